@@ -1,0 +1,45 @@
+package core
+
+import (
+	"errors"
+	"time"
+)
+
+// The errors of this package, and of its stores and adapters. All are reached
+// with errors.Is; a returned error says more in its text and, where a context
+// ended, matches that context's cause too.
+var (
+	// ErrBusy says that somebody else holds the key, or is before us in line.
+	ErrBusy = errors.New("lock is busy")
+	// ErrLost says that the lease is no longer ours. It is final.
+	ErrLost = errors.New("lock lost")
+	// ErrClosed says that the Locker was closed.
+	ErrClosed = errors.New("locker closed")
+	// ErrUnavailable says that the store could not be reached or did not answer
+	// in time. No lock is held; what may have been granted is cleaned up.
+	ErrUnavailable = errors.New("lock store unavailable")
+	// ErrUnsupported says that the store cannot serve this kind of claim.
+	ErrUnsupported = errors.New("not supported by this lock store")
+	// ErrInvalid says that a key or an option is not allowed. Nothing was sent.
+	ErrInvalid = errors.New("invalid")
+)
+
+// BusyError is the ErrBusy that says how long to wait.
+type BusyError struct {
+	Key  string // the busy key; not part of the text
+	Name string // the lock's static name
+	// RetryAfter is a hint: how long the present holder may still hold if it
+	// does not extend. 0 if unknown.
+	RetryAfter time.Duration
+}
+
+// Error names the lock, never the key.
+func (e *BusyError) Error() string {
+	if e.Name == "" {
+		return ErrBusy.Error()
+	}
+	return e.Name + ": " + ErrBusy.Error()
+}
+
+// Is makes errors.Is(err, ErrBusy) true.
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }

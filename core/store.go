@@ -1,0 +1,142 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// All is the whole weight of a key: a claim of All out of All is exclusive, a
+// claim of 1 out of All is a reader.
+const All int64 = 1<<31 - 1
+
+// WaiterLife bounds how long a store remembers a waiting claim that does not
+// ask again. A live waiter asks at least once a second, a dead one must not
+// hold up the fair queue for the whole of a long TTL.
+const WaiterLife = 10 * time.Second
+
+// Claim says who wants how much of which key, and for how long.
+//
+// A claim is whole and absolute: it names the state that shall be, not a step
+// towards it, so that sending it twice changes nothing.
+type Claim struct {
+	// Key is what is locked: 1 to 512 bytes of printable UTF-8 without braces.
+	Key string
+	// Owner is who holds. Holds of one owner do not exclude each other.
+	Owner string
+	// Lease names this one hold of the owner. It is never used for another.
+	Lease string
+	// Via is an owner to join: if it holds Key, the claim becomes a hold of
+	// that owner and Grant.Owner says so; if not, Via is ignored. A claim
+	// heavier than the hold it joins is refused with ErrInvalid.
+	Via string
+	// Weight and Limit are the admission rule: the live weights of other owners
+	// plus Weight must not exceed Limit.
+	Weight, Limit int64
+	// TTL is how long the grant lasts on the store's clock, in whole
+	// milliseconds of at least 1.
+	TTL time.Duration
+	// Fair makes the claim respect earlier fair waiters of the key.
+	Fair bool
+	// Wait asks a store that is busy to remember the claim for its TTL, at most
+	// WaiterLife, to keep its place if it is Fair, and to wake its Watch. Asking
+	// again renews that and keeps the place.
+	Wait bool
+	// MinToken is the least fencing token that will do. A store that cannot
+	// fence refuses a claim with MinToken > 0.
+	MinToken uint64
+	// Keep is for Release: the key stays taken for this long, by nobody who
+	// could join, extend or release it.
+	Keep time.Duration
+	// Record is the answer kept under the key; nil for a plain lock.
+	Record *Record
+}
+
+// Record is an answer that outlives its claim, so that work is not done twice.
+//
+// A claim with a record begins a run: Acquire stores Value with Attempt 1, or,
+// where an unfinished record of an earlier run is kept, adds 1 to its Attempt
+// and leaves its Value. If a finished record is kept, that is the answer and
+// nothing is claimed. Release with a record replaces it (Value, Attempt and
+// Done as given) in the step that gives up the hold, and only if the claim is
+// still held.
+type Record struct {
+	Value   []byte        // opaque to the store
+	Attempt int           // how many runs have begun, this one included
+	Done    bool          // finished: later claims are answered with it
+	Retain  time.Duration // how long the store keeps it, from this write on
+}
+
+// Grant is an admitted claim.
+type Grant struct {
+	// Owner is the claim's own Owner, or the owner that it joined.
+	Owner string
+	// Token is the fencing token: for a claim of All it is greater than every
+	// token granted for the key before, and the same for all holds of one
+	// owner. It is 0 for other weights, and where the store cannot fence.
+	Token uint64
+	// Valid is how long the grant lasts, counted from the moment the claim was
+	// sent; 0 means the claim's TTL.
+	Valid time.Duration
+	// Record is what is kept under the key after this step, nil if nothing. If
+	// it is Done, nothing was claimed.
+	Record *Record
+}
+
+// Extension is the answer to one claim of an Extend: nil, ErrLost, or what
+// went wrong, in which case the hold may or may not have been extended.
+type Extension struct {
+	Valid time.Duration // as in Grant
+	Err   error
+}
+
+// Store admits claims and remembers them. It never waits, retries, extends on
+// its own or logs; that is the Locker's part. core/storetest is its exact
+// contract: a store is what passes that suite.
+//
+// Every method is safe for concurrent use and returns soon after ctx ends, even
+// if the server does not answer. Expiry is by the store's clock.
+//
+// Errors of Acquire and Release fall in three classes. *BusyError, ErrLost,
+// ErrInvalid and ErrUnsupported are answers. An error that matches
+// ErrUnavailable says that the call certainly changed nothing. After any other
+// error the outcome is unknown, and the caller has to clean up.
+type Store interface {
+	// Acquire tries once to admit c. The same claim again gives the same grant,
+	// lasting for a TTL from then. It fails with *BusyError (RetryAfter set to
+	// the time after which it makes sense to ask again even without a wake-up),
+	// with ErrLost if c was released before it arrived, with ErrInvalid if c is
+	// heavier than the hold that it joins, and with ErrUnsupported, before
+	// anything is sent, if the store cannot serve claims of this kind.
+	Acquire(ctx context.Context, c Claim) (Grant, error)
+
+	// Extend makes each claim last for its TTL from now, with one answer per
+	// claim, in order. It never creates a hold and never shortens one. One
+	// claim's failure does not affect another.
+	Extend(ctx context.Context, claims []Claim) []Extension
+
+	// Release gives up c whether it is held, waiting or was never seen. It
+	// returns nil if c was held or waiting, and ErrLost if the store no longer
+	// has it or never had. An unknown lease is remembered for c.TTL, so that an
+	// Acquire that was overtaken by its Release is refused with ErrLost. If the
+	// key has room and somebody waits, one waiter is woken.
+	Release(ctx context.Context, c Claim) error
+}
+
+// Watcher is a Store that can wake those who wait.
+type Watcher interface {
+	// Watch returns a channel that receives when the store believes that the
+	// waiting claim c may now succeed. Wake-ups are hints: they can come too
+	// often, and some can be lost. The watch is live before Watch returns and
+	// ends with ctx. The channel is closed when the watch breaks, after which
+	// the caller polls, and may watch again. A store that cannot wake this kind
+	// of claim returns ErrUnsupported.
+	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
+}
+
+// Handover is a Store that can pass a key on in one step.
+type Handover interface {
+	// Handover releases from and admits to, with a new token. If from is not
+	// held it returns ErrLost and does nothing. If from was released but to may
+	// not be admitted, because others are ahead of it, it returns *BusyError.
+	Handover(ctx context.Context, from, to Claim) (Grant, error)
+}
