@@ -1,0 +1,180 @@
+// Package memstore keeps locks in the memory of one process. It is the
+// reference for what core.Store means, and the fake for tests of code that
+// uses a core.Locker:
+//
+//	locker, err := core.New(memstore.New())
+//
+// It supports every kind of claim, tells time with time.Now, and starts no
+// goroutine, so that inside a testing/synctest bubble a day of leases takes a
+// moment. Lockers that share one Store behave like processes that share one
+// server.
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Store is a core.Store, core.Watcher and core.Handover in memory. It is safe
+// for concurrent use, never blocks on anything but its own mutex, and needs no
+// closing. A call whose ctx has ended changes nothing and fails with
+// core.ErrUnavailable.
+type Store struct {
+	mu      sync.Mutex
+	keys    map[string]*entry
+	watches map[watched][]chan struct{}
+	sweepAt int // size of keys at which all of them are swept
+}
+
+var (
+	_ core.Watcher  = (*Store)(nil)
+	_ core.Handover = (*Store)(nil)
+)
+
+const minSweep = 64
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{
+		keys:    make(map[string]*entry),
+		watches: make(map[watched][]chan struct{}),
+		sweepAt: minSweep,
+	}
+}
+
+// Acquire implements core.Store.
+func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if err := check(c); err != nil {
+		return core.Grant{}, err
+	}
+	var g core.Grant
+	var err error
+	ctxErr := s.step(ctx, c.Key, func(e *entry) (changed bool) {
+		g, err = e.acquire(c)
+		return err == nil
+	})
+	if ctxErr != nil {
+		return core.Grant{}, fmt.Errorf("memstore: acquire: %w", ctxErr)
+	}
+	return g, err
+}
+
+// Extend implements core.Store.
+func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	answers := make([]core.Extension, len(claims))
+	for i, c := range claims {
+		ctxErr := s.step(ctx, c.Key, func(e *entry) (changed bool) {
+			answers[i].Err = e.extend(c)
+			return false
+		})
+		if ctxErr != nil {
+			answers[i].Err = fmt.Errorf("memstore: extend: %w", ctxErr)
+		}
+	}
+	return answers
+}
+
+// Release implements core.Store.
+func (s *Store) Release(ctx context.Context, c core.Claim) error {
+	var err error
+	ctxErr := s.step(ctx, c.Key, func(e *entry) (changed bool) {
+		err = e.release(c)
+		return true
+	})
+	if ctxErr != nil {
+		return fmt.Errorf("memstore: release: %w", ctxErr)
+	}
+	return err
+}
+
+// Handover implements core.Handover. Both claims must be of one key.
+func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
+	if err := check(to); err != nil {
+		return core.Grant{}, err
+	}
+	if from.Key != to.Key {
+		return core.Grant{}, fmt.Errorf("memstore: handover between two keys: %w", core.ErrInvalid)
+	}
+	var g core.Grant
+	var err error
+	ctxErr := s.step(ctx, from.Key, func(e *entry) (changed bool) {
+		if e.holds[from.Lease] == nil {
+			err = core.ErrLost
+			return false
+		}
+		// A held claim is released without fail.
+		_ = e.release(from)
+		g, err = e.acquire(to)
+		return true
+	})
+	if ctxErr != nil {
+		return core.Grant{}, fmt.Errorf("memstore: handover: %w", ctxErr)
+	}
+	return g, err
+}
+
+// step runs fn on what is live of key, forgets the key if nothing is left of
+// it, and wakes the waiter that fn's change made room for.
+func (s *Store) step(ctx context.Context, key string, fn func(e *entry) (changed bool)) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
+	}
+	s.mu.Lock()
+	now := time.Now()
+	s.sweep(now)
+	e := s.keys[key]
+	if e == nil {
+		e = newEntry()
+		s.keys[key] = e
+	}
+	e.expire(now)
+	var woken []chan struct{}
+	if fn(e) {
+		if lease, ok := e.next(); ok {
+			woken = slices.Clone(s.watches[watched{key, lease}])
+		}
+	}
+	if e.empty() {
+		delete(s.keys, key)
+	}
+	s.mu.Unlock()
+	for _, ch := range woken {
+		wake(ch)
+	}
+	return nil
+}
+
+// sweep looks at all keys whenever their number has doubled since the last
+// time, so that keys which nobody asks for again go away at a constant cost.
+func (s *Store) sweep(now time.Time) {
+	if len(s.keys) < s.sweepAt {
+		return
+	}
+	for key, e := range s.keys {
+		e.expire(now)
+		if e.empty() {
+			delete(s.keys, key)
+		}
+	}
+	s.sweepAt = max(minSweep, 2*len(s.keys))
+}
+
+// check refuses what no Locker sends.
+func check(c core.Claim) error {
+	switch {
+	case c.Key == "" || c.Owner == "" || c.Lease == "":
+		return fmt.Errorf("memstore: claim without key, owner or lease: %w", core.ErrInvalid)
+	case c.Weight < 1 || c.Weight > c.Limit:
+		return fmt.Errorf("memstore: claim of %d of %d: %w", c.Weight, c.Limit, core.ErrInvalid)
+	case c.TTL < time.Millisecond:
+		return fmt.Errorf("memstore: claim with a TTL of %v: %w", c.TTL, core.ErrInvalid)
+	case c.MinToken > 0 && c.Weight < core.All:
+		return fmt.Errorf("memstore: token for a claim that is not exclusive: %w", core.ErrUnsupported)
+	}
+	return nil
+}

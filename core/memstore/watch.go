@@ -1,0 +1,43 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// watched is what a watch is for.
+type watched struct{ key, lease string }
+
+// Watch implements core.Watcher. The channel has room for one wake-up, further
+// ones fall together with it. It is never closed: the watch does not break, and
+// when ctx ends it only falls silent.
+func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("memstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+	}
+	at, ch := watched{c.Key, c.Lease}, make(chan struct{}, 1)
+	s.mu.Lock()
+	s.watches[at] = append(s.watches[at], ch)
+	s.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		rest := slices.DeleteFunc(s.watches[at], func(other chan struct{}) bool { return other == ch })
+		if len(rest) == 0 {
+			delete(s.watches, at)
+			return
+		}
+		s.watches[at] = rest
+	})
+	return ch, nil
+}
+
+func wake(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
