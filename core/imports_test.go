@@ -1,0 +1,276 @@
+package core_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+const modulePath = "github.com/lockkit/lockkit/"
+
+// A room is what the files of one package may import beside the standard
+// library. Test files may import anything.
+type room struct {
+	kit     []string // packages of this module
+	outside []string // modules, with all their packages
+	tests   bool     // the package serves tests only: it may import "testing"
+}
+
+// rooms has every package of the module but the examples, which may import
+// anything. A new package needs a line here; it says where the package stands.
+var rooms = map[string]room{
+	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
+	"core":  {kit: []string{"retry"}, outside: []string{"golang.org/x/sys"}},
+
+	"core/once":      {kit: []string{"core", "retry"}},
+	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
+
+	"core/memstore":   {kit: []string{"core"}},
+	"core/redlock":    {kit: []string{"core"}},
+	"core/redisstore": {kit: []string{"core"}, outside: []string{"github.com/redis/go-redis/v9"}},
+	"core/zkstore":    {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/pgstore":    {kit: []string{"core"}, outside: []string{"github.com/jackc/pgx/v5"}},
+
+	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
+	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{
+		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
+	}},
+	"taskmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
+}
+
+// topLevel is all that may stand beside go.mod.
+var topLevel = []string{
+	"go.mod", "go.sum", "core", "httpmw", "grpcmw", "taskmw", "retry", "examples", "README.md",
+	"LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".ci", ".golangci.yml", ".gitignore",
+}
+
+// talk is what a library must not use: its user decides what is printed and
+// logged, through an Observer. No names stands for all names of the package.
+var talk = map[string][]string{
+	"log": nil,
+	"fmt": {"Print", "Printf", "Println"},
+	"os":  {"Stdout", "Stderr"},
+	"log/slog": {
+		"Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext",
+		"Error", "ErrorContext", "Log", "LogAttrs", "SetDefault",
+	},
+}
+
+// importCases are files of one rule each; want is a part of the complaint, or
+// empty where there must be none.
+var importCases = []struct{ name, file, source, want string }{
+	{"a package without a room is refused", "core/extra/extra.go", `package extra`, "no room"},
+	{"a file beside go.mod is refused", "lockkit.go", `package lockkit`, "no room"},
+	{
+		"an adapter cannot import a store", "httpmw/lock.go",
+		`package httpmw; import _ "github.com/lockkit/lockkit/core/memstore"`, "lockkit/core/memstore",
+	},
+	{
+		"a store cannot import another store", "core/redlock/store.go",
+		`package redlock; import _ "github.com/lockkit/lockkit/core/redisstore"`, "lockkit/core/redisstore",
+	},
+	{
+		"core cannot import a client library", "core/locker.go",
+		`package core; import _ "github.com/redis/go-redis/v9"`, "go-redis",
+	},
+	{
+		"a module is not mistaken for one whose name begins the same", "httpmw/lock.go",
+		`package httpmw; import _ "github.com/gin-gonic/gin-other"`, "gin-other",
+	},
+	{
+		"a file for another operating system counts", "core/clock_windows.go",
+		`package core; import _ "github.com/redis/go-redis/v9"`, "go-redis",
+	},
+	{"only packages for tests import testing", "core/memstore/store.go", `package memstore; import _ "testing/synctest"`, "testing"},
+	{"log is refused", "retry/do.go", `package retry; import l "log"; func f() { l.Print() }`, "log.Print"},
+	{"printing is refused", "core/a.go", `package core; import "fmt"; var f = fmt.Printf`, "fmt.Printf"},
+	{"print and println are refused", "core/a.go", `package core; func f() { println() }`, "println"},
+	{"the default slog logger is refused", "core/a.go", `package core; import "log/slog"; func f() { slog.Info("") }`, "slog.Info"},
+
+	{"a logger that was handed in is fine", "core/a.go", `package core; import "log/slog"; func f(l *slog.Logger) { l.Info("") }`, ""},
+	{"a package below a module's path is fine", "core/a.go", `package core; import _ "golang.org/x/sys/unix"`, ""},
+	{"storetest imports testing", "core/storetest/run.go", `package storetest; import _ "testing"`, ""},
+	{"a test file imports anything", "core/a_test.go", `package core_test; import ("log"; _ "github.com/x/y")`, ""},
+	{"an example imports and prints anything", "examples/a/main.go", `package main; import ("fmt"; _ "github.com/x/y"); func main() { fmt.Println() }`, ""},
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+
+	t.Run("every package imports only what its room allows and says nothing", func(t *testing.T) {
+		t.Parallel()
+		complaints, files, err := inspectTree(os.DirFS(".."))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files == 0 {
+			t.Error("no source file found: the test looks in the wrong place")
+		}
+		for _, c := range complaints {
+			t.Error(c)
+		}
+	})
+
+	for _, c := range importCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			complaints, _, err := inspectTree(fstest.MapFS{c.file: {Data: []byte(c.source)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := strings.Join(complaints, "\n")
+			if c.want == "" && all != "" || c.want != "" && (len(complaints) != 1 || !strings.Contains(all, c.want)) {
+				t.Errorf("got %q, want %q", all, c.want)
+			}
+		})
+	}
+
+	t.Run("a module inside the module is not part of it", func(t *testing.T) {
+		t.Parallel()
+		complaints, files, err := inspectTree(fstest.MapFS{
+			"go.mod":                  {},
+			"core/benchmarks/go.mod":  {},
+			"core/benchmarks/peer.go": {Data: []byte(`package benchmarks; import _ "github.com/x/y"`)},
+		})
+		if err != nil || files != 0 || len(complaints) != 0 {
+			t.Errorf("got %q, %d files, %v; want nothing", complaints, files, err)
+		}
+	})
+}
+
+func TestTopLevel(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the top level holds the named entries only", func(t *testing.T) {
+		t.Parallel()
+		git := exec.CommandContext(t.Context(), "git", "ls-files", "-z") // so that what is ignored or not added yet does not count
+		git.Dir = ".."
+		out, err := git.Output()
+		if err != nil {
+			t.Skipf("not a git checkout, or no git: %v", err)
+		}
+		seen := map[string]bool{}
+		for file := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+			entry, _, _ := strings.Cut(file, "/")
+			if entry != "" && !seen[entry] && !slices.Contains(topLevel, entry) {
+				t.Errorf("%s: no place at the top level, which holds %s and nothing else; put it into one of these", entry, strings.Join(topLevel, " "))
+			}
+			seen[entry] = true
+		}
+	})
+}
+
+// inspectTree reads every source file of the module in tree, for whatever platform
+// it is, and answers what breaks a rule, and the number of files.
+func inspectTree(tree fs.FS) (complaints []string, files int, err error) {
+	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if name != "." && (strings.ContainsRune("._", rune(d.Name()[0])) || d.Name() == "testdata" || isModule(tree, name)) {
+				return fs.SkipDir
+			}
+			return nil
+		case path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		source, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		files++
+		complaints = append(complaints, inspectFile(name, file)...)
+		return nil
+	})
+	return complaints, files, err
+}
+
+func isModule(tree fs.FS, dir string) bool {
+	_, err := fs.Stat(tree, path.Join(dir, "go.mod"))
+	return err == nil
+}
+
+func inspectFile(name string, file *ast.File) []string {
+	pkg := path.Dir(name)
+	if strings.HasPrefix(pkg, "examples/") {
+		return nil
+	}
+	room, known := rooms[pkg]
+	if !known {
+		return []string{fmt.Sprintf("%s: package %q has no room: add it to rooms in core/imports_test.go with what it may import", name, pkg)}
+	}
+	var complaints []string
+	local := map[string]string{} // name in this file → import path
+	for _, spec := range file.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value)
+		if spec.Name != nil {
+			local[spec.Name.Name] = imported
+		} else {
+			local[path.Base(imported)] = imported
+		}
+		if !room.allows(imported) {
+			complaints = append(complaints, fmt.Sprintf("%s imports %s, but package %s may import %s", name, imported, pkg, room))
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if said := talks(n, local); said != "" {
+			complaints = append(complaints, fmt.Sprintf("%s uses %s: the kit does not print or log, it tells an Observer", name, said))
+		}
+		return true
+	})
+	return complaints
+}
+
+func (r room) allows(imported string) bool {
+	under := func(dir string) bool { return imported == dir || strings.HasPrefix(imported, dir+"/") }
+	if own, ok := strings.CutPrefix(imported, modulePath); ok {
+		return slices.Contains(r.kit, own)
+	}
+	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
+		return r.tests || !under("testing")
+	}
+	return slices.ContainsFunc(r.outside, under)
+}
+
+func (r room) String() string {
+	list := append([]string{"the standard library"}, slices.Concat(r.kit, r.outside)...)
+	if !r.tests {
+		list[0] += " without testing"
+	}
+	return strings.Join(list, ", ")
+}
+
+// talks answers what of talk the node is, or "".
+func talks(n ast.Node, local map[string]string) string {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "print" || f.Name == "println") {
+			return f.Name
+		}
+	case *ast.SelectorExpr:
+		x, ok := n.X.(*ast.Ident)
+		if !ok {
+			return ""
+		}
+		names, found := talk[local[x.Name]]
+		if found && (names == nil || slices.Contains(names, n.Sel.Name)) {
+			return path.Base(local[x.Name]) + "." + n.Sel.Name
+		}
+	}
+	return ""
+}
