@@ -1,0 +1,58 @@
+package retry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+func ExampleDo() {
+	runs := 0
+	port, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (int, error) {
+		if runs++; runs < 3 {
+			return 0, errors.New("connection refused")
+		}
+		return 6379, nil
+	})
+	fmt.Println(port, err, "after", runs, "attempts")
+	// Output: 6379 <nil> after 3 attempts
+}
+
+func ExampleStop() {
+	errPassword := errors.New("wrong password")
+	runs := 0
+	_, err := retry.Do(context.Background(), retry.LockWait, func(ctx context.Context) (string, error) {
+		runs++
+		return "", retry.Stop(errPassword) // no use in asking again
+	})
+	fmt.Println(err == errPassword, "after", runs, "attempt")
+	// Output: true after 1 attempt
+}
+
+func ExampleAfter() {
+	start, runs := time.Now(), 0
+	_, err := retry.Do(context.Background(), retry.Policy{Initial: time.Millisecond}, func(ctx context.Context) (string, error) {
+		if runs++; runs == 1 {
+			return "", retry.After(30*time.Millisecond, errors.New("too many requests")) // as the server asks
+		}
+		return "welcome", nil
+	})
+	fmt.Println(err, time.Since(start) >= 30*time.Millisecond)
+	// Output: <nil> true
+}
+
+// A caller that can be woken early does its own waiting.
+func ExamplePolicy_Delays() {
+	next := retry.Policy{Initial: 10 * time.Millisecond, Max: 60 * time.Millisecond, Multiplier: 2, Attempts: 5}.Delays()
+	for d, ok := next(); ok; d, ok = next() {
+		fmt.Println(d)
+	}
+	// Output:
+	// 10ms
+	// 20ms
+	// 40ms
+	// 60ms
+}

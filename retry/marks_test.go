@@ -1,0 +1,148 @@
+package retry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	bubble(t, "the run ends with the error itself, without the mark", func(t *testing.T) {
+		c := failing(always(retry.Stop(io.EOF)))
+		v, err := retry.Do(t.Context(), retry.LockWait, c.op)
+		if v != "" || err != io.EOF || len(c.at) != 1 || time.Since(c.start) != 0 { //nolint:errorlint // identity is what is promised
+			t.Errorf("%q, %v, %d runs in %v", v, err, len(c.at), time.Since(c.start))
+		}
+	})
+	bubble(t, "a mark inside of other errors works too, and their text stays", func(t *testing.T) {
+		for _, marked := range []error{
+			fmt.Errorf("open: %w", retry.Stop(io.EOF)),
+			errors.Join(errDown, retry.Stop(io.EOF)),
+			retry.Stop(fmt.Errorf("open: %w", retry.Stop(io.EOF))),
+			retry.After(time.Hour, retry.Stop(io.EOF)),
+			retry.Stop(retry.After(time.Hour, io.EOF)),
+		} {
+			c := failing(always(marked))
+			_, err := retry.Do(t.Context(), steady, c.op)
+			if err.Error() != marked.Error() || len(c.at) != 1 {
+				t.Errorf("%q after %d runs, want %q", err, len(c.at), marked)
+			}
+			matches(t, err, io.EOF)
+		}
+	})
+	bubble(t, "the mark of an inner Do does not stop an outer one", func(t *testing.T) {
+		cause, end := context.WithCancelCause(t.Context())
+		end(fmt.Errorf("group: %w", retry.Stop(errDown)))
+		for name, inner := range map[string]func(context.Context) (string, error){
+			"outermost":    failing(always(retry.Stop(errDown))).op,
+			"wrapped":      failing(always(fmt.Errorf("inner: %w", retry.Stop(errDown)))).op,
+			"joined":       failing(always(errors.Join(io.EOF, retry.Stop(errDown)))).op,
+			"after":        failing(always(fmt.Errorf("inner: %w", retry.After(time.Hour, errDown)))).op,
+			"in the cause": func(context.Context) (string, error) { return retry.Do(cause, retry.None, failing(always(nil)).op) },
+		} {
+			var runs int
+			start := time.Now()
+			_, err := retry.Do(t.Context(), retry.Policy{Initial: ms, Attempts: 3}, func(ctx context.Context) (string, error) {
+				runs++
+				v, err := retry.Do(ctx, retry.None, inner)
+				return v, fmt.Errorf("outer: %w", err)
+			})
+			if runs != 3 || time.Since(start) != 2*ms || !strings.HasPrefix(err.Error(), "outer: ") {
+				t.Errorf("%s: %v after %d runs in %v", name, err, runs, time.Since(start))
+			}
+			matches(t, err, errDown)
+		}
+		_, err := retry.Do(cause, retry.None, failing(always(nil)).op)
+		matches(t, err, context.Canceled, context.Cause(cause))
+	})
+	t.Run("outside of a Do errors.Is and errors.As look through the mark, and nil stays nil", func(t *testing.T) {
+		t.Parallel()
+		for _, err := range []error{retry.Stop(&timeoutError{}), retry.After(ms, &timeoutError{})} {
+			if te, ok := errors.AsType[*timeoutError](err); !ok || !errors.Is(err, te) || err.Error() != te.Error() {
+				t.Errorf("%v hides what it marks", err)
+			}
+		}
+		if retry.Stop(nil) != nil || retry.After(ms, nil) != nil {
+			t.Error("a marked nil is an error")
+		}
+	})
+}
+
+type timeoutError struct{}
+
+func (*timeoutError) Error() string { return "timeout" }
+
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	once := func(hint time.Duration) *calls {
+		return failing(func(n int) error {
+			if n == 1 {
+				return fmt.Errorf("busy: %w", retry.After(hint, errDown))
+			}
+			return nil
+		})
+	}
+	for _, c := range []struct {
+		name      string
+		policy    retry.Policy
+		hint      time.Duration
+		low, high time.Duration
+	}{
+		{"a hint above Max is kept to the full", steady, time.Minute, time.Minute, time.Minute},
+		{"jitter only lengthens a hint", retry.Policy{Initial: ms, Jitter: 0.5}, time.Second, time.Second, 1500 * ms},
+		{"a hint does not shorten the policy's pause", steady, ms, 10 * ms, 10 * ms},
+		{"a hint of nothing leaves the policy's pause", steady, 0, 10 * ms, 10 * ms},
+		{"a negative hint leaves the policy's pause", steady, -time.Hour, 10 * ms, 10 * ms},
+	} {
+		bubble(t, c.name, func(t *testing.T) {
+			for range 100 {
+				op := once(c.hint)
+				if _, err := retry.Do(t.Context(), c.policy, op.op); err != nil || len(op.at) != 2 || op.at[1] < c.low || op.at[1] > c.high {
+					t.Fatalf("%v, ran at %v, want %v to %v", err, op.at, c.low, c.high)
+				}
+			}
+		})
+	}
+	bubble(t, "a hint is for the next attempt only", func(t *testing.T) {
+		c := failing(func(n int) error { return []error{retry.After(time.Second, errDown), errDown, nil}[n-1] })
+		_, err := retry.Do(t.Context(), steady, c.op)
+		if got, want := fmt.Sprint(c.at), "[0s 1s 1.02s]"; err != nil || got != want {
+			t.Errorf("%v, ran at %s, want %s", err, got, want)
+		}
+	})
+	bubble(t, "a hint grants no attempt that the policy does not", func(t *testing.T) {
+		c := failing(always(retry.After(time.Second, io.EOF)))
+		_, err := retry.Do(t.Context(), retry.Policy{Initial: ms, Attempts: 2}, c.op)
+		if err != io.EOF || len(c.at) != 2 || time.Since(c.start) != time.Second { //nolint:errorlint // identity is what is promised
+			t.Errorf("%v, %d runs in %v", err, len(c.at), time.Since(c.start))
+		}
+	})
+	bubble(t, "a hint beyond the deadline ends the run at once, however long it is", func(t *testing.T) {
+		for _, hint := range []time.Duration{time.Minute, 1<<63 - 1} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			c := failing(always(retry.After(hint, errDown)))
+			_, err := retry.Do(ctx, retry.LockWait, c.op)
+			if len(c.at) != 1 || time.Since(c.start) != 0 {
+				t.Errorf("%d runs in %v", len(c.at), time.Since(c.start))
+			}
+			matches(t, err, errDown, context.DeadlineExceeded)
+			cancel()
+		}
+	})
+	bubble(t, "the longest hint of several counts", func(t *testing.T) {
+		c := failing(func(n int) error {
+			return []error{errors.Join(retry.After(time.Second, errDown), retry.After(time.Minute, retry.After(ms, io.EOF))), nil}[n-1]
+		})
+		if _, err := retry.Do(t.Context(), steady, c.op); err != nil || time.Since(c.start) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(c.start))
+		}
+	})
+}
+

@@ -1,0 +1,167 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Do runs op until it succeeds, and returns what it returned then. An attempt that fails is followed by a pause of p and another attempt,
+// until one of these ends the run; Do then returns the zero T and an error:
+//
+//   - p is invalid: the error of [Policy.Validate]; op did not run.
+//   - op answered [Stop], or was attempted as often as p allows: op's last error.
+//   - ctx has ended: op's last error, if it ran, joined with ctx.Err() and context.Cause(ctx). errors.Is and errors.As find all of them.
+//   - ctx has a deadline that the next pause would reach: at once, op's last error joined with [context.DeadlineExceeded].
+//
+// Do blocks for the pauses and for op, which gets ctx itself and has to watch it. A panic of op passes through. Do is safe for concurrent
+// use, and allocates nothing when the first attempt succeeds.
+func Do[T any](ctx context.Context, p Policy, op func(ctx context.Context) (T, error)) (T, error) {
+	var zero T
+	if err := p.Validate(); err != nil {
+		return zero, err
+	}
+	if ctx.Err() != nil {
+		return zero, reason(ctx)
+	}
+	pauses := sequence{policy: p}
+	for {
+		v, err := op(ctx)
+		if err == nil {
+			return v, nil
+		}
+		if err := pause(ctx, &pauses, p.Jitter, err); err != nil {
+			return zero, err
+		}
+	}
+}
+
+// pause waits for the next attempt, or returns the error that ends the run.
+func pause(ctx context.Context, pauses *sequence, jitter float64, err error) error {
+	stop, least := marks(err)
+	err = settle(err)
+	if stop {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ended(ctx, err)
+	}
+	d, ok := pauses.next()
+	if !ok {
+		return err
+	}
+	if least > 0 {
+		d = max(d, spread(least, jitter))
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return fmt.Errorf("%w (not tried again, the next attempt would miss the deadline: %w)", err, context.DeadlineExceeded)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	if ctx.Err() != nil { // also when both were ready
+		return ended(ctx, err)
+	}
+	return nil
+}
+
+// spread lengthens d by up to the part of it that jitter says.
+func spread(d time.Duration, jitter float64) time.Duration {
+	if d > longest {
+		return d
+	}
+	return d + time.Duration(rand.Float64()*jitter*float64(d))
+}
+
+// reason is why ctx ended: an error that matches its error and its cause.
+func reason(ctx context.Context) error {
+	err, cause := ctx.Err(), cover(context.Cause(ctx))
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+func ended(ctx context.Context, err error) error {
+	if errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)) {
+		return err // op has said so itself
+	}
+	return fmt.Errorf("%w (not tried again: %w)", err, reason(ctx))
+}
+
+// Stop marks err as one that another attempt will not mend: Do returns err itself. It works as well when op wraps the marked error further;
+// Do then returns the wrapped one, its text unchanged. A nil err stays nil, which is success. Outside of a Do the mark says nothing, and
+// errors.Is and errors.As look through it.
+func Stop(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &mark{err: err, stop: true}
+}
+
+// After marks err with how long to wait: the next attempt, if the policy allows one, comes no sooner than d after this one, and no sooner
+// than without the mark. It is d lengthened at random by up to the policy's Jitter, and may exceed its Max. Of several marks in one error
+// Stop wins, then the longest d; a d of 0 or less has no effect. In all else After is as [Stop].
+func After(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &mark{err: err, after: d}
+}
+
+// mark is what Stop and After put around an error.
+type mark struct {
+	err   error
+	stop  bool
+	after time.Duration
+}
+
+func (m *mark) Error() string { return m.err.Error() }
+func (m *mark) Unwrap() error { return m.err }
+
+// settled is an error returned by a Do, with marks inside that were meant for that Do and must not steer one around it.
+type settled struct{ err error }
+
+func (s *settled) Error() string { return s.err.Error() }
+func (s *settled) Unwrap() error { return s.err }
+
+// marks reads the marks in the tree of err, but for those that another Do has settled.
+func marks(err error) (stop bool, least time.Duration) {
+	switch e := err.(type) {
+	case *settled:
+	case *mark:
+		stop, least = marks(e.err)
+		stop, least = stop || e.stop, max(least, e.after)
+	case interface{ Unwrap() error }:
+		return marks(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, branch := range e.Unwrap() {
+			s, l := marks(branch)
+			stop, least = stop || s, max(least, l)
+		}
+	}
+	return stop, least
+}
+
+// settle takes off the outer marks and covers those that lie deeper.
+func settle(err error) error {
+	for {
+		m, ok := err.(*mark)
+		if !ok {
+			return cover(err)
+		}
+		err = m.err
+	}
+}
+
+func cover(err error) error {
+	if stop, least := marks(err); stop || least > 0 {
+		return &settled{err}
+	}
+	return err
+}
