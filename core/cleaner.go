@@ -1,0 +1,174 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+// cleanUpEvery is the pace at which claims are given back that the store did
+// not answer for, and cleanUpWidth how many at a time.
+const (
+	cleanUpEvery = 100 * time.Millisecond
+	cleanUpWidth = 32
+)
+
+// cleaner gives back claims that nobody holds: given up while waiting, or of
+// unknown outcome. It keeps at it until the store answers or the claim's TTL has
+// passed, after which the store has forgotten it.
+type cleaner struct {
+	locker *Locker
+
+	mu      sync.Mutex
+	active  int // first tries and rounds under way
+	waiting []cleanUp
+	looping bool
+	idle    chan struct{} // closed when nothing is left; nil if nobody asks
+}
+
+type cleanUp struct {
+	claim  Claim
+	name   string
+	unsure bool // may be held
+	until  time.Time
+}
+
+// add gives back c in the background. Its first try is not held up by others.
+func (q *cleaner) add(c Claim, name string, unsure bool) {
+	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(c.TTL)}
+	q.mu.Lock()
+	q.active++
+	q.mu.Unlock()
+	go func() {
+		again := !q.try(u)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if again {
+			q.waiting = append(q.waiting, u)
+			if !q.looping {
+				q.looping = true
+				q.active++
+				go q.loop()
+			}
+		}
+		q.done()
+	}()
+}
+
+// done counts one out, under the mutex.
+func (q *cleaner) done() {
+	if q.active--; q.active == 0 && q.idle != nil {
+		close(q.idle)
+		q.idle = nil
+	}
+}
+
+// wait returns true when nothing is left to do, and false when ctx ends, or a
+// limit above 0 has passed, before that.
+func (q *cleaner) wait(ctx context.Context, limit time.Duration) bool {
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	q.mu.Lock()
+	if q.active == 0 {
+		q.mu.Unlock()
+		return true
+	}
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	q.mu.Unlock()
+	select {
+	case <-idle:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// loop makes rounds until nothing is left.
+func (q *cleaner) loop() {
+	for {
+		time.Sleep(cleanUpEvery)
+		q.mu.Lock()
+		if len(q.waiting) == 0 {
+			q.looping = false
+			q.done()
+			q.mu.Unlock()
+			return
+		}
+		n := min(len(q.waiting), cleanUpWidth)
+		round := q.waiting[:n:n]
+		q.waiting = q.waiting[n:]
+		q.mu.Unlock()
+		q.round(round)
+	}
+}
+
+// round tries some side by side; those that fail go to the end, so that a
+// server that is down does not hold up the claims of others.
+func (q *cleaner) round(round []cleanUp) {
+	var wg sync.WaitGroup
+	for _, u := range round {
+		wg.Go(func() {
+			if q.try(u) {
+				return
+			}
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.waiting = append(q.waiting, u)
+		})
+	}
+	wg.Wait()
+}
+
+// try tells whether u is settled.
+func (q *cleaner) try(u cleanUp) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
+	defer cancel()
+	err := q.locker.store.Release(ctx, u.claim)
+	switch {
+	case err == nil, answered(err):
+		err = nil
+	case time.Now().Before(u.until):
+		return false
+	}
+	if u.unsure {
+		q.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Err: err})
+	}
+	return true
+}
+
+// release gives back a hold, or says why the store did not confirm it and
+// leaves it to the cleaner. If the claim was sent more often than it was
+// answered, the store is told once more, so that a straggler is refused.
+func (l *Locker) release(c Claim, name string, unsure bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	unknown := false
+	_, err := retry.Do(ctx, retry.Hiccup, func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, budget(c.TTL))
+		defer cancel()
+		err := l.store.Release(ctx, c)
+		switch {
+		case errors.Is(err, ErrLost) && unknown:
+			err = nil // the attempt before did it
+		case errors.Is(err, ErrLost):
+			err = retry.Stop(err)
+		case err != nil && !errors.Is(err, ErrUnavailable):
+			unknown = true
+		}
+		return struct{}{}, err
+	})
+	pending := err != nil && !errors.Is(err, ErrLost)
+	if pending || unsure {
+		l.cleaner.add(c, name, true)
+	}
+	return err
+}

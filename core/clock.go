@@ -1,0 +1,37 @@
+package core
+
+import "time"
+
+// moment is a point on the monotonic clock, and how long the machine had been
+// suspended by then. The monotonic clock stops while the machine is suspended,
+// but leases at the store do not: time since a moment counts both.
+type moment struct {
+	at     time.Time
+	asleep time.Duration
+}
+
+func (l *Locker) now() moment {
+	m := moment{at: time.Now()}
+	if l.asleep != nil {
+		m.asleep = l.asleep()
+	}
+	return m
+}
+
+// since never counts less than the monotonic clock: noise between two readings
+// of two clocks can only make a lease look older.
+func (m moment) since(start moment) time.Duration {
+	return m.at.Sub(start.at) + max(0, m.asleep-start.asleep)
+}
+
+// trust is how much of a validity a holder relies on. The margin covers clocks
+// that run at different rates and a timer that fires late on a busy machine.
+func trust(valid time.Duration) time.Duration {
+	return valid - valid/20 - 2*time.Millisecond
+}
+
+// budget bounds one call to the store: short against the lease, so that several
+// attempts fit into it.
+func budget(ttl time.Duration) time.Duration {
+	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
+}

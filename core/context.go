@@ -1,0 +1,69 @@
+package core
+
+import "context"
+
+type (
+	leaseKey struct{}
+	ownerKey struct{}
+)
+
+// leaseContext is the context of a lease. Its Err asks the clocks, so that a
+// holder that was paused or suspended learns of its loss from the first check
+// after it runs again, even if the timer that should tell it is late.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+func (c leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
+	return c.Context.Value(key)
+}
+
+func (c leaseContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	c.lease.vouch()
+	return c.Context.Err()
+}
+
+// LeaseFromContext returns the lease under which ctx runs, the innermost if
+// there are several. Whether it is still held is for its Context to say.
+func LeaseFromContext(ctx context.Context) (*Lease, bool) {
+	lease, ok := ctx.Value(leaseKey{}).(*Lease)
+	return lease, ok
+}
+
+// LeaseOf returns the innermost lease of key under which ctx runs.
+func LeaseOf(ctx context.Context, key string) (*Lease, bool) {
+	lease, _ := LeaseFromContext(ctx)
+	for ; lease != nil; lease = lease.outer {
+		if lease.hold(key) != nil {
+			return lease, true
+		}
+	}
+	return nil, false
+}
+
+// joinable is LeaseOf for a new hold: a lease that was released does not count.
+func joinable(ctx context.Context, key string) *Lease {
+	lease, _ := LeaseFromContext(ctx)
+	for ; lease != nil; lease = lease.outer {
+		if lease.hold(key) != nil && !lease.isReleased() {
+			return lease
+		}
+	}
+	return nil
+}
+
+// ContextWithOwner lets an Acquire under the returned context join a hold that
+// owner has, in this process or in another: the key is then held by both, and
+// free when both have released it. Where owner does not hold the key, it is
+// ignored. The owner is Lease.Owner of the hold to join; who knows it can join,
+// so pass it on like a secret.
+func ContextWithOwner(ctx context.Context, owner string) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}

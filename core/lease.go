@@ -1,0 +1,238 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+// Lease is a lock that is held, until it is released or lost. Its methods are
+// safe for concurrent use.
+type Lease struct {
+	locker *Locker
+	id     string
+	key    string
+	name   string
+	opts   *request
+	outer  *Lease // the innermost lease of the context it was acquired under
+	ctx    leaseContext
+	end    context.CancelCauseFunc
+	since  moment // of the first grant
+
+	unsure   map[string]bool // keys of which an attempt's outcome is unknown
+	released chan struct{}   // closed when Release has its answer
+	err      error           // that answer
+
+	mu        sync.Mutex
+	state     state
+	running   bool // start was called and succeeded: there is a context to end
+	overrun   bool
+	releasing bool
+	holds     []*hold
+}
+
+type state int
+
+const (
+	held state = iota
+	lost
+	gone // released
+)
+
+// hold is a lease's part in one key.
+type hold struct {
+	lease *Lease
+	claim Claim // as granted
+	token uint64
+
+	// Under the lease's mutex: the last confirmed attempt, how long it is valid
+	// from there, and the timer that ends our trust in it.
+	from  moment
+	valid time.Duration
+	timer *time.Timer
+
+	// Under the watchdog's mutex.
+	due time.Time
+	pos int // in the heap; -1 if not in it
+}
+
+func newLease(l *Locker, ctx context.Context, r *request) *Lease {
+	lease := &Lease{locker: l, id: newID(), key: r.key, name: r.name, opts: r, released: make(chan struct{})}
+	lease.outer, _ = LeaseFromContext(ctx)
+	parent, end := context.WithCancelCause(ctx)
+	lease.ctx, lease.end = leaseContext{parent, lease}, end
+	return lease
+}
+
+// Key is the key that was asked for, without those of Also.
+func (l *Lease) Key() string { return l.key }
+
+// Owner is opaque and unguessable. Who knows it can join this hold by
+// ContextWithOwner, so it is a secret.
+func (l *Lease) Owner() string { return l.hold(l.key).claim.Owner }
+
+// Token is the fencing token of Key: greater than that of every earlier holder,
+// and the same for leases that re-entered. Send it with every write, to a
+// resource that refuses older ones. It is 0 for shared leases and permits, and
+// where the store cannot fence.
+func (l *Lease) Token() uint64 { return l.hold(l.key).token }
+
+// TokenOf is the fencing token of one of the lease's keys, 0 for any other.
+func (l *Lease) TokenOf(key string) uint64 {
+	if h := l.hold(key); h != nil {
+		return h.token
+	}
+	return 0
+}
+
+// Context carries the lease, and ends when the lease does: with cause ErrLost
+// when this process can no longer vouch for it, before the key can expire;
+// ErrClosed when Locker.Close gave up waiting; the cause of the context that it
+// was acquired under; or context.Canceled when it was released.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Deadline is until when this process vouches for the lease, if nothing more is
+// heard from the store. It moves with each extension, and is in the past when
+// the lease has ended.
+func (l *Lease) Deadline() time.Time {
+	now := l.locker.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var left time.Duration
+	for i, h := range l.holds {
+		if d := trust(h.valid) - now.since(h.from); i == 0 || d < left {
+			left = d
+		}
+	}
+	if l.state != held {
+		left = min(left, -1)
+	}
+	return now.at.Add(left)
+}
+
+// Extend makes the lease last for ttl from now, 100ms to 24 days; a lease that
+// lasts longer already is not shortened. The watchdog goes on as before.
+//
+// It fails with ErrLost if the lease is no longer ours, with ErrInvalid if ttl
+// is out of range, and with ErrUnavailable if the store did not confirm, in
+// which case the lease is as good as before.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if ttl < minTTL || ttl > maxTTL {
+		return fmt.Errorf("extend %s: TTL is %v, %v to %v is allowed: %w", l.name, ttl, minTTL, maxTTL, ErrInvalid)
+	}
+	_, err := retry.Do(ctx, retry.Hiccup, func(ctx context.Context) (struct{}, error) {
+		err := l.extend(ctx, ttl)
+		if errors.Is(err, ErrLost) {
+			err = retry.Stop(err)
+		}
+		return struct{}{}, err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrLost):
+		return fmt.Errorf("extend %s: %w", l.name, ErrLost)
+	}
+	return fmt.Errorf("extend %s: %w: %w", l.name, ErrUnavailable, err)
+}
+
+func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
+	if !l.vouch() {
+		return ErrLost
+	}
+	ctx, cancel := context.WithTimeout(ctx, budget(ttl))
+	defer cancel()
+	start := l.locker.now()
+	claims := make([]Claim, len(l.holds))
+	for i, h := range l.holds {
+		claims[i] = h.claim
+		claims[i].TTL = ttl
+	}
+	for i, x := range l.locker.store.Extend(ctx, claims) {
+		switch {
+		case errors.Is(x.Err, ErrLost):
+			l.lose()
+			return ErrLost
+		case x.Err != nil:
+			return x.Err
+		case x.Valid == 0:
+			x.Valid = ttl
+		}
+		if !l.confirm(l.holds[i], start, x.Valid) {
+			return ErrLost
+		}
+	}
+	return nil
+}
+
+// Release gives the lease back. It works on an ended ctx and is bounded by
+// itself, at about 3 seconds if the store does not answer; the lease then counts
+// as ended here, the store is told as soon as it answers, and the error matches
+// ErrUnavailable. It is ErrLost if the lease was no longer ours. A second call
+// gives the answer of the first.
+func (l *Lease) Release(ctx context.Context) error {
+	l.mu.Lock()
+	if l.releasing {
+		l.mu.Unlock()
+		<-l.released
+		return l.err
+	}
+	l.releasing = true
+	l.mu.Unlock()
+	l.vouch()
+	wasLost := l.stop(gone) == lost
+	l.end(nil)
+
+	var err error
+	if wasLost {
+		// The store may still have something of it, but nobody has to wait for that.
+		for _, h := range l.holds {
+			l.locker.cleaner.add(h.claim, l.name, false)
+		}
+	} else {
+		err = l.giveBack()
+	}
+	switch {
+	case wasLost, errors.Is(err, ErrLost):
+		l.err = fmt.Errorf("release %s: %w", l.name, ErrLost)
+	case err != nil:
+		l.err = fmt.Errorf("release %s: %w: %w", l.name, ErrUnavailable, err)
+	}
+	l.locker.end(l)
+	l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: l.locker.now().since(l.since), Err: l.err})
+	close(l.released)
+	return l.err
+}
+
+// giveBack releases at the store whatever this lease may have there.
+func (l *Lease) giveBack() error {
+	l.stop(gone)
+	l.end(nil)
+	var first error
+	for i := len(l.holds) - 1; i >= 0; i-- {
+		h := l.holds[i]
+		c := h.claim
+		if l.running && l.opts.keep > 0 {
+			c.Keep = max(0, l.opts.keep-l.locker.now().since(l.since))
+		}
+		err := l.locker.release(c, l.name, l.unsure[c.Key])
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// hold is the lease's part in key, nil if it has none.
+func (l *Lease) hold(key string) *hold {
+	for _, h := range l.holds {
+		if h.claim.Key == key {
+			return h
+		}
+	}
+	return nil
+}

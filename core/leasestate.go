@@ -1,0 +1,123 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// add makes a granted hold part of the lease and has the watchdog extend it.
+// Only the acquire that makes the lease calls it. An earlier hold of the lease
+// may have been lost meanwhile; then start will say so.
+func (l *Lease) add(h *hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.holds) == 0 {
+		l.since = h.from
+	}
+	l.holds = append(l.holds, h)
+	h.pos = -1
+	h.timer = time.AfterFunc(trust(h.valid)-l.locker.now().since(h.from), func() { l.vouch() })
+	if l.state == held {
+		l.locker.watchdog.schedule(h, h.from.at.Add(h.valid/3))
+	}
+}
+
+// doubt remembers that an attempt on key may have been granted, or may yet be.
+func (l *Lease) doubt(key string) {
+	if l.unsure == nil {
+		l.unsure = make(map[string]bool)
+	}
+	l.unsure[key] = true
+}
+
+// start makes the lease one that the caller may have.
+func (l *Lease) start(ctx context.Context) error {
+	if !l.vouch() {
+		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
+	}
+	l.running = true
+	if !l.locker.keep(l) {
+		l.running = false
+		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
+	}
+	return nil
+}
+
+// alive tells whether this process may rely on the hold.
+func (h *hold) alive(now moment) bool {
+	return now.since(h.from) < trust(h.valid)
+}
+
+// vouch tells whether this process still relies on the lease. It asks the
+// clocks, and ends the lease if its time is over.
+func (l *Lease) vouch() bool {
+	now := l.locker.now()
+	l.mu.Lock()
+	if l.state != held {
+		l.mu.Unlock()
+		return false
+	}
+	for _, h := range l.holds {
+		if !h.alive(now) {
+			l.mu.Unlock()
+			l.lose()
+			return false
+		}
+	}
+	l.mu.Unlock()
+	return true
+}
+
+// lose ends the lease for good: whatever the store may say later, it is lost.
+func (l *Lease) lose() {
+	if l.stop(lost) != held {
+		return
+	}
+	l.end(ErrLost)
+	l.locker.observe(context.WithoutCancel(l.ctx.Context), Event{
+		Kind: Lost, Name: l.name, Held: l.locker.now().since(l.since), Err: ErrLost,
+	})
+}
+
+// stop changes a held lease's state, and returns the state before. It is not
+// extended any more.
+func (l *Lease) stop(to state) state {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.state
+	if before == held {
+		l.state = to
+		for _, h := range l.holds {
+			h.timer.Stop()
+			l.locker.watchdog.remove(h)
+		}
+	}
+	return before
+}
+
+// confirm notes that the store extended h by an attempt that began at start.
+// What is known already is never shortened. It reports whether the lease is
+// still held: an answer that comes after the trust ended revives nothing.
+func (l *Lease) confirm(h *hold, start moment, valid time.Duration) bool {
+	if !l.vouch() {
+		return false
+	}
+	now := l.locker.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != held {
+		return false
+	}
+	if valid-now.since(start) > h.valid-now.since(h.from) {
+		h.from, h.valid = start, valid
+		h.timer.Reset(trust(valid) - now.since(start))
+	}
+	return true
+}
+
+func (l *Lease) isReleased() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state == gone || l.releasing
+}

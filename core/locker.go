@@ -1,0 +1,221 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Locker turns claims at a store into leases. One Locker serves a whole
+// process; it is safe for concurrent use. Callers of the same key queue inside
+// the Locker, and only the first in line talks to the store.
+type Locker struct {
+	store    Store
+	defaults []AcquireOption
+	observer Observer
+	asleep   func() time.Duration // nil where unknown
+
+	lines    lines
+	watchdog watchdog
+	cleaner  cleaner
+
+	mu      sync.Mutex
+	closed  bool
+	closing chan struct{} // closed when Close begins
+	busy    int           // acquires under way and leases not yet given back
+	idle    chan struct{} // made by Close, closed when busy comes to 0
+	leases  map[*Lease]struct{}
+}
+
+// New makes a Locker on store. It starts nothing that would have to be stopped:
+// a Locker without leases has no goroutines and no timers.
+//
+// It fails with ErrInvalid if store or an option is nil or a default is not
+// allowed.
+func New(store Store, opts ...Option) (*Locker, error) {
+	if isNil(store) {
+		return nil, fmt.Errorf("new locker: store is nil: %w", ErrInvalid)
+	}
+	l := &Locker{
+		store:    store,
+		asleep:   suspendClock,
+		observer: Observers(),
+		closing:  make(chan struct{}),
+		leases:   make(map[*Lease]struct{}),
+	}
+	l.lines.of = make(map[string]*line)
+	l.watchdog.locker = l
+	l.cleaner.locker = l
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("new locker: an option is nil: %w", ErrInvalid)
+		}
+		o(l)
+	}
+	if isNil(l.observer) {
+		return nil, fmt.Errorf("new locker: observer is nil: %w", ErrInvalid)
+	}
+	if _, err := l.request("defaults", nil); err != nil {
+		return nil, fmt.Errorf("new locker: defaults: %w", err)
+	}
+	return l, nil
+}
+
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
+}
+
+// Do runs fn under a lease of key, with the lease's context, and gives the
+// lease back when fn returns or panics. It returns what fn returned; if the
+// lease was lost while fn ran, the error matches ErrLost too, even if fn
+// returned nil. Errors of acquiring are those of Acquire, and fn did not run.
+func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
+	if fn == nil {
+		return fmt.Errorf("do: fn is nil: %w", ErrInvalid)
+	}
+	lease, err := l.Acquire(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// Whatever else a release can fail with, the work was done under the
+		// lock; the observer hears of it and the clean-up goes on.
+		if rel := lease.Release(ctx); errors.Is(rel, ErrLost) && !errors.Is(err, ErrLost) {
+			if err == nil {
+				err = rel
+			} else {
+				err = fmt.Errorf("%w (%w)", err, rel)
+			}
+		}
+	}()
+	return fn(lease.Context())
+}
+
+// Guard decorates fn: calls with the same key run one at a time, everywhere.
+// The decorated function fails with key's error, or with those of Acquire, in
+// which cases fn did not run; else it returns what fn returned, and in addition
+// ErrLost as Do does.
+func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
+	fn func(context.Context, Req) (Resp, error), opts ...AcquireOption,
+) func(context.Context, Req) (Resp, error) {
+	return func(ctx context.Context, req Req) (resp Resp, err error) {
+		k, err := key(req)
+		if err != nil {
+			return resp, err
+		}
+		err = l.Do(ctx, k, func(ctx context.Context) error {
+			var err error
+			resp, err = fn(ctx, req)
+			return err
+		}, opts...)
+		return resp, err
+	}
+}
+
+// Close shuts down as http.Server.Shutdown does: from now on every acquire
+// fails with ErrClosed, those that wait included; then it waits until all
+// leases are given back. When ctx ends first, the contexts of the remaining
+// leases end with cause ErrClosed, the leases are given back to the store, and
+// Close returns ctx's cause. A later call does the same for what is left.
+//
+// Call it after the servers whose handlers hold leases have shut down, and
+// before the client of the store is closed.
+func (l *Locker) Close(ctx context.Context) error {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+		if l.busy == 0 {
+			close(l.idle)
+		}
+	}
+	idle := l.idle
+	l.mu.Unlock()
+
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		l.evict()
+		l.cleaner.wait(context.WithoutCancel(ctx), 2*time.Second)
+		return fmt.Errorf("close: %w", context.Cause(ctx))
+	}
+	if !l.cleaner.wait(ctx, 0) {
+		return fmt.Errorf("close: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// evict ends all leases and gives them back, all at once: each release is
+// bounded, and so is the whole.
+func (l *Locker) evict() {
+	var wg sync.WaitGroup
+	for _, lease := range l.held() {
+		lease.end(ErrClosed)
+		wg.Go(func() { lease.Release(context.Background()) })
+	}
+	wg.Wait()
+}
+
+// begin counts an acquire in, unless the Locker is closed.
+func (l *Locker) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.busy++
+	return true
+}
+
+// end counts an acquire, or the lease that came of it, out.
+func (l *Locker) end(lease *Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.leases, lease)
+	l.busy--
+	if l.busy == 0 && l.idle != nil {
+		close(l.idle)
+	}
+}
+
+// keep lists a granted lease, unless the Locker was closed in the meantime.
+func (l *Locker) keep(lease *Lease) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.leases[lease] = struct{}{}
+	return true
+}
+
+// held lists the leases that were not given back.
+func (l *Locker) held() []*Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.leases))
+}
+
+func (l *Locker) observe(ctx context.Context, e Event) {
+	if f, ok := l.observer.(fanOut); ok && len(f) == 0 {
+		return
+	}
+	l.observer.Observe(ctx, e)
+}
+
+// newID is 128 bits of randomness: nobody can guess an owner, and no lease is
+// ever named twice.
+func newID() string { return rand.Text() }

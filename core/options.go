@@ -1,0 +1,237 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+const (
+	defaultTTL = 30 * time.Second
+	minTTL     = 100 * time.Millisecond
+	maxTTL     = 24 * 24 * time.Hour
+)
+
+// Option is a setting of a Locker, given to New.
+type Option func(*Locker)
+
+// WithDefaults sets the options that every acquire of this Locker starts from;
+// those of the call come after them and win.
+func WithDefaults(opts ...AcquireOption) Option {
+	return func(l *Locker) { l.defaults = append(l.defaults, opts...) }
+}
+
+// WithObserver sets who is told what happens to locks, in place of nobody. See
+// Observers for several.
+func WithObserver(o Observer) Option {
+	return func(l *Locker) { l.observer = o }
+}
+
+// AcquireOption is a setting of one acquire. Bad values make it fail with
+// ErrInvalid before anything is sent.
+type AcquireOption func(*request)
+
+// request is what the options of one acquire add up to.
+type request struct {
+	key     string
+	keys    []string // key and also, sorted, each once
+	also    []string
+	name    string
+	ttl     time.Duration
+	noRenew bool
+	maxHold time.Duration // 0: no end
+	wait    time.Duration // negative: no end but ctx
+	keep    time.Duration
+	pace    retry.Policy
+	weight  int64
+	limit   int64
+	shared  bool
+	permits bool
+	fair    bool
+	fenced  bool
+	bad     error // the first thing an option itself had to refuse
+}
+
+// TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The
+// key is free at most this long after its holder died. The watchdog extends the
+// lease every third of it.
+func TTL(d time.Duration) AcquireOption { return func(r *request) { r.ttl = d } }
+
+// NoRenew makes a fixed lease: no watchdog, the lease ends TTL after Acquire
+// unless Extend is called.
+func NoRenew() AcquireOption { return func(r *request) { r.noRenew = true } }
+
+// MaxHold stops extending the lease after d, counted from the grant, so that a
+// hung handler does not block its key for ever. The lease then runs out within
+// a TTL and its context ends with ErrLost. Without it there is no such end.
+func MaxHold(d time.Duration) AcquireOption {
+	return func(r *request) {
+		r.maxHold = d
+		if d <= 0 {
+			r.refuse("MaxHold is %v, it must be positive", d)
+		}
+	}
+}
+
+// Wait bounds the waiting for a busy key, apart from the lease and from ctx; 0
+// is one attempt. Without it Acquire waits until ctx ends. An attempt that is
+// under way when d is over is still finished.
+func Wait(d time.Duration) AcquireOption {
+	return func(r *request) {
+		r.wait = d
+		if d < 0 {
+			r.refuse("Wait is %v, it must not be negative", d)
+		}
+	}
+}
+
+// Retry sets the pace of the attempts while no wake-up can be relied on,
+// retry.LockWait by default. When the policy's attempts are used up the acquire
+// gives up with ErrBusy.
+func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
+
+// Shared makes a reader: readers of a key hold it together, and keep exclusive
+// claims out. A reader gets no fencing token.
+func Shared() AcquireOption {
+	return func(r *request) { r.shared, r.weight, r.limit = true, 1, All }
+}
+
+// Permits takes n of a semaphore's permits, 1 <= n <= of < All. All claims of
+// one semaphore have to name the same of. Permits never re-enter, and get no
+// fencing token.
+func Permits(n, of int) AcquireOption {
+	return func(r *request) {
+		r.permits, r.weight, r.limit = true, int64(n), int64(of)
+		if n < 1 || n > of || int64(of) >= All {
+			r.refuse("Permits(%d, %d): 1 <= n <= of < %d is allowed", n, of, All)
+		}
+	}
+}
+
+// Fair serves in order of arrival: the callers of one process, as always, and
+// among processes the first in line of each. It holds among the fair claims of
+// a key; an unfair claim can overtake them.
+func Fair() AcquireOption { return func(r *request) { r.fair = true } }
+
+// Also puts more keys under the same lease, all or nothing. Keys are taken in
+// sorted order, whatever the order given, so that leases over several keys do
+// not deadlock each other. Their kind, TTL and so on are those of the lease.
+func Also(keys ...string) AcquireOption {
+	return func(r *request) { r.also = append(r.also, keys...) }
+}
+
+// KeepFor keeps the key taken for at least d after the grant, even if the lease
+// is released earlier: a scheduled job that several replicas start runs once.
+func KeepFor(d time.Duration) AcquireOption {
+	return func(r *request) {
+		r.keep = d
+		if d < 0 || d > maxTTL {
+			r.refuse("KeepFor is %v, 0 to %v is allowed", d, maxTTL)
+		}
+	}
+}
+
+// Fenced asks for a fencing token, and fails with ErrUnsupported where the
+// store cannot give one. It goes with exclusive leases only.
+func Fenced() AcquireOption { return func(r *request) { r.fenced = true } }
+
+// Name sets the lock's static label in messages and events, of letters, digits,
+// '.', '_' and '-'. By default it is the key's part before the first ':', or
+// "lock" if that is no such label.
+func Name(name string) AcquireOption {
+	return func(r *request) {
+		r.name = name
+		if !isLabel(name) {
+			r.refuse("Name is not of the form [A-Za-z0-9._-]+")
+		}
+	}
+}
+
+func (r *request) refuse(format string, args ...any) {
+	if r.bad == nil {
+		r.bad = fmt.Errorf(format, args...)
+	}
+}
+
+// request adds up the options and checks them.
+func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
+	r := &request{key: key, ttl: defaultTTL, wait: -1, pace: retry.LockWait, weight: All, limit: All}
+	for _, o := range l.defaults {
+		o(r)
+	}
+	for _, o := range opts {
+		if o == nil {
+			r.refuse("an option is nil")
+			continue
+		}
+		o(r)
+	}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
+	}
+	if len(r.also) == 0 {
+		r.keys = []string{key}
+		return r, nil
+	}
+	r.keys = append([]string{key}, r.also...)
+	slices.Sort(r.keys)
+	r.keys = slices.Compact(r.keys)
+	return r, nil
+}
+
+func (r *request) check() error {
+	if r.name == "" {
+		r.name, _, _ = strings.Cut(r.key, ":")
+	}
+	if !isLabel(r.name) {
+		r.name = "lock"
+	}
+	if r.bad != nil {
+		return r.bad
+	}
+	if err := checkKey(r.key); err != nil {
+		return err
+	}
+	for _, k := range r.also {
+		if err := checkKey(k); err != nil {
+			return fmt.Errorf("Also: %w", err)
+		}
+	}
+	if r.ttl < minTTL || r.ttl > maxTTL {
+		return fmt.Errorf("TTL is %v, %v to %v is allowed", r.ttl, minTTL, maxTTL)
+	}
+	if r.shared && r.permits {
+		return errors.New("Shared and Permits exclude each other")
+	}
+	if r.fenced && (r.shared || r.permits) {
+		return errors.New("Fenced goes with exclusive leases only")
+	}
+	if err := r.pace.Validate(); err != nil {
+		return fmt.Errorf("Retry: %w", err)
+	}
+	return nil
+}
+
+// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
+func isLabel(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// claim is the claim of this request for one of its keys.
+func (r *request) claim(key, id string) Claim {
+	c := Claim{Key: key, Owner: id, Lease: id, Weight: r.weight, Limit: r.limit, TTL: r.ttl, Fair: r.fair}
+	if r.fenced {
+		c.MinToken = 1
+	}
+	return c
+}

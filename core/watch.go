@@ -1,0 +1,56 @@
+package core
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// pollEvery is how often a waiter asks although it is watching: a wake-up can
+// be lost.
+const pollEvery = time.Second
+
+// watch is the head of a line's view of the store's wake-ups. Its zero value is
+// closed.
+type watch struct {
+	wakeUps <-chan struct{} // nil while closed
+	cancel  context.CancelFunc
+	reopen  time.Time // not before
+}
+
+func (w *watch) live() bool { return w.wakeUps != nil }
+
+// open makes the watch live if the store can. It does nothing on a live watch,
+// and shortly after it failed.
+func (w *watch) open(a *attempt, c *Claim) {
+	store, ok := a.store.(Watcher)
+	if !ok || w.live() || time.Now().Before(w.reopen) {
+		return
+	}
+	ctx, cancel := context.WithCancel(a.ctx)
+	limit := time.AfterFunc(budget(c.TTL), cancel)
+	wakeUps, err := store.Watch(ctx, *c)
+	if !limit.Stop() || err != nil {
+		cancel()
+		w.reopen = time.Now().Add(pollEvery)
+		return
+	}
+	w.wakeUps, w.cancel = wakeUps, cancel
+}
+
+func (w *watch) close() {
+	if w.cancel != nil {
+		w.cancel()
+	}
+	w.wakeUps, w.cancel = nil, nil
+}
+
+// patience is how long to wait for a wake-up before asking anyway. The holder's
+// remaining time bounds it, since nobody is woken when a hold merely expires.
+func (w *watch) patience(holder time.Duration) time.Duration {
+	d := pollEvery + rand.N(pollEvery/10)
+	if holder > 0 {
+		d = min(d, max(holder, 10*time.Millisecond)+rand.N(5*time.Millisecond))
+	}
+	return d
+}

@@ -1,0 +1,233 @@
+package core
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// batch is how many holds travel in one Extend.
+const batch = 256
+
+// watchdog extends the holds of a Locker. It is one timer over a heap; what is
+// due together is extended together, in calls that run beside each other so
+// that a hanging one delays no other. It ends nothing: each hold has a timer of
+// its own for that.
+type watchdog struct {
+	locker *Locker
+
+	mu     sync.Mutex
+	queue  dueQueue
+	timer  *time.Timer
+	at     time.Time // when timer fires, zero if not at all
+	asleep time.Duration
+}
+
+// schedule has h looked after at the given time, or a little earlier so that
+// leases of one moment spread. The caller holds the lease's mutex.
+func (w *watchdog) schedule(h *hold, at time.Time) {
+	at = at.Add(-rand.N(h.valid/30 + 1))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h.due = at; h.pos >= 0 {
+		heap.Fix(&w.queue, h.pos)
+	} else {
+		heap.Push(&w.queue, h)
+	}
+	w.set()
+}
+
+// remove forgets h.
+func (w *watchdog) remove(h *hold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h.pos >= 0 {
+		heap.Remove(&w.queue, h.pos)
+	}
+	if len(w.queue) == 0 && w.timer != nil {
+		w.timer.Stop()
+		w.at = time.Time{}
+	}
+}
+
+// set makes the timer fire at the first hold's due time. Where suspension can
+// be seen, it fires at least every second to look.
+func (w *watchdog) set() {
+	if len(w.queue) == 0 {
+		return
+	}
+	at := w.queue[0].due
+	if w.locker.asleep != nil {
+		if tick := time.Now().Add(time.Second); tick.Before(at) {
+			at = tick
+		}
+	}
+	switch {
+	case w.timer == nil:
+		w.timer = time.AfterFunc(time.Until(at), w.fire)
+	case w.at.IsZero() || at.Before(w.at):
+		w.timer.Reset(time.Until(at))
+	default:
+		return
+	}
+	w.at = at
+}
+
+// fire extends what is due.
+func (w *watchdog) fire() {
+	w.afterSuspension()
+	var due []*hold
+	w.mu.Lock()
+	now := time.Now()
+	for len(w.queue) > 0 {
+		// What is due a little later travels along.
+		if h := w.queue[0]; h.due.After(now.Add(h.valid / 30)) {
+			break
+		}
+		due = append(due, heap.Pop(&w.queue).(*hold))
+	}
+	w.at = time.Time{}
+	w.set()
+	w.mu.Unlock()
+
+	due = slices.DeleteFunc(due, func(h *hold) bool {
+		if !h.lease.overruns() {
+			return false
+		}
+		// It stays in the queue, so that the look at the clocks goes on.
+		w.again(h, now.Add(h.left(w.locker.now())+h.valid/10))
+		return true
+	})
+	// Neighbours in a batch should be of one length, since the shortest bounds it.
+	slices.SortStableFunc(due, func(a, b *hold) int { return cmp.Compare(a.claim.TTL, b.claim.TTL) })
+	for b := range slices.Chunk(due, batch) {
+		go w.extend(b)
+	}
+}
+
+// afterSuspension has every lease ask the clocks if the machine was suspended
+// since the last look: their timers stood still.
+func (w *watchdog) afterSuspension() {
+	if w.locker.asleep == nil {
+		return
+	}
+	asleep := w.locker.asleep()
+	w.mu.Lock()
+	jumped := asleep-w.asleep > 10*time.Millisecond
+	w.asleep = asleep
+	w.mu.Unlock()
+	if jumped {
+		for _, lease := range w.locker.held() {
+			lease.vouch()
+		}
+	}
+}
+
+// overruns tells that the lease is not to be extended any more.
+func (l *Lease) overruns() bool {
+	if l.opts.noRenew {
+		return true
+	}
+	age := l.locker.now().since(l.since)
+	if l.opts.maxHold == 0 || age < l.opts.maxHold {
+		return false
+	}
+	l.mu.Lock()
+	first := !l.overrun && l.state == held
+	l.overrun = true
+	l.mu.Unlock()
+	if first {
+		l.locker.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: Overrun, Name: l.name, Held: age})
+	}
+	return true
+}
+
+// extend extends a batch in one call, bounded by the hold that has least left.
+func (w *watchdog) extend(holds []*hold) {
+	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.lease.vouch() })
+	if len(holds) == 0 {
+		return
+	}
+	start := w.locker.now()
+	limit := budget(holds[0].claim.TTL)
+	claims := make([]Claim, len(holds))
+	for i, h := range holds {
+		claims[i] = h.claim
+		limit = min(limit, h.left(start))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	answers := w.locker.store.Extend(ctx, claims)
+	for i, h := range holds {
+		x := Extension{Err: errors.New("the store gave no answer")}
+		if i < len(answers) {
+			x = answers[i]
+		}
+		w.answered(h, start, x)
+	}
+}
+
+// left is how long this process relies on h from now on.
+func (h *hold) left(now moment) time.Duration {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	return trust(h.valid) - now.since(h.from)
+}
+
+func (w *watchdog) answered(h *hold, start moment, x Extension) {
+	l := h.lease
+	ctx := context.WithoutCancel(l.ctx.Context)
+	switch {
+	case errors.Is(x.Err, ErrLost):
+		l.lose()
+	case x.Err != nil:
+		w.locker.observe(ctx, Event{Kind: ExtendFailed, Name: l.name, Err: x.Err})
+		// Soon, since the lease runs out; not at once, since the store is unwell.
+		w.again(h, time.Now().Add(min(max(h.claim.TTL/30, 10*time.Millisecond), time.Second)))
+	default:
+		if x.Valid == 0 {
+			x.Valid = h.claim.TTL
+		}
+		if l.confirm(h, start, x.Valid) {
+			w.again(h, start.at.Add(x.Valid/3))
+			w.locker.observe(ctx, Event{Kind: Extended, Name: l.name})
+		}
+	}
+}
+
+// again schedules h, unless its lease has ended meanwhile.
+func (w *watchdog) again(h *hold, at time.Time) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.lease.state == held {
+		w.schedule(h, at)
+	}
+}
+
+// dueQueue is a heap of holds, the one due first on top.
+type dueQueue []*hold
+
+func (q dueQueue) Len() int           { return len(q) }
+func (q dueQueue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q dueQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].pos, q[j].pos = i, j
+}
+func (q *dueQueue) Push(x any) {
+	h := x.(*hold)
+	h.pos = len(*q)
+	*q = append(*q, h)
+}
+func (q *dueQueue) Pop() any {
+	old := *q
+	h := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	h.pos = -1
+	return h
+}
