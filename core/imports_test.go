@@ -35,11 +35,13 @@ var rooms = map[string]room{
 	"core/once":      {kit: []string{"core", "retry"}},
 	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
 
-	"core/memstore":   {kit: []string{"core"}},
-	"core/redlock":    {kit: []string{"core"}},
-	"core/redisstore": {kit: []string{"core"}, outside: []string{"github.com/redis/go-redis/v9"}},
-	"core/zkstore":    {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/pgstore":    {kit: []string{"core"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/memstore":             {kit: []string{"core"}},
+	"core/redlock":              {kit: []string{"core"}},
+	"core/redisstore":           {kit: []string{"core"}, outside: []string{"github.com/redis/go-redis/v9"}},
+	"core/redisstore/redistest": {outside: []string{"github.com/redis/go-redis/v9"}, tests: true},
+
+	"core/zkstore": {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/pgstore": {kit: []string{"core"}, outside: []string{"github.com/jackc/pgx/v5"}},
 
 	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
 	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{
