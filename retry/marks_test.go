@@ -17,7 +17,7 @@ func TestStop(t *testing.T) {
 	bubble(t, "the run ends with the error itself, without the mark", func(t *testing.T) {
 		c := failing(always(retry.Stop(io.EOF)))
 		v, err := retry.Do(t.Context(), retry.LockWait, c.op)
-		if v != "" || err != io.EOF || len(c.at) != 1 || time.Since(c.start) != 0 { //nolint:errorlint // identity is what is promised
+		if v != "" || err != io.EOF || len(c.at) != 1 || time.Since(c.start) != 0 {
 			t.Errorf("%q, %v, %d runs in %v", v, err, len(c.at), time.Since(c.start))
 		}
 	})
@@ -37,15 +37,27 @@ func TestStop(t *testing.T) {
 			matches(t, err, io.EOF)
 		}
 	})
+	t.Run("outside of a Do errors.Is and errors.As look through the mark, and nil stays nil", func(t *testing.T) {
+		t.Parallel()
+		for _, err := range []error{retry.Stop(&timeoutError{}), retry.After(ms, &timeoutError{})} {
+			if te, ok := errors.AsType[*timeoutError](err); !ok || !errors.Is(err, te) || err.Error() != te.Error() {
+				t.Errorf("%v hides what it marks", err)
+			}
+		}
+		if retry.Stop(nil) != nil || retry.After(ms, nil) != nil {
+			t.Error("a marked nil is an error")
+		}
+	})
+}
+
+func TestMarksEndWithTheirDo(t *testing.T) {
+	t.Parallel()
 	bubble(t, "the mark of an inner Do does not stop an outer one", func(t *testing.T) {
-		cause, end := context.WithCancelCause(t.Context())
-		end(fmt.Errorf("group: %w", retry.Stop(errDown)))
 		for name, inner := range map[string]func(context.Context) (string, error){
-			"outermost":    failing(always(retry.Stop(errDown))).op,
-			"wrapped":      failing(always(fmt.Errorf("inner: %w", retry.Stop(errDown)))).op,
-			"joined":       failing(always(errors.Join(io.EOF, retry.Stop(errDown)))).op,
-			"after":        failing(always(fmt.Errorf("inner: %w", retry.After(time.Hour, errDown)))).op,
-			"in the cause": func(context.Context) (string, error) { return retry.Do(cause, retry.None, failing(always(nil)).op) },
+			"outermost": failing(always(retry.Stop(errDown))).op,
+			"wrapped":   failing(always(fmt.Errorf("inner: %w", retry.Stop(errDown)))).op,
+			"joined":    failing(always(errors.Join(io.EOF, retry.Stop(errDown)))).op,
+			"after":     failing(always(fmt.Errorf("inner: %w", retry.After(time.Hour, errDown)))).op,
 		} {
 			var runs int
 			start := time.Now()
@@ -59,18 +71,20 @@ func TestStop(t *testing.T) {
 			}
 			matches(t, err, errDown)
 		}
-		_, err := retry.Do(cause, retry.None, failing(always(nil)).op)
-		matches(t, err, context.Canceled, context.Cause(cause))
 	})
-	t.Run("outside of a Do errors.Is and errors.As look through the mark, and nil stays nil", func(t *testing.T) {
-		t.Parallel()
-		for _, err := range []error{retry.Stop(&timeoutError{}), retry.After(ms, &timeoutError{})} {
-			if te, ok := errors.AsType[*timeoutError](err); !ok || !errors.Is(err, te) || err.Error() != te.Error() {
-				t.Errorf("%v hides what it marks", err)
+	bubble(t, "a mark in the cause of an inner Do's context does not stop an outer one", func(t *testing.T) {
+		for _, cause := range []error{retry.Stop(errDown), fmt.Errorf("group: %w, %w", context.Canceled, retry.Stop(errDown))} {
+			ended, end := context.WithCancelCause(t.Context())
+			end(cause)
+			var runs int
+			_, err := retry.Do(t.Context(), retry.Policy{Initial: ms, Attempts: 3}, func(context.Context) (string, error) {
+				runs++
+				return retry.Do(ended, retry.None, failing(always(nil)).op)
+			})
+			if runs != 3 {
+				t.Errorf("%v after %d runs", err, runs)
 			}
-		}
-		if retry.Stop(nil) != nil || retry.After(ms, nil) != nil {
-			t.Error("a marked nil is an error")
+			matches(t, err, context.Canceled, cause, errDown)
 		}
 	})
 }
@@ -120,7 +134,7 @@ func TestAfter(t *testing.T) {
 	bubble(t, "a hint grants no attempt that the policy does not", func(t *testing.T) {
 		c := failing(always(retry.After(time.Second, io.EOF)))
 		_, err := retry.Do(t.Context(), retry.Policy{Initial: ms, Attempts: 2}, c.op)
-		if err != io.EOF || len(c.at) != 2 || time.Since(c.start) != time.Second { //nolint:errorlint // identity is what is promised
+		if err != io.EOF || len(c.at) != 2 || time.Since(c.start) != time.Second {
 			t.Errorf("%v, %d runs in %v", err, len(c.at), time.Since(c.start))
 		}
 	})
@@ -145,4 +159,3 @@ func TestAfter(t *testing.T) {
 		}
 	})
 }
-

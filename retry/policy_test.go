@@ -187,6 +187,7 @@ func FuzzDelays(f *testing.F) {
 		retry.None, retry.LockWait, retry.Hiccup, {Attempts: 1000}, {Multiplier: 2}, {Initial: 1, Max: 1, Jitter: 1, Attempts: 50},
 		{Initial: ms, Max: ms, Jitter: 1}, {Initial: 3, Max: 7, Multiplier: 1.1, Jitter: 0.9, Attempts: 99},
 		{Initial: math.MaxInt64, Max: math.MaxInt64, Multiplier: math.MaxFloat64, Jitter: 1},
+		{Initial: math.MaxInt64, Max: math.MaxInt64, Jitter: 0.5},
 		{Initial: ms, Max: math.MaxInt64, Multiplier: 1.0000001, Jitter: 1}, {Multiplier: math.NaN(), Jitter: math.Inf(-1), Attempts: -1},
 	} {
 		f.Add(int64(p.Initial), int64(p.Max), p.Multiplier, p.Jitter, p.Attempts)

@@ -93,6 +93,10 @@ func TestDo(t *testing.T) {
 			t.Errorf("%v after %d runs", err, len(c.at))
 		}
 	})
+}
+
+func TestDoAndItsCaller(t *testing.T) {
+	t.Parallel()
 	bubble(t, "the operation gets the caller's context", func(t *testing.T) {
 		type key struct{}
 		ctx := context.WithValue(t.Context(), key{}, "here")

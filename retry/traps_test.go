@@ -108,6 +108,10 @@ func TestAContextThatEnds(t *testing.T) {
 			matches(t, err, errDown, context.Canceled)
 		}
 	})
+}
+
+func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
+	t.Parallel()
 	bubble(t, "a context that ends while the operation runs is reported beside the operation's error", func(t *testing.T) {
 		for _, p := range []retry.Policy{retry.LockWait, retry.None} {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 10*ms, errRoof)
@@ -129,6 +133,14 @@ func TestAContextThatEnds(t *testing.T) {
 		if got, want := err.Error(), "dial: context deadline exceeded"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	})
+	bubble(t, "an operation that reports the context's end without its cause has the cause added", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := retry.Do(ctx, retry.LockWait, func(ctx context.Context) (int, error) {
+			cancel(errRoof)
+			return 0, ctx.Err()
+		})
+		matches(t, err, context.Canceled, errRoof)
 	})
 	bubble(t, "success counts even when the context has ended meanwhile", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
