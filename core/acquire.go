@@ -146,13 +146,17 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 	defer w.close()
 	// A lone caller asks first and opens a watch only if it has to wait. Who
 	// waited behind others of this process knows that it will probably have to.
-	pause := a.pace.Delays()
-	if t.first || a.wait == 0 {
+	asked := t.first || a.wait == 0
+	if asked {
 		c.Wait = c.Fair && a.wait != 0
 		if err := a.once(c); err == nil || !errors.Is(err, ErrBusy) || a.wait == 0 {
 			return err
-		} else if _, left := pause(); !left {
-			return err
+		}
+	}
+	pause := a.pace.Delays()
+	if asked {
+		if _, left := pause(); !left {
+			return &BusyError{Key: c.Key, Name: a.name}
 		}
 	}
 	for {
@@ -210,7 +214,7 @@ func (a *attempt) sleep(w *watch, d time.Duration) error {
 // once asks the store, again after passing errors, and adds the hold if it is
 // granted. Its error is complete.
 func (a *attempt) once(c *Claim) error {
-	pause := retry.Hiccup.Delays()
+	var pause func() (time.Duration, bool)
 	for {
 		err := a.ask(c)
 		switch {
@@ -227,6 +231,9 @@ func (a *attempt) once(c *Claim) error {
 			return fmt.Errorf("acquire %s: %w", a.name, err)
 		case a.ctx.Err() != nil:
 			return a.gaveUp(c, err)
+		}
+		if pause == nil {
+			pause = retry.Hiccup.Delays()
 		}
 		d, left := pause()
 		if !left {
