@@ -1,0 +1,54 @@
+package redisstore
+
+import (
+	"errors"
+	"net"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// notSent tells that err ended a call before it reached a server.
+func notSent(err error) bool {
+	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// refusals are the error replies that leave the state as it was. Those that can
+// come up inside a script do so at its first write, or, NOPERM, at a command
+// after whose refusal the script undoes what it did.
+var refusals = map[string]bool{
+	"ASK": true, "BUSY": true, "CLUSTERDOWN": true, "CROSSSLOT": true, "LOADING": true, "MASTERDOWN": true,
+	"MISCONF": true, "MOVED": true, "NOAUTH": true, "NOPERM": true, "NOREPLICAS": true, "NOSCRIPT": true,
+	"OOM": true, "READONLY": true, "TRYAGAIN": true, "UNKILLABLE": true, "WRONGPASS": true, "WRONGTYPE": true,
+}
+
+// innerCode finds the code of an error inside a script in the text of servers
+// before 7.0, which put it behind their own.
+var innerCode = regexp.MustCompile(`^ERR Error running script.*: -([A-Z]+) `)
+
+// refused tells that err is the reply of a server that did not do what it was
+// asked.
+func refused(err error) bool {
+	reply, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return false
+	}
+	text := reply.Error()
+	code, _, _ := strings.Cut(text, " ")
+	if m := innerCode.FindStringSubmatch(text); m != nil {
+		code = m[1]
+	}
+	return refusals[code] ||
+		strings.HasPrefix(text, "ERR max number of clients reached") ||
+		strings.HasPrefix(text, "ERR unknown command")
+}
+
+// isReply tells that err is an error reply with this code.
+func isReply(err error, code string) bool {
+	return err != nil && redis.HasErrorPrefix(err, code)
+}

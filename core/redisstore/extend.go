@@ -1,0 +1,181 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Extend implements core.Store: all claims that live on one server travel in
+// one round trip, and servers are asked side by side, so that one that hangs
+// does not delay the answers of the others. When ctx ends, the answers that
+// have arrived by then are given.
+func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	answers := make([]core.Extension, len(claims))
+	valid := make([]int, 0, len(claims))
+	for i := range claims {
+		if err := s.usable("extend", &claims[i]); err != nil {
+			answers[i].Err = err
+		} else {
+			valid = append(valid, i)
+		}
+	}
+	if len(valid) == 0 {
+		return answers
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	batches, err := s.batches(ctx, claims, valid)
+	if err != nil {
+		for _, i := range valid {
+			answers[i].Err = failure(ctx, "extend", &flight{}, err)
+		}
+		return answers
+	}
+	done := make(chan *batch, len(batches))
+	for _, b := range batches {
+		go func() {
+			defer func() {
+				if r := recover(); r != nil {
+					b.err = fmt.Errorf("panic in the client: %v", r)
+				}
+				done <- b
+			}()
+			b.send(ctx, s.client)
+		}()
+	}
+	for range batches {
+		select {
+		case b := <-done:
+			b.ended = true
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	for _, b := range batches {
+		b.read(ctx, answers)
+	}
+	return answers
+}
+
+// batch is the claims of one Extend that go to one server.
+type batch struct {
+	flight  flight
+	script  *script
+	indexes []int // of the claims
+	calls   []*command
+	again   map[int]*command // calls that were sent once more, by position
+	err     error            // what ended it, besides the errors of the calls
+	ended   bool             // calls, again and err may be read
+}
+
+// batches groups the claims by server.
+func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int) ([]*batch, error) {
+	if s.cluster == nil {
+		return []*batch{s.batch(ctx, claims, valid)}, nil
+	}
+	// The client may have to ask where the slots are.
+	f := &flight{}
+	servers, err := leave(ctx, f, func() ([]*redis.Client, error) {
+		servers := make([]*redis.Client, len(valid))
+		for n, i := range valid {
+			var err error
+			if servers[n], err = s.cluster.MasterForKey(ctx, s.key(claims[i].Key)); err != nil {
+				return nil, err
+			}
+		}
+		return servers, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	groups := make(map[*redis.Client][]int)
+	for n, i := range valid {
+		groups[servers[n]] = append(groups[servers[n]], i)
+	}
+	var all []*batch
+	for _, indexes := range groups {
+		all = append(all, s.batch(ctx, claims, indexes))
+	}
+	return all, nil
+}
+
+func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *batch {
+	b := &batch{indexes: indexes, script: extendScript, calls: make([]*command, len(indexes))}
+	if s.plain {
+		b.script = plainExtendScript
+	}
+	for n, i := range indexes {
+		c := &claims[i]
+		who := c.Lease
+		if s.plain {
+			who = c.Owner
+		}
+		b.calls[n] = newCommand(ctx, &b.flight, b.script, s.key(c.Key), []any{who, millis(c.TTL)})
+	}
+	return b
+}
+
+// send sends all calls in one pipeline, and those for which the server did not
+// know the script in another one.
+func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
+	pipe := client.Pipeline()
+	for _, c := range b.calls {
+		_ = pipe.Process(ctx, c)
+	}
+	_, _ = pipe.Exec(ctx)
+	b.again = make(map[int]*command)
+	for n, c := range b.calls {
+		if isReply(c.Cmd.Err(), "NOSCRIPT") {
+			w := c.whole(ctx, b.script)
+			b.again[n] = w
+			_ = pipe.Process(ctx, w)
+		}
+	}
+	if len(b.again) > 0 && b.flight.again() {
+		_, _ = pipe.Exec(ctx)
+	}
+}
+
+// read fills in the answers that have arrived.
+func (b *batch) read(ctx context.Context, answers []core.Extension) {
+	if !b.ended {
+		b.flight.leave()
+	}
+	for n, i := range b.indexes {
+		answers[i].Err = b.answer(ctx, n)
+	}
+}
+
+func (b *batch) answer(ctx context.Context, n int) error {
+	c := b.calls[n]
+	var v any
+	err := context.Cause(ctx)
+	switch {
+	case b.ended:
+		last := c
+		if w := b.again[n]; w != nil {
+			last = w
+		}
+		if v, err = c.reply(last); err == nil && v == nil {
+			err = b.err
+		}
+	case c.answer.Load() != nil:
+		v, err = *c.answer.Load(), nil
+	case err == nil:
+		err = errors.New("no answer")
+	}
+	if err != nil {
+		return failure(ctx, "extend", &b.flight, err)
+	}
+	a, err := parse("extend", v)
+	if err != nil {
+		return err
+	}
+	return confirmed("extend", a)
+}

@@ -1,0 +1,144 @@
+-- Acquire tries once to admit a claim.
+--
+-- KEYS[1]  the key's hash
+-- ARGV     1 lease, 2 owner, 3 owner to join or '', 4 weight, 5 limit, 6 TTL in
+--          ms, 7 flags: f fair, w wait, c cluster, 8 least token, 9 prefix of the
+--          wake channels, 10 id of the caller's channel
+-- answer   {'ok', token, owner joined or ''}
+--          {'busy', ms until the first blocking hold expires}
+--          {'lost'}   the lease was released before
+--          {'heavy'}  the claim is heavier than the hold it joins
+--
+-- The first write is an HSET, which a server out of memory refuses: then
+-- nothing has changed.
+
+local lease, owner, via = ARGV[1], ARGV[2], ARGV[3]
+local weight, limit, ttl = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local fair = string.find(ARGV[7], 'f', 1, true) ~= nil
+local wait = string.find(ARGV[7], 'w', 1, true) ~= nil
+local cluster = string.find(ARGV[7], 'c', 1, true) ~= nil
+local least = tonumber(ARGV[8])
+local exclusive = weight == ALL
+
+local s = load(lease)
+if s.dead then
+  return {'lost'}
+end
+
+-- save writes the hold or the wait list, then drops what is stale.
+local function save(waits, field, value)
+  local set = {'HSET', key}
+  if field then
+    set[3], set[4] = field, value
+    if exclusive then
+      set[5], set[6] = 't', text(s.token)
+    end
+  end
+  if s.waits ~= waits and #s.waits > 1 then
+    set[#set + 1], set[#set + 2] = 'w', s.waits
+  end
+  if #set > 2 then
+    redis.call(unpack(set))
+  end
+  if s.waits ~= waits and #s.waits <= 1 then
+    s.stale[#s.stale + 1] = 'w'
+  end
+  if #s.stale > 0 then
+    redis.call('HDEL', key, unpack(s.stale))
+  end
+  local done = redis.pcall('PEXPIRE', key, text(horizon(s)))
+  if type(done) == 'table' and not s.exists then
+    -- Better no key than one without an end.
+    redis.call('DEL', key)
+  end
+  return done
+end
+
+local waits = s.waits
+local from, to = place(s, lease)
+
+-- Who would hold, and what others hold already.
+local who, held = owner, s.owners[owner]
+if s.own then
+  who = s.own.owner
+elseif via ~= '' and s.owners[via] then
+  who, held = via, s.owners[via]
+end
+if not s.own then
+  if held and weight > held.heaviest then
+    return {'heavy'}
+  end
+  local sum, cap, after = weight, limit, nil
+  for name, o in pairs(s.owners) do
+    if name ~= who then
+      sum = sum + o.sum
+      after = math.min(after or o.first, o.first)
+    end
+  end
+  if fair and not held then
+    -- Earlier fair waiters count as if they held: who is admitted past them
+    -- takes nothing from them.
+    for other, deadline, queued, w, l, o in string.gmatch(s.waits, ENTRY) do
+      if other == lease then
+        break
+      end
+      deadline = tonumber(deadline)
+      if queued == '1' and o ~= who and deadline > now then
+        sum, cap = sum + tonumber(w), math.min(cap, tonumber(l))
+        after = math.min(after or deadline, deadline)
+      end
+    end
+  end
+  if sum > cap then
+    if wait then
+      local life = math.min(ttl, WAITER_LIFE)
+      local line = string.format('%s %.0f %d %.0f %.0f %s %s\n',
+        lease, now + life, fair and 1 or 0, weight, limit, owner, ARGV[10])
+      if from then
+        s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
+      else
+        local live = {'\n'}
+        for other in string.gmatch(s.waits, '[^\n]+\n') do
+          if tonumber(string.match(other, ' (%d+)')) > now then
+            live[#live + 1] = other
+          end
+        end
+        live[#live + 1] = line
+        s.waits = table.concat(live)
+      end
+    end
+    if s.waits ~= waits or #s.stale > 0 then
+      local done = save(waits)
+      if type(done) == 'table' then
+        return done
+      end
+    end
+    return {'busy', math.max((after or now) - now, 1)}
+  end
+end
+
+if exclusive then
+  if s.own or held then
+    s.token = math.max(s.token, least)
+  else
+    s.token = math.max(s.token + 1, us, least)
+  end
+end
+if from then
+  s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
+end
+local deadline = now + ttl
+if s.own then
+  deadline = math.max(deadline, s.own.deadline)
+else
+  hold(s, who, weight)
+end
+s.own = {deadline = deadline, weight = weight, owner = who}
+if #s.waits > 1 and s.sum < ALL then
+  wake(s, ARGV[9], cluster)
+end
+local done = save(waits, 'h:' .. lease, text(deadline) .. ' ' .. text(weight) .. ' ' .. who)
+if type(done) == 'table' then
+  return done
+end
+return {'ok', exclusive and s.token or 0, who ~= owner and who or ''}

@@ -1,0 +1,69 @@
+-- Release gives up a hold or a place in line, and plants a tombstone for a
+-- lease that is not held, so that an acquire which comes late is refused.
+--
+-- KEYS[1]  the key's hash
+-- ARGV     1 lease, 2 ms to remember an unknown lease, 3 ms to keep the key
+--          taken, 4 flags: c cluster, 5 prefix of the wake channels
+-- answer   {'ok'}    it was held or waiting
+--          {'lost'}  it was neither
+--
+-- The first write is a DEL, HDEL or PEXPIRE, which a server out of memory
+-- accepts; after it the others are accepted too.
+
+local lease = ARGV[1]
+local remember, keep = tonumber(ARGV[2]), tonumber(ARGV[3])
+local cluster = ARGV[4] == 'c'
+
+local s = load(lease)
+local waits, drop, set = s.waits, s.stale, {}
+local from, to = place(s, lease)
+local answer = (s.own or from) and 'ok' or 'lost'
+
+if s.own or s.expired then
+  drop[#drop + 1] = 'h:' .. lease
+end
+if s.own then
+  if keep > 0 then
+    set[1], set[2] = 'k:' .. lease, text(now + keep) .. ' ' .. text(s.own.weight)
+    s.latest = math.max(s.latest or 0, now + keep)
+    hold(s, s.own.owner, -s.own.weight)
+    hold(s, '', s.own.weight)
+  else
+    hold(s, s.own.owner, -s.own.weight)
+  end
+  s.own = nil
+elseif remember > 0 then
+  local deadline = math.max(s.dead or 0, now + remember)
+  set[1], set[2] = 'd:' .. lease, text(deadline)
+  s.latest = math.max(s.latest or 0, deadline)
+end
+if from then
+  s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
+end
+if #s.waits > 1 and s.sum < ALL then
+  wake(s, ARGV[5], cluster)
+end
+if s.waits ~= waits then
+  if #s.waits > 1 then
+    set[#set + 1], set[#set + 2] = 'w', s.waits
+  else
+    drop[#drop + 1] = 'w'
+  end
+end
+
+local ms = horizon(s)
+if ms <= 0 then
+  if s.exists then
+    redis.call('DEL', key)
+  end
+  return {answer}
+end
+redis.call('PEXPIRE', key, text(ms))
+if #drop > 0 then
+  redis.call('HDEL', key, unpack(drop))
+end
+if #set > 0 then
+  redis.call('HSET', key, unpack(set))
+  redis.call('PEXPIRE', key, text(ms))
+end
+return {answer}

@@ -1,0 +1,155 @@
+-- The state of one key, shared by acquire.lua and release.lua, which follow
+-- this text in one script.
+--
+-- KEYS[1] is a hash:
+--   h:<lease>  one hold: "<deadline> <weight> <owner>"
+--   k:<lease>  a hold that was released but stays for a while, the same without
+--              an owner
+--   d:<lease>  a tombstone: "<deadline>", the lease may not be granted any more
+--   t          the last fencing token
+--   w          who waits, in order of arrival: a line for each (see ENTRY)
+-- Deadlines are in ms on the clock of this server. Numbers are written with
+-- %.0f: tostring() rounds what is above 10^14.
+
+local key = KEYS[1]
+local ALL = 2147483647
+local WAITER_LIFE = 10000
+-- lease, deadline, fair (0 or 1), weight, limit, owner, channel id
+local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
+
+local time = redis.call('TIME')
+local us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local now = math.floor(us / 1000)
+
+-- text writes a whole number.
+local function text(n)
+  return string.format('%.0f', n)
+end
+
+-- load reads what is alive. `stale` lists expired fields of others, not all of
+-- them if they are very many: a call takes a few thousand arguments at most.
+local function load(lease)
+  local s = {sum = 0, owners = {}, stale = {}, token = 0, waits = ''}
+  local flat = redis.call('HGETALL', key)
+  s.exists = #flat > 0
+  for i = 1, #flat, 2 do
+    local name, value = flat[i], flat[i + 1]
+    local kind = string.sub(name, 1, 2)
+    if kind == 'w' then
+      s.waits = value
+    elseif kind == 't' then
+      s.token = tonumber(value)
+    else
+      local deadline, weight, owner = string.match(value, '^(%d+) ?(%d*) ?(.*)$')
+      deadline, weight = tonumber(deadline), tonumber(weight)
+      local own = string.sub(name, 3) == lease
+      if deadline > now then
+        if kind ~= 'd:' then
+          local o = s.owners[owner]
+          if not o then
+            o = {sum = 0, heaviest = 0, first = deadline}
+            s.owners[owner] = o
+          end
+          o.sum = o.sum + weight
+          o.heaviest = math.max(o.heaviest, weight)
+          o.first = math.min(o.first, deadline)
+          s.sum = s.sum + weight
+        end
+        if own and kind == 'h:' then
+          s.own = {deadline = deadline, weight = weight, owner = owner}
+        else
+          s.latest = math.max(s.latest or 0, deadline)
+          if own then
+            s.dead = deadline
+          end
+        end
+      elseif own and kind == 'h:' then
+        s.expired = true
+      elseif #s.stale < 1000 then
+        s.stale[#s.stale + 1] = name
+      end
+    end
+  end
+  return s
+end
+
+-- hold adds a weight, or takes it away.
+local function hold(s, owner, weight)
+  local o = s.owners[owner] or {sum = 0}
+  o.sum = o.sum + weight
+  s.owners[owner] = o.sum > 0 and o or nil
+  s.sum = s.sum + weight
+end
+
+-- place finds the lease's live entry in the wait list: where it begins and
+-- ends. It drops a dead one.
+local function place(s, lease)
+  local from = string.find(s.waits, '\n' .. lease .. ' ', 1, true)
+  if not from then
+    return nil
+  end
+  local to = string.find(s.waits, '\n', from + 1, true)
+  local deadline = string.match(s.waits, ' (%d+)', from)
+  if tonumber(deadline) > now then
+    return from + 1, to
+  end
+  s.waits = string.sub(s.waits, 1, from) .. string.sub(s.waits, to + 1)
+  return nil
+end
+
+-- wake publishes to the first waiter that fits now and can be reached. A fair
+-- waiter keeps its place, and what it asks for counts for the fair ones behind
+-- it; any other has to ask again. In a cluster the count of receivers tells
+-- nothing, as they may be at another node.
+local function wake(s, channel, cluster)
+  local kept, pos = '', 2
+  local ahead, cap = 0, ALL
+  while pos <= #s.waits do
+    local stop = string.find(s.waits, '\n', pos, true)
+    local line = string.sub(s.waits, pos, stop)
+    local lease, deadline, fair, weight, limit, owner, id = string.match(line, ENTRY)
+    local stay, reached = tonumber(deadline) > now, false
+    if stay then
+      weight, limit, fair = tonumber(weight), tonumber(limit), fair == '1'
+      local held = s.owners[owner]
+      local sum = s.sum + weight - (held and held.sum or 0)
+      if fair and not held then
+        sum, limit = sum + ahead, math.min(limit, cap)
+        ahead, cap = ahead + weight, limit
+      end
+      if sum <= limit then
+        -- pcall: without the right to publish, waiters poll.
+        local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
+        reached = cluster or type(got) ~= 'number' or got > 0
+        stay = fair
+      end
+    end
+    if stay then
+      kept = kept .. line
+    end
+    pos = stop + 1
+    if reached then
+      break
+    end
+  end
+  s.waits = '\n' .. kept .. string.sub(s.waits, pos)
+end
+
+-- horizon is how many ms the key has to live from now: as long as anything in
+-- it, and until the clock has passed the last token.
+local function horizon(s)
+  local ms = 0
+  if s.latest then
+    ms = s.latest - now
+  end
+  if s.own then
+    ms = math.max(ms, s.own.deadline - now)
+  end
+  if #s.waits > 1 then
+    ms = math.max(ms, WAITER_LIFE)
+  end
+  if s.token >= us then
+    ms = math.max(ms, math.ceil((s.token - us) / 1000) + 1)
+  end
+  return ms
+end

