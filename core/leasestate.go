@@ -19,7 +19,7 @@ func (l *Lease) add(h *hold) {
 	h.pos = -1
 	h.timer = time.AfterFunc(trust(h.valid)-l.locker.now().since(h.from), func() { l.vouch() })
 	if l.state == held {
-		l.locker.watchdog.schedule(h, h.from.at.Add(h.valid/3))
+		l.locker.watchdog.schedule(h, h.third(h.from))
 	}
 }
 

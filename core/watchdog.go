@@ -28,10 +28,26 @@ type watchdog struct {
 	asleep time.Duration
 }
 
-// schedule has h looked after at the given time, or a little earlier so that
-// leases of one moment spread. The caller holds the lease's mutex.
+// slack is how much earlier than due a hold may be extended, to travel along
+// with another one.
+func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
+
+// third is when h is due after an attempt from start was confirmed: a third into
+// its life, or a little earlier so that leases of one moment spread.
+func (h *hold) third(start moment) time.Time {
+	return start.at.Add(h.valid/3 - rand.N(h.valid/30))
+}
+
+// soon is when h is due after an attempt failed: soon, since the lease runs out,
+// but by more than the slack, since what fails together would else be tried
+// again without pause.
+func (h *hold) soon() time.Time {
+	return time.Now().Add(2*h.slack() + rand.N(h.slack()))
+}
+
+// schedule has h looked after at the given time. The caller holds the lease's
+// mutex.
 func (w *watchdog) schedule(h *hold, at time.Time) {
-	at = at.Add(-rand.N(h.valid/30 + 1))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h.due = at; h.pos >= 0 {
@@ -86,7 +102,7 @@ func (w *watchdog) fire() {
 	now := time.Now()
 	for len(w.queue) > 0 {
 		// What is due a little later travels along.
-		if h := w.queue[0]; h.due.After(now.Add(h.valid / 30)) {
+		if h := w.queue[0]; h.due.After(now.Add(h.slack())) {
 			break
 		}
 		due = append(due, heap.Pop(&w.queue).(*hold))
@@ -100,7 +116,8 @@ func (w *watchdog) fire() {
 			return false
 		}
 		// It stays in the queue, so that the look at the clocks goes on.
-		w.again(h, now.Add(h.left(w.locker.now())+h.valid/10))
+		left := h.left(w.locker.now())
+		w.again(h, func(h *hold) time.Time { return now.Add(left + h.valid/10) })
 		return true
 	})
 	// Neighbours in a batch should be of one length, since the shortest bounds it.
@@ -187,25 +204,24 @@ func (w *watchdog) answered(h *hold, start moment, x Extension) {
 		l.lose()
 	case x.Err != nil:
 		w.locker.observe(ctx, Event{Kind: ExtendFailed, Name: l.name, Err: x.Err})
-		// Soon, since the lease runs out; not at once, since the store is unwell.
-		w.again(h, time.Now().Add(min(max(h.claim.TTL/30, 10*time.Millisecond), time.Second)))
+		w.again(h, (*hold).soon)
 	default:
 		if x.Valid == 0 {
 			x.Valid = h.claim.TTL
 		}
 		if l.confirm(h, start, x.Valid) {
-			w.again(h, start.at.Add(x.Valid/3))
+			w.again(h, func(h *hold) time.Time { return h.third(h.from) })
 			w.locker.observe(ctx, Event{Kind: Extended, Name: l.name})
 		}
 	}
 }
 
 // again schedules h, unless its lease has ended meanwhile.
-func (w *watchdog) again(h *hold, at time.Time) {
+func (w *watchdog) again(h *hold, at func(*hold) time.Time) {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if h.lease.state == held {
-		w.schedule(h, at)
+		w.schedule(h, at(h))
 	}
 }
 
