@@ -56,8 +56,9 @@ type hold struct {
 	timer *time.Timer
 
 	// Under the watchdog's mutex.
-	due time.Time
-	pos int // in the heap; -1 if not in it
+	due   time.Time
+	early time.Duration // how much earlier will do
+	pos   int           // in the heap; -1 if not in it
 }
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {

@@ -50,6 +50,7 @@ func (h *hold) soon() time.Time {
 func (w *watchdog) schedule(h *hold, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	h.early = h.slack()
 	if h.due = at; h.pos >= 0 {
 		heap.Fix(&w.queue, h.pos)
 	} else {
@@ -102,7 +103,7 @@ func (w *watchdog) fire() {
 	now := time.Now()
 	for len(w.queue) > 0 {
 		// What is due a little later travels along.
-		if h := w.queue[0]; h.due.After(now.Add(h.slack())) {
+		if h := w.queue[0]; h.due.After(now.Add(h.early)) {
 			break
 		}
 		due = append(due, heap.Pop(&w.queue).(*hold))
