@@ -1,0 +1,101 @@
+package httpmw
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// defaultLimit is how much of a body is read, in bytes.
+const defaultLimit = 1 << 20
+
+// errTooLarge says that a body is longer than the limit.
+var errTooLarge = errors.New("httpmw: the body is too large")
+
+// body is a request's body that was read whole, and can be read once more.
+type body struct {
+	io.Reader
+	io.Closer
+	data []byte
+}
+
+// limitKey is where a middleware leaves its body limit for its KeyFuncs.
+type limitKey struct{}
+
+func limitOf(c *gin.Context) int64 {
+	if n, ok := c.Get(limitKey{}); ok {
+		return n.(int64)
+	}
+	return defaultLimit
+}
+
+// readBody returns the whole body and leaves it to be read again, by every
+// binder of gin. It fails with errTooLarge, or as reading the body does.
+func readBody(c *gin.Context, limit int64) ([]byte, error) {
+	r := c.Request
+	data, err := peek(r, limit)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) == 0 {
+		// Somebody may have drained it by ShouldBindBodyWith.
+		if cached, ok := c.Get(gin.BodyBytesKey); ok {
+			if b, ok := cached.([]byte); ok {
+				data = b
+			}
+		}
+	}
+	if int64(len(data)) > limit {
+		return nil, errTooLarge
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &body{Reader: bytes.NewReader(data), Closer: closer(r.Body), data: data}
+	}
+	c.Set(gin.BodyBytesKey, data)
+	return data, nil
+}
+
+// peek reads the body. If that fails, the body is left as if it had not been
+// touched: what was read can be read again, then comes the rest or the error.
+func peek(r *http.Request, limit int64) ([]byte, error) {
+	if b, ok := r.Body.(*body); ok {
+		return b.data, nil
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return []byte{}, nil
+	}
+	if r.ContentLength > limit {
+		return nil, errTooLarge
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	rest := io.Reader(r.Body)
+	switch {
+	case err != nil:
+		rest = failing{err}
+	case int64(len(data)) > limit:
+		err = errTooLarge
+	default:
+		return data, nil
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(data), rest), r.Body}
+	return nil, err
+}
+
+// closer is the Close of the body that came with the request.
+func closer(c io.Closer) io.Closer {
+	if b, ok := c.(*body); ok {
+		return b.Closer
+	}
+	return c
+}
+
+// failing is a reader that only fails.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

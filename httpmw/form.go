@@ -1,0 +1,60 @@
+package httpmw
+
+import (
+	"bytes"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+
+	"github.com/gin-gonic/gin"
+)
+
+// Form takes the key from a field of a form in the body, urlencoded or
+// multipart, which has to be there once. Files are no fields, and the URL's
+// query is no form.
+//
+// The body is read whole, at most the middleware's BodyLimit with its files, and
+// can be read again by the handler. It panics if name is empty.
+func Form(name string) KeyFunc {
+	s := newSource("form field", name)
+	return func(c *gin.Context) (string, error) {
+		form, err := formOf(c)
+		if err != nil {
+			return "", err
+		}
+		return s.only(form[name])
+	}
+}
+
+// formOf is the form in the body, without leaving any trace in the request.
+func formOf(c *gin.Context) (url.Values, error) {
+	r := c.Request
+	contentType := r.Header.Get("Content-Type")
+	media, _, _ := mime.ParseMediaType(contentType)
+	multipart := media == "multipart/form-data"
+	if r.PostForm != nil && (!multipart || r.MultipartForm != nil) {
+		return r.PostForm, nil // somebody has parsed it, and the body is gone
+	}
+	data, err := readBody(c, limitOf(c))
+	if err != nil {
+		return nil, err
+	}
+	again := &http.Request{
+		Method: r.Method, // only some methods have forms
+		URL:    &url.URL{},
+		Header: http.Header{"Content-Type": {contentType}},
+		Body:   io.NopCloser(bytes.NewReader(data)),
+	}
+	err = again.ParseForm()
+	if err == nil && multipart {
+		err = again.ParseMultipartForm(int64(len(data)))
+	}
+	if again.MultipartForm != nil {
+		_ = again.MultipartForm.RemoveAll()
+	}
+	if err != nil {
+		return nil, &keyError{"the form is malformed"}
+	}
+	return again.PostForm, nil
+}

@@ -1,0 +1,156 @@
+package httpmw
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// defaultBase leads to the documentation that lists the problems.
+const defaultBase = "https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#"
+
+const (
+	// defaultPause is when to ask again if nothing better is known.
+	defaultPause = time.Second
+	// maxPause bounds the hint of a busy lock. The hint is when the lock is free
+	// if its holder died; one that lives extends it, and is done much sooner.
+	maxPause = 5 * time.Second
+)
+
+// timeout is the only problem of 500 and above that is contention.
+const timeout = "lock-timeout"
+
+// statusClientGone is what access logs show where nobody is left to read an
+// answer; 499 is nginx's number for it.
+const statusClientGone = 499
+
+// Problem is the answer to a request that may not run, after RFC 9457.
+type Problem struct {
+	Type   string // identifies the kind of problem, a URI
+	Title  string // says the same to people
+	Status int    // the HTTP status
+	Detail string // what is wrong with this request, for people
+	Lock   string // the middleware's name
+	// RetryAfter is how long the client should wait before it asks again, 0 if
+	// that is no use.
+	RetryAfter time.Duration
+	// Err is the reason. It is not part of the answer: a KeyFunc's own error can
+	// say anything.
+	Err error
+}
+
+// MarshalJSON makes the problem details object, without Err, and with RetryAfter
+// as "retry_after_ms".
+func (p Problem) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail,omitempty"`
+		Lock   string `json:"lock"`
+		Millis int64  `json:"retry_after_ms,omitempty"`
+	}{p.Type, p.Title, p.Status, p.Detail, p.Lock, ceil(p.RetryAfter, time.Millisecond)})
+}
+
+// ceil is d in whole units, rounded up.
+func ceil(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
+
+// render is the answer unless Render replaces it.
+func render(c *gin.Context, p Problem) {
+	answer, err := json.Marshal(p)
+	if err != nil {
+		return // strings and numbers only: cannot be
+	}
+	c.Header("Content-Type", "application/problem+json")
+	_, _ = c.Writer.Write(answer)
+}
+
+// refuse aborts the request and answers it with p.
+func (g *config) refuse(c *gin.Context, name string, p Problem) {
+	c.Abort()
+	if c.Writer.Written() {
+		return
+	}
+	p.Type, p.Lock = g.base+p.Type, name
+	if p.RetryAfter > 0 {
+		c.Header("Retry-After", strconv.FormatInt(ceil(p.RetryAfter, time.Second), 10))
+	}
+	c.Status(p.Status)
+	g.render(c, p)
+}
+
+// fail answers a request that did not run because of err.
+func (g *config) fail(c *gin.Context, name string, p Problem) {
+	ctx := c.Request.Context()
+	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+		c.Abort()
+		c.Status(statusClientGone)
+		return
+	}
+	if p.Status >= http.StatusInternalServerError && p.Type != timeout {
+		_ = c.Error(p.Err)
+	}
+	g.refuse(c, name, p)
+}
+
+// keyProblem is the answer where a KeyFunc failed.
+func keyProblem(err error) Problem {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.Is(err, errTooLarge) || errors.As(err, &tooLarge) {
+		return Problem{
+			Type: "body-too-large", Title: "Body too large", Status: http.StatusRequestEntityTooLarge,
+			Detail: "The body is longer than is read to find out what to lock.", Err: err,
+		}
+	}
+	if errors.Is(err, core.ErrInvalid) {
+		p := Problem{
+			Type: "key-invalid", Title: "Key missing or not allowed", Status: http.StatusBadRequest,
+			Detail: "The request does not say what to lock.", Err: err,
+		}
+		if own := (*keyError)(nil); errors.As(err, &own) {
+			p.Detail = "The request cannot be locked: " + own.detail + "."
+		}
+		return p
+	}
+	return failedProblem(err)
+}
+
+// acquireProblem is the answer where the lock was not acquired.
+func acquireProblem(ctx context.Context, err error) Problem {
+	busy, isBusy := errors.AsType[*core.BusyError](err)
+	switch {
+	case isBusy:
+		pause := defaultPause
+		if busy.RetryAfter > 0 {
+			pause = min(busy.RetryAfter, maxPause)
+		}
+		return Problem{
+			Type: "lock-busy", Title: "Busy", Status: http.StatusConflict,
+			Detail: "Another request is being worked on.", RetryAfter: pause, Err: err,
+		}
+	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
+		return failedProblem(err)
+	case errors.Is(err, core.ErrBusy) && ctx.Err() != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed):
+		return Problem{
+			Type: timeout, Title: "Out of time", Status: http.StatusServiceUnavailable,
+			Detail: "The request's time was up before the work could begin.", RetryAfter: defaultPause, Err: err,
+		}
+	}
+	return Problem{
+		Type: "lock-unavailable", Title: "Lock not available", Status: http.StatusServiceUnavailable,
+		Detail: "Whether another request is being worked on cannot be found out now.", RetryAfter: defaultPause, Err: err,
+	}
+}
+
+func failedProblem(err error) Problem {
+	return Problem{
+		Type: "lock-failed", Title: "Internal error", Status: http.StatusInternalServerError,
+		Detail: "What to lock, or how, could not be found out.", Err: err,
+	}
+}
