@@ -143,7 +143,7 @@ func (e *entry) room(c core.Claim) (free time.Time, ok bool) {
 			if p.claim.Lease == c.Lease {
 				break
 			}
-			if p.claim.Fair && p.claim.Owner != owner {
+			if p.claim.Fair {
 				count(p.claim.Weight, p.until)
 				limit = min(limit, p.claim.Limit)
 			}

@@ -1,0 +1,106 @@
+package storetest
+
+import "github.com/lockkit/lockkit/core"
+
+var admissionCases = []testCase{
+	{"an exclusive hold keeps everybody out", nil, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.busy(e.store, e.exclusive())
+		e.busy(e.other, e.exclusive())
+		e.extend(e.store, c)
+	}},
+	{"readers share a key", []Feature{Shared}, func(e *env) {
+		for range 5 {
+			e.acquire(e.store, e.reader())
+			e.acquire(e.other, e.reader())
+		}
+	}},
+	{"a writer keeps readers out", []Feature{Shared}, func(e *env) {
+		w := e.exclusive()
+		e.acquire(e.store, w)
+		e.busy(e.other, e.reader())
+		e.release(e.store, w)
+		e.acquire(e.other, e.reader())
+	}},
+	{"a reader keeps a writer out, and so does the last of many", []Feature{Shared}, func(e *env) {
+		a, b, w := e.reader(), e.reader(), e.exclusive()
+		e.acquire(e.store, a)
+		e.acquire(e.other, b)
+		e.busy(e.store, w)
+		e.release(e.store, a)
+		e.busy(e.store, w)
+		e.release(e.other, b)
+		e.acquire(e.store, w)
+	}},
+	{"permits are given out up to their limit", []Feature{Permits}, func(e *env) {
+		a, b := e.permits(2, 5), e.permits(2, 5)
+		e.acquire(e.store, a)
+		e.acquire(e.other, b)
+		e.busy(e.store, e.permits(2, 5))
+		e.acquire(e.store, e.permits(1, 5))
+		e.busy(e.other, e.permits(1, 5))
+		e.release(e.other, b)
+		e.acquire(e.store, e.permits(2, 5))
+		e.busy(e.other, e.permits(1, 5))
+	}},
+	{"one permit of one is a mutex", []Feature{Permits}, func(e *env) {
+		c := e.permits(1, 1)
+		e.acquire(e.store, c)
+		e.busy(e.other, e.permits(1, 1))
+		e.release(e.store, c)
+		e.acquire(e.other, e.permits(1, 1))
+	}},
+	{"each claim brings its own limit", []Feature{Permits}, func(e *env) {
+		e.acquire(e.store, e.permits(3, 5))
+		e.busy(e.other, e.permits(1, 3))
+		e.acquire(e.other, e.permits(1, 4))
+	}},
+	{"an exclusive claim waits for every permit, and keeps them out", []Feature{Permits}, func(e *env) {
+		p, w := e.permits(1, 5), e.exclusive()
+		e.acquire(e.store, p)
+		e.busy(e.other, w)
+		e.release(e.store, p)
+		e.acquire(e.other, w)
+		e.busy(e.store, e.permits(1, 5))
+	}},
+	{"a refused claim leaves room for a lighter one", []Feature{Permits}, func(e *env) {
+		e.acquire(e.store, e.permits(3, 5))
+		e.busy(e.other, e.permits(3, 5))
+		e.acquire(e.other, e.permits(2, 5))
+	}},
+	{"every hold of an owner counts", []Feature{Permits, Reentry}, func(e *env) {
+		c := e.permits(1, 4)
+		e.acquire(e.store, c)
+		e.acquire(e.store, nested(c))
+		e.busy(e.other, e.permits(3, 4))
+		e.acquire(e.other, e.permits(2, 4))
+	}},
+	{"an owner's own weight does not keep it out", []Feature{Permits, Reentry}, func(e *env) {
+		c := e.permits(2, 3)
+		e.acquire(e.store, c)
+		e.acquire(e.store, nested(c))
+	}},
+	{"others' weight keeps an owner out, even one that holds", []Feature{Permits, Reentry}, func(e *env) {
+		c := e.permits(2, 4)
+		e.acquire(e.store, c)
+		e.acquire(e.other, e.permits(2, 4))
+		again := nested(c)
+		again.Limit = 3
+		e.busy(e.store, again)
+	}},
+	{"the whole weight is not too heavy to add up", []Feature{Shared, Reentry}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		holds := []core.Claim{c}
+		for range 4 {
+			holds = append(holds, nested(c))
+			e.acquire(e.store, holds[len(holds)-1])
+		}
+		e.busy(e.other, e.reader())
+		for _, h := range holds {
+			e.release(e.store, h)
+		}
+		e.acquire(e.other, e.reader())
+	}},
+}

@@ -1,0 +1,60 @@
+package storetest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var busyCases = []testCase{
+	{"busy says when to ask again", nil, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.retryWithin(e.busy(e.other, e.exclusive()), c.TTL)
+		e.retryWithin(e.busy(e.store, e.waiting()), c.TTL)
+	}},
+	{"the time to ask again shrinks with what is left of the hold", nil, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(20)
+		e.acquire(e.store, c)
+		e.sleep(e.units(10))
+		e.retryWithin(e.busy(e.other, e.exclusive()), e.units(10))
+	}},
+	{"the time to ask again grows with an extension", nil, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(20)
+		e.acquire(e.store, c)
+		c.TTL = e.long
+		e.extend(e.store, c)
+		e.retryWithin(e.busy(e.other, e.exclusive()), c.TTL)
+	}},
+	{"the time to ask again is the first at which there may be room", []Feature{Shared}, func(e *env) {
+		short, long := e.reader(), e.reader()
+		short.TTL = e.units(10)
+		e.acquire(e.store, long)
+		e.acquire(e.store, short)
+		e.retryWithin(e.busy(e.other, e.exclusive()), short.TTL)
+	}},
+	{"a claim behind a waiter is told when to ask again", []Feature{Fair}, func(e *env) {
+		c, first := e.exclusive(), e.fair()
+		e.acquire(e.store, c)
+		e.busy(e.other, first)
+		e.release(e.store, c)
+		e.retryWithin(e.busy(e.store, e.fair()), min(first.TTL, core.WaiterLife))
+	}},
+	{"busy does not show the key", nil, func(e *env) {
+		e.acquire(e.store, e.exclusive())
+		if text := e.busy(e.other, e.exclusive()).Error(); strings.Contains(text, e.key) {
+			e.Errorf("the error's text %q contains the key", text)
+		}
+	}},
+}
+
+func (e *env) retryWithin(busy *core.BusyError, limit time.Duration) {
+	e.Helper()
+	// A store may round up what is left to its smallest step.
+	if busy.RetryAfter <= 0 || busy.RetryAfter > limit+tick {
+		e.Errorf("RetryAfter is %v, want more than 0 and at most %v", busy.RetryAfter, limit)
+	}
+}

@@ -1,0 +1,172 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var concurrencyCases = []testCase{
+	{"goroutines that count under a mutex lose no count", nil, func(e *env) {
+		e.crowd(8, 5, 1, func(int) core.Claim { return e.exclusive() })
+	}},
+	{"goroutines that count under a fair mutex lose no count", []Feature{Fair}, func(e *env) {
+		e.crowd(8, 5, 1, func(int) core.Claim { return e.fair() })
+	}},
+	{"goroutines that count under one permit of one lose no count", []Feature{Permits}, func(e *env) {
+		e.crowd(8, 5, 1, func(int) core.Claim { return e.permits(1, 1) })
+	}},
+	{"goroutines never hold more permits than there are", []Feature{Permits}, func(e *env) {
+		e.crowd(8, 5, 3, func(int) core.Claim { return e.permits(1, 3) })
+	}},
+	{"goroutines never hold more permits than there are, of several each", []Feature{Permits}, func(e *env) {
+		e.crowd(8, 5, 5, func(i int) core.Claim { return e.permits(int64(1+i%3), 5) })
+	}},
+	{"readers are never in with a writer", []Feature{Shared}, func(e *env) {
+		e.crowd(8, 5, core.All, func(i int) core.Claim {
+			if i%4 == 0 {
+				return e.exclusive()
+			}
+			return e.reader()
+		})
+	}},
+	{"of many that ask at once, one gets a free key", nil, func(e *env) {
+		for range 5 {
+			c := e.race(8, func() core.Claim { return e.exclusive() })
+			e.isHeld()
+			e.release(e.store, c)
+		}
+	}},
+	{"a claim that is sent many times at once is one hold", nil, func(e *env) {
+		c := e.exclusive()
+		grants := make([]core.Grant, 8)
+		var all sync.WaitGroup
+		for i := range grants {
+			all.Go(func() {
+				var err error
+				if grants[i], err = e.side(i).Acquire(e.Context(), c); err != nil {
+					e.Errorf("acquire: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		for _, g := range grants {
+			if g.Owner != grants[0].Owner || g.Token != grants[0].Token {
+				e.Errorf("got grants %+v and %+v for one claim", grants[0], g)
+			}
+		}
+		e.release(e.store, c)
+		e.isFree()
+	}},
+	{"tokens grow in the order of the grants", []Feature{Fencing}, func(e *env) {
+		var last atomic.Uint64
+		var all sync.WaitGroup
+		for i := range 6 {
+			all.Go(func() {
+				for range 5 {
+					c := e.exclusive()
+					g, err := e.insist(e.side(i), c)
+					if err != nil {
+						e.Errorf("acquire: %v", err)
+						return
+					}
+					if before := last.Swap(g.Token); before >= g.Token {
+						e.Errorf("got token %d after %d", g.Token, before)
+					}
+					if err := e.side(i).Release(e.Context(), c); err != nil {
+						e.Errorf("release: %v", err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}},
+}
+
+// side returns the store of one or the other process.
+func (e *env) side(i int) core.Store { return []core.Store{e.store, e.other}[i%2] }
+
+// crowd lets n goroutines enter the key a number of times each. The weights of
+// those inside must never exceed limit, and a counter that only one may change
+// at a time must come out right.
+func (e *env) crowd(n, rounds int, limit int64, claim func(i int) core.Claim) {
+	e.Helper()
+	var inside, exclusive, counter atomic.Int64
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			for range rounds {
+				c := claim(i)
+				if _, err := e.insist(e.side(i), c); err != nil {
+					e.Errorf("goroutine %d: acquire: %v", i, err)
+					return
+				}
+				weight := c.Weight
+				if limit == 1 {
+					weight = 1 // whatever a mutex weighs
+				}
+				if sum := inside.Add(weight); sum > limit {
+					e.Errorf("goroutine %d: weight %d is inside, at most %d is allowed", i, sum, limit)
+				}
+				if weight == limit {
+					// Neither atomic nor locked but for the claim.
+					before := counter.Load()
+					time.Sleep(time.Millisecond)
+					counter.Store(before + 1)
+					exclusive.Add(1)
+				} else {
+					time.Sleep(time.Millisecond)
+				}
+				inside.Add(-weight)
+				if err := e.side(i).Release(e.Context(), c); err != nil {
+					e.Errorf("goroutine %d: release: %v", i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if counter.Load() != exclusive.Load() {
+		e.Errorf("counted %d, want %d: updates were lost", counter.Load(), exclusive.Load())
+	}
+	e.becomesFree(e.other, e.exclusive())
+}
+
+// insist asks until c is granted.
+func (e *env) insist(s core.Store, c core.Claim) (core.Grant, error) {
+	ctx, cancel := context.WithTimeout(e.Context(), 3*patience)
+	defer cancel()
+	for {
+		g, err := s.Acquire(ctx, c)
+		if !errors.Is(err, core.ErrBusy) {
+			return g, err
+		}
+		time.Sleep(time.Millisecond + rand.N(3*time.Millisecond))
+	}
+}
+
+// race lets n claims ask at once until one is granted, and returns that.
+func (e *env) race(n int, claim func() core.Claim) core.Claim {
+	e.Helper()
+	var all sync.WaitGroup
+	granted := make(chan core.Claim, n)
+	for i := range n {
+		c := claim()
+		all.Go(func() {
+			if _, err := e.side(i).Acquire(e.Context(), c); err == nil {
+				granted <- c
+			} else if !errors.Is(err, core.ErrBusy) {
+				e.Errorf("acquire: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if len(granted) != 1 {
+		e.Fatalf("%d of %d claims were granted at once", len(granted), n)
+	}
+	return <-granted
+}

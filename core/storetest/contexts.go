@@ -1,0 +1,88 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var errEnded = errors.New("the case ended this context")
+
+var contextCases = []testCase{
+	{"an ended context claims nothing", nil, func(e *env) {
+		c := e.exclusive()
+		e.soon(func(ctx context.Context) error {
+			_, err := e.store.Acquire(ctx, c)
+			return err
+		})
+		e.giveUp(e.store, c)
+		e.isFree()
+	}},
+	{"an ended context harms no hold", nil, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.soon(func(ctx context.Context) error {
+			_, err := e.other.Acquire(ctx, e.exclusive())
+			return err
+		})
+		e.soon(func(ctx context.Context) error {
+			answers := e.store.Extend(ctx, []core.Claim{c, c})
+			if len(answers) != 2 {
+				e.Fatalf("extend: got %d answers for 2 claims", len(answers))
+			}
+			return answers[1].Err
+		})
+		e.isHeld()
+		e.extend(e.store, c)
+	}},
+	{"an ended context leaves a hold that can still be released", nil, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.soon(func(ctx context.Context) error { return e.store.Release(ctx, c) })
+		e.giveUp(e.store, c)
+		e.isFree()
+	}},
+	{"an ended context opens no watch", []Feature{Watching}, func(e *env) {
+		e.soon(func(ctx context.Context) error {
+			woken, err := watcher(e, e.store).Watch(ctx, e.waiting())
+			if err == nil && woken == nil {
+				e.Error("watch: got neither a channel nor an error")
+			}
+			return err
+		})
+	}},
+	{"contexts that end on the way leave nothing behind", nil, func(e *env) {
+		for i := range 40 {
+			c := e.exclusive()
+			c.TTL = e.units(5)
+			ctx, cancel := context.WithTimeout(e.Context(), time.Duration(i)*25*time.Microsecond)
+			_, err := e.store.Acquire(ctx, c)
+			if err == nil {
+				e.store.Extend(ctx, []core.Claim{c})
+			}
+			cancel()
+			e.giveUp(e.store, c)
+		}
+		if took := e.becomesFree(e.other, e.exclusive()); e.can(Tombstones) && took > e.units(4) {
+			e.Errorf("the key was free only after %v: a claim was left to expire", took)
+		}
+	}},
+}
+
+// soon fails the case unless call returns soon with a context that has ended,
+// and with nil or an error that tells why.
+func (e *env) soon(call func(ctx context.Context) error) {
+	e.Helper()
+	ctx, cancel := context.WithCancelCause(e.Context())
+	cancel(errEnded)
+	start := time.Now()
+	err := call(ctx)
+	if took := time.Since(start); took > patience/4 {
+		e.Errorf("returned %v after its context had ended", took)
+	}
+	if err != nil && !errors.Is(err, errEnded) && !errors.Is(err, core.ErrBusy) {
+		e.Errorf("got error %v, which does not match the context's cause", err)
+	}
+}

@@ -1,0 +1,50 @@
+// Package storetest is the contract of core.Store in the form of tests: a store
+// is what passes Run. A store's own test is a dozen lines:
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, storetest.Harness{
+//			New: func(t testing.TB) func() core.Store {
+//				return func() core.Store { return mystore.New(connect(t)) }
+//			},
+//			Unit: 200 * time.Millisecond,
+//		})
+//	}
+//
+// The package also has Faulty, which wraps a store and loses, delays or repeats
+// what one tells it to, for tests of whatever stands on a store.
+//
+// # What the suite adds to the words of core.Store
+//
+// A hold is found by Key and Lease. Extend and Release look neither at Owner,
+// which a join may have changed, nor at Via, Weight or Limit.
+//
+// Every hold counts in the admission rule, also several holds of one owner.
+//
+// Whether an owner may enter again is decided by its heaviest live hold. An
+// owner that enters again is not held up by fair waiters, but still by the
+// weights of others.
+//
+// Only a claim of All has a token. A reader inside its owner's exclusive hold
+// gets 0. Asking again for a held key with a higher MinToken raises the token,
+// for all holds of the owner. Tokens stay above the highest that was granted,
+// also where MinToken put it ahead of the store's clock.
+//
+// Release plants a tombstone for every lease that it does not find held, also
+// if it waited: a repetition of its Acquire may still be on the way. A lease
+// that was released while held needs none. Who sent an Acquire twice and does
+// not know what became of the first one releases until the answer is ErrLost.
+//
+// Release with Keep counts the time from the release, be it more or less than
+// what was left of the hold. What is kept has the weight of the hold.
+//
+// Extend does nothing for a claim that waits: it has no hold.
+//
+// A waiting claim is woken if it would be admitted at that moment: by a
+// release, by a grant that leaves room, by a waiter that leaves, and by a
+// record that is finished, which answers all who ask for it. A fair waiter is
+// woken each time until it is admitted or leaves; another is forgotten when it
+// is woken and has to ask again.
+//
+// A claim without a record is not answered by one. A claim with a record that
+// is sent again while it is held begins no further run.
+package storetest

@@ -1,0 +1,227 @@
+package storetest
+
+import (
+	"crypto/rand"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// env is what one case works with: two processes that share a server, and a
+// key that nobody else uses.
+type env struct {
+	*testing.T
+	h     Harness
+	store core.Store // of this process
+	other core.Store // of another process
+	key   string
+	long  time.Duration // a TTL that outlives the case
+	slept atomic.Int64
+}
+
+func newEnv(t *testing.T, h Harness) *env {
+	t.Helper()
+	connect := h.New(t)
+	return &env{
+		T: t, h: h,
+		store: connect(), other: connect(),
+		key:  "storetest:" + rand.Text(),
+		long: 60 * h.Unit,
+	}
+}
+
+// exclusive returns a claim of a new owner for the whole key.
+func (e *env) exclusive() core.Claim {
+	return core.Claim{
+		Key: e.key, Owner: rand.Text(), Lease: rand.Text(),
+		Weight: core.All, Limit: core.All, TTL: e.long,
+	}
+}
+
+// reader returns a claim of a new owner for a share of the key.
+func (e *env) reader() core.Claim {
+	c := e.exclusive()
+	c.Weight = 1
+	return c
+}
+
+// permits returns a claim of a new owner for n of limit.
+func (e *env) permits(n, limit int64) core.Claim {
+	c := e.exclusive()
+	c.Weight, c.Limit = n, limit
+	return c
+}
+
+// fair returns a fair claim of a new owner that waits.
+func (e *env) fair() core.Claim {
+	c := e.waiting()
+	c.Fair = true
+	return c
+}
+
+// waiting returns a claim of a new owner that waits.
+func (e *env) waiting() core.Claim {
+	c := e.exclusive()
+	c.Wait = true
+	return c
+}
+
+// nested returns a further claim of c's owner.
+func nested(c core.Claim) core.Claim {
+	c.Lease = rand.Text()
+	return c
+}
+
+// joining returns c as a claim that would join the owner of held.
+func joining(c, held core.Claim) core.Claim {
+	c.Via = held.Owner
+	return c
+}
+
+func (e *env) units(n int) time.Duration { return time.Duration(n) * e.h.Unit }
+
+func (e *env) sleep(d time.Duration) {
+	e.h.Sleep(d)
+	e.slept.Add(int64(d))
+}
+
+// outlive sleeps until a TTL that began before the call is over.
+func (e *env) outlive(ttl time.Duration) { e.sleep(ttl + e.h.Unit) }
+
+// stopwatch tells how much time has passed on the store's clock, which the
+// harness may move by other means than the real one.
+func (e *env) stopwatch() func() time.Duration {
+	start, slept := time.Now(), e.slept.Load()
+	return func() time.Duration {
+		return max(time.Since(start), time.Duration(e.slept.Load()-slept))
+	}
+}
+
+// acquire fails the case unless c is granted.
+func (e *env) acquire(s core.Store, c core.Claim) core.Grant {
+	e.Helper()
+	g, err := s.Acquire(e.Context(), c)
+	if err != nil {
+		e.Fatalf("acquire: got %v, want a grant", err)
+	}
+	if g.Owner == "" {
+		e.Fatal("acquire: the grant has no owner")
+	}
+	if g.Valid < 0 || g.Valid > c.TTL {
+		e.Fatalf("acquire: valid for %v, want 0 to the TTL of %v", g.Valid, c.TTL)
+	}
+	return g
+}
+
+// busy fails the case unless c is refused because of others.
+func (e *env) busy(s core.Store, c core.Claim) *core.BusyError {
+	e.Helper()
+	g, err := s.Acquire(e.Context(), c)
+	var busy *core.BusyError
+	if !errors.As(err, &busy) || !errors.Is(err, core.ErrBusy) {
+		e.Fatalf("acquire: got grant %+v and error %v, want a *BusyError", g, err)
+	}
+	return busy
+}
+
+// refused fails the case unless c is refused with want.
+func (e *env) refused(s core.Store, c core.Claim, want error) {
+	e.Helper()
+	g, err := s.Acquire(e.Context(), c)
+	if !errors.Is(err, want) {
+		e.Fatalf("acquire: got grant %+v and error %v, want %v", g, err, want)
+	}
+}
+
+// extend fails the case unless c is extended.
+func (e *env) extend(s core.Store, c core.Claim) {
+	e.Helper()
+	if x := e.extension(s, c); x.Err != nil {
+		e.Fatalf("extend: got %v, want an extension", x.Err)
+	} else if x.Valid < 0 || x.Valid > c.TTL {
+		e.Fatalf("extend: valid for %v, want 0 to the TTL of %v", x.Valid, c.TTL)
+	}
+}
+
+// notExtended fails the case unless the store says that c is lost.
+func (e *env) notExtended(s core.Store, c core.Claim) {
+	e.Helper()
+	if x := e.extension(s, c); !errors.Is(x.Err, core.ErrLost) {
+		e.Fatalf("extend: got %v, want %v", x.Err, core.ErrLost)
+	}
+}
+
+func (e *env) extension(s core.Store, c core.Claim) core.Extension {
+	e.Helper()
+	answers := s.Extend(e.Context(), []core.Claim{c})
+	if len(answers) != 1 {
+		e.Fatalf("extend: got %d answers for one claim", len(answers))
+	}
+	return answers[0]
+}
+
+// release fails the case unless c is given up.
+func (e *env) release(s core.Store, c core.Claim) {
+	e.Helper()
+	if err := s.Release(e.Context(), c); err != nil {
+		e.Fatalf("release: got %v, want nil", err)
+	}
+}
+
+// notReleased fails the case unless the store does not have c.
+func (e *env) notReleased(s core.Store, c core.Claim) {
+	e.Helper()
+	if err := s.Release(e.Context(), c); !errors.Is(err, core.ErrLost) {
+		e.Fatalf("release: got %v, want %v", err, core.ErrLost)
+	}
+}
+
+// giveUp releases c, which the store may have or not.
+func (e *env) giveUp(s core.Store, c core.Claim) {
+	e.Helper()
+	if err := s.Release(e.Context(), c); err != nil && !isLost(err) {
+		e.Fatalf("release: got %v, want nil or %v", err, core.ErrLost)
+	}
+}
+
+// isHeld fails the case unless a stranger is kept out of the key.
+func (e *env) isHeld() {
+	e.Helper()
+	e.busy(e.other, e.exclusive())
+}
+
+// isFree fails the case unless a stranger gets the whole key.
+func (e *env) isFree() {
+	e.Helper()
+	c := e.exclusive()
+	e.acquire(e.other, c)
+	e.release(e.other, c)
+}
+
+// becomesFree waits until c is granted and returns how long that took.
+func (e *env) becomesFree(s core.Store, c core.Claim) time.Duration {
+	e.Helper()
+	passed := e.stopwatch()
+	limit := 2*e.long + 30*time.Second
+	for passed() < limit {
+		_, err := s.Acquire(e.Context(), c)
+		if err == nil {
+			return passed()
+		}
+		if !errors.Is(err, core.ErrBusy) {
+			e.Fatalf("acquire: got %v, want a grant at last", err)
+		}
+		e.sleep(e.h.Unit / 4)
+	}
+	e.Fatalf("still busy after %v", limit)
+	return 0
+}
+
+func isLost(err error) bool { return errors.Is(err, core.ErrLost) }
+
+// can says whether the store has f.
+func (e *env) can(f Feature) bool { return !slices.Contains(e.h.Without, f) }

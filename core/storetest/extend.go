@@ -1,0 +1,145 @@
+package storetest
+
+import "github.com/lockkit/lockkit/core"
+
+var extendCases = []testCase{
+	{"a hold lasts for its TTL from the extension", nil, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(5)
+		e.acquire(e.store, c)
+		c.TTL = e.long
+		e.extend(e.store, c)
+		e.sleep(e.units(6))
+		e.isHeld()
+		e.extend(e.store, c)
+	}},
+	{"a hold lives as long as it is extended", nil, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(6)
+		e.acquire(e.store, c)
+		for range 4 {
+			e.sleep(e.units(2))
+			e.extend(e.store, c)
+		}
+		e.isHeld()
+	}},
+	{"an extension never creates a hold", nil, func(e *env) {
+		c := e.exclusive()
+		e.notExtended(e.store, c)
+		e.isFree()
+		e.notReleased(e.store, c)
+	}},
+	{"an extension never revives a released hold", nil, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, c)
+		e.notExtended(e.store, c)
+		e.isFree()
+	}},
+	{"an extension never turns a waiting claim into a hold", nil, func(e *env) {
+		c, w := e.exclusive(), e.waiting()
+		e.acquire(e.store, c)
+		e.busy(e.other, w)
+		e.notExtended(e.other, w)
+		e.release(e.store, c)
+		e.notExtended(e.other, w)
+		e.isFree()
+	}},
+	{"an extension never shortens", nil, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		shorter := c
+		shorter.TTL = e.units(1)
+		e.extend(e.store, shorter)
+		e.outlive(shorter.TTL)
+		e.isHeld()
+		e.extend(e.store, c)
+	}},
+	{"a stranger cannot extend", nil, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(5)
+		e.acquire(e.store, c)
+		stranger := e.exclusive()
+		e.notExtended(e.other, stranger)
+		e.notExtended(e.other, nested(c))
+		e.outlive(c.TTL)
+		e.notExtended(e.store, c)
+		e.isFree()
+	}},
+	{"an extension does not change the token", []Feature{Fencing}, func(e *env) {
+		c := e.exclusive()
+		g := e.acquire(e.store, c)
+		e.extend(e.store, c)
+		if again := e.acquire(e.store, c); again.Token != g.Token {
+			e.Errorf("the token is now %d, was %d", again.Token, g.Token)
+		}
+	}},
+	{"an extension of nothing answers nothing", nil, func(e *env) {
+		if answers := e.store.Extend(e.Context(), nil); len(answers) != 0 {
+			e.Errorf("got %d answers, want none", len(answers))
+		}
+	}},
+	{"a batch has one answer for each claim, in order", nil, func(e *env) {
+		batch, held := e.batch(7)
+		e.checkBatch(batch, held)
+	}},
+	{"a batch of three hundred has one answer for each claim, in order", nil, func(e *env) {
+		batch, held := e.batch(300)
+		e.checkBatch(batch, held)
+	}},
+	{"a batch extends each of its holds", nil, func(e *env) {
+		var batch []core.Claim
+		for range 3 {
+			c := e.exclusive()
+			c.Key += c.Lease
+			c.TTL = e.units(10)
+			e.acquire(e.store, c)
+			c.TTL = e.long
+			batch = append(batch, c)
+		}
+		for i, x := range e.store.Extend(e.Context(), batch) {
+			if x.Err != nil {
+				e.Fatalf("answer %d: got %v, want an extension", i, x.Err)
+			}
+		}
+		e.sleep(e.units(11))
+		for _, c := range batch {
+			e.extend(e.store, c)
+		}
+	}},
+	{"a batch may have several holds of one key", []Feature{Shared}, func(e *env) {
+		a, b, unknown := e.reader(), e.reader(), e.reader()
+		e.acquire(e.store, a)
+		e.acquire(e.store, b)
+		e.checkBatch([]core.Claim{a, unknown, b, a}, []bool{true, false, true, true})
+	}},
+}
+
+// batch returns n claims of n keys, of which the first, the last and some
+// between are held.
+func (e *env) batch(n int) (batch []core.Claim, held []bool) {
+	e.Helper()
+	for i := range n {
+		c := e.exclusive()
+		c.Key += c.Lease
+		held = append(held, i == 0 || i == n-1 || i%3 == 2)
+		if held[i] {
+			e.acquire(e.store, c)
+		}
+		batch = append(batch, c)
+	}
+	return batch, held
+}
+
+func (e *env) checkBatch(batch []core.Claim, held []bool) {
+	e.Helper()
+	answers := e.store.Extend(e.Context(), batch)
+	if len(answers) != len(batch) {
+		e.Fatalf("got %d answers for %d claims", len(answers), len(batch))
+	}
+	for i, x := range answers {
+		if lost := isLost(x.Err); lost == held[i] || (x.Err != nil && !lost) {
+			e.Errorf("answer %d: got %v, and the claim is held: %v", i, x.Err, held[i])
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package storetest
+
+import "github.com/lockkit/lockkit/core"
+
+var fairCases = []testCase{
+	{"waiters are admitted in the order in which they came", []Feature{Fair}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		line := []core.Claim{e.fair(), e.fair(), e.fair(), e.fair()}
+		for _, w := range line {
+			e.busy(e.store, w)
+		}
+		e.release(e.store, c)
+		for len(line) > 0 {
+			for _, late := range line[1:] {
+				e.busy(e.other, late)
+			}
+			e.acquire(e.other, line[0])
+			for _, late := range line[1:] {
+				e.busy(e.store, late)
+			}
+			e.release(e.store, line[0])
+			line = line[1:]
+		}
+		e.isFree()
+	}},
+	{"a waiter keeps its place when it asks again", []Feature{Fair}, func(e *env) {
+		c, first, second := e.exclusive(), e.fair(), e.fair()
+		e.acquire(e.store, c)
+		e.busy(e.store, first)
+		e.busy(e.other, second)
+		for range 3 {
+			e.busy(e.store, first)
+		}
+		e.release(e.store, c)
+		e.busy(e.other, second)
+		e.acquire(e.store, first)
+	}},
+	{"a fair claim that does not wait does not overtake", []Feature{Fair}, func(e *env) {
+		c, first, hasty := e.exclusive(), e.fair(), e.fair()
+		hasty.Wait = false
+		e.acquire(e.store, c)
+		e.busy(e.store, first)
+		e.release(e.store, c)
+		e.busy(e.other, hasty)
+		e.acquire(e.store, first)
+	}},
+	{"a fair claim that does not wait has no place", []Feature{Fair}, func(e *env) {
+		c, hasty := e.exclusive(), e.fair()
+		hasty.Wait = false
+		e.acquire(e.store, c)
+		e.busy(e.other, hasty)
+		e.release(e.store, c)
+		e.acquire(e.store, e.fair())
+	}},
+	{"an unfair claim does not wait for others", []Feature{Fair}, func(e *env) {
+		c, first := e.exclusive(), e.fair()
+		e.acquire(e.store, c)
+		e.busy(e.store, first)
+		e.release(e.store, c)
+		unfair := e.exclusive()
+		e.acquire(e.other, unfair)
+		e.busy(e.store, first)
+		e.release(e.other, unfair)
+		e.busy(e.other, e.fair())
+		e.acquire(e.store, first)
+	}},
+	{"an unfair waiter holds up no fair claim", []Feature{Fair}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.busy(e.store, e.waiting())
+		e.release(e.store, c)
+		e.acquire(e.other, e.fair())
+	}},
+	{"a fair claim of a free key is granted, and holds up nobody afterwards", []Feature{Fair}, func(e *env) {
+		c := e.fair()
+		e.acquire(e.store, c)
+		e.extend(e.store, c)
+		e.release(e.store, c)
+		e.acquire(e.other, e.fair())
+	}},
+	{"an owner enters again past the waiters", []Feature{Fair, Reentry}, func(e *env) {
+		c := e.fair()
+		e.acquire(e.store, c)
+		first := e.fair()
+		e.busy(e.other, first)
+		inner := nested(c)
+		e.acquire(e.store, inner)
+		e.release(e.store, inner)
+		e.release(e.store, c)
+		e.acquire(e.other, first)
+	}},
+	{"a claim joins past the waiters", []Feature{Fair, Joining}, func(e *env) {
+		c := e.fair()
+		e.acquire(e.store, c)
+		e.busy(e.other, e.fair())
+		e.acquire(e.other, joining(e.fair(), c))
+	}},
+	{"an owner that holds no more waits like everybody", []Feature{Fair, Reentry}, func(e *env) {
+		c, first := e.fair(), e.fair()
+		e.acquire(e.store, c)
+		e.busy(e.other, first)
+		e.release(e.store, c)
+		e.busy(e.store, nested(c))
+		e.acquire(e.other, first)
+	}},
+	{"fair readers that wait are admitted together", []Feature{Fair, Shared}, func(e *env) {
+		w, next := e.exclusive(), e.fair()
+		e.acquire(e.store, w)
+		readers := []core.Claim{e.fairReader(), e.fairReader(), e.fairReader()}
+		for _, r := range readers {
+			e.busy(e.other, r)
+		}
+		e.busy(e.store, next)
+		e.release(e.store, w)
+		for _, r := range readers {
+			e.acquire(e.other, r)
+		}
+		for _, r := range readers {
+			e.busy(e.store, next)
+			e.release(e.other, r)
+		}
+		e.acquire(e.store, next)
+	}},
+	{"a fair reader does not get past a waiting writer", []Feature{Fair, Shared}, func(e *env) {
+		r, w, late := e.reader(), e.fair(), e.fairReader()
+		e.acquire(e.store, r)
+		e.busy(e.other, w)
+		e.busy(e.store, late)
+		e.acquire(e.store, e.reader())
+		e.busy(e.store, late)
+	}},
+	{"a fair reader gets in behind the writer that it waited for", []Feature{Fair, Shared}, func(e *env) {
+		r, w, late := e.reader(), e.fair(), e.fairReader()
+		e.acquire(e.store, r)
+		e.busy(e.other, w)
+		e.busy(e.store, late)
+		e.release(e.store, r)
+		e.busy(e.store, late)
+		e.acquire(e.other, w)
+		e.busy(e.store, late)
+		e.release(e.other, w)
+		e.acquire(e.store, late)
+	}},
+	{"light claims do not starve a heavy one", []Feature{Fair, Permits}, func(e *env) {
+		held, heavy, light := e.permits(3, 5), e.fair(), e.fair()
+		heavy.Weight, heavy.Limit = 3, 5
+		light.Weight, light.Limit = 1, 5
+		e.acquire(e.store, held)
+		e.busy(e.other, heavy)
+		e.busy(e.store, light)
+		e.release(e.store, held)
+		e.acquire(e.other, heavy)
+		e.acquire(e.store, light)
+	}},
+	{"waiters of one key hold up no other", []Feature{Fair}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.busy(e.store, e.fair())
+		elsewhere := e.fair()
+		elsewhere.Key += ":elsewhere"
+		e.acquire(e.other, elsewhere)
+	}},
+}
+
+// waiterCases are about how long a place is kept.
+var waiterCases = []testCase{
+	{"a waiter that leaves frees its place", []Feature{Fair}, func(e *env) {
+		c, first, second := e.exclusive(), e.fair(), e.fair()
+		e.acquire(e.store, c)
+		e.busy(e.store, first)
+		e.busy(e.other, second)
+		e.release(e.store, first)
+		e.release(e.store, c)
+		e.acquire(e.other, second)
+	}},
+	{"a waiter that leaves changes nothing for those before it", []Feature{Fair}, func(e *env) {
+		c, first, second, third := e.exclusive(), e.fair(), e.fair(), e.fair()
+		e.acquire(e.store, c)
+		for _, w := range []core.Claim{first, second, third} {
+			e.busy(e.store, w)
+		}
+		e.release(e.store, second)
+		e.release(e.store, c)
+		e.busy(e.other, third)
+		e.acquire(e.store, first)
+		e.release(e.store, first)
+		e.acquire(e.other, third)
+	}},
+	{"a dead waiter is forgotten after its TTL", []Feature{Fair}, func(e *env) {
+		c, dead, second := e.exclusive(), e.fair(), e.fair()
+		dead.TTL = e.units(1)
+		e.acquire(e.store, c)
+		e.busy(e.store, dead)
+		e.busy(e.other, second)
+		e.release(e.store, c)
+		e.outlive(dead.TTL)
+		e.acquire(e.other, second)
+	}},
+	{"a dead waiter with a long TTL is forgotten after WaiterLife", []Feature{Fair}, func(e *env) {
+		c, dead, second := e.exclusive(), e.fair(), e.fair()
+		for _, w := range []*core.Claim{&c, &dead, &second} {
+			w.TTL = core.WaiterLife + e.long
+		}
+		e.acquire(e.store, c)
+		e.busy(e.store, dead)
+		e.release(e.store, c)
+		for range 4 {
+			// The second is alive and asks now and then.
+			e.busy(e.other, second)
+			e.sleep(core.WaiterLife / 4)
+		}
+		e.sleep(e.h.Unit)
+		e.acquire(e.other, second)
+	}},
+	{"a waiter that asks again lives on", []Feature{Fair}, func(e *env) {
+		life := min(e.units(10), core.WaiterLife)
+		c, first := e.exclusive(), e.fair()
+		first.TTL = life
+		e.acquire(e.store, c)
+		e.busy(e.store, first)
+		e.sleep(life / 2)
+		e.busy(e.store, first)
+		e.sleep(life * 6 / 10)
+		second := e.fair()
+		e.release(e.store, c)
+		e.busy(e.other, second)
+		e.acquire(e.store, first)
+	}},
+	{"a waiter that was forgotten comes last", []Feature{Fair}, func(e *env) {
+		c, late, second := e.exclusive(), e.fair(), e.fair()
+		late.TTL = e.units(1)
+		e.acquire(e.store, c)
+		e.busy(e.store, late)
+		e.busy(e.other, second)
+		e.outlive(late.TTL)
+		late.TTL = e.long
+		e.busy(e.store, late)
+		e.release(e.store, c)
+		e.busy(e.store, late)
+		e.acquire(e.other, second)
+	}},
+	{"a grant outlives the place that it took", []Feature{Fair}, func(e *env) {
+		c, w := e.exclusive(), e.fair()
+		w.TTL = e.units(5)
+		e.acquire(e.store, c)
+		e.busy(e.other, w)
+		e.release(e.store, c)
+		w.TTL = e.long
+		e.acquire(e.other, w)
+		e.sleep(e.units(6))
+		e.isHeld()
+		e.extend(e.other, w)
+	}},
+	{"a waiter whose owner holds meanwhile enters again", []Feature{Fair, Reentry}, func(e *env) {
+		c, first, second := e.exclusive(), e.fair(), e.fair()
+		e.acquire(e.store, c)
+		e.busy(e.store, first)
+		e.busy(e.other, second)
+		e.release(e.store, c)
+		again := nested(second)
+		again.Fair, again.Wait = false, false
+		e.acquire(e.other, again)
+		e.acquire(e.other, second)
+		e.busy(e.store, first)
+	}},
+}
+
+func (e *env) fairReader() core.Claim {
+	c := e.fair()
+	c.Weight = 1
+	return c
+}

@@ -1,0 +1,80 @@
+package storetest
+
+import (
+	"context"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+type faultyWatch struct {
+	store  core.Watcher
+	faults *Faults
+}
+
+// watching is what Watch returns.
+type watching struct {
+	woken <-chan struct{}
+	err   error
+}
+
+func (f faultyWatch) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+	open, end := context.WithCancel(ctx)
+	r := pass(ctx, f.faults, f.faults.take(OpWatch, []core.Claim{c}), func(context.Context) watching {
+		// Not the context of the call: the watch lasts beyond it.
+		woken, err := f.store.Watch(open, c)
+		return watching{woken, err}
+	}, func(err error) watching { return watching{err: err} })
+	if r.err != nil {
+		end()
+		return nil, r.err
+	}
+	out := make(chan struct{}, 1)
+	f.faults.opened(out, end)
+	go f.forward(open, r.woken, out)
+	return out, nil
+}
+
+// forward passes wake-ups on until the watch ends or breaks.
+func (f faultyWatch) forward(open context.Context, woken <-chan struct{}, out chan struct{}) {
+	defer f.faults.ended(out)
+	for {
+		select {
+		case <-open.Done():
+			return
+		case _, ok := <-woken:
+			if !ok {
+				return
+			}
+			if f.faults.deaf() || open.Err() != nil {
+				continue
+			}
+			select {
+			case out <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (f *Faults) opened(out chan struct{}, end context.CancelFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watches == nil {
+		f.watches = make(map[chan struct{}]context.CancelFunc)
+	}
+	f.watches[out] = end
+}
+
+func (f *Faults) ended(out chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watches[out]()
+	delete(f.watches, out)
+	close(out)
+}
+
+func (f *Faults) deaf() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.muted
+}

@@ -1,0 +1,130 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Harness is what the suite needs to know of a store.
+type Harness struct {
+	// New prepares a place to keep locks in and returns how to reach it. It is
+	// called once for each case, from several tests at once; they may share one
+	// server, since every case makes up its own keys. Each call of connect
+	// gives a Store as another process would have it, on the same locks.
+	New func(t testing.TB) (connect func() core.Store)
+
+	// Unit is the time scale, at least 10 ms: a hold that is not extended is
+	// gone, for everybody to see, one Unit after its TTL, and the store answers
+	// well within a Unit. TTLs are 1 to 60 Units. On a server, 200 ms leave
+	// enough room for a busy machine.
+	Unit time.Duration
+
+	// Sleep lets d pass on the store's clock; nil means time.Sleep.
+	Sleep func(d time.Duration)
+
+	// Wrap runs the body of one case; nil means to call it. For a store in
+	// memory this is synctest.Test, and the suite takes no time.
+	Wrap func(t *testing.T, fn func(t *testing.T))
+
+	// Without lists what the store cannot do. The cases that need it are
+	// replaced by one that checks how the store says so.
+	Without []Feature
+}
+
+// Feature is a part of the contract that a store may lack.
+type Feature string
+
+// The features. For those that show in a claim, a store without them answers
+// ErrUnsupported, and nothing is taken.
+const (
+	Shared     Feature = "shared"     // weights of 1 of All
+	Permits    Feature = "permits"    // limits other than All
+	Reentry    Feature = "re-entry"   // several holds of one owner; without it, its second claim is busy
+	Joining    Feature = "joining"    // Claim.Via
+	Fair       Feature = "fair"       // Claim.Fair
+	Fencing    Feature = "fencing"    // Grant.Token and Claim.MinToken
+	Keeping    Feature = "keeping"    // Claim.Keep
+	Records    Feature = "records"    // Claim.Record
+	Tombstones Feature = "tombstones" // Acquire is refused after Release
+	Watching   Feature = "watching"   // core.Watcher
+	Handover   Feature = "handover"   // core.Handover
+)
+
+// testCase is one sentence of the contract.
+type testCase struct {
+	name  string
+	needs []Feature
+	run   func(e *env)
+}
+
+type testGroup struct {
+	name  string
+	cases []testCase
+}
+
+// Run checks that the store of h keeps the contract. Its cases are subtests
+// named group/sentence, run in parallel, and leave what they took to expire.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	if h.New == nil || h.Unit < 10*time.Millisecond {
+		t.Fatal("storetest: a Harness needs New, and a Unit of at least 10ms")
+	}
+	if h.Sleep == nil {
+		h.Sleep = time.Sleep
+	}
+	if h.Wrap == nil {
+		h.Wrap = func(t *testing.T, fn func(t *testing.T)) { fn(t) }
+	}
+	for _, g := range groups(h) {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range g.cases {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					h.Wrap(t, func(t *testing.T) { c.run(newEnv(t, h)) })
+				})
+			}
+		})
+	}
+}
+
+// groups returns the cases that apply to h.
+func groups(h Harness) []testGroup {
+	all := []testGroup{
+		{"acquire", acquireCases},
+		{"admission", admissionCases},
+		{"re-entry", reentryCases},
+		{"joining", joiningCases},
+		{"expiry", expiryCases},
+		{"extend", extendCases},
+		{"release", releaseCases},
+		{"tombstones", tombstoneCases},
+		{"busy", busyCases},
+		{"tokens", tokenCases},
+		{"fair", fairCases},
+		{"waiters", waiterCases},
+		{"keep", keepCases},
+		{"watch", watchCases},
+		{"wake-ups", wakeCases},
+		{"handover", handoverCases},
+		{"records", recordCases},
+		{"runs", runCases},
+		{"keys", keyCases},
+		{"concurrency", concurrencyCases},
+		{"contexts", contextCases},
+		{"unsupported", unsupportedCases(h.Without)},
+	}
+	var some []testGroup
+	for _, g := range all {
+		cases := slices.DeleteFunc(slices.Clone(g.cases), func(c testCase) bool {
+			return slices.ContainsFunc(c.needs, func(f Feature) bool { return slices.Contains(h.Without, f) })
+		})
+		if len(cases) > 0 {
+			some = append(some, testGroup{g.name, cases})
+		}
+	}
+	return some
+}

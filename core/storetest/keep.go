@@ -1,0 +1,138 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var keepCases = []testCase{
+	{"what is kept is busy until its end, and free afterwards", []Feature{Keeping}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		passed := e.stopwatch()
+		e.release(e.store, keeping(c, e.units(5)))
+		e.isHeld()
+		e.becomesFree(e.other, e.exclusive())
+		if at := passed(); at < e.units(5)-tick {
+			e.Errorf("somebody else got in after %v, the key was to be kept for %v", at, e.units(5))
+		}
+	}},
+	{"a key is kept for longer than the hold would have lasted", []Feature{Keeping}, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(5)
+		e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.long))
+		e.outlive(c.TTL)
+		e.isHeld()
+	}},
+	{"a key is kept for less than the hold would have lasted", []Feature{Keeping}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.units(1)))
+		e.outlive(e.units(1))
+		e.isFree()
+	}},
+	{"what is kept cannot be extended", []Feature{Keeping}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.units(5)))
+		e.notExtended(e.store, c)
+		e.outlive(e.units(5))
+		e.isFree()
+	}},
+	{"what is kept cannot be released", []Feature{Keeping}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.long))
+		e.notReleased(e.store, c)
+		e.notReleased(e.other, c)
+		e.isHeld()
+	}},
+	{"its last owner cannot enter what is kept", []Feature{Keeping, Reentry}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.long))
+		e.busy(e.store, nested(c))
+	}},
+	{"nobody can join what is kept", []Feature{Keeping, Joining}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.long))
+		e.busy(e.store, joining(e.exclusive(), c))
+	}},
+	{"a release with Keep can be repeated", []Feature{Keeping}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.units(5)))
+		e.notReleased(e.store, keeping(c, e.long))
+		e.isHeld()
+		e.outlive(e.units(5))
+		e.isFree()
+	}},
+	{"a release with Keep of what is not held takes nothing", []Feature{Keeping}, func(e *env) {
+		e.notReleased(e.store, keeping(e.exclusive(), e.long))
+		e.isFree()
+	}},
+	{"a release with Keep of a lost hold does not disturb the successor", []Feature{Keeping}, func(e *env) {
+		c, next := e.exclusive(), e.exclusive()
+		c.TTL = e.units(1)
+		e.acquire(e.store, c)
+		e.outlive(c.TTL)
+		e.acquire(e.other, next)
+		e.notReleased(e.store, keeping(c, e.long))
+		e.extend(e.other, next)
+		e.release(e.other, next)
+		e.isFree()
+	}},
+	{"what is kept says when to ask again", []Feature{Keeping}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.units(10)))
+		e.retryWithin(e.busy(e.other, e.exclusive()), e.units(10))
+	}},
+	{"a reader's share is kept as a share", []Feature{Keeping, Shared}, func(e *env) {
+		r := e.reader()
+		e.acquire(e.store, r)
+		e.release(e.store, keeping(r, e.long))
+		e.acquire(e.other, e.reader())
+		e.isHeld()
+	}},
+	{"kept permits are missing until their end", []Feature{Keeping, Permits}, func(e *env) {
+		a, b := e.permits(2, 4), e.permits(1, 4)
+		e.acquire(e.store, a)
+		e.acquire(e.store, b)
+		e.release(e.store, keeping(a, e.units(5)))
+		e.release(e.store, keeping(b, e.units(5)))
+		e.busy(e.other, e.permits(2, 4))
+		e.acquire(e.other, e.permits(1, 4))
+		e.outlive(e.units(5))
+		e.acquire(e.other, e.permits(3, 4))
+	}},
+	{"tokens grow over what was kept", []Feature{Keeping, Fencing}, func(e *env) {
+		c, next := e.exclusive(), e.exclusive()
+		g := e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.units(1)))
+		e.outlive(e.units(1))
+		if got := e.acquire(e.other, next); got.Token <= g.Token {
+			e.Errorf("got token %d, want more than %d", got.Token, g.Token)
+		}
+	}},
+	{"the owner's other hold lives on beside what is kept", []Feature{Keeping, Reentry}, func(e *env) {
+		c := e.exclusive()
+		inner := nested(c)
+		e.acquire(e.store, c)
+		e.acquire(e.store, inner)
+		e.release(e.store, keeping(c, e.units(1)))
+		e.extend(e.store, inner)
+		e.outlive(e.units(1))
+		e.isHeld()
+		e.release(e.store, inner)
+		e.isFree()
+	}},
+}
+
+func keeping(c core.Claim, d time.Duration) core.Claim {
+	c.Keep = d
+	return c
+}

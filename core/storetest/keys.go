@@ -1,0 +1,117 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// nasty are the ends of keys that a store has to treat like any others.
+var nasty = []struct{ name, end string }{
+	{"slashes", "/a//b/../c/"},
+	{"spaces", " two  words "},
+	{"colons", "::a::"},
+	{"percent signs", "%25%s%d%!%00"},
+	{"quotes", `'"` + "`" + `'; --`},
+	{"backslashes", `\a\\b\`},
+	{"glob characters", "*?[a-z]!^$"},
+	{"accents and emoji", "äß–漢字🔒"},
+	{"an unusual form of the same word", "e\u0301"},
+	{"letters of both directions", "a\u05d0\u200fb"},
+	{"hash signs, commas and dots", "#1,2.3;4|5&6=7<8>"},
+	{"the length of 512 bytes", ""},
+}
+
+var keyCases = append(keyTable(), []testCase{
+	{"keys that look alike are different keys", nil, func(e *env) {
+		var held []core.Claim
+		for _, key := range []string{
+			"a", "A", "a ", " a", "a:", ":a", "a/", "/a", "a%", "a%25", "a*", "?", `a\`, "a'", "ä", "a\u0308",
+			"a:queue", "a:fair", "a:record", "a:token", "a:wake", "a:tomb", "a:0", "a:00",
+			strings.Repeat("a", 300), strings.Repeat("a", 301),
+		} {
+			c := e.exclusive()
+			c.Key += ":" + key
+			e.acquire(e.store, c)
+			held = append(held, c)
+		}
+		for _, c := range held {
+			again := e.exclusive()
+			again.Key = c.Key
+			e.busy(e.other, again)
+			e.extend(e.store, c)
+			e.release(e.store, c)
+		}
+	}},
+	{"a release of one key leaves the others alone", nil, func(e *env) {
+		a, b := e.exclusive(), e.exclusive()
+		b.Key += ":b"
+		e.acquire(e.store, a)
+		e.acquire(e.store, b)
+		e.release(e.store, a)
+		e.extend(e.store, b)
+		e.isFree()
+	}},
+	{"one lease under two keys is two holds", nil, func(e *env) {
+		a := e.exclusive()
+		b := a
+		b.Key += ":b"
+		e.acquire(e.store, a)
+		e.acquire(e.store, b)
+		e.release(e.store, a)
+		e.notExtended(e.store, a)
+		e.extend(e.store, b)
+	}},
+	{"an owner of one key is a stranger to another", []Feature{Reentry}, func(e *env) {
+		a := e.exclusive()
+		e.acquire(e.store, a)
+		b := e.exclusive()
+		b.Key += ":b"
+		e.acquire(e.other, b)
+		again := nested(a)
+		again.Key = b.Key
+		e.busy(e.store, again)
+	}},
+}...)
+
+// keyTable makes a case for each nasty key.
+func keyTable() []testCase {
+	var cases []testCase
+	for _, n := range nasty {
+		cases = append(cases, testCase{fmt.Sprintf("a key may have %s", n.name), nil, func(e *env) {
+			e.key += n.end
+			if n.end == "" {
+				e.key += strings.Repeat("x", 512-len(e.key))
+			}
+			e.lockAndWait()
+		}})
+	}
+	return cases
+}
+
+// lockAndWait does with the key whatever the store can do.
+func (e *env) lockAndWait() {
+	e.Helper()
+	c, w := e.exclusive(), e.waiting()
+	w.Fair = e.can(Fair)
+	e.acquire(e.store, c)
+	e.busy(e.other, w)
+	var woken <-chan struct{}
+	if e.can(Watching) {
+		woken = e.watch(e.other, w)
+	}
+	e.extend(e.store, c)
+	e.release(e.store, c)
+	if woken != nil {
+		e.wakes(woken)
+	}
+	e.acquire(e.other, w)
+	e.isHeld()
+	e.release(e.other, w)
+	e.isFree()
+	if e.can(Records) {
+		e.finish("answer")
+		e.answered(e.other, e.run("again"), "answer")
+	}
+}

@@ -1,0 +1,160 @@
+package storetest
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// recordCases are about the answer that is kept.
+var recordCases = []testCase{
+	{"a finished record answers without claiming", []Feature{Records}, func(e *env) {
+		e.finish("answer")
+		c := e.run("again")
+		e.answered(e.other, c, "answer")
+		e.notExtended(e.other, c)
+		e.isFree()
+	}},
+	{"a finished record answers again and again", []Feature{Records}, func(e *env) {
+		e.finish("answer")
+		c := e.run("again")
+		for range 3 {
+			e.answered(e.store, c, "answer")
+			e.answered(e.other, e.run("again"), "answer")
+		}
+	}},
+	{"a finished record answers while somebody holds the key", []Feature{Records}, func(e *env) {
+		e.finish("answer")
+		e.acquire(e.store, e.exclusive())
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a finished record answers one who waited", []Feature{Records}, func(e *env) {
+		c, w := e.run("begun"), e.run("again")
+		w.Wait = true
+		e.acquire(e.store, c)
+		e.busy(e.other, w)
+		e.release(e.store, e.done(c, "answer"))
+		e.answered(e.other, w, "answer")
+		e.notReleased(e.other, w)
+		e.isFree()
+	}},
+	{"a finished record wakes all who wait for it", []Feature{Records, Watching}, func(e *env) {
+		c := e.run("begun")
+		e.acquire(e.store, c)
+		var all sync.WaitGroup
+		for range 4 {
+			w := e.run("again")
+			w.Wait = true
+			e.busy(e.other, w)
+			woken := e.watch(e.other, w)
+			all.Go(func() {
+				if err := e.getIn(e.other, w, woken); err != nil {
+					e.Errorf("a waiter: %v", err)
+				}
+			})
+		}
+		e.release(e.store, e.done(c, "answer"))
+		all.Wait()
+	}},
+	{"a claim without a record is not answered by one", []Feature{Records}, func(e *env) {
+		e.finish("answer")
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.isHeld()
+		e.extend(e.store, c)
+	}},
+	{"a record outlives the claims of its key", []Feature{Records}, func(e *env) {
+		e.finish("answer")
+		c := e.exclusive()
+		c.TTL = e.units(1)
+		e.acquire(e.store, c)
+		e.outlive(c.TTL)
+		e.isFree()
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a record is kept for as long as it says", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.acquire(e.store, c)
+		last := e.done(c, "answer")
+		last.Record.Retain = e.units(5)
+		e.release(e.store, last)
+		e.answered(e.other, e.run("again"), "answer")
+		e.outlive(last.Record.Retain)
+		next := e.run("anew")
+		e.begins(e.other, next, "anew", 1)
+	}},
+	{"a record is kept from its last write on", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		c.Record.Retain = e.units(5)
+		e.acquire(e.store, c)
+		e.release(e.store, e.done(c, "answer"))
+		e.outlive(e.units(5))
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a record is kept as it is", []Feature{Records}, func(e *env) {
+		for _, value := range []string{
+			"", "\x00\xff\xfe binary", strings.Repeat("long ", 20_000), "line\r\nbreak", `{"json":"\u0000"}`,
+		} {
+			e.key += "+"
+			c := e.run("begun")
+			e.acquire(e.store, c)
+			e.release(e.store, e.done(c, value))
+			e.answered(e.other, e.run("again"), value)
+		}
+	}},
+	{"a record belongs to one key", []Feature{Records}, func(e *env) {
+		e.finish("answer")
+		e.key += ":elsewhere"
+		e.begins(e.store, e.run("begun"), "begun", 1)
+	}},
+}
+
+// run returns a claim of a new owner with a record.
+func (e *env) run(value string) core.Claim {
+	c := e.exclusive()
+	c.Record = &core.Record{Value: []byte(value), Retain: e.long}
+	return c
+}
+
+// done returns c as its holder releases it with an answer.
+func (e *env) done(c core.Claim, answer string) core.Claim {
+	c.Record = &core.Record{Value: []byte(answer), Attempt: 1, Done: true, Retain: e.long}
+	return c
+}
+
+// finish makes a first and only run of the key.
+func (e *env) finish(answer string) {
+	e.Helper()
+	c := e.run("begun")
+	e.acquire(e.store, c)
+	e.release(e.store, e.done(c, answer))
+}
+
+// begins fails the case unless c is granted, as the given attempt.
+func (e *env) begins(s core.Store, c core.Claim, value string, attempt int) {
+	e.Helper()
+	r := e.acquire(s, c).Record
+	switch {
+	case r == nil:
+		e.Fatal("acquire: granted without a record")
+	case r.Done:
+		e.Fatalf("acquire: answered with %q, want a run", r.Value)
+	case string(r.Value) != value || r.Attempt != attempt:
+		e.Fatalf("acquire: got attempt %d with value %q, want attempt %d with %q",
+			r.Attempt, r.Value, attempt, value)
+	}
+}
+
+// answered fails the case unless c is answered by a finished record.
+func (e *env) answered(s core.Store, c core.Claim, answer string) {
+	e.Helper()
+	r := e.acquire(s, c).Record
+	if r == nil || !r.Done {
+		e.Fatalf("acquire: got record %+v, want a finished one", r)
+	}
+	if !bytes.Equal(r.Value, []byte(answer)) {
+		e.Fatalf("acquire: answered with %.40q, want %.40q", r.Value, answer)
+	}
+}

@@ -1,0 +1,226 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var reentryCases = []testCase{
+	{"an owner enters again beside its own hold", []Feature{Reentry}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		if g := e.acquire(e.store, nested(c)); g.Owner != c.Owner {
+			e.Errorf("granted to owner %q, want %q", g.Owner, c.Owner)
+		}
+		e.isHeld()
+	}},
+	{"the key is free after exactly as many releases", []Feature{Reentry}, func(e *env) {
+		c := e.exclusive()
+		holds := []core.Claim{c, nested(c), nested(c)}
+		for _, h := range holds {
+			e.acquire(e.store, h)
+			e.acquire(e.store, h) // as after a lost reply
+		}
+		slices.Reverse(holds)
+		for _, h := range holds {
+			e.isHeld()
+			e.release(e.store, h)
+		}
+		e.isFree()
+	}},
+	{"the outer hold can go first", []Feature{Reentry}, func(e *env) {
+		outer := e.exclusive()
+		inner := nested(outer)
+		e.acquire(e.store, outer)
+		e.acquire(e.store, inner)
+		e.release(e.store, outer)
+		e.notExtended(e.store, outer)
+		e.isHeld()
+		e.extend(e.store, inner)
+		e.release(e.store, inner)
+		e.isFree()
+	}},
+	{"an inner hold ends by itself", []Feature{Reentry}, func(e *env) {
+		outer := e.exclusive()
+		inner := nested(outer)
+		inner.TTL = e.units(1)
+		e.acquire(e.store, outer)
+		e.acquire(e.store, inner)
+		e.outlive(inner.TTL)
+		e.notExtended(e.store, inner)
+		e.extend(e.store, outer)
+		e.notReleased(e.store, inner)
+		e.isHeld()
+		e.release(e.store, outer)
+		e.isFree()
+	}},
+	{"an outer hold ends by itself", []Feature{Reentry}, func(e *env) {
+		outer := e.exclusive()
+		outer.TTL = e.units(5)
+		inner := nested(outer)
+		inner.TTL = e.long
+		e.acquire(e.store, outer)
+		e.acquire(e.store, inner)
+		e.outlive(outer.TTL)
+		e.notExtended(e.store, outer)
+		e.isHeld()
+		e.extend(e.store, inner)
+		e.acquire(e.store, nested(inner))
+	}},
+	{"an owner that lost its hold does not enter again", []Feature{Reentry}, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(1)
+		e.acquire(e.store, c)
+		e.outlive(c.TTL)
+		e.acquire(e.other, e.exclusive())
+		e.busy(e.store, nested(c))
+	}},
+	{"a claim heavier than its owner's hold is invalid", []Feature{Reentry, Shared}, func(e *env) {
+		r := e.reader()
+		e.acquire(e.store, r)
+		w := nested(r)
+		w.Weight = core.All
+		e.refused(e.store, w, core.ErrInvalid)
+		e.notExtended(e.store, w)
+		e.acquire(e.other, e.reader())
+		e.extend(e.store, r)
+	}},
+	{"a claim heavier than its owner's hold leaves nothing behind", []Feature{Reentry, Shared}, func(e *env) {
+		r := e.reader()
+		e.acquire(e.store, r)
+		w := nested(r)
+		w.Weight = core.All
+		e.refused(e.store, w, core.ErrInvalid)
+		e.release(e.store, r)
+		e.isFree()
+	}},
+	{"a reader enters its owner's exclusive hold", []Feature{Reentry, Shared}, func(e *env) {
+		w := e.exclusive()
+		r := nested(w)
+		r.Weight = 1
+		e.acquire(e.store, w)
+		e.acquire(e.store, r)
+		e.release(e.store, w)
+		e.busy(e.other, e.exclusive())
+		e.acquire(e.other, e.reader())
+	}},
+	{"the heaviest hold decides what is too heavy", []Feature{Reentry, Shared}, func(e *env) {
+		w := e.exclusive()
+		r := nested(w)
+		r.Weight = 1
+		e.acquire(e.store, w)
+		e.acquire(e.store, r)
+		e.acquire(e.store, nested(w))
+	}},
+	{"what is too heavy is decided by live holds", []Feature{Reentry, Shared}, func(e *env) {
+		w := e.exclusive()
+		r := nested(w)
+		r.Weight = 1
+		e.acquire(e.store, w)
+		e.acquire(e.store, r)
+		e.release(e.store, w)
+		e.refused(e.store, nested(w), core.ErrInvalid)
+	}},
+}
+
+var joiningCases = []testCase{
+	{"Via joins the owner that holds", []Feature{Joining}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		j := joining(e.exclusive(), c)
+		if g := e.acquire(e.other, j); g.Owner != c.Owner {
+			e.Errorf("granted to owner %q, want the joined %q", g.Owner, c.Owner)
+		}
+		e.release(e.store, c)
+		e.isHeld()
+		e.release(e.other, j)
+		e.isFree()
+	}},
+	{"a joined claim again gives the same grant", []Feature{Joining}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		j := joining(e.exclusive(), c)
+		first := e.acquire(e.other, j)
+		e.release(e.store, c)
+		if g := e.acquire(e.other, j); g.Owner != first.Owner || g.Token != first.Token {
+			e.Errorf("got owner %q and token %d, want those of the first grant, %q and %d",
+				g.Owner, g.Token, first.Owner, first.Token)
+		}
+		e.release(e.other, j)
+		e.isFree()
+	}},
+	{"a joined hold is extended and released under either owner", []Feature{Joining}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		asSent := joining(e.exclusive(), c)
+		g := e.acquire(e.other, asSent)
+		asGranted := asSent
+		asGranted.Owner, asGranted.Via = g.Owner, ""
+		e.extend(e.other, asSent)
+		e.extend(e.other, asGranted)
+		e.release(e.other, asGranted)
+		e.notExtended(e.other, asSent)
+
+		second := joining(e.exclusive(), c)
+		e.acquire(e.other, second)
+		e.release(e.other, second)
+		e.notExtended(e.other, second)
+		e.extend(e.store, c)
+	}},
+	{"Via is ignored on a free key", []Feature{Joining}, func(e *env) {
+		j := joining(e.exclusive(), e.exclusive())
+		if g := e.acquire(e.store, j); g.Owner != j.Owner {
+			e.Errorf("granted to owner %q, want the claim's own %q", g.Owner, j.Owner)
+		}
+	}},
+	{"Via is ignored where somebody else holds", []Feature{Joining}, func(e *env) {
+		stranger := e.exclusive()
+		e.acquire(e.other, e.exclusive())
+		e.busy(e.store, joining(e.exclusive(), stranger))
+	}},
+	{"Via is ignored after that owner's release", []Feature{Joining}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		e.release(e.store, c)
+		j := joining(e.exclusive(), c)
+		if g := e.acquire(e.other, j); g.Owner != j.Owner {
+			e.Errorf("granted to owner %q, want the claim's own %q", g.Owner, j.Owner)
+		}
+		e.busy(e.store, nested(c))
+	}},
+	{"Via is ignored after that owner's hold has expired", []Feature{Joining}, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(1)
+		e.acquire(e.store, c)
+		e.outlive(c.TTL)
+		e.acquire(e.other, e.exclusive())
+		e.busy(e.store, joining(e.exclusive(), c))
+	}},
+	{"a claim heavier than the hold it joins is invalid", []Feature{Joining, Shared}, func(e *env) {
+		r := e.reader()
+		e.acquire(e.store, r)
+		w := joining(e.exclusive(), r)
+		e.refused(e.other, w, core.ErrInvalid)
+		e.notExtended(e.other, w)
+		e.release(e.store, r)
+		e.isFree()
+	}},
+	{"a reader joins a reader", []Feature{Joining, Shared}, func(e *env) {
+		r := e.reader()
+		e.acquire(e.store, r)
+		if g := e.acquire(e.other, joining(e.reader(), r)); g.Owner != r.Owner {
+			e.Errorf("granted to owner %q, want the joined %q", g.Owner, r.Owner)
+		}
+	}},
+	{"a joined hold ends by itself", []Feature{Joining}, func(e *env) {
+		c := e.exclusive()
+		j := joining(e.exclusive(), c)
+		j.TTL = e.units(1)
+		e.acquire(e.store, c)
+		e.acquire(e.other, j)
+		e.outlive(j.TTL)
+		e.notExtended(e.other, j)
+		e.extend(e.store, c)
+	}},
+}

@@ -1,0 +1,160 @@
+package storetest
+
+import (
+	"math"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// minute is how far ahead of the last token a MinToken is: that of a store
+// whose clock is a minute ahead.
+const minute = 60_000_000
+
+var tokenCases = []testCase{
+	{"tokens grow from release to release", []Feature{Fencing}, func(e *env) {
+		var last uint64
+		for range 20 {
+			last = e.grows(e.store, last)
+			last = e.grows(e.other, last)
+		}
+	}},
+	{"tokens grow across expiry", []Feature{Fencing}, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(1)
+		g := e.acquire(e.store, c)
+		e.outlive(c.TTL)
+		e.grows(e.other, g.Token)
+	}},
+	{"tokens grow while the key is forgotten", []Feature{Fencing}, func(e *env) {
+		var last uint64
+		for range 3 {
+			last = e.grows(e.store, last)
+			e.sleep(e.units(2))
+		}
+		e.grows(e.other, last)
+	}},
+	{"tokens grow across readers", []Feature{Fencing, Shared}, func(e *env) {
+		last := e.grows(e.store, 0)
+		r := e.reader()
+		e.acquire(e.other, r)
+		e.release(e.other, r)
+		e.grows(e.store, last)
+	}},
+	{"a token is the same for all holds of an owner", []Feature{Fencing, Reentry}, func(e *env) {
+		c := e.exclusive()
+		g := e.acquire(e.store, c)
+		inner := nested(c)
+		e.sameToken(e.store, inner, g.Token)
+		e.release(e.store, c)
+		e.sameToken(e.store, nested(c), g.Token)
+		e.sameToken(e.other, inner, g.Token)
+	}},
+	{"a token is the same for who joins", []Feature{Fencing, Joining}, func(e *env) {
+		c := e.exclusive()
+		g := e.acquire(e.store, c)
+		e.sameToken(e.other, joining(e.exclusive(), c), g.Token)
+	}},
+	{"a new token follows the holds of an owner", []Feature{Fencing, Reentry}, func(e *env) {
+		c := e.exclusive()
+		inner := nested(c)
+		g := e.acquire(e.store, c)
+		e.acquire(e.store, inner)
+		e.release(e.store, c)
+		e.release(e.store, inner)
+		e.grows(e.other, g.Token)
+	}},
+	{"readers have no token", []Feature{Fencing, Shared}, func(e *env) {
+		e.sameToken(e.store, e.reader(), 0)
+		e.sameToken(e.other, e.reader(), 0)
+	}},
+	{"permits have no token", []Feature{Fencing, Permits}, func(e *env) {
+		e.sameToken(e.store, e.permits(2, 3), 0)
+	}},
+	{"a reader inside an exclusive hold has no token", []Feature{Fencing, Reentry, Shared}, func(e *env) {
+		c := e.exclusive()
+		g := e.acquire(e.store, c)
+		r := nested(c)
+		r.Weight = 1
+		e.sameToken(e.store, r, 0)
+		e.sameToken(e.store, nested(c), g.Token)
+	}},
+	{"a claim gets at least the token that it asks for", []Feature{Fencing}, func(e *env) {
+		c := e.exclusive()
+		c.MinToken = e.grows(e.store, 0) + minute
+		if g := e.acquire(e.other, c); g.Token < c.MinToken {
+			e.Errorf("got token %d, want at least %d", g.Token, c.MinToken)
+		} else {
+			e.sameToken(e.store, c, g.Token)
+		}
+	}},
+	{"tokens stay above one that was asked for", []Feature{Fencing}, func(e *env) {
+		c := e.exclusive()
+		c.MinToken = e.grows(e.store, 0) + minute
+		g := e.acquire(e.store, c)
+		e.release(e.store, c)
+		last := e.grows(e.other, g.Token)
+		e.sleep(e.units(2))
+		e.grows(e.store, last)
+	}},
+	{"tokens stay above one that was asked for by a hold that expired", []Feature{Fencing}, func(e *env) {
+		c := e.exclusive()
+		c.TTL = e.units(1)
+		c.MinToken = e.grows(e.store, 0) + minute
+		g := e.acquire(e.store, c)
+		e.outlive(c.TTL)
+		e.grows(e.other, g.Token)
+	}},
+	{"asking for less than the next token changes nothing", []Feature{Fencing}, func(e *env) {
+		c := e.exclusive()
+		last := e.grows(e.store, 0)
+		c.MinToken = 1
+		if g := e.acquire(e.store, c); g.Token <= last {
+			e.Errorf("got token %d, want more than %d", g.Token, last)
+		}
+	}},
+	{"asking again for a higher token raises it", []Feature{Fencing}, func(e *env) {
+		c := e.exclusive()
+		g := e.acquire(e.store, c)
+		raised := c
+		raised.MinToken = g.Token + minute
+		higher := e.acquire(e.store, raised)
+		if higher.Token < raised.MinToken {
+			e.Errorf("got token %d, want at least %d", higher.Token, raised.MinToken)
+		}
+		e.sameToken(e.other, c, higher.Token)
+		e.release(e.store, c)
+		e.grows(e.other, higher.Token)
+	}},
+	{"a refused claim does not use up what it asks for", []Feature{Fencing}, func(e *env) {
+		c, late := e.exclusive(), e.exclusive()
+		g := e.acquire(e.store, c)
+		late.MinToken = g.Token + minute
+		e.busy(e.other, late)
+		e.sameToken(e.store, c, g.Token)
+	}},
+	{"tokens fit a signed 64-bit column", []Feature{Fencing}, func(e *env) {
+		if last := e.grows(e.store, 0); last > math.MaxInt64/2 {
+			e.Errorf("got token %d, which leaves no room to grow", last)
+		}
+	}},
+}
+
+// grows takes and gives back the key and returns the token, which has to be
+// above last.
+func (e *env) grows(s core.Store, last uint64) uint64 {
+	e.Helper()
+	c := e.exclusive()
+	g := e.acquire(s, c)
+	if g.Token <= last {
+		e.Fatalf("got token %d, want more than %d", g.Token, last)
+	}
+	e.release(s, c)
+	return g.Token
+}
+
+func (e *env) sameToken(s core.Store, c core.Claim, want uint64) {
+	e.Helper()
+	if g := e.acquire(s, c); g.Token != want {
+		e.Errorf("got token %d, want %d", g.Token, want)
+	}
+}

@@ -1,0 +1,113 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// unsupportedCases returns the cases that stand in for what a store lacks.
+func unsupportedCases(without []Feature) []testCase {
+	how := map[Feature]func(e *env){
+		Shared:   func(e *env) { e.unsupported(e.reader()) },
+		Permits:  func(e *env) { e.unsupported(e.permits(1, 2)) },
+		Fair:     func(e *env) { e.unsupported(e.fair()) },
+		Joining:  func(e *env) { e.unsupported(joining(e.exclusive(), e.exclusive())) },
+		Records:  func(e *env) { e.unsupported(e.run("begun")) },
+		Keeping:  withoutKeeping,
+		Fencing:  withoutFencing,
+		Reentry:  withoutReentry,
+		Watching: withoutWatching,
+		Handover: withoutHandover,
+		Tombstones: func(e *env) {
+			e.notReleased(e.store, e.exclusive())
+			e.isFree()
+		},
+	}
+	var cases []testCase
+	for _, f := range without {
+		run, known := how[f]
+		if !known {
+			run = func(e *env) { e.Fatalf("storetest: %q is no Feature", f) }
+		}
+		cases = append(cases, testCase{fmt.Sprintf("%s is refused", f), nil, run})
+	}
+	return cases
+}
+
+// unsupported fails the case unless c is refused for its kind, on a free key
+// and on a busy one, and nothing is taken.
+func (e *env) unsupported(c core.Claim) {
+	e.Helper()
+	e.refused(e.store, c, core.ErrUnsupported)
+	e.notExtended(e.other, e.plain(c))
+	e.isFree()
+	held := e.exclusive()
+	e.acquire(e.store, held)
+	e.refused(e.other, c, core.ErrUnsupported)
+	e.extend(e.store, held)
+}
+
+// plain returns the plain exclusive claim with c's lease.
+func (e *env) plain(c core.Claim) core.Claim {
+	p := e.exclusive()
+	p.Owner, p.Lease = c.Owner, c.Lease
+	return p
+}
+
+func withoutKeeping(e *env) {
+	c := e.exclusive()
+	e.acquire(e.store, c)
+	if err := e.store.Release(e.Context(), keeping(c, e.long)); !errors.Is(err, core.ErrUnsupported) {
+		e.Errorf("release: got %v, want %v", err, core.ErrUnsupported)
+	}
+	e.isHeld()
+	e.release(e.store, c)
+	e.isFree()
+}
+
+func withoutFencing(e *env) {
+	c := e.exclusive()
+	c.MinToken = 1
+	e.unsupported(c)
+	e.key += ":plain"
+	e.sameToken(e.store, e.exclusive(), 0)
+}
+
+func withoutReentry(e *env) {
+	c := e.exclusive()
+	e.acquire(e.store, c)
+	inner := nested(c)
+	_, err := e.store.Acquire(e.Context(), inner)
+	if !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnsupported) {
+		e.Errorf("acquire: got %v, want %v or %v", err, core.ErrBusy, core.ErrUnsupported)
+	}
+	e.notReleased(e.store, inner)
+	e.isHeld()
+	e.extend(e.store, c)
+}
+
+func withoutWatching(e *env) {
+	w, ok := e.store.(core.Watcher)
+	if !ok {
+		return
+	}
+	if _, err := w.Watch(e.Context(), e.waiting()); !errors.Is(err, core.ErrUnsupported) {
+		e.Errorf("watch: got %v, want %v", err, core.ErrUnsupported)
+	}
+}
+
+func withoutHandover(e *env) {
+	h, ok := e.store.(core.Handover)
+	if !ok {
+		return
+	}
+	from, to := e.exclusive(), e.exclusive()
+	e.acquire(e.store, from)
+	if _, err := h.Handover(e.Context(), from, to); !errors.Is(err, core.ErrUnsupported) {
+		e.Errorf("handover: got %v, want %v", err, core.ErrUnsupported)
+	}
+	e.extend(e.store, from)
+	e.notExtended(e.store, to)
+}

@@ -1,0 +1,146 @@
+package storetest
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// wakeCases are about who is woken, and that nobody is forgotten.
+var wakeCases = []testCase{
+	{"a waiter that leaves when it is woken passes that on", []Feature{Watching}, func(e *env) {
+		e.leaveWhenWoken(e.waiting(), e.waiting())
+	}},
+	{"a fair waiter that leaves when it is woken passes that on", []Feature{Watching, Fair}, func(e *env) {
+		e.leaveWhenWoken(e.fair(), e.fair())
+	}},
+	{"giving up an unknown claim wakes who waits for a free key", []Feature{Watching}, func(e *env) {
+		crashed, w := e.exclusive(), e.waiting()
+		crashed.TTL = e.units(5)
+		e.acquire(e.store, crashed)
+		e.busy(e.other, w)
+		woken := e.watch(e.other, w)
+		e.outlive(crashed.TTL)
+		e.notReleased(e.store, e.exclusive())
+		e.wakes(woken)
+	}},
+	{"a waiter that comes too late is woken the next time", []Feature{Watching}, func(e *env) {
+		e.comeTooLate(e.waiting())
+	}},
+	{"a fair waiter that comes too late is woken the next time", []Feature{Watching, Fair}, func(e *env) {
+		e.comeTooLate(e.fair())
+	}},
+	{"a fair waiter that was overtaken is woken again", []Feature{Watching, Fair}, func(e *env) {
+		c, w, unfair := e.exclusive(), e.fair(), e.exclusive()
+		e.acquire(e.store, c)
+		e.busy(e.other, w)
+		woken := e.watch(e.other, w)
+		e.release(e.store, c)
+		e.wakes(woken)
+		e.acquire(e.store, unfair)
+		for e.wokenBy(woken, e.units(1)) { // hints may come too often
+		}
+		e.release(e.store, unfair)
+		e.wakes(woken)
+		e.acquire(e.other, w)
+	}},
+	{"writers in line all get in by their wake-ups", []Feature{Watching}, func(e *env) {
+		e.lineUp(5, true, e.waiting)
+	}},
+	{"fair writers in line all get in by their wake-ups", []Feature{Watching, Fair}, func(e *env) {
+		e.lineUp(5, true, e.fair)
+	}},
+	{"readers behind a writer all get in by their wake-ups", []Feature{Watching, Shared}, func(e *env) {
+		e.lineUp(5, false, func() core.Claim {
+			c := e.waiting()
+			c.Weight = 1
+			return c
+		})
+	}},
+	{"fair readers behind a writer all get in by their wake-ups", []Feature{Watching, Shared, Fair}, func(e *env) {
+		e.lineUp(5, false, e.fairReader)
+	}},
+	{"permits that come free all find their waiters", []Feature{Watching, Permits}, func(e *env) {
+		e.lineUp(4, false, func() core.Claim {
+			c := e.waiting()
+			c.Weight, c.Limit = 1, 4
+			return c
+		})
+	}},
+}
+
+func (e *env) leaveWhenWoken(first, second core.Claim) {
+	e.Helper()
+	c := e.exclusive()
+	e.acquire(e.store, c)
+	e.busy(e.store, first)
+	e.busy(e.other, second)
+	firstWoken, secondWoken := e.watch(e.store, first), e.watch(e.other, second)
+	e.release(e.store, c)
+	e.wakes(firstWoken)
+	e.giveUp(e.store, first)
+	e.wakes(secondWoken)
+	e.acquire(e.other, second)
+}
+
+func (e *env) comeTooLate(w core.Claim) {
+	e.Helper()
+	c, hasty := e.exclusive(), e.exclusive()
+	e.acquire(e.store, c)
+	e.busy(e.other, w)
+	woken := e.watch(e.other, w)
+	e.release(e.store, c)
+	e.wakes(woken)
+	e.acquire(e.store, hasty)
+	e.busy(e.other, w)
+	e.release(e.store, hasty)
+	e.wakes(woken)
+	e.acquire(e.other, w)
+}
+
+// lineUp lets n claims wait behind a writer. Each asks again only when it is
+// woken, and is admitted in the end: they take turns, or are in together.
+func (e *env) lineUp(n int, turns bool, claim func() core.Claim) {
+	e.Helper()
+	c := e.exclusive()
+	e.acquire(e.store, c)
+	var all, in sync.WaitGroup
+	in.Add(n)
+	for i := range n {
+		s := []core.Store{e.store, e.other}[i%2]
+		w := claim()
+		e.busy(s, w)
+		woken := e.watch(s, w)
+		all.Go(func() {
+			err := e.getIn(s, w, woken)
+			in.Done()
+			if err != nil {
+				e.Errorf("waiter %d: %v", i, err)
+				return
+			}
+			if !turns {
+				in.Wait()
+			}
+			if err := s.Release(e.Context(), w); err != nil {
+				e.Errorf("waiter %d: release: %v", i, err)
+			}
+		})
+	}
+	e.release(e.store, c)
+	all.Wait()
+	e.isFree()
+}
+
+var errNotWoken = errors.New("was not woken")
+
+func (e *env) getIn(s core.Store, w core.Claim, woken <-chan struct{}) error {
+	for {
+		if !e.wokenBy(woken, patience) {
+			return errNotWoken
+		}
+		if _, err := s.Acquire(e.Context(), w); !errors.Is(err, core.ErrBusy) {
+			return err
+		}
+	}
+}

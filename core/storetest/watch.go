@@ -1,0 +1,186 @@
+package storetest
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// patience is how long the suite waits for what should come at once.
+const patience = 20 * time.Second
+
+var watchCases = []testCase{
+	{"a release wakes who waits in another process", []Feature{Watching}, func(e *env) {
+		c, w := e.exclusive(), e.waiting()
+		e.acquire(e.store, c)
+		e.busy(e.other, w)
+		woken := e.watch(e.other, w)
+		e.release(e.store, c)
+		e.wakes(woken)
+		e.acquire(e.other, w)
+	}},
+	{"a release wakes who waits in the same process", []Feature{Watching}, func(e *env) {
+		c, w := e.exclusive(), e.waiting()
+		e.acquire(e.store, c)
+		e.busy(e.store, w)
+		woken := e.watch(e.store, w)
+		e.release(e.store, c)
+		e.wakes(woken)
+		e.acquire(e.store, w)
+	}},
+	{"a watch is live when it is returned", []Feature{Watching}, func(e *env) {
+		for range 20 {
+			c, w := e.exclusive(), e.waiting()
+			e.acquire(e.store, c)
+			e.busy(e.other, w)
+			ctx, cancel := context.WithCancel(e.Context())
+			woken := e.watchUntil(ctx, e.other, w)
+			e.release(e.store, c)
+			e.wakes(woken)
+			cancel()
+			e.giveUp(e.other, w)
+		}
+	}},
+	{"a watch may be opened before the claim waits", []Feature{Watching}, func(e *env) {
+		c, w := e.exclusive(), e.waiting()
+		e.acquire(e.store, c)
+		woken := e.watch(e.other, w)
+		e.busy(e.other, w)
+		e.release(e.store, c)
+		e.wakes(woken)
+	}},
+	{"a watch wakes again and again", []Feature{Watching}, func(e *env) {
+		w := e.waiting()
+		woken := e.watch(e.other, w)
+		for range 3 {
+			c := e.exclusive()
+			e.acquire(e.store, c)
+			e.busy(e.other, w)
+			e.release(e.store, c)
+			e.wakes(woken)
+		}
+		e.acquire(e.other, w)
+	}},
+	{"a release does not wake the whole line", []Feature{Watching}, func(e *env) {
+		c := e.exclusive()
+		e.acquire(e.store, c)
+		var line []<-chan struct{}
+		for range 10 {
+			w := e.waiting()
+			e.busy(e.other, w)
+			line = append(line, e.watch(e.other, w))
+		}
+		e.release(e.store, c)
+		e.sleep(e.units(2))
+		n := 0
+		for _, woken := range line {
+			select {
+			case <-woken:
+				n++
+			default:
+			}
+		}
+		if n < 1 || n > len(line)/2 {
+			e.Errorf("%d of %d waiters were woken by one release", n, len(line))
+		}
+	}},
+	{"a watch ends with its context", []Feature{Watching}, func(e *env) {
+		c, w := e.exclusive(), e.waiting()
+		e.acquire(e.store, c)
+		e.busy(e.other, w)
+		ctx, cancel := context.WithCancel(e.Context())
+		woken := e.watchUntil(ctx, e.other, w)
+		cancel()
+		e.sleep(e.units(2))
+		e.release(e.store, c)
+		e.sleep(e.units(2))
+		select {
+		case _, open := <-woken:
+			if open {
+				e.Error("woken after the context of the watch had ended")
+			}
+		default:
+		}
+	}},
+	{"the end of one watch does not end another", []Feature{Watching}, func(e *env) {
+		c, w := e.exclusive(), e.waiting()
+		e.acquire(e.store, c)
+		e.busy(e.other, w)
+		ctx, cancel := context.WithCancel(e.Context())
+		e.watchUntil(ctx, e.other, w)
+		woken := e.watch(e.other, w)
+		cancel()
+		e.sleep(e.units(1))
+		e.release(e.store, c)
+		e.wakes(woken)
+	}},
+	{"watches leave nothing running", []Feature{Watching}, func(e *env) {
+		const n = 200
+		e.watch(e.other, e.waiting()) // whatever the store starts for all watches
+		before := runtime.NumGoroutine()
+		ctx, cancel := context.WithCancel(e.Context())
+		for range n {
+			w := e.waiting()
+			w.Key += w.Lease
+			e.watchUntil(ctx, e.other, w)
+		}
+		cancel()
+		for stop := time.Now().Add(patience); runtime.NumGoroutine() > before+n/2; {
+			// Half of them is slack for cases that run at the same time.
+			if time.Now().After(stop) {
+				e.Fatalf("%d goroutines before %d watches, %d after", before, n, runtime.NumGoroutine())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}},
+}
+
+// watch opens a watch that lasts as long as the case.
+func (e *env) watch(s core.Store, c core.Claim) <-chan struct{} {
+	e.Helper()
+	return e.watchUntil(e.Context(), s, c)
+}
+
+func (e *env) watchUntil(ctx context.Context, s core.Store, c core.Claim) <-chan struct{} {
+	e.Helper()
+	woken, err := watcher(e, s).Watch(ctx, c)
+	if err != nil {
+		e.Fatalf("watch: got %v, want a channel", err)
+	}
+	return woken
+}
+
+func watcher(t testing.TB, s core.Store) core.Watcher {
+	t.Helper()
+	w, ok := s.(core.Watcher)
+	if !ok {
+		t.Fatalf("%T is no core.Watcher", s)
+	}
+	return w
+}
+
+// wakes fails the case unless a wake-up comes.
+func (e *env) wakes(woken <-chan struct{}) {
+	e.Helper()
+	if !e.wokenBy(woken, patience) {
+		e.Fatal("nobody woke the waiting claim")
+	}
+}
+
+func (e *env) wokenBy(woken <-chan struct{}, limit time.Duration) bool {
+	e.Helper()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case _, open := <-woken:
+		if !open {
+			e.Error("the watch broke")
+		}
+		return true
+	case <-t.C:
+		return false
+	}
+}
