@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"strings"
@@ -26,11 +25,15 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same, if it is one
 
+	hub  hub
 	id   any // of the channel that wakes waiters of this Store
 	wake any // prefix of all such channels
 }
 
-var _ core.Store = (*Store)(nil)
+var (
+	_ core.Store   = (*Store)(nil)
+	_ core.Watcher = (*Store)(nil)
+)
 
 // New returns a Store that uses client, which the caller keeps and closes after
 // the Store. It sends nothing; Check asks the server whether it is fit.
@@ -53,7 +56,9 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	if err := s.accept(); err != nil {
 		return nil, err
 	}
-	s.wake, s.id = s.prefix+"wake:", rand.Text()
+	wake, id := s.prefix+"wake:", rand.Text()
+	s.wake, s.id = wake, id
+	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil
 }
 
@@ -113,7 +118,7 @@ func (s *Store) usable(op string, c *core.Claim) error {
 		fault = "a lease is a word of 1 to 256 bytes"
 	case !word(c.Owner), c.Via != "" && !word(c.Via):
 		fault = "an owner is a word of 1 to 256 bytes"
-	case op == "release":
+	case op == "release", op == "watch":
 		return nil
 	case c.TTL < time.Millisecond:
 		fault = "a TTL of at least 1ms is needed"
@@ -151,6 +156,4 @@ func millis(d time.Duration) int64 {
 // Close ends what the Store does in the background: watches are closed, and
 // further ones are refused. It does not close the client. Claims can still be
 // extended and released.
-func (s *Store) Close() error { return nil }
-
-var _ = context.Background
+func (s *Store) Close() error { return s.hub.close() }
