@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -41,18 +42,18 @@ func Key(name string, parts ...string) string {
 func checkKey(key string) error {
 	switch {
 	case key == "":
-		return fmt.Errorf("key is empty: %w", ErrInvalid)
+		return errors.New("key is empty")
 	case len(key) > maxKey:
-		return fmt.Errorf("key has %d bytes, at most %d are allowed: %w", len(key), maxKey, ErrInvalid)
+		return fmt.Errorf("key has %d bytes, at most %d are allowed", len(key), maxKey)
 	case !utf8.ValidString(key):
-		return fmt.Errorf("key is not valid UTF-8: %w", ErrInvalid)
+		return errors.New("key is not valid UTF-8")
 	}
 	for _, r := range key {
 		switch {
 		case r == '{' || r == '}':
-			return fmt.Errorf("key contains a brace, use core.Key to escape it: %w", ErrInvalid)
+			return errors.New("key contains a brace, use core.Key to escape it")
 		case unicode.IsControl(r):
-			return fmt.Errorf("key contains control character %U: %w", r, ErrInvalid)
+			return fmt.Errorf("key contains control character %U", r)
 		}
 	}
 	return nil

@@ -125,6 +125,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
 		return fmt.Errorf("extend %s: TTL is %v, %v to %v is allowed: %w", l.name, ttl, minTTL, maxTTL, ErrInvalid)
 	}
+	ttl = ttl.Truncate(time.Millisecond)
 	_, err := retry.Do(ctx, retry.Hiccup, func(ctx context.Context) (struct{}, error) {
 		err := l.extend(ctx, ttl)
 		if errors.Is(err, ErrLost) {

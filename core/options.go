@@ -160,15 +160,14 @@ func (r *request) refuse(format string, args ...any) {
 // request adds up the options and checks them.
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := &request{key: key, ttl: defaultTTL, wait: -1, pace: retry.LockWait, weight: All, limit: All}
-	for _, o := range l.defaults {
-		o(r)
-	}
-	for _, o := range opts {
-		if o == nil {
-			r.refuse("an option is nil")
-			continue
+	for _, some := range [...][]AcquireOption{l.defaults, opts} {
+		for _, o := range some {
+			if o == nil {
+				r.refuse("an option is nil")
+				continue
+			}
+			o(r)
 		}
-		o(r)
 	}
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
@@ -204,6 +203,7 @@ func (r *request) check() error {
 	if r.ttl < minTTL || r.ttl > maxTTL {
 		return fmt.Errorf("TTL is %v, %v to %v is allowed", r.ttl, minTTL, maxTTL)
 	}
+	r.ttl = r.ttl.Truncate(time.Millisecond)
 	if r.shared && r.permits {
 		return errors.New("Shared and Permits exclude each other")
 	}

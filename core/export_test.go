@@ -1,0 +1,34 @@
+package core
+
+import (
+	"fmt"
+	"time"
+)
+
+// SetAsleep replaces the clock that tells how long the machine was suspended;
+// nil stands for a machine without one. Call it before the Locker is used.
+func (l *Locker) SetAsleep(asleep func() time.Duration) { l.asleep = asleep }
+
+// Left says what the Locker still has to do, or "" if that is nothing.
+func (l *Locker) Left() string {
+	l.mu.Lock()
+	busy, leases := l.busy, len(l.leases)
+	l.mu.Unlock()
+	l.lines.mu.Lock()
+	lines := len(l.lines.of)
+	l.lines.mu.Unlock()
+	l.watchdog.mu.Lock()
+	queued, armed := len(l.watchdog.queue), !l.watchdog.at.IsZero()
+	l.watchdog.mu.Unlock()
+	l.cleaner.mu.Lock()
+	active, waiting, looping := l.cleaner.active, len(l.cleaner.waiting), l.cleaner.looping
+	l.cleaner.mu.Unlock()
+	if busy+leases+lines+queued+active+waiting == 0 && !armed && !looping {
+		return ""
+	}
+	return fmt.Sprintf("%d acquires or leases, %d leases listed, %d lines, %d holds to extend (timer armed: %t), %d clean-ups active, %d waiting",
+		busy, leases, lines, queued, armed, active, waiting)
+}
+
+// Trust is how much of a validity a holder relies on.
+func Trust(valid time.Duration) time.Duration { return trust(valid) }

@@ -1,0 +1,207 @@
+package core_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sim runs fn as a subtest in virtual time. When fn is over, no goroutine of
+// the engine may be left that does not end by itself.
+func sim(t *testing.T, name string, fn func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, fn)
+	})
+}
+
+// newLocker makes a Locker that is closed at the end of the test, and checks
+// that nothing is left of it then. Suspension of the machine that runs the test
+// is no part of virtual time.
+func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker {
+	t.Helper()
+	l, err := core.New(store, opts...)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	l.SetAsleep(nil)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if left := l.Left(); left != "" {
+			t.Errorf("a closed Locker still has %s", left)
+		}
+	})
+	return l
+}
+
+// setup is a Locker on a store that does what the test tells it to.
+func setup(t *testing.T, opts ...core.Option) (*core.Locker, *scripted) {
+	t.Helper()
+	store := newScripted(memstore.New())
+	return newLocker(t, store, opts...), store
+}
+
+func acquire(t *testing.T, ctx context.Context, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
+	t.Helper()
+	lease, err := l.Acquire(ctx, key, opts...)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	return lease
+}
+
+func release(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	if err := lease.Release(context.Background()); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+}
+
+// wantErr fails the test unless err matches each of want.
+func wantErr(t *testing.T, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Fatalf("got error %v, want one that matches %v", err, w)
+		}
+	}
+}
+
+// wantNot fails the test if err matches one of these.
+func wantNot(t *testing.T, err error, these ...error) {
+	t.Helper()
+	for _, e := range these {
+		if errors.Is(err, e) {
+			t.Fatalf("got error %v, want one that does not match %v", err, e)
+		}
+	}
+}
+
+// stranger is a fair claim of somebody else for the whole key: it is refused
+// while anything holds or waits.
+func stranger(key string) core.Claim {
+	id := rand.Text()
+	return core.Claim{
+		Key: key, Owner: id, Lease: id, Weight: core.All, Limit: core.All,
+		TTL: 100 * time.Millisecond, Fair: true,
+	}
+}
+
+// isFree tells whether nobody holds key at the store and nobody fair waits.
+func isFree(store core.Store, key string) bool {
+	c := stranger(key)
+	if _, err := store.Acquire(context.Background(), c); err != nil {
+		return false
+	}
+	return store.Release(context.Background(), c) == nil
+}
+
+func wantFree(t *testing.T, store core.Store, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		if !isFree(store, key) {
+			t.Fatalf("%s is not free, want it free", key)
+		}
+	}
+}
+
+func wantHeld(t *testing.T, store core.Store, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		if isFree(store, key) {
+			t.Fatalf("%s is free, want it held", key)
+		}
+	}
+}
+
+// freeAfter is how long it takes from now until key is free.
+func freeAfter(store core.Store, key string) time.Duration {
+	start := time.Now()
+	for !isFree(store, key) {
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// wantHeldLease fails the test unless the lease is good; wantLost unless it
+// ended because it was lost.
+func wantHeldLease(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	if err := lease.Context().Err(); err != nil {
+		t.Fatalf("the lease's context ended: %v, cause %v", err, context.Cause(lease.Context()))
+	}
+	if !lease.Deadline().After(time.Now()) {
+		t.Fatal("the lease's deadline has passed")
+	}
+}
+
+func wantLost(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	if lease.Context().Err() == nil {
+		t.Fatal("the lease's context has not ended, want it lost")
+	}
+	wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+	if lease.Deadline().After(time.Now()) {
+		t.Fatal("the deadline of a lost lease is still to come")
+	}
+}
+
+// lossTime waits until the lease's context ends by itself and says when.
+func lossTime(t *testing.T, lease *core.Lease) time.Time {
+	t.Helper()
+	<-lease.Context().Done()
+	wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+	return time.Now()
+}
+
+// recorder is an Observer that keeps what it is told.
+type recorder struct {
+	mu     sync.Mutex
+	events []core.Event
+}
+
+func (r *recorder) Observe(_ context.Context, e core.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+func (r *recorder) all(kind core.Kind) []core.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var some []core.Event
+	for _, e := range r.events {
+		if e.Kind == kind {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+// kinds are the kinds of all events in order, comma separated.
+func (r *recorder) kinds() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for _, e := range r.events {
+		names = append(names, e.Kind.String())
+	}
+	return strings.Join(names, ", ")
+}

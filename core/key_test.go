@@ -1,0 +1,96 @@
+package core_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		parts []string
+		want  string
+	}{
+		{"order", nil, "order"},
+		{"order", []string{"42"}, "order:42"},
+		{"order", []string{""}, "order:"},
+		{"order", []string{"", ""}, "order::"},
+		{"order", []string{"a:b"}, "order:a%3Ab"},
+		{"order", []string{"a", "b"}, "order:a:b"},
+		{"order", []string{"100%"}, "order:100%25"},
+		{"order", []string{"%3A"}, "order:%253A"},
+		{"order", []string{"{tag}"}, "order:%7Btag%7D"},
+		{"order", []string{"größe", "東京"}, "order:größe:東京"},
+	} {
+		t.Run(fmt.Sprintf("%s and %q make %s", c.name, c.parts, c.want), func(t *testing.T) {
+			t.Parallel()
+			if got := core.Key(c.name, c.parts...); got != c.want {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+func FuzzKey(f *testing.F) {
+	for _, s := range []string{"", ":", "a:b|a|b", "%3A|:", "{|}", "%|%25", "|", "||", "a%3A|a:", "\xff|é"} {
+		f.Add(s, strings.ReplaceAll(s, "|", ":"))
+	}
+	f.Fuzz(func(t *testing.T, x, y string) {
+		// Each string stands for a list of parts, with bars in between.
+		a, b := strings.Split(x, "|"), strings.Split(y, "|")
+		ka, kb := core.Key("order", a...), core.Key("order", b...)
+		if ka == kb && !slices.Equal(a, b) {
+			t.Fatalf("parts %q and %q give the same key %q", a, b, ka)
+		}
+		if strings.ContainsAny(ka, "{}") {
+			t.Fatalf("key %q of parts %q has braces", ka, a)
+		}
+		if core.Key("order") == ka {
+			t.Fatalf("parts %q give the key of none", a)
+		}
+	})
+}
+
+func TestBusyError(t *testing.T) {
+	t.Parallel()
+	t.Run("it matches ErrBusy and shows the name, never the key", func(t *testing.T) {
+		t.Parallel()
+		err := error(&core.BusyError{Key: "order:secret", Name: "order", RetryAfter: 1})
+		if !errors.Is(err, core.ErrBusy) || !errors.Is(fmt.Errorf("x: %w", err), core.ErrBusy) {
+			t.Error("it does not match ErrBusy")
+		}
+		if errors.Is(err, core.ErrLost) {
+			t.Error("it matches ErrLost")
+		}
+		if got := err.Error(); got != "order: lock is busy" {
+			t.Errorf("got text %q", got)
+		}
+		if got := (&core.BusyError{Key: "order:secret"}).Error(); got != "lock is busy" {
+			t.Errorf("got text %q without a name", got)
+		}
+	})
+	for key, name := range map[string]string{
+		"order:42":           "order",
+		"nightly-report.v_2": "nightly-report.v_2",
+		"größe:1":            "lock",
+		":1":                 "lock",
+		"two words":          "lock",
+	} {
+		sim(t, fmt.Sprintf("the name of %q is %s", key, name), func(t *testing.T) {
+			l, _ := setup(t)
+			lease := acquire(t, t.Context(), l, key)
+			_, err := l.TryAcquire(t.Context(), key)
+			wantName(t, err, name)
+			if busy, _ := errors.AsType[*core.BusyError](err); busy.Key != key {
+				t.Errorf("got key %q", busy.Key)
+			}
+			release(t, lease)
+		})
+	}
+}

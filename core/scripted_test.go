@@ -1,0 +1,270 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// scripted is a store between the engine and another one. It notes every call,
+// and where a test has set a fault, that decides how the call goes.
+type scripted struct {
+	inner core.Store
+
+	mu      sync.Mutex
+	calls   []call
+	faults  map[op]fault
+	watch   func(ctx context.Context, n int) (<-chan struct{}, error) // in place of the inner one
+	running int                                                       // calls under way
+	most    int                                                       // of them at once
+}
+
+type op string
+
+const (
+	opAcquire op = "acquire"
+	opExtend  op = "extend"
+	opRelease op = "release"
+	opWatch   op = "watch"
+)
+
+type call struct {
+	op     op
+	at     time.Time // when the engine sent it
+	claims []core.Claim
+}
+
+// fault decides how one call goes: whether and when do, which asks the store,
+// is called, and what the engine is told. n counts the calls of the kind since
+// the fault was set, from 1.
+type fault func(ctx context.Context, n int, do func() error) error
+
+var errBroken = errors.New("connection broken")
+
+func newScripted(inner core.Store) *scripted {
+	return &scripted{inner: inner, faults: make(map[op]fault)}
+}
+
+// set makes calls of these kinds go as f says from now on, and as usual if f is
+// nil.
+func (s *scripted) set(f fault, ops ...op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range ops {
+		if f == nil {
+			delete(s.faults, o)
+			continue
+		}
+		n := 0
+		s.faults[o] = func(ctx context.Context, _ int, do func() error) error {
+			s.mu.Lock()
+			n++
+			nth := n
+			s.mu.Unlock()
+			return f(ctx, nth, do)
+		}
+	}
+}
+
+func (s *scripted) setAll(f fault) { s.set(f, opAcquire, opExtend, opRelease) }
+
+func (s *scripted) setWatch(watch func(ctx context.Context, n int) (<-chan struct{}, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watch = watch
+}
+
+func (s *scripted) begin(o op, claims ...core.Claim) fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, call{o, time.Now(), slices.Clone(claims)})
+	s.running++
+	s.most = max(s.most, s.running)
+	return s.faults[o]
+}
+
+func (s *scripted) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+}
+
+// sent lists the calls of a kind so far.
+func (s *scripted) sent(o op) []call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var some []call
+	for _, c := range s.calls {
+		if c.op == o {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+func (s *scripted) count(ops ...op) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, c := range s.calls {
+		if len(ops) == 0 || slices.Contains(ops, c.op) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *scripted) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls, s.most = nil, 0
+}
+
+func (s *scripted) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	f := s.begin(opAcquire, c)
+	defer s.end()
+	if f == nil {
+		return s.inner.Acquire(ctx, c)
+	}
+	var g core.Grant
+	err := f(ctx, 0, func() (err error) {
+		g, err = s.inner.Acquire(context.WithoutCancel(ctx), c)
+		return err
+	})
+	if err != nil {
+		return core.Grant{}, err
+	}
+	return g, nil
+}
+
+func (s *scripted) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	f := s.begin(opExtend, claims...)
+	defer s.end()
+	if f == nil {
+		return s.inner.Extend(ctx, claims)
+	}
+	claims = slices.Clone(claims)
+	answers := make([]core.Extension, len(claims))
+	err := f(ctx, 0, func() error {
+		copy(answers, s.inner.Extend(context.WithoutCancel(ctx), claims))
+		return nil
+	})
+	if err == nil {
+		return answers
+	}
+	failed := make([]core.Extension, len(claims))
+	for i := range failed {
+		failed[i].Err = err
+	}
+	return failed
+}
+
+func (s *scripted) Release(ctx context.Context, c core.Claim) error {
+	f := s.begin(opRelease, c)
+	defer s.end()
+	if f == nil {
+		return s.inner.Release(ctx, c)
+	}
+	return f(ctx, 0, func() error { return s.inner.Release(context.WithoutCancel(ctx), c) })
+}
+
+func (s *scripted) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+	s.begin(opWatch, c)
+	defer s.end()
+	s.mu.Lock()
+	watch := s.watch
+	s.mu.Unlock()
+	if watch != nil {
+		return watch(ctx, s.count(opWatch))
+	}
+	w, ok := s.inner.(core.Watcher)
+	if !ok {
+		return nil, core.ErrUnsupported
+	}
+	return w.Watch(ctx, c)
+}
+
+// blind is a store that cannot wake.
+type blind struct{ core.Store }
+
+// The faults.
+
+// loseRequest: the store never sees it.
+func loseRequest(context.Context, int, func() error) error { return errBroken }
+
+// loseReply: the store does it, the engine does not hear of it.
+func loseReply(_ context.Context, _ int, do func() error) error {
+	do()
+	return errBroken
+}
+
+// refuse: it was certainly not done.
+func refuse(context.Context, int, func() error) error {
+	return fmt.Errorf("%w: connection refused", core.ErrUnavailable)
+}
+
+// hang: the store never sees it, and the engine hears nothing. Like a careless
+// client, it answers with the cause of the context.
+func hang(ctx context.Context, _ int, _ func() error) error {
+	<-ctx.Done()
+	return fmt.Errorf("gave up waiting for the server: %w", context.Cause(ctx))
+}
+
+// hangAfter: the store does it, and the engine hears nothing.
+func hangAfter(ctx context.Context, n int, do func() error) error {
+	do()
+	return hang(ctx, n, nil)
+}
+
+// late: the store does it d after the engine has stopped listening.
+func late(d time.Duration) fault {
+	return func(ctx context.Context, n int, do func() error) error {
+		context.AfterFunc(ctx, func() {
+			time.Sleep(d)
+			do()
+		})
+		return hang(ctx, n, nil)
+	}
+}
+
+// slow: the request takes so long, and then the reply, or the engine stops
+// listening before.
+func slow(request, reply time.Duration) fault {
+	return func(ctx context.Context, n int, do func() error) error {
+		if !pause(ctx, request) {
+			return hang(ctx, n, nil)
+		}
+		err := do()
+		if !pause(ctx, reply) {
+			return hang(ctx, n, nil)
+		}
+		return err
+	}
+}
+
+// pause reports whether ctx lasted.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// first: the first calls go as f says, the others as usual.
+func first(calls int, f fault) fault {
+	return func(ctx context.Context, n int, do func() error) error {
+		if n <= calls {
+			return f(ctx, n, do)
+		}
+		return do()
+	}
+}
