@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/internal/lua"
 )
 
 // Extend implements core.Store: all claims that live on one server travel in
@@ -66,7 +67,7 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 // batch is the claims of one Extend that go to one server.
 type batch struct {
 	flight  flight
-	script  *script
+	script  *lua.Script
 	indexes []int // of the claims
 	calls   []*command
 	again   map[int]*command // calls that were sent once more, by position
@@ -106,9 +107,9 @@ func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int) (
 }
 
 func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *batch {
-	b := &batch{indexes: indexes, script: extendScript, calls: make([]*command, len(indexes))}
+	b := &batch{indexes: indexes, script: lua.Extend, calls: make([]*command, len(indexes))}
 	if s.plain {
-		b.script = plainExtendScript
+		b.script = lua.PlainExtend
 	}
 	for n, i := range indexes {
 		c := &claims[i]

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/internal/lua"
 )
 
 // callLimit bounds a call whose context has no deadline.
@@ -80,16 +81,16 @@ type command struct {
 }
 
 // newCommand calls a script on one key by its name.
-func newCommand(ctx context.Context, f *flight, s *script, key string, args []any) *command {
-	c := &command{verb: verb{flight: f, bytes: s.sha}, key: key, args: args}
+func newCommand(ctx context.Context, f *flight, s *lua.Script, key string, args []any) *command {
+	c := &command{verb: verb{flight: f, bytes: s.SHA}, key: key, args: args}
 	c.Cmd = redis.NewCmd(ctx, c.line("evalsha")...)
 	return c
 }
 
 // whole is the same call with the text of the script, for a server that does
 // not know it.
-func (c *command) whole(ctx context.Context, s *script) *command {
-	w := &command{verb: verb{flight: c.verb.flight, bytes: s.source}, key: c.key, args: c.args, first: c}
+func (c *command) whole(ctx context.Context, s *lua.Script) *command {
+	w := &command{verb: verb{flight: c.verb.flight, bytes: s.Source}, key: c.key, args: c.args, first: c}
 	w.Cmd = redis.NewCmd(ctx, w.line("eval")...)
 	return w
 }
@@ -175,7 +176,7 @@ func leave[T any](ctx context.Context, f *flight, work func() (T, error)) (T, er
 }
 
 // call runs a script and returns its answer, an array that begins with a word.
-func (s *Store) call(ctx context.Context, op string, sc *script, key string, args ...any) ([]any, error) {
+func (s *Store) call(ctx context.Context, op string, sc *lua.Script, key string, args ...any) ([]any, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	f := &flight{}
