@@ -1,0 +1,200 @@
+// Command payment is a payment service of several replicas whose clients click
+// "pay" many times at once. With the lock every order is charged once.
+//
+//	go run ./examples/payment              # embedded Redis, no server needed
+//	go run ./examples/payment -unlocked    # the same without the lock: exits 1
+//	go run ./examples/payment -redis 127.0.0.1:6379
+//	go run ./examples/payment -serve       # keeps serving, see -addr
+//
+// It exits 0 if every order was charged exactly once, 1 if not, and 2 if it
+// could not tell: because something failed, or because -unlocked did no harm.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+)
+
+type config struct {
+	serve, unlocked, json    bool
+	addr, redis              string
+	orders, clicks, replicas int
+}
+
+func main() {
+	var c config
+	flag.BoolVar(&c.serve, "serve", false, "keep serving instead of clicking")
+	flag.StringVar(&c.addr, "addr", "127.0.0.1:8080", "where -serve listens")
+	flag.StringVar(&c.redis, "redis", "", "address of a Redis server; several processes with the same one are one service (default: an embedded one)")
+	flag.IntVar(&c.orders, "orders", 8, "how many orders")
+	flag.IntVar(&c.clicks, "clicks", 20, "how many clicks on each order, all at once")
+	flag.IntVar(&c.replicas, "replicas", 3, "how many replicas of the service")
+	flag.BoolVar(&c.unlocked, "unlocked", false, "leave the lock out, to see what it is for")
+	flag.BoolVar(&c.json, "json", false, "print the result as JSON")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	status, err := payment(ctx, c)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "payment:", err)
+		status = 2
+	}
+	os.Exit(status)
+}
+
+func payment(ctx context.Context, c config) (status int, err error) {
+	if flag.NArg() > 0 {
+		return 2, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	if c.orders < 1 || c.clicks < 1 || c.replicas < 1 {
+		return 2, errors.New("-orders, -clicks and -replicas must be at least 1")
+	}
+	addr := c.redis
+	if addr == "" {
+		embedded, stop, err := startEmbedded()
+		if err != nil {
+			return 2, err
+		}
+		defer stop()
+		addr = embedded
+	}
+	if c.serve {
+		r, err := startReplica(ctx, c.addr, addr, c.unlocked)
+		if err != nil {
+			return 2, err
+		}
+		fmt.Printf("serving http://%s: POST /orders/:id/pay, GET /orders/:id (ctrl-c ends it)\n", r.addr)
+		<-ctx.Done()
+		return 0, r.stop()
+	}
+
+	var replicas []string
+	for range c.replicas {
+		r, err := startReplica(ctx, "127.0.0.1:0", addr, c.unlocked)
+		if err != nil {
+			return 2, err
+		}
+		defer func() { err = errors.Join(err, r.stop()) }()
+		replicas = append(replicas, r.addr)
+	}
+	// Orders of their own for each run, since -redis may remember others.
+	run := rand.N(9000) + 1000
+	orders := make([]string, c.orders)
+	for i := range orders {
+		orders[i] = fmt.Sprintf("%d-%d", run, i+1)
+	}
+	results, err := click(ctx, replicas, orders, c.clicks)
+	if err != nil {
+		return 2, err
+	}
+	return report(c, results)
+}
+
+// replica is one process of the service, but for running in this one.
+type replica struct {
+	addr string
+	stop func() error
+}
+
+// startReplica starts a replica as a process of its own would: with its own
+// connections, its own Locker, its own server.
+func startReplica(ctx context.Context, addr, redisAddr string, unlocked bool) (*replica, error) {
+	client := redis.NewClient(&redis.Options{Addr: redisAddr})
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("redis at %s: %w", redisAddr, err), client.Close())
+	}
+	store, err := redisstore.New(client)
+	if err != nil {
+		return nil, err
+	}
+	locks, err := core.New(store)
+	if err != nil {
+		return nil, err
+	}
+	mounted := locks
+	if unlocked {
+		mounted = nil
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: (&service{client}).routes(mounted), ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	return &replica{listener.Addr().String(), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		// The order matters: requests first, then the locks they held, then
+		// the connections that give the locks back.
+		err := errors.Join(server.Shutdown(ctx), locks.Close(ctx), store.Close(), client.Close())
+		if served := <-served; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
+		return err
+	}}, nil
+}
+
+// report prints what came of it and returns the exit status.
+func report(c config, results []result) (int, error) {
+	var once, more, never, clicks, refused, failed int
+	for _, r := range results {
+		clicks += r.Clicks
+		refused += r.Refused
+		failed += r.Failed
+		switch {
+		case r.Charged == 1:
+			once++
+		case r.Charged > 1:
+			more++
+		default:
+			never++
+		}
+	}
+	summary := fmt.Sprintf("%d orders, %d clicks at %d replicas: %d charged once, %d more than once, %d never; %d clicks refused, %d failed",
+		len(results), clicks, c.replicas, once, more, never, refused, failed)
+	if c.json {
+		err := json.NewEncoder(os.Stdout).Encode(map[string]any{
+			"orders": results, "once": once, "more": more, "never": never, "summary": summary,
+		})
+		if err != nil {
+			return 2, err
+		}
+	} else {
+		table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(table, "order\tclicks\tcharged\tpaid\trefused\tfailed\t")
+		for _, r := range results {
+			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Order, r.Clicks, r.Charged, r.Paid, r.Refused, r.Failed)
+		}
+		if err := table.Flush(); err != nil {
+			return 2, err
+		}
+		fmt.Println(summary)
+	}
+	switch {
+	case c.unlocked && more == 0:
+		return 2, errors.New("without the lock no order was charged twice: this run shows nothing, try more -clicks")
+	case failed > 0 && more == 0 && never == 0:
+		return 2, fmt.Errorf("%d clicks got neither a receipt nor a refusal", failed)
+	case more > 0 || never > 0:
+		return 1, nil
+	}
+	return 0, nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+func TestPayment(t *testing.T) {
+	program := build(t)
+
+	t.Run("every order is charged once on the embedded Redis", func(t *testing.T) {
+		t.Parallel()
+		out, status := run(t, program)
+		if status != 0 || !strings.Contains(out, "8 charged once, 0 more than once, 0 never") {
+			t.Errorf("exit status %d:\n%s", status, out)
+		}
+	})
+	t.Run("every order is charged once on a real Redis", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "20", "-clicks", "10", "-replicas", "5")
+		var result struct {
+			Once   int
+			Orders []result
+		}
+		if err := json.Unmarshal([]byte(out), &result); err != nil || status != 0 || result.Once != 20 || len(result.Orders) != 20 {
+			t.Errorf("exit status %d, %v:\n%s", status, err, out)
+		}
+	})
+	t.Run("without the lock orders are charged more than once", func(t *testing.T) {
+		t.Parallel()
+		out, status := run(t, program, "-unlocked")
+		if status != 1 || strings.Contains(out, " 0 more than once") {
+			t.Errorf("exit status %d:\n%s", status, out)
+		}
+	})
+	t.Run("a run without the lock that does no harm fails loudly", func(t *testing.T) {
+		t.Parallel()
+		out, status := run(t, program, "-unlocked", "-clicks", "1")
+		if status != 2 || !strings.Contains(out, "shows nothing") {
+			t.Errorf("exit status %d:\n%s", status, out)
+		}
+	})
+	t.Run("what it cannot do it says, with status 2", func(t *testing.T) {
+		t.Parallel()
+		for want, args := range map[string][]string{
+			"at least 1": {"-clicks", "0"},
+			"unexpected": {"now"},
+			"redis at":   {"-redis", "127.0.0.1:1"},
+			"listen tcp": {"-serve", "-addr", "nowhere:-1"},
+		} {
+			if out, status := run(t, program, args...); status != 2 || !strings.Contains(out, want) {
+				t.Errorf("%v: exit status %d, without %q:\n%s", args, status, want, out)
+			}
+		}
+	})
+	t.Run("several processes with one Redis are one service", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		var replicas []string
+		for range 3 {
+			replicas = append(replicas, serve(t, program, "-redis", server.Addr))
+		}
+		orders := []string{"1", "2", "9007199254740993", "9007199254740992"}
+		results, err := click(t.Context(), replicas, orders, 30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Charged != 1 || r.Paid == 0 || r.Failed > 0 || r.Paid+r.Refused != 30 {
+				t.Errorf("%+v", r)
+			}
+		}
+		// Paid orders answer with their receipt, and charge nothing.
+		again, err := click(t.Context(), replicas, orders, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range again {
+			if r.Charged != 1 || r.Paid != 1 {
+				t.Errorf("again: %+v", r)
+			}
+		}
+	})
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "payment")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return program
+}
+
+// run returns what the program printed, on both outputs, and its exit status.
+func run(t *testing.T, program string, args ...string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), exit.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), 0
+}
+
+// serve starts the program with -serve and returns its address. At the end of
+// the test it has to shut down cleanly.
+func serve(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(program, append(args, "-serve", "-addr", "127.0.0.1:0")...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", strings.Join(cmd.Args[1:], " "), err)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var addr string
+	if _, err := fmt.Sscanf(line, "serving http://%s", &addr); err != nil {
+		t.Fatalf("%v in %q", err, line)
+	}
+	return strings.TrimSuffix(addr, ":")
+}

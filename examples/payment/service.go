@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// order is what the ledger and the bank know of an order.
+type order struct {
+	ID      string `json:"id"`
+	Paid    bool   `json:"paid"`
+	Receipt string `json:"receipt,omitempty"`
+	Charges int64  `json:"charges"` // how often the bank took the money
+}
+
+// service is one replica of the payment service.
+type service struct {
+	db *redis.Client
+}
+
+// routes mounts the service. locks may be nil, to show what happens then.
+func (s *service) routes(locks *core.Locker) http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.Use(gin.Recovery())
+	if locks == nil {
+		r.POST("/orders/:id/pay", s.pay)
+	} else {
+		r.POST("/orders/:id/pay", httpmw.Lock(locks, "order", httpmw.Param("id")), s.pay)
+	}
+	r.GET("/orders/:id", s.show)
+	return r
+}
+
+// pay is written as if nobody else were there: it reads the order, charges the
+// bank, and writes the order back. Two of them at once charge twice.
+func (s *service) pay(c *gin.Context) {
+	ctx, id := c.Request.Context(), c.Param("id")
+	o, err := s.read(ctx, id)
+	if err != nil {
+		fail(c, err)
+		return
+	}
+	if !o.Paid {
+		if o.Receipt, err = s.charge(ctx, id); err != nil {
+			fail(c, err)
+			return
+		}
+		o.Paid = true
+		if err := s.write(ctx, o); err != nil {
+			fail(c, err)
+			return
+		}
+	}
+	c.JSON(http.StatusOK, gin.H{"id": id, "receipt": o.Receipt})
+}
+
+// charge is the bank: it takes a few milliseconds, and counts what it did.
+func (s *service) charge(ctx context.Context, id string) (receipt string, err error) {
+	select {
+	case <-time.After(5*time.Millisecond + rand.N(5*time.Millisecond)):
+	case <-ctx.Done(): // the client has gone, or the lock is lost
+		return "", context.Cause(ctx)
+	}
+	n, err := s.db.Incr(ctx, "payment:bank:"+id).Result()
+	if err != nil {
+		return "", err
+	}
+	s.db.Expire(ctx, "payment:bank:"+id, time.Hour)
+	return fmt.Sprintf("%s/%d", id, n), nil
+}
+
+func (s *service) show(c *gin.Context) {
+	ctx, id := c.Request.Context(), c.Param("id")
+	o, err := s.read(ctx, id)
+	if err != nil {
+		fail(c, err)
+		return
+	}
+	o.Charges, err = s.db.Get(ctx, "payment:bank:"+id).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		fail(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, o)
+}
+
+func (s *service) read(ctx context.Context, id string) (order, error) {
+	o := order{ID: id}
+	data, err := s.db.Get(ctx, "payment:order:"+id).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return o, nil
+	}
+	if err != nil {
+		return o, err
+	}
+	return o, json.Unmarshal(data, &o)
+}
+
+func (s *service) write(ctx context.Context, o order) error {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return s.db.Set(ctx, "payment:order:"+o.ID, data, time.Hour).Err()
+}
+
+func fail(c *gin.Context, err error) {
+	c.JSON(http.StatusBadGateway, gin.H{"error": err.Error()})
+}
