@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/internal/lua"
 )
 
 // Acquire implements core.Store in one round trip, and a second one if the
@@ -29,12 +28,12 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.cluster != nil {
 		flags += "c"
 	}
-	return s.admit(ctx, &c, lua.Acquire, c.Lease, c.Owner, c.Via, c.Weight, c.Limit,
+	return s.admit(ctx, &c, acquireScript, c.Lease, c.Owner, c.Via, c.Weight, c.Limit,
 		millis(c.TTL), flags, c.MinToken, s.wake, s.id)
 }
 
 // admit runs a script that answers like acquire.lua.
-func (s *Store) admit(ctx context.Context, c *core.Claim, sc *lua.Script, args ...any) (core.Grant, error) {
+func (s *Store) admit(ctx context.Context, c *core.Claim, sc *script, args ...any) (core.Grant, error) {
 	a, err := s.call(ctx, "acquire", sc, s.key(c.Key), args...)
 	if err != nil {
 		return core.Grant{}, err
@@ -83,11 +82,11 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.cluster != nil {
 		flags = "c"
 	}
-	return s.settle(ctx, "release", &c, lua.Release, c.Lease, millis(c.TTL), millis(c.Keep), flags, s.wake)
+	return s.settle(ctx, "release", &c, releaseScript, c.Lease, millis(c.TTL), millis(c.Keep), flags, s.wake)
 }
 
 // settle runs a script that answers like release.lua.
-func (s *Store) settle(ctx context.Context, op string, c *core.Claim, sc *lua.Script, args ...any) error {
+func (s *Store) settle(ctx context.Context, op string, c *core.Claim, sc *script, args ...any) error {
 	a, err := s.call(ctx, op, sc, s.key(c.Key), args...)
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/internal/lua"
 )
 
 // Extend implements core.Store: all claims that live on one server travel in
@@ -67,7 +66,6 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 // batch is the claims of one Extend that go to one server.
 type batch struct {
 	flight  flight
-	script  *lua.Script
 	indexes []int // of the claims
 	calls   []*command
 	again   map[int]*command // calls that were sent once more, by position
@@ -107,17 +105,14 @@ func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int) (
 }
 
 func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *batch {
-	b := &batch{indexes: indexes, script: lua.Extend, calls: make([]*command, len(indexes))}
-	if s.plain {
-		b.script = lua.PlainExtend
-	}
+	b := &batch{indexes: indexes, calls: make([]*command, len(indexes))}
 	for n, i := range indexes {
 		c := &claims[i]
-		who := c.Lease
+		sc, who := extendScript, c.Lease
 		if s.plain {
-			who = c.Owner
+			sc, who = plainExtendScript, c.Owner
 		}
-		b.calls[n] = newCommand(ctx, &b.flight, b.script, s.key(c.Key), []any{who, millis(c.TTL)})
+		b.calls[n] = newCommand(ctx, &b.flight, sc, s.key(c.Key), []any{who, millis(c.TTL)})
 	}
 	return b
 }
@@ -133,7 +128,7 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 	b.again = make(map[int]*command)
 	for n, c := range b.calls {
 		if isReply(c.Cmd.Err(), "NOSCRIPT") {
-			w := c.whole(ctx, b.script)
+			w := c.whole(ctx)
 			b.again[n] = w
 			_ = pipe.Process(ctx, w)
 		}

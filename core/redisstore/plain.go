@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/internal/lua"
 )
 
 // plainly tells that a plain key can carry the claim.
@@ -31,10 +30,10 @@ func (s *Store) acquirePlain(ctx context.Context, c core.Claim) (core.Grant, err
 	if err := plainly("acquire", &c); err != nil {
 		return core.Grant{}, err
 	}
-	return s.admit(ctx, &c, lua.PlainAcquire, c.Owner, millis(c.TTL))
+	return s.admit(ctx, &c, plainAcquireScript, c.Owner, millis(c.TTL))
 }
 
 // releasePlain leaves a key that is kept to an owner that nobody knows.
 func (s *Store) releasePlain(ctx context.Context, c core.Claim) error {
-	return s.settle(ctx, "release", &c, lua.PlainRelease, c.Owner, millis(c.Keep), "kept:"+rand.Text())
+	return s.settle(ctx, "release", &c, plainReleaseScript, c.Owner, millis(c.Keep), "kept:"+rand.Text())
 }

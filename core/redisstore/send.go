@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/internal/lua"
 )
 
 // callLimit bounds a call whose context has no deadline.
@@ -74,6 +73,7 @@ func (v *verb) String() string { return "script" }
 type command struct {
 	*redis.Cmd
 	verb   verb
+	script *script
 	key    string
 	args   []any
 	answer atomic.Pointer[any] // set when the reply has been read
@@ -81,23 +81,23 @@ type command struct {
 }
 
 // newCommand calls a script on one key by its name.
-func newCommand(ctx context.Context, f *flight, s *lua.Script, key string, args []any) *command {
-	c := &command{verb: verb{flight: f, bytes: s.SHA}, key: key, args: args}
+func newCommand(ctx context.Context, f *flight, s *script, key string, args []any) *command {
+	c := &command{verb: verb{flight: f, bytes: s.sha}, script: s, key: key, args: args}
 	c.Cmd = redis.NewCmd(ctx, c.line("evalsha")...)
 	return c
 }
 
 // whole is the same call with the text of the script, for a server that does
 // not know it.
-func (c *command) whole(ctx context.Context, s *lua.Script) *command {
-	w := &command{verb: verb{flight: c.verb.flight, bytes: s.Source}, key: c.key, args: c.args, first: c}
+func (c *command) whole(ctx context.Context) *command {
+	w := &command{verb: verb{flight: c.verb.flight, bytes: c.script.source}, script: c.script, key: c.key, args: c.args, first: c}
 	w.Cmd = redis.NewCmd(ctx, w.line("eval")...)
 	return w
 }
 
 func (c *command) line(name string) []any {
-	all := make([]any, 0, 4+len(c.args))
-	return append(append(all, name, &c.verb, "1", c.key), c.args...)
+	all := make([]any, 0, 5+len(c.args))
+	return append(append(all, name, &c.verb, "1", c.key, c.script.name), c.args...)
 }
 
 // NoRetry implements redis.Cmder.
@@ -176,7 +176,7 @@ func leave[T any](ctx context.Context, f *flight, work func() (T, error)) (T, er
 }
 
 // call runs a script and returns its answer, an array that begins with a word.
-func (s *Store) call(ctx context.Context, op string, sc *lua.Script, key string, args ...any) ([]any, error) {
+func (s *Store) call(ctx context.Context, op string, sc *script, key string, args ...any) ([]any, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	f := &flight{}
@@ -184,7 +184,7 @@ func (s *Store) call(ctx context.Context, op string, sc *lua.Script, key string,
 		c := newCommand(ctx, f, sc, key, args)
 		last := c
 		if err := s.client.Process(ctx, c); isReply(err, "NOSCRIPT") && f.again() {
-			last = c.whole(ctx, sc)
+			last = c.whole(ctx)
 			_ = s.client.Process(ctx, last)
 		}
 		return c.reply(last)

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/lockkit/lockkit/core/redisstore/internal/lua"
 )
 
 // Match selects commands. What is empty matches every command.
@@ -37,21 +35,17 @@ func (m Match) matches(f *frame) bool {
 	return false
 }
 
-// scriptNames maps what calls a script, its digest or its text, to its name.
-var scriptNames = sync.OnceValue(func() map[string]string {
-	names := make(map[string]string)
-	for _, s := range lua.All() {
-		names[string(s.SHA)], names[string(s.Source)] = s.Name, s.Name
-	}
-	return names
-})
-
-// scriptName is the name of the store's script that f calls, or "".
+// scriptName is the name of the store's script that f calls, or "". The store
+// gives it as the first argument after the key.
 func scriptName(f *frame) string {
-	if w := f.word(); len(f.args) < 2 || w != "evalsha" && w != "eval" {
+	if w := f.word(); len(f.args) < 5 || w != "evalsha" && w != "eval" || f.args[2] != "1" {
 		return ""
 	}
-	return scriptNames()[f.args[1]]
+	switch name := f.args[4]; name {
+	case "acquire", "extend", "release":
+		return name
+	}
+	return ""
 }
 
 // Action is what happens to a command.

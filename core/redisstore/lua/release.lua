@@ -2,17 +2,17 @@
 -- lease that is not held, so that an acquire which comes late is refused.
 --
 -- KEYS[1]  the key's hash
--- ARGV     1 lease, 2 ms to remember an unknown lease, 3 ms to keep the key
---          taken, 4 flags: c cluster, 5 prefix of the wake channels
+-- ARGV     1 'release', 2 lease, 3 ms to remember an unknown lease, 4 ms to keep
+--          the key taken, 5 flags: c cluster, 6 prefix of the wake channels
 -- answer   {'ok'}    it was held or waiting
 --          {'lost'}  it was neither
 --
 -- The first write is a DEL, HDEL or PEXPIRE, which a server out of memory
 -- accepts; after it the others are accepted too.
 
-local lease = ARGV[1]
-local remember, keep = tonumber(ARGV[2]), tonumber(ARGV[3])
-local cluster = ARGV[4] == 'c'
+local lease = ARGV[2]
+local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[4])
+local cluster = ARGV[5] == 'c'
 
 local s = load(lease)
 local waits, drop, set = s.waits, s.stale, {}
@@ -41,7 +41,7 @@ if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
 if #s.waits > 1 and s.sum < ALL then
-  wake(s, ARGV[5], cluster)
+  wake(s, ARGV[6], cluster)
 end
 if s.waits ~= waits then
   if #s.waits > 1 then

@@ -1,9 +1,9 @@
 -- Acquire tries once to admit a claim.
 --
 -- KEYS[1]  the key's hash
--- ARGV     1 lease, 2 owner, 3 owner to join or '', 4 weight, 5 limit, 6 TTL in
---          ms, 7 flags: f fair, w wait, c cluster, 8 least token, 9 prefix of the
---          wake channels, 10 id of the caller's channel
+-- ARGV     1 'acquire', 2 lease, 3 owner, 4 owner to join or '', 5 weight,
+--          6 limit, 7 TTL in ms, 8 flags: f fair, w wait, c cluster, 9 least
+--          token, 10 prefix of the wake channels, 11 id of the caller's channel
 -- answer   {'ok', token, owner joined or ''}
 --          {'busy', ms until the first blocking hold expires}
 --          {'lost'}   the lease was released before
@@ -12,12 +12,12 @@
 -- The first write is an HSET, which a server out of memory refuses: then
 -- nothing has changed.
 
-local lease, owner, via = ARGV[1], ARGV[2], ARGV[3]
-local weight, limit, ttl = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local fair = string.find(ARGV[7], 'f', 1, true) ~= nil
-local wait = string.find(ARGV[7], 'w', 1, true) ~= nil
-local cluster = string.find(ARGV[7], 'c', 1, true) ~= nil
-local least = tonumber(ARGV[8])
+local lease, owner, via = ARGV[2], ARGV[3], ARGV[4]
+local weight, limit, ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local fair = string.find(ARGV[8], 'f', 1, true) ~= nil
+local wait = string.find(ARGV[8], 'w', 1, true) ~= nil
+local cluster = string.find(ARGV[8], 'c', 1, true) ~= nil
+local least = tonumber(ARGV[9])
 local exclusive = weight == ALL
 
 local s = load(lease)
@@ -93,7 +93,7 @@ if not s.own then
     if wait then
       local life = math.min(ttl, WAITER_LIFE)
       local line = string.format('%s %.0f %d %.0f %.0f %s %s\n',
-        lease, now + life, fair and 1 or 0, weight, limit, owner, ARGV[10])
+        lease, now + life, fair and 1 or 0, weight, limit, owner, ARGV[11])
       if from then
         s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
       else
@@ -135,7 +135,7 @@ else
 end
 s.own = {deadline = deadline, weight = weight, owner = who}
 if #s.waits > 1 and s.sum < ALL then
-  wake(s, ARGV[9], cluster)
+  wake(s, ARGV[10], cluster)
 end
 local done = save(waits, 'h:' .. lease, text(deadline) .. ' ' .. text(weight) .. ' ' .. who)
 if type(done) == 'table' then

@@ -1,0 +1,14 @@
+-- Extend makes the owner's plain key last for a TTL from now, never less than
+-- before.
+--
+-- KEYS[1]  the key
+-- ARGV     1 'extend', 2 owner, 3 TTL in ms
+-- answer   {'ok'} or {'lost'}
+
+if redis.call('GET', KEYS[1]) ~= ARGV[2] then
+  return {'lost'}
+end
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+return {'ok'}
