@@ -1,0 +1,183 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	pitfalls "github.com/lockkit/lockkit/examples/pitfalls"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// build makes the program.
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "pitfalls")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return program
+}
+
+// play runs the program and returns what it prints and its exit status.
+func play(t *testing.T, program string, args ...string) (out, complaints string, status int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// check wants every scene in out, its two sides with that verdict.
+func check(t *testing.T, out, naive, kit string) {
+	t.Helper()
+	lines := strings.Split(out, "\n")
+	for i, title := range pitfalls.Titles() {
+		at := 3 * i
+		if at+2 >= len(lines) {
+			t.Fatalf("the output ends before scene %d:\n%s", i+1, out)
+		}
+		if want := fmt.Sprintf("%d. %s", i+1, title); lines[at] != want {
+			t.Errorf("got the line %q, want %q", lines[at], want)
+		}
+		for j, want := range []string{naive, kit} {
+			if got := strings.Join(strings.Fields(lines[at+1+j]), " "); !strings.HasPrefix(got, want+" ") {
+				t.Errorf("scene %d: got %q, want it to begin with %q", i+1, got, want)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Log(out)
+	}
+}
+
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	program := build(t)
+
+	t.Run("with an embedded Redis every naive way fails and the kit never does", func(t *testing.T) {
+		t.Parallel()
+		out, complaints, status := play(t, program)
+		if status != 0 || complaints != "" {
+			t.Errorf("exit status %d, want 0; complaints: %q", status, complaints)
+		}
+		check(t, out, "naive fails ok", "kit holds ok")
+	})
+
+	t.Run("so it does on a real server, where it leaves nothing behind and touches no other key", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		server.Do("SET", "somebody's", "else")
+		out, complaints, status := play(t, program, "-redis", server.Addr)
+		if status != 0 || complaints != "" {
+			t.Errorf("exit status %d, want 0; complaints: %q", status, complaints)
+		}
+		check(t, out, "naive fails ok", "kit holds ok")
+		// What a process had on its way when it ended may leave a mark that expires.
+		redistest.Eventually(t, 30*time.Second, "its keys are gone", func() bool {
+			return fmt.Sprint(server.Do("KEYS", "*")) == "[somebody's]"
+		})
+		if v := server.Do("GET", "somebody's"); v != "else" {
+			t.Errorf("another program's key is now %v", v)
+		}
+	})
+
+	t.Run("an interrupt ends it, and it still cleans up", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		cmd := exec.CommandContext(t.Context(), program, "-redis", server.Addr)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, 30*time.Second, "it has begun", func() bool {
+			return strings.Contains(fmt.Sprint(server.Do("KEYS", "*")), "pitfalls:")
+		})
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		if status := cmd.ProcessState.ExitCode(); status != 2 {
+			t.Errorf("exit status %d, want 2", status)
+		}
+		redistest.Eventually(t, 30*time.Second, "its keys are gone", func() bool {
+			return fmt.Sprint(server.Do("KEYS", "*")) == "[]"
+		})
+	})
+
+	t.Run("without a server at the address it says so", func(t *testing.T) {
+		t.Parallel()
+		_, complaints, status := play(t, program, "-redis", "127.0.0.1:1")
+		if status != 2 || !strings.Contains(complaints, "127.0.0.1:1") {
+			t.Errorf("exit status %d, want 2; complaints: %q", status, complaints)
+		}
+	})
+
+	t.Run("an argument that it does not know is refused", func(t *testing.T) {
+		t.Parallel()
+		if _, complaints, status := play(t, program, "now"); status != 2 || !strings.Contains(complaints, `"now"`) {
+			t.Errorf("exit status %d, want 2; complaints: %q", status, complaints)
+		}
+	})
+}
+
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+
+	t.Run("each scene tells the kit from the naive way", func(t *testing.T) {
+		t.Parallel()
+		var out strings.Builder
+		status, err := pitfalls.RunSwapped(t.Context(), &out, "")
+		if status != 1 || err != nil {
+			t.Errorf("exit status %d, %v; want 1", status, err)
+		}
+		check(t, out.String(), "naive holds FAIL", "kit fails FAIL")
+	})
+
+	for _, c := range []struct {
+		name                         string
+		naiveFails, kitFails, broken bool
+		status                       int
+		want                         string
+	}{
+		{"a failure where it should be and none where not is success", true, false, false, 0, "0 not as expected, 0 not played"},
+		{"a failure that did not occur is not", false, false, false, 1, "1 not as expected, 0 not played"},
+		{"a failure of the kit is not", true, true, false, 1, "1 not as expected, 0 not played"},
+		{"both wrong is not", false, true, false, 1, "2 not as expected, 0 not played"},
+		{"a scene that could not be played is not", true, false, true, 2, "0 not as expected, 1 not played"},
+		{"a failure of the kit counts more than what could not be played", true, true, true, 1, "1 not as expected, 1 not played"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			status, err := pitfalls.RunFake(t.Context(), &out, c.naiveFails, c.kitFails, c.broken)
+			if status != c.status || err != nil {
+				t.Errorf("exit status %d, %v; want %d", status, err, c.status)
+			}
+			if !strings.Contains(out.String(), c.want) || strings.Contains(out.String(), "FAIL") != (c.status != 0) {
+				t.Errorf("want %q in:\n%s", c.want, &out)
+			}
+		})
+	}
+
+	t.Run("a run that is cut short is no success", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		var out strings.Builder
+		if status, err := pitfalls.Run(ctx, &out, ""); status == 0 {
+			t.Errorf("exit status 0, %v:\n%s", err, &out)
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// noExpiry: the first lock that everybody writes.
+var noExpiry = scene{
+	title: "SETNX without an expiry, then a crash",
+	naive: side{"A died before its DEL, and nothing else will ever free the key", func(ctx context.Context, s *stage) {
+		a := s.process("A")
+		if must(a.SetNX(ctx, s.lock, "A", 0).Result()) {
+			s.enter(a)
+			a.crash()
+			a.Del(ctx, s.lock) // is never sent
+		}
+	}},
+	kit: side{"A's lease was extended while A lived, and ran out after it died", func(ctx context.Context, s *stage) {
+		a := s.process("A")
+		lease := must(a.locks.TryAcquire(ctx, order, core.TTL(ttl)))
+		s.enter(a)
+		a.crash()
+		lease.Release(ctx) // is never sent
+	}},
+	verdict: staysForEver,
+}
+
+// expiryApart: the expiry that was added later, on the next line.
+var expiryApart = scene{
+	title: "SETNX, then EXPIRE, and a crash between the two",
+	naive: side{"A died when its SETNX had arrived and its EXPIRE had not been sent", func(ctx context.Context, s *stage) {
+		a := s.process("A")
+		a.crashAfter(1)
+		if must(a.SetNX(ctx, s.lock, "A", 0).Result()) {
+			a.Expire(ctx, s.lock, ttl) // is never sent
+		}
+	}},
+	// A script is called by its hash and, if the server does not know it yet,
+	// sent whole: one command or two, and so two places to die at.
+	kit: side{"one script sets holder and expiry: there is no between to die in", func(ctx context.Context, s *stage) {
+		a := s.process("A")
+		a.crashAfter(1)
+		a.locks.TryAcquire(ctx, order, core.TTL(ttl))
+		if must(s.redis.Exists(ctx, s.lock).Result()) == 1 {
+			if failed, _ := staysForEver(ctx, s); failed {
+				return
+			}
+		}
+		b := s.process("B")
+		b.crashAfter(2)
+		b.locks.TryAcquire(ctx, order, core.TTL(ttl))
+	}},
+	verdict: staysForEver,
+}
+
+// staysForEver tells whether the lock of a dead process has no end.
+func staysForEver(ctx context.Context, s *stage) (failed bool, seen string) {
+	left := must(s.redis.PTTL(ctx, s.lock).Result())
+	switch left {
+	case -2:
+		need(false, "the lock was not there when its holder died")
+	case -1:
+		return true, "PTTL -1: no expiry"
+	}
+	s.untilGone()
+	return false, fmt.Sprintf("PTTL %d, then EXISTS 0", left.Milliseconds())
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// shortLease: how long is long enough?
+var shortLease = scene{
+	title: "a lease that is shorter than the work, and not extended",
+	naive: side{"the lease ended before A's work did, and B came in beside A", func(ctx context.Context, s *stage) {
+		a, b := s.process("A"), s.process("B")
+		if must(a.SetNX(ctx, s.lock, "A", ttl).Result()) {
+			s.enter(a)
+		}
+		atWork(ctx, func() (done bool) {
+			if must(b.SetNX(ctx, s.lock, "B", long).Result()) {
+				s.enter(b)
+				return true
+			}
+			return false
+		})
+	}},
+	kit: side{"the lease was extended for as long as A worked, and B was kept out", func(ctx context.Context, s *stage) {
+		a, b := s.process("A"), s.process("B")
+		if granted(a.locks.TryAcquire(ctx, order, core.TTL(ttl))) {
+			s.enter(a)
+		}
+		atWork(ctx, func() (done bool) {
+			if granted(b.locks.TryAcquire(ctx, order)) {
+				s.enter(b)
+				return true
+			}
+			return false
+		})
+	}},
+	verdict: besides("A"),
+}
+
+// atWork is A working for more than two leases, and what B tries meanwhile.
+func atWork(ctx context.Context, try func() (done bool)) {
+	end := time.Now().Add(ttl*2 + ttl/4)
+	for time.Now().Before(end) && !try() {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			must(0, ctx.Err())
+		}
+	}
+}
+
+// nestedCall: a function that locks calls another that locks the same.
+var nestedCall = scene{
+	title: "a nested call that takes the same lock again",
+	naive: side{"the nested call waits for a lock that its own caller holds", func(ctx context.Context, s *stage) {
+		a := s.process("A")
+		lock := func(patience time.Duration) bool {
+			for end := time.Now().Add(patience); time.Now().Before(end); {
+				if must(a.SetNX(ctx, s.lock, "A", long).Result()) {
+					return true
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			return false
+		}
+		if lock(ttl) {
+			s.note("outer")
+			if !lock(ttl) { // it would go on waiting until the lock of its caller expires
+				return
+			}
+			s.note("nested")
+			must(a.Del(ctx, s.lock).Result())
+		}
+	}},
+	kit: side{"the nested call joins the hold that its context carries", func(ctx context.Context, s *stage) {
+		a := s.process("A")
+		err := a.locks.Do(ctx, order, func(ctx context.Context) error {
+			s.note("outer")
+			return a.locks.Do(ctx, order, func(context.Context) error {
+				s.note("nested")
+				return nil
+			}, core.Wait(ttl))
+		}, core.Wait(ttl))
+		if !errors.Is(err, core.ErrBusy) {
+			must(0, err)
+		}
+	}},
+	verdict: nestedStuck,
+}
+
+// nestedStuck tells whether the nested call did not get in, or the two together
+// left the lock behind.
+func nestedStuck(ctx context.Context, s *stage) (failed bool, seen string) {
+	who := must(s.redis.SMembers(ctx, s.inside).Result())
+	slices.Sort(who)
+	slices.Reverse(who)
+	need(slices.Contains(who, "outer"), "the outer call did not get in")
+	left := must(s.redis.Exists(ctx, s.lock).Result())
+	return !slices.Contains(who, "nested") || left > 0,
+		fmt.Sprintf("inside: %s; EXISTS %d", strings.Join(who, " and "), left)
+}
