@@ -3,6 +3,7 @@ package httpmw
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -33,7 +34,8 @@ func limitOf(c *gin.Context) int64 {
 }
 
 // readBody returns the whole body and leaves it to be read again, by every
-// binder of gin. It fails with errTooLarge, or as reading the body does.
+// binder of gin. It fails with errTooLarge, or with a keyError that matches the
+// error of reading too: what broke is the client's side.
 func readBody(c *gin.Context, limit int64) ([]byte, error) {
 	r := c.Request
 	data, err := peek(r, limit)
@@ -75,6 +77,7 @@ func peek(r *http.Request, limit int64) ([]byte, error) {
 	switch {
 	case err != nil:
 		rest = failing{err}
+		err = fmt.Errorf("%w: %w", &keyError{"the body could not be read"}, err)
 	case int64(len(data)) > limit:
 		err = errTooLarge
 	default:

@@ -1,0 +1,142 @@
+package httpmw_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+func ExampleLock() {
+	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
+	router := gin.New()
+	router.POST("/orders/:id/pay", httpmw.Lock(locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		ctx := c.Request.Context() // ends when the client goes away or the lock is lost
+		lease, _ := core.LeaseFromContext(ctx)
+		c.String(http.StatusOK, "charged under %s, fenced: %v", lease.Key(), lease.Token() > 0)
+	})
+
+	fmt.Println(post(router, "/orders/42/pay", ""))
+
+	// Somebody else is working on the order.
+	lease, _ := locker.Acquire(context.Background(), core.Key("order", "42"))
+	fmt.Println(post(router, "/orders/42/pay", ""))
+	_ = lease.Release(context.Background())
+	// Output:
+	// 200 charged under order:42, fenced: true
+	// 409 {"type":"https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#lock-busy","title":"Busy","status":409,"detail":"Another request is being worked on.","lock":"order","retry_after_ms":5000}
+}
+
+// Code that has no HTTP request locks what a joined key locks.
+func ExampleJoin() {
+	locker, _ := core.New(memstore.New())
+	router := gin.New()
+	key := httpmw.Join(httpmw.Param("tenant"), httpmw.Param("order"))
+	router.POST("/:tenant/orders/:order", httpmw.Lock(locker, "order", key), ok)
+
+	fmt.Println(post(router, "/acme/orders/a:7", ""))
+	fmt.Println("   ", core.Key("order", "acme", "a:7"))
+	// Output:
+	// 200 order:acme:a%3A7
+	//     order:acme:a%3A7
+}
+
+func ExampleJSON() {
+	locker, _ := core.New(memstore.New())
+	router := gin.New()
+	router.POST("/pay", httpmw.Lock(locker, "order", httpmw.JSON("order.id")), func(c *gin.Context) {
+		var in struct{ Order struct{ ID int64 } }
+		if err := c.ShouldBindJSON(&in); err != nil { // the body can be read again
+			c.String(http.StatusBadRequest, "%v", err)
+			return
+		}
+		c.String(http.StatusOK, "charged %d", in.Order.ID)
+	})
+
+	fmt.Println(post(router, "/pay", `{"order":{"id":9007199254740993}}`))
+	// Output:
+	// 200 charged 9007199254740993
+}
+
+// A transfer locks both accounts. Two transfers in opposite directions do not
+// deadlock.
+func ExampleAlso() {
+	locker, _ := core.New(memstore.New())
+	router := gin.New()
+	lock := httpmw.Lock(locker, "account", httpmw.JSON("from"), httpmw.Also(httpmw.JSON("to")))
+	router.POST("/transfers", lock, func(c *gin.Context) {
+		_, from := core.LeaseOf(c.Request.Context(), core.Key("account", "a"))
+		_, to := core.LeaseOf(c.Request.Context(), core.Key("account", "b"))
+		c.String(http.StatusOK, "locked: %v and %v", from, to)
+	})
+
+	fmt.Println(post(router, "/transfers", `{"from":"b","to":"a","amount":5}`))
+	// Output:
+	// 200 locked: true and true
+}
+
+// Requests wait up to 2 seconds for their turn instead of being refused.
+func ExampleAcquire() {
+	locker, _ := core.New(memstore.New())
+	router := gin.New()
+	lock := httpmw.Lock(locker, "cart", httpmw.Header("X-Cart"), httpmw.Acquire(
+		core.Wait(2*time.Second),
+		core.MaxHold(time.Minute), // a handler that hangs does not block its cart for ever
+	))
+	router.POST("/cart", lock, ok)
+
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPost, "/cart", nil)
+	r.Header.Set("X-Cart", "c-17")
+	router.ServeHTTP(w, r)
+	fmt.Println(w.Code, w.Body)
+	// Output:
+	// 200 cart:c-17
+}
+
+func ExampleRender() {
+	locker, _ := core.New(memstore.New())
+	router := gin.New()
+	inHouse := func(c *gin.Context, p httpmw.Problem) {
+		c.JSON(p.Status, gin.H{"error": p.Title, "retryable": p.RetryAfter > 0})
+	}
+	router.POST("/pay", httpmw.Lock(locker, "order", httpmw.Query("order"), httpmw.Render(inHouse)), ok)
+
+	fmt.Println(post(router, "/pay", ""))
+	// Output:
+	// 400 {"error":"Key missing or not allowed","retryable":false}
+}
+
+// A key function brings several spellings of one thing to one key.
+func ExampleKeyFunc() {
+	locker, _ := core.New(memstore.New())
+	router := gin.New()
+	email := func(c *gin.Context) (string, error) {
+		address := strings.ToLower(c.Query("email"))
+		if !strings.Contains(address, "@") {
+			return "", fmt.Errorf("no e-mail address: %w", core.ErrInvalid) // 400
+		}
+		return address, nil
+	}
+	router.POST("/signup", httpmw.Lock(locker, "signup", email), ok)
+
+	fmt.Println(post(router, "/signup?email=Ann@Example.com", ""))
+	fmt.Println(post(router, "/signup?email=ann@example.com", ""))
+	// Output:
+	// 200 signup:ann@example.com
+	// 200 signup:ann@example.com
+}
+
+func post(h http.Handler, path, body string) string {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
+	return fmt.Sprint(w.Code, " ", w.Body)
+}

@@ -1,0 +1,330 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+func TestLockExcludes(t *testing.T) {
+	t.Parallel()
+
+	t.Run("of fifty clicks on one order at once, one runs and the others are refused", func(t *testing.T) {
+		t.Parallel()
+		const clicks = 50
+		s, inside, answered := newSite(t), gauge{}, make(chan struct{}, clicks)
+		s.POST("/orders/:id/pay", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+			inside.enter()
+			defer inside.leave()
+			for range clicks - 1 { // works until the others have their answer
+				within(t, "the others are answered", answered)
+			}
+			ok(c)
+		})
+		var charged, refused atomic.Int32
+		var wg sync.WaitGroup
+		for range clicks {
+			wg.Go(func() {
+				switch r := s.send("POST", "/orders/42/pay", ""); r.status {
+				case http.StatusOK:
+					charged.Add(1)
+				case http.StatusConflict:
+					refused.Add(1)
+				default:
+					t.Errorf("got %d %q", r.status, r.body)
+				}
+				answered <- struct{}{}
+			})
+		}
+		wg.Wait()
+		if charged.Load() != 1 || refused.Load() != clicks-1 || inside.total.Load() != 1 {
+			t.Errorf("%d charged, %d refused, %d ran; want 1, %d, 1", charged.Load(), refused.Load(), inside.total.Load(), clicks-1)
+		}
+	})
+
+	t.Run("fifty requests that wait all run, one at a time", func(t *testing.T) {
+		t.Parallel()
+		const clicks = 50
+		s, inside, naive := newSite(t), gauge{}, 0
+		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(soon)))
+		s.POST("/orders/:id/pay", lock, func(c *gin.Context) {
+			inside.enter()
+			defer inside.leave()
+			n := naive
+			time.Sleep(time.Millisecond)
+			naive = n + 1
+			ok(c)
+		})
+		var wg sync.WaitGroup
+		for range clicks {
+			wg.Go(func() {
+				if r := s.send("POST", "/orders/42/pay", `{"amount":1}`); r.status != http.StatusOK {
+					t.Errorf("got %d %q", r.status, r.body)
+				}
+			})
+		}
+		wg.Wait()
+		if inside.most.Load() != 1 || naive != clicks {
+			t.Errorf("%d at once, counted %d; want 1, %d", inside.most.Load(), naive, clicks)
+		}
+	})
+
+	t.Run("two orders run side by side", func(t *testing.T) {
+		t.Parallel()
+		s, both := newSite(t), make(chan struct{})
+		s.POST("/orders/:id/pay", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+			select { // a meeting needs two
+			case both <- struct{}{}:
+			case <-both:
+			case <-time.After(soon):
+				t.Error("the other one did not come")
+			}
+			ok(c)
+		})
+		var wg sync.WaitGroup
+		for _, id := range []string{"1", "2"} {
+			wg.Go(func() {
+				if r := s.send("POST", "/orders/"+id+"/pay", ""); r.body != "order:"+id {
+					t.Errorf("got %d %q", r.status, r.body)
+				}
+			})
+		}
+		wg.Wait()
+	})
+
+	t.Run("code outside of HTTP locks the same by core.Key", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/orders/:id/pay", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+			if s.isFree(core.Key("order", "a:b{c}%")) {
+				t.Error("the key is free while the handler runs")
+			}
+			ok(c)
+		})
+		if r := s.send("POST", "/orders/a:b%7Bc%7D%25/pay", ""); r.status != http.StatusOK {
+			t.Fatalf("got %d %q", r.status, r.body)
+		}
+		release := s.hold(core.Key("order", "a:b{c}%"))
+		if r := s.send("POST", "/orders/a:b%7Bc%7D%25/pay", ""); r.status != http.StatusConflict {
+			t.Errorf("got %d while the key was held, want 409", r.status)
+		}
+		release()
+		if r := s.send("POST", "/orders/a:b%7Bc%7D%25/pay", ""); r.status != http.StatusOK {
+			t.Errorf("got %d when the key was free again, want 200", r.status)
+		}
+	})
+
+	t.Run("a request that waits is served when the lock is free", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.GET("/", httpmw.Lock(s.locker, "order", httpmw.Query("id"), httpmw.Acquire(core.Wait(soon))), ok)
+		release := s.hold("order:7")
+		got := make(chan reply, 1)
+		go func() { got <- s.send("GET", "/?id=7", "") }()
+		eventually(t, "the request asks for the lock", func() bool { return s.store.attempts.Load() > 2 })
+		release()
+		if r := within(t, "the request is served", got); r.body != "order:7" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	})
+
+	t.Run("the locker's default of waiting does not make a request wait", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t, core.WithDefaults(core.Wait(time.Hour)))
+		s.GET("/", httpmw.Lock(s.locker, "order", httpmw.Query("id")), ok)
+		s.hold("order:7")
+		if r := s.send("GET", "/?id=7", ""); r.status != http.StatusConflict {
+			t.Errorf("got %d, want 409", r.status)
+		}
+	})
+
+	t.Run("readers run together and keep a writer out", func(t *testing.T) {
+		t.Parallel()
+		s, inside, wait := newSite(t), make(chan struct{}), make(chan struct{})
+		s.GET("/:id", httpmw.Lock(s.locker, "doc", httpmw.Param("id"), httpmw.Acquire(core.Shared())), func(c *gin.Context) {
+			inside <- struct{}{}
+			<-wait
+			ok(c)
+		})
+		s.PUT("/:id", httpmw.Lock(s.locker, "doc", httpmw.Param("id")), ok)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { s.send("GET", "/9", "") })
+		}
+		for range 2 {
+			within(t, "both readers are inside", inside)
+		}
+		if r := s.send("PUT", "/9", ""); r.status != http.StatusConflict {
+			t.Errorf("the writer got %d, want 409", r.status)
+		}
+		close(wait)
+		wg.Wait()
+	})
+}
+
+func TestLockAlso(t *testing.T) {
+	t.Parallel()
+
+	t.Run("transfers in both directions lock both accounts and do not deadlock", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		var a, b gauge
+		lock := httpmw.Lock(s.locker, "account", httpmw.Query("from"),
+			httpmw.Also(httpmw.Query("to")), httpmw.Acquire(core.Wait(soon)))
+		s.POST("/transfer", lock, func(c *gin.Context) {
+			for _, g := range []*gauge{&a, &b} {
+				g.enter()
+				defer g.leave()
+			}
+			time.Sleep(time.Millisecond)
+			ok(c)
+		})
+		var wg sync.WaitGroup
+		for i := range 40 {
+			path := "/transfer?from=a&to=b"
+			if i%2 == 1 {
+				path = "/transfer?from=b&to=a"
+			}
+			wg.Go(func() {
+				if r := s.send("POST", path, ""); r.status != http.StatusOK {
+					t.Errorf("%s: got %d %q", path, r.status, r.body)
+				}
+			})
+		}
+		wg.Wait()
+		if a.most.Load() != 1 || b.most.Load() != 1 {
+			t.Errorf("%d and %d at once, want 1 and 1", a.most.Load(), b.most.Load())
+		}
+	})
+
+	t.Run("each key is core.Key of the name and its value, and one that comes twice is one", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		var want []string
+		lock := httpmw.Lock(s.locker, "account", httpmw.Query("from"), httpmw.Also(httpmw.Query("to")), httpmw.Also(httpmw.Query("fee")))
+		s.POST("/transfer", lock, func(c *gin.Context) {
+			for _, key := range want {
+				if _, held := core.LeaseOf(c.Request.Context(), key); !held || s.isFree(key) {
+					t.Errorf("%s is not locked", key)
+				}
+			}
+			ok(c)
+		})
+		want = []string{"account:a", "account:b", "account:c"}
+		if r := s.send("POST", "/transfer?from=b&to=a&fee=c", ""); r.body != "account:b" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		want = []string{"account:a"}
+		if r := s.send("POST", "/transfer?from=a&to=a&fee=a", ""); r.body != "account:a" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	})
+
+	t.Run("if one of the keys is busy or missing, none is taken", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/transfer", httpmw.Lock(s.locker, "account", httpmw.Query("from"), httpmw.Also(httpmw.Query("to"))), ok)
+		s.hold("account:b")
+		for _, path := range []string{"/transfer?from=a&to=b", "/transfer?from=b&to=a"} {
+			if r := s.send("POST", path, ""); r.status != http.StatusConflict {
+				t.Errorf("%s: got %d, want 409", path, r.status)
+			}
+		}
+		if r := s.send("POST", "/transfer?from=a", ""); r.status != http.StatusBadRequest {
+			t.Errorf("got %d, want 400", r.status)
+		}
+		if !s.isFree("account:a") {
+			t.Error("the first account is still locked")
+		}
+	})
+}
+
+func TestLockReenters(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a handler locks its own key again", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+			outer, _ := core.LeaseFromContext(c.Request.Context())
+			err := s.locker.Do(c.Request.Context(), core.Key("order", c.Param("id")), func(ctx context.Context) error {
+				if inner, _ := core.LeaseFromContext(ctx); inner == outer || inner.Token() != outer.Token() {
+					t.Error("not another lease with the same token")
+				}
+				return nil
+			}, core.Wait(0))
+			if err != nil {
+				t.Error(err)
+			}
+			if s.isFree("order:5") {
+				t.Error("the inner release freed the key")
+			}
+			ok(c)
+		})
+		if r := s.send("GET", "/5", ""); r.body != "order:5" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		if !s.isFree("order:5") {
+			t.Error("the key is not free")
+		}
+	})
+
+	t.Run("two middlewares on one route lock the same key", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.Use(httpmw.Lock(s.locker, "order", httpmw.Query("id")))
+		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+			if s.isFree("order:5") {
+				t.Error("the key is free while the handler runs")
+			}
+			ok(c)
+		})
+		if r := s.send("GET", "/5?id=5", ""); r.body != "order:5" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		if !s.isFree("order:5") {
+			t.Error("the key is not free")
+		}
+	})
+
+	t.Run("two middlewares with different names hold both", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.GET("/:id", httpmw.Lock(s.locker, "tenant", httpmw.Header("X-Tenant")), httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+			if s.isFree("order:5") || s.isFree("tenant:acme") {
+				t.Error("a key is free while the handler runs")
+			}
+			ok(c)
+		})
+		if r := s.send("GET", "/5", "", "X-Tenant", "acme"); r.body != "order:5" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	})
+
+	t.Run("a middleware under a lease that was lost is refused", func(t *testing.T) {
+		t.Parallel()
+		s, pushed := newSite(t), errorsOf{}
+		gone := core.ErrLost
+		s.store.extend.Store(&gone)
+		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
+		s.GET("/:id", pushed.collect, lock, func(c *gin.Context) { <-c.Request.Context().Done() }, lock, func(c *gin.Context) {
+			t.Error("the handler ran")
+		})
+		p := s.send("GET", "/5", "").problem(t, http.StatusServiceUnavailable)
+		if p["type"] != base+"lock-unavailable" {
+			t.Errorf("type is %v", p["type"])
+		}
+		if err := pushed.only(t); !errors.Is(err, core.ErrLost) {
+			t.Errorf("c.Errors has %v, want ErrLost", err)
+		}
+	})
+}

@@ -1,0 +1,222 @@
+package httpmw_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.TestMode)
+	gin.DefaultErrorWriter = io.Discard
+	if code := m.Run(); code != 0 {
+		os.Exit(code)
+	}
+	if err := goleak.Find(); err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
+	}
+}
+
+// soon is a deadline for what should not take long, on a busy machine.
+const soon = 20 * time.Second
+
+// site is a gin service on a real listener, with its own locker and store.
+type site struct {
+	*gin.Engine
+	t      *testing.T
+	store  *stub
+	locker *core.Locker
+	url    string
+	client *http.Client
+}
+
+func newSite(t *testing.T, opts ...core.Option) *site {
+	t.Helper()
+	s := &site{Engine: gin.New(), t: t, store: &stub{Store: memstore.New()}}
+	var err error
+	if s.locker, err = core.New(s.store, opts...); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s.Engine)
+	s.url, s.client = server.URL, server.Client()
+	t.Cleanup(func() {
+		server.Close()
+		if err := s.locker.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// reply is an answer that was read whole.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// send makes a request; header are pairs.
+func (s *site) send(method, path, body string, header ...string) reply {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	r, err := s.try(ctx, method, path, body, header...)
+	if err != nil {
+		s.t.Errorf("%s %s: %v", method, path, err)
+	}
+	return r
+}
+
+func (s *site) try(ctx context.Context, method, path, body string, header ...string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(data)}, err
+}
+
+// problem reads the reply as a problem of this status.
+func (r reply) problem(t *testing.T, status int) map[string]any {
+	t.Helper()
+	if r.status != status {
+		t.Fatalf("got %d %q, want %d", r.status, r.body, status)
+	}
+	if ct := r.header.Get("Content-Type"); ct != "application/problem+json" {
+		t.Errorf("Content-Type is %q", ct)
+	}
+	var p map[string]any
+	if err := json.Unmarshal([]byte(r.body), &p); err != nil {
+		t.Fatalf("%q: %v", r.body, err)
+	}
+	if p["status"] != float64(status) {
+		t.Errorf("status in the body is %v, want %d", p["status"], status)
+	}
+	return p
+}
+
+// isFree tells whether key is free.
+func (s *site) isFree(key string) bool {
+	s.t.Helper()
+	lease, err := s.locker.TryAcquire(context.Background(), key)
+	if errors.Is(err, core.ErrBusy) {
+		return false
+	}
+	if err != nil {
+		s.t.Error(err)
+		return false
+	}
+	if err := lease.Release(context.Background()); err != nil {
+		s.t.Error(err)
+	}
+	return true
+}
+
+// hold keeps key taken until the test ends or the returned function is called.
+func (s *site) hold(key string) (release func()) {
+	s.t.Helper()
+	lease, err := s.locker.Acquire(context.Background(), key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	release = func() { _ = lease.Release(context.Background()) }
+	s.t.Cleanup(release)
+	return release
+}
+
+// eventually polls until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so in %v: %s", soon, what)
+		}
+	}
+}
+
+// within receives from ch.
+func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(soon):
+		t.Fatalf("not so in %v: %s", soon, what)
+	}
+	return v
+}
+
+// stub is a store whose answers a test can replace.
+type stub struct {
+	*memstore.Store
+	acquire  atomic.Pointer[error] // what Acquire fails with
+	extend   atomic.Pointer[error] // what Extend fails with
+	attempts atomic.Int32
+}
+
+func (s *stub) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	s.attempts.Add(1)
+	if err := s.acquire.Load(); err != nil {
+		return core.Grant{}, *err
+	}
+	return s.Store.Acquire(ctx, c)
+}
+
+func (s *stub) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	if err := s.extend.Load(); err != nil {
+		answers := make([]core.Extension, len(claims))
+		for i := range answers {
+			answers[i].Err = *err
+		}
+		return answers
+	}
+	return s.Store.Extend(ctx, claims)
+}
+
+// gauge counts who is inside at once.
+type gauge struct{ now, most, total atomic.Int32 }
+
+func (g *gauge) enter() {
+	g.total.Add(1)
+	n := g.now.Add(1)
+	for m := g.most.Load(); n > m && !g.most.CompareAndSwap(m, n); m = g.most.Load() {
+	}
+}
+
+func (g *gauge) leave() { g.now.Add(-1) }
+
+// ok is a handler that answers 200 with the key of its lease.
+func ok(c *gin.Context) {
+	lease, found := core.LeaseFromContext(c.Request.Context())
+	if !found {
+		c.String(http.StatusOK, "no lease")
+		return
+	}
+	c.String(http.StatusOK, lease.Key())
+}
+
+type observer func(core.Event)
+
+func (o observer) Observe(_ context.Context, e core.Event) { o(e) }
