@@ -34,6 +34,9 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 
 // admit runs a script that answers like acquire.lua.
 func (s *Store) admit(ctx context.Context, c *core.Claim, sc *script, args ...any) (core.Grant, error) {
+	if s.acks {
+		return s.admitReplicated(ctx, c, sc, args...)
+	}
 	a, err := s.call(ctx, "acquire", sc, s.key(c.Key), args...)
 	if err != nil {
 		return core.Grant{}, err

@@ -1,8 +1,13 @@
 package redisstore_test
 
 import (
+	"context"
+	"flag"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
@@ -10,21 +15,121 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
+// Most tests wait for time to pass or for a server, so many of them fit a few
+// processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		_ = flag.Set("test.parallel", "24")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// newStore returns a Store that is closed before its client.
+func newStore(t testing.TB, client redis.UniversalClient, opts ...redisstore.Option) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.New(client, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// everyKeyExpires fails the test if the server has a key without an end.
+func everyKeyExpires(t testing.TB, server *redistest.Server) {
+	t.Helper()
+	c := server.Client()
+	ctx := context.Background()
+	keys := c.Scan(ctx, 0, "*", 1000).Iterator()
+	for keys.Next(ctx) {
+		if left := c.PTTL(ctx, keys.Val()).Val(); left == -1 {
+			t.Errorf("key %q has no TTL: %v", keys.Val(), c.HGetAll(ctx, keys.Val()).Val())
+		}
+	}
+	if err := keys.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// conformance runs the suite on stores that connect makes.
+func conformance(t *testing.T, server *redistest.Server, connect func(t testing.TB) core.Store, without ...storetest.Feature) {
+	t.Helper()
+	t.Cleanup(func() { everyKeyExpires(t, server) })
+	storetest.Run(t, storetest.Harness{
+		New: func(t testing.TB) func() core.Store {
+			return func() core.Store { return connect(t) }
+		},
+		Unit:    200 * time.Millisecond,
+		Without: append(without, storetest.Records, storetest.Handover),
+	})
+}
+
 func TestStore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
-			return func() core.Store {
-				s, err := redisstore.New(server.Client())
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { s.Close() })
-				return s
-			}
-		},
-		Unit:    200 * time.Millisecond,
-		Without: []storetest.Feature{storetest.Records, storetest.Handover},
+	conformance(t, server, func(t testing.TB) core.Store { return newStore(t, server.Client()) })
+}
+
+func TestStoreWithPrefix(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	conformance(t, server, func(t testing.TB) core.Store {
+		return newStore(t, server.Client(), redisstore.WithPrefix("my app/locks: "))
 	})
+}
+
+// RESP2, and no deadline of a context reaches a socket.
+func TestStoreThroughProxy(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	conformance(t, server, func(t testing.TB) core.Store {
+		return newStore(t, redistest.Client(t, proxy.Addr, func(o *redis.Options) {
+			o.Protocol, o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = 2, false, 0, 0
+		}))
+	})
+}
+
+func TestStoreWithPlainKeys(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	conformance(t, server, func(t testing.TB) core.Store {
+		return byLease{newStore(t, server.Client(), redisstore.WithPlainKeys())}
+	}, storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
+		storetest.Tombstones, storetest.Watching)
+}
+
+// byLease makes every lease an owner of its own. A plain key tells owners
+// apart, while the suite tries several leases of one.
+type byLease struct{ *redisstore.Store }
+
+func (s byLease) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	owner := c.Owner
+	c.Owner = c.Lease
+	g, err := s.Store.Acquire(ctx, c)
+	if err == nil {
+		g.Owner = owner
+	}
+	return g, err
+}
+
+func (s byLease) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	own := make([]core.Claim, len(claims))
+	for i, c := range claims {
+		own[i] = c
+		own[i].Owner = c.Lease
+	}
+	return s.Store.Extend(ctx, own)
+}
+
+func (s byLease) Release(ctx context.Context, c core.Claim) error {
+	c.Owner = c.Lease
+	return s.Store.Release(ctx, c)
 }

@@ -3,7 +3,6 @@ package redistest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -17,8 +16,8 @@ import (
 // ClusterNodeTimeout is when the nodes of a Cluster take a silent one for dead.
 const ClusterNodeTimeout = 2 * time.Second
 
-// settled bounds how long a cluster or its sentinels may take to agree.
-const settled = 60 * time.Second
+// Settled bounds how long a cluster or its sentinels may take to agree.
+const Settled = 60 * time.Second
 
 // slots is how many a cluster has.
 const slots = 16384
@@ -61,7 +60,7 @@ func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	for i := 3; i < n; i++ {
 		s, master := c.Nodes[i], c.Nodes[i-3]
 		id := nodeID(master)
-		Eventually(t, settled, "a replica knows its master", func() bool {
+		Eventually(t, Settled, "a replica knows its master", func() bool {
 			return strings.Contains(s.Do("CLUSTER", "NODES").(string), id)
 		})
 		s.Do("CLUSTER", "REPLICATE", id)
@@ -86,7 +85,7 @@ func startNode(t testing.TB, args ...string) *Server {
 		s.mu.Lock()
 		err = s.run()
 		s.mu.Unlock()
-		if err == nil && strings.Contains(s.Do("INFO", "server").(string), fmt.Sprintf("process_id:%d\r", s.Pid())) {
+		if err == nil && s.Field("server", "process_id") == strconv.Itoa(s.Pid()) {
 			return s
 		}
 		s.Kill()
@@ -141,7 +140,7 @@ func (c *Cluster) Client(edit ...func(*redis.ClusterOptions)) *redis.ClusterClie
 // all of them agree by whom.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
-	Eventually(c.t, settled, "the cluster agrees", func() bool {
+	Eventually(c.t, Settled, "the cluster agrees", func() bool {
 		views := make(map[string]bool)
 		for _, s := range c.Nodes {
 			info, err := s.ask("CLUSTER", "INFO")
@@ -187,7 +186,7 @@ func (s *Server) view() (string, error) {
 func (c *Cluster) Master(slot int) *Server {
 	c.t.Helper()
 	var master *Server
-	Eventually(c.t, settled, "the slot has a master", func() bool {
+	Eventually(c.t, Settled, "the slot has a master", func() bool {
 		newest := -1
 		for _, s := range c.Nodes {
 			me, err := s.myself()
@@ -231,7 +230,7 @@ func (c *Cluster) Takeover(replica *Server) {
 
 func (c *Cluster) awaitMaster(s *Server) {
 	c.t.Helper()
-	Eventually(c.t, settled, "the replica is a master", func() bool {
+	Eventually(c.t, Settled, "the replica is a master", func() bool {
 		me, err := s.myself()
 		return err == nil && me.flags["master"] && len(me.slots) > 0
 	})

@@ -85,7 +85,7 @@ func (s *Server) Field(section, name string) string {
 // awaitLink waits until a replica is in step with its master.
 func awaitLink(t testing.TB, replica *Server) {
 	t.Helper()
-	Eventually(t, settled, "the replica has caught up", func() bool {
+	Eventually(t, Settled, "the replica has caught up", func() bool {
 		return replica.Field("replication", "master_link_status") == "up"
 	})
 }

@@ -1,0 +1,155 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// admitReplicated is admit, and then waits until enough replicas have the
+// grant. WAIT counts those that have what its own connection wrote, so it
+// travels with the script, in one pipeline to the master of the key.
+func (s *Store) admitReplicated(ctx context.Context, c *core.Claim, sc *script, args ...any) (core.Grant, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	f := &flight{}
+	o, err := leave(ctx, f, func() (replicated, error) { return s.sendReplicated(ctx, f, sc, s.key(c.Key), args) })
+	if err != nil {
+		return core.Grant{}, failure(ctx, "acquire", f, err)
+	}
+	a, err := parse("acquire", o.answer)
+	if err != nil {
+		return core.Grant{}, err
+	}
+	g, err := granted(c, a)
+	switch {
+	case err != nil:
+		return core.Grant{}, err
+	case o.err != nil:
+		return core.Grant{}, fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", o.err)
+	case o.acks < int64(s.replicas):
+		return core.Grant{}, s.giveBack(ctx, c, o.acks)
+	}
+	return g, nil
+}
+
+// replicated is what became of a script and the WAIT behind it.
+type replicated struct {
+	answer any
+	acks   int64
+	err    error // of the WAIT
+}
+
+func (s *Store) sendReplicated(ctx context.Context, f *flight, sc *script, key string, args []any) (replicated, error) {
+	var client redis.UniversalClient = s.client
+	if s.cluster != nil {
+		master, err := s.cluster.MasterForKey(ctx, key)
+		if err != nil {
+			return replicated{}, err
+		}
+		client = master
+	}
+	c := newCommand(ctx, f, sc, key, args)
+	last, asking := c, false
+	// Once more if the script is not known, once if the slot has moved.
+	for range 3 {
+		wait := s.sendWithWait(ctx, client, last, asking)
+		err := last.Cmd.Err()
+		if err == nil {
+			answer, err := c.reply(last)
+			acks, waitErr := wait.Int64()
+			return replicated{answer, acks, waitErr}, err
+		}
+		if isReply(err, "NOSCRIPT") && f.again() {
+			last = c.whole(ctx)
+			continue
+		}
+		to := s.redirected(ctx, err)
+		if to == nil || !f.again() {
+			return replicated{}, err
+		}
+		client, asking = to, isReply(err, "ASK")
+		last = c.whole(ctx)
+	}
+	return replicated{}, last.Cmd.Err()
+}
+
+// sendWithWait sends c and a WAIT in one pipeline and returns the WAIT.
+func (s *Store) sendWithWait(ctx context.Context, client redis.UniversalClient, c *command, asking bool) *redis.Cmd {
+	limit := s.ackWait
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end))
+	}
+	// A WAIT of 0 would wait for ever.
+	wait := once{redis.NewCmd(ctx, "wait", s.replicas, max(limit.Milliseconds(), 1))}
+	pipe := client.Pipeline()
+	if asking {
+		_ = pipe.Process(ctx, once{redis.NewCmd(ctx, "asking")})
+	}
+	_ = pipe.Process(ctx, c)
+	_ = pipe.Process(ctx, wait)
+	_, _ = pipe.Exec(ctx)
+	return wait.Cmd
+}
+
+// once is a command that go-redis sends once.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// redirected returns the master that a reply of MOVED or ASK names, or nil.
+// Here the cluster client does not follow them, because it would not take the
+// WAIT along.
+func (s *Store) redirected(ctx context.Context, err error) *redis.Client {
+	if s.cluster == nil {
+		return nil
+	}
+	addr, ok := redis.IsMovedError(err)
+	if ok {
+		s.cluster.ReloadState(ctx)
+	} else if addr, ok = redis.IsAskError(err); !ok {
+		return nil
+	}
+	found := make(chan *redis.Client, 1)
+	_ = s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		if master.Options().Addr == addr {
+			found <- master
+		}
+		return nil
+	})
+	select {
+	case to := <-found:
+		return to
+	default:
+		return nil
+	}
+}
+
+// giveBack releases a grant that too few replicas have, and returns the error
+// to answer with. The release does not end with ctx, but is not waited for any
+// longer than that.
+func (s *Store) giveBack(ctx context.Context, c *core.Claim, acks int64) error {
+	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- s.Release(back, *c)
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil || errors.Is(err, core.ErrLost) {
+		return fmt.Errorf("redisstore: acquire: %w: %w", core.ErrUnavailable, short)
+	}
+	// Not wrapped: that the release was not sent says nothing of the acquire.
+	return fmt.Errorf("redisstore: acquire: outcome unknown: %w, and giving it back failed: %v", short, err)
+}
