@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/lockkit/lockkit/retry"
 )
 
 // Acquire takes the lock on key, waiting for it until ctx ends or as long as
@@ -71,21 +69,12 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	return lease, nil
 }
 
-// attempt is one acquire under way.
-type attempt struct {
-	*Locker
-	*request
-	ctx   context.Context
-	lease *Lease
-	until time.Time // end of the waiting, zero if none
-	told  bool      // the store has answered busy
-}
-
 // take adds a hold of key to the lease, or leaves nothing behind.
 func (a *attempt) take(key string) (err error) {
 	c := a.claim(key, a.lease.id)
+	a.placed, a.failed = false, nil
 	defer func() {
-		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || c.Wait) {
+		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
 			a.cleaner.add(c, a.name, unsure)
 		}
 	}()
@@ -109,11 +98,15 @@ func (a *attempt) take(key string) (err error) {
 	}
 	t := a.lines.enter(key, a.wait == 0)
 	defer a.lines.leave(t)
-	if err := t.await(a.ctx, a.until, a.closing); err != nil {
+	if err := t.await(a.lease.ctx, a.until, a.closing); err != nil {
 		a.tellBusy(err)
 		return a.gaveUp(&c, err)
 	}
-	return a.lead(t, &c)
+	err = a.lead(t, &c)
+	if a.failed != nil {
+		a.lines.fail(t, a.failed)
+	}
+	return err
 }
 
 // join makes c a hold of outer's owner, or fails with ErrLost if that owner does
@@ -125,7 +118,7 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 	}
 	c.Via = outer.hold(c.Key).claim.Owner
 	err := a.once(c)
-	if errors.Is(err, ErrBusy) {
+	if a.ctx.Err() == nil && errors.Is(err, ErrBusy) {
 		outer.lose()
 		return lost
 	}
@@ -137,180 +130,4 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 		return lost
 	}
 	return nil
-}
-
-// lead is the head of the line: it asks, and as long as the answer is busy
-// waits for a wake-up or a while, and asks again.
-func (a *attempt) lead(t *turn, c *Claim) error {
-	var w watch
-	defer w.close()
-	// A lone caller asks first and opens a watch only if it has to wait. Who
-	// waited behind others of this process knows that it will probably have to.
-	asked := t.first || a.wait == 0
-	if asked {
-		c.Wait = c.Fair && a.wait != 0
-		if err := a.once(c); err == nil || !errors.Is(err, ErrBusy) || a.wait == 0 {
-			return err
-		}
-	}
-	pause := a.pace.Delays()
-	if asked {
-		if _, left := pause(); !left {
-			return &BusyError{Key: c.Key, Name: a.name}
-		}
-	}
-	for {
-		w.open(a, c)
-		c.Wait = true
-		err := a.once(c)
-		busy, ok := errors.AsType[*BusyError](err)
-		if !ok {
-			return err
-		}
-		d, left := pause()
-		if !left {
-			return a.gaveUp(c, err)
-		}
-		if w.live() {
-			d = w.patience(busy.RetryAfter)
-		}
-		a.lines.sleep(t, busy)
-		err = a.sleep(&w, d)
-		a.lines.wake(t)
-		if err != nil {
-			return a.gaveUp(c, err)
-		}
-	}
-}
-
-// sleep returns nil when it is time to ask again, and else why not to.
-func (a *attempt) sleep(w *watch, d time.Duration) error {
-	last := false
-	if !a.until.IsZero() {
-		if left := time.Until(a.until); left <= d {
-			d, last = left, true
-		}
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case _, ok := <-w.wakeUps:
-		if !ok {
-			w.close() // broken: poll, and open it again
-		}
-		return nil
-	case <-timer.C:
-		if last {
-			return &BusyError{}
-		}
-		return nil
-	case <-a.closing:
-		return ErrClosed
-	case <-a.ctx.Done():
-		return context.Cause(a.ctx)
-	}
-}
-
-// once asks the store, again after passing errors, and adds the hold if it is
-// granted. Its error is complete.
-func (a *attempt) once(c *Claim) error {
-	var pause func() (time.Duration, bool)
-	for {
-		err := a.ask(c)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, ErrBusy):
-			a.tellBusy(err)
-			busy := &BusyError{Key: c.Key, Name: a.name}
-			if e, ok := errors.AsType[*BusyError](err); ok {
-				busy.RetryAfter = e.RetryAfter
-			}
-			return busy
-		case errors.Is(err, ErrUnsupported), errors.Is(err, ErrInvalid), errors.Is(err, ErrLost):
-			return fmt.Errorf("acquire %s: %w", a.name, err)
-		case a.ctx.Err() != nil:
-			return a.gaveUp(c, err)
-		}
-		if pause == nil {
-			pause = retry.Hiccup.Delays()
-		}
-		d, left := pause()
-		if !left {
-			return a.gaveUp(c, err)
-		}
-		timer := time.NewTimer(d)
-		select {
-		case <-timer.C:
-		case <-a.closing:
-			err = ErrClosed
-		case <-a.ctx.Done():
-		}
-		timer.Stop()
-		if errors.Is(err, ErrClosed) || a.ctx.Err() != nil {
-			return a.gaveUp(c, err)
-		}
-	}
-}
-
-// ask sends the claim once.
-func (a *attempt) ask(c *Claim) error {
-	if a.ctx.Err() != nil {
-		return context.Cause(a.ctx)
-	}
-	start := a.now()
-	ctx, cancel := context.WithTimeout(a.ctx, budget(c.TTL))
-	defer cancel()
-	g, err := a.store.Acquire(ctx, *c)
-	if err != nil {
-		if !answered(err) && !errors.Is(err, ErrUnavailable) {
-			a.lease.doubt(c.Key)
-		}
-		return err
-	}
-	h := &hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
-	h.claim.Owner, h.claim.Via = g.Owner, ""
-	h.claim.Wait = false
-	if g.Valid > 0 {
-		h.valid = g.Valid
-	}
-	if !h.alive(a.now()) {
-		// The answer took longer than the lease is good for.
-		a.lease.doubt(c.Key)
-		return errors.New("the grant had expired when it arrived")
-	}
-	a.lease.add(h)
-	return nil
-}
-
-// answered tells whether err is an answer of the store: nothing is in doubt.
-func answered(err error) bool {
-	return errors.Is(err, ErrBusy) || errors.Is(err, ErrLost) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnsupported)
-}
-
-// tellBusy tells the observer, once, that the key is busy.
-func (a *attempt) tellBusy(err error) {
-	if !a.told && errors.Is(err, ErrBusy) {
-		a.told = true
-		a.observe(a.ctx, Event{Kind: Busy, Name: a.name})
-	}
-}
-
-// gaveUp says why the acquire of c ended without a hold; err is what came last.
-func (a *attempt) gaveUp(c *Claim, err error) error {
-	sentinel := ErrUnavailable
-	switch busy, ok := errors.AsType[*BusyError](err); {
-	case ok && a.ctx.Err() == nil:
-		return &BusyError{Key: c.Key, Name: a.name, RetryAfter: busy.RetryAfter}
-	case errors.Is(err, ErrClosed):
-		return fmt.Errorf("acquire %s: %w", a.name, ErrClosed)
-	case a.ctx.Err() == nil:
-		return fmt.Errorf("acquire %s: %w: %w", a.name, ErrUnavailable, err)
-	case ok, a.told, !a.lease.unsure[c.Key] && !errors.Is(err, ErrUnavailable):
-		sentinel = ErrBusy
-	}
-	if cause := context.Cause(a.ctx); cause != a.ctx.Err() {
-		return fmt.Errorf("acquire %s: %w: %w (%w)", a.name, sentinel, cause, a.ctx.Err())
-	}
-	return fmt.Errorf("acquire %s: %w: %w", a.name, sentinel, a.ctx.Err())
 }

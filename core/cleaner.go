@@ -134,7 +134,7 @@ func (q *cleaner) try(u cleanUp) bool {
 	defer cancel()
 	err := q.locker.store.Release(ctx, u.claim)
 	switch {
-	case err == nil, answered(err):
+	case err == nil, answered(ctx, err):
 		err = nil
 	case time.Now().Before(u.until):
 		return false

@@ -139,7 +139,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	case errors.Is(err, ErrLost):
 		return fmt.Errorf("extend %s: %w", l.name, ErrLost)
 	}
-	return fmt.Errorf("extend %s: %w: %w", l.name, ErrUnavailable, err)
+	return unavailable("extend", l.name, err)
 }
 
 func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
@@ -202,7 +202,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	case wasLost, errors.Is(err, ErrLost):
 		l.err = fmt.Errorf("release %s: %w", l.name, ErrLost)
 	case err != nil:
-		l.err = fmt.Errorf("release %s: %w: %w", l.name, ErrUnavailable, err)
+		l.err = unavailable("release", l.name, err)
 	}
 	l.locker.end(l)
 	l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: l.locker.now().since(l.since), Err: l.err})

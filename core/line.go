@@ -31,7 +31,7 @@ type turn struct {
 	in         bool // is in its line
 	prev, next *turn
 	ready      chan struct{}
-	busy       *BusyError // set, before ready is closed, when sent away
+	answer     error // why it was sent away; set before ready is closed
 }
 
 func (n *line) push(t *turn) {
@@ -77,7 +77,7 @@ func (l *lines) enter(key string, once bool) *turn {
 	} else {
 		t.ready = make(chan struct{})
 		if once && n.asleep != nil {
-			t.busy = n.asleep
+			t.answer = n.asleep
 			close(t.ready)
 			return t
 		}
@@ -100,10 +100,7 @@ func (t *turn) await(ctx context.Context, until time.Time, closing <-chan struct
 	}
 	select {
 	case <-t.ready:
-		if t.busy != nil {
-			return t.busy
-		}
-		return nil
+		return t.answer
 	case <-timeout:
 		return &BusyError{}
 	case <-closing:
@@ -120,14 +117,28 @@ func (l *lines) sleep(t *turn, busy *BusyError) {
 	defer l.mu.Unlock()
 	n := l.of[t.key]
 	n.asleep = busy
-	for other := n.head.next; other != nil && n.once > 0; {
-		next := other.next
-		if other.once {
-			n.remove(other)
-			other.busy = busy
-			close(other.ready)
+	n.dismiss(busy)
+}
+
+// fail tells the line that the store did not answer its head. Those behind it
+// who want one attempt only are sent away too: one after the other, they would
+// wait for the same time-outs all over again.
+func (l *lines) fail(t *turn, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of[t.key].dismiss(err)
+}
+
+// dismiss sends those behind the head away who want one attempt only.
+func (n *line) dismiss(answer error) {
+	for t := n.head.next; t != nil && n.once > 0; {
+		next := t.next
+		if t.once {
+			n.remove(t)
+			t.answer = answer
+			close(t.ready)
 		}
-		other = next
+		t = next
 	}
 }
 

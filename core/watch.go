@@ -20,12 +20,12 @@ type watch struct {
 
 func (w *watch) live() bool { return w.wakeUps != nil }
 
-// open makes the watch live if the store can. It does nothing on a live watch,
-// and shortly after it failed.
-func (w *watch) open(a *attempt, c *Claim) {
+// open makes the watch live if the store can, and reports whether it has just
+// become so. It does nothing on a live watch, and shortly after it failed.
+func (w *watch) open(a *attempt, c *Claim) bool {
 	store, ok := a.store.(Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
-		return
+		return false
 	}
 	ctx, cancel := context.WithCancel(a.ctx)
 	limit := time.AfterFunc(budget(c.TTL), cancel)
@@ -33,9 +33,17 @@ func (w *watch) open(a *attempt, c *Claim) {
 	if !limit.Stop() || err != nil {
 		cancel()
 		w.reopen = time.Now().Add(pollEvery)
-		return
+		return false
 	}
 	w.wakeUps, w.cancel = wakeUps, cancel
+	return true
+}
+
+// broke closes a watch that the store has ended. It is not opened again at
+// once: it may break each time.
+func (w *watch) broke() {
+	w.close()
+	w.reopen = time.Now().Add(pollEvery)
 }
 
 func (w *watch) close() {
@@ -47,7 +55,7 @@ func (w *watch) close() {
 
 // patience is how long to wait for a wake-up before asking anyway. The holder's
 // remaining time bounds it, since nobody is woken when a hold merely expires.
-func (w *watch) patience(holder time.Duration) time.Duration {
+func patience(holder time.Duration) time.Duration {
 	d := pollEvery + rand.N(pollEvery/10)
 	if holder > 0 {
 		d = min(d, max(holder, 10*time.Millisecond)+rand.N(5*time.Millisecond))

@@ -1,0 +1,222 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+// attempt is one acquire under way.
+type attempt struct {
+	*Locker
+	*request
+	ctx    context.Context // of the caller; lease.ctx ends with it, and when a key that was taken first is lost
+	lease  *Lease
+	until  time.Time // end of the waiting, zero if none
+	told   bool      // the store has answered busy
+	placed bool      // the store was asked to remember the key's claim
+	failed error     // why the store could not be asked
+}
+
+// lead is the head of the line: it asks, and as long as the answer is busy
+// waits for a wake-up or a while, and asks again.
+func (a *attempt) lead(t *turn, c *Claim) error {
+	var w watch
+	defer w.close()
+	// A lone caller asks first and opens a watch only if it has to wait. Who
+	// waited behind others of this process knows that it will probably have to.
+	if !t.first && a.wait != 0 {
+		w.open(a, c)
+	}
+	var pause func() (time.Duration, bool)
+	for {
+		// A place without a watch would take the wake-up from somebody who
+		// hears it; but who is fair has a place to keep.
+		c.Wait = a.wait != 0 && (c.Fair || w.live())
+		err := a.once(c)
+		busy, ok := errors.AsType[*BusyError](err)
+		if !ok || a.wait == 0 || a.ctx.Err() != nil {
+			return err
+		}
+		if w.open(a, c) {
+			continue // there may have been room before the watch was live
+		}
+		if pause == nil {
+			pause = a.pace.Delays()
+		}
+		d, left := pause()
+		if !left {
+			return err
+		}
+		if w.live() {
+			d = patience(busy.RetryAfter)
+		}
+		if c.Wait {
+			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
+		}
+		a.lines.sleep(t, busy)
+		err = a.sleep(&w, d, busy)
+		a.lines.wake(t)
+		if err != nil {
+			return a.gaveUp(c, err)
+		}
+	}
+}
+
+// sleep returns nil when it is time to ask again, and else why not to.
+func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
+	last := false
+	if !a.until.IsZero() {
+		if left := time.Until(a.until); left <= d {
+			d, last = left, true
+		}
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case _, ok := <-w.wakeUps:
+		if !ok {
+			w.broke()
+		}
+		return nil
+	case <-timer.C:
+		if last {
+			return &BusyError{RetryAfter: max(0, busy.RetryAfter-d)}
+		}
+		return nil
+	case <-a.closing:
+		return ErrClosed
+	case <-a.lease.ctx.Done():
+		return context.Cause(a.lease.ctx)
+	}
+}
+
+// once asks the store, again after passing errors, and adds the hold if it is
+// granted. Its error is complete.
+func (a *attempt) once(c *Claim) error {
+	var pause func() (time.Duration, bool)
+	for {
+		err := a.ask(c)
+		switch {
+		case err == nil:
+			return nil
+		case a.ctx.Err() != nil:
+			return a.gaveUp(c, err)
+		case answered(a.ctx, err):
+			a.tellBusy(err)
+			return a.gaveUp(c, err)
+		}
+		if pause == nil {
+			pause = retry.Hiccup.Delays()
+		}
+		d, left := pause()
+		if !left {
+			a.failed = err
+			return a.gaveUp(c, err)
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-timer.C:
+			continue
+		case <-a.closing:
+			err = ErrClosed
+		case <-a.lease.ctx.Done():
+			err = context.Cause(a.lease.ctx)
+		}
+		timer.Stop()
+		return a.gaveUp(c, err)
+	}
+}
+
+// ask sends the claim once.
+func (a *attempt) ask(c *Claim) error {
+	if a.ctx.Err() != nil {
+		return context.Cause(a.ctx)
+	}
+	a.placed = a.placed || c.Wait
+	start := a.now()
+	ctx, cancel := context.WithTimeout(a.ctx, budget(c.TTL))
+	defer cancel()
+	g, err := a.store.Acquire(ctx, *c)
+	if err != nil {
+		if !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable) {
+			a.lease.doubt(c.Key)
+		}
+		return err
+	}
+	h := &hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
+	h.claim.Owner, h.claim.Via = g.Owner, ""
+	h.claim.Wait = false
+	if g.Valid > 0 {
+		h.valid = g.Valid
+	}
+	if !h.alive(a.now()) {
+		// The answer took longer than the lease is good for.
+		a.lease.doubt(c.Key)
+		return errors.New("the grant had expired when it arrived")
+	}
+	a.lease.add(h)
+	return nil
+}
+
+// says is errors.Is for what a store said in a call under ctx. A store may pass
+// on why ctx ended, and that can be anything, even an error of this package:
+// errgroup ends the others' context with the error of the first. It is no
+// answer then.
+func says(ctx context.Context, err, sentinel error) bool {
+	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
+}
+
+// answered tells whether err is an answer of the store: nothing is in doubt.
+func answered(ctx context.Context, err error) bool {
+	return says(ctx, err, ErrBusy) || says(ctx, err, ErrLost) || says(ctx, err, ErrInvalid) || says(ctx, err, ErrUnsupported)
+}
+
+// tellBusy tells the observer, once, that the key is busy.
+func (a *attempt) tellBusy(err error) {
+	if !a.told && errors.Is(err, ErrBusy) {
+		a.told = true
+		a.observe(a.ctx, Event{Kind: Busy, Name: a.name})
+	}
+}
+
+// gaveUp says why the acquire of c ended without a hold; err is what came last.
+func (a *attempt) gaveUp(c *Claim, err error) error {
+	if a.ctx.Err() != nil {
+		return a.ended(c, err)
+	}
+	switch {
+	case errors.Is(err, ErrBusy):
+		e := &BusyError{Key: c.Key, Name: a.name}
+		if busy, ok := errors.AsType[*BusyError](err); ok {
+			e.RetryAfter = busy.RetryAfter
+		}
+		return e
+	case errors.Is(err, ErrClosed), answered(a.ctx, err):
+		return fmt.Errorf("acquire %s: %w", a.name, err)
+	}
+	return unavailable("acquire", a.name, err)
+}
+
+// ended is gaveUp for a caller whose context has ended.
+func (a *attempt) ended(c *Claim, err error) error {
+	sentinel, cause := ErrBusy, context.Cause(a.ctx)
+	if !a.told && (a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable)) {
+		sentinel = ErrUnavailable
+	}
+	if cause != a.ctx.Err() {
+		return fmt.Errorf("acquire %s: %w: %w (%w)", a.name, sentinel, cause, a.ctx.Err())
+	}
+	return fmt.Errorf("acquire %s: %w: %w", a.name, sentinel, cause)
+}
+
+// unavailable names the operation that the store did not answer.
+func unavailable(op, name string, err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("%s %s: %w", op, name, err)
+	}
+	return fmt.Errorf("%s %s: %w: %w", op, name, ErrUnavailable, err)
+}

@@ -1,0 +1,7 @@
+//go:build race
+
+package core_test
+
+// crowd is as many goroutines as may wait at once: the race detector dies of
+// more than 8128.
+const crowd = 4000

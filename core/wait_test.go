@@ -1,0 +1,238 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/retry"
+)
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]func(*core.Locker, context.Context) (*core.Lease, error){
+		"TryAcquire": func(l *core.Locker, ctx context.Context) (*core.Lease, error) {
+			return l.TryAcquire(ctx, "order:1", core.Wait(time.Hour))
+		},
+		"Wait(0)": func(l *core.Locker, ctx context.Context) (*core.Lease, error) {
+			return l.Acquire(ctx, "order:1", core.Wait(0))
+		},
+		"Retry(retry.None)": func(l *core.Locker, ctx context.Context) (*core.Lease, error) {
+			return l.Acquire(ctx, "order:1", core.Retry(retry.None))
+		},
+	} {
+		sim(t, name+" does not wait for a held key", func(t *testing.T) {
+			store := newScripted(blind{memstore.New()})
+			l := newLocker(t, store)
+			holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+			time.Sleep(3 * time.Second)
+			start := time.Now()
+			_, err := try(l, t.Context())
+			busy, ok := errors.AsType[*core.BusyError](err)
+			if !ok || time.Since(start) != 0 {
+				t.Fatalf("got %v after %v, want a *BusyError at once", err, time.Since(start))
+			}
+			if busy.Key != "order:1" || busy.Name != "order" || busy.RetryAfter != 27*time.Second {
+				t.Errorf("got %+v, want the holder's 27s", *busy)
+			}
+			if n := store.count(opAcquire); n != 1 {
+				t.Errorf("%d questions, want 1", n)
+			}
+			release(t, holder)
+		})
+	}
+	sim(t, "Wait bounds the waiting, of the head and of those behind it, and leaves no place", func(t *testing.T) {
+		l, store := setup(t)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		start := time.Now()
+		for range 3 {
+			go func() {
+				lease, err := l.Acquire(t.Context(), "order:1", core.Wait(12300*time.Millisecond), core.Fair())
+				if _, ok := errors.AsType[*core.BusyError](err); !ok || lease != nil {
+					t.Errorf("got %v, want a *BusyError", err)
+				}
+				if took := time.Since(start); took != 12300*time.Millisecond {
+					t.Errorf("it gave up after %v", took)
+				}
+			}()
+		}
+		time.Sleep(12300 * time.Millisecond)
+		synctest.Wait()
+		release(t, holder)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "who waited in vain is told what the holder has left", func(t *testing.T) {
+		l, store := setup(t)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.NoRenew())
+		time.Sleep(time.Second)
+		_, err := l.Acquire(t.Context(), "order:1", core.Wait(1700*time.Millisecond))
+		busy, _ := errors.AsType[*core.BusyError](err)
+		if busy == nil || busy.RetryAfter != 27300*time.Millisecond {
+			t.Errorf("got %#v, want 27.3s", err)
+		}
+		release(t, holder)
+	})
+	sim(t, "Wait has nothing to do with the lease", func(t *testing.T) {
+		l, _ := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1", core.Wait(time.Second))
+		time.Sleep(time.Hour)
+		wantHeldLease(t, lease)
+		release(t, lease)
+	})
+}
+
+func TestWaitingContext(t *testing.T) {
+	t.Parallel()
+	errBored := errors.New("bored")
+	sim(t, "when ctx ends the wait, the error matches ErrBusy, the cause and ctx.Err", func(t *testing.T) {
+		l, store := setup(t)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		start := time.Now()
+		for i := range 2 { // the head, and one behind it
+			go func() {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errBored)
+				defer cancel()
+				_, err := l.Acquire(ctx, "order:1")
+				wantErr(t, err, core.ErrBusy, errBored, context.DeadlineExceeded)
+				if time.Since(start) != 5*time.Second {
+					t.Errorf("waiter %d gave up after %v", i, time.Since(start))
+				}
+			}()
+			go func() {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(3*time.Second, func() { cancel(errBored) })
+				_, err := l.Acquire(ctx, "order:1")
+				wantErr(t, err, core.ErrBusy, errBored, context.Canceled)
+				if time.Since(start) != 3*time.Second {
+					t.Errorf("waiter %d gave up after %v", i, time.Since(start))
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(6 * time.Second)
+		release(t, holder)
+	})
+	for name, cause := range map[string]error{
+		"":                                 nil,
+		" because of something":            errBored,
+		" because another lease was lost":  core.ErrLost,
+		" because another acquire failed":  core.ErrUnavailable,
+		" because another key was busy":    &core.BusyError{Name: "other"},
+		" because another Locker was shut": core.ErrClosed,
+	} {
+		sim(t, "under a context that has ended"+name+" nothing is sent", func(t *testing.T) {
+			l, store := setup(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(cause)
+			_, err := l.Acquire(ctx, "order:1")
+			_, errTry := l.TryAcquire(ctx, "order:1")
+			_, errNested := l.Acquire(core.ContextWithOwner(ctx, "somebody"), "order:1")
+			for _, err := range []error{err, errTry, errNested, l.Do(ctx, "order:1", unreached(t))} {
+				wantErr(t, err, core.ErrBusy, context.Canceled, context.Cause(ctx))
+			}
+			if n := store.count(); n != 0 {
+				t.Errorf("%d calls were sent, want none", n)
+			}
+		})
+	}
+}
+
+// unreached is a function that must not run.
+func unreached(t *testing.T) func(context.Context) error {
+	return func(context.Context) error {
+		t.Error("fn ran")
+		return nil
+	}
+}
+
+// every100ms is a pace without chance.
+var every100ms = retry.Policy{Initial: 100 * time.Millisecond, Max: 100 * time.Millisecond}
+
+func TestPolling(t *testing.T) {
+	t.Parallel()
+	sim(t, "where the store cannot wake, Retry sets the pace", func(t *testing.T) {
+		store := newScripted(blind{memstore.New()})
+		l := newLocker(t, store)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		start := time.Now()
+		_, err := l.Acquire(t.Context(), "order:1", core.Retry(every100ms), core.Wait(550*time.Millisecond))
+		wantErr(t, err, core.ErrBusy)
+		asked := store.sent(opAcquire)
+		if len(asked) != 6 {
+			t.Errorf("%d questions, want 6", len(asked))
+		}
+		for i, c := range asked {
+			if at := c.at.Sub(start); at != time.Duration(i)*100*time.Millisecond {
+				t.Errorf("question %d came after %v", i, at)
+			}
+			if c.claims[0].Wait {
+				t.Errorf("question %d asked to be woken, which nobody would hear", i)
+			}
+		}
+		release(t, holder)
+	})
+	sim(t, "when its attempts are used up the acquire gives up", func(t *testing.T) {
+		store := newScripted(blind{memstore.New()})
+		l := newLocker(t, store)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		pace := every100ms
+		pace.Attempts = 4
+		start := time.Now()
+		_, err := l.Acquire(t.Context(), "order:1", core.Retry(pace))
+		if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.RetryAfter == 0 {
+			t.Errorf("got %v, want a *BusyError with a hint", err)
+		}
+		if n, took := store.count(opAcquire), time.Since(start); n != 4 || took != 300*time.Millisecond {
+			t.Errorf("%d questions in %v, want 4 in 300ms", n, took)
+		}
+		release(t, holder)
+	})
+	sim(t, "by default a store that cannot wake is asked about once a second in the long run", func(t *testing.T) {
+		store := newScripted(blind{memstore.New()})
+		l := newLocker(t, store)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		_, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute))
+		wantErr(t, err, core.ErrBusy)
+		if n := store.count(opAcquire); n < 600 || n > 1000 {
+			t.Errorf("%d questions in ten minutes", n)
+		}
+		release(t, holder)
+	})
+	sim(t, "when the holder dies, the waiter has the key as soon as it expires", func(t *testing.T) {
+		for i := range 100 {
+			l, store := setup(t)
+			dead := stranger("order:1")
+			dead.TTL = 3*time.Second + time.Duration(i)*7*time.Millisecond
+			if _, err := store.inner.Acquire(t.Context(), dead); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			lease := acquire(t, t.Context(), l, "order:1")
+			if took := time.Since(start); took < dead.TTL || took > dead.TTL+20*time.Millisecond {
+				t.Errorf("served after %v, want soon after %v", took, dead.TTL)
+			}
+			release(t, lease)
+		}
+	})
+	sim(t, "passing errors do not end the waiting", func(t *testing.T) {
+		l, store := setup(t)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		time.AfterFunc(10*time.Second, func() { holder.Release(t.Context()) })
+		store.set(func(_ context.Context, n int, do func() error) error {
+			if n%3 != 0 {
+				return errBroken
+			}
+			return do()
+		}, opAcquire)
+		start := time.Now()
+		lease := acquire(t, t.Context(), l, "order:1")
+		if took := time.Since(start); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("served after %v", took)
+		}
+		release(t, lease)
+	})
+}

@@ -1,0 +1,142 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// served acquires order:1 while somebody else holds it for ten seconds, and
+// says how long after the release that took.
+func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOption) time.Duration {
+	t.Helper()
+	holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+	store.forget()
+	time.AfterFunc(10*time.Second, func() { holder.Release(context.Background()) })
+	start := time.Now()
+	lease := acquire(t, t.Context(), l, "order:1", o...)
+	took := time.Since(start)
+	release(t, lease)
+	return took - 10*time.Second
+}
+
+func TestBrokenWatch(t *testing.T) {
+	t.Parallel()
+	closed := make(chan struct{})
+	close(closed)
+	for name, watch := range map[string]func(ctx context.Context, n int) (<-chan struct{}, error){
+		"breaks as soon as it is opened": func(context.Context, int) (<-chan struct{}, error) {
+			return closed, nil
+		},
+		"cannot be opened": func(context.Context, int) (<-chan struct{}, error) {
+			return nil, errors.New("subscription refused")
+		},
+		"is not supported for the claim": func(context.Context, int) (<-chan struct{}, error) {
+			return nil, core.ErrUnsupported
+		},
+		"hangs while it is opened": func(ctx context.Context, _ int) (<-chan struct{}, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"hangs while it is opened, and says nothing of it": func(ctx context.Context, _ int) (<-chan struct{}, error) {
+			<-ctx.Done()
+			return make(chan struct{}), nil
+		},
+		"loses every wake-up": func(context.Context, int) (<-chan struct{}, error) {
+			return make(chan struct{}), nil
+		},
+	} {
+		sim(t, "with a watch that "+name+" a waiter polls, is served and asks no more than three times a second", func(t *testing.T) {
+			l, store := setup(t)
+			store.setWatch(watch)
+			wait := served(t, l, store)
+			if wait < 0 || wait > 3200*time.Millisecond {
+				t.Errorf("served %v after the release", wait)
+			}
+			// The first second has the quick start of the pace.
+			if n := store.count(opAcquire); n < 4 || n > 38 {
+				t.Errorf("%d questions in %v", n, 10*time.Second+wait)
+			}
+			if n := store.count(opWatch); n > 12 {
+				t.Errorf("the watch was opened %d times", n)
+			}
+		})
+	}
+	sim(t, "a swallowed wake-up costs one poll at most", func(t *testing.T) {
+		for range 100 {
+			l, store := setup(t)
+			store.setWatch(func(context.Context, int) (<-chan struct{}, error) { return make(chan struct{}), nil })
+			if wait := served(t, l, store); wait < 0 || wait > 1100*time.Millisecond {
+				t.Fatalf("served %v after the release", wait)
+			}
+			if n := store.count(opAcquire); n > 14 {
+				t.Fatalf("%d questions", n)
+			}
+		}
+	})
+	sim(t, "a watch that breaks is opened again, and wakes again", func(t *testing.T) {
+		l, store := setup(t)
+		inner := store.inner.(core.Watcher)
+		store.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
+			claim := store.sent(opWatch)[n-1].claims[0]
+			if n > 1 {
+				return inner.Watch(ctx, claim)
+			}
+			short := make(chan struct{})
+			time.AfterFunc(3*time.Second, func() { close(short) })
+			return short, nil
+		})
+		if wait := served(t, l, store); wait != 0 {
+			t.Errorf("served %v after the release", wait)
+		}
+		if n := store.count(opWatch); n != 2 {
+			t.Errorf("the watch was opened %d times, want 2", n)
+		}
+	})
+	sim(t, "a watch ends with the waiting", func(t *testing.T) {
+		l, store := setup(t)
+		var watching context.Context
+		inner := store.inner.(core.Watcher)
+		store.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
+			watching = ctx
+			return inner.Watch(ctx, store.sent(opWatch)[n-1].claims[0])
+		})
+		served(t, l, store)
+		if watching == nil || watching.Err() == nil {
+			t.Error("the watch is still on after the lease was granted")
+		}
+	})
+	sim(t, "a lone caller who finds the key free opens no watch", func(t *testing.T) {
+		l, store := setup(t)
+		release(t, acquire(t, t.Context(), l, "order:1"))
+		if got, want := store.count(), 2; got != want || store.count(opWatch) != 0 {
+			t.Errorf("%d calls, want one acquire and one release", got)
+		}
+	})
+	sim(t, "a release between the first question and the watch is not missed", func(t *testing.T) {
+		l, store := setup(t)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		inner := store.inner.(core.Watcher)
+		store.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
+			release(t, holder)
+			return inner.Watch(ctx, store.sent(opWatch)[n-1].claims[0])
+		})
+		start := time.Now()
+		lease := acquire(t, t.Context(), l, "order:1")
+		if took := time.Since(start); took != 0 {
+			t.Errorf("served after %v", took)
+		}
+		release(t, lease)
+	})
+	sim(t, "a waiter with a lease shorter than a poll keeps its place and is woken", func(t *testing.T) {
+		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair())} {
+			l, store := setup(t)
+			if wait := served(t, l, store, append(o, core.TTL(150*time.Millisecond))...); wait != 0 {
+				t.Errorf("served %v after the release", wait)
+			}
+		}
+	})
+}
