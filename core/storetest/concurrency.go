@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -13,22 +12,22 @@ import (
 
 var concurrencyCases = []testCase{
 	{"goroutines that count under a mutex lose no count", nil, func(e *env) {
-		e.crowd(8, 5, 1, func(int) core.Claim { return e.exclusive() })
+		e.crowd(1, 2*time.Millisecond, func(int) core.Claim { return e.exclusive() })
 	}},
 	{"goroutines that count under a fair mutex lose no count", []Feature{Fair}, func(e *env) {
-		e.crowd(8, 5, 1, func(int) core.Claim { return e.fair() })
+		e.crowd(1, 2*time.Millisecond, func(int) core.Claim { return e.fair() })
 	}},
 	{"goroutines that count under one permit of one lose no count", []Feature{Permits}, func(e *env) {
-		e.crowd(8, 5, 1, func(int) core.Claim { return e.permits(1, 1) })
+		e.crowd(1, 2*time.Millisecond, func(int) core.Claim { return e.permits(1, 1) })
 	}},
 	{"goroutines never hold more permits than there are", []Feature{Permits}, func(e *env) {
-		e.crowd(8, 5, 3, func(int) core.Claim { return e.permits(1, 3) })
+		e.crowd(3, 2*time.Millisecond, func(int) core.Claim { return e.permits(1, 3) })
 	}},
 	{"goroutines never hold more permits than there are, of several each", []Feature{Permits}, func(e *env) {
-		e.crowd(8, 5, 5, func(i int) core.Claim { return e.permits(int64(1+i%3), 5) })
+		e.crowd(5, 2*time.Millisecond, func(i int) core.Claim { return e.permits(int64(1+i%3), 5) })
 	}},
 	{"readers are never in with a writer", []Feature{Shared}, func(e *env) {
-		e.crowd(8, 5, core.All, func(i int) core.Claim {
+		e.crowd(core.All, 10*time.Millisecond, func(i int) core.Claim {
 			if i%4 == 0 {
 				return e.exclusive()
 			}
@@ -91,16 +90,18 @@ var concurrencyCases = []testCase{
 // side returns the store of one or the other process.
 func (e *env) side(i int) core.Store { return []core.Store{e.store, e.other}[i%2] }
 
-// crowd lets n goroutines enter the key a number of times each. The weights of
-// those inside must never exceed limit, and a counter that only one may change
-// at a time must come out right.
-func (e *env) crowd(n, rounds int, limit int64, claim func(i int) core.Claim) {
+// crowd lets some goroutines enter the key a few times each, with pauses of at
+// most pause. The weights of those inside must never exceed limit, and a
+// counter that only one may change at a time must come out right.
+func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) core.Claim) {
 	e.Helper()
+	const n, rounds, stay = 8, 5, 3 * time.Millisecond
 	var inside, exclusive, counter atomic.Int64
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
 			for range rounds {
+				time.Sleep(rand.N(pause))
 				c := claim(i)
 				if _, err := e.insist(e.side(i), c); err != nil {
 					e.Errorf("goroutine %d: acquire: %v", i, err)
@@ -116,11 +117,11 @@ func (e *env) crowd(n, rounds int, limit int64, claim func(i int) core.Claim) {
 				if weight == limit {
 					// Neither atomic nor locked but for the claim.
 					before := counter.Load()
-					time.Sleep(time.Millisecond)
+					time.Sleep(stay)
 					counter.Store(before + 1)
 					exclusive.Add(1)
 				} else {
-					time.Sleep(time.Millisecond)
+					time.Sleep(stay)
 				}
 				inside.Add(-weight)
 				if err := e.side(i).Release(e.Context(), c); err != nil {
@@ -138,11 +139,9 @@ func (e *env) crowd(n, rounds int, limit int64, claim func(i int) core.Claim) {
 
 // insist asks until c is granted.
 func (e *env) insist(s core.Store, c core.Claim) (core.Grant, error) {
-	ctx, cancel := context.WithTimeout(e.Context(), 3*patience)
-	defer cancel()
-	for {
-		g, err := s.Acquire(ctx, c)
-		if !errors.Is(err, core.ErrBusy) {
+	for stop := time.Now().Add(2 * patience); ; {
+		g, err := s.Acquire(e.Context(), c)
+		if !errors.Is(err, core.ErrBusy) || time.Now().After(stop) {
 			return g, err
 		}
 		time.Sleep(time.Millisecond + rand.N(3*time.Millisecond))

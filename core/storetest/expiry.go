@@ -22,8 +22,9 @@ var expiryCases = []testCase{
 	}},
 	{"an extended hold ends by itself, and not before its time", nil, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(5)
+		c.TTL = e.units(6)
 		e.acquire(e.store, c)
+		e.sleep(e.units(3))
 		passed := e.stopwatch()
 		x := e.extension(e.store, c)
 		if x.Err != nil {

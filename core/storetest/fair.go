@@ -33,8 +33,10 @@ var fairCases = []testCase{
 			e.busy(e.store, first)
 		}
 		e.release(e.store, c)
-		e.busy(e.other, second)
 		e.acquire(e.store, first)
+		e.busy(e.other, second)
+		e.release(e.store, first)
+		e.acquire(e.other, second)
 	}},
 	{"a fair claim that does not wait does not overtake", []Feature{Fair}, func(e *env) {
 		c, first, hasty := e.exclusive(), e.fair(), e.fair()

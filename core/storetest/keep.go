@@ -95,7 +95,9 @@ var keepCases = []testCase{
 		r := e.reader()
 		e.acquire(e.store, r)
 		e.release(e.store, keeping(r, e.long))
-		e.acquire(e.other, e.reader())
+		another := e.reader()
+		e.acquire(e.other, another)
+		e.release(e.other, another)
 		e.isHeld()
 	}},
 	{"kept permits are missing until their end", []Feature{Keeping, Permits}, func(e *env) {

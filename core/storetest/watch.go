@@ -118,7 +118,7 @@ var watchCases = []testCase{
 		e.wakes(woken)
 	}},
 	{"watches leave nothing running", []Feature{Watching}, func(e *env) {
-		const n = 200
+		const n = 1000
 		e.watch(e.other, e.waiting()) // whatever the store starts for all watches
 		before := runtime.NumGoroutine()
 		ctx, cancel := context.WithCancel(e.Context())

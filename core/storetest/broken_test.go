@@ -1,0 +1,168 @@
+package storetest_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// flaw breaks the sound store in one way.
+type flaw struct {
+	name   string
+	caught []string // the cases that have to fail, as group/sentence
+	breaks func(s *tampered)
+}
+
+// flawEnv names the flaw under which this test binary, run as a child of
+// itself, runs the suite. A failing suite is a failing test, so it has to fail
+// in another process.
+const flawEnv = "LOCKKIT_STORETEST_FLAW"
+
+const sound = "none"
+
+func flaws() []flaw {
+	return slices.Concat(idleFlaws, holdFlaws, ownerFlaws, waitFlaws,
+		tokenFlaws, watchFlaws, recordFlaws)
+}
+
+// TestFlawed is the suite in the child process.
+func TestFlawed(t *testing.T) {
+	name := os.Getenv(flawEnv)
+	if name == "" {
+		return
+	}
+	breaks := func(*tampered) {}
+	if i := slices.IndexFunc(flaws(), func(f flaw) bool { return f.name == name }); i >= 0 {
+		breaks = flaws()[i].breaks
+	} else if name != sound {
+		t.Fatalf("no flaw is called %q", name)
+	}
+	storetest.Run(t, storetest.Harness{
+		New: func(t testing.TB) func() core.Store {
+			s := &tampered{Store: memstore.New(), over: t.Context()}
+			breaks(s)
+			return func() core.Store { return s }
+		},
+		Unit: 100 * time.Millisecond,
+		Wrap: synctest.Test,
+	})
+}
+
+func TestBrokenStoresAreCaught(t *testing.T) {
+	t.Parallel()
+	want, out := runSuite(sound)
+	for c, result := range want {
+		if result != "PASS" {
+			t.Errorf("%q: %s on the sound store", c, result)
+		}
+	}
+	if t.Failed() || len(want) == 0 {
+		t.Fatalf("output of the child process:\n%s", out)
+	}
+	var mu sync.Mutex
+	catches := make(map[string]int)
+	t.Run("a store that", func(t *testing.T) {
+		for _, f := range flaws() {
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel()
+				got, out := runSuite(f.name)
+				if len(got) != len(want) {
+					t.Errorf("%d of %d cases ended; output of the child process:\n%s", len(got), len(want), out)
+				}
+				f.check(t, want, got)
+				mu.Lock()
+				defer mu.Unlock()
+				for c, result := range got {
+					if result == "FAIL" && !f.idle() {
+						catches[c]++
+					}
+				}
+			})
+		}
+	})
+	for c := range want {
+		if catches[c] == 0 {
+			t.Errorf("%q catches none of the broken stores", c)
+		}
+	}
+}
+
+// idle says whether f is a store that does nothing, which is easily caught.
+func (f flaw) idle() bool {
+	return slices.ContainsFunc(idleFlaws, func(i flaw) bool { return i.name == f.name })
+}
+
+// check fails t unless the cases that are named for f catch it.
+func (f flaw) check(t *testing.T, want, got map[string]string) {
+	t.Helper()
+	if len(f.caught) == 0 {
+		t.Error("no case is named that catches it")
+	}
+	for _, c := range f.caught {
+		if want[c] == "" {
+			t.Errorf("there is no case %q", c)
+		} else if got[c] != "FAIL" {
+			t.Errorf("%q: %q, want FAIL", c, got[c])
+		}
+	}
+}
+
+// progress are the lines of the child's output that say nothing.
+var progress = regexp.MustCompile(`(?m)^=== (RUN|PAUSE|CONT|NAME) .*\n`)
+
+var resultLine = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL): TestFlawed/([^/ ]+/[^ ]+) \(`)
+
+// runSuite runs the suite under a flaw and returns the result of each case.
+func runSuite(flaw string) (results map[string]string, out []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0], "-test.v", "-test.run=^TestFlawed$")
+	// Without that, a child built with -race rests a second before it ends.
+	child.Env = append(os.Environ(), flawEnv+"="+flaw, "GORACE=atexit_sleep_ms=0")
+	out, _ = child.CombinedOutput()
+	out = progress.ReplaceAll(out, nil)
+	results = make(map[string]string)
+	for _, m := range resultLine.FindAllStringSubmatch(string(out), -1) {
+		results[strings.ReplaceAll(m[2], "_", " ")] = m[1]
+	}
+	return results, out
+}
+
+// idleFlaws are stores that do nothing at all.
+var idleFlaws = []flaw{
+	{"grants everything", []string{
+		"admission/an exclusive hold keeps everybody out",
+	}, func(s *tampered) {
+		s.acquire = func(_ context.Context, c core.Claim) (core.Grant, error) {
+			return core.Grant{Owner: c.Owner}, nil
+		}
+		s.extend = extendEach(func(context.Context, core.Claim) error { return nil })
+		s.release = func(context.Context, core.Claim) error { return nil }
+		s.handover = func(_ context.Context, _, to core.Claim) (core.Grant, error) {
+			return core.Grant{Owner: to.Owner}, nil
+		}
+	}},
+	{"grants nothing", []string{
+		"acquire/a free key is granted, and free again after the release",
+	}, func(s *tampered) {
+		s.acquire = func(_ context.Context, c core.Claim) (core.Grant, error) {
+			return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
+		}
+		s.extend = extendEach(func(context.Context, core.Claim) error { return core.ErrLost })
+		s.release = func(context.Context, core.Claim) error { return core.ErrLost }
+		s.handover = func(context.Context, core.Claim, core.Claim) (core.Grant, error) {
+			return core.Grant{}, core.ErrLost
+		}
+	}},
+}

@@ -1,0 +1,342 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// ownerFlaws are about re-entry, joining, tombstones, and what Keep leaves.
+var ownerFlaws = []flaw{
+	{"knows no re-entry", []string{
+		"re-entry/an owner enters again beside its own hold",
+		"re-entry/a reader enters its owner's exclusive hold",
+		"admission/an owner's own weight does not keep it out",
+		"fair/an owner enters again past the waiters",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			own := c.Owner
+			if c.Via == "" {
+				c.Owner += c.Lease
+			}
+			g, err := s.Store.Acquire(ctx, c)
+			if err == nil && c.Via == "" {
+				g.Owner = own
+			}
+			return g, err
+		}
+	}},
+	{"ends all holds of an owner with one release", []string{
+		"re-entry/the key is free after exactly as many releases",
+		"re-entry/the outer hold can go first",
+	}, func(s *tampered) {
+		s.acquire = s.acquireQueued
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			for _, q := range s.queued() {
+				if err == nil && q.Key == c.Key && q.Owner == c.Owner && c.Keep == 0 {
+					_ = s.Store.Release(ctx, q)
+				}
+			}
+			return err
+		}
+	}},
+	{"lets an owner in again after its hold has expired", []string{
+		"re-entry/an owner that lost its hold does not enter again",
+		"keep/its last owner cannot enter what is kept",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if _, held := s.noted(c.Key + c.Owner); held && errors.Is(err, core.ErrBusy) {
+				return core.Grant{Owner: c.Owner}, nil
+			}
+			if err == nil {
+				s.note(c.Key+c.Owner, c)
+			}
+			return g, err
+		}
+	}},
+	{"upgrades a reader", []string{
+		"re-entry/a claim heavier than its owner's hold is invalid",
+		"re-entry/what is too heavy is decided by live holds",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrInvalid) && c.Via == "" {
+				return core.Grant{Owner: c.Owner}, nil
+			}
+			return g, err
+		}
+	}},
+	{"calls an upgrade busy and remembers it", []string{
+		"re-entry/a claim heavier than its owner's hold is invalid",
+		"joining/a claim heavier than the hold it joins is invalid",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrInvalid) {
+				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+			}
+			return g, err
+		}
+	}},
+	{"keeps the hold of an upgrade that it refuses", []string{
+		"re-entry/a claim heavier than its owner's hold leaves nothing behind",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrInvalid) {
+				c.Weight = 1
+				_, _ = s.Store.Acquire(ctx, c)
+			}
+			return g, err
+		}
+	}},
+	{"compares an upgrade with the last hold", []string{
+		"re-entry/the heaviest hold decides what is too heavy",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			last, ok := s.noted(c.Key + c.Owner)
+			if ok && last.Lease != c.Lease && c.Weight > last.Weight {
+				return core.Grant{}, core.ErrInvalid
+			}
+			g, err := s.Store.Acquire(ctx, c)
+			if err == nil {
+				s.note(c.Key+c.Owner, c)
+			}
+			return g, err
+		}
+	}},
+	{"ignores Via", []string{
+		"joining/Via joins the owner that holds",
+		"joining/a reader joins a reader",
+		"fair/a claim joins past the waiters",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			c.Via = ""
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"ignores how heavy a claim is that joins", []string{
+		"joining/a claim heavier than the hold it joins is invalid",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrInvalid) && c.Via != "" {
+				c.Weight = 1
+				return s.Store.Acquire(ctx, c)
+			}
+			return g, err
+		}
+	}},
+	{"joins an owner that does not hold", []string{
+		"joining/Via is ignored on a free key",
+		"joining/Via is ignored after that owner's release",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if c.Via != "" {
+				c.Owner = c.Via
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"lets in whoever names a Via", []string{
+		"joining/Via is ignored where somebody else holds",
+		"joining/Via is ignored after that owner's hold has expired",
+		"keep/nobody can join what is kept",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Via != "" {
+				return core.Grant{Owner: c.Via}, nil
+			}
+			return g, err
+		}
+	}},
+	{"does not say whom a claim has joined", []string{
+		"joining/Via joins the owner that holds",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			g.Owner = c.Owner
+			return g, err
+		}
+	}},
+	{"forgets whom a claim has joined", []string{
+		"joining/a joined claim again gives the same grant",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if err == nil && s.count(c.Lease, 1) > 1 {
+				g.Owner = c.Owner
+			}
+			return g, err
+		}
+	}},
+	{"extends only under the owner that was granted", []string{
+		"joining/a joined hold is extended and released under either owner",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if err == nil {
+				s.note(c.Lease, core.Claim{Owner: g.Owner})
+			}
+			return g, err
+		}
+		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+			if granted, ok := s.noted(c.Lease); ok && granted.Owner != c.Owner {
+				return core.ErrLost
+			}
+			return s.extendSound(ctx, c)
+		})
+	}},
+	{"forgets the tombstone", []string{
+		"tombstones/a claim that its release has overtaken is refused",
+		"tombstones/a claim that its release has overtaken is refused while others hold",
+		"tombstones/a fair waiting claim that was released is refused",
+	}, func(s *tampered) {
+		s.acquire = s.acquireNotedByLease
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if _, ok := s.noted(c.Key + c.Lease); !ok {
+				return core.ErrLost
+			}
+			s.forget(c.Key + c.Lease)
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"plants a tombstone for the whole key", []string{
+		"tombstones/a tombstone is for one lease only",
+		"tombstones/a tombstone does not stop the owner from entering again",
+		"release/a release of what was never seen is told that it is lost",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			if errors.Is(err, core.ErrLost) {
+				s.note(c.Key, c)
+			}
+			return err
+		}
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if _, dead := s.noted(c.Key); dead {
+				return core.Grant{}, core.ErrLost
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"plants a tombstone for a lease under every key", []string{
+		"tombstones/a tombstone is for one key only",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			if errors.Is(err, core.ErrLost) {
+				s.note(c.Lease, c)
+			}
+			return err
+		}
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if _, dead := s.noted(c.Lease); dead {
+				return core.Grant{}, core.ErrLost
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"lets a tombstone stand for ever", []string{
+		"tombstones/a tombstone ends after the TTL",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			c.TTL += time.Hour
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"clears the tombstones away with the last hold", []string{
+		"tombstones/a tombstone stays while others come and go",
+		"tombstones/a tombstone stays through the end of a shorter hold",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrLost) && s.count(c.Key, 0) > 0 {
+				c.Lease += "+"
+				return s.Store.Acquire(ctx, c)
+			}
+			if err == nil {
+				s.count(c.Key, 1)
+			}
+			return g, err
+		}
+	}},
+	{"ignores Keep", []string{
+		"keep/what is kept is busy until its end, and free afterwards",
+		"keep/a reader's share is kept as a share",
+		"keep/kept permits are missing until their end",
+		"runs/an answered key can be kept busy as well",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			c.Keep = 0
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"keeps by leaving the hold to expire", []string{
+		"keep/a key is kept for longer than the hold would have lasted",
+		"keep/a key is kept for less than the hold would have lasted",
+		"keep/what is kept cannot be extended",
+		"keep/what is kept cannot be released",
+		"keep/its last owner cannot enter what is kept",
+		"keep/nobody can join what is kept",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if c.Keep > 0 {
+				return s.extendSound(ctx, c)
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"keeps what it does not hold", []string{
+		"keep/a release with Keep of what is not held takes nothing",
+		"keep/a release with Keep of a lost hold does not disturb the successor",
+		"keep/a release with Keep can be repeated",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			if errors.Is(err, core.ErrLost) && c.Keep > 0 {
+				c.Owner, c.Lease, c.TTL, c.Limit = "kept", c.Lease+"kept", c.Keep, 100*c.Limit
+				_, _ = s.Store.Acquire(ctx, c)
+			}
+			return err
+		}
+	}},
+	{"keeps the whole key for a reader", []string{
+		"keep/a reader's share is kept as a share",
+		"keep/kept permits are missing until their end",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			keep := c.Keep
+			c.Keep = 0
+			err := s.Store.Release(ctx, c)
+			if err == nil && keep > 0 {
+				c.Owner, c.Lease, c.TTL, c.Weight, c.Limit = "kept", c.Lease+"kept", keep, core.All, 100*core.All
+				_, _ = s.Store.Acquire(ctx, c)
+			}
+			return err
+		}
+	}},
+}
+
+// acquireQueued remembers every hold.
+func (s *tampered) acquireQueued(ctx context.Context, c core.Claim) (core.Grant, error) {
+	g, err := s.Store.Acquire(ctx, c)
+	if err == nil {
+		s.queue(c)
+	}
+	return g, err
+}
+
+// acquireNotedByLease remembers the holder under key and lease.
+func (s *tampered) acquireNotedByLease(ctx context.Context, c core.Claim) (core.Grant, error) {
+	g, err := s.Store.Acquire(ctx, c)
+	if err == nil {
+		s.note(c.Key+c.Lease, c)
+	}
+	return g, err
+}

@@ -1,0 +1,353 @@
+package storetest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// recordFlaws are about kept answers, and about keys that are mistaken for
+// others.
+var recordFlaws = []flaw{
+	{"lets a stale holder overwrite the record", []string{
+		"runs/a stale holder does not overwrite a run in progress",
+		"runs/a stale holder does not overwrite its successor's answer",
+		"runs/a stale holder writes nothing even if nobody came after it",
+		"runs/a stranger writes nothing",
+		"runs/a repeated release with an answer changes nothing",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			if c.Record != nil && errors.Is(err, core.ErrLost) {
+				s.note(c.Key, c)
+			}
+			return err
+		}
+		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
+			if stale, ok := s.noted(c.Key); ok {
+				*r = *stale.Record
+			}
+		})
+	}},
+	{"runs again what is finished", []string{
+		"records/a finished record answers without claiming",
+		"records/a finished record answers again and again",
+		"records/a finished record answers one who waited",
+		"runs/a run of readers or permits is a run",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if err == nil && g.Record != nil && g.Record.Done {
+				again := c
+				again.Record = nil
+				g, err = s.Store.Acquire(ctx, again)
+				g.Record = c.Record
+			}
+			return g, err
+		}
+	}},
+	{"claims beside the answer", []string{
+		"records/a finished record answers without claiming",
+		"records/a finished record answers one who waited",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if err == nil && g.Record != nil && g.Record.Done {
+				c.Record = nil
+				_, _ = s.Store.Acquire(ctx, c)
+			}
+			return g, err
+		}
+	}},
+	{"answers only when the key is free", []string{
+		"records/a finished record answers while somebody holds the key",
+		"runs/an answered key can be kept busy as well",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if c.Record == nil {
+				return s.Store.Acquire(ctx, c)
+			}
+			probe := c
+			probe.Record, probe.Wait, probe.Lease = nil, false, c.Lease+"probe"
+			g, err := s.Store.Acquire(ctx, probe)
+			if err != nil {
+				return g, err
+			}
+			_ = s.Store.Release(ctx, probe)
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"answers claims without a record", []string{
+		"records/a claim without a record is not answered by one",
+		"records/a record outlives the claims of its key",
+	}, func(s *tampered) {
+		s.release = s.releaseNoted
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if last, ok := s.noted(c.Key); ok && c.Record == nil && last.Record.Done {
+				return core.Grant{Owner: c.Owner, Record: last.Record}, nil
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"drops the record with the next claim", []string{
+		"records/a record outlives the claims of its key",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if c.Record == nil {
+				s.count(c.Key, 1)
+			} else if s.count(c.Key, 0) > 0 {
+				c.Key += "#next"
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"leaves those who wait for an answer asleep", []string{
+		"records/a finished record wakes all who wait for it",
+	}, func(s *tampered) {
+		s.watch = s.watchGated
+		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+			s.gate(func() bool {
+				g, err = s.Store.Acquire(ctx, c)
+				return g.Record == nil || !g.Record.Done
+			})
+			return g, err
+		}
+		s.release = func(ctx context.Context, c core.Claim) (err error) {
+			s.gate(func() bool {
+				err = s.Store.Release(ctx, c)
+				return true
+			})
+			return err
+		}
+	}},
+	{"keeps records for ever", []string{
+		"records/a record is kept for as long as it says",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if c.Record != nil {
+				r := *c.Record
+				r.Retain += time.Hour
+				c.Record = &r
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"keeps a record for as long as it first said", []string{
+		"records/a record is kept from its last write on",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if err == nil && c.Record != nil && !g.Record.Done {
+				s.note(c.Key, c)
+			}
+			return g, err
+		}
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if first, ok := s.noted(c.Key); ok && c.Record != nil {
+				r := *c.Record
+				r.Retain = first.Record.Retain
+				c.Record = &r
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"keeps records as text", []string{
+		"records/a record is kept as it is",
+	}, func(s *tampered) {
+		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) {
+			r.Value = bytes.ToValidUTF8(r.Value, []byte("?"))
+		})
+	}},
+	{"keeps short records only", []string{
+		"records/a record is kept as it is",
+	}, func(s *tampered) {
+		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) {
+			r.Value = r.Value[:min(len(r.Value), 65_535)]
+		})
+	}},
+	{"keeps one record for all keys", []string{
+		"records/a record belongs to one key",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if c.Record != nil {
+				s.note("", c)
+			}
+			return s.Store.Release(ctx, c)
+		}
+		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) {
+			if last, ok := s.noted(""); ok {
+				*r = *last.Record
+			}
+		})
+	}},
+	{"counts a repetition as a run", []string{
+		"runs/the same claim again does not count as a run",
+	}, func(s *tampered) {
+		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
+			r.Attempt += s.count(c.Lease, 1) - 1
+		})
+	}},
+	{"counts a refused claim as a run", []string{
+		"runs/a run that was refused does not count",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) {
+				s.count(c.Key, 1)
+			} else if g.Record != nil {
+				g.Record.Attempt += s.count(c.Key, 0)
+			}
+			return g, err
+		}
+	}},
+	{"counts no runs", []string{
+		"runs/a run after a failed one is counted and finds what that left",
+		"runs/a run after a crash is counted and finds the first value",
+		"runs/a run after a release without a record is counted",
+		"runs/a release sets the count as given",
+	}, func(s *tampered) {
+		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) { r.Attempt = 1 })
+	}},
+	{"begins every run with its own value", []string{
+		"runs/a run after a failed one is counted and finds what that left",
+		"runs/a run after a crash is counted and finds the first value",
+		"runs/a run after a release without a record is counted",
+	}, func(s *tampered) {
+		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
+			if !r.Done {
+				r.Value = c.Record.Value
+			}
+		})
+	}},
+	{"begins a run without its value", []string{
+		"runs/a first run begins with the value of its claim",
+	}, func(s *tampered) {
+		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) {
+			if !r.Done {
+				r.Value = nil
+			}
+		})
+	}},
+	{"lets others run beside a run", []string{
+		"runs/a run in progress keeps others out",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Record != nil {
+				return core.Grant{Owner: c.Owner, Record: c.Record}, nil
+			}
+			return g, err
+		}
+	}},
+	{"saves the answer as a failure", []string{
+		"records/a finished record answers without claiming",
+		"runs/a run of readers or permits is a run",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if c.Record != nil {
+				r := *c.Record
+				r.Done = false
+				c.Record = &r
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"ignores case in keys", []string{
+		"keys/keys that look alike are different keys",
+	}, withKeys(strings.ToLower)},
+	{"trims keys", []string{
+		"keys/keys that look alike are different keys",
+	}, withKeys(strings.TrimSpace)},
+	{"cuts long keys", []string{
+		"keys/keys that look alike are different keys",
+	}, withKeys(func(key string) string { return key[:min(len(key), 255)] })},
+	{"takes a star for all keys", []string{
+		"keys/a release of one key leaves the others alone",
+		"keys/an owner of one key is a stranger to another",
+		"keys/one lease under two keys is two holds",
+		"records/a record belongs to one key",
+	}, withKeys(func(string) string { return "*" })},
+	{"cannot have quotes in a key", []string{
+		"keys/a key may have quotes",
+		"keys/keys that look alike are different keys",
+	}, refusingKeys("'")},
+	{"cannot have a slash in a key", []string{"keys/a key may have slashes"}, refusingKeys("/")},
+	{"cannot have a space in a key", []string{"keys/a key may have spaces"}, refusingKeys(" ")},
+	{"cannot have two colons in a key", []string{"keys/a key may have colons"}, refusingKeys("::")},
+	{"takes a key for a format", []string{"keys/a key may have percent signs"}, refusingKeys("%")},
+	{"takes a key for an escape", []string{"keys/a key may have backslashes"}, refusingKeys(`\`)},
+	{"takes a key for a pattern", []string{"keys/a key may have glob characters"}, refusingKeys("[")},
+	{"has room for ASCII only", []string{
+		"keys/a key may have accents and emoji",
+		"keys/a key may have letters of both directions",
+	}, refusingKeys("ä", "\u05d0")},
+	{"takes an accent for a letter", []string{"keys/a key may have an unusual form of the same word"}, refusingKeys("\u0301")},
+	{"splits keys", []string{"keys/a key may have hash signs, commas and dots"}, refusingKeys(",")},
+	{"has no room for the longest keys", []string{
+		"keys/a key may have the length of 512 bytes",
+	}, refusingKeys(strings.Repeat("x", 256))},
+}
+
+// acquireRecord changes the record of a grant.
+func (s *tampered) acquireRecord(change func(c core.Claim, r *core.Record)) func(context.Context, core.Claim) (core.Grant, error) {
+	return func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		g, err := s.Store.Acquire(ctx, c)
+		if err == nil && g.Record != nil {
+			change(c, g.Record)
+		}
+		return g, err
+	}
+}
+
+// releaseNoted remembers the last record under the key.
+func (s *tampered) releaseNoted(ctx context.Context, c core.Claim) error {
+	err := s.Store.Release(ctx, c)
+	if err == nil && c.Record != nil {
+		s.note(c.Key, c)
+	}
+	return err
+}
+
+// withKeys changes all keys.
+func withKeys(change func(key string) string) func(s *tampered) {
+	return func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			c.Key = change(c.Key)
+			return s.Store.Acquire(ctx, c)
+		}
+		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+			c.Key = change(c.Key)
+			return s.extendSound(ctx, c)
+		})
+		s.release = func(ctx context.Context, c core.Claim) error {
+			c.Key = change(c.Key)
+			return s.Store.Release(ctx, c)
+		}
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			c.Key = change(c.Key)
+			return s.Store.Watch(ctx, c)
+		}
+		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
+			from.Key, to.Key = change(from.Key), change(to.Key)
+			return s.Store.Handover(ctx, from, to)
+		}
+	}
+}
+
+// refusingKeys fails for keys that contain one of parts.
+func refusingKeys(parts ...string) func(s *tampered) {
+	return func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			for _, p := range parts {
+				if strings.Contains(c.Key, p) {
+					return core.Grant{}, core.ErrInvalid
+				}
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}
+}

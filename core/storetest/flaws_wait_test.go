@@ -1,0 +1,321 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// waitFlaws are about who waits, in which order, and who is woken.
+var waitFlaws = []flaw{
+	{"says busy without when to ask again", []string{
+		"busy/busy says when to ask again",
+		"busy/a claim behind a waiter is told when to ask again",
+		"keep/what is kept says when to ask again",
+	}, func(s *tampered) {
+		s.acquire = s.acquireBusy(func(*core.BusyError) *core.BusyError { return &core.BusyError{} })
+	}},
+	{"says to ask again after the whole TTL", []string{
+		"busy/the time to ask again shrinks with what is left of the hold",
+		"busy/the time to ask again is the first at which there may be room",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) {
+				return g, &core.BusyError{RetryAfter: c.TTL}
+			}
+			return g, err
+		}
+	}},
+	{"counts what is left from the first grant only", []string{
+		"busy/the time to ask again grows with an extension",
+	}, func(s *tampered) {
+		var end time.Time
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) {
+				return g, &core.BusyError{RetryAfter: time.Until(end) - 20*c.TTL}
+			}
+			if err == nil {
+				end = time.Now().Add(c.TTL)
+			}
+			return g, err
+		}
+	}},
+	{"shows the key when it is busy", []string{
+		"busy/busy does not show the key",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) {
+				err = fmt.Errorf("%s: %w", c.Key, err)
+			}
+			return g, err
+		}
+	}},
+	{"lets fair claims barge", []string{
+		"fair/waiters are admitted in the order in which they came",
+		"fair/a fair claim that does not wait does not overtake",
+		"fair/a fair reader does not get past a waiting writer",
+		"fair/light claims do not starve a heavy one",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			c.Fair = false
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"forgets a waiter's place when it asks again", []string{
+		"fair/a waiter keeps its place when it asks again",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if !c.Fair {
+				return s.Store.Acquire(ctx, c)
+			}
+			first, second := c, c
+			first.Lease += "1"
+			second.Lease += "2"
+			if s.count(c.Lease, 0) > 0 && s.extendSound(ctx, first) != nil {
+				_ = s.Store.Release(ctx, first)
+				s.note(c.Lease, second)
+				return s.Store.Acquire(ctx, second)
+			}
+			s.count(c.Lease, 1)
+			s.note(c.Lease, first)
+			return s.Store.Acquire(ctx, first)
+		}
+		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+			return s.extendSound(ctx, s.renamed(c))
+		})
+		s.release = func(ctx context.Context, c core.Claim) error { return s.Store.Release(ctx, s.renamed(c)) }
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			return s.Store.Watch(ctx, s.renamed(c))
+		}
+	}},
+	{"gives a place to who does not wait", []string{
+		"fair/a fair claim that does not wait has no place",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			c.Wait = true
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"makes every claim fair", []string{
+		"fair/an unfair claim does not wait for others",
+		"fair/an unfair waiter holds up no fair claim",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			c.Fair = true
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"makes an owner wait for others before it enters again", []string{
+		"fair/an owner enters again past the waiters",
+		"fair/a claim joins past the waiters",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
+				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+			}
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Fair {
+				s.queue(c)
+			}
+			return g, err
+		}
+	}},
+	{"keeps the place of who was admitted", []string{
+		"fair/waiters are admitted in the order in which they came",
+		"fair/a fair claim of a free key is granted, and holds up nobody afterwards",
+		"waiters/a waiter that leaves changes nothing for those before it",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
+				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+			}
+			g, err := s.Store.Acquire(ctx, c)
+			if err == nil && c.Fair {
+				s.queue(c)
+			}
+			return g, err
+		}
+	}},
+	{"has one line for all keys", []string{
+		"fair/waiters of one key hold up no other",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if line := s.queued(); len(line) > 0 && c.Key != line[0].Key {
+				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+			}
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Wait && c.Fair {
+				s.queue(c)
+			}
+			return g, err
+		}
+	}},
+	{"keeps the place of a waiter that leaves", []string{
+		"waiters/a waiter that leaves frees its place",
+		"waiters/a waiter that leaves changes nothing for those before it",
+		"wake-ups/a fair waiter that leaves when it is woken passes that on",
+	}, func(s *tampered) {
+		s.acquire = s.acquireWaiting
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if _, waits := s.noted(c.Lease); waits {
+				s.forget(c.Lease)
+				return nil
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"never forgets a waiter", []string{
+		"waiters/a dead waiter is forgotten after its TTL",
+		"waiters/a dead waiter with a long TTL is forgotten after WaiterLife",
+		"waiters/a waiter that was forgotten comes last",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
+				s.queue(c)
+				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+			}
+			g, err := s.Store.Acquire(ctx, c)
+			switch {
+			case err == nil:
+				s.unqueue(c.Lease)
+			case errors.Is(err, core.ErrBusy) && c.Fair && c.Wait:
+				s.queue(c)
+			}
+			return g, err
+		}
+		s.release = func(ctx context.Context, c core.Claim) error {
+			s.unqueue(c.Lease)
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"forgets a waiter soon", []string{
+		"waiters/a waiter that asks again lives on",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Fair && c.Wait {
+				c.TTL /= 2
+				_, _ = s.Store.Acquire(ctx, c)
+			}
+			return g, err
+		}
+	}},
+	{"ends a grant with the place that it had", []string{
+		"waiters/a grant outlives the place that it took",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if first, waits := s.noted(c.Lease); waits {
+				c.TTL = first.TTL
+			}
+			return s.acquireWaiting(ctx, c)
+		}
+	}},
+	{"holds up a waiter whose owner holds", []string{
+		"waiters/a waiter whose owner holds meanwhile enters again",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if first, waits := s.noted(c.Lease); waits && c.Fair {
+				c.Owner += first.Lease
+			}
+			return s.acquireWaiting(ctx, c)
+		}
+	}},
+	{"admits fair readers one at a time", []string{
+		"fair/fair readers that wait are admitted together",
+		"wake-ups/fair readers behind a writer all get in by their wake-ups",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if c.Fair && c.Limit == core.All {
+				c.Weight = core.All
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"lets no fair reader in while a writer waits, not even behind it", []string{
+		"fair/a fair reader gets in behind the writer that it waited for",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if line := s.queued(); c.Fair && c.Weight == 1 && len(line) > 0 {
+				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+			}
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Fair && c.Weight == core.All {
+				s.queue(c)
+			}
+			return g, err
+		}
+	}},
+	{"denies that a claim waited", []string{
+		"release/a waiting claim is given up",
+		"release/a fair waiting claim is given up",
+	}, func(s *tampered) {
+		s.acquire = s.acquireWaiting
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			if _, waits := s.noted(c.Lease); waits {
+				return core.ErrLost
+			}
+			return err
+		}
+	}},
+	{"forgets that a waiting claim was released", []string{
+		"tombstones/a waiting claim that was released is refused",
+		"tombstones/a fair waiting claim that was released is refused",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.acquireWaiting(ctx, c)
+			if _, waited := s.noted(c.Lease); waited && errors.Is(err, core.ErrLost) {
+				c.Lease += "+"
+				return s.Store.Acquire(ctx, c)
+			}
+			return g, err
+		}
+	}},
+	{"keeps the place of a claim beside its hold", []string{
+		"release/a claim that waited and was granted is given up by one release",
+	}, func(s *tampered) {
+		s.acquire = s.acquireWaiting
+		s.release = func(ctx context.Context, c core.Claim) error {
+			_ = s.Store.Release(ctx, c)
+			return nil
+		}
+	}},
+}
+
+// acquireBusy changes the answer to who has to wait.
+func (s *tampered) acquireBusy(change func(*core.BusyError) *core.BusyError) func(context.Context, core.Claim) (core.Grant, error) {
+	return func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		g, err := s.Store.Acquire(ctx, c)
+		var busy *core.BusyError
+		if errors.As(err, &busy) {
+			err = change(busy)
+		}
+		return g, err
+	}
+}
+
+// acquireWaiting remembers the claims that wait.
+func (s *tampered) acquireWaiting(ctx context.Context, c core.Claim) (core.Grant, error) {
+	g, err := s.Store.Acquire(ctx, c)
+	switch {
+	case err == nil:
+		s.forget(c.Lease)
+	case errors.Is(err, core.ErrBusy) && c.Wait:
+		s.note(c.Lease, c)
+	}
+	return g, err
+}
+
+// renamed returns c with the lease under which the store knows it.
+func (s *tampered) renamed(c core.Claim) core.Claim {
+	if known, ok := s.noted(c.Lease); ok {
+		c.Lease = known.Lease
+	}
+	return c
+}

@@ -1,0 +1,284 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// watchFlaws are about wake-ups, and about contexts that end.
+var watchFlaws = []flaw{
+	{"wakes nobody", []string{
+		"watch/a release wakes who waits in another process",
+		"watch/a release wakes who waits in the same process",
+		"watch/a watch may be opened before the claim waits",
+		"watch/the end of one watch does not end another",
+		"wake-ups/giving up an unknown claim wakes who waits for a free key",
+		"wake-ups/writers in line all get in by their wake-ups",
+		"records/a finished record wakes all who wait for it",
+	}, func(s *tampered) {
+		s.watch = func(context.Context, core.Claim) (<-chan struct{}, error) {
+			return make(chan struct{}), nil
+		}
+	}},
+	{"opens a watch a little later", []string{
+		"watch/a watch is live when it is returned",
+	}, func(s *tampered) {
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			out := make(chan struct{}, 1)
+			go func() {
+				select {
+				case <-time.After(time.Millisecond):
+					forward(ctx, s, c, out)
+				case <-ctx.Done():
+				}
+			}()
+			return out, nil
+		}
+	}},
+	{"watches only claims that wait already", []string{
+		"watch/a watch may be opened before the claim waits",
+		"watch/a watch wakes again and again",
+	}, func(s *tampered) {
+		s.acquire = s.acquireWaiting
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			if _, waits := s.noted(c.Lease); !waits {
+				return make(chan struct{}), nil
+			}
+			return s.Store.Watch(ctx, c)
+		}
+	}},
+	{"wakes a watch once", []string{
+		"watch/a watch wakes again and again",
+		"wake-ups/a waiter that comes too late is woken the next time",
+		"wake-ups/a fair waiter that comes too late is woken the next time",
+		"wake-ups/a fair waiter that was overtaken is woken again",
+	}, func(s *tampered) {
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			ctx, end := context.WithCancel(ctx)
+			woken, err := s.Store.Watch(ctx, c)
+			out := make(chan struct{}, 1)
+			go func() {
+				defer end()
+				select {
+				case <-woken:
+					out <- struct{}{}
+				case <-ctx.Done():
+				}
+			}()
+			return out, err
+		}
+	}},
+	{"wakes the whole line", []string{
+		"watch/a release does not wake the whole line",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Wait {
+				s.queue(c)
+			}
+			return g, err
+		}
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			for _, w := range s.queued() {
+				// The next of those that are left, and so on.
+				_ = s.Store.Release(ctx, w)
+			}
+			return err
+		}
+	}},
+	{"never ends a watch", []string{
+		"watch/a watch ends with its context",
+	}, func(s *tampered) {
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			return s.Store.Watch(s.over, c)
+		}
+	}},
+	{"ends all watches of a claim with one of them", []string{
+		"watch/the end of one watch does not end another",
+	}, func(s *tampered) {
+		ends := make(map[string][]context.CancelFunc)
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			shared, end := context.WithCancel(s.over)
+			defer s.lock()()
+			ends[c.Lease] = append(ends[c.Lease], end)
+			context.AfterFunc(ctx, func() {
+				defer s.lock()()
+				for _, end := range ends[c.Lease] {
+					end()
+				}
+			})
+			return s.Store.Watch(shared, c)
+		}
+	}},
+	{"leaves a goroutine behind for a watch", []string{
+		"watch/watches leave nothing running",
+	}, func(s *tampered) {
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			go func() { <-s.over.Done() }()
+			return s.Store.Watch(ctx, c)
+		}
+	}},
+	{"wakes at a release, but not when there is still room", []string{
+		"wake-ups/readers behind a writer all get in by their wake-ups",
+		"wake-ups/fair readers behind a writer all get in by their wake-ups",
+		"wake-ups/permits that come free all find their waiters",
+		"records/a finished record wakes all who wait for it",
+	}, func(s *tampered) {
+		s.watch = s.watchGated
+		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+			s.gate(func() bool {
+				g, err = s.Store.Acquire(ctx, c)
+				return false
+			})
+			return g, err
+		}
+		s.release = func(ctx context.Context, c core.Claim) (err error) {
+			s.gate(func() bool {
+				err = s.Store.Release(ctx, c)
+				return true
+			})
+			return err
+		}
+	}},
+	{"wakes nobody when a waiter leaves", []string{
+		"wake-ups/a waiter that leaves when it is woken passes that on",
+		"wake-ups/a fair waiter that leaves when it is woken passes that on",
+		"wake-ups/giving up an unknown claim wakes who waits for a free key",
+	}, func(s *tampered) {
+		s.watch = s.watchGated
+		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+			s.gate(func() bool {
+				g, err = s.acquireNotedByLease(ctx, c)
+				return true
+			})
+			return g, err
+		}
+		s.release = func(ctx context.Context, c core.Claim) (err error) {
+			s.gate(func() bool {
+				err = s.Store.Release(ctx, c)
+				_, held := s.noted(c.Key + c.Lease)
+				return held
+			})
+			return err
+		}
+	}},
+	{"ignores the context", []string{
+		"contexts/an ended context opens no watch",
+	}, func(s *tampered) {
+		s.watch = func(context.Context, core.Claim) (<-chan struct{}, error) { return nil, nil }
+	}},
+	{"hides why a context has ended", []string{
+		"contexts/an ended context claims nothing",
+		"contexts/an ended context harms no hold",
+		"contexts/an ended context leaves a hold that can still be released",
+		"contexts/an ended context opens no watch",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			return g, hideCause(err)
+		}
+		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+			return hideCause(s.extendSound(ctx, c))
+		})
+		s.release = func(ctx context.Context, c core.Claim) error {
+			return hideCause(s.Store.Release(ctx, c))
+		}
+		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+			woken, err := s.Store.Watch(ctx, c)
+			return woken, hideCause(err)
+		}
+	}},
+	{"goes on for long after its context has ended", []string{
+		"contexts/an ended context claims nothing",
+		"contexts/an ended context harms no hold",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if ctx.Err() != nil {
+				time.Sleep(time.Minute)
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
+	{"takes the key although the context has ended, after that was given up", []string{
+		"contexts/an ended context claims nothing",
+		"contexts/contexts that end on the way leave nothing behind",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrUnavailable) {
+				c.Lease += "+"
+				_, _ = s.Store.Acquire(context.WithoutCancel(ctx), c)
+			}
+			return g, err
+		}
+	}},
+	{"answers an extension of nothing", []string{
+		"extend/an extension of nothing answers nothing",
+	}, func(s *tampered) {
+		s.extend = func(ctx context.Context, claims []core.Claim) []core.Extension {
+			return append(s.Store.Extend(ctx, claims), core.Extension{})[:max(1, len(claims))]
+		}
+	}},
+}
+
+// gated is a watch whose wake-ups gate lets through or not.
+type gated struct {
+	claim core.Claim
+	out   chan struct{}
+}
+
+func (s *tampered) watchGated(_ context.Context, c core.Claim) (<-chan struct{}, error) {
+	out := make(chan struct{}, 1)
+	defer s.lock()()
+	s.gates = append(s.gates, gated{c, out})
+	return out, nil
+}
+
+// gate makes call and passes on whom it wakes, if call says so.
+func (s *tampered) gate(call func() (pass bool)) {
+	unlock := s.lock()
+	gates := append([]gated(nil), s.gates...)
+	unlock()
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	woken := make([]<-chan struct{}, len(gates))
+	for i, g := range gates {
+		woken[i], _ = s.Store.Watch(ctx, g.claim)
+	}
+	pass := call()
+	for i, g := range gates {
+		if pass && len(woken[i]) > 0 {
+			select {
+			case g.out <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// forward opens a watch and passes its wake-ups on.
+func forward(ctx context.Context, s *tampered, c core.Claim, out chan<- struct{}) {
+	woken, err := s.Store.Watch(ctx, c)
+	if err != nil {
+		return
+	}
+	for {
+		select {
+		case <-woken:
+			out <- struct{}{}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func hideCause(err error) error {
+	if errors.Is(err, core.ErrUnavailable) {
+		return core.ErrUnavailable
+	}
+	return err
+}
