@@ -27,6 +27,11 @@ var refusals = map[string]bool{
 	"OOM": true, "READONLY": true, "TRYAGAIN": true, "UNKILLABLE": true, "WRONGPASS": true, "WRONGTYPE": true,
 }
 
+// refusalTexts are those without a code. The last is NOPERM inside a script.
+var refusalTexts = []string{
+	"ERR max number of clients reached", "ERR unknown command", "ERR The user executing the script can't",
+}
+
 // innerCode finds the code of an error inside a script in the text of servers
 // before 7.0, which put it behind their own.
 var innerCode = regexp.MustCompile(`^ERR Error running script.*: -([A-Z]+) `)
@@ -43,9 +48,15 @@ func refused(err error) bool {
 	if m := innerCode.FindStringSubmatch(text); m != nil {
 		code = m[1]
 	}
-	return refusals[code] ||
-		strings.HasPrefix(text, "ERR max number of clients reached") ||
-		strings.HasPrefix(text, "ERR unknown command")
+	if refusals[code] {
+		return true
+	}
+	for _, p := range refusalTexts {
+		if strings.HasPrefix(text, p) {
+			return true
+		}
+	}
+	return false
 }
 
 // isReply tells that err is an error reply with this code.

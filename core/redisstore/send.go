@@ -208,6 +208,10 @@ func parse(op string, v any) ([]any, error) {
 // failure gives err its class: it matches core.ErrUnavailable if the call
 // certainly changed nothing.
 func failure(ctx context.Context, op string, f *flight, err error) error {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		// The socket has the same deadline and can be a moment ahead.
+		<-ctx.Done()
+	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", err, cause)
 	}

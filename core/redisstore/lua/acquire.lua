@@ -47,9 +47,13 @@ local function save(waits, field, value)
     redis.call('HDEL', key, unpack(s.stale))
   end
   local done = redis.pcall('PEXPIRE', key, text(horizon(s)))
-  if type(done) == 'table' and not s.exists then
-    -- Better no key than one without an end.
-    redis.call('DEL', key)
+  if type(done) == 'table' then
+    -- Without the right to do this: better no key than one without an end.
+    if s.exists then
+      redis.pcall('HDEL', key, field or 'w')
+    else
+      redis.pcall('DEL', key)
+    end
   end
   return done
 end

@@ -199,6 +199,16 @@ func (c *Cluster) Master(slot int) *Server {
 	return master
 }
 
+// Serves returns which slots master has at this moment.
+func (c *Cluster) Serves(master *Server) func(slot int) bool {
+	c.t.Helper()
+	me, err := master.myself()
+	if err != nil {
+		c.t.Fatalf("redistest: %v", err)
+	}
+	return me.serves
+}
+
 // Replica returns a running replica of master, nil if it has none.
 func (c *Cluster) Replica(master *Server) *Server {
 	c.t.Helper()

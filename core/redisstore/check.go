@@ -1,0 +1,192 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Check asks the server, in a cluster every master, whether it is fit to keep
+// locks, and tries out what the Store does on a key of its own that expires
+// within seconds. It returns nil, or one error that lists what is unfit and what
+// to do about it:
+//
+//   - the server is a replica, is loading its data, or is older than 6.2;
+//   - it may evict keys when memory is short, so that a lock could vanish;
+//   - it refuses writes because it cannot save, or saves nothing at all, so
+//     that a restart would forget all locks at once;
+//   - fewer replicas are connected than WithReplicas asks for;
+//   - the user lacks rights that are needed.
+//
+// It needs the right to use INFO, which the Store otherwise does not. The error
+// matches core.ErrUnavailable if the server could not be asked.
+func (s *Store) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*callLimit, errNoAnswer)
+	defer cancel()
+	faults, err := leave(ctx, &flight{}, func() ([]string, error) { return s.inspect(ctx) })
+	if err != nil {
+		return failure(ctx, "check", &flight{}, err)
+	}
+	all := make([]error, 0, len(faults)+1)
+	for _, f := range faults {
+		all = append(all, fmt.Errorf("redisstore: check: %s", f))
+	}
+	return errors.Join(append(all, s.try(ctx))...)
+}
+
+// inspect returns what speaks against the servers.
+func (s *Store) inspect(ctx context.Context) ([]string, error) {
+	if s.cluster == nil {
+		return s.judge(ctx, s.client)
+	}
+	var mu sync.Mutex
+	var all []string
+	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		faults, err := s.judge(ctx, master)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, f := range faults {
+			all = append(all, master.Options().Addr+": "+f)
+		}
+		return err
+	})
+	return all, err
+}
+
+// judge returns what speaks against one server.
+func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]string, error) {
+	text, err := client.Info(ctx).Result()
+	if isReply(err, "NOPERM") {
+		return []string{"the user may not use INFO, so nothing is known of the server: allow +info"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	faults := s.unfit(info)
+	if info["aof_enabled"] == "0" {
+		// Without the right to ask this stays open.
+		if save, err := client.ConfigGet(ctx, "save").Result(); err == nil && save["save"] == "" {
+			faults = append(faults, "nothing is saved to disk, a restart forgets every lock: set appendonly yes")
+		}
+	}
+	return faults, nil
+}
+
+// unfit reads the answer of INFO.
+func (s *Store) unfit(info map[string]string) []string {
+	var faults []string
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Sprintf(format, args...))
+		}
+	}
+	version := info["redis_version"]
+	add(older(version, 6, 2), "version %s is older than 6.2: upgrade the server", version)
+	role := info["role"]
+	add(role != "" && role != "master", "the server is a %s: connect to the master", role)
+	add(info["loading"] == "1", "the server is loading its data: wait until it is done")
+	policy := info["maxmemory_policy"]
+	add(policy != "" && policy != "noeviction",
+		"maxmemory-policy %s may evict a held lock: set maxmemory-policy noeviction", policy)
+	add(info["aof_last_write_status"] == "err" || info["rdb_last_bgsave_status"] == "err",
+		"the server fails to save and may refuse writes: see its log")
+	if s.acks {
+		online := 0
+		for name, value := range info {
+			if strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online") {
+				online++
+			}
+		}
+		add(online < s.replicas, "%d replicas are connected, WithReplicas asks for %d", online, s.replicas)
+	}
+	return faults
+}
+
+// older tells whether a version is known and below major.minor.
+func older(version string, major, minor int) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return false
+	}
+	a, errA := strconv.Atoi(parts[0])
+	b, errB := strconv.Atoi(parts[1])
+	return errA == nil && errB == nil && (a < major || a == major && b < minor)
+}
+
+// try does with a key of its own what the Store does with any.
+func (s *Store) try(ctx context.Context) error {
+	claim := core.Claim{
+		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
+		Weight: core.All, Limit: core.All, TTL: callLimit,
+	}
+	waits := claim
+	waits.Owner, waits.Lease, waits.Wait = rand.Text(), rand.Text(), true
+	if _, err := s.Acquire(ctx, claim); err != nil {
+		return s.advise(err)
+	}
+	if x := s.Extend(ctx, []core.Claim{claim}); x[0].Err != nil {
+		return s.advise(x[0].Err)
+	}
+	if s.plain {
+		return s.advise(s.Release(ctx, claim))
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	woken, watchErr := s.Watch(watching, waits)
+	if _, err := s.Acquire(ctx, waits); !errors.Is(err, core.ErrBusy) {
+		return s.advise(fmt.Errorf("a second claim of a held key was answered: %w", err))
+	}
+	if err := s.Release(ctx, claim); err != nil {
+		return s.advise(err)
+	}
+	if watchErr != nil {
+		return s.advise(watchErr)
+	}
+	timer := time.NewTimer(callLimit)
+	defer timer.Stop()
+	select {
+	case _, ok := <-woken:
+		if !ok {
+			watchErr = errors.New("the subscription broke")
+		}
+	case <-timer.C:
+		watchErr = errors.New("no wake-up arrived")
+	case <-ctx.Done():
+		watchErr = context.Cause(ctx)
+	}
+	return errors.Join(s.advise(watchErr), s.advise(s.Release(ctx, waits)))
+}
+
+// advise says what an error of the trial may come from.
+func (s *Store) advise(err error) error {
+	switch {
+	case err == nil, errors.Is(err, core.ErrLost):
+		return nil
+	case s.plain:
+		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*)", err, plainRights, s.prefix)
+	}
+	return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s* and the channels %swake:*)",
+		err, rights, s.prefix, s.prefix)
+}
+
+// What a user has to be allowed, in the language of ACL SETUSER.
+const (
+	rights = "+eval +evalsha +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
+		" +publish +subscribe +unsubscribe +ping"
+	plainRights = "+eval +evalsha +get +set +del +pexpire +pttl"
+)

@@ -1,0 +1,143 @@
+package redisstore_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// claimOf returns an exclusive claim of a new owner for key.
+func claimOf(key string) core.Claim {
+	return core.Claim{
+		Key: key, Owner: rand.Text(), Lease: rand.Text(),
+		Weight: core.All, Limit: core.All, TTL: time.Minute,
+	}
+}
+
+// claimed returns an exclusive claim of a key of its own.
+func claimed() core.Claim { return claimOf("test:" + rand.Text()) }
+
+// nested returns another claim of c's owner.
+func nested(c core.Claim) core.Claim {
+	c.Lease = rand.Text()
+	return c
+}
+
+// stored is the name of what is stored for c.
+func stored(c core.Claim) string { return "lk1:{" + c.Key + "}" }
+
+func acquire(t testing.TB, s *redisstore.Store, c core.Claim) core.Grant {
+	t.Helper()
+	g, err := s.Acquire(context.Background(), c)
+	if err != nil {
+		t.Fatalf("acquire: %v", err)
+	}
+	return g
+}
+
+func release(t testing.TB, s *redisstore.Store, c core.Claim) {
+	t.Helper()
+	if err := s.Release(context.Background(), c); err != nil {
+		t.Fatalf("release: %v", err)
+	}
+}
+
+// extend returns the error of one extension.
+func extend(s *redisstore.Store, c core.Claim) error {
+	return s.Extend(context.Background(), []core.Claim{c})[0].Err
+}
+
+func wantIs(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: got %v, want %v", what, err, want)
+	}
+}
+
+// unknown fails the test unless err leaves open what has happened.
+func unknown(t testing.TB, what string, err error) {
+	t.Helper()
+	for _, class := range []error{core.ErrUnavailable, core.ErrBusy, core.ErrLost, core.ErrInvalid, core.ErrUnsupported} {
+		if err == nil || errors.Is(err, class) {
+			t.Fatalf("%s: got %v, want an error that leaves the outcome open", what, err)
+		}
+	}
+}
+
+// rig is a server, a proxy before it, and a store on each way to it.
+type rig struct {
+	server  *redistest.Server
+	proxy   *redistest.Proxy
+	store   *redisstore.Store // through the proxy
+	direct  *redisstore.Store
+	asks    *redis.Client // for the test's own questions
+	options []redisstore.Option
+}
+
+func newRig(t *testing.T, server *redistest.Server, edit func(*redis.Options), opts ...redisstore.Option) *rig {
+	t.Helper()
+	r := &rig{server: server, proxy: redistest.NewProxy(t, server.Addr), options: opts, asks: server.Client()}
+	if edit == nil {
+		edit = func(*redis.Options) {}
+	}
+	r.store = newStore(t, redistest.Client(t, r.proxy.Addr, edit), opts...)
+	r.direct = newStore(t, server.Client(), opts...)
+	// The server gets to know the scripts, so that a call is one command.
+	c := claimed()
+	acquire(t, r.direct, c)
+	if err := extend(r.direct, c); err != nil {
+		t.Fatal(err)
+	}
+	release(t, r.direct, c)
+	return r
+}
+
+// ways are the settings of a client that bear on how a call ends.
+var ways = map[string]func(*redis.Options){
+	"context on the socket": nil,
+	"defaults": func(o *redis.Options) {
+		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0
+	},
+}
+
+// exists tells whether anything is stored for c.
+func (r *rig) exists(t testing.TB, c core.Claim) bool {
+	t.Helper()
+	n, err := r.asks.Exists(context.Background(), stored(c)).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+// fields returns what is stored for c.
+func (r *rig) fields(t testing.TB, c core.Claim) map[string]string {
+	t.Helper()
+	m, err := r.asks.HGetAll(context.Background(), stored(c)).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// within runs call with a context that ends after d, and fails the test unless
+// it returns soon.
+func within(t testing.TB, d time.Duration, call func(ctx context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	start := time.Now()
+	err := call(ctx)
+	if took := time.Since(start); took > d+time.Second {
+		t.Errorf("the call returned after %v, its context ended after %v", took, d)
+	}
+	return err
+}

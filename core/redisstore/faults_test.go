@@ -1,0 +1,273 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// trials is how often a scene with a fault is played.
+const trials = 10
+
+// Requests and replies that are lost, late or doubled.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	t.Cleanup(func() { everyKeyExpires(t, server) })
+	for way, edit := range ways {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, server, edit)
+			for _, c := range faultCases {
+				t.Run(c.name, func(t *testing.T) {
+					for range trials {
+						c.run(t, r)
+					}
+				})
+			}
+		})
+	}
+}
+
+var faultCases = []struct {
+	name string
+	run  func(t *testing.T, r *rig)
+}{
+	{"an acquire whose reply is lost with the connection is neither sent again nor busy (hazard 7)", func(t *testing.T, r *rig) {
+		c := claimed()
+		r.proxy.Forget()
+		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.CloseReply)
+		_, err := r.store.Acquire(t.Context(), c)
+		unknown(t, "acquire", err)
+		f.Await(t)
+		sentOnce(t, r, "acquire", c)
+		// Asking again is the same grant.
+		token := r.fields(t, c)["t"]
+		acquire(t, r.store, c)
+		if again := r.fields(t, c)["t"]; again != token {
+			t.Errorf("the token is %s after asking again, was %s", again, token)
+		}
+		release(t, r.store, c)
+		if r.exists(t, c) {
+			t.Error("the key is not free")
+		}
+	}},
+	{"an acquire whose reply does not come ends with its context and is not sent again (hazards 7 and 8)", func(t *testing.T, r *rig) {
+		c := claimed()
+		r.proxy.Forget()
+		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.DropReply)
+		err := within(t, 100*time.Millisecond, func(ctx context.Context) error {
+			_, err := r.store.Acquire(ctx, c)
+			return err
+		})
+		unknown(t, "acquire", err)
+		wantIs(t, "acquire", err, context.DeadlineExceeded)
+		f.Await(t)
+		release(t, r.store, c)
+		sentOnce(t, r, "acquire", c)
+		if r.exists(t, c) {
+			t.Error("the key is not free")
+		}
+	}},
+	{"an acquire that was never sent is known not to be", func(t *testing.T, r *rig) {
+		c := claimed()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("no use"))
+		_, err := r.store.Acquire(ctx, c)
+		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "acquire", err, context.Cause(ctx))
+		if r.exists(t, c) {
+			t.Error("the key is taken")
+		}
+	}},
+	{"an acquire that its release has overtaken is refused (hazard 9)", func(t *testing.T, r *rig) {
+		c := claimed()
+		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.HoldRequest)
+		err := within(t, 50*time.Millisecond, func(ctx context.Context) error {
+			_, err := r.store.Acquire(ctx, c)
+			return err
+		})
+		unknown(t, "acquire", err)
+		f.Await(t)
+		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
+		calls := r.calls(t)
+		f.Deliver()
+		redistest.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
+		if _, held := r.fields(t, c)["h:"+c.Lease]; held {
+			t.Error("the late acquire was granted")
+		}
+		next := claimOf(c.Key)
+		acquire(t, r.store, next)
+		release(t, r.store, next)
+	}},
+	{"a waiting acquire that its release has overtaken is refused (hazard 9)", func(t *testing.T, r *rig) {
+		holder := claimed()
+		c := claimOf(holder.Key)
+		c.Wait = true
+		acquire(t, r.direct, holder)
+		_, err := r.store.Acquire(t.Context(), c)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.HoldRequest)
+		err = within(t, 50*time.Millisecond, func(ctx context.Context) error {
+			_, err := r.store.Acquire(ctx, c)
+			return err
+		})
+		unknown(t, "acquire", err)
+		release(t, r.store, c)
+		release(t, r.direct, holder)
+		calls := r.calls(t)
+		f.Deliver()
+		redistest.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
+		if _, held := r.fields(t, c)["h:"+c.Lease]; held {
+			t.Error("the late acquire was granted")
+		}
+	}},
+	{"an acquire that arrives twice is one hold (hazard 12)", func(t *testing.T, r *rig) {
+		c := claimed()
+		inner := nested(c)
+		for _, h := range []core.Claim{c, inner} {
+			r.proxy.Inject(redistest.Match{Script: "acquire", Arg: h.Lease}, redistest.DoubleRequest)
+			acquire(t, r.store, h)
+		}
+		release(t, r.store, inner)
+		if !r.exists(t, c) {
+			t.Error("the key is free after one release of two")
+		}
+		release(t, r.store, c)
+		if r.exists(t, c) {
+			t.Error("the key is not free after two releases of two")
+		}
+	}},
+	{"a release whose reply is lost has released, and a second one says so (hazard 11)", func(t *testing.T, r *rig) {
+		c := claimed()
+		acquire(t, r.store, c)
+		r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.CloseReply)
+		unknown(t, "release", r.store.Release(t.Context(), c))
+		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
+		acquire(t, r.store, claimOf(c.Key))
+	}},
+	{"a late release leaves the next hold alone (hazard 13)", func(t *testing.T, r *rig) {
+		c := claimed()
+		acquire(t, r.store, c)
+		f := r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.HoldRequest)
+		err := within(t, 50*time.Millisecond, func(ctx context.Context) error { return r.store.Release(ctx, c) })
+		unknown(t, "release", err)
+		f.Await(t)
+		release(t, r.direct, c)
+		next := claimOf(c.Key)
+		acquire(t, r.direct, next)
+		calls := r.calls(t)
+		f.Deliver()
+		redistest.Eventually(t, 10*time.Second, "the late release arrives", func() bool { return r.calls(t) > calls })
+		if err := extend(r.direct, next); err != nil {
+			t.Errorf("the next hold: %v", err)
+		}
+	}},
+	{"a late extend changes nothing for the next hold (hazards 14 and 16)", func(t *testing.T, r *rig) {
+		c := claimed()
+		acquire(t, r.store, c)
+		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: c.Lease}, redistest.HoldRequest)
+		var answer error
+		_ = within(t, 50*time.Millisecond, func(ctx context.Context) error {
+			answer = r.store.Extend(ctx, []core.Claim{c})[0].Err
+			return nil
+		})
+		unknown(t, "extend", answer)
+		f.Await(t)
+		release(t, r.direct, c)
+		next := claimOf(c.Key)
+		next.TTL = 20 * time.Second
+		acquire(t, r.direct, next)
+		before, calls := r.fields(t, next), r.calls(t)
+		f.Deliver()
+		redistest.Eventually(t, 10*time.Second, "the late extend arrives", func() bool { return r.calls(t) > calls })
+		after := r.fields(t, next)
+		if len(after) != len(before) || after["h:"+next.Lease] != before["h:"+next.Lease] {
+			t.Errorf("the state is %v, was %v", after, before)
+		}
+		if left := r.asks.PTTL(t.Context(), stored(next)).Val(); left > next.TTL {
+			t.Errorf("the key lives for %v, want at most %v", left, next.TTL)
+		}
+	}},
+	{"a late, shorter extend does not shorten (hazard 15)", func(t *testing.T, r *rig) {
+		c := claimed()
+		acquire(t, r.store, c)
+		short := c
+		short.TTL = time.Second
+		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: c.Lease}, redistest.HoldRequest)
+		_ = within(t, 50*time.Millisecond, func(ctx context.Context) error {
+			return r.store.Extend(ctx, []core.Claim{short})[0].Err
+		})
+		f.Await(t)
+		if err := extend(r.direct, c); err != nil {
+			t.Fatal(err)
+		}
+		before, calls := r.fields(t, c), r.calls(t)
+		f.Deliver()
+		redistest.Eventually(t, 10*time.Second, "the late extend arrives", func() bool { return r.calls(t) > calls })
+		if after := r.fields(t, c); after["h:"+c.Lease] != before["h:"+c.Lease] {
+			t.Errorf("the hold is %q, was %q", after["h:"+c.Lease], before["h:"+c.Lease])
+		}
+		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < c.TTL/2 {
+			t.Errorf("the key lives for %v, want about %v", left, c.TTL)
+		}
+	}},
+	{"an extend whose reply is lost leaves the outcome open and has extended (hazard 10)", func(t *testing.T, r *rig) {
+		c := claimed()
+		c.TTL = 10 * time.Second
+		acquire(t, r.store, c)
+		longer := c
+		longer.TTL = time.Minute
+		r.proxy.Inject(redistest.Match{Script: "extend", Arg: c.Lease}, redistest.CloseReply)
+		unknown(t, "extend", extend(r.store, longer))
+		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left <= c.TTL {
+			t.Errorf("the key lives for %v, want more than %v", left, c.TTL)
+		}
+	}},
+	{"the answers that came before the connection fell silent are given", func(t *testing.T, r *rig) {
+		var batch []core.Claim
+		for range 5 {
+			c := claimed()
+			batch = append(batch, c)
+			acquire(t, r.store, c)
+		}
+		release(t, r.store, batch[1])
+		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: batch[3].Lease}, redistest.DropReply)
+		var answers []core.Extension
+		_ = within(t, 200*time.Millisecond, func(ctx context.Context) error {
+			answers = r.store.Extend(ctx, batch)
+			return nil
+		})
+		f.Await(t)
+		for i, want := range []error{nil, core.ErrLost, nil} {
+			if !errors.Is(answers[i].Err, want) {
+				t.Errorf("answer %d: got %v, want %v", i, answers[i].Err, want)
+			}
+		}
+		for i := 3; i < 5; i++ {
+			unknown(t, "extend", answers[i].Err)
+		}
+	}},
+}
+
+// calls is how many scripts the server has run.
+func (r *rig) calls(t testing.TB) int {
+	t.Helper()
+	info, err := r.asks.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return statOf(info, "eval") + statOf(info, "evalsha")
+}
+
+// sentOnce fails the test unless the script was called once for c.
+func sentOnce(t testing.TB, r *rig, script string, c core.Claim) {
+	t.Helper()
+	if n := r.proxy.Count(redistest.Match{Script: script, Arg: c.Lease}); n != 1 {
+		t.Errorf("%s was sent %d times, want once", script, n)
+	}
+}

@@ -1,0 +1,266 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// keysOf returns n keys that live on one master, of a name of their own.
+func keysOf(t testing.TB, cluster *redistest.Cluster, master *redistest.Server, name string, n int) []string {
+	t.Helper()
+	t.Helper()
+	serves := cluster.Serves(master)
+	var keys []string
+	for i := 0; len(keys) < n; i++ {
+		key := core.Key(name, fmt.Sprint(i))
+		if serves(redistest.Slot(keyOf(key))) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Nothing in here changes the cluster, so all of it shares one.
+func TestOnCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, true)
+	t.Run("all at once", func(t *testing.T) {
+		t.Run("the store keeps its contract", func(t *testing.T) {
+			t.Parallel()
+			clients := []redis.UniversalClient{cluster.Client(), cluster.Client()}
+			var n atomic.Uint32
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB) func() core.Store {
+					return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
+				},
+				Unit:    200 * time.Millisecond,
+				Without: []storetest.Feature{storetest.Records, storetest.Handover},
+			})
+		})
+		t.Run("the first in line of each process come in the order in which they came", func(t *testing.T) {
+			t.Parallel()
+			for i, master := range cluster.Nodes[:3] {
+				inOrder(t, cluster, keysOf(t, cluster, master, fmt.Sprint("fair", i), 1)[0])
+			}
+		})
+		t.Run("keys in different slots go under one lease, from whichever end they are taken", func(t *testing.T) {
+			t.Parallel()
+			acrossSlots(t, cluster)
+		})
+		t.Run("a release at one node wakes a subscriber at another", func(t *testing.T) {
+			t.Parallel()
+			acrossNodes(t, cluster)
+		})
+	})
+	// hazard 37
+	t.Run("no replica was ever asked about a lock", func(t *testing.T) {
+		asked := func(s *redistest.Server) bool {
+			stats := s.Do("INFO", "commandstats").(string)
+			return strings.Contains(stats, "cmdstat_eval") || strings.Contains(stats, "cmdstat_subscribe")
+		}
+		if !slices.ContainsFunc(cluster.Nodes[:3], asked) {
+			t.Error("nor was any master")
+		}
+		for _, replica := range cluster.Nodes[3:] {
+			if asked(replica) {
+				t.Errorf("a replica was:\n%s", replica.Do("INFO", "commandstats"))
+			}
+		}
+	})
+	for _, master := range cluster.Nodes[:3] {
+		everyKeyExpires(t, master)
+	}
+}
+
+// inOrder lets the heads of some processes line up for key one after the other,
+// and checks that they get it in that order.
+func inOrder(t *testing.T, cluster *redistest.Cluster, key string) {
+	const processes = 4
+	var lockers [processes]*core.Locker
+	for i := range lockers {
+		lockers[i] = process(t, cluster.Client())
+	}
+	o := newOracle()
+	inLine := func() int {
+		list, err := cluster.Client().HGet(t.Context(), keyOf(key), "w").Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+		return strings.Count(strings.TrimSpace(list), "\n") + min(1, len(strings.TrimSpace(list)))
+	}
+	for range rounds(100) {
+		lease, err := lockers[0].Acquire(t.Context(), key, core.Fair())
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := o.enter(lease)
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i, l := range lockers {
+			wg.Go(func() {
+				lease, err := l.Acquire(t.Context(), key, core.Fair())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				v := o.enter(lease)
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				if err := v.leave(); err != nil {
+					t.Error(err)
+				}
+			})
+			redistest.Eventually(t, 30*time.Second, "the waiter is in line", func() bool { return inLine() == i+1 })
+		}
+		if err := v.leave(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if !slices.IsSorted(order) || len(order) != processes {
+			t.Errorf("processes came in as %v", order)
+		}
+	}
+	o.judge(t, processes*10)
+}
+
+// acrossSlots has two processes take keys of three masters, all of them or one.
+func acrossSlots(t *testing.T, cluster *redistest.Cluster) {
+	var keys []string
+	for _, master := range cluster.Nodes[:3] {
+		keys = append(keys, keysOf(t, cluster, master, "account", 1)...)
+	}
+	o := newOracle()
+	var wg sync.WaitGroup
+	for range 2 {
+		l := process(t, cluster.Client())
+		for worker, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2}, {1}} {
+			wg.Go(func() {
+				var asked []string
+				for _, i := range order {
+					asked = append(asked, keys[i])
+				}
+				for range rounds(100) {
+					lease, err := l.Acquire(t.Context(), asked[0], core.Also(asked[1:]...), core.TTL(10*time.Second))
+					if err != nil {
+						t.Errorf("worker %d: %v", worker, err)
+						return
+					}
+					for _, key := range asked {
+						if lease.TokenOf(key) == 0 {
+							t.Errorf("worker %d: a key has no token", worker)
+						}
+					}
+					v := o.enter(lease, asked[1:]...)
+					v.work(time.Millisecond)
+					if err := v.leave(); err != nil {
+						t.Errorf("worker %d: release: %v", worker, err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	o.judge(t, 2*9*10)
+}
+
+// acrossNodes asks the store alone, which does not poll: what wakes here is a
+// message.
+func acrossNodes(t *testing.T, cluster *redistest.Cluster) {
+	own := redisstore.WithPrefix("across:")
+	holder, waiter := newStore(t, cluster.Client(), own), newStore(t, cluster.Client(), own)
+	crossed := 0
+	for i, master := range cluster.Nodes[:3] {
+		key := keysOf(t, cluster, master, fmt.Sprint("wake", i), 1)[0]
+		for n := range rounds(100) {
+			c := core.Claim{Key: key, Weight: core.All, Limit: core.All, TTL: time.Minute}
+			held, waiting := c, c
+			held.Owner, held.Lease = fmt.Sprint("holder", n), fmt.Sprint("held", n)
+			waiting.Owner, waiting.Lease, waiting.Wait = fmt.Sprint("waiter", n), fmt.Sprint("waiting", n), true
+			if _, err := holder.Acquire(t.Context(), held); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			woken, err := waiter.Watch(ctx, waiting)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := waiter.Acquire(t.Context(), waiting); !errors.Is(err, core.ErrBusy) {
+				t.Fatalf("got %v, want busy", err)
+			}
+			if n == 0 && len(master.Do("PUBSUB", "CHANNELS", "across:*").([]any)) == 0 {
+				crossed++
+			}
+			if err := holder.Release(t.Context(), held); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case _, ok := <-woken:
+				if !ok {
+					t.Error("the watch broke")
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("nobody was woken")
+			}
+			cancel()
+			if err := waiter.Release(t.Context(), waiting); err != nil && !errors.Is(err, core.ErrLost) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if crossed != 2 {
+		t.Errorf("%d of 3 masters have no subscriber, want 2", crossed)
+	}
+}
+
+func TestRefusedClients(t *testing.T) {
+	t.Parallel()
+	addrs := []string{"127.0.0.1:1"}
+	// hazard 35
+	t.Run("a Ring is refused", func(t *testing.T) {
+		t.Parallel()
+		refused(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": addrs[0]}}))
+	})
+	// hazard 37
+	for name, edit := range map[string]func(*redis.ClusterOptions){
+		"ReadOnly":       func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"RouteByLatency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
+		"RouteRandomly":  func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+	} {
+		t.Run("a cluster client with "+name+" is refused", func(t *testing.T) {
+			t.Parallel()
+			o := &redis.ClusterOptions{Addrs: addrs}
+			edit(o)
+			refused(t, redis.NewClusterClient(o))
+		})
+	}
+	t.Run("a failover client that picks a replica by chance is refused", func(t *testing.T) {
+		t.Parallel()
+		refused(t, redis.NewFailoverClusterClient(&redis.FailoverOptions{
+			MasterName: redistest.SentinelName, SentinelAddrs: addrs, RouteRandomly: true,
+		}))
+	})
+}
+
+func refused(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	defer client.Close()
+	if _, err := redisstore.New(client); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("got %v, want %v", err, core.ErrInvalid)
+	}
+}
