@@ -27,9 +27,11 @@ var refusals = map[string]bool{
 	"OOM": true, "READONLY": true, "TRYAGAIN": true, "UNKILLABLE": true, "WRONGPASS": true, "WRONGTYPE": true,
 }
 
-// refusalTexts are those without a code. The last is NOPERM inside a script.
+// refusalTexts are those without a code.
 var refusalTexts = []string{
-	"ERR max number of clients reached", "ERR unknown command", "ERR The user executing the script can't",
+	"ERR max number of clients reached", "ERR unknown command",
+	"ERR The user executing the script can't", // NOPERM inside a script
+	"ERR Protocol error: unauthenticated",     // NOAUTH to a command as long as ours
 }
 
 // innerCode finds the code of an error inside a script in the text of servers

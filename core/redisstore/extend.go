@@ -69,7 +69,7 @@ type batch struct {
 	indexes []int // of the claims
 	calls   []*command
 	again   map[int]*command // calls that were sent once more, by position
-	err     error            // what ended it, besides the errors of the calls
+	err     error            // what ended it, for calls that have neither answer nor error
 	ended   bool             // calls, again and err may be read
 }
 
@@ -124,7 +124,7 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 	for _, c := range b.calls {
 		_ = pipe.Process(ctx, c)
 	}
-	_, _ = pipe.Exec(ctx)
+	_, b.err = pipe.Exec(ctx)
 	b.again = make(map[int]*command)
 	for n, c := range b.calls {
 		if isReply(c.Cmd.Err(), "NOSCRIPT") {
@@ -134,7 +134,7 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 		}
 	}
 	if len(b.again) > 0 && b.flight.again() {
-		_, _ = pipe.Exec(ctx)
+		_, b.err = pipe.Exec(ctx)
 	}
 }
 

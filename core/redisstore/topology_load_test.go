@@ -1,0 +1,146 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+)
+
+// load is what a few processes do with some keys while a test moves the ground
+// under them: short leases that are fought for, and long ones that have to last.
+type load struct {
+	t      testing.TB
+	oracle *oracle
+	stop   chan struct{}
+	work   sync.WaitGroup
+
+	mu      sync.Mutex
+	refused int // acquires that the store could not answer
+	lost    int // short leases that were lost
+}
+
+// startLoad begins with keys for the short leases and held for the long ones.
+// Where patient is set, the store may be out of reach for a while, but no long
+// lease is lost to that.
+func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []string, patient bool, opts ...redisstore.Option) *load {
+	t.Helper()
+	l := &load{t: t, oracle: newOracle(), stop: make(chan struct{})}
+	t.Cleanup(l.end)
+	for range 3 {
+		p := process(t, client(), opts...)
+		for range 2 {
+			l.work.Go(func() { l.contend(p, keys, patient) })
+		}
+	}
+	holder := process(t, client(), opts...)
+	rival := process(t, client(), opts...)
+	ttl := 2 * time.Second
+	if patient {
+		ttl = 20 * time.Second
+	}
+	var ready sync.WaitGroup
+	for i, key := range held {
+		ready.Add(1)
+		l.work.Go(func() { l.hold(holder, rival, key, ttl, patient, i == 0, ready.Done) })
+	}
+	ready.Wait()
+	return l
+}
+
+// end stops the load and waits for it.
+func (l *load) end() {
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	l.work.Wait()
+}
+
+func (l *load) running() bool {
+	select {
+	case <-l.stop:
+		return false
+	default:
+		return true
+	}
+}
+
+// contend takes one key after the other for a moment. Nobody may wait for long.
+func (l *load) contend(p *core.Locker, keys []string, patient bool) {
+	for l.running() {
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+		lease, err := p.Acquire(ctx, keys[rand.N(len(keys))], core.TTL(10*time.Second), core.Fair())
+		cancel()
+		switch {
+		case err == nil:
+		case patient && errors.Is(err, core.ErrUnavailable) && ctx.Err() != context.DeadlineExceeded:
+			l.mu.Lock()
+			l.refused++
+			l.mu.Unlock()
+			time.Sleep(20 * time.Millisecond)
+			continue
+		default:
+			l.t.Errorf("acquire: %v", err)
+			return
+		}
+		v := l.oracle.enter(lease)
+		v.work(rand.N(3 * time.Millisecond))
+		err = v.leave()
+		switch {
+		case err == nil:
+		case patient && errors.Is(err, core.ErrUnavailable): // the cleaner goes on
+		case patient && errors.Is(err, core.ErrLost):
+			l.mu.Lock()
+			l.lost++
+			l.mu.Unlock()
+		default:
+			l.t.Errorf("release: %v", err)
+		}
+	}
+}
+
+// hold keeps key all the time, extends it by hand on top of the watchdog, and
+// has a rival try to get it.
+func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patient, first bool, ready func()) {
+	lease, err := p.Acquire(context.Background(), key, core.TTL(ttl))
+	if err != nil {
+		l.t.Errorf("acquire a long lease: %v", err)
+		ready()
+		return
+	}
+	v := l.oracle.enter(lease)
+	ready()
+	for l.running() {
+		v.work(10 * time.Millisecond)
+		if !v.believe() {
+			l.t.Errorf("a long lease was lost: %v", context.Cause(lease.Context()))
+			break
+		}
+		if !first {
+			continue
+		}
+		if err := lease.Extend(context.Background(), ttl); err != nil && !(patient && errors.Is(err, core.ErrUnavailable)) {
+			l.t.Errorf("extend: %v", err)
+		}
+		other, err := rival.TryAcquire(context.Background(), key, core.TTL(ttl))
+		if err == nil {
+			w := l.oracle.enter(other)
+			w.work(time.Millisecond)
+			_ = w.leave()
+		} else if !errors.Is(err, core.ErrBusy) && !(patient && errors.Is(err, core.ErrUnavailable)) {
+			l.t.Errorf("a rival's attempt: %v", err)
+		}
+	}
+	if err := v.leave(); err != nil {
+		l.t.Errorf("release a long lease: %v", err)
+	}
+}

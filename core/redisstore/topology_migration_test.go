@@ -1,0 +1,64 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// sameSlot returns n keys of one slot.
+func sameSlot(name string, n int) (slot int, keys []string) {
+	slot = redistest.Slot(keyOf(core.Key(name, "0")))
+	for i := 0; len(keys) < n; i++ {
+		if key := core.Key(name, fmt.Sprint(i)); redistest.Slot(keyOf(key)) == slot {
+			keys = append(keys, key)
+		}
+	}
+	return slot, keys
+}
+
+// hazard 36: a slot moves to another master and back, in the middle of whatever
+// is done to its keys.
+func TestSlotMigration(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, true)
+	client := func() redis.UniversalClient { return cluster.Client() }
+	for name, opts := range map[string][]redisstore.Option{
+		"no lease is lost and nobody is stuck while a slot moves to and fro":           nil,
+		"no lease is lost and nobody is stuck while a slot moves, with replicas asked": {redisstore.WithReplicas(1, time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			slot, keys := sameSlot(fmt.Sprint("moving", len(opts)), 14)
+			l := startLoad(t, client, keys[:4], keys[4:], false, opts...)
+			here := cluster.Master(slot)
+			for range rounds(50) {
+				there := cluster.Nodes[0]
+				if there == here {
+					there = cluster.Nodes[1]
+				}
+				m := cluster.BeginMigration(slot, there)
+				before := len(l.oracle.all())
+				for m.MoveKeys(3) > 0 {
+					// Something has to be done while some keys are here and some there.
+					n := len(l.oracle.all())
+					redistest.Eventually(t, 30*time.Second, "leases are taken in a slot that moves", func() bool {
+						return len(l.oracle.all()) >= n+5
+					})
+					if len(l.oracle.all()) > before+100 {
+						break // what comes up all the time need not be followed for ever
+					}
+				}
+				m.Finish()
+				here, there = there, here
+			}
+			l.end()
+			l.oracle.judge(t, 500)
+		})
+	}
+}
