@@ -95,13 +95,7 @@ func inOrder(t *testing.T, cluster *redistest.Cluster, key string) {
 		lockers[i] = process(t, cluster.Client())
 	}
 	o := newOracle()
-	inLine := func() int {
-		list, err := cluster.Client().HGet(t.Context(), keyOf(key), "w").Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			t.Fatal(err)
-		}
-		return strings.Count(strings.TrimSpace(list), "\n") + min(1, len(strings.TrimSpace(list)))
-	}
+	client := cluster.Client()
 	for range rounds(100) {
 		lease, err := lockers[0].Acquire(t.Context(), key, core.Fair())
 		if err != nil {
@@ -126,7 +120,7 @@ func inOrder(t *testing.T, cluster *redistest.Cluster, key string) {
 					t.Error(err)
 				}
 			})
-			redistest.Eventually(t, 30*time.Second, "the waiter is in line", func() bool { return inLine() == i+1 })
+			redistest.Eventually(t, 30*time.Second, "the waiter is in line", func() bool { return inLine(t, client, key) == i+1 })
 		}
 		if err := v.leave(); err != nil {
 			t.Error(err)

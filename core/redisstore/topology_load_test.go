@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
 // load is what a few processes do with some keys while a test moves the ground
@@ -42,7 +43,7 @@ func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []s
 	}
 	holder := process(t, client(), opts...)
 	rival := process(t, client(), opts...)
-	ttl := 2 * time.Second
+	ttl := 3 * time.Second
 	if patient {
 		ttl = 20 * time.Second
 	}
@@ -63,6 +64,13 @@ func (l *load) end() {
 		close(l.stop)
 	}
 	l.work.Wait()
+}
+
+// progress waits until n more short leases have been given back.
+func (l *load) progress(n int) {
+	l.t.Helper()
+	before := l.oracle.count()
+	redistest.Eventually(l.t, 2*time.Minute, "leases are taken", func() bool { return l.oracle.count() >= before+n })
 }
 
 func (l *load) running() bool {

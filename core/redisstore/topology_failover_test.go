@@ -1,0 +1,112 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// No write is lost in here, so nobody may see two holders.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, true)
+	client := func() redis.UniversalClient { return cluster.Client() }
+	// hazard 24
+	t.Run("a planned failover stops nobody for long and takes no lease", func(t *testing.T) {
+		slot, keys := sameSlot("planned", 6)
+		l := startLoad(t, client, keys[:3], keys[3:], true)
+		for range 4 {
+			old := cluster.Master(slot)
+			var replica *redistest.Server
+			redistest.Eventually(t, redistest.Settled, "there is a replica in step", func() bool {
+				replica = cluster.Replica(old)
+				return replica != nil && replica.Field("replication", "master_link_status") == "up"
+			})
+			l.progress(20)
+			cluster.Failover(replica)
+		}
+		l.progress(20)
+		l.end()
+		l.oracle.judge(t, 100)
+		if l.lost > 0 {
+			t.Errorf("%d short leases were lost", l.lost)
+		}
+		t.Logf("%d acquires were refused", l.refused)
+	})
+	for _, how := range []struct {
+		name string
+		down func(*redistest.Server)
+	}{
+		{"a master dies: leases that its replica has go on, and waiters get theirs", (*redistest.Server).Kill},
+		{"a master freezes: leases that its replica has go on, and waiters get theirs", (*redistest.Server).Pause},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			master := cluster.Nodes[1]
+			if how.name[9] == 'f' {
+				master = cluster.Nodes[2]
+			}
+			key := keysOf(t, cluster, master, fmt.Sprint("dies", how.name[9]), 1)[0]
+			survives(t, client, key, func() {
+				awaitOffsets(t, master, cluster.Replica(master))
+				how.down(master)
+			}, func() { cluster.AwaitOK() })
+		})
+	}
+}
+
+// awaitOffsets waits until the replicas have all that their master wrote.
+func awaitOffsets(t testing.TB, master *redistest.Server, replicas ...*redistest.Server) {
+	t.Helper()
+	redistest.Eventually(t, redistest.Settled, "the replicas have everything", func() bool {
+		end := master.Field("replication", "master_repl_offset")
+		for _, r := range replicas {
+			if r.Field("replication", "slave_repl_offset") != end {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// survives has one process hold key, and others wait for it, while what serves
+// it goes down and comes back as another. The holder keeps its lease, and every
+// waiter gets its own, even if it first hears that the store does not answer.
+func survives(t *testing.T, client func() redis.UniversalClient, key string, down, back func()) {
+	t.Helper()
+	const ttl = 20 * time.Second
+	o, asking := newOracle(), client()
+	lease, err := process(t, client()).Acquire(t.Context(), key, core.TTL(ttl), core.Fair())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := o.enter(lease)
+	w := &waiters{t: t, oracle: o, key: key, ttl: ttl}
+	for range 3 {
+		p := process(t, client())
+		w.start(p)
+		w.start(p)
+	}
+	redistest.Eventually(t, 30*time.Second, "three processes wait", func() bool { return inLine(t, asking, key) == 3 })
+	before := lease.Deadline()
+	down()
+	back()
+	// The lease goes on with the new master: it is extended once more.
+	redistest.Eventually(t, 60*time.Second, "the lease is extended", func() bool {
+		v.believe()
+		return lease.Deadline().After(before.Add(ttl / 4))
+	})
+	if !v.believe() {
+		t.Error("the lease was lost")
+	}
+	if err := v.leave(); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	w.all.Wait()
+	o.judge(t, 7)
+	t.Logf("%d times a waiter was told that the store does not answer", w.refused.Load())
+}

@@ -1,0 +1,64 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// waiters want one key each once, and ask again when they are told that the
+// store does not answer.
+type waiters struct {
+	t      testing.TB
+	oracle *oracle
+	key    string
+	ttl    time.Duration
+
+	all     sync.WaitGroup
+	refused atomic.Int32
+}
+
+// inLine is how many claims wait for key.
+func inLine(t testing.TB, client redis.UniversalClient, key string) int {
+	t.Helper()
+	list, err := client.HGet(context.Background(), keyOf(key), "w").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return len(strings.FieldsFunc(list, func(r rune) bool { return r == '\n' }))
+}
+
+// start adds a waiter. It fails the test if it has not been served within two
+// minutes, or hears anything but busy or unavailable.
+func (w *waiters) start(p *core.Locker) {
+	w.all.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		for {
+			lease, err := p.Acquire(ctx, w.key, core.TTL(w.ttl), core.Fair())
+			switch {
+			case err == nil:
+				v := w.oracle.enter(lease)
+				v.work(time.Millisecond)
+				if err := v.leave(); err != nil {
+					w.t.Errorf("release: %v", err)
+				}
+				return
+			case errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil:
+				w.refused.Add(1)
+				time.Sleep(50 * time.Millisecond)
+			default:
+				w.t.Errorf("a waiter was not served: %v", err)
+				return
+			}
+		}
+	})
+}
