@@ -34,15 +34,17 @@ type load struct {
 func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []string, patient bool, opts ...redisstore.Option) *load {
 	t.Helper()
 	l := &load{t: t, oracle: newOracle(), stop: make(chan struct{})}
+	var processes []*core.Locker
+	for range 5 {
+		processes = append(processes, process(t, client(), opts...))
+	}
 	t.Cleanup(l.end)
-	for range 3 {
-		p := process(t, client(), opts...)
+	holder, rival := processes[0], processes[1]
+	for _, p := range processes[2:] {
 		for range 2 {
 			l.work.Go(func() { l.contend(p, keys, patient) })
 		}
 	}
-	holder := process(t, client(), opts...)
-	rival := process(t, client(), opts...)
 	ttl := 3 * time.Second
 	if patient {
 		ttl = 20 * time.Second
@@ -112,6 +114,7 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 			l.mu.Unlock()
 		default:
 			l.t.Errorf("release: %v", err)
+			return
 		}
 	}
 }
@@ -138,6 +141,7 @@ func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patien
 		}
 		if err := lease.Extend(context.Background(), ttl); err != nil && !(patient && errors.Is(err, core.ErrUnavailable)) {
 			l.t.Errorf("extend: %v", err)
+			break
 		}
 		other, err := rival.TryAcquire(context.Background(), key, core.TTL(ttl))
 		if err == nil {
@@ -146,6 +150,7 @@ func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patien
 			_ = w.leave()
 		} else if !errors.Is(err, core.ErrBusy) && !(patient && errors.Is(err, core.ErrUnavailable)) {
 			l.t.Errorf("a rival's attempt: %v", err)
+			break
 		}
 	}
 	if err := v.leave(); err != nil {

@@ -1,0 +1,102 @@
+package hazards_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// span is a stretch of the monotonic clock in which somebody relied on a key:
+// from when Acquire had returned until the last moment of which its context
+// said, later, that it had not ended.
+type span struct {
+	Key, Who    string
+	From, Until int64
+	Token       uint64
+}
+
+// oracle judges a history of exclusive holds: no two of one key may overlap, and
+// the tokens have to grow with them.
+type oracle struct {
+	mu    sync.Mutex
+	spans []span
+}
+
+// newOracle judges when the test ends. Fewer than least holds are no evidence.
+func newOracle(t *testing.T, least int) *oracle {
+	o := &oracle{}
+	t.Cleanup(func() {
+		for _, fault := range o.verdict() {
+			t.Error(fault)
+		}
+		if n := o.len(); !t.Failed() && n < least {
+			t.Errorf("vacuous: %d holds, want at least %d", n, least)
+		}
+	})
+	return o
+}
+
+func (o *oracle) add(s span) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.spans = append(o.spans, s)
+}
+
+func (o *oracle) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.spans)
+}
+
+// verdict lists what must not be.
+func (o *oracle) verdict() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	slices.SortFunc(o.spans, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.From, b.From))
+	})
+	var faults []string
+	var last span // of those so far of this key, the one that ends last
+	for _, s := range o.spans {
+		if s.Until < s.From {
+			continue // it never relied on it
+		}
+		if s.Key == last.Key && s.From <= last.Until {
+			faults = append(faults, fmt.Sprintf("%s: %s holds from %d, while %s holds from %d until %d",
+				s.Key, s.Who, s.From, last.Who, last.From, last.Until))
+		}
+		if s.Key == last.Key && s.Token <= last.Token {
+			faults = append(faults, fmt.Sprintf("%s: %s has token %d, %s before it had %d", s.Key, s.Who, s.Token, last.Who, last.Token))
+		}
+		if s.Key != last.Key || s.Until > last.Until {
+			last = s
+		}
+	}
+	return faults
+}
+
+func TestOracle(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name   string
+		spans  []span
+		faults int
+	}{
+		{"holds that follow each other are fine", []span{{"a", "x", 1, 2, 1}, {"a", "y", 3, 4, 2}, {"b", "x", 1, 4, 9}}, 0},
+		{"two holds at a time are told", []span{{"a", "x", 1, 5, 1}, {"a", "y", 3, 4, 2}}, 1},
+		{"a long hold overlaps others than the next", []span{{"a", "x", 1, 9, 1}, {"a", "y", 3, 4, 2}, {"a", "z", 6, 7, 3}}, 2},
+		{"a token that stays is told", []span{{"a", "x", 1, 2, 7}, {"a", "y", 3, 4, 7}}, 1},
+		{"a lease that was never relied on does not count", []span{{"a", "x", 1, 5, 1}, {"a", "y", 3, 0, 2}}, 0},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := oracle{spans: c.spans}
+			if got := o.verdict(); len(got) != c.faults {
+				t.Errorf("got %q, want %d faults", got, c.faults)
+			}
+		})
+	}
+}
