@@ -1,0 +1,282 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// soon is how long a test waits for what should come at once.
+const soon = 20 * time.Second
+
+func watch(t testing.TB, s *redisstore.Store, c core.Claim) <-chan struct{} {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	ch, err := s.Watch(ctx, c)
+	if err != nil {
+		t.Fatalf("watch: %v", err)
+	}
+	return ch
+}
+
+// wakes fails the test unless ch receives.
+func wakes(t testing.TB, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case _, ok := <-ch:
+		if !ok {
+			t.Fatal("the watch broke")
+		}
+	case <-time.After(soon):
+		t.Fatal("nobody was woken")
+	}
+}
+
+// breaks fails the test unless ch is closed.
+func breaks(t testing.TB, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case _, ok := <-ch:
+		if ok {
+			t.Fatal("woken, want the watch to break")
+		}
+	case <-time.After(soon):
+		t.Fatal("the watch did not break")
+	}
+}
+
+// handedOver fails the test unless a release through one store wakes a waiter
+// of the other.
+func handedOver(t testing.TB, holder, waiter *redisstore.Store) {
+	t.Helper()
+	c := claimed()
+	w := claimOf(c.Key)
+	w.Wait = true
+	acquire(t, holder, c)
+	ch := watch(t, waiter, w)
+	if _, err := waiter.Acquire(context.Background(), w); !errors.Is(err, core.ErrBusy) {
+		t.Fatalf("acquire: got %v, want busy", err)
+	}
+	release(t, holder, c)
+	wakes(t, ch)
+	acquire(t, waiter, w)
+	release(t, waiter, w)
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	t.Run("a thousand watches are one subscription and few goroutines", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Start(t), nil)
+		handedOver(t, r.direct, r.store)
+		before := runtime.NumGoroutine()
+		for range 1000 {
+			watch(t, r.store, claimed())
+		}
+		if n := runtime.NumGoroutine(); n > before+100 {
+			t.Errorf("%d goroutines, were %d", n, before)
+		}
+		if n := r.proxy.Count(redistest.Match{Command: "subscribe"}); n != 1 {
+			t.Errorf("subscribed %d times", n)
+		}
+		handedOver(t, r.direct, r.store)
+	})
+	t.Run("nothing is subscribed before the first watch", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Start(t), nil)
+		acquire(t, r.store, claimed())
+		if n := r.proxy.Count(redistest.Match{Command: "subscribe"}); n != 0 {
+			t.Errorf("subscribed %d times", n)
+		}
+	})
+	t.Run("a watch breaks when the server ends its connection, and can be opened again (hazard 39)", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Start(t), nil)
+		for range 5 {
+			a, b := watch(t, r.store, claimed()), watch(t, r.store, claimed())
+			if n, err := r.asks.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result(); err != nil || n < 1 {
+				t.Fatalf("killed %d connections, error %v", n, err)
+			}
+			breaks(t, a)
+			breaks(t, b)
+			handedOver(t, r.direct, r.store)
+		}
+	})
+	t.Run("a watch breaks when its connection falls silent, and can be opened again (hazard 39)", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Start(t), nil)
+		handedOver(t, r.direct, r.store)
+		ch := watch(t, r.store, claimed())
+		start := time.Now()
+		r.proxy.Partition()
+		breaks(t, ch)
+		if took := time.Since(start); took > 15*time.Second {
+			t.Errorf("that took %v", took)
+		}
+		r.proxy.Heal()
+		redistest.Eventually(t, soon, "a watch can be opened again", func() bool {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := r.store.Watch(ctx, claimed())
+			return err == nil
+		})
+		handedOver(t, r.direct, r.store)
+	})
+	t.Run("a quiet watch does not break", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Start(t), nil)
+		ch := watch(t, r.store, claimed())
+		select {
+		case _, ok := <-ch:
+			t.Errorf("the channel received, open: %v", ok)
+		case <-time.After(8 * time.Second):
+		}
+		if n := r.proxy.Count(redistest.Match{Command: "ping"}); n < 2 {
+			t.Errorf("%d pings", n)
+		}
+		handedOver(t, r.direct, r.store)
+	})
+	t.Run("a watch breaks when the server is restarted", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Start(t), nil)
+		ch := watch(t, r.store, claimed())
+		r.server.RestartEmpty()
+		breaks(t, ch)
+		redistest.Eventually(t, soon, "a watch can be opened again", func() bool {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := r.store.Watch(ctx, claimed())
+			return err == nil
+		})
+		redistest.Eventually(t, soon, "the server serves again", func() bool { return r.asks.Ping(t.Context()).Err() == nil })
+		handedOver(t, r.direct, r.store)
+	})
+	t.Run("a watch that the server does not confirm is an error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Start(t), nil)
+		f := r.proxy.Inject(redistest.Match{Command: "subscribe"}, redistest.DropRequest)
+		start := time.Now()
+		_, err := r.store.Watch(t.Context(), claimed())
+		wantIs(t, "watch", err, core.ErrUnavailable)
+		if took := time.Since(start); took > 4*time.Second {
+			t.Errorf("that took %v", took)
+		}
+		f.Await(t)
+		handedOver(t, r.direct, r.store)
+	})
+	t.Run("a server that is away is an error", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		s := newStore(t, redistest.Client(t, server.Addr))
+		server.Kill()
+		_, err := s.Watch(t.Context(), claimed())
+		wantIs(t, "watch", err, core.ErrUnavailable)
+	})
+	t.Run("Close ends watches, refuses new ones and leaves holds alone", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		client := server.Client()
+		s, err := redisstore.New(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := claimed()
+		acquire(t, s, c)
+		ch := watch(t, s, claimed())
+		for range 2 {
+			if err := s.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		}
+		breaks(t, ch)
+		_, err = s.Watch(t.Context(), claimed())
+		wantIs(t, "watch", err, core.ErrClosed)
+		if err := extend(s, c); err != nil {
+			t.Error(err)
+		}
+		release(t, s, c)
+		if err := client.Ping(t.Context()).Err(); err != nil {
+			t.Errorf("the client was closed: %v", err)
+		}
+		redistest.Eventually(t, soon, "the subscription is gone", func() bool {
+			return len(client.PubSubChannels(t.Context(), "*").Val()) == 0
+		})
+	})
+	t.Run("a waiter that cannot be reached is passed over", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		s, dead := newStore(t, server.Client()), newStore(t, server.Client())
+		c := claimed()
+		acquire(t, s, c)
+		for range 20 { // of a process that crashed
+			w := claimOf(c.Key)
+			w.Wait = true
+			_, _ = dead.Acquire(t.Context(), w)
+		}
+		w := claimOf(c.Key)
+		w.Wait = true
+		ch := watch(t, s, w)
+		_, err := s.Acquire(t.Context(), w)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		release(t, s, c)
+		wakes(t, ch)
+	})
+	t.Run("a user without the right to publish can still lock", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		server.Do("ACL", "SETUSER", "quiet", "on", ">pw", "~*", "resetchannels", "+@all")
+		s := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "quiet", "pw" }))
+		c := claimed()
+		w := claimOf(c.Key)
+		w.Wait = true
+		acquire(t, s, c)
+		_, err := s.Acquire(t.Context(), w)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		release(t, s, c)
+		acquire(t, s, w)
+		_, err = s.Watch(t.Context(), w)
+		wantIs(t, "watch", err, core.ErrUnavailable)
+		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "+publish") {
+			t.Errorf("check: got %v, want one that names the right", err)
+		}
+	})
+}
+
+// Wake-ups that get lost on the way cost no more than the wake-up.
+func TestWakeUpsAreHints(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	watch(t, r.store, claimed())
+	channels := r.asks.PubSubChannels(t.Context(), "lk1:wake:*").Val()
+	if len(channels) != 1 {
+		t.Fatalf("channels are %q", channels)
+	}
+	c := claimed()
+	ch := watch(t, r.store, c)
+	for i := range 100 {
+		for _, text := range []string{"", "nonsense", stored(c), stored(c) + " other", fmt.Sprint(stored(claimed()), " ", c.Lease)} {
+			if err := r.asks.Publish(t.Context(), channels[0], text).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.asks.Publish(t.Context(), channels[0], stored(c)+" "+c.Lease).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			wakes(t, ch)
+		}
+	}
+	wakes(t, ch)
+	handedOver(t, r.direct, r.store)
+}
