@@ -29,7 +29,10 @@ type flaw struct {
 // in another process.
 const flawEnv = "LOCKKIT_STORETEST_FLAW"
 
-const sound = "none"
+const (
+	sound   = "none"
+	tooAble = "does what it is said to refuse" // a flaw of the harness
+)
 
 func flaws() []flaw {
 	return slices.Concat(idleFlaws, holdFlaws, ownerFlaws, waitFlaws,
@@ -38,25 +41,25 @@ func flaws() []flaw {
 
 // TestFlawed is the suite in the child process.
 func TestFlawed(t *testing.T) {
+	h := storetest.Harness{Unit: 100 * time.Millisecond, Wrap: synctest.Test}
 	name := os.Getenv(flawEnv)
-	if name == "" {
-		return
-	}
 	breaks := func(*tampered) {}
-	if i := slices.IndexFunc(flaws(), func(f flaw) bool { return f.name == name }); i >= 0 {
+	switch i := slices.IndexFunc(flaws(), func(f flaw) bool { return f.name == name }); {
+	case name == "":
+		return
+	case i >= 0:
 		breaks = flaws()[i].breaks
-	} else if name != sound {
+	case name == tooAble:
+		h.Without = allFeatures
+	case name != sound:
 		t.Fatalf("no flaw is called %q", name)
 	}
-	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
-			s := &tampered{Store: memstore.New(), over: t.Context()}
-			breaks(s)
-			return func() core.Store { return s }
-		},
-		Unit: 100 * time.Millisecond,
-		Wrap: synctest.Test,
-	})
+	h.New = func(t testing.TB) func() core.Store {
+		s := &tampered{Store: memstore.New(), over: t.Context()}
+		breaks(s)
+		return func() core.Store { return s }
+	}
+	storetest.Run(t, h)
 }
 
 func TestBrokenStoresAreCaught(t *testing.T) {
@@ -118,25 +121,24 @@ func (f flaw) check(t *testing.T, want, got map[string]string) {
 	}
 }
 
-// progress are the lines of the child's output that say nothing.
-var progress = regexp.MustCompile(`(?m)^=== (RUN|PAUSE|CONT|NAME) .*\n`)
+// progress are the lines of the child's output that say nothing to a reader.
+var progress = regexp.MustCompile(`(?m)^(=== | *--- PASS: ).*\n`)
 
 var resultLine = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL): TestFlawed/([^/ ]+/[^ ]+) \(`)
 
 // runSuite runs the suite under a flaw and returns the result of each case.
 func runSuite(flaw string) (results map[string]string, out []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0], "-test.v", "-test.run=^TestFlawed$")
 	// Without that, a child built with -race rests a second before it ends.
 	child.Env = append(os.Environ(), flawEnv+"="+flaw, "GORACE=atexit_sleep_ms=0")
 	out, _ = child.CombinedOutput()
-	out = progress.ReplaceAll(out, nil)
 	results = make(map[string]string)
 	for _, m := range resultLine.FindAllStringSubmatch(string(out), -1) {
 		results[strings.ReplaceAll(m[2], "_", " ")] = m[1]
 	}
-	return results, out
+	return results, progress.ReplaceAll(out, nil)
 }
 
 // idleFlaws are stores that do nothing at all.

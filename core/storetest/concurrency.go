@@ -27,7 +27,7 @@ var concurrencyCases = []testCase{
 		e.crowd(5, 2*time.Millisecond, func(i int) core.Claim { return e.permits(int64(1+i%3), 5) })
 	}},
 	{"readers are never in with a writer", []Feature{Shared}, func(e *env) {
-		e.crowd(core.All, 10*time.Millisecond, func(i int) core.Claim {
+		e.crowd(core.All, 20*time.Millisecond, func(i int) core.Claim {
 			if i%4 == 0 {
 				return e.exclusive()
 			}
@@ -95,7 +95,7 @@ func (e *env) side(i int) core.Store { return []core.Store{e.store, e.other}[i%2
 // counter that only one may change at a time must come out right.
 func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) core.Claim) {
 	e.Helper()
-	const n, rounds, stay = 8, 5, 3 * time.Millisecond
+	const n, rounds, stay = 8, 12, 3 * time.Millisecond
 	var inside, exclusive, counter atomic.Int64
 	var all sync.WaitGroup
 	for i := range n {

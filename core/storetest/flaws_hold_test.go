@@ -306,8 +306,8 @@ var holdFlaws = []flaw{
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if n := s.count(c.Lease, 1); n > 1 && err == nil && c.Limit < core.All {
-				c.Lease += strings.Repeat("+", n)
+			if s.count(c.Lease, 1) == 2 && err == nil && c.Limit < core.All {
+				c.Lease += "+"
 				_, _ = s.Store.Acquire(ctx, c)
 			}
 			return g, err

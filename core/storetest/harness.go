@@ -42,7 +42,7 @@ type Feature string
 const (
 	Shared     Feature = "shared"     // weights of 1 of All
 	Permits    Feature = "permits"    // limits other than All
-	Reentry    Feature = "re-entry"   // several holds of one owner; without it, its second claim is busy
+	Reentry    Feature = "re-entry"   // several holds of one owner; without it, an owner is all that tells holds apart
 	Joining    Feature = "joining"    // Claim.Via
 	Fair       Feature = "fair"       // Claim.Fair
 	Fencing    Feature = "fencing"    // Grant.Token and Claim.MinToken

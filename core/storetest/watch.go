@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"context"
-	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,24 +120,47 @@ var watchCases = []testCase{
 		e.wakes(woken)
 	}},
 	{"watches leave nothing running", []Feature{Watching}, func(e *env) {
-		const n = 1000
-		e.watch(e.other, e.waiting()) // whatever the store starts for all watches
-		before := runtime.NumGoroutine()
+		e.watch(e.other, e.waiting()) // whatever the store starts once for all watches
+		const n = 100
 		ctx, cancel := context.WithCancel(e.Context())
-		for range n {
-			w := e.waiting()
-			w.Key += w.Lease
-			e.watchUntil(ctx, e.other, w)
-		}
-		cancel()
-		for stop := time.Now().Add(patience); runtime.NumGoroutine() > before+n/2; {
-			// Half of them is slack for cases that run at the same time.
-			if time.Now().After(stop) {
-				e.Fatalf("%d goroutines before %d watches, %d after", before, n, runtime.NumGoroutine())
+		pprof.Do(ctx, pprof.Labels(goroutineLabel, e.key), func(ctx context.Context) {
+			for range n {
+				w := e.waiting()
+				w.Key += w.Lease
+				e.watchUntil(ctx, e.other, w)
 			}
-			time.Sleep(10 * time.Millisecond)
+		})
+		cancel()
+		for stop := time.Now().Add(patience); ; time.Sleep(patience / 100) {
+			left := goroutines(e.key)
+			if left < n/10 { // a connection's, perhaps
+				return
+			}
+			if time.Now().After(stop) {
+				e.Fatalf("%d watches left %d goroutines", n, left)
+			}
 		}
 	}},
+}
+
+const goroutineLabel = "storetest"
+
+// goroutines counts those that were started under the label value, which they
+// have inherited.
+func goroutines(value string) (n int) {
+	var profile strings.Builder
+	// Writing to memory does not fail.
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	count := 0
+	for line := range strings.Lines(profile.String()) {
+		// Each group of equal goroutines is a line "3 @ 0x…", and its labels.
+		if number, _, ok := strings.Cut(line, " @ "); ok {
+			count, _ = strconv.Atoi(number)
+		} else if strings.HasPrefix(line, "# labels:") && strings.Contains(line, strconv.Quote(value)) {
+			n += count
+		}
+	}
+	return n
 }
 
 // watch opens a watch that lasts as long as the case.

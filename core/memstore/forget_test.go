@@ -1,0 +1,188 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+func claim(key, lease string) core.Claim {
+	return core.Claim{
+		Key: key, Owner: lease, Lease: lease,
+		Weight: core.All, Limit: core.All, TTL: time.Second,
+	}
+}
+
+// inBubble runs fn where time is virtual, with an empty store.
+func inBubble(t *testing.T, fn func(t *testing.T, s *memstore.Store)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { fn(t, memstore.New()) })
+}
+
+func acquire(t *testing.T, s *memstore.Store, c core.Claim) core.Grant {
+	t.Helper()
+	g, err := s.Acquire(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestStoreForgets(t *testing.T) {
+	t.Parallel()
+	t.Run("a key that was released", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, s *memstore.Store) {
+			c := claim("key", "a")
+			acquire(t, s, c)
+			time.Sleep(time.Millisecond) // or the token would be as new as the clock
+			if err := s.Release(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			if keys, _ := s.Size(); keys != 0 {
+				t.Errorf("%d keys are left", keys)
+			}
+		})
+	})
+	t.Run("keys that nobody asks for again", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, s *memstore.Store) {
+			most := 0
+			for i := range 20_000 {
+				acquire(t, s, claim(fmt.Sprint("key ", i), "a"))
+				time.Sleep(10 * time.Millisecond) // so that about a hundred are live
+				keys, _ := s.Size()
+				most = max(most, keys)
+			}
+			if most > 500 {
+				t.Errorf("kept up to %d keys, of which a hundred were live", most)
+			}
+		})
+	})
+	t.Run("keys that were refused, extended or released for nothing", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, s *memstore.Store) {
+			for i := range 2_000 {
+				c := claim(fmt.Sprint("key ", i), "a")
+				c.TTL = time.Millisecond
+				if x := s.Extend(t.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
+					t.Fatal(x[0].Err)
+				}
+				if err := s.Release(t.Context(), c); !errors.Is(err, core.ErrLost) {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if keys, _ := s.Size(); keys > 500 {
+				t.Errorf("%d keys are left", keys)
+			}
+		})
+	})
+	t.Run("a token that is ahead of the clock only after the clock has passed it", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, s *memstore.Store) {
+			c := claim("key", "a")
+			c.MinToken = uint64(time.Now().Add(time.Hour).UnixMicro())
+			g := acquire(t, s, c)
+			time.Sleep(30 * time.Minute)
+			if next := acquire(t, s, claim("key", "b")); next.Token <= g.Token {
+				t.Errorf("got token %d after %d", next.Token, g.Token)
+			}
+			time.Sleep(time.Hour)
+			if err := s.Release(t.Context(), claim("another key", "c")); !errors.Is(err, core.ErrLost) {
+				t.Fatal(err)
+			}
+			if next := acquire(t, s, claim("key", "d")); next.Token <= g.Token {
+				t.Errorf("got token %d after %d", next.Token, g.Token)
+			}
+		})
+	})
+	t.Run("watches that have ended", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, s *memstore.Store) {
+			ctx, cancel := context.WithCancel(t.Context())
+			for i := range 100 {
+				for range 2 {
+					if _, err := s.Watch(ctx, claim("key", fmt.Sprint(i))); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if _, watches := s.Size(); watches != 100 {
+				t.Errorf("%d claims are watched, want 100", watches)
+			}
+			cancel()
+			synctest.Wait()
+			if _, watches := s.Size(); watches != 0 {
+				t.Errorf("%d claims are still watched", watches)
+			}
+		})
+	})
+}
+
+func TestStoreRefusesWhatNoLockerSends(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	for name, change := range map[string]func(c *core.Claim){
+		"no key":               func(c *core.Claim) { c.Key = "" },
+		"no owner":             func(c *core.Claim) { c.Owner = "" },
+		"no lease":             func(c *core.Claim) { c.Lease = "" },
+		"no weight":            func(c *core.Claim) { c.Weight = 0 },
+		"a negative weight":    func(c *core.Claim) { c.Weight = -1 },
+		"weight above limit":   func(c *core.Claim) { c.Limit = 1 },
+		"no TTL":               func(c *core.Claim) { c.TTL = 0 },
+		"less than the tick":   func(c *core.Claim) { c.TTL = time.Microsecond },
+		"a negative TTL":       func(c *core.Claim) { c.TTL = -time.Second },
+		"hand-over elsewhere":  func(c *core.Claim) { c.Key = "another key" },
+		"hand-over of nothing": func(c *core.Claim) { c.Lease = "" },
+	} {
+		c, from := claim("key", "a"), claim("key", "b")
+		change(&c)
+		if _, err := s.Handover(t.Context(), from, c); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: handover: got %v, want %v", name, err, core.ErrInvalid)
+		}
+		if c.Key == "another key" {
+			continue
+		}
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: acquire: got %v, want %v", name, err, core.ErrInvalid)
+		}
+	}
+	c := claim("key", "a")
+	c.Weight, c.MinToken = 1, 1
+	if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrUnsupported) {
+		t.Errorf("a token for a reader: got %v, want %v", err, core.ErrUnsupported)
+	}
+	if keys, _ := s.Size(); keys != 0 {
+		t.Errorf("%d keys were left behind", keys)
+	}
+}
+
+func TestStoreChangesNothingAfterTheContextHasEnded(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	held := claim("key", "held")
+	acquire(t, s, held)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("no longer wanted")
+	cancel(cause)
+	check := func(op string, err error) {
+		t.Helper()
+		if !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, cause) {
+			t.Errorf("%s: got %v, want %v and the context's cause", op, err, core.ErrUnavailable)
+		}
+	}
+	_, err := s.Acquire(ctx, claim("free", "a"))
+	check("acquire", err)
+	check("extend", s.Extend(ctx, []core.Claim{held})[0].Err)
+	check("release", s.Release(ctx, held))
+	_, err = s.Handover(ctx, held, claim("key", "b"))
+	check("handover", err)
+	_, err = s.Watch(ctx, held)
+	check("watch", err)
+	if err := s.Release(t.Context(), held); err != nil {
+		t.Errorf("the hold is gone: %v", err)
+	}
+}

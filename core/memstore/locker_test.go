@@ -1,0 +1,34 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+// This is how a user's test lets leases expire without waiting for them.
+func TestLeaseExpiresInVirtualTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locker, err := core.New(memstore.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := locker.Acquire(t.Context(), "order:42", core.TTL(time.Minute), core.NoRenew())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if cause := context.Cause(lease.Context()); !errors.Is(cause, core.ErrLost) {
+			t.Errorf("the lease ended because of %v, want %v", cause, core.ErrLost)
+		}
+		if err := lease.Release(t.Context()); !errors.Is(err, core.ErrLost) {
+			t.Errorf("release: got %v, want %v", err, core.ErrLost)
+		}
+	})
+}

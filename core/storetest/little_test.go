@@ -1,0 +1,82 @@
+package storetest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+var allFeatures = []storetest.Feature{
+	storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
+	storetest.Keeping, storetest.Records, storetest.Tombstones, storetest.Watching, storetest.Handover,
+}
+
+// little is a store with nothing but a mutex for each key, and a name in it.
+type little struct{ store *memstore.Store }
+
+func (s little) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if c.Weight != core.All || c.Via != "" || c.Fair || c.MinToken > 0 || c.Record != nil {
+		return core.Grant{}, core.ErrUnsupported
+	}
+	c.Wait, c.Lease = false, c.Owner
+	g, err := s.store.Acquire(ctx, c)
+	g.Token = 0
+	return g, err
+}
+
+func (s little) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	return extendEach(func(ctx context.Context, c core.Claim) error {
+		c.Lease = c.Owner
+		return s.store.Extend(ctx, []core.Claim{c})[0].Err
+	})(ctx, claims)
+}
+
+func (s little) Release(ctx context.Context, c core.Claim) error {
+	if c.Keep > 0 {
+		return core.ErrUnsupported
+	}
+	c.Lease, c.TTL = c.Owner, 1 // a tombstone of a nanosecond
+	return s.store.Release(ctx, c)
+}
+
+func TestStoreThatCanDoLittle(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, storetest.Harness{
+		New: func(testing.TB) func() core.Store {
+			s := memstore.New()
+			return func() core.Store { return little{s} }
+		},
+		Unit:    100 * time.Millisecond,
+		Wrap:    synctest.Test,
+		Without: allFeatures,
+	})
+}
+
+func TestStoreThatDoesWhatItIsSaidToRefuseIsCaught(t *testing.T) {
+	t.Parallel()
+	got, out := runSuite(tooAble)
+	for _, f := range allFeatures {
+		c := "unsupported/" + string(f) + " is refused"
+		want := "FAIL"
+		if f == storetest.Tombstones {
+			want = "PASS" // they do no harm where nobody counts on them
+		}
+		if got[c] != want {
+			t.Errorf("%q: %q, want %s", c, got[c], want)
+		}
+	}
+	for c, result := range got {
+		if !strings.HasPrefix(c, "unsupported/") && result != "PASS" {
+			t.Errorf("%q: %s, want PASS", c, result)
+		}
+	}
+	if t.Failed() {
+		t.Logf("output of the child process:\n%s", out)
+	}
+}
