@@ -20,7 +20,7 @@ func TestClusterFailover(t *testing.T) {
 	t.Run("a planned failover stops nobody for long and takes no lease", func(t *testing.T) {
 		slot, keys := sameSlot("planned", 6)
 		l := startLoad(t, client, keys[:3], keys[3:], true)
-		for range 4 {
+		for range 3 {
 			old := cluster.Master(slot)
 			var replica *redistest.Server
 			redistest.Eventually(t, redistest.Settled, "there is a replica in step", func() bool {

@@ -1,0 +1,174 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// fit is what makes a server fit.
+var fit = []string{"--appendonly", "yes"}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	says := func(t *testing.T, s *redisstore.Store, words ...string) {
+		t.Helper()
+		err := s.Check(t.Context())
+		if err == nil {
+			t.Fatal("the server was found fit")
+		}
+		for _, w := range words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("got %q, want it to say %q", err, w)
+			}
+		}
+	}
+	t.Run("a fit server passes and keeps nothing for long", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, fit...)
+		for _, opts := range [][]redisstore.Option{nil, {redisstore.WithPlainKeys()}, {redisstore.WithPrefix("")}} {
+			if err := newStore(t, server.Client(), opts...).Check(t.Context()); err != nil {
+				t.Errorf("%d options: %v", len(opts), err)
+			}
+		}
+		asks := server.Client()
+		redistest.Eventually(t, soon, "what it tried has expired", func() bool { return asks.DBSize(t.Context()).Val() == 0 })
+	})
+	t.Run("a replica", func(t *testing.T) {
+		t.Parallel()
+		says(t, newStore(t, replicaOf(t, redistest.Start(t)).Client()), "slave", "connect to the master")
+	})
+	t.Run("eviction (hazard 26)", func(t *testing.T) {
+		t.Parallel()
+		for _, policy := range []string{"volatile-ttl", "volatile-lru", "allkeys-lru", "allkeys-random"} {
+			server := redistest.Start(t, append(fit, "--maxmemory-policy", policy)...)
+			says(t, newStore(t, server.Client()), policy, "noeviction")
+		}
+	})
+	t.Run("nothing is saved", func(t *testing.T) {
+		t.Parallel()
+		says(t, newStore(t, redistest.Start(t).Client()), "appendonly yes")
+	})
+	t.Run("saving fails", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--save", "3600 1", "--dbfilename", "dump")
+		breakSaving(t, server)
+		says(t, newStore(t, server.Client()), "fails to save", "MISCONF")
+	})
+	t.Run("too few replicas", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, fit...)
+		says(t, newStore(t, server.Client(), redisstore.WithReplicas(2, 50*time.Millisecond)), "0 replicas are connected", "0 of 2 replicas")
+	})
+	t.Run("everything at once is said at once", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+		says(t, newStore(t, server.Client(), redisstore.WithReplicas(1, 50*time.Millisecond)), "noeviction", "appendonly", "replicas")
+	})
+	t.Run("an old server", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, fit...)
+		client := redistest.Client(t, server.Addr)
+		client.AddHook(oldServer{})
+		says(t, newStore(t, client), "6.0.20", "older than 6.2")
+	})
+	t.Run("a server that is away or silent", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		s := newStore(t, redistest.Client(t, server.Addr))
+		server.Pause()
+		err := within(t, 100*time.Millisecond, s.Check)
+		wantIs(t, "check", err, core.ErrUnavailable)
+		server.Kill()
+		wantIs(t, "check", s.Check(t.Context()), core.ErrUnavailable)
+	})
+}
+
+// oldServer makes INFO tell of an old version.
+type oldServer struct{ hook }
+
+func (oldServer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if info, ok := cmd.(*redis.StringCmd); ok && cmd.Name() == "info" {
+			info.SetVal(strings.Replace(info.Val(), "redis_version:", "redis_version:6.0.20\r\nreal_version:", 1))
+		}
+		return err
+	}
+}
+
+// The rights that the package documents are enough, and each is needed.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, fit...)
+	all := map[bool][]string{
+		false: strings.Fields("eval evalsha hgetall hget hset hdel del time pexpire pttl publish subscribe unsubscribe ping info"),
+		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
+	}
+	user := func(t *testing.T, name string, plain bool, without string) *redisstore.Store {
+		t.Helper()
+		server := server
+		if without == "eval" {
+			server = redistest.Start(t, fit...) // that does not know the scripts
+		}
+		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "&lk1:wake:*"}
+		for _, right := range all[plain] {
+			if right != without {
+				args = append(args, "+"+right)
+			}
+		}
+		server.Do(args...)
+		var opts []redisstore.Option
+		if plain {
+			opts = append(opts, redisstore.WithPlainKeys())
+		}
+		return newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }), opts...)
+	}
+	for plain, rights := range all {
+		t.Run(fmt.Sprintf("all of them, plain %v", plain), func(t *testing.T) {
+			t.Parallel()
+			s := user(t, fmt.Sprintf("all-%v", plain), plain, "")
+			if err := s.Check(t.Context()); err != nil {
+				t.Errorf("check: %v", err)
+			}
+			if plain {
+				c := claimed()
+				acquire(t, s, c)
+				release(t, s, c)
+				return
+			}
+			for _, st := range scene(s, "rights") {
+				if err := st.do(); st.want != nil && err == nil || st.want == nil && err != nil {
+					t.Errorf("%s: got %v, want %v", st.name, err, st.want)
+				}
+			}
+			handedOver(t, s, s)
+		})
+		for _, right := range rights {
+			if right == "ping" || right == "unsubscribe" || right == "hdel" {
+				continue // not used in a few seconds of trial
+			}
+			t.Run(fmt.Sprintf("without %s, plain %v", right, plain), func(t *testing.T) {
+				t.Parallel()
+				s := user(t, fmt.Sprintf("no-%s-%v", right, plain), plain, right)
+				err := s.Check(t.Context())
+				if err == nil || !strings.Contains(err.Error(), "+"+right) {
+					t.Errorf("check: got %v, want one that names +%s", err, right)
+				}
+				c := claimed()
+				if _, err := s.Acquire(t.Context(), c); err != nil {
+					wantIs(t, "acquire", err, core.ErrUnavailable)
+				}
+			})
+		}
+	}
+	t.Cleanup(func() { everyKeyExpires(t, server) })
+}

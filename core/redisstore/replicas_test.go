@@ -1,0 +1,161 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// replicaOf starts a replica and waits until it is in step.
+func replicaOf(t testing.TB, master *redistest.Server) *redistest.Server {
+	t.Helper()
+	replica := redistest.Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
+	asks := replica.Client()
+	redistest.Eventually(t, soon, "the replica is in sync", func() bool {
+		return strings.Contains(asks.Info(context.Background(), "replication").Val(), "master_link_status:up")
+	})
+	// It counts once it has acknowledged something.
+	asks = master.Client()
+	redistest.Eventually(t, soon, "the replica acknowledges", func() bool {
+		return asks.Wait(context.Background(), 1, 100*time.Millisecond).Val() > 0
+	})
+	return replica
+}
+
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	for way, edit := range ways {
+		if edit == nil {
+			edit = func(*redis.Options) {}
+		}
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			master := redistest.Start(t)
+			replica := replicaOf(t, master)
+			r := newRig(t, master, edit, redisstore.WithReplicas(1, 4*time.Second))
+			hasty := newStore(t, redistest.Client(t, r.proxy.Addr, edit), redisstore.WithReplicas(1, 100*time.Millisecond))
+			other := newStore(t, master.Client())
+			t.Run("a grant has been seen by a replica when it is given", func(t *testing.T) {
+				asks := replica.Client()
+				for range 20 {
+					c := claimed()
+					acquire(t, r.store, c)
+					if n := asks.Exists(t.Context(), stored(c)).Val(); n != 1 {
+						t.Fatal("the replica does not have it")
+					}
+					acquire(t, r.store, nested(c))
+				}
+			})
+			t.Run("busy stays busy, and lost lost", func(t *testing.T) {
+				c := claimed()
+				acquire(t, other, c)
+				_, err := r.store.Acquire(t.Context(), claimOf(c.Key))
+				wantIs(t, "acquire", err, core.ErrBusy)
+				gone := claimed()
+				wantIs(t, "release", r.store.Release(t.Context(), gone), core.ErrLost)
+				_, err = r.store.Acquire(t.Context(), gone)
+				wantIs(t, "acquire", err, core.ErrLost)
+			})
+			t.Run("a server that forgot the script still waits for the replica", func(t *testing.T) {
+				if err := r.asks.ScriptFlush(t.Context()).Err(); err != nil {
+					t.Fatal(err)
+				}
+				acquire(t, r.store, claimed())
+			})
+			t.Run("script and WAIT travel on one connection (hazard 32)", func(t *testing.T) {
+				r.proxy.Forget()
+				acquire(t, r.store, claimed())
+				var links []int
+				for _, c := range r.proxy.Commands() {
+					if c.Script == "acquire" || c.Name == "wait" {
+						links = append(links, c.Link)
+					}
+				}
+				if len(links) != 2 || links[0] != links[1] {
+					t.Errorf("the connections were %v", links)
+				}
+			})
+			t.Run("a grant that no replica saw is given back (hazard 18)", func(t *testing.T) {
+				held := claimed()
+				acquire(t, r.store, held)
+				replica.Pause()
+				defer replica.Resume()
+				for range 50 {
+					c := claimed()
+					_, err := hasty.Acquire(t.Context(), c)
+					wantIs(t, "acquire", err, core.ErrUnavailable)
+					if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
+						t.Errorf("got %v, want one that counts", err)
+					}
+					if r.exists(t, c) {
+						t.Fatal("the key is taken")
+					}
+				}
+				inner := nested(held)
+				_, err := hasty.Acquire(t.Context(), inner)
+				wantIs(t, "acquire again", err, core.ErrUnavailable)
+				wantIs(t, "extend", extend(r.store, inner), core.ErrLost)
+				if err := extend(r.store, held); err != nil {
+					t.Errorf("the outer hold: %v", err)
+				}
+			})
+			t.Run("a grant that cannot be given back leaves the outcome open", func(t *testing.T) {
+				replica.Pause()
+				defer replica.Resume()
+				c := claimed()
+				r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.CloseReply)
+				_, err := hasty.Acquire(t.Context(), c)
+				unknown(t, "acquire", err)
+				d := claimed()
+				r.proxy.Inject(redistest.Match{Script: "release", Arg: d.Lease}, redistest.CloseRequest)
+				_, err = hasty.Acquire(t.Context(), d)
+				unknown(t, "acquire", err)
+				wantIs(t, "release", errors.Join(r.direct.Release(t.Context(), d)), nil)
+			})
+			t.Run("the caller can leave while the replica hangs", func(t *testing.T) {
+				replica.Pause()
+				defer replica.Resume()
+				c := claimed()
+				err := within(t, 50*time.Millisecond, func(ctx context.Context) error {
+					_, err := r.store.Acquire(ctx, c)
+					return err
+				})
+				if err == nil {
+					t.Error("granted without a replica")
+				}
+				_ = r.direct.Release(t.Context(), c)
+			})
+			t.Run("a lost reply leaves the outcome open", func(t *testing.T) {
+				c := claimed()
+				r.proxy.Inject(redistest.Match{Command: "wait"}, redistest.CloseReply)
+				_, err := r.store.Acquire(t.Context(), c)
+				unknown(t, "acquire", err)
+				release(t, r.direct, c)
+			})
+		})
+	}
+	t.Run("plain keys", func(t *testing.T) {
+		t.Parallel()
+		master := redistest.Start(t)
+		replica := replicaOf(t, master)
+		s := newStore(t, master.Client(), redisstore.WithPlainKeys(), redisstore.WithReplicas(1, time.Second))
+		acquire(t, s, claimed())
+		replica.Pause()
+		defer replica.Resume()
+		c := claimed()
+		_, err := s.Acquire(t.Context(), c)
+		wantIs(t, "acquire", err, core.ErrUnavailable)
+		if master.Client().Exists(t.Context(), "lk1:"+c.Key).Val() != 0 {
+			t.Error("the key is taken")
+		}
+	})
+}
