@@ -1,0 +1,160 @@
+package redisstore_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+func TestPlainKeys(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	asks := server.Client()
+	proxy := redistest.NewProxy(t, server.Addr)
+	s := newStore(t, redistest.Client(t, proxy.Addr), redisstore.WithPlainKeys(), redisstore.WithPrefix("locks:"))
+	name := func(c core.Claim) string { return "locks:" + c.Key }
+	value := func(t *testing.T, c core.Claim) string {
+		t.Helper()
+		v, err := asks.Get(t.Context(), name(c)).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+		return v
+	}
+	ttl := func(t *testing.T, c core.Claim, about time.Duration) {
+		t.Helper()
+		if left := asks.PTTL(t.Context(), name(c)).Val(); left > about || left < about-20*time.Second {
+			t.Errorf("the key lives for %v, want about %v", left, about)
+		}
+	}
+	// theirs takes the key as another program does.
+	theirs := func(t *testing.T, c core.Claim, ttl time.Duration) {
+		t.Helper()
+		if err := asks.Set(t.Context(), name(c), "theirs", ttl).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("another program's lock is respected", func(t *testing.T) {
+		c := claimed()
+		theirs(t, c, time.Minute)
+		_, err := s.Acquire(t.Context(), c)
+		var busy *core.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter <= 0 || busy.RetryAfter > time.Minute {
+			t.Fatalf("acquire: got %v, %+v", err, busy)
+		}
+		wantIs(t, "extend", extend(s, c), core.ErrLost)
+		wantIs(t, "release", s.Release(t.Context(), c), core.ErrLost)
+		if v := value(t, c); v != "theirs" {
+			t.Errorf("the value is %q", v)
+		}
+	})
+	t.Run("another program's lock without an end is busy for an unknown time", func(t *testing.T) {
+		c := claimed()
+		theirs(t, c, 0)
+		defer asks.Del(t.Context(), name(c))
+		_, err := s.Acquire(t.Context(), c)
+		var busy *core.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter != 0 {
+			t.Fatalf("acquire: got %v, %+v", err, busy)
+		}
+	})
+	t.Run("our lock is respected by another program", func(t *testing.T) {
+		c := claimed()
+		acquire(t, s, c)
+		ttl(t, c, time.Minute)
+		if asks.SetNX(t.Context(), name(c), "theirs", time.Minute).Val() {
+			t.Error("the other program got it")
+		}
+		release(t, s, c)
+		if !asks.SetNX(t.Context(), name(c), "theirs", time.Minute).Val() {
+			t.Error("the other program did not get it")
+		}
+	})
+	t.Run("a lost reply and the same claim again are one grant (hazard 7)", func(t *testing.T) {
+		for range trials {
+			c := claimed()
+			proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Owner}, redistest.CloseReply)
+			_, err := s.Acquire(t.Context(), c)
+			if err == nil || errors.Is(err, core.ErrBusy) {
+				t.Fatalf("acquire: got %v", err)
+			}
+			acquire(t, s, c)
+			release(t, s, c)
+			if v := value(t, c); v != "" {
+				t.Errorf("the value is %q after the release", v)
+			}
+		}
+	})
+	t.Run("neither the same claim again nor an extension shortens", func(t *testing.T) {
+		c := claimed()
+		acquire(t, s, c)
+		c.TTL = time.Second
+		acquire(t, s, c)
+		if err := extend(s, c); err != nil {
+			t.Error(err)
+		}
+		ttl(t, c, time.Minute)
+		c.TTL = time.Hour
+		if err := extend(s, c); err != nil {
+			t.Error(err)
+		}
+		ttl(t, c, time.Hour)
+	})
+	t.Run("a lock that lost its end gets one again", func(t *testing.T) {
+		c := claimed()
+		acquire(t, s, c)
+		if !asks.Persist(t.Context(), name(c)).Val() {
+			t.Fatal("not persisted")
+		}
+		if err := extend(s, c); err != nil {
+			t.Error(err)
+		}
+		ttl(t, c, time.Minute)
+	})
+	t.Run("what is kept belongs to nobody", func(t *testing.T) {
+		c := claimed()
+		acquire(t, s, c)
+		c.Keep = time.Hour
+		release(t, s, c)
+		ttl(t, c, time.Hour)
+		v := value(t, c)
+		if v == "" || v == c.Owner {
+			t.Errorf("the value is %q", v)
+		}
+		c.Keep = time.Second
+		wantIs(t, "release", s.Release(t.Context(), c), core.ErrLost)
+		wantIs(t, "extend", extend(s, c), core.ErrLost)
+		_, err := s.Acquire(t.Context(), c)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		ttl(t, c, time.Hour)
+	})
+	t.Run("a claim that waits is busy like any other", func(t *testing.T) {
+		c, w := claimed(), core.Claim{}
+		acquire(t, s, c)
+		w = claimOf(c.Key)
+		w.Wait = true
+		_, err := s.Acquire(t.Context(), w)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "release", s.Release(t.Context(), w), core.ErrLost)
+	})
+	t.Run("a hash is not a plain lock, and stays as it is", func(t *testing.T) {
+		c := claimed()
+		if err := asks.HSet(t.Context(), name(c), "a", "b").Err(); err != nil {
+			t.Fatal(err)
+		}
+		defer asks.Del(t.Context(), name(c))
+		_, err := s.Acquire(t.Context(), c)
+		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "release", s.Release(t.Context(), c), core.ErrUnavailable)
+		if asks.HGet(t.Context(), name(c), "a").Val() != "b" {
+			t.Error("the hash has changed")
+		}
+	})
+}
