@@ -1,0 +1,101 @@
+package hazards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// cutOff is one holder whose network is cut, and what became of it.
+type cutOff struct {
+	key   string
+	hold  string // at the server
+	proxy *redistest.Proxy
+	lease *core.Lease
+	rival *core.Lease
+
+	ended   int64 // when the context's end was seen
+	expiry  int64 // before this the key could not expire
+	granted int64 // when a rival had been granted the key
+	err     error
+}
+
+// TestPartition is not parallel to other tests: it is about being in time.
+func TestPartition(t *testing.T) {
+	// hazard 46
+	t.Run("a holder that is cut off is told before its key can expire, 100 of 100", func(t *testing.T) {
+		const holders, ttl = 100, 6 * time.Second
+		server := redistest.Start(t)
+		asks := inspect(t, server)
+		rivals := newLocker(t, server.Addr)
+		all := make([]*cutOff, holders)
+		for i := range all {
+			c := &cutOff{key: fmt.Sprintf("cut:%d", i), proxy: redistest.NewProxy(t, server.Addr)}
+			c.lease = acquire(t, newLocker(t, c.proxy.Addr), c.key, core.TTL(ttl))
+			c.hold = asks.hold(c.key)
+			all[i] = c
+		}
+		var wg sync.WaitGroup
+		for _, c := range all {
+			wg.Go(func() { c.play(asks, rivals, ttl) })
+		}
+		wg.Wait()
+		oracle := newOracle(t, 2*holders)
+		margin := ttl
+		for _, c := range all {
+			c.judge(t, oracle)
+			margin = min(margin, time.Duration(c.expiry-c.ended))
+		}
+		t.Logf("the latest was told %v before its key could expire", margin.Round(time.Millisecond))
+	})
+}
+
+// play cuts the holder off at any point of its extensions, and lets a rival
+// wait for its key.
+func (c *cutOff) play(asks inspector, rivals *core.Locker, ttl time.Duration) {
+	time.Sleep(rand.N(ttl / 2))
+	c.proxy.Partition()
+	c.expiry = asks.expiry(c.key, c.hold)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c.rival, c.err = rivals.Acquire(context.Background(), c.key, core.TTL(ttl), core.Wait(patience))
+		c.granted = mono()
+	})
+	select {
+	case <-c.lease.Context().Done():
+		c.ended = mono()
+		// An extension may have got through at the moment of the cut.
+		c.expiry = max(c.expiry, asks.expiry(c.key, c.hold))
+	case <-time.After(patience):
+		c.err = errors.New("the context did not end")
+	}
+	wg.Wait()
+}
+
+func (c *cutOff) judge(t *testing.T, oracle *oracle) {
+	if c.err != nil {
+		t.Errorf("%s: %v", c.key, c.err)
+		return
+	}
+	wantLost(t, c.lease)
+	if c.ended >= c.expiry {
+		t.Errorf("%s: the context ended %v after the key could expire", c.key, ms(c.expiry, c.ended))
+	}
+	if c.granted < c.expiry {
+		t.Errorf("%s: somebody else was granted the key %v before it could expire", c.key, ms(c.granted, c.expiry))
+	}
+	oracle.add(span{c.key, "holder", 0, c.ended, c.lease.Token()})
+	oracle.add(span{c.key, "rival", c.granted, mono(), c.rival.Token()})
+	// What was under way arrives late, and changes nothing.
+	c.proxy.Heal()
+	wantErr(t, "release of a lost lease", c.lease.Release(context.Background()), core.ErrLost)
+	wantHeld(t, c.rival)
+	release(t, c.rival)
+}

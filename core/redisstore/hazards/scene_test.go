@@ -1,0 +1,239 @@
+package hazards_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// ways are the clients that a service may have.
+var ways = map[string]func(*redis.Options){
+	"careful": func(*redis.Options) {},
+	"default": func(o *redis.Options) { o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0 },
+}
+
+// newLocker returns the locker of a service that reaches its server at addr. It
+// is closed after the test, with what it still holds.
+func newLocker(t *testing.T, addr string, opts ...core.Option) *core.Locker {
+	t.Helper()
+	return lockerOf(t, redistest.Client(t, addr), nil, opts...)
+}
+
+// lockerOf is newLocker with a client and options of the store.
+func lockerOf(t *testing.T, client redis.UniversalClient, storeOpts []redisstore.Option, opts ...core.Option) *core.Locker {
+	t.Helper()
+	store, err := redisstore.New(client, storeOpts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := core.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = l.Close(ctx)
+		_ = store.Close()
+	})
+	return l
+}
+
+// acquire takes a lock, or fails the test.
+func acquire(t *testing.T, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
+	t.Helper()
+	return acquireUnder(t, context.Background(), l, key, opts...)
+}
+
+func acquireUnder(t *testing.T, ctx context.Context, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	lease, err := l.Acquire(ctx, key, opts...)
+	// The lease's context is to end with the lease only.
+	t.Cleanup(cancel)
+	if err != nil {
+		t.Fatalf("acquire: %v", err)
+	}
+	return lease
+}
+
+func release(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	if err := lease.Release(context.Background()); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+// wantErr fails the test unless err matches all of these.
+func wantErr(t *testing.T, what string, err error, all ...error) {
+	t.Helper()
+	for _, want := range all {
+		if !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", what, err, want)
+		}
+	}
+}
+
+// ended waits for the end of the lease's context, and returns when it was seen.
+func ended(t *testing.T, lease *core.Lease) int64 {
+	t.Helper()
+	select {
+	case <-lease.Context().Done():
+		return mono()
+	case <-time.After(patience):
+		t.Fatalf("the lease did not end within %v", patience)
+		return 0
+	}
+}
+
+// wantLost fails the test unless the lease's context ended because it was lost.
+func wantLost(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	wantErr(t, "the cause of the context's end", context.Cause(lease.Context()), core.ErrLost)
+}
+
+// wantHeld fails the test unless the lease is still held.
+func wantHeld(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	if err := lease.Context().Err(); err != nil {
+		t.Errorf("the lease has ended: %v", context.Cause(lease.Context()))
+	}
+}
+
+// stored is the name of the key's hash in Redis.
+func stored(key string) string { return "lk1:{" + key + "}" }
+
+// inspector asks a server directly.
+type inspector struct {
+	t *testing.T
+	*redis.Client
+}
+
+func inspect(t *testing.T, server *redistest.Server) inspector {
+	return inspector{t, server.Client()}
+}
+
+// fields is what the server has for a key.
+func (i inspector) fields(key string) map[string]string {
+	i.t.Helper()
+	m, err := i.HGetAll(context.Background(), stored(key)).Result()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return m
+}
+
+// holds is how many holds of a key the server has, whether they have expired or
+// not.
+func (i inspector) holds(key string) int {
+	i.t.Helper()
+	n := 0
+	for field := range i.fields(key) {
+		if strings.HasPrefix(field, "h:") || strings.HasPrefix(field, "k:") {
+			n++
+		}
+	}
+	return n
+}
+
+// waiters is how many claims wait for a key.
+func (i inspector) waiters(key string) int {
+	i.t.Helper()
+	return strings.Count(strings.TrimSpace(i.fields(key)["w"]), "\n") + min(1, len(strings.TrimSpace(i.fields(key)["w"])))
+}
+
+// hold is the name of the only hold of a key.
+func (i inspector) hold(key string) string {
+	i.t.Helper()
+	var all []string
+	for field := range i.fields(key) {
+		if strings.HasPrefix(field, "h:") {
+			all = append(all, field)
+		}
+	}
+	if len(all) != 1 {
+		i.t.Fatalf("the key has the holds %q, want one", all)
+	}
+	return all[0]
+}
+
+// expiry is a moment before which this hold of the key cannot expire, 0 if there
+// is no such hold.
+func (i inspector) expiry(key, hold string) int64 {
+	i.t.Helper()
+	ctx := context.Background()
+	at := mono()
+	now, err := i.Time(ctx).Result()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	deadline, _, _ := strings.Cut(i.fields(key)[hold], " ")
+	end, err := strconv.ParseInt(deadline, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return at + end*int64(time.Millisecond) - now.UnixNano()
+}
+
+// awaitFree waits until nobody holds the key, and fails the test if that takes
+// longer than limit.
+func (i inspector) awaitFree(key string, limit time.Duration) {
+	i.t.Helper()
+	redistest.Eventually(i.t, limit, "nobody holds the key any more", func() bool { return i.holds(key) == 0 })
+}
+
+// wantFree fails the test unless somebody else can take the key at once.
+func wantFree(t *testing.T, l *core.Locker, key string) {
+	t.Helper()
+	lease, err := l.TryAcquire(context.Background(), key)
+	if err != nil {
+		t.Errorf("the key is not free: %v", err)
+		return
+	}
+	release(t, lease)
+}
+
+// wantBusy fails the test unless somebody else is refused the key.
+func wantBusy(t *testing.T, l *core.Locker, key string) {
+	t.Helper()
+	lease, err := l.TryAcquire(context.Background(), key)
+	if err == nil {
+		release(t, lease)
+	}
+	wantErr(t, "an attempt at a held key", err, core.ErrBusy)
+}
+
+// recorder keeps the events of a locker.
+type recorder struct {
+	mu     sync.Mutex
+	events []core.Event
+}
+
+func (r *recorder) Observe(_ context.Context, e core.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// all returns the events of one kind.
+func (r *recorder) all(kind core.Kind) []core.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []core.Event
+	for _, e := range r.events {
+		if e.Kind == kind {
+			all = append(all, e)
+		}
+	}
+	return all
+}

@@ -1,0 +1,142 @@
+package hazards_test
+
+import (
+	"bufio"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// tap is the server's own account of the commands that it executed, in order.
+type tap struct {
+	t      *testing.T
+	origin int64 // what to take from the wall clock to get the monotonic one
+
+	mu   sync.Mutex
+	seen []command
+}
+
+// command is one that the server executed. A script's commands are in it too.
+type command struct {
+	At   int64 // when the server took it up, on the monotonic clock
+	Args []string
+}
+
+// script is the name of the store's script that the command calls, with its key
+// and lease.
+func (c command) script() (name, key, lease string) {
+	if len(c.Args) < 6 || c.Args[2] != "1" {
+		return "", "", ""
+	}
+	if word := strings.ToLower(c.Args[0]); word != "evalsha" && word != "eval" {
+		return "", "", ""
+	}
+	return c.Args[4], c.Args[3], c.Args[5]
+}
+
+// newTap listens to a server until the test ends.
+func newTap(t *testing.T, server *redistest.Server) *tap {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := mono()
+	wall := time.Now().UnixNano()
+	tp := &tap{t: t, origin: wall - before}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReaderSize(conn, 1<<16)
+	if line, err := in.ReadString('\n'); err != nil || line != "+OK\r\n" {
+		t.Fatalf("MONITOR: %q, %v", line, err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if c, ok := tp.parse(line); ok {
+				tp.mu.Lock()
+				tp.seen = append(tp.seen, c)
+				tp.mu.Unlock()
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = conn.Close()
+		wg.Wait()
+	})
+	return tp
+}
+
+// parse reads a line like +1700000000.123456 [0 127.0.0.1:1234] "get" "a".
+func (tp *tap) parse(line string) (command, bool) {
+	stamp, rest, ok := strings.Cut(strings.TrimPrefix(line, "+"), " [")
+	_, rest, found := strings.Cut(rest, "] ")
+	sec, frac, dot := strings.Cut(stamp, ".")
+	s, err := strconv.ParseInt(sec, 10, 64)
+	us, err2 := strconv.ParseInt(frac, 10, 64)
+	if !ok || !found || !dot || err != nil || err2 != nil {
+		return command{}, false
+	}
+	c := command{At: s*1e9 + us*1e3 - tp.origin}
+	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimSpace(rest) {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return c, false
+		}
+		word, err := strconv.Unquote(quoted)
+		if err != nil {
+			return c, false
+		}
+		c.Args = append(c.Args, word)
+		rest = rest[len(quoted):]
+	}
+	return c, len(c.Args) > 0
+}
+
+// calls returns the calls of a script on a key, or on every key if key is "".
+func (tp *tap) calls(script, key string) []command {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var all []command
+	for _, c := range tp.seen {
+		if name, k, _ := c.script(); name == script && (key == "" || k == stored(key)) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// named returns the commands of that name with arg among their arguments.
+func (tp *tap) named(name, arg string) []command {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var all []command
+	for _, c := range tp.seen {
+		if !strings.EqualFold(c.Args[0], name) {
+			continue
+		}
+		for _, a := range c.Args[1:] {
+			if strings.Contains(a, arg) {
+				all = append(all, c)
+				break
+			}
+		}
+	}
+	return all
+}
+
+// awaitCalls waits until a script was called n times on a key.
+func (tp *tap) awaitCalls(script, key string, n int) {
+	tp.t.Helper()
+	redistest.Eventually(tp.t, patience, "the call arrives", func() bool { return len(tp.calls(script, key)) >= n })
+}

@@ -1,0 +1,273 @@
+package hazards_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+)
+
+// workerEnv makes the test binary a worker; it holds a plan.
+const workerEnv = "LOCKKIT_HAZARDS_WORKER"
+
+// plan is what a worker is started with.
+type plan struct {
+	Name, Addr, Prefix string
+}
+
+// order is what a worker is told to do, a line of JSON on its standard input.
+// Orders are carried out side by side.
+type order struct {
+	ID       int
+	Op       string
+	Lease    int // ID of the order that acquired it
+	Key      string
+	TTL      time.Duration
+	Hold     time.Duration
+	Try      bool
+	Fair     bool
+	Fixed    bool
+	N        int
+	Register string
+	Claim    core.Claim
+}
+
+func (o order) options() []core.AcquireOption {
+	opts := []core.AcquireOption{core.TTL(o.TTL)}
+	if o.Fair {
+		opts = append(opts, core.Fair())
+	}
+	if o.Fixed {
+		opts = append(opts, core.NoRenew())
+	}
+	return opts
+}
+
+// report is what a worker says of an order, a line of JSON on its standard
+// output.
+type report struct {
+	ID    int
+	Kind  string
+	At    int64 // on the monotonic clock
+	OK    bool
+	Token uint64
+	Span  span
+	Errs  []string // names of what the error matches
+	Text  string   // of the error
+	Count map[string]int
+}
+
+// is tells whether the error of the report matches the one of that name.
+func (r report) is(name string) bool {
+	for _, e := range r.Errs {
+		if e == name {
+			return true
+		}
+	}
+	return false
+}
+
+var errorNames = map[string]error{
+	"busy": core.ErrBusy, "lost": core.ErrLost, "closed": core.ErrClosed, "unavailable": core.ErrUnavailable,
+	"invalid": core.ErrInvalid, "unsupported": core.ErrUnsupported,
+	"canceled": context.Canceled, "deadline": context.DeadlineExceeded,
+}
+
+func failed(id int, kind string, err error) report {
+	r := report{ID: id, Kind: kind, At: mono(), OK: err == nil}
+	if err == nil {
+		return r
+	}
+	r.Text = err.Error()
+	for name, e := range errorNames {
+		if errors.Is(err, e) {
+			r.Errs = append(r.Errs, name)
+		}
+	}
+	return r
+}
+
+// worker is a process that takes locks as it is told.
+type worker struct {
+	plan
+	client *redis.Client
+	store  *counting
+	locker *core.Locker
+	stop   chan struct{} // closed by the order stop
+
+	mu     sync.Mutex // of what follows, and of standard output
+	leases map[int]*core.Lease
+	out    *json.Encoder
+}
+
+// work is the main of a worker. It ends when its standard input does, or in
+// order when it is sent a SIGTERM.
+func work(text string) int {
+	w := &worker{leases: make(map[int]*core.Lease), out: json.NewEncoder(os.Stdout), stop: make(chan struct{})}
+	if err := json.Unmarshal([]byte(text), &w.plan); err != nil {
+		panic(err)
+	}
+	w.client = redis.NewClient(&redis.Options{Addr: w.Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
+	store, err := redisstore.New(w.client, redisstore.WithPrefix(w.Prefix))
+	if err != nil {
+		panic(err)
+	}
+	w.store = &counting{Store: store}
+	if w.locker, err = core.New(w.store); err != nil {
+		panic(err)
+	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		in := json.NewDecoder(os.Stdin)
+		for {
+			var o order
+			if in.Decode(&o) != nil {
+				os.Exit(0)
+			}
+			go w.do(o)
+		}
+	}()
+	w.say(report{Kind: "ready", At: mono()})
+	<-term
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	w.say(failed(0, "closed", w.locker.Close(ctx)))
+	_ = store.Close()
+	_ = w.client.Close()
+	return 0
+}
+
+func (w *worker) say(r report) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.out.Encode(r)
+}
+
+// held is a lease by the order that acquired it.
+func (w *worker) held(id int) *core.Lease {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leases[id]
+}
+
+func (w *worker) do(o order) {
+	switch o.Op {
+	case "acquire":
+		w.acquire(o)
+	case "check":
+		at := mono()
+		w.say(report{ID: o.ID, Kind: "checked", At: at, OK: w.held(o.Lease).Context().Err() == nil})
+	case "steps":
+		w.steps(o)
+	case "write":
+		w.write(o)
+	case "release":
+		w.say(failed(o.ID, "released", w.held(o.Lease).Release(context.Background())))
+	case "adopt":
+		w.adopt(o)
+	case "spin":
+		w.spin(o)
+	case "loop":
+		w.loop(o)
+	case "mix":
+		w.mix(o)
+	case "crowd":
+		w.crowd(o)
+	case "churn":
+		w.churn(o)
+	case "stop":
+		close(w.stop)
+	default:
+		panic("no such order: " + o.Op)
+	}
+}
+
+func (w *worker) acquire(o order) {
+	take := w.locker.Acquire
+	if o.Try {
+		take = w.locker.TryAcquire
+	}
+	lease, err := take(context.Background(), o.Key, o.options()...)
+	if err != nil {
+		w.say(failed(o.ID, "refused", err))
+		return
+	}
+	r := report{ID: o.ID, Kind: "acquired", At: mono(), OK: true, Token: lease.Token()}
+	w.mu.Lock()
+	w.leases[o.ID] = lease
+	w.mu.Unlock()
+	w.say(r)
+	<-lease.Context().Done()
+	w.say(failed(o.ID, "ended", context.Cause(lease.Context())))
+}
+
+// steps works under a lease, a check before each write, until a check fails.
+func (w *worker) steps(o order) {
+	lease := w.held(o.Lease)
+	to, err := dialRegister(o.Register)
+	if err != nil {
+		panic(err)
+	}
+	s := span{Key: lease.Key(), Who: w.Name, From: mono(), Token: lease.Token()}
+	w.say(report{ID: o.ID, Kind: "working"})
+	s.Until = guard(lease, time.Hour, func() {
+		if _, err := to.write(lease.Token(), w.Name); err != nil {
+			panic(err)
+		}
+	})
+	r := failed(o.ID, "stopped", context.Cause(lease.Context()))
+	r.Span = s
+	w.say(r)
+}
+
+// guard relies on the lease for d, with a check before each step, or until a
+// check fails. It returns the last moment of which a check said that the lease
+// was held, 0 if there was none.
+func guard(lease *core.Lease, d time.Duration, step func()) (until int64) {
+	for start := mono(); ; time.Sleep(time.Millisecond) {
+		at := mono()
+		if lease.Context().Err() != nil {
+			return until
+		}
+		until = at
+		if at-start >= int64(d) {
+			return until
+		}
+		step()
+	}
+}
+
+// write writes under a lease without asking whether it is still held.
+func (w *worker) write(o order) {
+	to, err := dialRegister(o.Register)
+	if err != nil {
+		panic(err)
+	}
+	ok, err := to.write(w.held(o.Lease).Token(), w.Name)
+	r := failed(o.ID, "wrote", err)
+	r.OK = ok
+	w.say(r)
+}
+
+// adopt is a copy of somebody else's machine: it goes on under the same claim.
+func (w *worker) adopt(o order) {
+	ctx := context.Background()
+	x := w.store.Store.Extend(ctx, []core.Claim{o.Claim})[0]
+	r := failed(o.ID, "adopted", x.Err)
+	if x.Err == nil {
+		g, err := w.store.Store.Acquire(ctx, o.Claim)
+		r = failed(o.ID, "adopted", err)
+		r.Token = g.Token
+	}
+	w.say(r)
+}
