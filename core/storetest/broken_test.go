@@ -35,8 +35,8 @@ const (
 )
 
 func flaws() []flaw {
-	return slices.Concat(idleFlaws, holdFlaws, ownerFlaws, waitFlaws,
-		tokenFlaws, watchFlaws, recordFlaws)
+	return slices.Concat(idleFlaws, holdFlaws, extendFlaws, ownerFlaws, releaseFlaws, waitFlaws, placeFlaws,
+		tokenFlaws, watchFlaws, recordFlaws, keyFlaws)
 }
 
 // TestFlawed is the suite in the child process.

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
 
-// recordFlaws are about kept answers, and about keys that are mistaken for
-// others.
+// recordFlaws are about kept answers and the work that they count.
 var recordFlaws = []flaw{
 	{"lets a stale holder overwrite the record", []string{
 		"runs/a stale holder does not overwrite a run in progress",
@@ -256,40 +254,6 @@ var recordFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"ignores case in keys", []string{
-		"keys/keys that look alike are different keys",
-	}, withKeys(strings.ToLower)},
-	{"trims keys", []string{
-		"keys/keys that look alike are different keys",
-	}, withKeys(strings.TrimSpace)},
-	{"cuts long keys", []string{
-		"keys/keys that look alike are different keys",
-	}, withKeys(func(key string) string { return key[:min(len(key), 255)] })},
-	{"takes a star for all keys", []string{
-		"keys/a release of one key leaves the others alone",
-		"keys/an owner of one key is a stranger to another",
-		"keys/one lease under two keys is two holds",
-		"records/a record belongs to one key",
-	}, withKeys(func(string) string { return "*" })},
-	{"cannot have quotes in a key", []string{
-		"keys/a key may have quotes",
-		"keys/keys that look alike are different keys",
-	}, refusingKeys("'")},
-	{"cannot have a slash in a key", []string{"keys/a key may have slashes"}, refusingKeys("/")},
-	{"cannot have a space in a key", []string{"keys/a key may have spaces"}, refusingKeys(" ")},
-	{"cannot have two colons in a key", []string{"keys/a key may have colons"}, refusingKeys("::")},
-	{"takes a key for a format", []string{"keys/a key may have percent signs"}, refusingKeys("%")},
-	{"takes a key for an escape", []string{"keys/a key may have backslashes"}, refusingKeys(`\`)},
-	{"takes a key for a pattern", []string{"keys/a key may have glob characters"}, refusingKeys("[")},
-	{"has room for ASCII only", []string{
-		"keys/a key may have accents and emoji",
-		"keys/a key may have letters of both directions",
-	}, refusingKeys("ä", "\u05d0")},
-	{"takes an accent for a letter", []string{"keys/a key may have an unusual form of the same word"}, refusingKeys("\u0301")},
-	{"splits keys", []string{"keys/a key may have hash signs, commas and dots"}, refusingKeys(",")},
-	{"has no room for the longest keys", []string{
-		"keys/a key may have the length of 512 bytes",
-	}, refusingKeys(strings.Repeat("x", 256))},
 }
 
 // acquireRecord changes the record of a grant.
@@ -310,44 +274,4 @@ func (s *tampered) releaseNoted(ctx context.Context, c core.Claim) error {
 		s.note(c.Key, c)
 	}
 	return err
-}
-
-// withKeys changes all keys.
-func withKeys(change func(key string) string) func(s *tampered) {
-	return func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
-			c.Key = change(c.Key)
-			return s.Store.Acquire(ctx, c)
-		}
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
-			c.Key = change(c.Key)
-			return s.extendSound(ctx, c)
-		})
-		s.release = func(ctx context.Context, c core.Claim) error {
-			c.Key = change(c.Key)
-			return s.Store.Release(ctx, c)
-		}
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
-			c.Key = change(c.Key)
-			return s.Store.Watch(ctx, c)
-		}
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			from.Key, to.Key = change(from.Key), change(to.Key)
-			return s.Store.Handover(ctx, from, to)
-		}
-	}
-}
-
-// refusingKeys fails for keys that contain one of parts.
-func refusingKeys(parts ...string) func(s *tampered) {
-	return func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
-			for _, p := range parts {
-				if strings.Contains(c.Key, p) {
-					return core.Grant{}, core.ErrInvalid
-				}
-			}
-			return s.Store.Acquire(ctx, c)
-		}
-	}
 }
