@@ -31,7 +31,7 @@ type cutOff struct {
 func TestPartition(t *testing.T) {
 	// hazard 46
 	t.Run("a holder that is cut off is told before its key can expire, 100 of 100", func(t *testing.T) {
-		const holders, ttl = 100, 6 * time.Second
+		const holders, ttl = 100, 8 * time.Second
 		server := redistest.Start(t)
 		asks := inspect(t, server)
 		rivals := newLocker(t, server.Addr)

@@ -33,6 +33,7 @@ type order struct {
 	Key      string
 	TTL      time.Duration
 	Hold     time.Duration
+	Pause    time.Duration // after a hold
 	Try      bool
 	Fair     bool
 	Fixed    bool

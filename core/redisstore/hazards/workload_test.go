@@ -38,27 +38,27 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// spin takes all processor time with n goroutines, and says how late a timer
-// was at worst.
+// spin takes all processor time with n goroutines for a while, leaves some, and
+// so on, and says how late a timer was at worst.
 func (w *worker) spin(o order) {
-	var done atomic.Bool
+	w.say(report{ID: o.ID, Kind: "spinning"})
 	for range o.N {
 		go func() {
-			for n := 0; !done.Load(); {
-				for range 1 << 16 {
-					n++
+			for n := 0; !w.stopped(); time.Sleep(o.Hold / 2) {
+				for end := mono() + int64(o.Hold); mono() < end; {
+					for range 1 << 16 {
+						n++
+					}
 				}
 			}
 		}()
 	}
-	w.say(report{ID: o.ID, Kind: "spinning"})
 	var worst time.Duration
 	for !w.stopped() {
 		start := mono()
 		time.Sleep(time.Millisecond)
 		worst = max(worst, time.Duration(mono()-start))
 	}
-	done.Store(true)
 	w.say(report{ID: o.ID, Kind: "spun", Count: map[string]int{"late ms": int(worst.Milliseconds())}})
 }
 
@@ -85,8 +85,12 @@ func (w *worker) loop(o order) {
 				}
 				s := span{Key: o.Key, Who: who, From: mono(), Token: lease.Token()}
 				s.Until = guard(lease, o.Hold, func() {})
-				_ = lease.Release(ctx)
-				w.say(report{ID: o.ID, Kind: "hold", Span: s})
+				kept := 0
+				if lease.Release(ctx) == nil {
+					kept = 1
+				}
+				w.say(report{ID: o.ID, Kind: "hold", Span: s, Count: map[string]int{"kept": kept}})
+				time.Sleep(o.Pause)
 			}
 		})
 	}

@@ -1,0 +1,95 @@
+package hazards_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Holders that do not run for longer than their lease.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	const ttl = 600 * time.Millisecond
+	server := redistest.Start(t)
+	rivals := newLocker(t, server.Addr)
+
+	// hazard 1
+	t.Run("a holder that was stopped learns of its loss at its first check", func(t *testing.T) {
+		t.Parallel()
+		oracle := newOracle(t, 2*count(200))
+		bit := newBites(t, "a holder was stopped in the middle of its work", count(200)*8/10)
+		trials(t, count(200), func(t *testing.T, n int) {
+			key := fmt.Sprintf("stopped:%d", n)
+			reg := newRegister(t)
+			c := newChild(t, plan{Addr: server.Addr})
+			lease, _ := c.acquire(order{Key: key, TTL: ttl})
+			work := c.tell(order{Op: "steps", Lease: lease, Register: reg.Addr})
+			c.await(work, "working")
+			time.Sleep(rand.N(ttl))
+			c.pause()
+			stopped := mono()
+			rival := acquire(t, rivals, key)
+			r := span{Key: key, Who: "rival", From: mono(), Token: rival.Token()}
+			if !reg.write(rival.Token(), "rival") {
+				t.Error("the register refused the rival: its token is not newer")
+			}
+			time.Sleep(2 * ttl)
+			c.resume()
+			resumed := mono()
+			end := c.await(work, "stopped")
+			if !end.is("lost") {
+				t.Errorf("the holder's context ended with %q, want lost", end.Text)
+			}
+			if late := ms(resumed, end.At); late > 5*time.Second {
+				t.Errorf("the holder noticed %v after it ran again", late)
+			}
+			if stopped-end.Span.Until < int64(ttl/3) {
+				bit.add()
+			}
+			oracle.add(end.Span)
+			r.Until = guard(rival, 20*time.Millisecond, func() {})
+			oracle.add(r)
+			release(t, rival)
+			if value, _, _ := reg.last(); value != "rival" {
+				t.Errorf("the last write is of %q, want the rival's", value)
+			}
+		})
+	})
+
+	// hazard 2
+	t.Run("a holder that was stopped after its check writes, and only the token keeps it out (limit)", func(t *testing.T) {
+		t.Parallel()
+		trials(t, count(100), func(t *testing.T, n int) {
+			key := fmt.Sprintf("checked:%d", n)
+			reg := newRegister(t)
+			c := newChild(t, plan{Addr: server.Addr, Name: "holder"})
+			// A long lease is not lost by itself between the check and the stop.
+			lease, _ := c.acquire(order{Key: key, TTL: 4 * ttl})
+			if check := c.await(c.tell(order{Op: "check", Lease: lease}), "checked"); !check.OK {
+				t.Fatal("the holder lost its lease at once")
+			}
+			c.pause()
+			rival := acquire(t, rivals, key)
+			if !reg.write(rival.Token(), "rival") {
+				t.Error("the register refused the rival: its token is not newer")
+			}
+			c.resume()
+			if wrote := c.await(c.tell(order{Op: "write", Lease: lease, Register: reg.Addr}), "wrote"); wrote.OK {
+				t.Error("the register took the stale write")
+			}
+			value, twin, refused := reg.last()
+			if value != "rival" || refused != 1 {
+				t.Errorf("the register has %q and refused %d writes, want the rival's and 1", value, refused)
+			}
+			// Where tokens are not compared the rival's write is lost.
+			if twin != "holder" {
+				t.Errorf("the register without tokens has %q, want the loss of the rival's write", twin)
+			}
+			wantHeld(t, rival)
+			release(t, rival)
+		})
+	})
+}

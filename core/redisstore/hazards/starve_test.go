@@ -1,0 +1,139 @@
+package hazards_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// hazard 6
+func TestStarvation(t *testing.T) {
+	t.Parallel()
+	t.Run("a process without processor time relies on nothing that others hold", func(t *testing.T) {
+		t.Parallel()
+		const ttl = 500 * time.Millisecond
+		server := redistest.Start(t)
+		oracle := newOracle(t, count(50))
+		starved := newChild(t, plan{Addr: server.Addr, Name: "starved"}, "GOMAXPROCS=1")
+		rested := newChild(t, plan{Addr: server.Addr, Name: "rested"})
+		spin := starved.tell(order{Op: "spin", N: 4, Hold: 50 * time.Millisecond})
+		starved.await(spin, "spinning")
+		loop := order{Op: "loop", Key: "starved", TTL: ttl, Hold: ttl / 2, Pause: ttl / 2, N: 1}
+		loops := []int{starved.tell(loop), rested.tell(loop)}
+		unthrottle := throttle(starved)
+		t.Cleanup(unthrottle)
+		redistest.Eventually(t, patience, "both have held the key often enough", func() bool {
+			return len(starved.all("hold")) >= count(50)/2 && len(rested.all("hold")) >= count(50)/2
+		})
+		unthrottle()
+		lost := 0
+		for i, c := range []*child{starved, rested} {
+			c.tell(order{Op: "stop"})
+			c.await(loops[i], "looped", "failed")
+			for _, r := range c.all("failed") {
+				t.Errorf("%s: %s", c.name, r.Text)
+			}
+			for _, r := range c.all("hold") {
+				oracle.add(r.Span)
+				lost += 1 - r.Count["kept"]
+			}
+		}
+		late := starved.await(spin, "spun").Count["late ms"]
+		t.Logf("%d leases were lost; timers of the starved process were up to %d ms late", lost, late)
+		if late < 100 {
+			t.Errorf("vacuous: timers were at most %d ms late", late)
+		}
+	})
+}
+
+// throttle lets a process run for a moment now and then, as a quota of processor
+// time does, until the returned function is called.
+func throttle(c *child) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			_ = c.cmd.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(rand.N(600 * time.Millisecond))
+			_ = c.cmd.Process.Signal(syscall.SIGCONT)
+			select {
+			case <-quit:
+				return
+			case <-time.After(20*time.Millisecond + rand.N(100*time.Millisecond)):
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(quit)
+		<-done
+	})
+}
+
+// capturing keeps the last claim that was granted.
+type capturing struct {
+	*redisstore.Store
+	mu   sync.Mutex
+	last core.Claim
+}
+
+func (s *capturing) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	g, err := s.Store.Acquire(ctx, c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.last = c
+	}
+	return g, err
+}
+
+// hazard 5
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	t.Run("two copies of one machine hold one lease, until somebody else holds the key (limit)", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		rivals := newLocker(t, server.Addr)
+		store, err := redisstore.New(server.Client())
+		if err != nil {
+			t.Fatal(err)
+		}
+		captured := &capturing{Store: store}
+		l, err := core.New(captured)
+		if err != nil {
+			t.Fatal(err)
+		}
+		twin := newChild(t, plan{Addr: server.Addr, Name: "twin"})
+		for n := range 10 {
+			key := fmt.Sprintf("copied:%d", n)
+			reg := newRegister(t)
+			original := acquire(t, l, key)
+			adopted := twin.await(twin.tell(order{Op: "adopt", Claim: captured.last}), "adopted")
+			// The limit: neither the store nor a token can tell the two apart.
+			if !adopted.OK || adopted.Token != original.Token() {
+				t.Fatalf("the copy got %q and token %d, want the original's %d", adopted.Text, adopted.Token, original.Token())
+			}
+			if !reg.write(original.Token(), "original") || !reg.write(adopted.Token, "twin") {
+				t.Error("the register refused one of two copies")
+			}
+			// What ends it: another hold.
+			release(t, original)
+			rival := acquire(t, rivals, key)
+			if !reg.write(rival.Token(), "rival") || reg.write(adopted.Token, "twin") {
+				t.Error("the register takes the copy's write after that of the next holder")
+			}
+			if again := twin.await(twin.tell(order{Op: "adopt", Claim: captured.last}), "adopted"); !again.is("lost") {
+				t.Errorf("the copy extends after the next grant: %q, want lost", again.Text)
+			}
+			wantHeld(t, rival)
+			release(t, rival)
+		}
+	})
+}
