@@ -72,7 +72,8 @@ func TestBodyAfterLock(t *testing.T) {
 			s.POST("/twice", lock, httpmw.Lock(s.locker, "again", httpmw.JSON("id")), handler)
 			s.POST("/bound", lock, func(c *gin.Context) { _ = c.ShouldBindJSON(&order{}) }, lock, handler)
 			s.POST("/above", func(c *gin.Context) { _ = c.ShouldBindBodyWith(&order{}, binding.JSON) }, lock, handler)
-			for _, path := range []string{"/once", "/twice", "/bound", "/above"} {
+			s.POST("/part", lock, func(c *gin.Context) { _, _ = c.Request.Body.Read(make([]byte, 3)) }, lock, handler)
+			for _, path := range []string{"/once", "/twice", "/bound", "/above", "/part"} {
 				if r := s.send("POST", path, text, "Content-Type", "application/json"); r.status != http.StatusOK {
 					t.Errorf("%s: got %d %q", path, r.status, r.body)
 				}
@@ -143,6 +144,17 @@ func TestBodyLimit(t *testing.T) {
 		}
 	})
 
+	t.Run("a body whose announced length is over the limit is not read", func(t *testing.T) {
+		t.Parallel()
+		s, touched := newSite(t), false
+		outer := func(c *gin.Context) { c.Request.Body = &noticing{c.Request.Body, &touched} }
+		s.POST("/", outer, httpmw.Lock(s.locker, "order", httpmw.JSON("id"), httpmw.BodyLimit(100)), mustNotRun(t))
+		s.send("POST", "/", sized(101)).problem(t, http.StatusRequestEntityTooLarge)
+		if touched {
+			t.Error("it was read")
+		}
+	})
+
 	t.Run("a form over the limit is 413", func(t *testing.T) {
 		t.Parallel()
 		s := newSite(t)
@@ -200,7 +212,7 @@ func TestBodyLimit(t *testing.T) {
 		t.Parallel()
 		s, broken := newSite(t), errors.New("connection reset")
 		outer := func(c *gin.Context) {
-			c.Request.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"id":`), failing{broken}))
+			c.Request.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"id":`), &failing{broken}))
 		}
 		s.POST("/json", outer, httpmw.Lock(s.locker, "order", httpmw.JSON("id")), mustNotRun(t))
 		s.POST("/param/:id", outer, httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(time.Minute))), func(c *gin.Context) {
@@ -259,6 +271,11 @@ func (b *noticing) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
+// failing fails once. After that it looks like the end.
 type failing struct{ err error }
 
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
+func (f *failing) Read([]byte) (int, error) {
+	err := f.err
+	f.err = io.EOF
+	return 0, err
+}

@@ -88,9 +88,6 @@ func Join(parts ...KeyFunc) KeyFunc {
 			if err != nil {
 				return "", err
 			}
-			if _, err := split(v); err != nil {
-				return "", err
-			}
 			values[i] = v
 		}
 		return strings.Join(values, separator), nil

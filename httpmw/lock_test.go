@@ -1,8 +1,6 @@
 package httpmw_test
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -244,87 +242,6 @@ func TestLockAlso(t *testing.T) {
 		}
 		if !s.isFree("account:a") {
 			t.Error("the first account is still locked")
-		}
-	})
-}
-
-func TestLockReenters(t *testing.T) {
-	t.Parallel()
-
-	t.Run("a handler locks its own key again", func(t *testing.T) {
-		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
-			outer, _ := core.LeaseFromContext(c.Request.Context())
-			err := s.locker.Do(c.Request.Context(), core.Key("order", c.Param("id")), func(ctx context.Context) error {
-				if inner, _ := core.LeaseFromContext(ctx); inner == outer || inner.Token() != outer.Token() {
-					t.Error("not another lease with the same token")
-				}
-				return nil
-			}, core.Wait(0))
-			if err != nil {
-				t.Error(err)
-			}
-			if s.isFree("order:5") {
-				t.Error("the inner release freed the key")
-			}
-			ok(c)
-		})
-		if r := s.send("GET", "/5", ""); r.body != "order:5" {
-			t.Errorf("got %d %q", r.status, r.body)
-		}
-		if !s.isFree("order:5") {
-			t.Error("the key is not free")
-		}
-	})
-
-	t.Run("two middlewares on one route lock the same key", func(t *testing.T) {
-		t.Parallel()
-		s := newSite(t)
-		s.Use(httpmw.Lock(s.locker, "order", httpmw.Query("id")))
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
-			if s.isFree("order:5") {
-				t.Error("the key is free while the handler runs")
-			}
-			ok(c)
-		})
-		if r := s.send("GET", "/5?id=5", ""); r.body != "order:5" {
-			t.Errorf("got %d %q", r.status, r.body)
-		}
-		if !s.isFree("order:5") {
-			t.Error("the key is not free")
-		}
-	})
-
-	t.Run("two middlewares with different names hold both", func(t *testing.T) {
-		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "tenant", httpmw.Header("X-Tenant")), httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
-			if s.isFree("order:5") || s.isFree("tenant:acme") {
-				t.Error("a key is free while the handler runs")
-			}
-			ok(c)
-		})
-		if r := s.send("GET", "/5", "", "X-Tenant", "acme"); r.body != "order:5" {
-			t.Errorf("got %d %q", r.status, r.body)
-		}
-	})
-
-	t.Run("a middleware under a lease that was lost is refused", func(t *testing.T) {
-		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
-		gone := core.ErrLost
-		s.store.extend.Store(&gone)
-		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
-		s.GET("/:id", pushed.collect, lock, func(c *gin.Context) { <-c.Request.Context().Done() }, lock, func(c *gin.Context) {
-			t.Error("the handler ran")
-		})
-		p := s.send("GET", "/5", "").problem(t, http.StatusServiceUnavailable)
-		if p["type"] != base+"lock-unavailable" {
-			t.Errorf("type is %v", p["type"])
-		}
-		if err := pushed.only(t); !errors.Is(err, core.ErrLost) {
-			t.Errorf("c.Errors has %v, want ErrLost", err)
 		}
 	})
 }

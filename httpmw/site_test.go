@@ -56,7 +56,9 @@ func newSite(t *testing.T, opts ...core.Option) *site {
 	s.url, s.client = server.URL, server.Client()
 	t.Cleanup(func() {
 		server.Close()
-		if err := s.locker.Close(context.Background()); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		if err := s.locker.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	})
