@@ -44,6 +44,9 @@ func lockerOf(t *testing.T, client redis.UniversalClient, storeOpts []redisstore
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = l.Close(ctx)
+		ctx, cancel = context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = l.Close(ctx) // with what is given back in the background
 		_ = store.Close()
 	})
 	return l

@@ -1,0 +1,213 @@
+package hazards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Replies that do not come.
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	scenes := []struct {
+		name   string
+		trials int
+		play   func(t *testing.T, r *rig, n int)
+	}{
+		{"the reply to an acquire is lost, and the lock is ours (hazard 7)", 2 * count(50), lostAcquire},
+		{"the reply to an acquire comes after its context has ended, and the lock is given back (hazard 8)", count(100), lateAcquire},
+		{"an acquire arrives after its clean-up, and is refused (hazard 9)", count(50), overtakenAcquire},
+		{"one reply to an extension is lost, and the lease is not (hazard 10)", count(100), lostExtension},
+		{"no reply to an extension comes, and the lease ends before the key does (hazard 10)", count(100), lostExtensions},
+		{"the reply to a release is lost, and the key is free (hazard 11)", count(50), lostRelease},
+		{"the reply to a re-entry is lost, and the key is free after three releases (hazard 12)", 2 * count(50), lostReentry},
+	}
+	for i, scene := range scenes {
+		t.Run(scene.name, func(t *testing.T) {
+			t.Parallel()
+			trials(t, scene.trials, func(t *testing.T, n int) {
+				scene.play(t, s.rig(t, fmt.Sprintf("lost:%d:%d", i, n), n), n)
+			})
+		})
+	}
+}
+
+func lostAcquire(t *testing.T, r *rig, n int) {
+	// A token ahead of the server's clock is counted on from by one.
+	last := uint64(time.Now().Add(time.Hour).UnixMicro())
+	if err := r.asks.HSet(t.Context(), stored(r.key), "t", strconv.FormatUint(last, 10)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	fault := r.inject("acquire", lossOf(n))
+	lease := acquire(t, r.locker, r.key, core.TTL(6*time.Second))
+	if r.proxy.Times(fault) != 1 {
+		t.Fatal("vacuous: no reply was lost")
+	}
+	if holds := r.asks.holds(r.key); holds != 1 || lease.Token() != last+1 {
+		t.Errorf("%d holds and token %d, want one and %d", holds, lease.Token(), last+1)
+	}
+	if busy := r.events.all(core.Busy); len(busy) > 0 {
+		t.Error("our own lock was reported as busy")
+	}
+	wantBusy(t, r.direct, r.key)
+	release(t, lease)
+	next := acquire(t, r.direct, r.key, core.Wait(0))
+	if next.Token() != last+2 {
+		t.Errorf("the next token is %d, want %d", next.Token(), last+2)
+	}
+	release(t, next)
+}
+
+func lateAcquire(t *testing.T, r *rig, _ int) {
+	fault := r.inject("acquire", redistest.HoldReply)
+	defer fault.Deliver()
+	const limit = 3 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	done := make(chan error, 1)
+	start := mono()
+	go func() {
+		_, err := r.locker.Acquire(ctx, r.key, core.TTL(30*time.Second))
+		done <- err
+	}()
+	redistest.Eventually(t, limit, "the server has granted it", func() bool { return r.asks.holds(r.key) == 1 })
+	r.proxy.Partition()
+	err := <-done
+	if took := time.Duration(mono() - start); took > limit+5*time.Second {
+		t.Errorf("the acquire returned after %v, its context ended after %v", took, limit)
+	}
+	wantErr(t, "acquire", err, core.ErrUnavailable, context.DeadlineExceeded)
+	if errors.Is(err, core.ErrBusy) {
+		t.Errorf("our own lock was reported as busy: %v", err)
+	}
+	if r.asks.holds(r.key) != 1 {
+		t.Error("vacuous: the lock was given back through a partition")
+	}
+	r.proxy.Heal()
+	r.asks.awaitFree(r.key, 10*time.Second)
+	wantFree(t, r.direct, r.key)
+}
+
+func overtakenAcquire(t *testing.T, r *rig, _ int) {
+	fault := r.inject("acquire", redistest.HoldRequest)
+	defer fault.Deliver()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-fault.Fired()
+		cancel()
+	}()
+	_, err := r.locker.Acquire(ctx, r.key, core.TTL(30*time.Second))
+	wantErr(t, "acquire", err, core.ErrUnavailable, context.Canceled)
+	r.tap.awaitCalls("release", r.key, 1)
+	if len(r.tap.calls("acquire", r.key)) != 0 {
+		t.Fatal("vacuous: the acquire was not late")
+	}
+	fault.Deliver()
+	r.tap.awaitCalls("acquire", r.key, 1)
+	wantFree(t, r.direct, r.key)
+	if r.asks.holds(r.key) != 0 {
+		t.Error("the late acquire was granted")
+	}
+}
+
+func lostExtension(t *testing.T, r *rig, n int) {
+	fault := r.inject("extend", lossOf(n))
+	lease := acquire(t, r.locker, r.key, core.TTL(4*time.Second))
+	r.tap.awaitCalls("extend", r.key, 4)
+	wantHeld(t, lease)
+	if r.proxy.Times(fault) != 1 || len(r.events.all(core.ExtendFailed)) == 0 {
+		t.Error("vacuous: no reply was lost")
+	}
+	release(t, lease)
+	wantFree(t, r.direct, r.key)
+}
+
+func lostExtensions(t *testing.T, r *rig, n int) {
+	fault := r.injectAll("extend", lossOf(n), -1)
+	lease := acquire(t, r.locker, r.key, core.TTL(3*time.Second))
+	hold := r.asks.hold(r.key)
+	granted := mono()
+	end := ended(t, lease)
+	expiry := r.asks.expiry(r.key, hold)
+	wantLost(t, lease)
+	if end >= expiry {
+		t.Errorf("the context ended %v after the key could expire", ms(expiry, end))
+	}
+	if got := ms(granted, end); got > 3*time.Second {
+		t.Errorf("the lease was trusted for %v, although nothing confirmed an extension", got)
+	}
+	if r.proxy.Times(fault) < 2 {
+		t.Error("vacuous: fewer than two replies were lost")
+	}
+	wantErr(t, "release of a lost lease", lease.Release(t.Context()), core.ErrLost)
+	r.asks.awaitFree(r.key, 10*time.Second)
+	wantFree(t, r.direct, r.key)
+}
+
+func lostRelease(t *testing.T, r *rig, n int) {
+	lease := acquire(t, r.locker, r.key, core.TTL(30*time.Second))
+	next := make(chan *core.Lease, 1)
+	go func() {
+		l, err := r.direct.Acquire(context.Background(), r.key, core.Wait(patience))
+		if err != nil {
+			t.Errorf("the waiter: %v", err)
+		}
+		next <- l
+	}()
+	redistest.Eventually(t, patience, "somebody waits", func() bool { return r.asks.waiters(r.key) == 1 })
+	fault := r.inject("release", lossOf(n))
+	release(t, lease)
+	if r.proxy.Times(fault) != 1 {
+		t.Error("vacuous: no reply was lost")
+	}
+	l := <-next
+	if l == nil {
+		return
+	}
+	if n := len(r.tap.named("publish", stored(r.key)+" ")); n != 1 {
+		t.Errorf("%d wake-ups for one waiter", n)
+	}
+	wantHeld(t, l)
+	release(t, l)
+	wantFree(t, r.direct, r.key)
+}
+
+func lostReentry(t *testing.T, r *rig, n int) {
+	leases := []*core.Lease{acquire(t, r.locker, r.key, core.TTL(6*time.Second))}
+	for depth := range 2 {
+		fault := r.inject("acquire", lossOf(n+2*depth))
+		outer := leases[depth]
+		leases = append(leases, acquireUnder(t, outer.Context(), r.locker, r.key, core.TTL(6*time.Second)))
+		if r.proxy.Times(fault) != 1 {
+			t.Error("vacuous: no reply was lost")
+		}
+		if got := leases[depth+1].Token(); got != outer.Token() {
+			t.Errorf("the nested lease has token %d, want %d", got, outer.Token())
+		}
+	}
+	if holds := r.asks.holds(r.key); holds != 3 {
+		t.Errorf("there are %d holds, want 3", holds)
+	}
+	// Each order of release is as good as the others.
+	if n%3 == 0 {
+		leases[0], leases[2] = leases[2], leases[0]
+	}
+	if n%3 == 1 {
+		leases[0], leases[1] = leases[1], leases[0]
+	}
+	for i, lease := range leases {
+		wantBusy(t, r.direct, r.key)
+		release(t, lease)
+		if holds := r.asks.holds(r.key); holds != 2-i {
+			t.Errorf("there are %d holds after %d releases of three", holds, i+1)
+		}
+	}
+	wantFree(t, r.direct, r.key)
+}

@@ -1,0 +1,81 @@
+package hazards_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// site is a server that many trials share, each with a key of its own.
+type site struct {
+	server *redistest.Server
+	tap    *tap
+}
+
+func newSite(t *testing.T, args ...string) *site {
+	t.Helper()
+	s := &site{server: redistest.Start(t, args...)}
+	// The server gets to know the scripts, so that a call is one command.
+	l := newLocker(t, s.server.Addr)
+	lease := acquire(t, l, "warm-up")
+	if err := lease.Extend(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	release(t, lease)
+	s.tap = newTap(t, s.server)
+	return s
+}
+
+// rig is a service behind a proxy of its own, and another one with a direct way
+// to the same server.
+type rig struct {
+	*site
+	t      *testing.T
+	key    string
+	proxy  *redistest.Proxy
+	locker *core.Locker // through the proxy
+	events *recorder    // of locker
+	direct *core.Locker
+	asks   inspector
+}
+
+// rig prepares a trial. Every second one has a client with default options.
+func (s *site) rig(t *testing.T, key string, n int) *rig {
+	t.Helper()
+	r := &rig{site: s, t: t, key: key, proxy: redistest.NewProxy(t, s.server.Addr), events: &recorder{}}
+	edit := ways["careful"]
+	if n%2 == 0 {
+		edit = ways["default"]
+	}
+	client := redistest.Client(t, r.proxy.Addr, func(o *redis.Options) { edit(o) })
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.locker = lockerOf(t, client, nil, core.WithObserver(r.events))
+	r.direct = newLocker(t, s.server.Addr)
+	r.asks = inspect(t, s.server)
+	return r
+}
+
+// inject has a calamity befall the next call of a script on the rig's key.
+func (r *rig) inject(script string, a redistest.Action) *redistest.Fault {
+	return r.injectAll(script, a, 1)
+}
+
+// injectAll is inject for so many calls, -1 for all.
+func (r *rig) injectAll(script string, a redistest.Action, times int) *redistest.Fault {
+	return r.proxy.Inject(redistest.Match{Script: script, Arg: stored(r.key), Times: times}, a)
+}
+
+// lossOf is how a reply gets lost in this trial: with its connection, or in
+// silence.
+func lossOf(n int) redistest.Action {
+	if n/2%2 == 0 {
+		return redistest.CloseReply
+	}
+	return redistest.DropReply
+}
