@@ -18,11 +18,17 @@ func (l *Locker) now() moment {
 	return m
 }
 
-// since never counts less than the monotonic clock: noise between two readings
-// of two clocks can only make a lease look older.
+// since is how much older than start m is. Less than a blink of suspension is
+// the noise between two readings of two clocks, and not counted.
 func (m moment) since(start moment) time.Duration {
-	return m.at.Sub(start.at) + max(0, m.asleep-start.asleep)
+	d := m.at.Sub(start.at)
+	if asleep := m.asleep - start.asleep; asleep > blink {
+		d += asleep
+	}
+	return d
 }
+
+const blink = 10 * time.Millisecond
 
 // trust is how much of a validity a holder relies on. The margin covers clocks
 // that run at different rates and a timer that fires late on a busy machine.

@@ -17,7 +17,7 @@ func (l *Lease) add(h *hold) {
 	}
 	l.holds = append(l.holds, h)
 	h.pos = -1
-	h.timer = time.AfterFunc(trust(h.valid)-l.locker.now().since(h.from), func() { l.vouch() })
+	h.timer = time.AfterFunc(trust(h.valid)-l.locker.now().since(h.from), h.ring)
 	if l.state == held {
 		l.locker.watchdog.schedule(h, h.third(h.from))
 	}
@@ -42,6 +42,20 @@ func (l *Lease) start(ctx context.Context) error {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
 	}
 	return nil
+}
+
+// ring is what the hold's timer does: it ends the lease, or is set again if it
+// was early.
+func (h *hold) ring() {
+	if !h.lease.vouch() {
+		return
+	}
+	left := h.left(h.lease.locker.now())
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.lease.state == held {
+		h.timer.Reset(max(left, time.Millisecond))
+	}
 }
 
 // alive tells whether this process may rely on the hold.
@@ -109,9 +123,9 @@ func (l *Lease) confirm(h *hold, start moment, valid time.Duration) bool {
 	if l.state != held {
 		return false
 	}
-	if valid-now.since(start) > h.valid-now.since(h.from) {
+	if left := trust(valid) - now.since(start); left > trust(h.valid)-now.since(h.from) {
 		h.from, h.valid = start, valid
-		h.timer.Reset(trust(valid) - now.since(start))
+		h.timer.Reset(left)
 	}
 	return true
 }

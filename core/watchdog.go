@@ -117,8 +117,10 @@ func (w *watchdog) fire() {
 			return false
 		}
 		// It stays in the queue, so that the look at the clocks goes on.
-		left := h.left(w.locker.now())
-		w.again(h, func(h *hold) time.Time { return now.Add(left + h.valid/10) })
+		if h.lease.vouch() {
+			left := h.left(w.locker.now())
+			w.again(h, func(h *hold) time.Time { return time.Now().Add(left + h.valid/10) })
+		}
 		return true
 	})
 	// Neighbours in a batch should be of one length, since the shortest bounds it.
@@ -136,7 +138,7 @@ func (w *watchdog) afterSuspension() {
 	}
 	asleep := w.locker.asleep()
 	w.mu.Lock()
-	jumped := asleep-w.asleep > 10*time.Millisecond
+	jumped := asleep-w.asleep > blink
 	w.asleep = asleep
 	w.mu.Unlock()
 	if jumped {
@@ -182,12 +184,16 @@ func (w *watchdog) extend(holds []*hold) {
 	defer cancel()
 	answers := w.locker.store.Extend(ctx, claims)
 	for i, h := range holds {
-		x := Extension{Err: errors.New("the store gave no answer")}
-		if i < len(answers) {
-			x = answers[i]
-		}
-		w.answered(h, start, x)
+		w.answered(h, start, answerTo(i, answers))
 	}
+}
+
+// answerTo is the answer to claim i. One that is missing confirms nothing.
+func answerTo(i int, answers []Extension) Extension {
+	if i < len(answers) {
+		return answers[i]
+	}
+	return Extension{Err: errors.New("the store gave no answer")}
 }
 
 // left is how long this process relies on h from now on.
