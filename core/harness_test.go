@@ -51,6 +51,8 @@ func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker
 	return l
 }
 
+func memStore() core.Store { return memstore.New() }
+
 // setup is a Locker on a store that does what the test tells it to.
 func setup(t *testing.T, opts ...core.Option) (*core.Locker, *scripted) {
 	t.Helper()

@@ -125,10 +125,10 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
 		return fmt.Errorf("extend %s: TTL is %v, %v to %v is allowed: %w", l.name, ttl, minTTL, maxTTL, ErrInvalid)
 	}
-	ttl = ttl.Truncate(time.Millisecond)
+	ttl -= ttl % time.Millisecond
 	_, err := retry.Do(ctx, retry.Hiccup, func(ctx context.Context) (struct{}, error) {
 		err := l.extend(ctx, ttl)
-		if errors.Is(err, ErrLost) {
+		if says(ctx, err, ErrLost) {
 			err = retry.Stop(err)
 		}
 		return struct{}{}, err
@@ -136,7 +136,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrLost):
+	case says(ctx, err, ErrLost):
 		return fmt.Errorf("extend %s: %w", l.name, ErrLost)
 	}
 	return unavailable("extend", l.name, err)
@@ -154,9 +154,11 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 		claims[i] = h.claim
 		claims[i].TTL = ttl
 	}
-	for i, x := range l.locker.store.Extend(ctx, claims) {
+	answers := l.locker.store.Extend(ctx, claims)
+	for i, h := range l.holds {
+		x := answerTo(i, answers)
 		switch {
-		case errors.Is(x.Err, ErrLost):
+		case says(ctx, x.Err, ErrLost):
 			l.lose()
 			return ErrLost
 		case x.Err != nil:
@@ -164,7 +166,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 		case x.Valid == 0:
 			x.Valid = ttl
 		}
-		if !l.confirm(l.holds[i], start, x.Valid) {
+		if !l.confirm(h, start, x.Valid) {
 			return ErrLost
 		}
 	}

@@ -203,7 +203,7 @@ func (r *request) check() error {
 	if r.ttl < minTTL || r.ttl > maxTTL {
 		return fmt.Errorf("TTL is %v, %v to %v is allowed", r.ttl, minTTL, maxTTL)
 	}
-	r.ttl = r.ttl.Truncate(time.Millisecond)
+	r.ttl -= r.ttl % time.Millisecond
 	if r.shared && r.permits {
 		return errors.New("Shared and Permits exclude each other")
 	}

@@ -35,14 +35,14 @@ func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
 // third is when h is due after an attempt from start was confirmed: a third into
 // its life, or a little earlier so that leases of one moment spread.
 func (h *hold) third(start moment) time.Time {
-	return start.at.Add(h.valid/3 - rand.N(h.valid/30))
+	return start.at.Add(h.valid/3 - rand.N(h.valid/30+1))
 }
 
 // soon is when h is due after an attempt failed: soon, since the lease runs out,
 // but by more than the slack, since what fails together would else be tried
 // again without pause.
 func (h *hold) soon() time.Time {
-	return time.Now().Add(2*h.slack() + rand.N(h.slack()))
+	return time.Now().Add(2*h.slack() + rand.N(h.slack()+1))
 }
 
 // schedule has h looked after at the given time. The caller holds the lease's
@@ -217,7 +217,14 @@ func (w *watchdog) answered(h *hold, start moment, x Extension) {
 			x.Valid = h.claim.TTL
 		}
 		if l.confirm(h, start, x.Valid) {
-			w.again(h, func(h *hold) time.Time { return h.third(h.from) })
+			w.again(h, func(h *hold) time.Time {
+				// What Extend made longer than this is due by that, but never
+				// in the past.
+				if at := h.third(h.from); at.After(time.Now()) {
+					return at
+				}
+				return start.at.Add(x.Valid / 3)
+			})
 			w.locker.observe(ctx, Event{Kind: Extended, Name: l.name})
 		}
 	}

@@ -1,0 +1,153 @@
+package core_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// jitter makes requests and replies take up to d each.
+func jitter(d time.Duration) fault {
+	return func(ctx context.Context, n int, do func() error) error {
+		return slow(rand.N(d), rand.N(d))(ctx, n, do)
+	}
+}
+
+// offset is a time around an instant, and often the instant itself.
+func offset(around time.Duration) time.Duration {
+	if rand.N(4) == 0 {
+		return 0
+	}
+	return rand.N(2*around) - around
+}
+
+// cancelOne has two waiters, cancels one about when the holder releases, and
+// says how long after the release the other had the key.
+func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Duration, o ...core.AcquireOption) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cancelled := make(chan struct{})
+	go func() {
+		defer close(cancelled)
+		lease, err := l.Acquire(ctx, "order:1", o...)
+		switch {
+		case err == nil:
+			if err := lease.Release(ctx); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		case ctx.Err() == nil:
+			t.Errorf("Acquire: %v, and ctx has not ended", err)
+		default:
+			wantErr(t, err, context.Canceled)
+		}
+	}()
+	if rand.N(4) > 0 {
+		synctest.Wait() // else the other may be the head
+	}
+	served := make(chan time.Time, 1)
+	go func() {
+		lease, err := l.Acquire(t.Context(), "order:1", o...)
+		served <- time.Now()
+		if err != nil {
+			t.Errorf("the other waiter: %v", err)
+			return
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}()
+	time.Sleep(10*time.Millisecond + rand.N(2*time.Second))
+	time.AfterFunc(around+offset(around), cancel)
+	time.Sleep(around)
+	start := time.Now()
+	release(t, holder)
+	took := (<-served).Sub(start)
+	<-cancelled
+	return took
+}
+
+func TestCancelledWaiter(t *testing.T) {
+	t.Parallel()
+	for name, fair := range map[string]bool{"": false, ", among fair ones": true} {
+		sim(t, "whoever is cancelled when the key is released, the other waiter has it soon"+name, func(t *testing.T) {
+			l, store := setup(t)
+			other := newLocker(t, store.inner)
+			o := opts(core.Name("order"))
+			if fair {
+				o = append(o, core.Fair())
+			}
+			for i := range 5000 {
+				from := l // the waiters' process
+				if i%2 == 0 {
+					from = other
+				}
+				around := 5 * time.Millisecond
+				if i%3 == 0 {
+					store.setAll(nil)
+				} else {
+					store.setAll(jitter(around))
+				}
+				took := cancelOne(t, acquire(t, t.Context(), from, "order:1"), l, around, o...)
+				if took > 100*time.Millisecond {
+					t.Fatalf("round %d: the other waiter had the key after %v", i, took)
+				}
+				store.setAll(nil)
+				time.Sleep(time.Second)
+				wantFree(t, store.inner, "order:1")
+				if left := l.Left(); left != "" {
+					t.Fatalf("round %d: left is %s", i, left)
+				}
+			}
+		})
+	}
+	sim(t, "a waiter in the middle of the line leaves without a trace", func(t *testing.T) {
+		l, store := setup(t)
+		holder := acquire(t, t.Context(), l, "order:1")
+		var left []context.CancelFunc
+		done := make(chan error, 100)
+		for i := range 100 {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() { done <- l.Do(ctx, "order:1", func(context.Context) error { return nil }) }()
+			synctest.Wait()
+			if i%3 != 0 {
+				left = append(left, cancel)
+			}
+		}
+		rand.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
+		for _, cancel := range left {
+			cancel()
+			wantErr(t, <-done, core.ErrBusy, context.Canceled)
+		}
+		release(t, holder)
+		for range 100 - len(left) {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "a claim that is cancelled at any moment of its acquire leaves nothing at the store", func(t *testing.T) {
+		l, store := setup(t)
+		store.setAll(jitter(5 * time.Millisecond))
+		for i := range 2000 {
+			ctx, cancel := context.WithTimeout(t.Context(), rand.N(12*time.Millisecond))
+			lease, err := l.Acquire(ctx, "order:1")
+			if err == nil {
+				release(t, lease)
+			} else {
+				wantErr(t, err, context.DeadlineExceeded)
+			}
+			cancel()
+			time.Sleep(200 * time.Millisecond)
+			if !isFree(store.inner, "order:1") {
+				t.Fatalf("round %d: the key is held", i)
+			}
+		}
+	})
+}

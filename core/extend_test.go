@@ -1,0 +1,109 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestExtend(t *testing.T) {
+	t.Parallel()
+	sim(t, "Extend makes a lease last longer than its TTL, and the watchdog goes on as before", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		if err := lease.Extend(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Until(lease.Deadline()); d != core.Trust(time.Hour) {
+			t.Errorf("trusted for %v, want %v", d, core.Trust(time.Hour))
+		}
+		store.forget()
+		for range 30 {
+			time.Sleep(6 * time.Minute)
+			wantHeldLease(t, lease)
+		}
+		if n := store.count(opExtend); n > 1300 {
+			t.Errorf("%d extensions in three hours, want one in ten seconds", n)
+		}
+		release(t, lease)
+	})
+	sim(t, "Extend never shortens", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		before := lease.Deadline()
+		if err := lease.Extend(t.Context(), 100*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		if got := lease.Deadline(); !got.Equal(before) {
+			t.Errorf("the deadline moved by %v", got.Sub(before))
+		}
+		time.Sleep(5 * time.Second)
+		wantHeldLease(t, lease)
+		wantHeld(t, store.inner, "order:1")
+		release(t, lease)
+	})
+	t.Run("Extend and the watchdog do not race", func(t *testing.T) {
+		t.Parallel()
+		l := newLocker(t, memStore()) // in real time, where the two meet
+		start := time.Now()
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(200*time.Millisecond))
+		for time.Since(start) < 300*time.Millisecond {
+			if err := lease.Extend(t.Context(), 200*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+		release(t, lease)
+	})
+	sim(t, "Extend says what went wrong", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.forget()
+		for _, ttl := range []time.Duration{0, -1, 10 * time.Millisecond, 25 * 24 * time.Hour} {
+			wantErr(t, lease.Extend(t.Context(), ttl), core.ErrInvalid)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, lease.Extend(ctx, time.Minute), core.ErrUnavailable, context.Canceled)
+		if n := store.count(); n != 0 {
+			t.Errorf("%d calls were sent, want none", n)
+		}
+		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
+			store.set(f, opExtend)
+			before := lease.Deadline()
+			wantErr(t, lease.Extend(t.Context(), 2*time.Second), core.ErrUnavailable)
+			if lease.Deadline().After(before) {
+				t.Error("an extension that was not confirmed moved the deadline")
+			}
+			wantHeldLease(t, lease)
+		}
+		store.set(nil, opExtend)
+		release(t, lease)
+		wantErr(t, lease.Extend(t.Context(), time.Minute), core.ErrLost)
+	})
+	sim(t, "a context that ended because another lease was lost does not make this one lost", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(hang, opExtend)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(core.ErrLost) })
+		wantErr(t, lease.Extend(ctx, time.Minute), core.ErrUnavailable, context.Canceled)
+		store.set(nil, opExtend)
+		wantHeldLease(t, lease)
+		release(t, lease)
+	})
+	sim(t, "an answer that is missing is not a confirmation", func(t *testing.T) {
+		store := newScripted(&mute{memStore()})
+		l := newLocker(t, store)
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(time.Second))
+		wantErr(t, lease.Extend(t.Context(), time.Minute), core.ErrUnavailable)
+		lossTime(t, lease)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+}
+
+// mute forgets to answer extensions.
+type mute struct{ core.Store }
+
+func (*mute) Extend(context.Context, []core.Claim) []core.Extension { return nil }

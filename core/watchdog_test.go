@@ -1,0 +1,285 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestWatchdog(t *testing.T) {
+	t.Parallel()
+	sim(t, "a lease is extended every third of its TTL, for 24 hours", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		last, end := time.Now(), time.Now().Add(24*time.Hour)
+		for time.Now().Before(end) {
+			time.Sleep(10 * time.Minute)
+			wantHeldLease(t, lease)
+			wantHeld(t, store.inner, "order:1")
+			for _, c := range store.sent(opExtend) {
+				if gap := c.at.Sub(last); gap < 8*time.Second || gap > 10*time.Second {
+					t.Fatalf("%v between two extensions, want about 10s", gap)
+				}
+				last = c.at
+			}
+			if time.Since(last) > 10*time.Second {
+				t.Fatalf("the last extension was %v ago", time.Since(last))
+			}
+			store.forget()
+		}
+		release(t, lease)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "thousands of leases are extended in batches, by a few calls at a time", func(t *testing.T) {
+		const leases, ttl = 10_000, 30 * time.Second
+		l, store := setup(t)
+		var all []*core.Lease
+		for i := range leases {
+			all = append(all, acquire(t, t.Context(), l, fmt.Sprint("order:", i)))
+		}
+		rounds := 0
+		calls, largest, most := 0, 0, 0
+		for range 40 { // four lease lengths
+			store.forget()
+			time.Sleep(ttl / 10)
+			sent := store.sent(opExtend)
+			if len(sent) > 0 {
+				rounds++
+			}
+			calls += len(sent)
+			for _, c := range sent {
+				largest = max(largest, len(c.claims))
+			}
+			most = max(most, store.most)
+		}
+		for _, lease := range all {
+			wantHeldLease(t, lease)
+		}
+		if limit := 14 * (leases/256 + 3); calls == 0 || calls > limit {
+			t.Errorf("%d calls to extend 12 times, want at most %d", calls, limit)
+		}
+		if largest > 256 || most > leases/256+3 {
+			t.Errorf("%d claims in one call, %d calls at once; want at most 256 and 42", largest, most)
+		}
+		for _, lease := range all {
+			release(t, lease)
+		}
+		store.forget()
+		time.Sleep(ttl)
+		if n := store.count(); n != 0 {
+			t.Errorf("%d calls after all were released, want none", n)
+		}
+	})
+	sim(t, "leases taken at different times are extended together where that is not late", func(t *testing.T) {
+		l, store := setup(t)
+		var all []*core.Lease
+		for i := range 200 {
+			all = append(all, acquire(t, t.Context(), l, fmt.Sprint("order:", i)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		store.forget()
+		time.Sleep(time.Minute)
+		if n := store.count(); n > 120 { // instead of 1200
+			t.Errorf("%d calls in a minute for 200 leases", n)
+		}
+		for _, lease := range all {
+			wantHeldLease(t, lease)
+			release(t, lease)
+		}
+	})
+	sim(t, "an extension that hangs holds up neither the others nor their end", func(t *testing.T) {
+		l, store := setup(t)
+		long := acquire(t, t.Context(), l, "order:long")
+		time.Sleep(8 * time.Second)
+		store.set(first(1, hang), opExtend)
+		short := acquire(t, t.Context(), l, "order:short", core.TTL(time.Second))
+		time.Sleep(3 * time.Second)
+		wantHeldLease(t, short)
+		store.set(hang, opExtend)
+		start := time.Now()
+		lossTime(t, short)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the short lease ended %v after the store began to hang", took)
+		}
+		wantHeldLease(t, long)
+		store.set(nil, opExtend)
+		time.Sleep(time.Minute)
+		wantHeldLease(t, long)
+		release(t, long)
+		wantErr(t, short.Release(t.Context()), core.ErrLost)
+	})
+	sim(t, "extending goes on after the ctx of Acquire has ended, until Release", func(t *testing.T) {
+		l, store := setup(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		lease := acquire(t, ctx, l, "order:1")
+		cancel()
+		if err := context.Cause(lease.Context()); err != context.Canceled {
+			t.Errorf("the lease's context ended with %v", err)
+		}
+		time.Sleep(time.Hour)
+		wantHeld(t, store.inner, "order:1")
+		release(t, lease)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "nothing is extended after Release has returned", func(t *testing.T) {
+		l, store := setup(t)
+		released := make(map[string]time.Time)
+		for i := range 1000 {
+			store.set(jitter(5*time.Millisecond), opExtend, opRelease)
+			lease := acquire(t, t.Context(), l, fmt.Sprint("order:", i), core.TTL(300*time.Millisecond))
+			time.Sleep(80*time.Millisecond + rand.N(40*time.Millisecond))
+			if rand.N(2) == 0 {
+				synctest.Wait()
+			}
+			release(t, lease)
+			released[lease.Key()] = time.Now()
+		}
+		time.Sleep(time.Minute)
+		n := 0
+		for _, c := range store.sent(opExtend) {
+			for _, claim := range c.claims {
+				n++
+				if late := c.at.Sub(released[claim.Key]); late > 0 {
+					t.Fatalf("%s was extended %v after its release", claim.Key, late)
+				}
+			}
+		}
+		if n < 100 {
+			t.Errorf("only %d extensions: the releases came too early to tell", n)
+		}
+	})
+	sim(t, "Release ends the lease before it tells the store", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		time.Sleep(9500 * time.Millisecond)
+		store.set(func(_ context.Context, _ int, do func() error) error {
+			if context.Cause(lease.Context()) != context.Canceled || lease.Deadline().After(time.Now()) {
+				t.Error("the lease is still good while it is being released")
+			}
+			store.forget()
+			time.Sleep(1500 * time.Millisecond)
+			if n := store.count(opExtend); n != 0 {
+				t.Errorf("%d extensions while the lease is being released", n)
+			}
+			return do()
+		}, opRelease)
+		release(t, lease)
+	})
+	sim(t, "a lease is extended by what the store granted, if that is less than was asked", func(t *testing.T) {
+		for _, part := range []time.Duration{2, 15} {
+			store := newScripted(nil)
+			inner := &stingy{memStore(), 30 * time.Second / part}
+			store.inner = inner
+			l := newLocker(t, store)
+			start := time.Now()
+			lease := acquire(t, t.Context(), l, "order:1")
+			if d := time.Until(lease.Deadline()); d != core.Trust(inner.valid) {
+				t.Errorf("trusted for %v, want %v", d, core.Trust(inner.valid))
+			}
+			time.Sleep(10 * time.Minute)
+			wantHeldLease(t, lease)
+			n, want := store.count(opExtend), int(time.Since(start)*3/inner.valid)
+			if n < want || n > want*6/5 {
+				t.Errorf("%d extensions, want about %d", n, want)
+			}
+			store.set(hang, opExtend)
+			before := time.Now()
+			if d := lossTime(t, lease).Sub(before); d > inner.valid {
+				t.Errorf("lost after %v, want less than %v", d, inner.valid)
+			}
+			wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		}
+	})
+}
+
+func TestMaxHold(t *testing.T) {
+	t.Parallel()
+	sim(t, "after MaxHold a lease is not extended, ends within its TTL, and the observer is told once", func(t *testing.T) {
+		for _, limit := range []time.Duration{time.Second, 15 * time.Second, 95 * time.Second, time.Hour} {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			start := time.Now()
+			lease := acquire(t, t.Context(), l, "order:1", core.MaxHold(limit))
+			end := lossTime(t, lease).Sub(start)
+			if end > limit+30*time.Second || limit > 30*time.Second && end < limit {
+				t.Errorf("MaxHold(%v): the lease ended after %v", limit, end)
+			}
+			for _, c := range store.sent(opExtend) {
+				if at := c.at.Sub(start); at > limit {
+					t.Errorf("MaxHold(%v): extended after %v", limit, at)
+				}
+			}
+			if over := seen.all(core.Overrun); len(over) != 1 || over[0].Held < limit || over[0].Name != "order" {
+				t.Errorf("MaxHold(%v): told of overruns %+v", limit, over)
+			}
+			time.Sleep(2 * time.Second)
+			wantFree(t, store.inner, "order:1")
+			wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		}
+	})
+	sim(t, "a lease that is released in time does not overrun", func(t *testing.T) {
+		seen := &recorder{}
+		l, _ := setup(t, core.WithObserver(seen))
+		lease := acquire(t, t.Context(), l, "order:1", core.MaxHold(time.Minute))
+		time.Sleep(50 * time.Second)
+		wantHeldLease(t, lease)
+		release(t, lease)
+		time.Sleep(time.Minute)
+		if kinds := seen.kinds(); strings.Contains(kinds, "overrun") {
+			t.Errorf("told %s", kinds)
+		}
+	})
+	sim(t, "without renewal a lease ends when its time is over, and Extend prolongs it", func(t *testing.T) {
+		l, store := setup(t)
+		start := time.Now()
+		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew(), core.TTL(10*time.Second))
+		if d := lossTime(t, lease).Sub(start); d != core.Trust(10*time.Second) {
+			t.Errorf("lost after %v, want %v", d, core.Trust(10*time.Second))
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+
+		start = time.Now()
+		lease = acquire(t, t.Context(), l, "order:2", core.NoRenew(), core.TTL(10*time.Second))
+		time.Sleep(5 * time.Second)
+		if err := lease.Extend(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if d := lossTime(t, lease).Sub(start); d != 5*time.Second+core.Trust(time.Minute) {
+			t.Errorf("lost after %v, want %v", d, 5*time.Second+core.Trust(time.Minute))
+		}
+		if n := store.count(opExtend); n != 1 {
+			t.Errorf("%d extensions, want 1", n)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+}
+
+// stingy grants less than it is asked for.
+type stingy struct {
+	core.Store
+	valid time.Duration
+}
+
+func (s *stingy) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	c.TTL = s.valid
+	g, err := s.Store.Acquire(ctx, c)
+	g.Valid = s.valid
+	return g, err
+}
+
+func (s *stingy) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	for i := range claims {
+		claims[i].TTL = s.valid
+	}
+	answers := s.Store.Extend(ctx, claims)
+	for i := range answers {
+		answers[i].Valid = s.valid
+	}
+	return answers
+}
