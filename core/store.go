@@ -128,15 +128,15 @@ type Watcher interface {
 	// waiting claim c may now succeed. Wake-ups are hints: they can come too
 	// often, and some can be lost. The watch is live before Watch returns and
 	// ends with ctx. The channel is closed when the watch breaks, after which
-	// the caller polls, and may watch again. A store that cannot wake this kind
-	// of claim returns ErrUnsupported.
+	// the caller polls, and may watch again; when ctx ends it need not be. A
+	// store that cannot wake this kind of claim returns ErrUnsupported.
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 
 // Handover is a Store that can pass a key on in one step.
 type Handover interface {
 	// Handover releases from and admits to, with a new token. If from is not
-	// held it returns ErrLost and does nothing. If from was released but to may
+	// held, or not any more, it returns ErrLost and does nothing. If from was released but to may
 	// not be admitted, because others are ahead of it, it returns *BusyError.
 	Handover(ctx context.Context, from, to Claim) (Grant, error)
 }
