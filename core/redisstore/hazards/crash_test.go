@@ -1,0 +1,223 @@
+package hazards_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+const (
+	// pollCap is the longest that a waiter sleeps without asking.
+	pollCap = 1100 * time.Millisecond
+	// slack is for a machine that is busy with other tests.
+	slack = 8 * time.Second
+)
+
+// Processes that are killed, and one that is asked to end.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+
+	// hazard 48
+	t.Run("a key is taken over when its dead holder's time is over, and not earlier", func(t *testing.T) {
+		t.Parallel()
+		takeOver(t, server, "dead", count(200))
+	})
+	// hazard 40
+	t.Run("a key is taken over although the server expires nothing by itself", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--enable-debug-command", "yes")
+		server.Do("DEBUG", "SET-ACTIVE-EXPIRE", "0")
+		takeOver(t, server, "expired", 10)
+	})
+	// hazard 42
+	t.Run("who waits behind the dead head of a fair queue is served when its place is over", func(t *testing.T) {
+		t.Parallel()
+		trials(t, count(100), func(t *testing.T, n int) { deadHead(t, server, fmt.Sprintf("head:%d", n)) })
+	})
+	// hazard 49
+	t.Run("a service that is asked to end gives everything back", func(t *testing.T) {
+		t.Parallel()
+		asks := inspect(t, server)
+		trials(t, 10, func(t *testing.T, n int) {
+			prefix := fmt.Sprintf("ending%d:", n)
+			c := newChild(t, plan{Addr: server.Addr, Prefix: prefix})
+			if held := c.await(c.tell(order{Op: "crowd", Key: "k", N: 100, TTL: time.Minute}), "held"); held.Count["refused"] > 0 {
+				t.Fatalf("%d of 100 locks were refused", held.Count["refused"])
+			}
+			if held := len(asks.scan(prefix)); held != 100 {
+				t.Fatalf("vacuous: %d keys are held", held)
+			}
+			start := mono()
+			c.signal(syscall.SIGTERM)
+			select {
+			case <-c.gone:
+			case <-time.After(patience):
+				t.Fatal("the process did not end")
+			}
+			if code := c.cmd.ProcessState.ExitCode(); code != 0 {
+				t.Errorf("the process ended with %d", code)
+			}
+			if took := ms(start, mono()); took > slack {
+				t.Errorf("the process ended after %v", took)
+			}
+			if left := asks.scan(prefix); len(left) > 0 {
+				t.Errorf("%d keys are left", len(left))
+			}
+		})
+	})
+}
+
+// takeOver kills holders at any point of their extensions while somebody waits.
+func takeOver(t *testing.T, server *redistest.Server, name string, n int) {
+	const ttl = 1500 * time.Millisecond
+	bit := newBites(t, "a holder was killed while it held", n*8/10)
+	trials(t, n, func(t *testing.T, n int) {
+		key := fmt.Sprintf("%s:%d", name, n)
+		asks := inspect(t, server)
+		c := newChild(t, plan{Addr: server.Addr})
+		lease, _ := c.acquire(order{Key: key, TTL: ttl})
+		hold := asks.hold(key)
+		next := make(chan int64, 1)
+		l := newLocker(t, server.Addr)
+		go func() {
+			_, err := l.Acquire(context.Background(), key, core.Wait(patience))
+			if err != nil {
+				t.Errorf("the waiter: %v", err)
+			}
+			next <- mono()
+		}()
+		redistest.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
+		time.Sleep(rand.N(ttl))
+		expiry := asks.expiry(key, hold)
+		c.kill()
+		killed := mono()
+		if _, lost, _ := c.find(lease, "ended"); !lost && expiry > 0 {
+			bit.add()
+		}
+		granted := <-next
+		if granted < expiry {
+			t.Errorf("the key was taken over %v before the lease was over", ms(granted, expiry))
+		}
+		if took := ms(killed, granted); took > ttl+pollCap+slack {
+			t.Errorf("the key was taken over %v after the crash", took)
+		}
+	})
+}
+
+func deadHead(t *testing.T, server *redistest.Server, key string) {
+	const ttl = 2 * time.Second
+	asks := inspect(t, server)
+	holder := acquire(t, newLocker(t, server.Addr), key)
+	head := newChild(t, plan{Addr: server.Addr, Name: "head"})
+	head.tell(order{Op: "acquire", Key: key, TTL: ttl, Fair: true})
+	redistest.Eventually(t, patience, "the head waits", func() bool { return asks.waiters(key) == 1 })
+	l := newLocker(t, server.Addr)
+	next := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(context.Background(), key, core.Fair(), core.TTL(ttl), core.Wait(patience))
+		next <- err
+	}()
+	redistest.Eventually(t, patience, "somebody waits behind it", func() bool { return asks.waiters(key) == 2 })
+	head.kill()
+	start := mono()
+	release(t, holder)
+	if err := <-next; err != nil {
+		t.Errorf("who waits behind the dead head: %v", err)
+	}
+	if took := ms(start, mono()); took > ttl+pollCap+slack {
+		t.Errorf("it was served %v after the head had died", took)
+	}
+}
+
+// hazard 25
+func TestKeysExpire(t *testing.T) {
+	t.Parallel()
+	t.Run("no key is ever without an end of life, whenever clients are killed", func(t *testing.T) {
+		t.Parallel()
+		const ttl = 2 * time.Second
+		server := redistest.Start(t)
+		asks := inspect(t, server)
+		kills, done := make(chan struct{}, count(1000)), make(chan struct{})
+		for range count(1000) {
+			kills <- struct{}{}
+		}
+		close(kills)
+		var wg sync.WaitGroup
+		for n := range 3 {
+			wg.Go(func() {
+				for range kills {
+					c := newChild(t, plan{Addr: server.Addr, Name: fmt.Sprintf("mixer %d", n)})
+					c.await(c.tell(order{Op: "mix", Key: "mixed", TTL: ttl, N: 8}), "mixing")
+					time.Sleep(rand.N(60 * time.Millisecond))
+					c.kill()
+				}
+			})
+		}
+		go func() {
+			wg.Wait()
+			close(done)
+		}()
+		looks, seen := 0, 0
+		for over := false; !over; {
+			select {
+			case <-done:
+				over = true
+			default:
+			}
+			looks++
+			seen += everyKeyEnds(t, asks, max(ttl, core.WaiterLife))
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Logf("%d looks, %d keys", looks, seen)
+		if seen < looks/4 {
+			t.Errorf("vacuous: %d keys in %d looks", seen, looks)
+		}
+	})
+}
+
+// everyKeyEnds fails the test for keys that live for ever or longer than most,
+// and returns how many keys there are.
+func everyKeyEnds(t *testing.T, asks inspector, most time.Duration) int {
+	t.Helper()
+	keys := asks.scan("")
+	lives := make([]*redis.DurationCmd, len(keys))
+	_, err := asks.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			lives[i] = p.PTTL(context.Background(), key)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		if d := lives[i].Val(); d == -1 || d > most+time.Second {
+			t.Errorf("%s lives for %v: %v", key, d, asks.HGetAll(context.Background(), key).Val())
+		}
+	}
+	return len(keys)
+}
+
+// scan lists all keys with a prefix.
+func (i inspector) scan(prefix string) []string {
+	i.t.Helper()
+	var all []string
+	it := i.Scan(context.Background(), 0, prefix+"*", 1000).Iterator()
+	for it.Next(context.Background()) {
+		all = append(all, it.Val())
+	}
+	if err := it.Err(); err != nil {
+		i.t.Fatal(err)
+	}
+	return all
+}

@@ -1,0 +1,174 @@
+package hazards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// freezes are ways in which a server stops to answer for a while. Each returns
+// when it has stopped, and a function that returns when it answers again.
+var freezes = []struct {
+	name   string
+	hazard int
+	trials int
+	begin  func(t *testing.T, s *redistest.Server, d time.Duration) (end func())
+}{
+	{"while the server is stopped", 23, count(100) / 2, func(t *testing.T, s *redistest.Server, d time.Duration) func() {
+		s.Pause()
+		redistest.Eventually(t, patience, "the server stops", func() bool { return stands(s.Pid()) })
+		over := time.After(d)
+		return func() {
+			<-over
+			s.Resume()
+		}
+	}},
+	{"while the server is asleep", 23, count(100) / 2, func(t *testing.T, s *redistest.Server, d time.Duration) func() {
+		c := redistest.Client(t, s.Addr, func(o *redis.Options) { o.ReadTimeout = -1 })
+		var wg sync.WaitGroup
+		wg.Go(func() { c.Do(context.Background(), "DEBUG", "SLEEP", d.Seconds()) })
+		time.Sleep(20 * time.Millisecond)
+		return wg.Wait
+	}},
+	{"while writes are paused", 24, count(40) / 2, clientPause("WRITE")},
+	{"while everything is paused", 24, count(40) / 2, clientPause("ALL")},
+}
+
+func clientPause(what string) func(*testing.T, *redistest.Server, time.Duration) func() {
+	return func(_ *testing.T, s *redistest.Server, d time.Duration) func() {
+		s.Do("CLIENT", "PAUSE", d.Milliseconds(), what)
+		over := time.After(d)
+		return func() { <-over }
+	}
+}
+
+// hazards 23 and 24
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	for _, f := range freezes {
+		t.Run(fmt.Sprintf("%s leases end in time and nothing is granted (hazard %d)", f.name, f.hazard), func(t *testing.T) {
+			t.Parallel()
+			trials(t, f.trials, func(t *testing.T, n int) {
+				oracle := newOracle(t, 2*frozenHolders)
+				z := freezer(t)
+				time.Sleep(rand.N(frozenTTL * 2 / 3))
+				for i, lease := range z.leases {
+					if lease.Context().Err() != nil {
+						t.Fatalf("vacuous: lease %d was lost before the server froze", i)
+					}
+				}
+				end := f.begin(t, z.server, 3*frozenTTL)
+				z.refused(t)
+				z.endInTime(t)
+				end()
+				z.resumes(t, oracle)
+			})
+		})
+	}
+}
+
+const (
+	frozenTTL     = 2 * time.Second
+	frozenHolders = 4
+)
+
+// frozen is a server that freezes, and its holders.
+type frozen struct {
+	*site
+	asks    inspector
+	lockers []*core.Locker
+	leases  []*core.Lease
+	ends    []int64
+	spans   []span
+}
+
+func freezer(t *testing.T) *frozen {
+	z := &frozen{site: newSite(t, "--enable-debug-command", "yes")}
+	z.asks = inspect(t, z.server)
+	for i := range frozenHolders {
+		l := newLocker(t, z.server.Addr)
+		opts := []core.AcquireOption{core.TTL(frozenTTL)}
+		if i == 0 {
+			opts = append(opts, core.NoRenew())
+		}
+		lease := acquire(t, l, z.key(i), opts...)
+		z.lockers, z.leases = append(z.lockers, l), append(z.leases, lease)
+		z.spans = append(z.spans, span{Key: z.key(i), Who: "holder", From: mono(), Token: lease.Token()})
+		time.Sleep(rand.N(frozenTTL / 20))
+	}
+	return z
+}
+
+func (z *frozen) key(i int) string { return fmt.Sprintf("frozen:%d", i) }
+
+// refused asks for free keys while the server does not answer.
+func (z *frozen) refused(t *testing.T) {
+	t.Helper()
+	for i, l := range z.lockers {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err := l.Acquire(ctx, z.key(i)+":free", core.TTL(time.Minute))
+		cancel()
+		wantErr(t, "acquire", err, core.ErrUnavailable, context.DeadlineExceeded)
+	}
+}
+
+// endInTime waits for the end of all leases, and notes it.
+func (z *frozen) endInTime(t *testing.T) {
+	t.Helper()
+	z.ends = make([]int64, len(z.leases))
+	var wg sync.WaitGroup
+	for i, lease := range z.leases {
+		wg.Go(func() {
+			z.spans[i].Until = guard(lease, time.Hour, func() {})
+			z.ends[i] = mono()
+		})
+	}
+	wg.Wait()
+	for _, lease := range z.leases {
+		wantLost(t, lease)
+	}
+}
+
+// resumes looks at what was left behind once the server answers again.
+func (z *frozen) resumes(t *testing.T, oracle *oracle) {
+	t.Helper()
+	rivals := newLocker(t, z.server.Addr)
+	for i, lease := range z.leases {
+		key := z.key(i)
+		rival := acquire(t, rivals, key, core.TTL(frozenTTL))
+		r := span{Key: key, Who: "rival", From: mono(), Token: rival.Token()}
+		r.Until = guard(rival, 10*time.Millisecond, func() {})
+		oracle.add(z.spans[i])
+		oracle.add(r)
+		if expiry := z.lastWord(key, z.ends[i]) + int64(frozenTTL-time.Millisecond); z.spans[i].Until >= expiry {
+			t.Errorf("%s: the lease was relied on %v after the key could expire", key, ms(expiry, z.spans[i].Until))
+		}
+		err := lease.Release(context.Background())
+		wantErr(t, "release of a lost lease", err, core.ErrLost)
+		if err := rival.Release(context.Background()); err != nil && !errors.Is(err, core.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+		// What timed out may have been granted since, and is given back.
+		z.asks.awaitFree(key+":free", 20*time.Second)
+	}
+}
+
+// lastWord is when the server last granted or extended a key before some moment.
+func (z *frozen) lastWord(key string, before int64) int64 {
+	last := int64(0)
+	for _, c := range append(z.tap.calls("acquire", key), z.tap.calls("extend", key)...) {
+		if c.At < before {
+			last = max(last, c.At)
+		}
+	}
+	return last
+}
