@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,26 +19,40 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.plain {
 		return s.acquirePlain(ctx, c)
 	}
-	flags := ""
-	if c.Fair {
-		flags += "f"
-	}
-	if c.Wait {
-		flags += "w"
-	}
-	if s.cluster != nil {
-		flags += "c"
-	}
-	return s.admit(ctx, &c, acquireScript, c.Lease, c.Owner, c.Via, c.Weight, c.Limit,
-		millis(c.TTL), flags, c.MinToken, s.wake, s.id)
+	cmd := newCommand(nil, acquireScript, s.key(c.Key)).
+		text(c.Lease).text(c.Owner).text(c.Via).
+		num(c.Weight).num(c.Limit).num(millis(c.TTL)).
+		word(s.flags(&c)).num(int64(c.MinToken)).word(s.wake).word(s.id)
+	return s.admit(ctx, &c, cmd.ready(ctx))
 }
 
-// admit runs a script that answers like acquire.lua.
-func (s *Store) admit(ctx context.Context, c *core.Claim, sc *script, args ...any) (core.Grant, error) {
-	if s.acks {
-		return s.admitReplicated(ctx, c, sc, args...)
+// flags are the last words of acquire.lua, as constants.
+func (s *Store) flags(c *core.Claim) any {
+	switch {
+	case s.cluster != nil && c.Fair && c.Wait:
+		return "fwc"
+	case s.cluster != nil && c.Fair:
+		return "fc"
+	case s.cluster != nil && c.Wait:
+		return "wc"
+	case s.cluster != nil:
+		return "c"
+	case c.Fair && c.Wait:
+		return "fw"
+	case c.Fair:
+		return "f"
+	case c.Wait:
+		return "w"
 	}
-	a, err := s.call(ctx, "acquire", sc, s.key(c.Key), args...)
+	return ""
+}
+
+// admit sends a command that is answered like acquire.lua.
+func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *command) (core.Grant, error) {
+	if s.acks {
+		return s.admitReplicated(ctx, c, cmd)
+	}
+	a, err := s.call(ctx, "acquire", cmd)
 	if err != nil {
 		return core.Grant{}, err
 	}
@@ -46,30 +61,27 @@ func (s *Store) admit(ctx context.Context, c *core.Claim, sc *script, args ...an
 
 // granted reads the answer of acquire.lua.
 func granted(c *core.Claim, a []any) (core.Grant, error) {
+	var n int64
+	if len(a) > 1 {
+		n, _ = a[1].(int64)
+	}
 	switch a[0] {
-	case "ok":
-		if len(a) == 3 {
-			token, isInt := a[1].(int64)
-			owner, isText := a[2].(string)
-			if isInt && isText {
-				if owner == "" {
-					owner = c.Owner
-				}
-				return core.Grant{Owner: owner, Token: uint64(token)}, nil
-			}
+	case okay:
+		g := core.Grant{Owner: c.Owner, Token: uint64(n)}
+		if len(a) > 2 {
+			g.Owner, _ = a[2].(string)
 		}
-	case "busy":
-		if len(a) == 2 {
-			if ms, ok := a[1].(int64); ok {
-				return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Duration(ms) * time.Millisecond}
-			}
+		if g.Owner != "" {
+			return g, nil
 		}
-	case "lost":
+	case busy:
+		return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Duration(n) * time.Millisecond}
+	case lost:
 		return core.Grant{}, fmt.Errorf("redisstore: acquire: released before: %w", core.ErrLost)
-	case "heavy":
+	case heavy:
 		return core.Grant{}, fmt.Errorf("redisstore: acquire: heavier than the hold that it joins: %w", core.ErrInvalid)
 	}
-	return core.Grant{}, fmt.Errorf("redisstore: acquire: outcome unknown: answer cannot be read")
+	return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 }
 
 // Release implements core.Store in one round trip, and a second one if the
@@ -81,16 +93,15 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.plain {
 		return s.releasePlain(ctx, c)
 	}
-	flags := ""
-	if s.cluster != nil {
-		flags = "c"
-	}
-	return s.settle(ctx, "release", &c, releaseScript, c.Lease, millis(c.TTL), millis(c.Keep), flags, s.wake)
+	cmd := newCommand(nil, releaseScript, s.key(c.Key)).
+		text(c.Lease).num(millis(c.TTL)).num(millis(c.Keep)).
+		word(s.flags(&core.Claim{})).word(s.wake)
+	return s.settle(ctx, "release", cmd.ready(ctx))
 }
 
-// settle runs a script that answers like release.lua.
-func (s *Store) settle(ctx context.Context, op string, c *core.Claim, sc *script, args ...any) error {
-	a, err := s.call(ctx, op, sc, s.key(c.Key), args...)
+// settle sends a command that is answered like release.lua.
+func (s *Store) settle(ctx context.Context, op string, cmd *command) error {
+	a, err := s.call(ctx, op, cmd)
 	if err != nil {
 		return err
 	}
@@ -100,9 +111,9 @@ func (s *Store) settle(ctx context.Context, op string, c *core.Claim, sc *script
 // confirmed reads the answer of extend.lua and release.lua.
 func confirmed(op string, a []any) error {
 	switch a[0] {
-	case "ok":
+	case okay:
 		return nil
-	case "lost":
+	case lost:
 		return fmt.Errorf("redisstore: %s: %w", op, core.ErrLost)
 	}
 	return fmt.Errorf("redisstore: %s: outcome unknown: answer cannot be read", op)

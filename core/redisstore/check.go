@@ -34,7 +34,7 @@ func (s *Store) Check(ctx context.Context) error {
 	defer cancel()
 	faults, err := leave(ctx, &flight{}, func() ([]string, error) { return s.inspect(ctx) })
 	if err != nil {
-		return failure(ctx, "check", &flight{}, err)
+		return s.failure(ctx, "check", &flight{}, err)
 	}
 	all := make([]error, 0, len(faults)+1)
 	for _, f := range faults {
@@ -186,7 +186,7 @@ func (s *Store) advise(err error) error {
 
 // What a user has to be allowed, in the language of ACL SETUSER.
 const (
-	rights = "+eval +evalsha +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
+	rights = "+eval +evalsha +exists +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +ping"
 	plainRights = "+eval +evalsha +get +set +del +pexpire +pttl"
 )

@@ -32,7 +32,7 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	batches, err := s.batches(ctx, claims, valid)
 	if err != nil {
 		for _, i := range valid {
-			answers[i].Err = failure(ctx, "extend", &flight{}, err)
+			answers[i].Err = s.failure(ctx, "extend", &flight{}, err)
 		}
 		return answers
 	}
@@ -58,7 +58,7 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 		break
 	}
 	for _, b := range batches {
-		b.read(ctx, answers)
+		s.read(ctx, b, answers)
 	}
 	return answers
 }
@@ -112,7 +112,7 @@ func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *
 		if s.plain {
 			sc, who = plainExtendScript, c.Owner
 		}
-		b.calls[n] = newCommand(ctx, &b.flight, sc, s.key(c.Key), []any{who, millis(c.TTL)})
+		b.calls[n] = newCommand(&b.flight, sc, s.key(c.Key)).text(who).num(millis(c.TTL)).ready(ctx)
 	}
 	return b
 }
@@ -139,16 +139,16 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 }
 
 // read fills in the answers that have arrived.
-func (b *batch) read(ctx context.Context, answers []core.Extension) {
+func (s *Store) read(ctx context.Context, b *batch, answers []core.Extension) {
 	if !b.ended {
 		b.flight.leave()
 	}
 	for n, i := range b.indexes {
-		answers[i].Err = b.answer(ctx, n)
+		answers[i].Err = s.answer(ctx, b, n)
 	}
 }
 
-func (b *batch) answer(ctx context.Context, n int) error {
+func (s *Store) answer(ctx context.Context, b *batch, n int) error {
 	c := b.calls[n]
 	var v any
 	err := context.Cause(ctx)
@@ -161,13 +161,13 @@ func (b *batch) answer(ctx context.Context, n int) error {
 		if v, err = c.reply(last); err == nil && v == nil {
 			err = b.err
 		}
-	case c.answer.Load() != nil:
-		v, err = *c.answer.Load(), nil
+	case c.answered.Load():
+		v, err = c.answer, nil
 	case err == nil:
 		err = errors.New("no answer")
 	}
 	if err != nil {
-		return failure(ctx, "extend", &b.flight, err)
+		return s.failure(ctx, "extend", &b.flight, err)
 	}
 	a, err := parse("extend", v)
 	if err != nil {

@@ -177,7 +177,7 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []string{"hgetall", "hget", "hset", "hdel", "pexpire", "pttl", "publish", "get", "set", "del", "time"} {
+	for _, c := range []string{"exists", "hgetall", "hget", "hset", "hdel", "pexpire", "pttl", "publish", "get", "set", "del", "time"} {
 		if seen[c] == 0 {
 			t.Errorf("the scene never used %s, saw %v", c, seen)
 		}

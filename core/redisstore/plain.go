@@ -30,10 +30,12 @@ func (s *Store) acquirePlain(ctx context.Context, c core.Claim) (core.Grant, err
 	if err := plainly("acquire", &c); err != nil {
 		return core.Grant{}, err
 	}
-	return s.admit(ctx, &c, plainAcquireScript, c.Owner, millis(c.TTL))
+	cmd := newCommand(nil, plainAcquireScript, s.key(c.Key)).text(c.Owner).num(millis(c.TTL))
+	return s.admit(ctx, &c, cmd.ready(ctx))
 }
 
 // releasePlain leaves a key that is kept to an owner that nobody knows.
 func (s *Store) releasePlain(ctx context.Context, c core.Claim) error {
-	return s.settle(ctx, "release", &c, plainReleaseScript, c.Owner, millis(c.Keep), "kept:"+rand.Text())
+	cmd := newCommand(nil, plainReleaseScript, s.key(c.Key)).text(c.Owner).num(millis(c.Keep)).text("kept:" + rand.Text())
+	return s.settle(ctx, "release", cmd.ready(ctx))
 }

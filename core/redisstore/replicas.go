@@ -14,13 +14,12 @@ import (
 // admitReplicated is admit, and then waits until enough replicas have the
 // grant. WAIT counts those that have what its own connection wrote, so it
 // travels with the script, in one pipeline to the master of the key.
-func (s *Store) admitReplicated(ctx context.Context, c *core.Claim, sc *script, args ...any) (core.Grant, error) {
+func (s *Store) admitReplicated(ctx context.Context, c *core.Claim, cmd *command) (core.Grant, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	f := &flight{}
-	o, err := leave(ctx, f, func() (replicated, error) { return s.sendReplicated(ctx, f, sc, s.key(c.Key), args) })
+	o, err := leave(ctx, cmd.flight, func() (replicated, error) { return s.sendReplicated(ctx, cmd) })
 	if err != nil {
-		return core.Grant{}, failure(ctx, "acquire", f, err)
+		return core.Grant{}, s.failure(ctx, "acquire", cmd.flight, err)
 	}
 	a, err := parse("acquire", o.answer)
 	if err != nil {
@@ -45,16 +44,15 @@ type replicated struct {
 	err    error // of the WAIT
 }
 
-func (s *Store) sendReplicated(ctx context.Context, f *flight, sc *script, key string, args []any) (replicated, error) {
-	var client redis.UniversalClient = s.client
+func (s *Store) sendReplicated(ctx context.Context, c *command) (replicated, error) {
+	client := s.client
 	if s.cluster != nil {
-		master, err := s.cluster.MasterForKey(ctx, key)
+		master, err := s.cluster.MasterForKey(ctx, c.key)
 		if err != nil {
 			return replicated{}, err
 		}
 		client = master
 	}
-	c := newCommand(ctx, f, sc, key, args)
 	last, asking := c, false
 	// Once more if the script is not known, once if the slot has moved.
 	for range 3 {
@@ -65,12 +63,12 @@ func (s *Store) sendReplicated(ctx context.Context, f *flight, sc *script, key s
 			acks, waitErr := wait.Int64()
 			return replicated{answer, acks, waitErr}, err
 		}
-		if isReply(err, "NOSCRIPT") && f.again() {
+		if isReply(err, "NOSCRIPT") && c.flight.again() {
 			last = c.whole(ctx)
 			continue
 		}
 		to := s.redirected(ctx, err)
-		if to == nil || !f.again() {
+		if to == nil || !c.flight.again() {
 			return replicated{}, err
 		}
 		client, asking = to, isReply(err, "ASK")

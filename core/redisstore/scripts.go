@@ -10,15 +10,23 @@ import (
 
 // script is a Lua program. The file of each says what it takes and answers.
 type script struct {
-	name   string // its first argument, for who reads SLOWLOG or MONITOR
+	name   any    // a string, its first argument, for who reads SLOWLOG or MONITOR
 	source []byte // without comments: it travels when a server does not know it
 	sha    []byte // the name under which servers cache it, in hex
 }
 
+// The words with which scripts begin their answers.
+const (
+	okay int64 = iota
+	busy
+	lost
+	heavy
+)
+
 var (
-	acquireScript = newScript("acquire", "state.lua", "acquire.lua")
-	extendScript  = newScript("extend", "extend.lua")
-	releaseScript = newScript("release", "state.lua", "release.lua")
+	acquireScript = newScript("acquire", "clock.lua", "free.lua", "state.lua", "acquire.lua")
+	extendScript  = newScript("extend", "clock.lua", "extend.lua")
+	releaseScript = newScript("release", "clock.lua", "only.lua", "state.lua", "release.lua")
 
 	plainAcquireScript = newScript("acquire", "plain_acquire.lua")
 	plainExtendScript  = newScript("extend", "plain_extend.lua")

@@ -1,16 +1,4 @@
--- Acquire tries once to admit a claim.
---
--- KEYS[1]  the key's hash
--- ARGV     1 'acquire', 2 lease, 3 owner, 4 owner to join or '', 5 weight,
---          6 limit, 7 TTL in ms, 8 flags: f fair, w wait, c cluster, 9 least
---          token, 10 prefix of the wake channels, 11 id of the caller's channel
--- answer   {'ok', token, owner joined or ''}
---          {'busy', ms until the first blocking hold expires}
---          {'lost'}   the lease was released before
---          {'heavy'}  the claim is heavier than the hold it joins
---
--- The first write is an HSET, which a server out of memory refuses: then
--- nothing has changed.
+-- Acquire for a key that is not free. See free.lua for arguments and answers.
 
 local lease, owner, via = ARGV[2], ARGV[3], ARGV[4]
 local weight, limit, ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -20,9 +8,9 @@ local cluster = string.find(ARGV[8], 'c', 1, true) ~= nil
 local least = tonumber(ARGV[9])
 local exclusive = weight == ALL
 
-local s = load(lease)
+local s = load(redis.call('HGETALL', key), lease)
 if s.dead then
-  return {'lost'}
+  return {LOST}
 end
 
 -- save writes the hold or the wait list, then drops what is stale.
@@ -70,7 +58,7 @@ elseif via ~= '' and s.owners[via] then
 end
 if not s.own then
   if held and weight > held.heaviest then
-    return {'heavy'}
+    return {HEAVY}
   end
   local sum, cap, after = weight, limit, nil
   for name, o in pairs(s.owners) do
@@ -117,7 +105,7 @@ if not s.own then
         return done
       end
     end
-    return {'busy', math.max((after or now) - now, 1)}
+    return {BUSY, math.max((after or now) - now, 1)}
   end
 end
 
@@ -145,4 +133,8 @@ local done = save(waits, 'h:' .. lease, text(deadline) .. ' ' .. text(weight) ..
 if type(done) == 'table' then
   return done
 end
-return {'ok', exclusive and s.token or 0, who ~= owner and who or ''}
+local token = exclusive and s.token or 0
+if who ~= owner then
+  return {OK, token, who}
+end
+return {OK, token}

@@ -3,12 +3,12 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 owner, 3 TTL in ms
--- answer   {'ok'} or {'lost'}
+-- answer   {0}  it is held, {2}  it is not
 
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
-  return {'lost'}
+  return {2}
 end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
-return {'ok'}
+return {0}

@@ -2,12 +2,12 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release', 2 owner, 3 ms to keep the key taken, 4 what it holds then
--- answer   {'ok'} or {'lost'}
+-- answer   {0}  it was held, {2}  it was not
 --
 -- A server out of memory accepts the PEXPIRE, and after it the SET.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
-  return {'lost'}
+  return {2}
 end
 if tonumber(ARGV[3]) > 0 then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -15,4 +15,4 @@ if tonumber(ARGV[3]) > 0 then
 else
   redis.call('DEL', KEYS[1])
 end
-return {'ok'}
+return {0}

@@ -1,23 +1,14 @@
--- Release gives up a hold or a place in line, and plants a tombstone for a
--- lease that is not held, so that an acquire which comes late is refused.
---
--- KEYS[1]  the key's hash
--- ARGV     1 'release', 2 lease, 3 ms to remember an unknown lease, 4 ms to keep
---          the key taken, 5 flags: c cluster, 6 prefix of the wake channels
--- answer   {'ok'}    it was held or waiting
---          {'lost'}  it was neither
---
--- The first write is a DEL, HDEL or PEXPIRE, which a server out of memory
--- accepts; after it the others are accepted too.
+-- Release for all but the simplest state. See only.lua for arguments and
+-- answers.
 
 local lease = ARGV[2]
 local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[4])
 local cluster = ARGV[5] == 'c'
 
-local s = load(lease)
+local s = load(flat, lease)
 local waits, drop, set = s.waits, s.stale, {}
 local from, to = place(s, lease)
-local answer = (s.own or from) and 'ok' or 'lost'
+local answer = (s.own or from) and OK or LOST
 
 if s.own or s.expired then
   drop[#drop + 1] = 'h:' .. lease

@@ -1,37 +1,16 @@
--- The state of one key, shared by acquire.lua and release.lua, which follow
--- this text in one script.
---
--- KEYS[1] is a hash:
---   h:<lease>  one hold: "<deadline> <weight> <owner>"
---   k:<lease>  a hold that was released but stays for a while, the same without
---              an owner
---   d:<lease>  a tombstone: "<deadline>", the lease may not be granted any more
---   t          the last fencing token
---   w          who waits, in order of arrival: a line for each (see ENTRY)
--- Deadlines are in ms on the clock of this server. Numbers are written with
--- %.0f: tostring() rounds what is above 10^14.
+-- The state of a key that is not trivial, for acquire.lua and release.lua, which
+-- follow this text in one script.
 
-local key = KEYS[1]
 local ALL = 2147483647
 local WAITER_LIFE = 10000
--- lease, deadline, fair (0 or 1), weight, limit, owner, channel id
+-- A line of the wait list: lease, deadline, fair (0 or 1), weight, limit, owner,
+-- channel id.
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
 
-local time = redis.call('TIME')
-local us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local now = math.floor(us / 1000)
-
--- text writes a whole number.
-local function text(n)
-  return string.format('%.0f', n)
-end
-
--- load reads what is alive. `stale` lists expired fields of others, not all of
+-- load reads what is alive in the answer of HGETALL. `stale` lists expired fields of others, not all of
 -- them if they are very many: a call takes a few thousand arguments at most.
-local function load(lease)
-  local s = {sum = 0, owners = {}, stale = {}, token = 0, waits = ''}
-  local flat = redis.call('HGETALL', key)
-  s.exists = #flat > 0
+local function load(flat, lease)
+  local s = {exists = #flat > 0, sum = 0, owners = {}, stale = {}, token = 0, waits = ''}
   for i = 1, #flat, 2 do
     local name, value = flat[i], flat[i + 1]
     local kind = string.sub(name, 1, 2)

@@ -1,0 +1,142 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// command is a call of a script on one key that go-redis sends once, alone or in
+// a pipeline. Sending it again is the Locker's decision.
+//
+// Its arguments are pointers into itself, which saves an allocation for each,
+// and keeps owners out of the logs of the client's hooks.
+type command struct {
+	*redis.Cmd
+	flight *flight
+	script *script
+	verb   verb
+	key    string
+	first  *command // whose answer this is, if it was sent before
+
+	words     [16]any
+	texts     [4]string
+	nums      [4]int64
+	n, nt, nn int
+
+	answer   any // once answered is set
+	answered atomic.Bool
+	alone    flight // of a command that is sent alone
+}
+
+// verb is the name or text of a script in a command's arguments. go-redis asks
+// for its bytes when it writes the command to a connection and not before: that
+// is how a flight knows whether it has left.
+type verb struct {
+	flight *flight
+	bytes  []byte
+}
+
+// MarshalBinary returns what is to be written, or an error that ends the
+// command.
+func (v *verb) MarshalBinary() ([]byte, error) {
+	if !v.flight.state.CompareAndSwap(waiting, sent) && v.flight.state.Load() != sent {
+		return nil, errLeft
+	}
+	return v.bytes, nil
+}
+
+// String is what logs show.
+func (v *verb) String() string { return "script" }
+
+// newCommand calls s on a key by its name. Its flight is its own if f is nil.
+func newCommand(f *flight, s *script, key string) *command {
+	c := &command{flight: f, script: s, key: key}
+	if f == nil {
+		c.flight = &c.alone
+	}
+	c.verb = verb{flight: c.flight, bytes: s.sha}
+	c.n = copy(c.words[:], []any{"evalsha", &c.verb, "1", &c.key, s.name})
+	return c
+}
+
+// text adds an argument.
+func (c *command) text(s string) *command {
+	c.texts[c.nt] = s
+	c.words[c.n] = &c.texts[c.nt]
+	c.n, c.nt = c.n+1, c.nt+1
+	return c
+}
+
+// num adds an argument.
+func (c *command) num(v int64) *command {
+	c.nums[c.nn] = v
+	c.words[c.n] = &c.nums[c.nn]
+	c.n, c.nn = c.n+1, c.nn+1
+	return c
+}
+
+// word adds an argument that is shared by many commands.
+func (c *command) word(v any) *command {
+	c.words[c.n] = v
+	c.n++
+	return c
+}
+
+// ready makes c a command of go-redis, once it has its arguments.
+func (c *command) ready(ctx context.Context) *command {
+	c.Cmd = redis.NewCmd(ctx, c.words[:c.n]...)
+	return c
+}
+
+// whole is the same call with the text of the script, for a server that does
+// not know it.
+func (c *command) whole(ctx context.Context) *command {
+	w := &command{flight: c.flight, script: c.script, first: c, words: c.words, n: c.n}
+	w.verb = verb{flight: c.flight, bytes: c.script.source}
+	w.words[0], w.words[1] = "eval", &w.verb
+	return w.ready(ctx)
+}
+
+// NoRetry implements redis.Cmder.
+func (c *command) NoRetry() bool { return true }
+
+// SetErr implements redis.Cmder. In a pipeline it is called as soon as the
+// reply of this command has been read, and again with the error that ended the
+// pipeline: the answer is kept for a caller that leaves before the end.
+func (c *command) SetErr(err error) {
+	c.Cmd.SetErr(err)
+	v := c.Cmd.Val()
+	if c.first != nil {
+		c = c.first
+	}
+	if err == nil && v != nil && !c.answered.Load() {
+		c.answer = v
+		c.answered.Store(true)
+	}
+}
+
+// Clone implements redis.Cmder.
+func (c *command) Clone() redis.Cmder {
+	return &command{Cmd: c.Cmd.Clone().(*redis.Cmd), flight: c.flight, script: c.script, first: c}
+}
+
+// reply returns what the server answered to c, or to c as a whole.
+func (c *command) reply(last *command) (any, error) {
+	if c.answered.Load() {
+		return c.answer, nil
+	}
+	return last.Cmd.Result()
+}
+
+// parse checks the shape of an answer: a list that begins with a number.
+func parse(op string, v any) ([]any, error) {
+	if a, ok := v.([]any); ok && len(a) > 0 {
+		if _, ok := a[0].(int64); ok {
+			return a, nil
+		}
+	}
+	return nil, fmt.Errorf("redisstore: %s: outcome unknown: answer of type %T cannot be read", op, v)
+}
