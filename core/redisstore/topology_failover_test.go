@@ -38,7 +38,7 @@ func TestClusterFailover(t *testing.T) {
 		}
 		t.Logf("%d acquires were refused", l.refused)
 	})
-	for _, how := range []struct {
+	for i, how := range []struct {
 		name string
 		down func(*redistest.Server)
 	}{
@@ -46,18 +46,37 @@ func TestClusterFailover(t *testing.T) {
 		{"a master freezes: leases that its replica has go on, and waiters get theirs", (*redistest.Server).Pause},
 	} {
 		t.Run(how.name, func(t *testing.T) {
-			master := cluster.Nodes[1]
-			if how.name[9] == 'f' {
-				master = cluster.Nodes[2]
-			}
-			key := keysOf(t, cluster, master, fmt.Sprint("dies", how.name[9]), 1)[0]
+			master := cluster.Master(firstSlots[i])
+			key := keysOf(t, cluster, master, fmt.Sprint("down", i), 1)[0]
 			survives(t, client, key, func() {
 				awaitOffsets(t, master, cluster.Replica(master))
 				how.down(master)
-			}, func() { cluster.AwaitOK() })
+			}, func() {
+				cluster.AwaitOK()
+				if i == 1 {
+					master.Resume() // and takes itself for the master for a moment
+				}
+			})
 		})
 	}
+	t.Run("the node that carries a subscription dies, and another carries the next", func(t *testing.T) {
+		master := cluster.Master(firstSlots[2])
+		key := keysOf(t, cluster, cluster.Master(firstSlots[0]), "other", 1)[0]
+		// Which node carries it is a matter of chance.
+		var w *watched
+		redistest.Eventually(t, time.Minute, "a subscription is where it should be", func() bool {
+			w = newWatched(t, client, key)
+			return w.wakes() == nil && len(master.Do("PUBSUB", "CHANNELS", w.prefix+"*").([]any)) > 0
+		})
+		w.survives(func() {
+			master.Kill()
+			cluster.AwaitOK()
+		})
+	})
 }
+
+// firstSlots are slots of the three parts of a cluster.
+var firstSlots = [3]int{0, 6000, 12000}
 
 // awaitOffsets waits until the replicas have all that their master wrote.
 func awaitOffsets(t testing.TB, master *redistest.Server, replicas ...*redistest.Server) {

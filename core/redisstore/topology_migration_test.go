@@ -27,7 +27,7 @@ func sameSlot(name string, n int) (slot int, keys []string) {
 // is done to its keys.
 func TestSlotMigration(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, true)
+	cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
 	client := func() redis.UniversalClient { return cluster.Client() }
 	for i, c := range []struct {
 		name string

@@ -1,10 +1,12 @@
 package redistest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,7 +16,12 @@ import (
 )
 
 // ClusterNodeTimeout is when the nodes of a Cluster take a silent one for dead.
-const ClusterNodeTimeout = 2 * time.Second
+// On a busy machine a living node can be silent for a second or two.
+const ClusterNodeTimeout = 4 * time.Second
+
+// NoFailover are arguments for a cluster whose replicas never take over by
+// themselves, for tests that do without.
+var NoFailover = []string{"--cluster-replica-no-failover", "yes"}
 
 // Settled bounds how long a cluster or its sentinels may take to agree.
 const Settled = 60 * time.Second
@@ -38,6 +45,7 @@ func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	Require(t)
 	c := &Cluster{t: t}
+	t.Cleanup(awaitDials)
 	n := 3
 	if replicas {
 		n = 6
@@ -70,6 +78,18 @@ func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 		awaitLink(t, c.Nodes[i])
 	}
 	return c
+}
+
+// awaitDials gives pools of go-redis time to notice that they are closed: after
+// failed dials they try again once a second, and look only then.
+func awaitDials() {
+	stacks := make([]byte, 8<<20)
+	for range 40 {
+		if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("pool.(*ConnPool).tryDial")) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // startNode runs a server with a port that leaves room for the cluster's bus
@@ -226,8 +246,17 @@ func (c *Cluster) Replica(master *Server) *Server {
 // Both have to be there.
 func (c *Cluster) Failover(replica *Server) {
 	c.t.Helper()
-	replica.Do("CLUSTER", "FAILOVER")
-	c.awaitMaster(replica)
+	// Masters vote for the same master's successor only once in two node
+	// timeouts, and an attempt that fails ends after five seconds.
+	var next time.Time
+	Eventually(c.t, Settled, "the replica is a master", func() bool {
+		if time.Now().After(next) {
+			_, _ = replica.ask("CLUSTER", "FAILOVER")
+			next = time.Now().Add(6 * time.Second)
+		}
+		return replica.leads()
+	})
+	c.AwaitOK()
 }
 
 // Takeover makes replica the master of its master's slots by its own decision,
@@ -235,16 +264,14 @@ func (c *Cluster) Failover(replica *Server) {
 func (c *Cluster) Takeover(replica *Server) {
 	c.t.Helper()
 	replica.Do("CLUSTER", "FAILOVER", "TAKEOVER")
-	c.awaitMaster(replica)
+	Eventually(c.t, Settled, "the replica is a master", replica.leads)
+	c.AwaitOK()
 }
 
-func (c *Cluster) awaitMaster(s *Server) {
-	c.t.Helper()
-	Eventually(c.t, Settled, "the replica is a master", func() bool {
-		me, err := s.myself()
-		return err == nil && me.flags["master"] && len(me.slots) > 0
-	})
-	c.AwaitOK()
+// leads tells whether the node is a master with slots.
+func (s *Server) leads() bool {
+	me, err := s.myself()
+	return err == nil && me.flags["master"] && len(me.slots) > 0
 }
 
 // ask sends one command to a server that may be dead or frozen, and returns its

@@ -17,7 +17,7 @@ import (
 const SentinelName = "locks"
 
 // SentinelDownAfter is when a sentinel takes a silent server for dead.
-const SentinelDownAfter = time.Second
+const SentinelDownAfter = 2 * time.Second
 
 // Sentinel is a master, two replicas and three sentinels. Its methods fail the
 // test if it does not do as it is told within a minute. The sentinels cannot be
@@ -35,6 +35,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	Require(t)
 	s := &Sentinel{t: t}
+	t.Cleanup(awaitDials)
 	for i := range 3 {
 		a := args
 		if i > 0 {

@@ -1,0 +1,139 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// hazards 18 and 32: what replicas have seen is asked of the master of the key,
+// on the connection that wrote.
+func TestReplicasAnywhere(t *testing.T) {
+	t.Parallel()
+	t.Run("on a single server", func(t *testing.T) {
+		t.Parallel()
+		master := redistest.Start(t)
+		replica := replicaOf(t, master)
+		w := &witnessed{t: t, client: master.Client(), exists: master.Client()}
+		w.seen(1, "single")
+		replica.Pause()
+		w.unseen(1, "single")
+		replica.Resume()
+		w.back(1, "single")
+	})
+	t.Run("behind Sentinel", func(t *testing.T) {
+		t.Parallel()
+		sentinel := redistest.StartSentinel(t)
+		replicas := sentinel.Replicas()
+		w := &witnessed{t: t, client: sentinel.Client(), exists: sentinel.Master().Client()}
+		w.seen(2, "both")
+		replicas[0].Pause()
+		w.back(1, "one of two")
+		w.unseen(2, "one of two is not enough")
+		replicas[1].Pause()
+		w.unseen(1, "none")
+		replicas[0].Resume()
+		replicas[1].Resume()
+		w.back(2, "both again")
+	})
+	t.Run("in a cluster, where each master has a replica of its own", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+		for i, master := range cluster.Nodes[:3] {
+			name := fmt.Sprint("master", i)
+			w := &witnessed{t: t, client: cluster.Client(), exists: cluster.Client(), keys: keysOf(t, cluster, master, name, 10)}
+			w.seen(1, name)
+			cluster.Nodes[3+i].Pause()
+			w.unseen(1, name)
+			for j, other := range cluster.Nodes[:3] {
+				if j != i {
+					v := &witnessed{t: t, client: w.client, exists: w.exists, keys: keysOf(t, cluster, other, name, 10)}
+					v.seen(1, name)
+				}
+			}
+			cluster.Nodes[3+i].Resume()
+			w.back(1, name)
+		}
+	})
+}
+
+// witnessed acquires with WithReplicas.
+type witnessed struct {
+	t      *testing.T
+	client redis.UniversalClient
+	exists redis.UniversalClient // of a test that looks for itself
+	keys   []string
+}
+
+func (w *witnessed) claim(name string, i int) core.Claim {
+	key := fmt.Sprint(name, i)
+	if len(w.keys) > 0 {
+		key = w.keys[i%len(w.keys)]
+	}
+	c := claimOf(key)
+	c.TTL = time.Minute
+	return c
+}
+
+// seen gets grants that n replicas have.
+func (w *witnessed) seen(n int, name string) {
+	w.t.Helper()
+	s := newStore(w.t, w.client, redisstore.WithReplicas(n, 4*time.Second))
+	for i := range 10 {
+		c := w.claim(name, i)
+		if _, err := s.Acquire(w.t.Context(), c); err != nil {
+			w.t.Fatalf("%s: %v", name, err)
+		}
+		if err := s.Release(w.t.Context(), c); err != nil {
+			w.t.Fatalf("%s: release: %v", name, err)
+		}
+	}
+}
+
+// back waits until n replicas are there, and then gets grants that they have.
+func (w *witnessed) back(n int, name string) {
+	w.t.Helper()
+	s := newStore(w.t, w.client, redisstore.WithReplicas(n, time.Second))
+	redistest.Eventually(w.t, redistest.Settled, "replicas acknowledge", func() bool {
+		c := w.claim(name, 0)
+		_, err := s.Acquire(w.t.Context(), c)
+		if err == nil {
+			err = s.Release(w.t.Context(), c)
+		}
+		return err == nil
+	})
+	w.seen(n, name)
+}
+
+// unseen asks on several connections at once, some of which have written before
+// what every replica has: no claim may be granted, and none leaves a key behind.
+func (w *witnessed) unseen(n int, name string) {
+	w.t.Helper()
+	s := newStore(w.t, w.client, redisstore.WithReplicas(n, 50*time.Millisecond))
+	var wg sync.WaitGroup
+	const side = 5
+	for worker := range side {
+		wg.Go(func() {
+			for i := worker; i < rounds(100); i += side {
+				c := w.claim(name, i)
+				_, err := s.Acquire(w.t.Context(), c)
+				if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "replicas have the grant") {
+					w.t.Errorf("%s: got %v, want that too few replicas have the grant", name, err)
+				}
+				if n, err := w.exists.Exists(w.t.Context(), keyOf(c.Key)).Result(); n != 0 || err != nil {
+					w.t.Errorf("%s: the key is there (%d, %v)", name, n, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,147 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// No write is lost in here, so nobody may see two holders. The cases come one
+// after the other, since each needs another master.
+func TestOnSentinel(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	client := func() redis.UniversalClient { return sentinel.Client() }
+	t.Run("the store keeps its contract", func(t *testing.T) {
+		clients := []redis.UniversalClient{client(), client()}
+		var n atomic.Uint32
+		storetest.Run(t, storetest.Harness{
+			New: func(t testing.TB) func() core.Store {
+				return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
+			},
+			Unit:    200 * time.Millisecond,
+			Without: []storetest.Feature{storetest.Records, storetest.Handover},
+		})
+	})
+	t.Run("a planned failover stops nobody for long and takes no lease", func(t *testing.T) {
+		l := startLoad(t, client, []string{"a", "b", "c"}, []string{"d", "e", "f"}, true)
+		for range 2 {
+			l.progress(20)
+			sentinel.HandOver()
+		}
+		l.progress(20)
+		l.end()
+		l.oracle.judge(t, 60)
+		if l.lost > 0 {
+			t.Errorf("%d short leases were lost", l.lost)
+		}
+		t.Logf("%d acquires were refused", l.refused)
+	})
+	t.Run("a lone holder goes on through a failover that the old master hears of late", func(t *testing.T) {
+		loneHolder(t, sentinel)
+	})
+	t.Run("a subscription finds the new master", func(t *testing.T) {
+		w := newWatched(t, client, "subscription")
+		if err := w.wakes(); err != nil {
+			t.Fatal(err)
+		}
+		w.survives(func() { sentinel.HandOver() })
+	})
+	t.Run("a master dies: leases that its replicas have go on, and waiters get theirs", func(t *testing.T) {
+		old := sentinel.Master()
+		survives(t, client, "dies", func() {
+			awaitOffsets(t, old, sentinel.Replicas()...)
+			old.Kill()
+		}, func() { sentinel.AwaitFailover(old) })
+		old.Restart("--replicaof", fmt.Sprintf("127.0.0.1 %d", sentinel.Master().Port()))
+		sentinel.AwaitOK()
+	})
+	t.Run("a master freezes: leases that its replicas have go on, and waiters get theirs", func(t *testing.T) {
+		old := sentinel.Master()
+		survives(t, client, "freezes", func() {
+			awaitOffsets(t, old, sentinel.Replicas()...)
+			old.Pause()
+		}, func() {
+			sentinel.AwaitFailover(old)
+			old.Resume() // and takes itself for the master still
+		})
+	})
+	everyKeyExpires(t, sentinel.Master())
+}
+
+// loneHolder has one process hold a key while SENTINEL FAILOVER makes another
+// master, and the old one goes on to take writes for some seconds. What it took
+// since the replica left it is lost, but that is only extensions.
+func loneHolder(t *testing.T, sentinel *redistest.Sentinel) {
+	const ttl = 15 * time.Second
+	o := newOracle()
+	holder, rival := process(t, sentinel.Client()), process(t, sentinel.Client())
+	lease, err := holder.Acquire(t.Context(), "lone", core.TTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := o.enter(lease)
+	awaitOffsets(t, sentinel.Master(), sentinel.Replicas()...)
+	var attempts atomic.Int32
+	over := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for v.believe() {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			v.work(5 * time.Millisecond)
+		}
+		t.Errorf("the lease was lost: %v", context.Cause(lease.Context()))
+	})
+	wg.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			time.Sleep(5 * time.Millisecond)
+			other, err := rival.TryAcquire(context.Background(), "lone", core.TTL(ttl))
+			switch {
+			case err == nil:
+				w := o.enter(other)
+				w.work(5 * time.Millisecond)
+				_ = w.leave()
+			case errors.Is(err, core.ErrBusy):
+				attempts.Add(1)
+			case !errors.Is(err, core.ErrUnavailable):
+				t.Errorf("a rival's attempt: %v", err)
+				return
+			}
+		}
+	})
+	func() {
+		defer wg.Wait()
+		defer close(over)
+		sentinel.Failover()
+		sentinel.AwaitOK()
+	}()
+	if err := lease.Extend(t.Context(), ttl); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	if err := v.leave(); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	if n := attempts.Load(); n < 10 {
+		t.Errorf("only %d rival attempts", n)
+	}
+	o.judge(t, 1)
+}
