@@ -1,0 +1,235 @@
+package core_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// cutOff holds a lease for a while and then cuts the store off as f says. It
+// returns when the last confirmed attempt was sent, and when the lease was lost.
+func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
+	t.Helper()
+	l, store := setup(t)
+	whole := jitter(min(ttl/30, 5*time.Millisecond))
+	store.set(func(ctx context.Context, n int, do func() error) error {
+		start := time.Now()
+		err := whole(ctx, n, do)
+		if err == nil {
+			sent = start
+		}
+		return err
+	}, opAcquire, opExtend)
+	lease := acquire(t, t.Context(), l, "order:1", core.TTL(ttl))
+	time.Sleep(rand.N(5 * ttl))
+	wantHeldLease(t, lease)
+	store.setAll(f)
+	if rand.N(2) == 0 { // some look, some wait
+		for lease.Context().Err() == nil {
+			time.Sleep(ttl / 100)
+		}
+	}
+	lost = lossTime(t, lease)
+	wantLost(t, lease)
+	wantHeld(t, store.inner, "order:1") // at the very moment of the loss
+	time.Sleep(ttl / 50)
+	wantHeld(t, store.inner, "order:1") // and there was a margin
+	store.setAll(nil)
+	wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	return sent, lost
+}
+
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]fault{
+		"does not answer any more":    hang,
+		"is done but never confirmed": loseReply,
+		"breaks every connection":     loseRequest,
+		"refuses every connection":    refuse,
+	} {
+		sim(t, "a holder is told of its loss before the key can expire, when the store "+name, func(t *testing.T) {
+			for i := range 250 {
+				ttl := []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 30 * time.Second}[i%4]
+				sent, lost := cutOff(t, ttl, f)
+				if d := lost.Sub(sent); d < core.Trust(ttl) || d > core.Trust(ttl)+ttl/100 {
+					t.Fatalf("TTL %v: lost %v after the last confirmed attempt was sent, want %v", ttl, d, core.Trust(ttl))
+				}
+			}
+		})
+	}
+	sim(t, "a store that fails is asked again, but not in a hot loop", func(t *testing.T) {
+		for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, time.Hour} {
+			l, store := setup(t)
+			lease := acquire(t, t.Context(), l, "order:1", core.TTL(ttl))
+			store.set(refuse, opExtend)
+			lossTime(t, lease)
+			if n := store.count(opExtend); n < 3 || n > 60 && n > int(ttl/time.Second) {
+				t.Errorf("TTL %v: asked %d times before the loss", ttl, n)
+			}
+			wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		}
+	})
+	sim(t, "errors that pass do not lose the lease", func(t *testing.T) {
+		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
+			l, store := setup(t)
+			seen := 0
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				if n%3 == 0 {
+					return do()
+				}
+				seen++
+				return f(ctx, n, do)
+			}, opExtend)
+			lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second))
+			for range 100 {
+				time.Sleep(3 * time.Second)
+				wantHeldLease(t, lease)
+				wantHeld(t, store.inner, "order:1")
+			}
+			if seen < 50 {
+				t.Errorf("only %d errors", seen)
+			}
+			release(t, lease)
+		}
+	})
+}
+
+func TestLossIsFinal(t *testing.T) {
+	t.Parallel()
+	sim(t, "a success that comes after the loss revives nothing", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second))
+		store.set(func(_ context.Context, _ int, do func() error) error { // a client that knows no contexts
+			do()
+			time.Sleep(10 * time.Second)
+			do()
+			return nil
+		}, opExtend)
+		lossTime(t, lease)
+		time.Sleep(9 * time.Second)
+		wantLost(t, lease)
+		wantErr(t, lease.Extend(t.Context(), time.Minute), core.ErrLost)
+		if n := store.count(opExtend); n != 1 {
+			t.Errorf("%d extensions, want none after the loss", n)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		time.Sleep(time.Second)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "what the store has said once is lost for good", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		store.set(first(1, func(context.Context, int, func() error) error { return core.ErrLost }), opExtend)
+		lease := acquire(t, t.Context(), l, "order:1")
+		start := time.Now()
+		if d := lossTime(t, lease).Sub(start); d > 10*time.Second {
+			t.Errorf("lost after %v, want at the first extension", d)
+		}
+		time.Sleep(time.Minute)
+		wantLost(t, lease)
+		if n := store.count(opExtend); n != 1 {
+			t.Errorf("%d extensions, want none after the loss", n)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		if lost := seen.all(core.Lost); len(lost) != 1 {
+			t.Errorf("told %d times of the loss, want once", len(lost))
+		}
+	})
+	sim(t, "a lost lease is given back quietly, also if the store still has it", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(hang, opExtend)
+		lossTime(t, lease)
+		wantHeld(t, store.inner, "order:1")
+		start := time.Now()
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Release took %v", d)
+		}
+		time.Sleep(10 * time.Millisecond)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "after a loss the key can be acquired again, as a new lease", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(hang, opExtend)
+		lossTime(t, lease)
+		store.set(nil, opExtend)
+		again := acquire(t, t.Context(), l, "order:1")
+		if again.Token() <= lease.Token() || again.Owner() == lease.Owner() {
+			t.Error("the new lease has the old token or owner")
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		time.Sleep(time.Minute)
+		wantHeldLease(t, again)
+		wantHeld(t, store.inner, "order:1")
+		release(t, again)
+	})
+}
+
+func TestTrust(t *testing.T) {
+	t.Parallel()
+	sim(t, "a lease is trusted from when its attempt was sent, not from when the answer came", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(slow(0, 1500*time.Millisecond), opAcquire, opExtend)
+		start := time.Now()
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(12*time.Second))
+		if d := lease.Deadline().Sub(start); d != core.Trust(12*time.Second) {
+			t.Errorf("trusted until %v after sending, want %v", d, core.Trust(12*time.Second))
+		}
+		time.Sleep(5 * time.Second)
+		sent := store.sent(opExtend)[0].at
+		if d := lease.Deadline().Sub(sent); d != core.Trust(12*time.Second) {
+			t.Errorf("trusted until %v after the extension was sent, want %v", d, core.Trust(12*time.Second))
+		}
+		release(t, lease)
+	})
+	sim(t, "a grant whose answer took longer than the lease is not handed out", func(t *testing.T) {
+		for _, d := range []time.Duration{10 * time.Second, time.Minute} {
+			l, store := setup(t)
+			store.set(first(1, func(_ context.Context, _ int, do func() error) error {
+				err := do()
+				time.Sleep(d) // a client that knows no contexts
+				return err
+			}), opAcquire)
+			lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second))
+			wantHeldLease(t, lease)
+			if n := store.count(opAcquire); n != 2 {
+				t.Errorf("asked %d times, want twice", n)
+			}
+			wantHeld(t, store.inner, "order:1")
+			time.Sleep(time.Minute)
+			wantHeldLease(t, lease)
+			release(t, lease)
+			time.Sleep(time.Second)
+			wantFree(t, store.inner, "order:1")
+		}
+	})
+	sim(t, "if every answer takes longer than the lease, nothing is acquired and nothing stays", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(func(_ context.Context, _ int, do func() error) error {
+			err := do()
+			time.Sleep(10 * time.Second)
+			return err
+		}, opAcquire)
+		_, err := l.Acquire(t.Context(), "order:1", core.TTL(10*time.Second))
+		wantErr(t, err, core.ErrUnavailable)
+		time.Sleep(10 * time.Millisecond)
+		wantFree(t, store.inner, "order:1")
+	})
+	t.Run("the margin is a twentieth and two milliseconds", func(t *testing.T) {
+		t.Parallel()
+		for valid, want := range map[time.Duration]time.Duration{
+			100 * time.Millisecond: 93 * time.Millisecond,
+			30 * time.Second:       28498 * time.Millisecond,
+		} {
+			if got := core.Trust(valid); got != want {
+				t.Errorf("%v is trusted for %v, want %v", valid, got, want)
+			}
+		}
+	})
+}
