@@ -1,0 +1,91 @@
+package hazards_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Keys that somebody takes away from under their holders. An extension is due
+// every 4 s, while without an answer the leases would last for more than 11 s.
+func TestDeletedKeys(t *testing.T) {
+	t.Parallel()
+	const ttl = 12 * time.Second
+	prepare := func(t *testing.T, name string, n int) (*core.Locker, inspector, []*core.Lease) {
+		server := redistest.Start(t)
+		l := newLocker(t, server.Addr)
+		leases := make([]*core.Lease, n)
+		for i := range leases {
+			leases[i] = acquire(t, l, fmt.Sprintf("%s:%d", name, i), core.TTL(ttl))
+		}
+		return l, inspect(t, server), leases
+	}
+	// judge waits for the holders to learn of the loss.
+	judge := func(t *testing.T, l *core.Locker, asks inspector, leases []*core.Lease, deleted int64) {
+		for _, lease := range leases {
+			end := ended(t, lease)
+			wantLost(t, lease)
+			if took := ms(deleted, end); took > ttl*2/3 {
+				t.Errorf("the holder learned of its loss after %v", took)
+			}
+			if left := asks.fields(lease.Key()); len(left) > 0 {
+				t.Errorf("the key was created again: %v", left)
+			}
+			_, err := l.Acquire(lease.Context(), lease.Key())
+			wantErr(t, "acquire under a lost lease", err, core.ErrLost)
+			wantErr(t, "extend", lease.Extend(context.Background(), ttl), core.ErrLost)
+			wantErr(t, "release", lease.Release(context.Background()), core.ErrLost)
+			if asks.holds(lease.Key()) != 0 {
+				t.Error("somebody holds the key again")
+			}
+		}
+	}
+
+	// hazard 38
+	t.Run("a deleted key is a lost lease at the next extension, and stays away", func(t *testing.T) {
+		t.Parallel()
+		l, asks, leases := prepare(t, "deleted", count(50))
+		for _, lease := range leases {
+			asks.Del(context.Background(), stored(lease.Key()))
+		}
+		judge(t, l, asks, leases, mono())
+	})
+	// hazard 38
+	t.Run("so is every key of a server that is emptied", func(t *testing.T) {
+		t.Parallel()
+		l, asks, leases := prepare(t, "emptied", count(50))
+		asks.FlushAll(context.Background())
+		judge(t, l, asks, leases, mono())
+	})
+	// hazard 38
+	t.Run("a release of a deleted key says that it was lost", func(t *testing.T) {
+		t.Parallel()
+		_, asks, leases := prepare(t, "released", count(50))
+		for _, lease := range leases {
+			asks.Del(context.Background(), stored(lease.Key()))
+			wantErr(t, "release", lease.Release(context.Background()), core.ErrLost)
+			if asks.holds(lease.Key()) != 0 {
+				t.Error("somebody holds the key again")
+			}
+		}
+	})
+	// hazard 16
+	t.Run("a lost lease does not come back when the next holder has gone", func(t *testing.T) {
+		t.Parallel()
+		l, asks, leases := prepare(t, "lost", count(100))
+		rivals := newLocker(t, asks.Options().Addr)
+		for _, lease := range leases {
+			asks.Del(context.Background(), stored(lease.Key()))
+			rival := acquire(t, rivals, lease.Key(), core.Wait(0))
+			if rival.Token() <= lease.Token() {
+				t.Errorf("token %d after %d", rival.Token(), lease.Token())
+			}
+			release(t, rival)
+		}
+		judge(t, l, asks, leases, mono())
+	})
+}

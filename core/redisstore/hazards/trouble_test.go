@@ -1,0 +1,221 @@
+package hazards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Servers in trouble of their own.
+func TestTroubledServer(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"} {
+		// hazard 26
+		t.Run("a holder learns of its loss when its key is evicted by "+policy, func(t *testing.T) {
+			t.Parallel()
+			evicted(t, policy)
+		})
+	}
+	// hazard 27
+	t.Run("a server out of memory extends and releases, and refuses to grant", outOfMemory)
+	// hazard 29
+	t.Run("nobody notices that the script cache is emptied all the time", emptiedCache)
+	// hazard 34
+	t.Run("tokens grow although the server restarts empty", emptyRestarts)
+}
+
+// fill writes keys with a TTL to the server, which evicts others for them, until
+// the test ends.
+func fill(t *testing.T, server *redistest.Server, ttl time.Duration) {
+	t.Helper()
+	client := server.Client()
+	value := strings.Repeat("x", 4000)
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-quit:
+				return
+			default:
+			}
+			_, err := client.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+				for j := range 20 {
+					p.Set(context.Background(), fmt.Sprintf("fill:%d:%d", i, j), value, ttl)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Errorf("fill: %v", err)
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(quit)
+		<-done
+	})
+}
+
+func evicted(t *testing.T, policy string) {
+	const ttl, keys = 12 * time.Second, 10
+	server := redistest.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", policy, "--maxmemory-samples", "10")
+	l := newLocker(t, server.Addr)
+	asks := inspect(t, server)
+	leases := make([]*core.Lease, keys)
+	for i := range leases {
+		leases[i] = acquire(t, l, fmt.Sprintf("evicted:%d", i), core.TTL(ttl))
+	}
+	fill(t, server, time.Hour)
+	var wg sync.WaitGroup
+	for i, lease := range leases {
+		wg.Go(func() {
+			redistest.Eventually(t, patience, "the key is evicted", func() bool { return asks.holds(lease.Key()) == 0 })
+			gone := mono()
+			end := ended(t, lease)
+			wantLost(t, lease)
+			// Without an extension that says so it would take more than 11s.
+			if took := ms(gone, end); took > ttl*2/3 {
+				t.Errorf("the holder of key %d learned of its loss after %v", i, took)
+			}
+			wantErr(t, "release of a lost lease", lease.Release(context.Background()), core.ErrLost)
+		})
+	}
+	wg.Wait()
+}
+
+func outOfMemory(t *testing.T) {
+	t.Parallel()
+	const ttl = 4 * time.Second
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	l := newLocker(t, server.Addr)
+	asks := inspect(t, server)
+	n := count(20)
+	outer, inner := make([]*core.Lease, n), make([]*core.Lease, n)
+	for i := range n {
+		outer[i] = acquire(t, l, fmt.Sprintf("full:%d", i), core.TTL(ttl))
+		inner[i] = acquireUnder(t, outer[i].Context(), l, outer[i].Key(), core.TTL(ttl))
+	}
+	// It needs more than this for itself.
+	server.Do("CONFIG", "SET", "maxmemory", "100kb")
+	refuses := func(ctx context.Context, key string) {
+		t.Helper()
+		_, err := l.Acquire(ctx, key, core.TTL(ttl))
+		wantErr(t, "acquire", err, core.ErrUnavailable)
+		if err != nil && !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("acquire: %v, want the server's reason", err)
+		}
+	}
+	refuses(t.Context(), "full:new")
+	refuses(outer[0].Context(), outer[0].Key())
+	time.Sleep(ttl * 3 / 2)
+	for i := range n {
+		key := outer[i].Key()
+		wantHeld(t, outer[i])
+		if err := outer[i].Extend(t.Context(), 2*ttl); err != nil {
+			t.Errorf("extend: %v", err)
+		}
+		release(t, inner[i])
+		if holds := asks.holds(key); holds != 1 {
+			t.Errorf("%d holds after one release of two", holds)
+		}
+		release(t, outer[i])
+		if holds := asks.holds(key); holds != 0 {
+			t.Errorf("%d holds after two releases of two", holds)
+		}
+	}
+	refuses(t.Context(), "full:new")
+}
+
+func emptiedCache(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLocker(t, server.Addr)
+	asks := inspect(t, server)
+	const ttl = 3 * time.Second
+	long := acquire(t, l, "cache:long", core.TTL(ttl))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(count(50))*200*time.Millisecond+2*ttl/3)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			if err := asks.ScriptFlush(context.Background()).Err(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	var cycles atomic.Int64
+	for i := range 8 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if err := cycle(l, fmt.Sprintf("cache:%d", i%4)); err != nil {
+					t.Error(err)
+					return
+				}
+				cycles.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	wantHeld(t, long)
+	release(t, long)
+	unknown := 0
+	for line := range strings.Lines(asks.Info(context.Background(), "errorstats").Val()) {
+		_, _ = fmt.Sscanf(line, "errorstat_NOSCRIPT:count=%d", &unknown)
+	}
+	t.Logf("%d cycles, a script was unknown %d times", cycles.Load(), unknown)
+	if unknown < 20 {
+		t.Errorf("vacuous: a script was unknown %d times", unknown)
+	}
+}
+
+// cycle does everything with a key, and returns the first error.
+func cycle(l *core.Locker, key string) error {
+	ctx := context.Background()
+	lease, err := l.Acquire(ctx, key, core.Wait(patience))
+	if err != nil {
+		return err
+	}
+	inner, err := l.Acquire(lease.Context(), key)
+	if err == nil {
+		err = inner.Release(ctx)
+	}
+	return errors.Join(err, lease.Extend(ctx, time.Minute), lease.Release(ctx))
+}
+
+func emptyRestarts(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLocker(t, server.Addr)
+	last := uint64(0)
+	for i := range count(50) {
+		for range 3 {
+			lease := acquire(t, l, "counted", core.Wait(patience))
+			if lease.Token() <= last {
+				t.Errorf("token %d after %d", lease.Token(), last)
+			}
+			last = lease.Token()
+			release(t, lease)
+		}
+		var held *core.Lease
+		if i%2 == 0 {
+			held = acquire(t, l, "counted")
+			last = held.Token()
+		}
+		server.RestartEmpty()
+		if held != nil {
+			_ = held.Release(context.Background())
+		}
+	}
+}
