@@ -186,7 +186,7 @@ func (s *Store) advise(err error) error {
 
 // What a user has to be allowed, in the language of ACL SETUSER.
 const (
-	rights = "+eval +evalsha +exists +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
+	rights = "+eval +evalsha +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +ping"
 	plainRights = "+eval +evalsha +get +set +del +pexpire +pttl"
 )

@@ -110,7 +110,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, fit...)
 	all := map[bool][]string{
-		false: strings.Fields("eval evalsha exists hgetall hget hset hdel del time pexpire pttl publish subscribe unsubscribe ping info"),
+		false: strings.Fields("eval evalsha hgetall hget hset hdel del time pexpire pttl publish subscribe unsubscribe ping info"),
 		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
 	}
 	user := func(t *testing.T, name string, plain bool, without string) *redisstore.Store {

@@ -51,6 +51,8 @@ func (v *verb) MarshalBinary() ([]byte, error) {
 // String is what logs show.
 func (v *verb) String() string { return "script" }
 
+var _ redis.Cmder = (*command)(nil)
+
 // newCommand calls s on a key by its name. Its flight is its own if f is nil.
 func newCommand(f *flight, s *script, key string) *command {
 	c := &command{flight: f, script: s, key: key}

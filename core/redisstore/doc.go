@@ -1,3 +1,77 @@
-// Package redisstore keeps the locks of package core in Redis or Valkey, on a
-// single server, behind Sentinel, or in a Cluster.
+// Package redisstore keeps the locks of package core in Redis or Valkey 6.2 or
+// later: on a single server, behind Sentinel, or in a Cluster.
+//
+//	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr}))
+//	if err != nil {
+//		return err
+//	}
+//	defer store.Close() // before the client
+//	if err := store.Check(ctx); err != nil {
+//		return err // says what makes this server unfit
+//	}
+//	locks, err := core.New(store)
+//
+// # What is stored
+//
+// All that is known of a lock is one hash, so that it lives in one slot of a
+// cluster and every decision is one script on one key. For the key "order:42" and
+// the default prefix it is "lk1:{order:42}", with the fields
+//
+//	h:<lease>  a hold: its deadline, weight and owner
+//	k:<lease>  the same of a hold that was released but stays for a while
+//	d:<lease>  until when a lease is refused that was released before it came
+//	t          the last fencing token
+//	w          who waits, in order of arrival, in one field however many wait
+//
+// Deadlines are in milliseconds on the server's clock. The key expires when the
+// last of them has passed, and is deleted when nothing is left but a token that
+// the clock has passed. What has ended is dropped when the key is next used.
+//
+// A waiter is woken through a pub/sub channel of its Store, "lk1:wake:<id>",
+// named in the list of waiters; the script that makes room publishes to it. A
+// Store subscribes once, when it first waits.
+//
+// With WithPlainKeys a lock is one string, prefix and key, that holds the owner.
+//
+// # What the server has to be
+//
+// It must not evict keys: maxmemory-policy noeviction. A server out of memory
+// refuses new locks, while held ones are still extended and released. It should
+// save to disk, appendonly yes, as otherwise a restart forgets every lock.
+//
+// A user needs no more than this, +wait for WithReplicas, and +info for Check:
+//
+//	ACL SETUSER locks on >secret ~lk1:* &lk1:wake:*
+//	    +eval +evalsha +hgetall +hget +hset +hdel +del +time +pexpire +pttl
+//	    +publish +subscribe +unsubscribe +ping
+//
+// and with plain keys
+//
+//	ACL SETUSER locks on >secret ~lk1:*
+//	    +eval +evalsha +get +set +del +pexpire +pttl
+//
+// Without the right to publish or subscribe waiters poll.
+//
+// # What the client may be
+//
+// Any client of go-redis but a Ring, configured as its owner likes. Whatever it
+// retries, commands of the Store are sent once: a lost reply would otherwise make
+// our own lock come back as busy. Whatever its time-outs, a call returns when its
+// context ends; the connection of a call that was left returns to the pool when
+// the client's read time-out has passed, or at the context's deadline if
+// ContextTimeoutEnabled is set, which is worth setting. A call that its caller
+// left before it was written is not written any more.
+//
+// Scripts are called by their digest, and with their text when a server does not
+// know them, which can be at any moment. The operation is the first argument, for
+// who reads SLOWLOG or MONITOR.
+//
+// # What it promises
+//
+// That there is one holder at a time holds as long as the server keeps what it
+// has confirmed. A failover to a replica that had not seen a grant forgets it;
+// WithReplicas makes that less likely, not impossible. Fencing tokens grow with
+// every grant of a key, across release, expiry and failover, because they are at
+// least the server's clock in microseconds; they can go back only if the clock is
+// set back while the key is absent. See core/PROOF.md.
 package redisstore

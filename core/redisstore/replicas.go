@@ -84,10 +84,10 @@ func (s *Store) sendWithWait(ctx context.Context, client redis.UniversalClient, 
 		limit = min(limit, time.Until(end))
 	}
 	// A WAIT of 0 would wait for ever.
-	wait := once{redis.NewCmd(ctx, "wait", s.replicas, max(limit.Milliseconds(), 1))}
+	wait := single{redis.NewCmd(ctx, "wait", s.replicas, max(limit.Milliseconds(), 1))}
 	pipe := client.Pipeline()
 	if asking {
-		_ = pipe.Process(ctx, once{redis.NewCmd(ctx, "asking")})
+		_ = pipe.Process(ctx, single{redis.NewCmd(ctx, "asking")})
 	}
 	_ = pipe.Process(ctx, c)
 	_ = pipe.Process(ctx, wait)
@@ -95,10 +95,10 @@ func (s *Store) sendWithWait(ctx context.Context, client redis.UniversalClient, 
 	return wait.Cmd
 }
 
-// once is a command that go-redis sends once.
-type once struct{ *redis.Cmd }
+// single is a command that go-redis sends once.
+type single struct{ *redis.Cmd }
 
-func (once) NoRetry() bool { return true }
+func (single) NoRetry() bool { return true }
 
 // redirected returns the master that a reply of MOVED or ASK names, or nil.
 // Here the cluster client does not follow them, because it would not take the

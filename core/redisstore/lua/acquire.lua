@@ -8,7 +8,7 @@ local cluster = string.find(ARGV[8], 'c', 1, true) ~= nil
 local least = tonumber(ARGV[9])
 local exclusive = weight == ALL
 
-local s = load(redis.call('HGETALL', key), lease)
+local s = load(flat, lease)
 if s.dead then
   return {LOST}
 end

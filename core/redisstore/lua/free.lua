@@ -14,7 +14,8 @@
 -- The first write is an HSET, which a server out of memory refuses: then
 -- nothing has changed.
 
-if redis.call('EXISTS', key) == 0 then
+local flat = redis.call('HGETALL', key)
+if #flat == 0 then
   local hold = text(now + ARGV[7]) .. ' ' .. ARGV[5] .. ' ' .. ARGV[3]
   local token, ms = 0, tonumber(ARGV[7])
   if ARGV[5] == '2147483647' then

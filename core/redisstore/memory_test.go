@@ -1,0 +1,83 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Extend, release and leaving work where memory is short; acquire says that it
+// cannot (hazard 27).
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newStore(t, server.Client())
+	held, inner := claimed(), core.Claim{}
+	inner = nested(held)
+	waits, keeps, tokens := claimOf(held.Key), claimed(), claimed()
+	waits.Wait, waits.Fair = true, true
+	keeps.Keep = 20 * time.Second
+	tokens.MinToken = uint64(time.Now().Add(time.Minute).UnixMicro())
+	for _, c := range []core.Claim{held, inner, keeps, tokens} {
+		acquire(t, s, c)
+	}
+	_, err := s.Acquire(t.Context(), waits)
+	wantIs(t, "acquire", err, core.ErrBusy)
+	plain := newStore(t, server.Client(), redisstore.WithPlainKeys())
+	plainHeld, plainKept := claimed(), claimed()
+	plainKept.Keep = 20 * time.Second
+	acquire(t, plain, plainHeld)
+	acquire(t, plain, plainKept)
+	unknownLease := claimed()
+
+	server.Do("CONFIG", "SET", "maxmemory", "100kb")
+	for name, c := range map[string]core.Claim{
+		"a free key": claimed(), "a held key, waiting": func() core.Claim { c := claimOf(held.Key); c.Wait = true; return c }(),
+		"a further hold": nested(held),
+	} {
+		_, err := s.Acquire(t.Context(), c)
+		wantIs(t, "acquire of "+name, err, core.ErrUnavailable)
+		if err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("acquire of %s: got %v, want OOM", name, err)
+		}
+	}
+	_, err = plain.Acquire(t.Context(), claimed())
+	wantIs(t, "plain acquire", err, core.ErrUnavailable)
+	everyKeyExpires(t, server)
+
+	longer := held
+	longer.TTL = 10 * time.Minute
+	if err := extend(s, longer); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	if left := server.Client().PTTL(t.Context(), stored(held)).Val(); left < 5*time.Minute {
+		t.Errorf("the key lives for %v", left)
+	}
+	wantIs(t, "release of an unknown lease", s.Release(t.Context(), unknownLease), core.ErrLost)
+	for name, c := range map[string]core.Claim{"waiting": waits, "inner": inner, "held": held, "kept": keeps, "ahead": tokens} {
+		if err := s.Release(t.Context(), c); err != nil {
+			t.Errorf("release, %s: %v", name, err)
+		}
+	}
+	if err := extend(plain, plainHeld); err != nil {
+		t.Errorf("plain extend: %v", err)
+	}
+	for _, c := range []core.Claim{plainHeld, plainKept} {
+		if err := plain.Release(t.Context(), c); err != nil {
+			t.Errorf("plain release: %v", err)
+		}
+	}
+	everyKeyExpires(t, server)
+
+	server.Do("CONFIG", "SET", "maxmemory", "0")
+	_, err = s.Acquire(t.Context(), unknownLease)
+	wantIs(t, "a straggler", err, core.ErrLost)
+	_, err = s.Acquire(t.Context(), claimOf(keeps.Key))
+	wantIs(t, "acquire of what is kept", err, core.ErrBusy)
+	_, err = plain.Acquire(t.Context(), claimOf(plainKept.Key))
+	wantIs(t, "plain acquire of what is kept", err, core.ErrBusy)
+}

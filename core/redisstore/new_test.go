@@ -1,0 +1,144 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	client := redistest.Client(t, proxy.Addr)
+	cluster := func(edit func(*redis.ClusterOptions)) redis.UniversalClient {
+		o := &redis.ClusterOptions{Addrs: []string{proxy.Addr}}
+		edit(o)
+		c := redis.NewClusterClient(o)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": proxy.Addr}, HeartbeatFrequency: time.Hour})
+	t.Cleanup(func() { ring.Close() })
+	before := proxy.Links()
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		opts   []redisstore.Option
+		says   string
+	}{
+		"no client":                         {nil, nil, "nil"},
+		"a nil client":                      {(*redis.Client)(nil), nil, "nil"},
+		"a nil cluster client":              {(*redis.ClusterClient)(nil), nil, "nil"},
+		"a ring (hazard 35)":                {ring, nil, "Ring"},
+		"a nil ring":                        {(*redis.Ring)(nil), nil, "Ring"},
+		"reads from replicas (hazard 37)":   {cluster(func(o *redis.ClusterOptions) { o.ReadOnly = true }), nil, "replicas"},
+		"routing by latency":                {cluster(func(o *redis.ClusterOptions) { o.RouteByLatency = true }), nil, "replicas"},
+		"random routing":                    {cluster(func(o *redis.ClusterOptions) { o.RouteRandomly = true }), nil, "replicas"},
+		"a long prefix":                     {client, []redisstore.Option{redisstore.WithPrefix(strings.Repeat("x", 257))}, "257 bytes"},
+		"a prefix with a brace":             {client, []redisstore.Option{redisstore.WithPrefix("a{b}")}, "brace"},
+		"a prefix with a control character": {client, []redisstore.Option{redisstore.WithPrefix("a\n")}, "control"},
+		"a prefix that is not UTF-8":        {client, []redisstore.Option{redisstore.WithPrefix("\xff")}, "UTF-8"},
+		"no replicas":                       {client, []redisstore.Option{redisstore.WithReplicas(0, time.Second)}, "0 replicas"},
+		"no time for replicas":              {client, []redisstore.Option{redisstore.WithReplicas(1, 0)}, "within 0s"},
+		"more time for replicas than the client reads for": {client, []redisstore.Option{redisstore.WithReplicas(1, time.Minute)}, "read timeout"},
+		"a nil option": {client, []redisstore.Option{nil}, "option is nil"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := redisstore.New(c.client, c.opts...)
+			wantIs(t, "new", err, core.ErrInvalid)
+			if s != nil || err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got store %v and error %v, want one that says %q", s, err, c.says)
+			}
+		})
+	}
+	if n := len(proxy.Commands()); n != 0 || proxy.Links() > before {
+		t.Errorf("%d commands were sent: %v", n, proxy.Commands())
+	}
+}
+
+// What cannot work is refused before anything is sent.
+func TestNothingIsSent(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	hash := newStore(t, redistest.Client(t, proxy.Addr))
+	plain := newStore(t, redistest.Client(t, proxy.Addr), redisstore.WithPlainKeys())
+	for name, c := range map[string]struct {
+		edit func(*core.Claim)
+		want error
+		all  bool // extend and release refuse it too
+	}{
+		"an empty key":                  {func(c *core.Claim) { c.Key = "" }, core.ErrInvalid, true},
+		"a key of 513 bytes":            {func(c *core.Claim) { c.Key = strings.Repeat("x", 513) }, core.ErrInvalid, true},
+		"a binary key":                  {func(c *core.Claim) { c.Key = "a\xffb" }, core.ErrInvalid, true},
+		"a key with a null byte":        {func(c *core.Claim) { c.Key = "a\x00b" }, core.ErrInvalid, true},
+		"a key with an opening brace":   {func(c *core.Claim) { c.Key = "a{b" }, core.ErrInvalid, true},
+		"a key with a closing brace":    {func(c *core.Claim) { c.Key = "a}b" }, core.ErrInvalid, true},
+		"no lease":                      {func(c *core.Claim) { c.Lease = "" }, core.ErrInvalid, true},
+		"a lease of two words":          {func(c *core.Claim) { c.Lease = "a b" }, core.ErrInvalid, true},
+		"no owner":                      {func(c *core.Claim) { c.Owner = "" }, core.ErrInvalid, true},
+		"an owner of two lines":         {func(c *core.Claim) { c.Owner = "a\nb" }, core.ErrInvalid, true},
+		"an owner to join of two words": {func(c *core.Claim) { c.Via = "a b" }, core.ErrInvalid, true},
+		"no TTL":                        {func(c *core.Claim) { c.TTL = 0 }, core.ErrInvalid, false},
+		"a negative TTL":                {func(c *core.Claim) { c.TTL = -time.Second }, core.ErrInvalid, false},
+		"a TTL below a millisecond":     {func(c *core.Claim) { c.TTL = time.Microsecond }, core.ErrInvalid, false},
+		"no weight":                     {func(c *core.Claim) { c.Weight = 0 }, core.ErrInvalid, false},
+		"more weight than the limit":    {func(c *core.Claim) { c.Weight, c.Limit = 3, 2 }, core.ErrInvalid, false},
+		"a limit above all":             {func(c *core.Claim) { c.Limit = core.All + 1 }, core.ErrInvalid, false},
+		"a token beyond all counting":   {func(c *core.Claim) { c.MinToken = 1 << 60 }, core.ErrInvalid, false},
+		"a token for a reader":          {func(c *core.Claim) { c.MinToken, c.Weight = 1, 1 }, core.ErrUnsupported, false},
+		"a record":                      {func(c *core.Claim) { c.Record = &core.Record{} }, core.ErrUnsupported, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range []*redisstore.Store{hash, plain} {
+				claim := claimed()
+				c.edit(&claim)
+				_, err := s.Acquire(t.Context(), claim)
+				wantIs(t, "acquire", err, c.want)
+				if !c.all {
+					continue
+				}
+				wantIs(t, "extend", extend(s, claim), c.want)
+				wantIs(t, "release", s.Release(t.Context(), claim), c.want)
+				_, err = s.Watch(t.Context(), claim)
+				wantIs(t, "watch", err, c.want)
+			}
+		})
+	}
+	t.Run("what plain keys cannot carry", func(t *testing.T) {
+		for name, edit := range map[string]func(*core.Claim){
+			"sharing": func(c *core.Claim) { c.Weight = 1 },
+			"permits": func(c *core.Claim) { c.Weight, c.Limit = 1, 2 },
+			"joining": func(c *core.Claim) { c.Via = "other" },
+			"fair":    func(c *core.Claim) { c.Fair = true },
+			"tokens":  func(c *core.Claim) { c.MinToken = 1 },
+		} {
+			claim := claimed()
+			edit(&claim)
+			_, err := plain.Acquire(t.Context(), claim)
+			wantIs(t, name, err, core.ErrUnsupported)
+		}
+		_, err := plain.Watch(t.Context(), claimed())
+		wantIs(t, "watch", err, core.ErrUnsupported)
+	})
+	if n := len(proxy.Commands()); n != 0 {
+		t.Errorf("%d commands were sent: %v", n, proxy.Commands())
+	}
+	t.Run("one bad claim of a batch does not harm the others", func(t *testing.T) {
+		good, bad := claimed(), claimed()
+		bad.Key = ""
+		acquire(t, hash, good)
+		answers := hash.Extend(t.Context(), []core.Claim{bad, good, bad})
+		wantIs(t, "extend", answers[0].Err, core.ErrInvalid)
+		wantIs(t, "extend", answers[2].Err, core.ErrInvalid)
+		if answers[1].Err != nil {
+			t.Errorf("extend: %v", answers[1].Err)
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Calls that end before a server has them.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	refused := func(t *testing.T, s *redisstore.Store, also error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		lock := claimed()
+		_, err := s.Acquire(ctx, lock)
+		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "extend", s.Extend(ctx, []core.Claim{lock})[0].Err, core.ErrUnavailable)
+		wantIs(t, "release", s.Release(ctx, lock), core.ErrUnavailable)
+		if also != nil {
+			wantIs(t, "acquire", err, also)
+		}
+	}
+	for way, edit := range ways {
+		if edit == nil {
+			edit = func(*redis.Options) {}
+		}
+		t.Run("no server listens, "+way, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			server.Kill()
+			refused(t, newStore(t, redistest.Client(t, server.Addr, edit, func(o *redis.Options) { o.DialerRetries = 1 })), nil)
+		})
+		t.Run("the server does not take the handshake, "+way, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			refused(t, newStore(t, redistest.Client(t, l.Addr().String(), edit)), context.DeadlineExceeded)
+		})
+		t.Run("the pool is exhausted, "+way, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			client := redistest.Client(t, server.Addr, edit, func(o *redis.Options) {
+				o.PoolSize, o.PoolTimeout, o.PipelinePoolSize = 1, 100*time.Millisecond, -1
+			})
+			conn := client.Conn()
+			defer conn.Close()
+			if err := conn.Ping(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, newStore(t, client), redis.ErrPoolTimeout)
+		})
+		t.Run("the client is closed, "+way, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			client := redistest.Client(t, server.Addr, edit)
+			s := newStore(t, client)
+			client.Close()
+			refused(t, s, redis.ErrClosed)
+		})
+		t.Run("a hook stops the command, "+way, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Client(t, redistest.Start(t).Addr, edit)
+			no := errors.New("not today")
+			client.AddHook(hook{before: no})
+			refused(t, newStore(t, client), no)
+		})
+		t.Run("a hook fails after the command, "+way, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			client := redistest.Client(t, server.Addr, edit)
+			client.AddHook(hook{after: errors.New("too late")})
+			s := newStore(t, client)
+			_, err := s.Acquire(t.Context(), claimed())
+			unknown(t, "acquire", err)
+			unknown(t, "release", s.Release(t.Context(), claimed()))
+		})
+		t.Run("a hook panics, "+way, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Client(t, redistest.Start(t).Addr, edit)
+			client.AddHook(hook{panics: true})
+			refused(t, newStore(t, client), nil)
+		})
+	}
+	t.Run("a limiter stops the command", func(t *testing.T) {
+		t.Parallel()
+		no := errors.New("not so many")
+		client := redistest.Client(t, redistest.Start(t).Addr, func(o *redis.Options) { o.Limiter = limiter{no} })
+		refused(t, newStore(t, client), no)
+	})
+}
+
+type hook struct {
+	before, after error
+	panics        bool
+}
+
+func (h hook) run(next func() error) error {
+	if h.panics {
+		panic("in a hook")
+	}
+	if h.before != nil {
+		return h.before
+	}
+	return errors.Join(next(), h.after)
+}
+
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		_ = fmt.Sprint(cmd.String(), cmd.Args()) // as a tracing hook does
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
+		return h.run(func() error { return next(ctx, cmd) })
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !strings.HasPrefix(cmds[0].Name(), "eval") {
+			return next(ctx, cmds)
+		}
+		return h.run(func() error { return next(ctx, cmds) })
+	}
+}
+
+type limiter struct{ err error }
+
+func (l limiter) Allow() error     { return l.err }
+func (limiter) ReportResult(error) {}

@@ -1,0 +1,140 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Servers that refuse by themselves.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, s *redisstore.Store, code string) {
+		t.Helper()
+		_, err := s.Acquire(t.Context(), claimed())
+		wantIs(t, "acquire", err, core.ErrUnavailable)
+		if err == nil || !strings.Contains(err.Error(), code) {
+			t.Errorf("got %v, want %s", err, code)
+		}
+	}
+	t.Run("READONLY: a replica", func(t *testing.T) {
+		t.Parallel()
+		master := redistest.Start(t)
+		replica := redistest.Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
+		s := newStore(t, replica.Client())
+		// Until it has its first copy it answers otherwise.
+		redistest.Eventually(t, 20*time.Second, "the replica is in sync", func() bool {
+			return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
+		})
+		check(t, s, "READONLY")
+	})
+	t.Run("MASTERDOWN: a replica that lost its master", func(t *testing.T) {
+		t.Parallel()
+		gone := redistest.Start(t)
+		gone.Kill()
+		replica := redistest.Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(gone.Port()), "--replica-serve-stale-data", "no")
+		check(t, newStore(t, replica.Client()), "MASTERDOWN")
+	})
+	t.Run("CLUSTERDOWN: a cluster without slots", func(t *testing.T) {
+		t.Parallel()
+		node := redistest.Start(t, "--cluster-enabled", "yes")
+		check(t, newStore(t, node.Client()), "CLUSTERDOWN")
+	})
+	t.Run("NOREPLICAS: too few replicas", func(t *testing.T) {
+		t.Parallel()
+		check(t, newStore(t, redistest.Start(t, "--min-replicas-to-write", "1").Client()), "NOREPLICAS")
+	})
+	t.Run("NOAUTH: a password is needed", func(t *testing.T) {
+		t.Parallel()
+		// A command of many words does not get as far as NOAUTH.
+		check(t, newStore(t, redistest.Start(t, "--requirepass", "secret").Client()), "unauthenticated")
+	})
+	t.Run("MISCONF: the server cannot save", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--save", "3600 1", "--dbfilename", "dump")
+		s := newStore(t, server.Client())
+		acquire(t, s, claimed())
+		breakSaving(t, server)
+		check(t, s, "MISCONF")
+	})
+	t.Run("BUSY: a script that runs on", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--busy-reply-threshold", "50")
+		s := newStore(t, server.Client())
+		busy := server.Client()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = busy.Eval(context.Background(), "while true do end", nil).Err()
+		}()
+		asks := redistest.Client(t, server.Addr)
+		redistest.Eventually(t, 20*time.Second, "the server is busy", func() bool {
+			return redis.HasErrorPrefix(asks.Ping(context.Background()).Err(), "BUSY")
+		})
+		check(t, s, "BUSY")
+		if err := asks.ScriptKill(t.Context()).Err(); err != nil {
+			t.Error(err)
+		}
+		<-done
+	})
+	t.Run("WRONGTYPE: the key is something else", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		client := server.Client()
+		c := claimed()
+		if err := client.Set(t.Context(), stored(c), "mine", time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s := newStore(t, client)
+		_, err := s.Acquire(t.Context(), c)
+		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "extend", extend(s, c), core.ErrUnavailable)
+		wantIs(t, "release", s.Release(t.Context(), c), core.ErrUnavailable)
+		if v := client.Get(t.Context(), stored(c)).Val(); v != "mine" {
+			t.Errorf("the value is %q", v)
+		}
+	})
+	t.Run("a server that dies in the middle of a call leaves the outcome open", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		s := newStore(t, server.Client())
+		acquire(t, s, claimed())
+		server.Pause()
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Acquire(context.Background(), claimed())
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			t.Fatalf("a paused server answered: %v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+		server.Kill()
+		unknown(t, "acquire", <-done)
+	})
+}
+
+// breakSaving makes the server fail to save, so that it refuses writes.
+func breakSaving(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	// What it would write to is a directory.
+	if err := os.MkdirAll(filepath.Join(server.Dir, "dump", "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	asks := server.Client()
+	redistest.Eventually(t, 20*time.Second, "saving has failed", func() bool {
+		_ = asks.BgSave(t.Context()).Err()
+		return strings.Contains(asks.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
+	})
+}

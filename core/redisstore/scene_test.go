@@ -1,0 +1,182 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// step is one operation of a long scene on one key.
+type step struct {
+	name string
+	do   func() error
+	want error
+}
+
+// scene goes through everything that a store can do with a key.
+func scene(s *redisstore.Store, key string) []step {
+	ctx := context.Background()
+	a, b, kept, gone := claimOf(key), claimOf(key), claimOf(key), claimOf(key)
+	inner, joins, reader := nested(a), claimOf(key), claimOf(key)
+	joins.Via, reader.Weight = a.Owner, 1
+	fair, unfair := claimOf(key), claimOf(key)
+	fair.Fair, fair.Wait, unfair.Wait = true, true, true
+	ahead := claimOf(key)
+	ahead.MinToken = uint64(time.Now().Add(time.Minute).UnixMicro())
+	kept.Keep = 30 * time.Second
+	brief := claimOf(key)
+	brief.TTL = time.Millisecond
+
+	acquire := func(c core.Claim) func() error {
+		return func() error { _, err := s.Acquire(ctx, c); return err }
+	}
+	extends := func(c core.Claim) func() error {
+		return func() error { return s.Extend(ctx, []core.Claim{c})[0].Err }
+	}
+	release := func(c core.Claim) func() error { return func() error { return s.Release(ctx, c) } }
+	return []step{
+		{"acquire", acquire(a), nil},
+		{"acquire again", acquire(a), nil},
+		{"enter again", acquire(inner), nil},
+		{"join", acquire(joins), nil},
+		{"extend", extends(a), nil},
+		{"be busy", acquire(b), core.ErrBusy},
+		{"wait fair", acquire(fair), core.ErrBusy},
+		{"wait", acquire(unfair), core.ErrBusy},
+		{"wait on", acquire(fair), core.ErrBusy},
+		{"release an unknown lease", release(gone), core.ErrLost},
+		{"arrive after one's release", acquire(gone), core.ErrLost},
+		{"extend an unknown lease", extends(b), core.ErrLost},
+		{"leave the joined hold", release(joins), nil},
+		{"leave the inner hold", release(inner), nil},
+		{"release", release(a), nil},
+		{"give up waiting", func() error {
+			// Woken, it waits no more.
+			if err := s.Release(ctx, unfair); !errors.Is(err, core.ErrLost) {
+				return err
+			}
+			return nil
+		}, nil},
+		{"wait no more", acquire(fair), nil},
+		{"release what waited", release(fair), nil},
+		{"read", acquire(reader), nil},
+		{"be too heavy", acquire(func() core.Claim { c := nested(reader); c.Weight = core.All; return c }()), core.ErrInvalid},
+		{"stop reading", release(reader), nil},
+		{"hold for a moment", acquire(brief), nil},
+		{"come after", func() error {
+			time.Sleep(5 * time.Millisecond)
+			_, err := s.Acquire(ctx, ahead)
+			return err
+		}, nil},
+		{"extend what has ended", extends(brief), core.ErrLost},
+		{"release what is ahead", release(ahead), nil},
+		{"hold", acquire(kept), nil},
+		{"keep", release(kept), nil},
+		{"keep again", release(kept), core.ErrLost},
+		{"be busy with what is kept", acquire(b), core.ErrBusy},
+	}
+}
+
+// A key has a TTL after every step, so that a crash at any moment leaves
+// nothing for ever (hazard 25).
+func TestEveryKeyExpires(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	asks := server.Client()
+	for name, opts := range map[string][]redisstore.Option{
+		"plain prefix": nil, "no prefix": {redisstore.WithPrefix("")}, "prefix with spaces": {redisstore.WithPrefix("a b ")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, server.Client(), opts...)
+			for _, st := range scene(s, "expires:"+rand.Text()) {
+				if err := st.do(); !errors.Is(err, st.want) {
+					t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
+				}
+				for _, key := range asks.Keys(t.Context(), "*").Val() {
+					if left := asks.PTTL(t.Context(), key).Val(); left == -1 || left > 2*time.Minute {
+						t.Fatalf("after %q the key has a TTL of %v: %v", st.name, left, asks.HGetAll(t.Context(), key).Val())
+					}
+				}
+			}
+		})
+	}
+}
+
+// Scripts touch the key that they declare and no other, so that a cluster can
+// tell where they belong.
+func TestScriptsTouchOnlyTheirKey(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	monitor, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer monitor.Close()
+	_ = monitor.SetDeadline(time.Now().Add(30 * time.Second))
+	fmt.Fprint(monitor, "MONITOR\r\n")
+	lines := bufio.NewScanner(monitor)
+	if !lines.Scan() || lines.Text() != "+OK" {
+		t.Fatalf("monitor: %q, %v", lines.Text(), lines.Err())
+	}
+	s := newStore(t, server.Client())
+	key := "declared:" + rand.Text()
+	for _, st := range scene(s, key) {
+		if err := st.do(); !errors.Is(err, st.want) {
+			t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
+		}
+	}
+	plain := newStore(t, server.Client(), redisstore.WithPlainKeys(), redisstore.WithPrefix(""))
+	p := claimOf("lk1:{" + key + "}:plain")
+	p.Key = strings.NewReplacer("{", "", "}", "").Replace(p.Key)
+	acquire(t, plain, p)
+	if err := extend(plain, p); err != nil {
+		t.Fatal(err)
+	}
+	release(t, plain, p)
+	server.Do("ECHO", "the end")
+	seen := make(map[string]int)
+	for {
+		if !lines.Scan() {
+			t.Fatalf("the monitor ended: %v", lines.Err())
+		}
+		line := lines.Text()
+		if strings.Contains(line, `"the end"`) {
+			break
+		}
+		if !strings.Contains(line, " lua] ") {
+			continue
+		}
+		words := strings.Split(line, `"`)
+		command, first := strings.ToLower(words[1]), ""
+		if len(words) > 3 {
+			first = words[3]
+		}
+		seen[command]++
+		switch command {
+		case "time":
+		case "publish":
+			if !strings.HasPrefix(first, "lk1:wake:") {
+				t.Errorf("publishes to %q", first)
+			}
+		default:
+			if first != "lk1:{"+key+"}" && first != p.Key {
+				t.Errorf("%s of %q, which is not declared", command, first)
+			}
+		}
+	}
+	for _, c := range []string{"hgetall", "hget", "hset", "hdel", "pexpire", "pttl", "publish", "get", "set", "del", "time"} {
+		if seen[c] == 0 {
+			t.Errorf("the scene never used %s, saw %v", c, seen)
+		}
+	}
+}
