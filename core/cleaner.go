@@ -66,14 +66,9 @@ func (q *cleaner) done() {
 	}
 }
 
-// wait returns true when nothing is left to do, and false when ctx ends, or a
-// limit above 0 has passed, before that.
-func (q *cleaner) wait(ctx context.Context, limit time.Duration) bool {
-	if limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-	}
+// wait returns true when nothing is left to do, and false if ctx ends before
+// that.
+func (q *cleaner) wait(ctx context.Context) bool {
 	q.mu.Lock()
 	if q.active == 0 {
 		q.mu.Unlock()
@@ -84,12 +79,7 @@ func (q *cleaner) wait(ctx context.Context, limit time.Duration) bool {
 	}
 	idle := q.idle
 	q.mu.Unlock()
-	select {
-	case <-idle:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return done(ctx, idle)
 }
 
 // loop makes rounds until nothing is left.
@@ -145,30 +135,42 @@ func (q *cleaner) try(u cleanUp) bool {
 	return true
 }
 
+// releaseLimit bounds a Release that the store does not answer.
+const releaseLimit = 3 * time.Second
+
 // release gives back a hold, or says why the store did not confirm it and
 // leaves it to the cleaner. If the claim was sent more often than it was
 // answered, the store is told once more, so that a straggler is refused.
 func (l *Locker) release(c Claim, name string, unsure bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	unknown := false
-	_, err := retry.Do(ctx, retry.Hiccup, func(ctx context.Context) (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, budget(c.TTL))
-		defer cancel()
-		err := l.store.Release(ctx, c)
-		switch {
-		case errors.Is(err, ErrLost) && unknown:
-			err = nil // the attempt before did it
-		case errors.Is(err, ErrLost):
-			err = retry.Stop(err)
-		case err != nil && !errors.Is(err, ErrUnavailable):
-			unknown = true
-		}
-		return struct{}{}, err
-	})
-	pending := err != nil && !errors.Is(err, ErrLost)
-	if pending || unsure {
+	err := l.tryRelease(c, time.Now().Add(releaseLimit))
+	if unsure || err != nil && !errors.Is(err, ErrLost) {
 		l.cleaner.add(c, name, true)
 	}
 	return err
+}
+
+func (l *Locker) tryRelease(c Claim, until time.Time) error {
+	var pause func() (time.Duration, bool)
+	unknown := false
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), min(budget(c.TTL), time.Until(until)))
+		err := l.store.Release(ctx, c)
+		cancel()
+		switch {
+		case errors.Is(err, ErrLost) && unknown:
+			return nil // the attempt before did it
+		case err == nil, errors.Is(err, ErrLost):
+			return err
+		case !errors.Is(err, ErrUnavailable):
+			unknown = true
+		}
+		if pause == nil {
+			pause = retry.Hiccup.Delays()
+		}
+		d, left := pause()
+		if !left || time.Until(until) <= d {
+			return err
+		}
+		time.Sleep(d)
+	}
 }
