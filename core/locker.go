@@ -51,6 +51,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	}
 	l.lines.of = make(map[string]*line)
 	l.watchdog.locker = l
+	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
 	l.cleaner.locker = l
 	for _, o := range opts {
 		if o == nil {
@@ -145,17 +146,38 @@ func (l *Locker) Close(ctx context.Context) error {
 	idle := l.idle
 	l.mu.Unlock()
 
-	select {
-	case <-idle:
-	case <-ctx.Done():
+	if !done(ctx, idle) {
 		l.evict()
-		l.cleaner.wait(context.WithoutCancel(ctx), 2*time.Second)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		done(last, idle) // acquires that were under way
+		l.settle(last)
 		return fmt.Errorf("close: %w", context.Cause(ctx))
 	}
-	if !l.cleaner.wait(ctx, 0) {
+	if !l.settle(ctx) {
 		return fmt.Errorf("close: %w", context.Cause(ctx))
 	}
 	return nil
+}
+
+// done waits until what is closed, and returns false if ctx ends before that.
+func done(ctx context.Context, what <-chan struct{}) bool {
+	select {
+	case <-what:
+		return true
+	default:
+	}
+	select {
+	case <-what:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// settle waits for what goes on in the background without a lease.
+func (l *Locker) settle(ctx context.Context) bool {
+	return l.watchdog.stop(ctx) && l.cleaner.wait(ctx)
 }
 
 // evict ends all leases and gives them back, all at once: each release is

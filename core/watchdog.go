@@ -24,8 +24,13 @@ type watchdog struct {
 	mu     sync.Mutex
 	queue  dueQueue
 	timer  *time.Timer
-	at     time.Time // when timer fires, zero if not at all
+	at     time.Time     // when timer fires, zero if not at all
+	flying int           // calls under way, whose holds are not in the queue
+	landed chan struct{} // closed when none is; nil if nobody asks
 	asleep time.Duration
+
+	ctx    context.Context // of all calls
+	cancel context.CancelFunc
 }
 
 // slack is how much earlier than due a hold may be extended, to travel along
@@ -66,7 +71,12 @@ func (w *watchdog) remove(h *hold) {
 	if h.pos >= 0 {
 		heap.Remove(&w.queue, h.pos)
 	}
-	if len(w.queue) == 0 && w.timer != nil {
+	w.rest()
+}
+
+// rest stops the timer if there is nothing to look after.
+func (w *watchdog) rest() {
+	if len(w.queue)+w.flying == 0 && w.timer != nil {
 		w.timer.Stop()
 		w.at = time.Time{}
 	}
@@ -75,16 +85,18 @@ func (w *watchdog) remove(h *hold) {
 // set makes the timer fire at the first hold's due time. Where suspension can
 // be seen, it fires at least every second to look.
 func (w *watchdog) set() {
-	if len(w.queue) == 0 {
-		return
+	var at time.Time
+	if len(w.queue) > 0 {
+		at = w.queue[0].due
 	}
-	at := w.queue[0].due
-	if w.locker.asleep != nil {
-		if tick := time.Now().Add(time.Second); tick.Before(at) {
+	if w.locker.asleep != nil && len(w.queue)+w.flying > 0 {
+		if tick := time.Now().Add(time.Second); at.IsZero() || tick.Before(at) {
 			at = tick
 		}
 	}
 	switch {
+	case at.IsZero():
+		return
 	case w.timer == nil:
 		w.timer = time.AfterFunc(time.Until(at), w.fire)
 	case w.at.IsZero() || at.Before(w.at):
@@ -109,8 +121,10 @@ func (w *watchdog) fire() {
 		due = append(due, heap.Pop(&w.queue).(*hold))
 	}
 	w.at = time.Time{}
+	w.flying++ // this one, until the calls are sent
 	w.set()
 	w.mu.Unlock()
+	defer w.land()
 
 	due = slices.DeleteFunc(due, func(h *hold) bool {
 		if !h.lease.overruns() {
@@ -126,8 +140,43 @@ func (w *watchdog) fire() {
 	// Neighbours in a batch should be of one length, since the shortest bounds it.
 	slices.SortStableFunc(due, func(a, b *hold) int { return cmp.Compare(a.claim.TTL, b.claim.TTL) })
 	for b := range slices.Chunk(due, batch) {
-		go w.extend(b)
+		w.mu.Lock()
+		w.flying++
+		w.mu.Unlock()
+		go func() {
+			defer w.land()
+			w.extend(b)
+		}()
 	}
+}
+
+// land counts a call out.
+func (w *watchdog) land() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flying--
+	w.rest()
+	if w.flying == 0 && w.landed != nil {
+		close(w.landed)
+		w.landed = nil
+	}
+}
+
+// stop ends the calls under way, since nobody needs their answers any more. It
+// returns true when they have ended, and false when ctx ends before that.
+func (w *watchdog) stop(ctx context.Context) bool {
+	w.cancel()
+	w.mu.Lock()
+	if w.flying == 0 {
+		w.mu.Unlock()
+		return true
+	}
+	if w.landed == nil {
+		w.landed = make(chan struct{})
+	}
+	landed := w.landed
+	w.mu.Unlock()
+	return done(ctx, landed)
 }
 
 // afterSuspension has every lease ask the clocks if the machine was suspended
@@ -180,7 +229,7 @@ func (w *watchdog) extend(holds []*hold) {
 		claims[i] = h.claim
 		limit = min(limit, h.left(start))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(w.ctx, limit)
 	defer cancel()
 	answers := w.locker.store.Extend(ctx, claims)
 	for i, h := range holds {

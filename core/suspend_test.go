@@ -1,0 +1,218 @@
+package core_test
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// laptop is a Locker on a machine that can be suspended: its monotonic clock
+// stands still then, the store's does not.
+func laptop(t *testing.T, o ...core.Option) (l *core.Locker, store *scripted, suspend func(time.Duration)) {
+	t.Helper()
+	l, store = setup(t, o...)
+	var asleep atomic.Int64
+	asleep.Store(int64(3 * time.Hour)) // since boot, before all this
+	l.SetAsleep(func() time.Duration { return time.Duration(asleep.Load()) })
+	return l, store, func(d time.Duration) { asleep.Add(int64(d)) }
+}
+
+func TestSuspension(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string][]core.AcquireOption{
+		"a lease":                    nil,
+		"a lease without renewal":    opts(core.NoRenew()),
+		"a reader's lease":           opts(core.Shared()),
+		"a lease that has overrun":   opts(core.MaxHold(time.Millisecond)),
+		"a lease of several keys":    opts(core.Also("order:2", "order:3")),
+		"a lease as short as can be": opts(core.TTL(100 * time.Millisecond)),
+		"a lease of ten minutes":     opts(core.TTL(10 * time.Minute)),
+	} {
+		sim(t, name+" is lost at the first look after the machine was suspended", func(t *testing.T) {
+			l, store, suspend := laptop(t)
+			lease := acquire(t, t.Context(), l, "order:1", o...)
+			time.Sleep(50 * time.Millisecond)
+			wantHeldLease(t, lease)
+			store.forget()
+			suspend(10 * time.Minute)
+			_, err := l.Acquire(lease.Context(), "order:1", o...)
+			wantErr(t, err, core.ErrLost)
+			if n := store.count(); n != 0 {
+				t.Errorf("%d calls for a nested acquire, want none", n)
+			}
+			wantLost(t, lease)
+			wantErr(t, lease.Extend(t.Context(), time.Hour), core.ErrLost)
+			wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		})
+		sim(t, name+" ends within a second of the monotonic clock, though nobody looks", func(t *testing.T) {
+			l, _, suspend := laptop(t)
+			lease := acquire(t, t.Context(), l, "order:1", o...)
+			time.Sleep(40 * time.Millisecond)
+			suspend(10 * time.Minute)
+			start := time.Now()
+			lossTime(t, lease)
+			if d := time.Since(start); d > time.Second {
+				t.Errorf("it ended %v after the machine ran again", d)
+			}
+			wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		})
+	}
+	sim(t, "a lease ends within a second of resuming also while its extension hangs", func(t *testing.T) {
+		l, store, suspend := laptop(t)
+		store.set(hang, opExtend)
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(time.Minute))
+		for store.count(opExtend) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		suspend(time.Hour)
+		start := time.Now()
+		lossTime(t, lease)
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("it ended %v after the machine ran again", d)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+	sim(t, "an extension that was under way while the machine was suspended revives nothing", func(t *testing.T) {
+		l, store, suspend := laptop(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(func(_ context.Context, _ int, do func() error) error {
+			suspend(time.Minute)
+			return do()
+		}, opExtend)
+		time.Sleep(11 * time.Second)
+		wantLost(t, lease)
+		if n := store.count(opExtend); n != 1 {
+			t.Errorf("%d extensions, want one", n)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+	sim(t, "a grant that was under way while the machine was suspended is asked for again", func(t *testing.T) {
+		l, store, suspend := laptop(t)
+		store.set(first(1, func(_ context.Context, _ int, do func() error) error {
+			err := do()
+			suspend(time.Minute)
+			return err
+		}), opAcquire)
+		lease := acquire(t, t.Context(), l, "order:1")
+		wantHeldLease(t, lease)
+		if n := store.count(opAcquire); n != 2 {
+			t.Errorf("asked %d times, want twice", n)
+		}
+		release(t, lease)
+	})
+	sim(t, "a nap shorter than the lease shortens it by as much, until it is extended", func(t *testing.T) {
+		l, store, suspend := laptop(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		before := lease.Deadline()
+		suspend(5 * time.Second)
+		if d := before.Sub(lease.Deadline()); d != 5*time.Second {
+			t.Errorf("the deadline is %v earlier, want 5s", d)
+		}
+		time.Sleep(time.Hour)
+		wantHeldLease(t, lease)
+		store.set(hang, opExtend)
+		suspend(10 * time.Second)
+		start := time.Now()
+		if d := lossTime(t, lease).Sub(start); d > 19*time.Second {
+			t.Errorf("lost after %v, want at least 10s earlier than 28.5s", d)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+	sim(t, "noise between the clocks never makes a lease longer, and stops no timer", func(t *testing.T) {
+		for _, noise := range []time.Duration{time.Millisecond, 9 * time.Millisecond, 100 * time.Millisecond} {
+			for range 200 {
+				l, store := setup(t)
+				l.SetAsleep(func() time.Duration { return rand.N(noise) })
+				lease := acquire(t, t.Context(), l, "order:1", core.NoRenew(), core.TTL(2*time.Second))
+				sent := store.sent(opAcquire)[0].at
+				if d := lease.Deadline().Sub(sent); d > core.Trust(2*time.Second) {
+					t.Fatalf("noise of %v: trusted for %v", noise, d)
+				}
+				if d := lossTime(t, lease).Sub(sent); d > core.Trust(2*time.Second)+time.Millisecond {
+					t.Fatalf("noise of %v: lost after %v", noise, d)
+				}
+				wantErr(t, lease.Release(t.Context()), core.ErrLost)
+			}
+		}
+	})
+	t.Run("on this machine and in real time a short lease is held", func(t *testing.T) {
+		t.Parallel()
+		l, err := core.New(memStore()) // with the clocks that there are
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(2*time.Second))
+		time.Sleep(1500 * time.Millisecond)
+		wantHeldLease(t, lease)
+		release(t, lease)
+	})
+}
+
+// wallClock are the selectors that read the wall clock or strip the monotonic
+// reading from a time, which would make a lease follow a clock that is set.
+var wallClock = []string{
+	"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "Round", "Truncate", "AddDate", "Date",
+	"Parse", "Format", "MarshalText", "MarshalJSON", "MarshalBinary", "GobEncode", "GobDecode",
+}
+
+// strips lists the uses of wallClock in a source.
+func strips(t *testing.T, name string, source any) (found []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains(wallClock, sel.Sel.Name) {
+			found = append(found, sel.Sel.Name)
+		}
+		return true
+	})
+	return found
+}
+
+func TestMonotonicTime(t *testing.T) {
+	t.Parallel()
+	t.Run("the engine never strips the monotonic reading from a time", func(t *testing.T) {
+		t.Parallel()
+		files, err := filepath.Glob("*.go")
+		if err != nil || len(files) == 0 {
+			t.Fatal("no source found", err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			source, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, use := range strips(t, f, source) {
+				t.Errorf("%s uses %s: leases follow the monotonic clock only", f, use)
+			}
+		}
+	})
+	for _, use := range []string{"time.Now().UTC()", "t.Round(0)", "time.Unix(0, n)", "t.UnixNano()", "time.Date(y, m, d)", "t.In(z)"} {
+		t.Run("the search finds "+use, func(t *testing.T) {
+			t.Parallel()
+			if len(strips(t, "a.go", "package a; var x = "+use)) == 0 {
+				t.Error("it does not")
+			}
+		})
+	}
+}
