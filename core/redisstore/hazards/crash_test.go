@@ -19,7 +19,7 @@ const (
 	// pollCap is the longest that a waiter sleeps without asking.
 	pollCap = 1100 * time.Millisecond
 	// slack is for a machine that is busy with other tests.
-	slack = 8 * time.Second
+	slack = 5 * time.Second
 )
 
 // Processes that are killed, and one that is asked to end.

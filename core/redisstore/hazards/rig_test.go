@@ -41,6 +41,7 @@ type rig struct {
 	events *recorder    // of locker
 	direct *core.Locker
 	asks   inspector
+	bit    *bites
 }
 
 // rig prepares a trial. Every second one has a client with default options.

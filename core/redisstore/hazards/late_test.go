@@ -1,0 +1,141 @@
+package hazards_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Requests and replies that arrive when their time is over.
+func TestLateMessages(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	scenes := []struct {
+		name   string
+		trials int
+		play   func(t *testing.T, r *rig, n int)
+	}{
+		{"a late release leaves the next holder alone (hazard 13)", count(50), lateRelease},
+		{"a late extension changes nothing for the next holder (hazard 14)", count(50), lateExtension},
+		{"a late extension does not shorten a longer one (hazard 15)", 10, lateShortExtension},
+		{"a grant that is answered after its lease is over is not handed out (hazard 44)", count(50), staleGrant},
+	}
+	for i, scene := range scenes {
+		t.Run(scene.name, func(t *testing.T) {
+			t.Parallel()
+			bit := newBites(t, "a message was late", scene.trials*8/10)
+			trials(t, scene.trials, func(t *testing.T, n int) {
+				r := s.rig(t, fmt.Sprintf("late:%d:%d", i, n), n)
+				r.bit = bit
+				scene.play(t, r, n)
+			})
+		})
+	}
+}
+
+// unchanged delivers what a fault holds, and fails the test if that changes the
+// key.
+func (r *rig) unchanged(fault *redistest.Fault, script string, life time.Duration) {
+	r.t.Helper()
+	before, calls := r.asks.fields(r.key), len(r.tap.calls(script, r.key))
+	fault.Deliver()
+	r.tap.awaitCalls(script, r.key, calls+1)
+	r.bit.add()
+	after := r.asks.fields(r.key)
+	for field, value := range before {
+		if after[field] != value {
+			r.t.Errorf("%s is %q, was %q", field, after[field], value)
+		}
+	}
+	if left := r.asks.PTTL(context.Background(), stored(r.key)).Val(); left > life {
+		r.t.Errorf("the key lives for %v, want at most %v", left, life)
+	}
+}
+
+func lateRelease(t *testing.T, r *rig, _ int) {
+	const ttl = 30 * time.Second
+	lease := acquire(t, r.locker, r.key, core.TTL(3*time.Second))
+	fault := r.inject("release", redistest.HoldRequest)
+	release(t, lease) // by its second attempt
+	fault.Await(t)
+	next := acquire(t, r.direct, r.key, core.Wait(patience), core.TTL(ttl))
+	if next.Token() <= lease.Token() {
+		t.Errorf("token %d after %d", next.Token(), lease.Token())
+	}
+	r.unchanged(fault, "release", ttl)
+	wantBusy(t, newLocker(t, r.server.Addr), r.key)
+	if err := next.Extend(t.Context(), ttl); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	release(t, next)
+}
+
+func lateExtension(t *testing.T, r *rig, _ int) {
+	const ttl = 20 * time.Second
+	lease := acquire(t, r.locker, r.key, core.TTL(30*time.Second))
+	fault := r.inject("extend", redistest.HoldRequest)
+	done := make(chan error, 1)
+	go func() { done <- lease.Extend(context.Background(), time.Minute) }()
+	fault.Await(t)
+	release(t, lease)
+	next := acquire(t, r.direct, r.key, core.Wait(patience), core.TTL(ttl), core.NoRenew())
+	r.unchanged(fault, "extend", ttl)
+	wantErr(t, "extend", <-done, core.ErrLost)
+	wantHeld(t, next)
+	release(t, next)
+}
+
+func lateShortExtension(t *testing.T, r *rig, _ int) {
+	const long = 10 * time.Minute
+	lease := acquire(t, r.locker, r.key, core.TTL(3*time.Second))
+	hold := r.asks.hold(r.key)
+	// The watchdog's first one is late, and overtaken.
+	fault := r.inject("extend", redistest.HoldRequest)
+	fault.Await(t)
+	if err := lease.Extend(t.Context(), long); err != nil {
+		t.Fatalf("extend: %v", err)
+	}
+	before := r.asks.expiry(r.key, hold)
+	r.unchanged(fault, "extend", long)
+	if err := lease.Extend(t.Context(), time.Second); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	if left := ms(mono(), r.asks.expiry(r.key, hold)); left < long-slack*2 || before == 0 {
+		t.Errorf("the hold lasts for %v, want about %v", left, long)
+	}
+	if left := time.Until(lease.Deadline()); left < long*9/10 {
+		t.Errorf("the lease is trusted for %v, want about %v", left, long)
+	}
+	release(t, lease)
+}
+
+// staleGrant stops a process while the answer to its acquire is on the way, so
+// that none of its own time-outs can fire.
+func staleGrant(t *testing.T, r *rig, _ int) {
+	const ttl = 2 * time.Second
+	c := newChild(t, plan{Addr: r.proxy.Addr})
+	fault := r.injectAll("acquire", redistest.HoldReply, -1)
+	id := c.tell(order{Op: "acquire", Key: r.key, TTL: ttl, Try: true})
+	redistest.Eventually(t, patience, "the server has granted it", func() bool { return r.asks.holds(r.key) == 1 })
+	c.pause()
+	if _, over, _ := c.find(id, "refused"); over {
+		return // it was stopped too late
+	}
+	r.bit.add()
+	rival := acquire(t, r.direct, r.key, core.Wait(patience))
+	fault.Deliver()
+	c.resume()
+	if got := c.await(id, "acquired", "refused"); got.OK {
+		check := c.await(c.tell(order{Op: "check", Lease: id}), "checked")
+		t.Errorf("the late grant was handed out, and the lease's first check said %v, while another one holds", check.OK)
+	} else if !got.is("unavailable") && !got.is("busy") {
+		t.Errorf("acquire: %s", got.Text)
+	}
+	wantHeld(t, rival)
+	release(t, rival)
+	wantFree(t, r.direct, r.key)
+}

@@ -1,0 +1,206 @@
+package hazards_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// split subscribes by another way than it sends commands.
+type split struct {
+	redis.UniversalClient
+	listens *redis.Client
+}
+
+func (s split) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return s.listens.Subscribe(ctx, channels...)
+}
+
+// silences are ways for wake-ups to get lost. Each takes the server and the
+// proxy that subscriptions go through, and returns after a while if that is
+// when it ends.
+var silences = []struct {
+	name  string
+	begin func(s *redistest.Server, p *redistest.Proxy)
+	total bool // no wake-up arrives at all
+}{
+	{"the subscription's connection is dead", func(_ *redistest.Server, p *redistest.Proxy) { p.Partition() }, true},
+	{"the server may not publish", func(s *redistest.Server, _ *redistest.Proxy) {
+		s.Do("ACL", "SETUSER", "default", "-publish")
+	}, true},
+	{"the subscription breaks all the time", func(_ *redistest.Server, p *redistest.Proxy) {
+		for range 20 {
+			p.Sever()
+			time.Sleep(rand.N(100 * time.Millisecond))
+		}
+	}, false},
+}
+
+// hazard 39
+func TestLostWakeUps(t *testing.T) {
+	t.Parallel()
+	for _, s := range silences {
+		t.Run("a waiter finds the key free by itself when "+s.name, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 5 * time.Minute
+			server := redistest.Start(t)
+			proxy := redistest.NewProxy(t, server.Addr)
+			asks := inspect(t, server)
+			holder := newLocker(t, server.Addr)
+			waiter := lockerOf(t, split{server.Client(), redistest.Client(t, proxy.Addr)}, nil)
+			n := count(500) / len(silences)
+			leases, granted := make([]*core.Lease, n), make([]int64, n)
+			var wg sync.WaitGroup
+			for i := range n {
+				key := fmt.Sprintf("silent:%d", i)
+				leases[i] = acquire(t, holder, key, core.TTL(ttl))
+				wg.Go(func() {
+					lease, err := waiter.Acquire(context.Background(), key, core.TTL(ttl), core.Wait(patience))
+					granted[i] = mono()
+					if err != nil {
+						t.Errorf("waiter %d: %v", i, err)
+						return
+					}
+					release(t, lease)
+				})
+			}
+			for _, lease := range leases {
+				redistest.Eventually(t, patience, "all wait", func() bool { return asks.waiters(lease.Key()) == 1 })
+			}
+			if proxy.Count(redistest.Match{Command: "subscribe"}) == 0 {
+				t.Fatal("vacuous: nobody has subscribed")
+			}
+			wg.Go(func() { s.begin(server, proxy) })
+			released := make([]int64, n)
+			for i, lease := range leases {
+				wg.Go(func() {
+					time.Sleep(20*time.Millisecond + rand.N(2*time.Second))
+					release(t, lease)
+					released[i] = mono()
+				})
+			}
+			wg.Wait()
+			late := 0
+			for i := range n {
+				took := ms(released[i], granted[i])
+				if took > pollCap+slack {
+					t.Errorf("waiter %d got the key %v after its release", i, took)
+				}
+				if took > 20*time.Millisecond {
+					late++
+				}
+			}
+			if s.total && late < n/2 {
+				t.Errorf("vacuous: %d of %d waiters were not woken", late, n)
+			}
+		})
+	}
+}
+
+// hazard 43
+func TestCancelledAtRelease(t *testing.T) {
+	t.Parallel()
+	t.Run("the other one gets the key when one of two waiters goes at the instant of release, 1000 times", func(t *testing.T) {
+		t.Parallel()
+		const times, lanes = 1000, 8
+		server := redistest.Start(t)
+		here, there := newLocker(t, server.Addr), newLocker(t, server.Addr)
+		var wg sync.WaitGroup
+		lane := make([]*departures, lanes)
+		for i := range lane {
+			lane[i] = &departures{t: t, asks: inspect(t, server), key: fmt.Sprintf("cancelled:%d", i), here: here, window: time.Millisecond}
+			wg.Go(func() {
+				for n := range times / lanes {
+					from := here
+					if n%2 == 0 {
+						from = there
+					}
+					lane[i].play(from)
+				}
+			})
+		}
+		wg.Wait()
+		gone, polled := 0, 0
+		for _, d := range lane {
+			gone, polled = gone+d.gone, polled+d.polled
+			wantFree(t, there, d.key)
+		}
+		t.Logf("the first went without the key %d times; %d times no wake-up came", gone, polled)
+		if gone < times/10 || gone > times*9/10 {
+			t.Errorf("vacuous: the first went without the key %d of %d times", gone, times)
+		}
+	})
+}
+
+// departures are waiters of one key who leave when it is released.
+type departures struct {
+	t    *testing.T
+	asks inspector
+	key  string
+	here *core.Locker
+
+	window time.Duration // in which the first one goes
+	gone   int           // how often the first one did not get the key
+	polled int           // how often the other one got it only after a while
+}
+
+func (d *departures) play(from *core.Locker) {
+	held, err := from.Acquire(context.Background(), d.key, core.Wait(patience))
+	if err != nil {
+		d.t.Errorf("the holder: %v", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var first, other error
+	var got int64
+	var wg sync.WaitGroup
+	wg.Go(func() { first = d.hold(ctx) })
+	redistest.Eventually(d.t, patience, "the first waits", func() bool { return d.asks.waiters(d.key) == 1 })
+	wg.Go(func() {
+		other = d.hold(context.Background())
+		got = mono()
+	})
+	time.Sleep(rand.N(time.Millisecond))
+	start := mono()
+	wg.Go(func() {
+		time.Sleep(rand.N(d.window))
+		cancel()
+	})
+	release(d.t, held)
+	wg.Wait()
+	if first != nil {
+		wantErr(d.t, "the first", first, context.Canceled)
+		d.gone++
+		d.window += d.window / 16
+	} else {
+		d.window -= d.window / 16 // it went too late
+	}
+	if other != nil {
+		d.t.Errorf("the other one did not get the key: %v", other)
+	}
+	took := ms(start, got)
+	if took > pollCap+slack {
+		d.t.Errorf("the other one got the key after %v", took)
+	}
+	if took > pollCap/2 {
+		d.polled++
+	}
+}
+
+// hold waits for the key and gives it back.
+func (d *departures) hold(ctx context.Context) error {
+	lease, err := d.here.Acquire(ctx, d.key, core.Wait(patience))
+	if err != nil {
+		return err
+	}
+	return lease.Release(context.Background())
+}
