@@ -29,13 +29,7 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	batches, err := s.batches(ctx, claims, valid)
-	if err != nil {
-		for _, i := range valid {
-			answers[i].Err = s.failure(ctx, "extend", &flight{}, err)
-		}
-		return answers
-	}
+	batches := s.batches(ctx, claims, valid, answers)
 	done := make(chan *batch, len(batches))
 	for _, b := range batches {
 		go func() {
@@ -73,35 +67,45 @@ type batch struct {
 	ended   bool             // calls, again and err may be read
 }
 
-// batches groups the claims by server.
-func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int) ([]*batch, error) {
+// batches groups the claims by server, and answers those whose server is not
+// known.
+func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int, answers []core.Extension) []*batch {
 	if s.cluster == nil {
-		return []*batch{s.batch(ctx, claims, valid)}, nil
+		return []*batch{s.batch(ctx, claims, valid)}
+	}
+	keys := make([]string, len(valid)) // the caller's claims are its own again when it leaves
+	for n, i := range valid {
+		keys[n] = s.key(claims[i].Key)
+	}
+	type place struct {
+		master *redis.Client
+		err    error
 	}
 	// The client may have to ask where the slots are.
-	f := &flight{}
-	servers, err := leave(ctx, f, func() ([]*redis.Client, error) {
-		servers := make([]*redis.Client, len(valid))
-		for n, i := range valid {
-			var err error
-			if servers[n], err = s.cluster.MasterForKey(ctx, s.key(claims[i].Key)); err != nil {
-				return nil, err
-			}
+	places, err := leave(ctx, &flight{}, func() ([]place, error) {
+		places := make([]place, len(keys))
+		for n, key := range keys {
+			places[n].master, places[n].err = s.cluster.MasterForKey(ctx, key)
 		}
-		return servers, nil
+		return places, nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	groups := make(map[*redis.Client][]int)
 	for n, i := range valid {
-		groups[servers[n]] = append(groups[servers[n]], i)
+		p := place{err: err}
+		if err == nil {
+			p = places[n]
+		}
+		if p.err != nil {
+			answers[i].Err = s.failure(ctx, "extend", &flight{}, p.err)
+			continue
+		}
+		groups[p.master] = append(groups[p.master], i)
 	}
-	var all []*batch
+	all := make([]*batch, 0, len(groups))
 	for _, indexes := range groups {
 		all = append(all, s.batch(ctx, claims, indexes))
 	}
-	return all, nil
+	return all
 }
 
 func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *batch {

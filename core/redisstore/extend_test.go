@@ -1,0 +1,102 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Half of a cluster is unknown or silent, and the other half is extended.
+func TestExtendInHalfACluster(t *testing.T) {
+	t.Parallel()
+	batchOf := func(n int) []core.Claim {
+		var batch []core.Claim
+		for range n {
+			batch = append(batch, claimed())
+		}
+		return batch
+	}
+	t.Run("a slot that nobody serves fails its own claims", func(t *testing.T) {
+		t.Parallel()
+		node := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+		node.Do("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
+		redistest.Eventually(t, soon, "the cluster is up", func() bool {
+			return node.Client().Set(t.Context(), "{06S}", "", 0).Err() == nil // slot 0
+		})
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr}})
+		t.Cleanup(func() { client.Close() })
+		s := newStore(t, client)
+		batch := batchOf(60)
+		held := make([]bool, len(batch))
+		for i, c := range batch {
+			_, err := s.Acquire(t.Context(), c)
+			held[i] = err == nil
+			if err != nil {
+				wantIs(t, "acquire", err, core.ErrUnavailable)
+			}
+		}
+		served := 0
+		for i, x := range s.Extend(t.Context(), batch) {
+			if held[i] != (x.Err == nil) {
+				t.Errorf("answer %d: got %v, held %v", i, x.Err, held[i])
+			}
+			if held[i] {
+				served++
+			} else {
+				wantIs(t, "extend", x.Err, core.ErrUnavailable)
+			}
+		}
+		if served == 0 || served == len(batch) {
+			t.Errorf("%d of %d claims have a server", served, len(batch))
+		}
+	})
+	for way, edit := range map[string]func(*redis.ClusterOptions){
+		"context on the socket": func(o *redis.ClusterOptions) { o.ContextTimeoutEnabled = true },
+		"defaults":              func(o *redis.ClusterOptions) {},
+	} {
+		t.Run("a node that hangs does not delay the others, "+way, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, false)
+			o := &redis.ClusterOptions{Addrs: []string{cluster.Nodes[0].Addr}}
+			edit(o)
+			client := redis.NewClusterClient(o)
+			t.Cleanup(func() { client.Close() })
+			s := newStore(t, client)
+			batch := batchOf(60)
+			hangs := make([]bool, len(batch))
+			for i, c := range batch {
+				acquire(t, s, c)
+				master, err := client.MasterForKey(t.Context(), stored(c))
+				if err != nil {
+					t.Fatal(err)
+				}
+				hangs[i] = master.Options().Addr == cluster.Nodes[1].Addr
+			}
+			for _, x := range s.Extend(t.Context(), batch) {
+				if x.Err != nil {
+					t.Fatal(x.Err)
+				}
+			}
+			cluster.Nodes[1].Pause()
+			defer cluster.Nodes[1].Resume()
+			var answers []core.Extension
+			_ = within(t, 300*time.Millisecond, func(ctx context.Context) error {
+				answers = s.Extend(ctx, batch)
+				return nil
+			})
+			for i, x := range answers {
+				if hangs[i] {
+					unknown(t, "extend", x.Err)
+					wantIs(t, "extend", x.Err, context.DeadlineExceeded)
+				} else if x.Err != nil {
+					t.Errorf("answer %d, of a node that serves: %v", i, x.Err)
+				}
+			}
+		})
+	}
+}
