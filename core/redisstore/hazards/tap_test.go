@@ -140,3 +140,10 @@ func (tp *tap) awaitCalls(script, key string, n int) {
 	tp.t.Helper()
 	redistest.Eventually(tp.t, patience, "the call arrives", func() bool { return len(tp.calls(script, key)) >= n })
 }
+
+// all returns every command so far.
+func (tp *tap) all() []command {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return append([]command(nil), tp.seen...)
+}

@@ -1,0 +1,232 @@
+package hazards_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Many who want one key, or hold many.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	// hazard 41
+	t.Run("64 waiters of 8 processes are served alike", fairProcesses)
+	t.Run("64 goroutines of one process are served in turn", fairGoroutines)
+	t.Run("200 waiters of 2 processes cost two questions a second", quietWaiters)
+	t.Run("10,000 locks are held for several lease lengths, and extended in batches", manyLocks)
+}
+
+func fairProcesses(t *testing.T) {
+	t.Parallel()
+	const key, processes, each = "crowd", 8, 8
+	server := redistest.Start(t)
+	asks := inspect(t, server)
+	oracle := newOracle(t, processes*each*10)
+	// All wait before the first is served.
+	gate := acquire(t, newLocker(t, server.Addr), key)
+	children, loops := make([]*child, processes), make([]int, processes)
+	for i := range children {
+		children[i] = newChild(t, plan{Addr: server.Addr, Name: strconv.Itoa(i)})
+		loops[i] = children[i].tell(order{Op: "loop", Key: key, TTL: 20 * time.Second, Fair: true, N: each})
+	}
+	redistest.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
+	release(t, gate)
+	served := func() (least, most int) {
+		least = 1 << 30
+		for _, c := range children {
+			by := make(map[string]int)
+			for _, r := range c.all("hold") {
+				by[r.Span.Who]++
+			}
+			for i := range each {
+				n := by[c.name+"/"+strconv.Itoa(i)]
+				least, most = min(least, n), max(most, n)
+			}
+		}
+		return least, most
+	}
+	redistest.Eventually(t, patience, "each was served ten times", func() bool {
+		time.Sleep(20 * time.Millisecond)
+		least, _ := served()
+		return least >= count(100)
+	})
+	least, most := served()
+	if most > 2*least {
+		t.Errorf("one was served %d times, another one %d times", least, most)
+	}
+	for i, c := range children {
+		c.tell(order{Op: "stop"})
+		c.await(loops[i], "looped", "failed")
+		for _, r := range c.all("failed") {
+			t.Errorf("%s: %s", c.name, r.Text)
+		}
+		for _, r := range c.all("hold") {
+			oracle.add(r.Span)
+		}
+	}
+}
+
+func fairGoroutines(t *testing.T) {
+	t.Parallel()
+	const key, goroutines, rounds = "turns", 64, 10
+	server := redistest.Start(t)
+	l := newLocker(t, server.Addr)
+	var mu sync.Mutex
+	var order []int // who was served; also what the lock guards
+	var wg sync.WaitGroup
+	for i := range goroutines {
+		wg.Go(func() {
+			for range rounds {
+				lease, err := l.Acquire(context.Background(), key, core.Wait(patience))
+				if err != nil {
+					t.Errorf("goroutine %d: %v", i, err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				if err := lease.Release(context.Background()); err != nil {
+					t.Errorf("goroutine %d: %v", i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	times := make([]int, goroutines)
+	started, last := 0, -1
+	for at, i := range order {
+		if times[i]++; times[i] == 1 {
+			started++
+		}
+		// Between the first turn of the last and the last turn of the first, all
+		// others wait.
+		if started == goroutines && i == last {
+			t.Errorf("goroutine %d was served twice in a row, at %d", i, at)
+		}
+		last = i
+		if times[i] < rounds {
+			continue
+		}
+		for j, n := range times {
+			if n < rounds/2 {
+				t.Errorf("goroutine %d was served %d times when %d was done with %d", j, n, i, rounds)
+			}
+		}
+		return
+	}
+}
+
+func quietWaiters(t *testing.T) {
+	t.Parallel()
+	const key, processes, each, seconds = "quiet", 2, 100, 6
+	s := newSite(t)
+	asks := inspect(t, s.server)
+	holder := acquire(t, newLocker(t, s.server.Addr), key, core.TTL(5*time.Minute))
+	var wg sync.WaitGroup
+	for range processes {
+		l := newLocker(t, s.server.Addr)
+		for range each {
+			wg.Go(func() {
+				lease, err := l.Acquire(context.Background(), key, core.Wait(patience))
+				if err != nil {
+					t.Errorf("a waiter: %v", err)
+					return
+				}
+				release(t, lease)
+			})
+		}
+	}
+	redistest.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
+	time.Sleep(100 * time.Millisecond)
+	from := mono()
+	time.Sleep(seconds * time.Second)
+	until := mono()
+	asked, others := 0, 0
+	for _, c := range s.tap.all() {
+		if c.At < from || c.At > until || strings.EqualFold(c.Args[0], "ping") {
+			continue
+		}
+		if name, _, _ := c.script(); name == "acquire" {
+			asked++
+		} else if name != "" {
+			others++
+		}
+	}
+	most := processes * (int(time.Duration(until-from)/time.Second) + 1)
+	if asked > most || others > 0 {
+		t.Errorf("%d waiters asked %d times in %v, want at most %d, and made %d other calls", processes*each, asked, ms(from, until), most, others)
+	}
+	if asked < processes*(seconds-2)/2 {
+		t.Errorf("vacuous: they asked %d times", asked)
+	}
+	release(t, holder)
+	wg.Wait()
+}
+
+func manyLocks(t *testing.T) {
+	t.Parallel()
+	const locks, ttl = 10_000, 12 * time.Second
+	server := redistest.Start(t)
+	asks := inspect(t, server)
+	c := newChild(t, plan{Addr: server.Addr})
+	id := c.tell(order{Op: "crowd", Key: "many", N: locks, TTL: ttl})
+	if held := c.await(id, "held"); held.Count["refused"] > 0 {
+		t.Fatalf("%d of %d locks were refused", held.Count["refused"], locks)
+	}
+	before := asks.stats()
+	time.Sleep(5 * ttl / 2)
+	after := asks.stats()
+	if n := asks.DBSize(t.Context()).Val(); n != locks {
+		t.Errorf("the server has %d keys, want %d", n, locks)
+	}
+	c.tell(order{Op: "stop"})
+	got := c.await(id, "crowd").Count
+	t.Logf("%d locks: %v; the server read %d times for %d calls", locks, got,
+		after["total_reads_processed"]-before["total_reads_processed"], after["evalsha"]-before["evalsha"])
+	if got["lost"] > 0 {
+		t.Errorf("%d leases were lost", got["lost"])
+	}
+	if got["goroutines"] > 200 {
+		t.Errorf("there were up to %d goroutines", got["goroutines"])
+	}
+	if got["claims"] < 5*locks {
+		t.Errorf("vacuous: %d extensions of %d leases", got["claims"], locks)
+	}
+	if got["claims"] < 50*got["calls"] {
+		t.Errorf("%d extensions took %d calls", got["claims"], got["calls"])
+	}
+	reads, calls := after["total_reads_processed"]-before["total_reads_processed"], after["evalsha"]-before["evalsha"]
+	if calls < 5*locks || reads > calls/10 {
+		t.Errorf("the server read %d times for %d calls", reads, calls)
+	}
+}
+
+// stats are the server's counters; calls of a command go by its name.
+func (i inspector) stats() map[string]int {
+	i.t.Helper()
+	stats := make(map[string]int)
+	for _, section := range []string{"stats", "commandstats", "clients"} {
+		for line := range strings.Lines(i.Info(context.Background(), section).Val()) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			var n int
+			if command, ok := strings.CutPrefix(name, "cmdstat_"); ok {
+				if _, err := fmt.Sscanf(value, "calls=%d,", &n); err == nil {
+					stats[command] = n
+				}
+			} else if n, err := strconv.Atoi(value); err == nil {
+				stats[name] = n
+			}
+		}
+	}
+	return stats
+}
