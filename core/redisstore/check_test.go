@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -103,72 +102,4 @@ func (oldServer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
-}
-
-// The rights that the package documents are enough, and each is needed.
-func TestRights(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, fit...)
-	all := map[bool][]string{
-		false: strings.Fields("eval evalsha hgetall hget hset hdel del time pexpire pttl publish subscribe unsubscribe ping info"),
-		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
-	}
-	user := func(t *testing.T, name string, plain bool, without string) *redisstore.Store {
-		t.Helper()
-		server := server
-		if without == "eval" {
-			server = redistest.Start(t, fit...) // that does not know the scripts
-		}
-		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "&lk1:wake:*"}
-		for _, right := range all[plain] {
-			if right != without {
-				args = append(args, "+"+right)
-			}
-		}
-		server.Do(args...)
-		var opts []redisstore.Option
-		if plain {
-			opts = append(opts, redisstore.WithPlainKeys())
-		}
-		return newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }), opts...)
-	}
-	for plain, rights := range all {
-		t.Run(fmt.Sprintf("all of them, plain %v", plain), func(t *testing.T) {
-			t.Parallel()
-			s := user(t, fmt.Sprintf("all-%v", plain), plain, "")
-			if err := s.Check(t.Context()); err != nil {
-				t.Errorf("check: %v", err)
-			}
-			if plain {
-				c := claimed()
-				acquire(t, s, c)
-				release(t, s, c)
-				return
-			}
-			for _, st := range scene(s, "rights") {
-				if err := st.do(); st.want != nil && err == nil || st.want == nil && err != nil {
-					t.Errorf("%s: got %v, want %v", st.name, err, st.want)
-				}
-			}
-			handedOver(t, s, s)
-		})
-		for _, right := range rights {
-			if right == "ping" || right == "unsubscribe" || right == "hdel" {
-				continue // not used in a few seconds of trial
-			}
-			t.Run(fmt.Sprintf("without %s, plain %v", right, plain), func(t *testing.T) {
-				t.Parallel()
-				s := user(t, fmt.Sprintf("no-%s-%v", right, plain), plain, right)
-				err := s.Check(t.Context())
-				if err == nil || !strings.Contains(err.Error(), "+"+right) {
-					t.Errorf("check: got %v, want one that names +%s", err, right)
-				}
-				c := claimed()
-				if _, err := s.Acquire(t.Context(), c); err != nil {
-					wantIs(t, "acquire", err, core.ErrUnavailable)
-				}
-			})
-		}
-	}
-	t.Cleanup(func() { everyKeyExpires(t, server) })
 }

@@ -32,7 +32,8 @@ local function save(waits, field, value)
     s.stale[#s.stale + 1] = 'w'
   end
   if #s.stale > 0 then
-    redis.call('HDEL', key, unpack(s.stale))
+    -- pcall: this is but tidying up.
+    redis.pcall('HDEL', key, unpack(s.stale))
   end
   local done = redis.pcall('PEXPIRE', key, text(horizon(s)))
   if type(done) == 'table' then

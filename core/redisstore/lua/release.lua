@@ -49,12 +49,16 @@ if ms <= 0 then
   end
   return {answer}
 end
+-- What is added goes first: if only one of the two is allowed, the key is
+-- rather taken too long than free too soon.
 redis.call('PEXPIRE', key, text(ms))
-if #drop > 0 then
-  redis.call('HDEL', key, unpack(drop))
-end
 if #set > 0 then
   redis.call('HSET', key, unpack(set))
-  redis.call('PEXPIRE', key, text(ms))
+  if not s.exists then
+    redis.call('PEXPIRE', key, text(ms))
+  end
+end
+if #drop > 0 then
+  redis.call('HDEL', key, unpack(drop))
 end
 return {answer}

@@ -1,0 +1,178 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// The rights that the package documents are enough, and each is needed.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, fit...)
+	all := map[bool][]string{
+		false: strings.Fields("eval evalsha hgetall hget hset hdel del time pexpire pttl publish subscribe unsubscribe ping info"),
+		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
+	}
+	user := func(t *testing.T, name string, plain bool, without string) *redisstore.Store {
+		t.Helper()
+		server := server
+		if without == "eval" {
+			server = redistest.Start(t, fit...) // that does not know the scripts
+		}
+		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "&lk1:wake:*"}
+		for _, right := range all[plain] {
+			if right != without {
+				args = append(args, "+"+right)
+			}
+		}
+		server.Do(args...)
+		var opts []redisstore.Option
+		if plain {
+			opts = append(opts, redisstore.WithPlainKeys())
+		}
+		return newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }), opts...)
+	}
+	for plain, rights := range all {
+		t.Run(fmt.Sprintf("all of them, plain %v", plain), func(t *testing.T) {
+			t.Parallel()
+			s := user(t, fmt.Sprintf("all-%v", plain), plain, "")
+			if err := s.Check(t.Context()); err != nil {
+				t.Errorf("check: %v", err)
+			}
+			if plain {
+				c := claimed()
+				acquire(t, s, c)
+				release(t, s, c)
+				return
+			}
+			for _, st := range scene(s, "rights") {
+				if err := st.do(); st.want != nil && err == nil || st.want == nil && err != nil {
+					t.Errorf("%s: got %v, want %v", st.name, err, st.want)
+				}
+			}
+			handedOver(t, s, s)
+		})
+		for _, right := range rights {
+			if right == "ping" || right == "unsubscribe" || right == "hdel" {
+				continue // not used in a few seconds of trial
+			}
+			t.Run(fmt.Sprintf("without %s, plain %v", right, plain), func(t *testing.T) {
+				t.Parallel()
+				s := user(t, fmt.Sprintf("no-%s-%v", right, plain), plain, right)
+				err := s.Check(t.Context())
+				if err == nil || !strings.Contains(err.Error(), "+"+right) {
+					t.Errorf("check: got %v, want one that names +%s", err, right)
+				}
+				c := claimed()
+				if _, err := s.Acquire(t.Context(), c); err != nil {
+					wantIs(t, "acquire", err, core.ErrUnavailable)
+				}
+			})
+		}
+	}
+	t.Cleanup(func() { everyKeyExpires(t, server) })
+}
+
+// A script whose inner commands are refused one by one either does its work or
+// leaves the state as it was (hazard 28). What has ended may be dropped.
+func TestHalfAScript(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	for _, denied := range strings.Fields("hgetall hget hset hdel del time pexpire pttl publish") {
+		name := "no-" + denied
+		r.server.Do("ACL", "SETUSER", name, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
+		s := newStore(t, redistest.Client(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }))
+		for _, c := range halves {
+			t.Run(fmt.Sprintf("%s without %s", c.name, denied), func(t *testing.T) {
+				held := claimed()
+				do := c.prepare(t, r.direct, s, held)
+				before := r.fields(t, held)
+				err := do()
+				after := r.fields(t, held)
+				if left := r.asks.PTTL(t.Context(), stored(held)).Val(); left == -1 {
+					t.Error("the key has no TTL")
+				}
+				switch {
+				case err == nil, errors.Is(err, core.ErrBusy), errors.Is(err, core.ErrLost):
+				case !errors.Is(err, core.ErrUnavailable):
+					t.Errorf("got %v", err)
+				case !maps.Equal(before, after) && !(denied == "hdel" && c.adds):
+					t.Errorf("got %v, and the state is %v, was %v", err, after, before)
+				}
+			})
+		}
+	}
+}
+
+// halves are operations that write more than one thing. Where adds is set they
+// add before they drop, and without the right to drop remain between the two.
+var halves = []struct {
+	name    string
+	adds    bool
+	prepare func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error
+}{
+	{"a free key", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		return func() error { _, err := s.Acquire(t.Context(), c); return err }
+	}},
+	{"a further hold", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		acquire(t, full, c)
+		return func() error { _, err := s.Acquire(t.Context(), nested(c)); return err }
+	}},
+	{"a place in line", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		acquire(t, full, c)
+		w := claimOf(c.Key)
+		w.Wait = true
+		return func() error { _, err := s.Acquire(t.Context(), w); return err }
+	}},
+	{"an extension", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		acquire(t, full, c)
+		c.TTL *= 2
+		return func() error { return extend(s, c) }
+	}},
+	{"the last release", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		acquire(t, full, c)
+		return func() error { return s.Release(t.Context(), c) }
+	}},
+	{"the release of one of two", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		acquire(t, full, c)
+		acquire(t, full, nested(c))
+		return func() error { return s.Release(t.Context(), c) }
+	}},
+	{"a release with a waiter to wake", true, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		acquire(t, full, c)
+		for range 2 {
+			w := claimOf(c.Key)
+			w.Wait, w.Fair = true, true
+			_, _ = full.Acquire(t.Context(), w)
+		}
+		w := claimOf(c.Key)
+		w.Wait = true
+		_, _ = full.Acquire(t.Context(), w)
+		return func() error { return s.Release(t.Context(), c) }
+	}},
+	{"a release that keeps the key", true, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		acquire(t, full, c)
+		c.Keep = time.Minute
+		return func() error { return s.Release(t.Context(), c) }
+	}},
+	{"a tombstone", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		return func() error { return s.Release(t.Context(), c) }
+	}},
+	{"giving up a place", true, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+		acquire(t, full, c)
+		w := claimOf(c.Key)
+		w.Wait = true
+		_, _ = full.Acquire(t.Context(), w)
+		return func() error { return s.Release(t.Context(), w) }
+	}},
+}
