@@ -1,0 +1,258 @@
+package hazards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// hazard 45
+func TestExtensionsEnd(t *testing.T) {
+	t.Parallel()
+	t.Run("what is held is extended, and what was released is not any more", func(t *testing.T) {
+		t.Parallel()
+		const ttl, lanes = 1500 * time.Millisecond, 50
+		cycles := count(10_000) / lanes
+		r := newSite(t).rig(t, "", 1)
+		stop := r.disturb()
+		var mu sync.Mutex
+		long, kept := 0, 0 // leases held for longer than a TTL; those that were not lost
+		var wg sync.WaitGroup
+		for lane := range lanes {
+			wg.Go(func() {
+				for n := range cycles {
+					key := fmt.Sprintf("ending:%d:%d", lane, n)
+					hold := rand.N(ttl / 3)
+					if n == cycles-1 {
+						hold = 2 * ttl
+					}
+					lease, err := r.locker.Acquire(context.Background(), key, core.TTL(ttl))
+					if err != nil {
+						t.Errorf("acquire: %v", err)
+						return
+					}
+					time.Sleep(hold)
+					err = lease.Release(context.Background())
+					if hold < ttl {
+						continue
+					}
+					mu.Lock()
+					long++
+					if err == nil {
+						kept++
+						if len(r.tap.calls("extend", key)) == 0 {
+							t.Errorf("%s was held for %v, but never extended", key, hold)
+						}
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if disturbed := stop(); disturbed < 20 {
+			t.Errorf("vacuous: %d calls were disturbed", disturbed)
+		}
+		if kept < long*8/10 {
+			t.Errorf("vacuous: %d of %d long holds were not lost", kept, long)
+		}
+		time.Sleep(ttl) // in which a watchdog that goes on would show
+		r.neverAfterRelease()
+	})
+}
+
+// disturb has extensions and releases fail now and then, in every way, until
+// the returned function is called, which says how many did.
+func (r *rig) disturb() (stop func() int) {
+	actions := []redistest.Action{redistest.CloseReply, redistest.DropReply, redistest.CloseRequest, redistest.DropRequest}
+	quit, done := make(chan struct{}), make(chan struct{})
+	disturbed := 0
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			script := "extend"
+			if i%3 == 0 {
+				script = "release"
+			}
+			fault := r.proxy.Inject(redistest.Match{Script: script}, actions[i%len(actions)])
+			select {
+			case <-quit:
+				r.proxy.Remove(fault)
+				return
+			case <-fault.Fired():
+				disturbed++
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	return func() int {
+		close(quit)
+		<-done
+		return disturbed
+	}
+}
+
+// neverAfterRelease fails the test for a lease that is extended after its
+// release, but for what was already on its way.
+func (r *rig) neverAfterRelease() {
+	r.t.Helper()
+	released := make(map[string]int64)
+	for _, c := range r.tap.calls("release", "") {
+		if _, _, lease := c.script(); released[lease] == 0 {
+			released[lease] = c.At
+		}
+	}
+	extensions := r.tap.calls("extend", "")
+	for _, c := range extensions {
+		_, key, lease := c.script()
+		if at := released[lease]; at > 0 && c.At > at+int64(500*time.Millisecond) {
+			r.t.Errorf("%s is extended %v after its release", key, ms(at, c.At))
+		}
+	}
+	if len(extensions) == 0 || len(released) == 0 {
+		r.t.Error("vacuous: nothing was extended or released")
+	}
+}
+
+// hazard 47
+func TestReleaseOnEndedContext(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLocker(t, server.Addr)
+	asks := inspect(t, server)
+	gone := func(t *testing.T, key string, since int64) {
+		t.Helper()
+		if asks.holds(key) != 0 {
+			t.Error("the key is still held after the release")
+		}
+		if took := ms(since, mono()); took > slack {
+			t.Errorf("the release took %v", took)
+		}
+	}
+	t.Run("a release works on a cancelled context", func(t *testing.T) {
+		t.Parallel()
+		for i := range count(50) {
+			key := fmt.Sprintf("cancelled:%d", i)
+			ctx, cancel := context.WithCancel(t.Context())
+			lease, err := l.Acquire(ctx, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			start := mono()
+			if err := lease.Release(ctx); err != nil {
+				t.Errorf("release: %v", err)
+			}
+			gone(t, key, start)
+		}
+	})
+	t.Run("a key is held and extended until its handler returns, though the request is over", func(t *testing.T) {
+		t.Parallel()
+		const key, ttl = "request", 2 * time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		var start int64
+		err := l.Do(ctx, key, func(ctx context.Context) error {
+			cancel()
+			<-ctx.Done()
+			time.Sleep(ttl * 3 / 2) // it does not listen
+			if asks.holds(key) != 1 || asks.expiry(key, asks.hold(key)) < mono() {
+				t.Error("the key is not held while the handler runs")
+			}
+			start = mono()
+			return context.Cause(ctx)
+		}, core.TTL(ttl))
+		wantErr(t, "do", err, context.Canceled)
+		if errors.Is(err, core.ErrLost) {
+			t.Errorf("do: %v, want nothing of a loss", err)
+		}
+		gone(t, key, start)
+	})
+}
+
+// hazard 50
+func TestMisuse(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l, others := newLocker(t, server.Addr), newLocker(t, server.Addr)
+	asks := inspect(t, server)
+	t.Run("a second release answers as the first and takes nothing from the next holder", func(t *testing.T) {
+		t.Parallel()
+		lease := acquire(t, l, "twice")
+		release(t, lease)
+		next := acquire(t, others, "twice")
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() { release(t, lease) })
+		}
+		wg.Wait()
+		wantErr(t, "extend after release", lease.Extend(t.Context(), time.Minute), core.ErrLost)
+		if asks.holds("twice") != 1 {
+			t.Error("the next holder's lock is gone")
+		}
+		wantBusy(t, l, "twice")
+		release(t, next)
+	})
+	t.Run("who does not know the owner neither joins nor releases", func(t *testing.T) {
+		t.Parallel()
+		lease := acquire(t, l, "foreign")
+		_, err := others.TryAcquire(core.ContextWithOwner(t.Context(), "somebody"), "foreign")
+		wantErr(t, "acquire under a wrong owner", err, core.ErrBusy)
+		wantHeld(t, lease)
+		joined, err := others.TryAcquire(core.ContextWithOwner(t.Context(), lease.Owner()), "foreign")
+		if err != nil {
+			t.Fatalf("acquire under the owner: %v", err)
+		}
+		release(t, joined)
+		wantBusy(t, others, "foreign")
+		release(t, lease)
+		wantFree(t, others, "foreign")
+	})
+	t.Run("a panic goes on, and the key is free", func(t *testing.T) {
+		t.Parallel()
+		defer func() {
+			if r := recover(); r != "boom" {
+				t.Errorf("recovered %v, want the panic", r)
+			}
+			wantFree(t, others, "panic")
+		}()
+		_ = l.Do(t.Context(), "panic", func(context.Context) error { panic("boom") })
+	})
+	t.Run("two goroutines under one lease exclude each other from another key", func(t *testing.T) {
+		t.Parallel()
+		outer := acquire(t, l, "outer")
+		inner := acquireUnder(t, outer.Context(), l, "inner")
+		_, err := l.TryAcquire(outer.Context(), "inner")
+		wantErr(t, "the second goroutine's attempt", err, core.ErrBusy)
+		release(t, inner)
+		release(t, outer)
+	})
+}
+
+// hazard 51
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	t.Run("nothing is left of thousands of acquires", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		asks := inspect(t, server)
+		c := newChild(t, plan{Addr: server.Addr})
+		id := c.tell(order{Op: "churn", Key: "churn", N: count(20_000), TTL: 5 * time.Second})
+		before, after := c.await(id, "before").Count, c.await(id, "after").Count
+		t.Logf("before: %v, after: %v", before, after)
+		for what, more := range map[string]int{"goroutines": 2, "files": 20, "heap": 8 << 20, "connections": 20} {
+			if after[what] > before[what]+more {
+				t.Errorf("%s: %d before, %d after", what, before[what], after[what])
+			}
+		}
+		if n := asks.stats()["connected_clients"]; n > 30 {
+			t.Errorf("the server has %d clients", n)
+		}
+		redistest.Eventually(t, core.WaiterLife+slack, "the server has forgotten everything", func() bool { return len(asks.scan("")) == 0 })
+	})
+}
