@@ -1,0 +1,299 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// Services that keep their locks in a redis-server. TTLs are 30s unless a test
+// says otherwise, so what is free soon was not left to expire.
+func TestOnRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, run := range map[string]func(*testing.T, *redistest.Server){
+		"of 200 clicks on ten orders at three replicas, each order is charged once": clicksAtReplicas,
+		"clients that go away end their handlers' contexts and free the keys":       clientsLeave, // hazard 47
+		"a panic is 500 by gin.Recovery, and the key is gone":                       panics,       // hazard 50
+		"a handler whose key was deleted is told, and its answer stands":            keyDeleted,   // hazard 38
+		"JSON order ids above 2^53 exclude separately":                              bigNumbers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, server)
+		})
+	}
+}
+
+// A Redis that does not answer, and one that is gone.
+func TestRedisDown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ fail, mend func(*redistest.Server) }{
+		"frozen": {(*redistest.Server).Pause, (*redistest.Server).Resume}, // hazard 23
+		"killed": {(*redistest.Server).Kill, func(s *redistest.Server) { s.Restart() }},
+	} {
+		t.Run("while Redis is "+name+" no handler runs, and afterwards all do", func(t *testing.T) {
+			t.Parallel()
+			// What was held is there again after a restart.
+			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			s, db, runs := newReplica(t, server), server.Client(), atomic.Int32{}
+			inside, finish := make(chan struct{}), make(chan struct{})
+			lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"))
+			s.POST("/orders/:id/pay", lock, func(*gin.Context) { runs.Add(1) })
+			s.POST("/orders/:id/ship", lock, func(c *gin.Context) {
+				close(inside)
+				pause(c, finish)
+				c.String(http.StatusOK, "shipped")
+			})
+			shipped := make(chan reply, 1)
+			go func() { shipped <- s.send("POST", "/orders/0/ship", "") }()
+			within(t, "a handler runs", inside)
+
+			c.fail(server)
+			close(finish)
+			const orders = 5
+			refused := make(chan reply, orders)
+			for id := range orders {
+				go func() { refused <- s.send("POST", fmt.Sprintf("/orders/%d/pay", id+1), "") }()
+			}
+			for range orders {
+				r := within(t, "a request is answered", refused)
+				p := r.problem(t, http.StatusServiceUnavailable)
+				if p["type"] != base+"lock-unavailable" || r.header.Get("Retry-After") != "1" {
+					t.Errorf("got %v, Retry-After %q", p, r.header.Get("Retry-After"))
+				}
+			}
+			if r := within(t, "the handler is done", shipped); r.body != "shipped" || runs.Load() != 0 {
+				t.Errorf("the running handler answered %d %q, and %d ran without a lock", r.status, r.body, runs.Load())
+			}
+			c.mend(server)
+			for id := range orders + 1 {
+				eventually(t, "requests succeed again", func() bool {
+					return s.send("POST", fmt.Sprintf("/orders/%d/pay", id), "").status == http.StatusOK
+				})
+			}
+			eventually(t, "no key is held", func() bool { return holds(t, db, "order:*") == 0 })
+		})
+	}
+}
+
+func clicksAtReplicas(t *testing.T, server *redistest.Server) {
+	const clicks = 200
+	b, replicas := bank{db: server.Client()}, make([]*site, 3)
+	for i := range replicas {
+		replicas[i] = newReplica(t, server)
+		replicas[i].POST("/orders/:id/pay", httpmw.Lock(replicas[i].locker, "order", httpmw.Param("id")), b.pay)
+	}
+	for id := range b.refused {
+		b.refused[id] = make(chan struct{}, clicks)
+	}
+	click := func(i int) reply {
+		id := i % len(b.refused)
+		r := replicas[i%len(replicas)].send("POST", fmt.Sprintf("/orders/%d/pay", id), "")
+		if r.status == http.StatusConflict {
+			b.refused[id] <- struct{}{}
+		} else if r.status != http.StatusOK {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		return r
+	}
+	var wg sync.WaitGroup
+	for i := range clicks {
+		wg.Go(func() { click(i) })
+	}
+	wg.Wait()
+	for id := range b.inside {
+		again := click(id) // of a paid order, which is not charged
+		charges, err := b.db.Get(t.Context(), fmt.Sprintf("charges:%d", id)).Int()
+		if most := b.inside[id].most.Load(); charges != 1 || err != nil || most != 1 || again.status != http.StatusOK {
+			t.Errorf("order %d: charged %d times (%v), %d inside at once, then %d; want 1, 1, 200", id, charges, err, most, again.status)
+		}
+	}
+}
+
+// bank charges orders, and keeps a naive ledger of them in Redis: it is read,
+// and written after the charge. Two at once on one order charge twice.
+type bank struct {
+	db      *redis.Client
+	inside  [10]gauge
+	refused [10]chan struct{}
+}
+
+func (b *bank) pay(c *gin.Context) {
+	ctx, id := c.Request.Context(), c.Param("id")
+	n, _ := strconv.Atoi(id)
+	b.inside[n].enter()
+	defer b.inside[n].leave()
+	paid, err := b.db.Exists(ctx, "paid:"+id).Result()
+	if err == nil && paid == 0 {
+		if b.inside[n].most.Load() > 1 {
+			b.refused[n] <- struct{}{} // it should have been, and the first waits for it
+		} else {
+			for range 10 { // of the 20 clicks on the order
+				pause(c, b.refused[n])
+			}
+		}
+		err = errors.Join(b.db.Incr(ctx, "charges:"+id).Err(), b.db.Set(ctx, "paid:"+id, 1, 0).Err())
+	}
+	if err != nil {
+		c.String(http.StatusInternalServerError, "%v", err)
+	}
+}
+
+func clientsLeave(t *testing.T, server *redistest.Server) {
+	const clients = 10
+	s, db := newReplica(t, server), server.Client()
+	inside, ended := make(chan struct{}, clients), make(chan error, clients)
+	s.POST("/:id", httpmw.Lock(s.locker, "seat", httpmw.Param("id")), func(c *gin.Context) {
+		inside <- struct{}{}
+		<-c.Request.Context().Done()
+		ended <- context.Cause(c.Request.Context())
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	for id := range clients {
+		go func() { _, _ = s.try(ctx, "POST", fmt.Sprintf("/%d", id), "") }()
+	}
+	for range clients {
+		within(t, "the handler runs", inside)
+	}
+	if n := holds(t, db, "seat:*"); n != clients {
+		t.Errorf("%d keys are held while the handlers run, want %d", n, clients)
+	}
+	leave()
+	for range clients {
+		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) || errors.Is(err, core.ErrLost) {
+			t.Errorf("the cause is %v", err)
+		}
+	}
+	eventually(t, "the keys are free", func() bool { return holds(t, db, "seat:*") == 0 })
+}
+
+func panics(t *testing.T, server *redistest.Server) {
+	s, db := newReplica(t, server), server.Client()
+	s.Use(gin.Recovery())
+	s.POST("/:id", httpmw.Lock(s.locker, "card", httpmw.Param("id")), func(c *gin.Context) {
+		if n := holds(t, db, "card:*"); n != 1 {
+			t.Errorf("%d keys are held while the handler runs, want 1", n)
+		}
+		panic("card reader on fire")
+	})
+	for range 10 {
+		if r := s.send("POST", "/42", ""); r.status != http.StatusInternalServerError || r.body != "" {
+			t.Errorf("got %d %q, want gin's empty 500", r.status, r.body)
+		}
+		if left := db.Exists(t.Context(), "lk1:{card:42}"); left.Val() != 0 || left.Err() != nil {
+			t.Errorf("the key is there when the client has its answer (%v)", left)
+		}
+	}
+}
+
+func keyDeleted(t *testing.T, server *redistest.Server) {
+	s, other, db, pushed := newReplica(t, server), newReplica(t, server), server.Client(), errorsOf{}
+	lock := httpmw.Lock(s.locker, "gift", httpmw.Param("id"), httpmw.Acquire(core.TTL(3*time.Second)))
+	s.POST("/:id", pushed.collect, lock, func(c *gin.Context) {
+		if n, err := db.Del(c.Request.Context(), "lk1:{gift:5}").Result(); n != 1 || err != nil {
+			t.Errorf("%d keys deleted (%v), want 1", n, err)
+		}
+		other.hold("gift:5")
+		within(t, "the handler's context has ended", c.Request.Context().Done())
+		if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
+			t.Errorf("the cause is %v, want ErrLost", cause)
+		}
+		c.String(http.StatusCreated, "charged before the loss")
+	})
+	if r := s.send("POST", "/5", ""); r.status != http.StatusCreated || r.body != "charged before the loss" {
+		t.Errorf("got %d %q", r.status, r.body)
+	}
+	pushed.none(t)
+	if s.isFree("gift:5") {
+		t.Error("the next holder's lock was given back")
+	}
+}
+
+func bigNumbers(t *testing.T, server *redistest.Server) {
+	ids := []string{"9007199254740992", "9007199254740993"} // the same as float64
+	inside, finish, replicas := make(chan struct{}, 9), make(chan struct{}), make([]*site, 2)
+	for i := range replicas {
+		s := newReplica(t, server)
+		s.POST("/pay", httpmw.Lock(s.locker, "big", httpmw.JSON("order.id")), func(c *gin.Context) {
+			inside <- struct{}{}
+			pause(c, finish)
+			ok(c)
+		})
+		replicas[i] = s
+	}
+	body := func(id string) string { return `{"order":{"id":` + id + `}}` }
+	answers := make(chan reply, len(ids))
+	for i, id := range ids {
+		go func() { answers <- replicas[i].send("POST", "/pay", body(id)) }()
+		within(t, "both handlers run at once", inside)
+	}
+	for _, s := range replicas {
+		for _, id := range ids {
+			s.send("POST", "/pay", body(id)).problem(t, http.StatusConflict)
+			s.send("POST", "/pay", body(`"`+id+`"`)).problem(t, http.StatusConflict)
+		}
+	}
+	close(finish)
+	for range ids {
+		if r := within(t, "the handlers are done", answers); r.status != http.StatusOK || !strings.HasPrefix(r.body, "big:900719925474099") {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	}
+}
+
+// newReplica is a service with a client, a store and a locker of its own.
+func newReplica(t *testing.T, server *redistest.Server) *site {
+	t.Helper()
+	store, err := redisstore.New(redistest.Client(t, server.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	s := newSite(t)
+	if s.locker, err = core.New(store); err != nil { // instead of the one in memory
+		t.Fatal(err)
+	}
+	return s
+}
+
+// holds counts the keys that match pattern and are held: a released one may
+// stay, to refuse an acquire that comes late.
+func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
+	t.Helper()
+	keys, err := db.Keys(t.Context(), "lk1:{"+pattern+"}").Result()
+	for _, key := range keys {
+		fields, _, failed := db.HScan(t.Context(), key, 0, "h:*", 100).Result()
+		if err = errors.Join(err, failed); len(fields) > 0 {
+			n++
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}
+
+// pause waits for next, or until the request has ended.
+func pause(c *gin.Context, next <-chan struct{}) {
+	select {
+	case <-next:
+	case <-c.Request.Context().Done():
+	}
+}
