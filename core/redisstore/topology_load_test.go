@@ -103,8 +103,9 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 			return
 		}
 		v := l.oracle.enter(lease)
-		v.work(rand.N(3 * time.Millisecond))
+		v.work(rand.N(5 * time.Millisecond))
 		err = v.leave()
+		time.Sleep(rand.N(30 * time.Millisecond)) // leaves the machine to the other tests
 		switch {
 		case err == nil:
 		case patient && errors.Is(err, core.ErrUnavailable): // the cleaner goes on
@@ -131,7 +132,7 @@ func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patien
 	v := l.oracle.enter(lease)
 	ready()
 	for l.running() {
-		v.work(10 * time.Millisecond)
+		v.work(30 * time.Millisecond)
 		if !v.believe() {
 			l.t.Errorf("a long lease was lost: %v", context.Cause(lease.Context()))
 			break

@@ -61,7 +61,7 @@ func TestSlotMigration(t *testing.T) {
 				here, there = there, here
 			}
 			l.end()
-			l.oracle.judge(t, 500)
+			l.oracle.judge(t, 20*rounds(50))
 		})
 	}
 }

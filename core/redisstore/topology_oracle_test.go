@@ -70,7 +70,7 @@ func (v *visit) believe() bool {
 // work believes for d, or as long as it can.
 func (v *visit) work(d time.Duration) {
 	for end := time.Now().Add(d); v.believe() && time.Now().Before(end); {
-		time.Sleep(min(d, 500*time.Microsecond))
+		time.Sleep(max(d/10, 200*time.Microsecond))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -167,7 +168,7 @@ func (c *Cluster) AwaitOK() {
 			if err != nil {
 				continue
 			}
-			if !strings.Contains(info, "cluster_state:ok") {
+			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprint("cluster_slots_ok:", slots)) {
 				return false
 			}
 			view, err := s.view()
@@ -217,6 +218,13 @@ func (c *Cluster) Master(slot int) *Server {
 		return master != nil
 	})
 	return master
+}
+
+// AwaitSuccessor waits until slot has another master than old.
+func (c *Cluster) AwaitSuccessor(slot int, old *Server) {
+	c.t.Helper()
+	Eventually(c.t, Settled, "the slot has another master", func() bool { return c.Master(slot) != old })
+	c.AwaitOK()
 }
 
 // Serves returns which slots master has at this moment.

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 )
@@ -66,7 +65,7 @@ func (s *Server) KeysIn(slot int) int {
 	s.t.Helper()
 	n, ok := s.Do("CLUSTER", "COUNTKEYSINSLOT", slot).(int64)
 	if !ok {
-		s.t.Fatal(fmt.Sprint("redistest: no count of keys"))
+		s.t.Fatal("redistest: no count of keys")
 	}
 	return int(n)
 }
