@@ -60,7 +60,11 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		err = lease.start(ctx)
 	}
 	if err != nil {
-		lease.giveBack()
+		if ctx.Err() != nil {
+			lease.abandon() // the caller's time is over
+		} else {
+			lease.giveBack()
+		}
 		l.end(lease)
 		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: err})
 		return nil, err

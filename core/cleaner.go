@@ -123,7 +123,14 @@ func (q *cleaner) try(u cleanUp) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
 	err := q.locker.store.Release(ctx, u.claim)
+	if err == nil && u.unsure {
+		// What was held leaves no tombstone, and an attempt that was sent
+		// before may still arrive. Only "not held" says that it is refused.
+		err = q.locker.store.Release(ctx, u.claim)
+	}
 	switch {
+	case err == nil && u.unsure && time.Now().Before(u.until):
+		return false
 	case err == nil, answered(ctx, err):
 		err = nil
 	case time.Now().Before(u.until):
@@ -140,9 +147,9 @@ const releaseLimit = 3 * time.Second
 
 // release gives back a hold, or says why the store did not confirm it and
 // leaves it to the cleaner. If the claim was sent more often than it was
-// answered, the store is told once more, so that a straggler is refused.
-func (l *Locker) release(c Claim, name string, unsure bool) error {
-	err := l.tryRelease(c, time.Now().Add(releaseLimit))
+// answered, the store is told again, so that a straggler is refused.
+func (l *Locker) release(c Claim, name string, unsure bool, until time.Time) error {
+	err := l.tryRelease(c, until)
 	if unsure || err != nil && !errors.Is(err, ErrLost) {
 		l.cleaner.add(c, name, true)
 	}

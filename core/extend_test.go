@@ -48,9 +48,9 @@ func TestExtend(t *testing.T) {
 		t.Parallel()
 		l := newLocker(t, memStore()) // in real time, where the two meet
 		start := time.Now()
-		lease := acquire(t, t.Context(), l, "order:1", core.TTL(200*time.Millisecond))
-		for time.Since(start) < 300*time.Millisecond {
-			if err := lease.Extend(t.Context(), 200*time.Millisecond); err != nil {
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(3*time.Second))
+		for time.Since(start) < 1200*time.Millisecond {
+			if err := lease.Extend(t.Context(), 3*time.Second); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -39,7 +39,7 @@ func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker
 	}
 	l.SetAsleep(nil)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := l.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,15 +14,16 @@ import (
 // Lease is a lock that is held, until it is released or lost. Its methods are
 // safe for concurrent use.
 type Lease struct {
-	locker *Locker
-	id     string
-	key    string
-	name   string
-	opts   *request
-	outer  *Lease // the innermost lease of the context it was acquired under
-	ctx    leaseContext
-	end    context.CancelCauseFunc
-	since  moment // of the first grant
+	locker  *Locker
+	id      string
+	key     string
+	name    string
+	opts    *request
+	outer   *Lease // the innermost lease of the context it was acquired under
+	ctx     leaseContext
+	end     context.CancelCauseFunc
+	since   moment // of the first grant
+	granted moment // when the last key was granted, at the latest
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
 	released chan struct{}   // closed when Release has its answer
@@ -194,21 +196,20 @@ func (l *Lease) Release(ctx context.Context) error {
 	var err error
 	if wasLost {
 		// The store may still have something of it, but nobody has to wait for that.
-		for _, h := range l.holds {
-			l.locker.cleaner.add(h.claim, l.name, false)
-		}
+		l.abandon()
+		err = ErrLost
 	} else {
 		err = l.giveBack()
 	}
 	switch {
-	case wasLost, errors.Is(err, ErrLost):
+	case errors.Is(err, ErrLost):
 		l.err = fmt.Errorf("release %s: %w", l.name, ErrLost)
 	case err != nil:
 		l.err = unavailable("release", l.name, err)
 	}
 	l.locker.end(l)
-	l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: l.locker.now().since(l.since), Err: l.err})
 	close(l.released)
+	l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: l.locker.now().since(l.since), Err: l.err})
 	return l.err
 }
 
@@ -216,19 +217,33 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) giveBack() error {
 	l.stop(gone)
 	l.end(nil)
+	until := time.Now().Add(releaseLimit)
 	var first error
-	for i := len(l.holds) - 1; i >= 0; i-- {
-		h := l.holds[i]
-		c := h.claim
-		if l.running && l.opts.keep > 0 {
-			c.Keep = max(0, l.opts.keep-l.locker.now().since(l.since))
-		}
-		err := l.locker.release(c, l.name, l.unsure[c.Key])
+	for _, h := range slices.Backward(l.holds) {
+		err := l.locker.release(l.leaving(h), l.name, l.unsure[h.claim.Key], until)
 		if first == nil {
 			first = err
 		}
 	}
 	return first
+}
+
+// abandon is giveBack in the background.
+func (l *Lease) abandon() {
+	l.stop(gone)
+	l.end(nil)
+	for _, h := range l.holds {
+		l.locker.cleaner.add(l.leaving(h), l.name, l.unsure[h.claim.Key])
+	}
+}
+
+// leaving is the claim that releases h.
+func (l *Lease) leaving(h *hold) Claim {
+	c := h.claim
+	if l.running && l.opts.keep > 0 {
+		c.Keep = max(0, l.opts.keep-l.locker.now().since(l.granted))
+	}
+	return c
 }
 
 // hold is the lease's part in key, nil if it has none.

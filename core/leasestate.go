@@ -36,7 +36,7 @@ func (l *Lease) start(ctx context.Context) error {
 	if !l.vouch() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
 	}
-	l.running = true
+	l.running, l.granted = true, l.locker.now()
 	if !l.locker.keep(l) {
 		l.running = false
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)

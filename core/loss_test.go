@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,12 +15,13 @@ import (
 func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	t.Helper()
 	l, store := setup(t)
+	var confirmed atomic.Pointer[time.Time]
 	whole := jitter(min(ttl/30, 5*time.Millisecond))
 	store.set(func(ctx context.Context, n int, do func() error) error {
 		start := time.Now()
 		err := whole(ctx, n, do)
 		if err == nil {
-			sent = start
+			confirmed.Store(&start)
 		}
 		return err
 	}, opAcquire, opExtend)
@@ -39,7 +41,7 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	wantHeld(t, store.inner, "order:1") // and there was a margin
 	store.setAll(nil)
 	wantErr(t, lease.Release(t.Context()), core.ErrLost)
-	return sent, lost
+	return *confirmed.Load(), lost
 }
 
 func TestCutOff(t *testing.T) {
@@ -75,12 +77,12 @@ func TestCutOff(t *testing.T) {
 	sim(t, "errors that pass do not lose the lease", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
 			l, store := setup(t)
-			seen := 0
+			var seen atomic.Int32
 			store.set(func(ctx context.Context, n int, do func() error) error {
 				if n%3 == 0 {
 					return do()
 				}
-				seen++
+				seen.Add(1)
 				return f(ctx, n, do)
 			}, opExtend)
 			lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second))
@@ -89,8 +91,8 @@ func TestCutOff(t *testing.T) {
 				wantHeldLease(t, lease)
 				wantHeld(t, store.inner, "order:1")
 			}
-			if seen < 50 {
-				t.Errorf("only %d errors", seen)
+			if n := seen.Load(); n < 50 {
+				t.Errorf("only %d errors", n)
 			}
 			release(t, lease)
 		}

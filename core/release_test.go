@@ -1,0 +1,196 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	sim(t, "a release frees the key and ends the context", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		wantHeld(t, store.inner, "order:1")
+		release(t, lease)
+		wantFree(t, store.inner, "order:1")
+		if err := context.Cause(lease.Context()); err != context.Canceled {
+			t.Errorf("the context ended with %v, want context.Canceled", err)
+		}
+		if lease.Deadline().After(time.Now()) {
+			t.Error("the deadline of a released lease is still to come")
+		}
+	})
+	sim(t, "a second release, and one at the same time, give the answer of the first", func(t *testing.T) {
+		for name, f := range map[string]fault{"": slow(time.Second, 0), "refused": refuse, "lost": func(context.Context, int, func() error) error {
+			return core.ErrLost
+		}} {
+			l, store := setup(t)
+			lease := acquire(t, t.Context(), l, "order:1")
+			store.set(f, opRelease)
+			errs := make([]error, 10)
+			var wg sync.WaitGroup
+			for i := range 9 {
+				wg.Go(func() { errs[i] = lease.Release(t.Context()) })
+			}
+			wg.Wait()
+			sent := store.count(opRelease)
+			errs[9] = lease.Release(t.Context())
+			for _, err := range errs {
+				if err != errs[0] {
+					t.Errorf("%s: got %v and %v", name, errs[0], err)
+				}
+			}
+			if store.count(opRelease) != sent {
+				t.Errorf("%s: the second release was sent", name)
+			}
+			if name == "" && (errs[0] != nil || sent != 1) {
+				t.Errorf("got %v from %d releases, want one and no error", errs[0], sent)
+			}
+			store.set(nil, opRelease)
+		}
+	})
+	sim(t, "a release works on a context that has ended", func(t *testing.T) {
+		l, store := setup(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		lease := acquire(t, ctx, l, "order:1")
+		cancel()
+		if err := lease.Release(ctx); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		wantFree(t, store.inner, "order:1")
+	})
+	for name, f := range map[string]fault{"lost": loseReply, "hanging": hangAfter} {
+		sim(t, "a "+name+" reply to a release is no error, and the key is free", func(t *testing.T) {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			lease := acquire(t, t.Context(), l, "order:1")
+			store.set(first(1, f), opRelease)
+			release(t, lease)
+			wantFree(t, store.inner, "order:1")
+			if told := seen.all(core.Released); len(told) != 1 || told[0].Err != nil {
+				t.Errorf("told %+v, want one release without error", told)
+			}
+			if n := store.count(opRelease); n != 2 {
+				t.Errorf("%d releases, want 2", n)
+			}
+		})
+	}
+	sim(t, "a release that the store refused in passing and then does not know is a loss", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(func(ctx context.Context, n int, do func() error) error {
+			if n == 1 {
+				return refuse(ctx, n, do)
+			}
+			return core.ErrLost
+		}, opRelease)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+	sim(t, "a release of what the store no longer has is a loss", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		claim := store.sent(opAcquire)[0].claims[0]
+		if err := store.inner.Release(t.Context(), claim); err != nil { // an operator
+			t.Fatal(err)
+		}
+		err := lease.Release(t.Context())
+		wantErr(t, err, core.ErrLost)
+		wantNot(t, err, core.ErrUnavailable)
+	})
+	sim(t, "a release while the store hangs is bounded, ends the lease here, and is made up for", func(t *testing.T) {
+		for _, keys := range [][]string{nil, {"order:2", "order:3", "order:4", "order:5"}} {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			lease := acquire(t, t.Context(), l, "order:1", core.Also(keys...))
+			store.setAll(hang)
+			time.AfterFunc(time.Millisecond, func() {
+				if lease.Context().Err() == nil {
+					t.Error("the lease goes on while it is being released")
+				}
+			})
+			start := time.Now()
+			err := lease.Release(t.Context())
+			wantErr(t, err, core.ErrUnavailable)
+			wantNot(t, err, core.ErrLost)
+			if d := time.Since(start); d > 3100*time.Millisecond {
+				t.Errorf("releasing %d keys took %v", len(keys)+1, d)
+			}
+			if n := store.count(opExtend); n != 0 {
+				t.Errorf("%d extensions during the release", n)
+			}
+			time.Sleep(5 * time.Second)
+			wantHeld(t, store.inner, append(keys, "order:1")...)
+			store.setAll(nil)
+			time.Sleep(2200 * time.Millisecond)
+			wantFree(t, store.inner, append(keys, "order:1")...)
+			if told := seen.all(core.CleanedUp); len(told) != len(keys)+1 {
+				t.Errorf("told of %d clean-ups, want %d", len(told), len(keys)+1)
+			}
+		}
+	})
+	sim(t, "a waiter of this process can go on although the release hangs", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(hangAfter, opRelease)
+		got := make(chan time.Time)
+		go func() {
+			lease, err := l.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got <- time.Now()
+			store.set(nil, opRelease)
+			release(t, lease)
+		}()
+		synctest.Wait()
+		start := time.Now()
+		go lease.Release(t.Context())
+		if d := (<-got).Sub(start); d > 10*time.Millisecond {
+			t.Errorf("the waiter was served after %v", d)
+		}
+	})
+	sim(t, "one lease's release does not touch the next lease of the key", func(t *testing.T) {
+		l, store := setup(t)
+		old := acquire(t, t.Context(), l, "order:1", core.NoRenew(), core.TTL(time.Second))
+		lossTime(t, old)
+		time.Sleep(100 * time.Millisecond)
+		next := acquire(t, t.Context(), l, "order:1")
+		wantErr(t, old.Release(t.Context()), core.ErrLost)
+		time.Sleep(time.Minute)
+		wantHeldLease(t, next)
+		wantHeld(t, store.inner, "order:1")
+		release(t, next)
+	})
+}
+
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	sim(t, "errors name the operation and the lock, and say unavailable once", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:secret", core.Name("pay"))
+		store.setAll(refuse)
+		_, err := l.Acquire(t.Context(), "order:2", core.Name("pay"))
+		for want, err := range map[string]error{
+			"acquire pay: lock store unavailable: connection refused": err,
+			"extend pay: lock store unavailable: connection refused":  lease.Extend(t.Context(), time.Minute),
+			"release pay: lock store unavailable: connection refused": lease.Release(t.Context()),
+		} {
+			if err == nil || err.Error() != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		}
+		store.setAll(loseRequest)
+		_, err = l.Acquire(t.Context(), "order:2", core.Name("pay"))
+		if want := "acquire pay: lock store unavailable: connection broken"; err == nil || err.Error() != want || !errors.Is(err, errBroken) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		store.setAll(nil)
+	})
+}

@@ -1,0 +1,194 @@
+package core_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]fault{
+		"an error": loseReply, "a hanging call": hangAfter, "a request that is lost": loseRequest,
+		"a request that is late": late(7 * time.Second),
+	} {
+		sim(t, "after "+name+" the same claim is asked again, held once and released for good", func(t *testing.T) {
+			l, store := setup(t)
+			for faults := range 3 {
+				store.forget()
+				store.set(first(faults, f), opAcquire)
+				lease := acquire(t, t.Context(), l, "order:1")
+				asked := store.sent(opAcquire)
+				if len(asked) != faults+1 {
+					t.Errorf("asked %d times, want %d", len(asked), faults+1)
+				}
+				for _, c := range asked {
+					if c.claims[0].Lease != asked[0].claims[0].Lease || c.claims[0].Owner != asked[0].claims[0].Owner {
+						t.Error("the claim was asked again under another name")
+					}
+				}
+				wantHeld(t, store.inner, "order:1")
+				release(t, lease)
+				time.Sleep(10 * time.Second)
+				wantFree(t, store.inner, "order:1")
+			}
+		})
+	}
+	sim(t, "a caller whose ctx ends while the store hangs returns at that moment, and the claim goes soon after", func(t *testing.T) {
+		for name, f := range map[string]fault{"hang": hang, "hang after": hangAfter, "late": late(50 * time.Millisecond)} {
+			for range 50 {
+				seen := &recorder{}
+				l, store := setup(t, core.WithObserver(seen))
+				store.set(f, opAcquire)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond+rand.N(5*time.Second))
+				until, _ := ctx.Deadline()
+				_, err := l.Acquire(ctx, "order:1")
+				wantErr(t, err, core.ErrUnavailable, context.DeadlineExceeded)
+				wantNot(t, err, core.ErrBusy)
+				if d := time.Since(until); d != 0 {
+					t.Fatalf("%s: it returned %v late", name, d)
+				}
+				cancel()
+				time.Sleep(200 * time.Millisecond)
+				wantFree(t, store.inner, "order:1")
+				if told := seen.all(core.CleanedUp); len(told) != 1 || told[0].Err != nil || told[0].Name != "order" {
+					t.Fatalf("%s: told of clean-ups %+v, want one without error", name, told)
+				}
+			}
+		}
+	})
+	for name, cause := range map[string]error{
+		"busy": &core.BusyError{Name: "other"}, "lost": core.ErrLost, "invalid": core.ErrInvalid,
+		"unsupported": core.ErrUnsupported, "unavailable": core.ErrUnavailable, "closed": core.ErrClosed,
+	} {
+		sim(t, "a ctx that ended because something else was "+name+" is not taken for the store's answer", func(t *testing.T) {
+			l, store := setup(t)
+			store.set(hangAfter, opAcquire) // and passes on the cause
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			_, err := l.Acquire(ctx, "order:1")
+			wantErr(t, err, core.ErrUnavailable, context.Canceled, cause)
+			time.Sleep(10 * time.Millisecond)
+			wantFree(t, store.inner, "order:1")
+		})
+	}
+	sim(t, "the claim goes soon after the store answers again", func(t *testing.T) {
+		for _, ttl := range []time.Duration{time.Second, 30 * time.Second} {
+			for range 50 {
+				l, store := setup(t)
+				store.set(hangAfter, opAcquire)
+				store.set(hang, opRelease)
+				ctx, cancel := context.WithTimeout(t.Context(), ttl/100)
+				_, err := l.Acquire(ctx, "order:1", core.TTL(ttl))
+				wantErr(t, err, core.ErrUnavailable)
+				cancel()
+				time.Sleep(rand.N(ttl / 2))
+				wantHeld(t, store.inner, "order:1")
+				store.setAll(nil)
+				// One hanging attempt, which is bounded by a sixth of the TTL, and a pause.
+				if d := freeAfter(store.inner, "order:1"); d > min(ttl/6, 2*time.Second)+110*time.Millisecond {
+					t.Fatalf("TTL %v: free %v after the store answered again", ttl, d)
+				}
+			}
+		}
+	})
+	sim(t, "the clean-up goes on until the TTL is over, at a modest pace, and then says that it gave up", func(t *testing.T) {
+		for _, f := range []fault{loseRequest, refuse, hang} {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			store.set(first(1, hangAfter), opAcquire)
+			store.set(f, opRelease)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := l.Acquire(ctx, "order:1")
+			wantErr(t, err, core.ErrUnavailable)
+			cancel()
+			time.Sleep(29 * time.Second)
+			if told := seen.all(core.CleanedUp); len(told) != 0 {
+				t.Fatalf("told %+v before the TTL was over", told)
+			}
+			before := store.count(opRelease)
+			if before < 13 || before > 301 {
+				t.Errorf("%d attempts in 29 seconds", before)
+			}
+			time.Sleep(5 * time.Second)
+			told := seen.all(core.CleanedUp)
+			if len(told) != 1 || told[0].Err == nil {
+				t.Fatalf("told %+v, want one with an error", told)
+			}
+			wantNot(t, told[0].Err, core.ErrLost)
+			n := store.count(opRelease)
+			time.Sleep(time.Minute)
+			if store.count(opRelease) != n || l.Left() != "" {
+				t.Errorf("it goes on: %s", l.Left())
+			}
+			store.setAll(nil)
+			wantFree(t, store.inner, "order:1")
+		}
+	})
+	sim(t, "when the store says that nothing was done there is nothing to clean up", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(refuse, opAcquire)
+		start := time.Now()
+		_, err := l.Acquire(t.Context(), "order:1")
+		wantErr(t, err, core.ErrUnavailable)
+		wantNot(t, err, core.ErrBusy)
+		if n := store.count(opAcquire); n != 3 || time.Since(start) > 400*time.Millisecond {
+			t.Errorf("asked %d times in %v, want three times in passing", n, time.Since(start))
+		}
+		time.Sleep(time.Minute)
+		if n := store.count(opRelease); n != 0 {
+			t.Errorf("%d releases, want none", n)
+		}
+	})
+	for name, answer := range map[string]error{
+		"busy": core.ErrBusy, "unsupported": core.ErrUnsupported, "invalid": core.ErrInvalid, "lost": core.ErrLost,
+	} {
+		sim(t, "an answer of "+name+" is final and needs no clean-up", func(t *testing.T) {
+			l, store := setup(t)
+			store.set(func(context.Context, int, func() error) error { return answer }, opAcquire)
+			_, err := l.TryAcquire(t.Context(), "order:1")
+			wantErr(t, err, answer)
+			time.Sleep(time.Second)
+			if got := store.count(); got != 1 {
+				t.Errorf("%d calls, want one", got)
+			}
+		})
+	}
+	sim(t, "attempts that arrive after the release of their lease are refused, whenever they come", func(t *testing.T) {
+		for i := range 300 {
+			l, store := setup(t)
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				if n < 3 {
+					return late(2*time.Second+rand.N(3*time.Second))(ctx, n, do)
+				}
+				return do()
+			}, opAcquire)
+			store.set(jitter(100*time.Millisecond), opRelease)
+			lease := acquire(t, t.Context(), l, "order:1")
+			time.Sleep(rand.N(2 * time.Second))
+			release(t, lease)
+			time.Sleep(8 * time.Second) // the last one arrives about then
+			synctest.Wait()
+			if !isFree(store.inner, "order:1") {
+				t.Fatalf("round %d: a straggler holds the key", i)
+			}
+		}
+	})
+	sim(t, "attempts that arrive after the clean-up of their claim are refused, whenever they come", func(t *testing.T) {
+		for i := range 300 {
+			l, store := setup(t)
+			store.set(late(rand.N(3*time.Second)), opAcquire)
+			store.set(jitter(100*time.Millisecond), opRelease)
+			_, err := l.Acquire(t.Context(), "order:1")
+			wantErr(t, err, core.ErrUnavailable)
+			time.Sleep(6 * time.Second)
+			if !isFree(store.inner, "order:1") {
+				t.Fatalf("round %d: a straggler holds the key", i)
+			}
+		}
+	})
+}
