@@ -60,7 +60,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		err = lease.start(ctx)
 	}
 	if err != nil {
-		if ctx.Err() != nil {
+		if end := ctx.Err(); end != nil && errors.Is(err, end) {
 			lease.abandon() // the caller's time is over
 		} else {
 			lease.giveBack()
