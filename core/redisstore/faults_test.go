@@ -24,7 +24,11 @@ func TestFaults(t *testing.T) {
 			r := newRig(t, server, edit)
 			for _, c := range faultCases {
 				t.Run(c.name, func(t *testing.T) {
-					for range trials {
+					n := trials
+					if c.slow {
+						n = 3
+					}
+					for range n {
 						c.run(t, r)
 					}
 				})
@@ -35,9 +39,10 @@ func TestFaults(t *testing.T) {
 
 var faultCases = []struct {
 	name string
+	slow bool // it waits for time to pass
 	run  func(t *testing.T, r *rig)
 }{
-	{"an acquire whose reply is lost with the connection is neither sent again nor busy (hazard 7)", func(t *testing.T, r *rig) {
+	{"an acquire whose reply is lost with the connection is neither sent again nor busy (hazard 7)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		r.proxy.Forget()
 		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.CloseReply)
@@ -56,24 +61,24 @@ var faultCases = []struct {
 			t.Error("the key is not free")
 		}
 	}},
-	{"an acquire whose reply does not come ends with its context and is not sent again (hazards 7 and 8)", func(t *testing.T, r *rig) {
+	{"an acquire whose reply does not come ends with its context and is not sent again (hazards 7 and 8)", true, func(t *testing.T, r *rig) {
 		c := claimed()
 		r.proxy.Forget()
 		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.DropReply)
-		err := within(t, 100*time.Millisecond, func(ctx context.Context) error {
+		err := within(t, time.Second, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
 			return err
 		})
+		f.Await(t)
 		unknown(t, "acquire", err)
 		wantIs(t, "acquire", err, context.DeadlineExceeded)
-		f.Await(t)
 		release(t, r.store, c)
 		sentOnce(t, r, "acquire", c)
 		if r.exists(t, c) {
 			t.Error("the key is not free")
 		}
 	}},
-	{"an acquire that was never sent is known not to be", func(t *testing.T, r *rig) {
+	{"an acquire that was never sent is known not to be", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("no use"))
@@ -84,10 +89,10 @@ var faultCases = []struct {
 			t.Error("the key is taken")
 		}
 	}},
-	{"an acquire that its release has overtaken is refused (hazard 9)", func(t *testing.T, r *rig) {
+	{"an acquire that its release has overtaken is refused (hazard 9)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.HoldRequest)
-		err := within(t, 50*time.Millisecond, func(ctx context.Context) error {
+		err := whenFired(t, f, 0, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
 			return err
 		})
@@ -104,7 +109,7 @@ var faultCases = []struct {
 		acquire(t, r.store, next)
 		release(t, r.store, next)
 	}},
-	{"a waiting acquire that its release has overtaken is refused (hazard 9)", func(t *testing.T, r *rig) {
+	{"a waiting acquire that its release has overtaken is refused (hazard 9)", false, func(t *testing.T, r *rig) {
 		holder := claimed()
 		c := claimOf(holder.Key)
 		c.Wait = true
@@ -112,7 +117,7 @@ var faultCases = []struct {
 		_, err := r.store.Acquire(t.Context(), c)
 		wantIs(t, "acquire", err, core.ErrBusy)
 		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.HoldRequest)
-		err = within(t, 50*time.Millisecond, func(ctx context.Context) error {
+		err = whenFired(t, f, 0, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
 			return err
 		})
@@ -126,7 +131,7 @@ var faultCases = []struct {
 			t.Error("the late acquire was granted")
 		}
 	}},
-	{"an acquire that arrives twice is one hold (hazard 12)", func(t *testing.T, r *rig) {
+	{"an acquire that arrives twice is one hold (hazard 12)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		inner := nested(c)
 		for _, h := range []core.Claim{c, inner} {
@@ -142,7 +147,7 @@ var faultCases = []struct {
 			t.Error("the key is not free after two releases of two")
 		}
 	}},
-	{"a release whose reply is lost has released, and a second one says so (hazard 11)", func(t *testing.T, r *rig) {
+	{"a release whose reply is lost has released, and a second one says so (hazard 11)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
 		r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.CloseReply)
@@ -150,11 +155,11 @@ var faultCases = []struct {
 		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
 		acquire(t, r.store, claimOf(c.Key))
 	}},
-	{"a late release leaves the next hold alone (hazard 13)", func(t *testing.T, r *rig) {
+	{"a late release leaves the next hold alone (hazard 13)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.HoldRequest)
-		err := within(t, 50*time.Millisecond, func(ctx context.Context) error { return r.store.Release(ctx, c) })
+		err := whenFired(t, f, 0, func(ctx context.Context) error { return r.store.Release(ctx, c) })
 		unknown(t, "release", err)
 		f.Await(t)
 		release(t, r.direct, c)
@@ -167,12 +172,12 @@ var faultCases = []struct {
 			t.Errorf("the next hold: %v", err)
 		}
 	}},
-	{"a late extend changes nothing for the next hold (hazards 14 and 16)", func(t *testing.T, r *rig) {
+	{"a late extend changes nothing for the next hold (hazards 14 and 16)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: c.Lease}, redistest.HoldRequest)
 		var answer error
-		_ = within(t, 50*time.Millisecond, func(ctx context.Context) error {
+		_ = whenFired(t, f, 0, func(ctx context.Context) error {
 			answer = r.store.Extend(ctx, []core.Claim{c})[0].Err
 			return nil
 		})
@@ -193,13 +198,13 @@ var faultCases = []struct {
 			t.Errorf("the key lives for %v, want at most %v", left, next.TTL)
 		}
 	}},
-	{"a late, shorter extend does not shorten (hazard 15)", func(t *testing.T, r *rig) {
+	{"a late, shorter extend does not shorten (hazard 15)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
 		short := c
 		short.TTL = time.Second
 		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: c.Lease}, redistest.HoldRequest)
-		_ = within(t, 50*time.Millisecond, func(ctx context.Context) error {
+		_ = whenFired(t, f, 0, func(ctx context.Context) error {
 			return r.store.Extend(ctx, []core.Claim{short})[0].Err
 		})
 		f.Await(t)
@@ -216,7 +221,7 @@ var faultCases = []struct {
 			t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 		}
 	}},
-	{"an extend whose reply is lost leaves the outcome open and has extended (hazard 10)", func(t *testing.T, r *rig) {
+	{"an extend whose reply is lost leaves the outcome open and has extended (hazard 10)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		c.TTL = 10 * time.Second
 		acquire(t, r.store, c)
@@ -228,7 +233,7 @@ var faultCases = []struct {
 			t.Errorf("the key lives for %v, want more than %v", left, c.TTL)
 		}
 	}},
-	{"the answers that came before the connection fell silent are given", func(t *testing.T, r *rig) {
+	{"the answers that came before the connection fell silent are given", true, func(t *testing.T, r *rig) {
 		var batch []core.Claim
 		for range 5 {
 			c := claimed()
@@ -238,7 +243,7 @@ var faultCases = []struct {
 		release(t, r.store, batch[1])
 		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: batch[3].Lease}, redistest.DropReply)
 		var answers []core.Extension
-		_ = within(t, 200*time.Millisecond, func(ctx context.Context) error {
+		_ = whenFired(t, f, time.Second, func(ctx context.Context) error {
 			answers = r.store.Extend(ctx, batch)
 			return nil
 		})
@@ -252,6 +257,34 @@ var faultCases = []struct {
 			unknown(t, "extend", answers[i].Err)
 		}
 	}},
+}
+
+// whenFired runs call with a context that is cancelled some time after the fault
+// has fired, and fails the test unless it returns soon then.
+func whenFired(t testing.TB, f *redistest.Fault, later time.Duration, call func(ctx context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	left := make(chan time.Time, 1)
+	go func() {
+		select {
+		case <-f.Fired():
+			time.Sleep(later)
+		case <-time.After(soon):
+		}
+		left <- time.Now()
+		cancel()
+	}()
+	err := call(ctx)
+	select {
+	case at := <-left:
+		if took := time.Since(at); took > slack {
+			t.Errorf("the call returned %v after its context had ended", took)
+		}
+	default: // it was answered
+	}
+	f.Await(t)
+	return err
 }
 
 // calls is how many scripts the server has run.

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	parallel := false
 	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
 	if !parallel {
-		_ = flag.Set("test.parallel", "24")
+		_ = flag.Set("test.parallel", "16")
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -120,14 +122,18 @@ func (s *Server) run() error {
 	return errors.New("redis-server does not answer")
 }
 
-// answers tells whether the server takes connections and is ours.
+// answers tells whether the server serves: it takes connections before it has
+// loaded its data. A refusal is an answer too.
 func (s *Server) answers() bool {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
 		return false
 	}
-	conn.Close()
-	return true
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	fmt.Fprint(conn, "PING\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return err == nil && !strings.HasPrefix(line, "-LOADING")
 }
 
 // Pid is the server's process id.
