@@ -191,6 +191,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Unlock()
 	l.vouch()
 	wasLost := l.stop(gone) == lost
+	if wasLost {
+		l.end(ErrLost) // before it ends as released
+	}
 	l.end(nil)
 
 	var err error

@@ -69,7 +69,11 @@ func (l *Lease) vouch() bool {
 	now := l.locker.now()
 	l.mu.Lock()
 	if l.state != held {
+		over := l.state == lost
 		l.mu.Unlock()
+		if over {
+			l.end(ErrLost) // who found that out may not have come to it yet
+		}
 		return false
 	}
 	for _, h := range l.holds {
