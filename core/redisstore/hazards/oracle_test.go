@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
 // span is a stretch of the monotonic clock in which somebody relied on a key:
@@ -99,4 +102,22 @@ func TestOracle(t *testing.T) {
 			}
 		})
 	}
+	t.Run("two processes without a lock are told", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		children := make([]*child, 2)
+		for i := range children {
+			children[i] = newChild(t, plan{Addr: server.Addr, Unlocked: true})
+			children[i].tell(order{Op: "loop", Key: "open", TTL: time.Minute, Hold: 20 * time.Millisecond})
+		}
+		redistest.Eventually(t, patience, "the oracle sees two at a time", func() bool {
+			var o oracle
+			for _, c := range children {
+				for _, r := range c.all("hold") {
+					o.add(r.Span)
+				}
+			}
+			return len(o.verdict()) > 0
+		})
+	})
 }

@@ -3,9 +3,11 @@ package hazards_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
@@ -92,4 +94,44 @@ func TestPause(t *testing.T) {
 			release(t, rival)
 		})
 	})
+
+	// hazard 1
+	t.Run("no check says held after the lease's time, however many ask at that moment", func(t *testing.T) {
+		t.Parallel()
+		var wg sync.WaitGroup
+		for lane := range 4 {
+			wg.Go(func() {
+				for n := range count(500) {
+					lease := acquire(t, rivals, fmt.Sprintf("asked:%d:%d", lane, n), core.TTL(100*time.Millisecond), core.NoRenew())
+					askAtTheEnd(t, lease)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// askAtTheEnd asks a lease of fixed length whether it is held, from several
+// goroutines and without a pause, as its time runs out.
+func askAtTheEnd(t *testing.T, lease *core.Lease) {
+	t.Helper()
+	deadline := lease.Deadline()
+	time.Sleep(time.Until(deadline) - time.Millisecond)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				at := time.Now()
+				if lease.Context().Err() != nil {
+					return
+				}
+				if at.After(deadline) {
+					t.Errorf("a check said held %v after the lease's time", at.Sub(deadline))
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	wantLost(t, lease)
 }

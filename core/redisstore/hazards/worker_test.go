@@ -22,6 +22,7 @@ const workerEnv = "LOCKKIT_HAZARDS_WORKER"
 // plan is what a worker is started with.
 type plan struct {
 	Name, Addr, Prefix string
+	Unlocked           bool // every claim is granted: the oracles must notice
 }
 
 // order is what a worker is told to do, a line of JSON on its standard input.
@@ -122,7 +123,7 @@ func work(text string) int {
 	if err != nil {
 		panic(err)
 	}
-	w.store = &counting{Store: store}
+	w.store = &counting{Store: store, unlocked: w.Unlocked}
 	if w.locker, err = core.New(w.store); err != nil {
 		panic(err)
 	}
