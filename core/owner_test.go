@@ -1,0 +1,193 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestContextWithOwner(t *testing.T) {
+	t.Parallel()
+	sim(t, "an owner's hold is joined from another process, and the key is free when both have released", func(t *testing.T) {
+		for _, outerFirst := range []bool{true, false} {
+			l, store := setup(t)
+			other := newLocker(t, store.inner)
+			outer := acquire(t, t.Context(), l, "order:1")
+			joined := acquire(t, core.ContextWithOwner(t.Context(), outer.Owner()), other, "order:1")
+			if joined.Owner() != outer.Owner() || joined.Token() != outer.Token() {
+				t.Error("owner or token differ")
+			}
+			a, b := outer, joined
+			if !outerFirst {
+				a, b = joined, outer
+			}
+			release(t, a)
+			time.Sleep(time.Hour)
+			wantHeldLease(t, b)
+			wantHeld(t, store.inner, "order:1")
+			release(t, b)
+			wantFree(t, store.inner, "order:1")
+		}
+	})
+	sim(t, "the owner of a joined hold can be passed on", func(t *testing.T) {
+		l, store := setup(t)
+		ctx := t.Context()
+		var leases []*core.Lease
+		for range 4 {
+			lease := acquire(t, ctx, newLocker(t, store.inner), "order:1")
+			leases, ctx = append(leases, lease), core.ContextWithOwner(t.Context(), lease.Owner())
+		}
+		_, err := l.TryAcquire(t.Context(), "order:1")
+		wantErr(t, err, core.ErrBusy)
+		for _, lease := range leases {
+			wantHeld(t, store.inner, "order:1")
+			release(t, lease)
+		}
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "an owner who does not hold the key is ignored", func(t *testing.T) {
+		l, store := setup(t)
+		other := newLocker(t, store.inner)
+		gone := acquire(t, t.Context(), other, "order:1")
+		release(t, gone)
+		elsewhere := acquire(t, t.Context(), other, "order:2")
+		for _, owner := range []string{"nobody", "", gone.Owner(), elsewhere.Owner()} {
+			ctx := core.ContextWithOwner(t.Context(), owner)
+			lease := acquire(t, ctx, l, "order:1")
+			if lease.Owner() == owner {
+				t.Errorf("it took the name of %q", owner)
+			}
+			_, err := other.TryAcquire(ctx, "order:1")
+			wantErr(t, err, core.ErrBusy)
+			release(t, lease)
+		}
+		release(t, elsewhere)
+	})
+	sim(t, "an owner who does not hold the key is no way past those who wait", func(t *testing.T) {
+		l, store := setup(t)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		time.AfterFunc(10*time.Second, func() { holder.Release(context.Background()) })
+		start := time.Now()
+		lease := acquire(t, core.ContextWithOwner(t.Context(), "nobody"), l, "order:1")
+		if d := time.Since(start); d != 10*time.Second {
+			t.Errorf("it had the key after %v, want 10s", d)
+		}
+		release(t, lease)
+	})
+	sim(t, "joining does not stand in line behind local waiters, who may wait for the one who joins", func(t *testing.T) {
+		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair()), opts(core.Shared())} {
+			l, store := setup(t)
+			outer := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+			done := make(chan error)
+			for range 3 {
+				go func() { done <- l.Do(t.Context(), "order:1", func(context.Context) error { return nil }) }()
+				synctest.Wait()
+			}
+			ctx := core.ContextWithOwner(t.Context(), outer.Owner())
+			start := time.Now()
+			joined := acquire(t, ctx, l, "order:1", o...)
+			tried, err := l.TryAcquire(ctx, "order:1", o...)
+			if err != nil || time.Since(start) != 0 {
+				t.Fatalf("got %v after %v", err, time.Since(start))
+			}
+			release(t, tried)
+			release(t, joined)
+			release(t, outer)
+			for range 3 {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	sim(t, "a heavier claim than the one it joins is refused", func(t *testing.T) {
+		l, store := setup(t)
+		outer := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.Shared())
+		_, err := l.Acquire(core.ContextWithOwner(t.Context(), outer.Owner()), "order:1")
+		wantErr(t, err, core.ErrInvalid)
+		wantHeldLease(t, outer)
+		release(t, outer)
+	})
+	sim(t, "permits do not join", func(t *testing.T) {
+		l, store := setup(t)
+		outer := acquire(t, t.Context(), newLocker(t, store.inner), "pool", core.Permits(2, 2))
+		_, err := l.TryAcquire(core.ContextWithOwner(t.Context(), outer.Owner()), "pool", core.Permits(1, 2))
+		wantErr(t, err, core.ErrBusy)
+		release(t, outer)
+	})
+	sim(t, "under a lease of another Locker the hold is joined if both have one store, else ignored", func(t *testing.T) {
+		l, store := setup(t)
+		outer := acquire(t, t.Context(), l, "order:1")
+		same := acquire(t, outer.Context(), newLocker(t, store.inner), "order:1")
+		if same.Owner() != outer.Owner() {
+			t.Error("it did not join at the same store")
+		}
+		elsewhere := acquire(t, outer.Context(), newLocker(t, memStore()), "order:1")
+		if elsewhere.Owner() == outer.Owner() {
+			t.Error("it has an owner of another store")
+		}
+		for _, lease := range []*core.Lease{elsewhere, same, outer} {
+			release(t, lease)
+		}
+	})
+}
+
+func TestLeaseFromContext(t *testing.T) {
+	t.Parallel()
+	sim(t, "a context knows its innermost lease, and the innermost of each key", func(t *testing.T) {
+		l, _ := setup(t)
+		type name struct{}
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "Ada"), time.Hour)
+		defer cancel()
+		if _, ok := core.LeaseFromContext(ctx); ok {
+			t.Error("a plain context has a lease")
+		}
+		if _, ok := core.LeaseOf(ctx, "order:1"); ok {
+			t.Error("a plain context has a lease of order:1")
+		}
+		a := acquire(t, ctx, l, "order:1", core.Also("order:9"))
+		b := acquire(t, a.Context(), l, "account:1")
+		c := acquire(t, b.Context(), l, "order:1")
+		ctx, cancel = context.WithCancel(c.Context())
+		defer cancel()
+		if lease, ok := core.LeaseFromContext(ctx); !ok || lease != c {
+			t.Error("the innermost lease is not found")
+		}
+		for key, want := range map[string]*core.Lease{"order:1": c, "account:1": b, "order:9": a, "order:2": nil} {
+			if lease, ok := core.LeaseOf(ctx, key); lease != want || ok != (want != nil) {
+				t.Errorf("of %s it finds %p, want %p", key, lease, want)
+			}
+		}
+		if lease, ok := core.LeaseOf(b.Context(), "order:1"); !ok || lease != a {
+			t.Error("of order:1 the outer context does not find its own")
+		}
+		if got := ctx.Value(name{}); got != "Ada" {
+			t.Errorf("the value of the caller's context is %v", got)
+		}
+		if _, ok := ctx.Deadline(); !ok {
+			t.Error("the deadline of the caller's context is missing")
+		}
+		release(t, c)
+		if lease, ok := core.LeaseOf(context.WithoutCancel(ctx), "order:1"); !ok || lease != c || lease.Context().Err() == nil {
+			t.Error("a released lease is found no more, or is still good")
+		}
+		release(t, b)
+		release(t, a)
+	})
+	sim(t, "contexts made from a lease's context end with it and with its cause", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		child, cancel := context.WithTimeout(lease.Context(), time.Hour)
+		defer cancel()
+		stopped := make(chan struct{})
+		context.AfterFunc(child, func() { close(stopped) })
+		store.set(hang, opExtend)
+		<-stopped
+		wantErr(t, context.Cause(child), core.ErrLost)
+		wantErr(t, child.Err(), context.Canceled)
+		wantErr(t, lease.Release(child), core.ErrLost)
+	})
+}
