@@ -80,7 +80,7 @@ func (w *watched) survives(move func()) {
 	move()
 	var last error
 	defer func() { w.t.Logf("before a watch worked again: %v", last) }()
-	redistest.Eventually(w.t, 2*time.Minute, "a watch works", func() bool {
+	redistest.Eventually(w.t, 45*time.Second, "a watch works", func() bool {
 		err := w.wakes()
 		if err != nil {
 			last = err

@@ -47,6 +47,10 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 	}
 	if err != nil {
 		s.hub.leave(w)
+		if s.cluster != nil {
+			// By itself the client would look for its nodes again in a minute.
+			s.cluster.ReloadState(ctx)
+		}
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, err)
 	}
 	s.hub.mu.Lock()
