@@ -1,0 +1,230 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var errShutdown = errors.New("shutdown time is over")
+
+// within is a context that ends after d.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), d, errShutdown)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	sim(t, "a Locker without leases closes at once, also on a context that has ended", func(t *testing.T) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 50 {
+			l, _ := setup(t)
+			for range 2 {
+				if err := l.Close(ended); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+	sim(t, "after Close every acquire fails with ErrClosed and nothing is sent", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		closed := make(chan error)
+		go func() { closed <- l.Close(t.Context()) }()
+		synctest.Wait()
+		store.forget()
+		_, err := l.Acquire(t.Context(), "order:2")
+		_, errTry := l.TryAcquire(t.Context(), "order:2")
+		_, errNested := l.Acquire(lease.Context(), "order:1")
+		for _, err := range []error{err, errTry, errNested, l.Do(t.Context(), "order:2", unreached(t))} {
+			wantErr(t, err, core.ErrClosed)
+			wantNot(t, err, core.ErrBusy, core.ErrUnavailable)
+		}
+		if n := store.count(); n != 0 {
+			t.Errorf("%d calls were sent, want none", n)
+		}
+		wantHeldLease(t, lease)
+		release(t, lease)
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
+	sim(t, "Close waits for the leases that are held, and keeps extending them", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		time.AfterFunc(time.Hour, func() {
+			wantHeldLease(t, lease)
+			wantHeld(t, store.inner, "order:1")
+			release(t, lease)
+		})
+		start := time.Now()
+		if err := l.Close(t.Context()); err != nil || time.Since(start) != time.Hour {
+			t.Errorf("got %v after %v, want nil after an hour", err, time.Since(start))
+		}
+	})
+	sim(t, "those who wait get ErrClosed at once", func(t *testing.T) {
+		l, store := setup(t)
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		errs := make(chan error)
+		for i := range 20 {
+			go func() {
+				_, err := l.Acquire(t.Context(), "order:1", opts(core.Fair(), core.Also("a:1"))[i%2])
+				errs <- err
+			}()
+		}
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for range 20 {
+			err := <-errs
+			wantErr(t, err, core.ErrClosed)
+			wantNot(t, err, core.ErrBusy)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+		release(t, holder)
+		wantFree(t, store.inner, "order:1", "a:1")
+	})
+	sim(t, "when ctx ends, the leases left end with ErrClosed and their keys are free when Close returns", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(slow(100*time.Millisecond, 100*time.Millisecond), opRelease)
+		var leases []*core.Lease
+		for i := range 100 {
+			leases = append(leases, acquire(t, t.Context(), l, fmt.Sprint("order:", i)))
+		}
+		start := time.Now()
+		err := l.Close(within(t, 5*time.Second))
+		wantErr(t, err, errShutdown)
+		wantNot(t, err, core.ErrClosed)
+		if d := time.Since(start); d > 5300*time.Millisecond {
+			t.Errorf("Close took %v", d)
+		}
+		for _, lease := range leases {
+			wantErr(t, context.Cause(lease.Context()), core.ErrClosed)
+			wantFree(t, store.inner, lease.Key())
+			release(t, lease) // which has been done
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Errorf("the second Close: %v", err)
+		}
+	})
+	sim(t, "when ctx ends and the store hangs, Close is bounded all the same", func(t *testing.T) {
+		l, store := setup(t)
+		leases := []*core.Lease{acquire(t, t.Context(), l, "order:1"), acquire(t, t.Context(), l, "order:2")}
+		store.setAll(hang)
+		go l.Acquire(t.Context(), "order:3")
+		start := time.Now()
+		wantErr(t, l.Close(within(t, time.Second)), errShutdown)
+		if d := time.Since(start); d > 6100*time.Millisecond {
+			t.Errorf("Close took %v", d)
+		}
+		store.setAll(nil)
+		for _, lease := range leases {
+			wantErr(t, context.Cause(lease.Context()), core.ErrClosed)
+			wantErr(t, lease.Release(t.Context()), core.ErrUnavailable)
+		}
+		time.Sleep(3 * time.Second)
+		wantFree(t, store.inner, "order:1", "order:2", "order:3")
+	})
+	sim(t, "a lease that is lost counts until it is released", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(hang, opExtend)
+		lossTime(t, lease)
+		wantErr(t, l.Close(within(t, time.Second)), errShutdown)
+		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+	sim(t, "whenever Close comes, an acquire under way ends in a lease that it waits for or in ErrClosed", func(t *testing.T) {
+		leases := 0
+		for i := range 1000 {
+			l, store := setup(t)
+			store.setAll(jitter(10 * time.Millisecond))
+			if i%3 == 0 {
+				store.set(first(1, loseReply), opAcquire)
+			}
+			released := make(chan bool)
+			go func() {
+				defer close(released)
+				lease, err := l.Acquire(t.Context(), "order:1", core.Also("order:2"))
+				if err != nil {
+					wantErr(t, err, core.ErrClosed)
+					return
+				}
+				leases++
+				wantHeldLease(t, lease)
+				time.Sleep(rand.N(10 * time.Millisecond))
+				release(t, lease)
+			}()
+			time.Sleep(rand.N(60 * time.Millisecond))
+			if err := l.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !isFree(store.inner, "order:1") || !isFree(store.inner, "order:2") || l.Left() != "" {
+				t.Fatalf("round %d: a key is held after Close, or left is %q", i, l.Left())
+			}
+			<-released
+		}
+		if leases == 0 || leases == 1000 {
+			t.Errorf("%d of 1000 had a lease: the timing tells nothing", leases)
+		}
+	})
+	sim(t, "Close waits until claims of unknown outcome are cleaned up", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(hangAfter, opAcquire)
+		store.set(refuse, opRelease)
+		_, err := l.Acquire(within(t, time.Second), "order:1")
+		wantErr(t, err, core.ErrUnavailable)
+		wantErr(t, l.Close(within(t, time.Second)), errShutdown)
+		time.AfterFunc(5*time.Second, func() { store.setAll(nil) })
+		start := time.Now()
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d < 5*time.Second || d > 5200*time.Millisecond {
+			t.Errorf("Close took %v", d)
+		}
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "Close does not wait for an extension that hangs", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(hang, opExtend)
+		lease := acquire(t, t.Context(), l, "order:1")
+		for store.count(opExtend) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		release(t, lease)
+		start := time.Now()
+		if err := l.Close(t.Context()); err != nil || time.Since(start) != 0 {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+	})
+	sim(t, "several Closes at once have one outcome", func(t *testing.T) {
+		l, _ := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		errs := make(chan error)
+		for range 5 {
+			go func() { errs <- l.Close(t.Context()) }()
+			go func() { errs <- l.Close(within(t, time.Hour)) }()
+		}
+		time.Sleep(time.Minute)
+		release(t, lease)
+		for range 10 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestDo(t *testing.T) {
+	t.Parallel()
+	errFn := errors.New("card refused")
+	sim(t, "fn runs under the lease, and its error comes back as it is", func(t *testing.T) {
+		l, store := setup(t)
+		for _, want := range []error{nil, errFn, &core.BusyError{Name: "other"}, core.ErrClosed} {
+			err := l.Do(t.Context(), "order:1", func(ctx context.Context) error {
+				wantHeld(t, store.inner, "order:1")
+				if lease, ok := core.LeaseFromContext(ctx); !ok || lease.Key() != "order:1" {
+					t.Error("the context has no lease")
+				}
+				return want
+			})
+			if err != want {
+				t.Errorf("got %v, want %v itself", err, want)
+			}
+			wantFree(t, store.inner, "order:1")
+		}
+	})
+	sim(t, "when the lock is busy fn does not run", func(t *testing.T) {
+		l, _ := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		wantErr(t, l.Do(t.Context(), "order:1", unreached(t), core.Wait(time.Second)), core.ErrBusy)
+		release(t, lease)
+	})
+	sim(t, "a panic of fn goes on, and the key is free", func(t *testing.T) {
+		l, store := setup(t)
+		func() {
+			defer func() {
+				if got := recover(); got != "boom" {
+					t.Errorf("recovered %v, want boom", got)
+				}
+			}()
+			l.Do(t.Context(), "order:1", func(context.Context) error { panic("boom") })
+		}()
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "a Goexit in fn goes on, and the key is free", func(t *testing.T) {
+		l, store := setup(t)
+		ended := make(chan bool)
+		go func() {
+			defer close(ended)
+			l.Do(t.Context(), "order:1", func(context.Context) error {
+				runtime.Goexit()
+				return nil
+			})
+			t.Error("Do returned")
+		}()
+		<-ended
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "if the lease was lost while fn ran, the error says so, whatever fn returned", func(t *testing.T) {
+		for _, want := range []error{nil, errFn, core.ErrBusy} {
+			l, store := setup(t)
+			store.set(hang, opExtend)
+			err := l.Do(t.Context(), "order:1", func(ctx context.Context) error {
+				<-ctx.Done()
+				return want
+			})
+			wantErr(t, err, core.ErrLost)
+			if want != nil {
+				wantErr(t, err, want)
+			}
+		}
+	})
+	sim(t, "a loss that only the release finds is told too", func(t *testing.T) {
+		l, store := setup(t)
+		err := l.Do(t.Context(), "order:1", func(context.Context) error {
+			return store.inner.Release(t.Context(), store.sent(opAcquire)[0].claims[0])
+		})
+		wantErr(t, err, core.ErrLost)
+	})
+	sim(t, "what fn did under the lock stands when the release is not confirmed", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		store.set(refuse, opRelease)
+		if err := l.Do(t.Context(), "order:1", func(context.Context) error { return nil }); err != nil {
+			t.Errorf("got %v, want nil", err)
+		}
+		if told := seen.all(core.Released); len(told) != 1 || !errors.Is(told[0].Err, core.ErrUnavailable) {
+			t.Errorf("the observer was told %+v", told)
+		}
+		store.set(nil, opRelease)
+	})
+	sim(t, "a caller that goes away does not keep the key", func(t *testing.T) {
+		l, store := setup(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := l.Do(ctx, "order:1", func(ctx context.Context) error {
+			cancel()
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		wantErr(t, err, context.Canceled)
+		wantNot(t, err, core.ErrLost)
+		wantFree(t, store.inner, "order:1")
+	})
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	type order struct{ id int }
+	key := func(o order) (string, error) {
+		if o.id < 0 {
+			return "", strconv.ErrRange
+		}
+		return core.Key("order", strconv.Itoa(o.id)), nil
+	}
+	sim(t, "guarded calls with one key run one at a time, others side by side", func(t *testing.T) {
+		l, store := setup(t)
+		var mu sync.Mutex
+		charged := map[int]int{}
+		charge := func(ctx context.Context, o order) (string, error) {
+			mu.Lock()
+			n := charged[o.id]
+			mu.Unlock()
+			time.Sleep(10 * time.Millisecond) // a naive read, modify, write
+			mu.Lock()
+			charged[o.id] = n + 1
+			mu.Unlock()
+			return "receipt " + strconv.Itoa(n+1), ctx.Err()
+		}
+		guarded := core.Guard(l, key, charge)
+		elsewhere := core.Guard(newLocker(t, store.inner), key, charge)
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				call := guarded
+				if i%2 == 0 {
+					call = elsewhere
+				}
+				if receipt, err := call(t.Context(), order{i % 10}); err != nil || receipt == "" {
+					t.Errorf("got %q, %v", receipt, err)
+				}
+			})
+		}
+		wg.Wait()
+		for id := range 10 {
+			if charged[id] != 10 {
+				t.Errorf("order %d was charged %d times by 10 calls", id, charged[id])
+			}
+		}
+		if d := time.Since(start); d > 200*time.Millisecond {
+			t.Errorf("it took %v: keys wait for each other", d)
+		}
+	})
+	sim(t, "it fails with the key's error, the lock's or the function's, and keeps the answer", func(t *testing.T) {
+		l, store := setup(t)
+		errFn := errors.New("card refused")
+		ran := 0
+		guarded := core.Guard(l, key, func(context.Context, order) (string, error) {
+			ran++
+			return "half", errFn
+		}, core.Wait(0))
+		if _, err := guarded(t.Context(), order{-1}); err != strconv.ErrRange {
+			t.Errorf("got %v, want the key's error", err)
+		}
+		lease := acquire(t, t.Context(), newLocker(t, store.inner), "order:7")
+		_, err := guarded(t.Context(), order{7})
+		wantErr(t, err, core.ErrBusy)
+		release(t, lease)
+		if ran != 0 {
+			t.Error("the function ran")
+		}
+		if got, err := guarded(t.Context(), order{7}); got != "half" || err != errFn {
+			t.Errorf("got %q and %v", got, err)
+		}
+	})
+	sim(t, "a loss while it ran is told beside the answer", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(hang, opExtend)
+		guarded := core.Guard(l, key, func(ctx context.Context, _ order) (string, error) {
+			<-ctx.Done()
+			return "receipt", nil
+		})
+		got, err := guarded(t.Context(), order{1})
+		if wantErr(t, err, core.ErrLost); got != "receipt" {
+			t.Errorf("the answer is %q", got)
+		}
+	})
+}
