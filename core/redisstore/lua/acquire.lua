@@ -68,11 +68,11 @@ if not s.own then
       after = math.min(after or o.first, o.first)
     end
   end
-  if fair and not held then
+  if fair and not held and sum <= cap then
     -- Earlier fair waiters count as if they held: who is admitted past them
     -- takes nothing from them.
     for other, deadline, queued, w, l, o in string.gmatch(s.waits, ENTRY) do
-      if other == lease then
+      if other == lease or sum > cap then
         break
       end
       deadline = tonumber(deadline)
