@@ -66,11 +66,19 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			lease.giveBack()
 		}
 		l.end(lease)
-		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: err})
+		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: discreet(err)})
 		return nil, err
 	}
 	l.observe(ctx, Event{Kind: Acquired, Name: r.name, Wait: time.Since(start)})
 	return lease, nil
+}
+
+// discreet is err without the key: events go to where keys must not.
+func discreet(err error) error {
+	if busy, ok := err.(*BusyError); ok {
+		return &BusyError{Name: busy.Name, RetryAfter: busy.RetryAfter}
+	}
+	return err
 }
 
 // take adds a hold of key to the lease, or leaves nothing behind.

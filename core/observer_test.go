@@ -1,0 +1,270 @@
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// everything makes each kind of event happen, with waits and holds of a second
+// or more, and returns the owners and tokens that were about.
+func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string) {
+	t.Helper()
+	const key = "order:secret"
+	get := func(o ...core.AcquireOption) *core.Lease {
+		lease := acquire(t, t.Context(), l, key, o...)
+		secrets = append(secrets, lease.Owner(), fmt.Sprint(lease.Token()))
+		return lease
+	}
+	holder := get()
+	time.AfterFunc(12*time.Second, func() { holder.Release(context.Background()) })
+	waiter := get() // extended, busy, acquired, released
+	_, err := l.Acquire(t.Context(), key, core.Wait(time.Second))
+	wantErr(t, err, core.ErrBusy) // gave up
+	store.set(loseReply, opRelease)
+	wantErr(t, waiter.Release(t.Context()), core.ErrUnavailable) // released with an error, cleaned up
+	store.set(nil, opRelease)
+	time.Sleep(time.Second)
+	long := get(core.MaxHold(time.Second)) // overrun
+	store.set(loseRequest, opExtend)
+	other := acquire(t, t.Context(), l, "order:secret2") // extend failed
+	lossTime(t, other)                                   // lost
+	lossTime(t, long)
+	store.set(nil, opExtend)
+	wantErr(t, long.Release(t.Context()), core.ErrLost)
+	wantErr(t, other.Release(t.Context()), core.ErrLost)
+	return append(secrets, "secret", holder.Owner(), other.Owner(), fmt.Sprint(other.Token()))
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	sim(t, "the observer is told of each thing that happens, once, with its figures", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		everything(t, l, store)
+		time.Sleep(time.Second)
+		for kind, want := range map[core.Kind]int{
+			core.Acquired: 4, core.Busy: 2, core.GaveUp: 1, core.Lost: 2, core.Released: 4, core.CleanedUp: 1, core.Overrun: 1,
+		} {
+			events := seen.all(kind)
+			if len(events) != want {
+				t.Errorf("told %d times %s, want %d", len(events), kind, want)
+			}
+			for _, e := range events {
+				if e.Name != "order" {
+					t.Errorf("%s: the name is %q", kind, e.Name)
+				}
+			}
+		}
+		if n := len(seen.all(core.Extended)); n < 1 {
+			t.Error("told of no extension")
+		}
+		if failed := seen.all(core.ExtendFailed); len(failed) < 3 || !errors.Is(failed[0].Err, errBroken) {
+			t.Errorf("told of failed extensions %v", failed)
+		}
+		if e := seen.all(core.Acquired)[1]; e.Wait != 12*time.Second || e.Err != nil {
+			t.Errorf("acquired after a wait: %+v, want 12s", e)
+		}
+		if e := seen.all(core.GaveUp)[0]; e.Wait != time.Second || !errors.Is(e.Err, core.ErrBusy) {
+			t.Errorf("gave up: %+v, want 1s and ErrBusy", e)
+		}
+		if e := seen.all(core.Released)[0]; e.Held != 12*time.Second || e.Err != nil {
+			t.Errorf("released: %+v, want 12s without error", e)
+		}
+		if e := seen.all(core.Released)[1]; !errors.Is(e.Err, core.ErrUnavailable) {
+			t.Errorf("released without a confirmation: %+v", e)
+		}
+		for _, e := range seen.all(core.Lost) {
+			if e.Held < 28*time.Second || !errors.Is(e.Err, core.ErrLost) {
+				t.Errorf("lost: %+v", e)
+			}
+		}
+		if e := seen.all(core.Overrun)[0]; e.Held < time.Second {
+			t.Errorf("overrun: %+v", e)
+		}
+	})
+	sim(t, "nothing is told of what was refused before it began", func(t *testing.T) {
+		seen := &recorder{}
+		l, _ := setup(t, core.WithObserver(seen))
+		_, err := l.Acquire(t.Context(), "order:{1}")
+		wantErr(t, err, core.ErrInvalid)
+		if kinds := seen.kinds(); kinds != "" {
+			t.Errorf("told %s", kinds)
+		}
+	})
+	sim(t, "no event holds a key, an owner or a token", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		secrets := everything(t, l, store)
+		for _, e := range seen.events {
+			asJSON, _ := json.Marshal(e)
+			all := fmt.Sprintf("%+v %#v %v %s", e, e, e.Err, asJSON)
+			if e.Err != nil {
+				all += fmt.Sprintf(" %#v", e.Err)
+			}
+			for _, s := range secrets {
+				if s != "0" && strings.Contains(all, s) {
+					t.Errorf("the event %s shows %q", all, s)
+				}
+			}
+		}
+	})
+	sim(t, "an observer may use the Locker and the leases", func(t *testing.T) {
+		var l *core.Locker
+		var mu sync.Mutex
+		told := map[core.Kind]bool{}
+		busybody := observerFunc(func(ctx context.Context, e core.Event) {
+			mu.Lock()
+			again := told[e.Kind]
+			told[e.Kind] = true
+			mu.Unlock()
+			if again {
+				return
+			}
+			if lease, ok := core.LeaseFromContext(ctx); ok {
+				lease.Deadline()
+				lease.Context().Err()
+				lease.Release(ctx)
+			}
+			if lease, err := l.TryAcquire(context.WithoutCancel(ctx), "audit:"+fmt.Sprint(e.Kind)); err == nil {
+				lease.Release(ctx)
+			}
+		})
+		l, store := setup(t, core.WithObserver(core.Observers(busybody)))
+		everything(t, l, store)
+		lease := acquire(t, t.Context(), l, "order:1")
+		if err := lease.Release(lease.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if len(told) < 9 {
+			t.Errorf("told of %d kinds", len(told))
+		}
+	})
+}
+
+type observerFunc func(context.Context, core.Event)
+
+func (f observerFunc) Observe(ctx context.Context, e core.Event) { f(ctx, e) }
+
+func TestObservers(t *testing.T) {
+	t.Parallel()
+	t.Run("each is told in order, and nils are left out", func(t *testing.T) {
+		t.Parallel()
+		var told []string
+		tell := func(name string) core.Observer {
+			return observerFunc(func(_ context.Context, e core.Event) { told = append(told, name+" "+e.Kind.String()) })
+		}
+		core.Observers(nil, tell("a"), nil, core.Observers(tell("b")), core.Observers()).Observe(t.Context(), core.Event{Kind: core.Lost})
+		if got := strings.Join(told, ", "); got != "a lost, b lost" {
+			t.Errorf("told %s", got)
+		}
+	})
+	sim(t, "none at all is allowed", func(t *testing.T) {
+		l, _ := setup(t, core.WithObserver(core.Observers(nil)))
+		release(t, acquire(t, t.Context(), l, "order:1"))
+	})
+	t.Run("kinds have names", func(t *testing.T) {
+		t.Parallel()
+		seen := map[string]bool{}
+		for k := core.Acquired; k <= core.Overrun; k++ {
+			seen[k.String()] = true
+		}
+		if len(seen) != 10 || seen[""] || seen["unknown"] {
+			t.Errorf("got %v", seen)
+		}
+		for _, k := range []core.Kind{0, -1, 99} {
+			if k.String() != "unknown" {
+				t.Errorf("%d is %q", int(k), k.String())
+			}
+		}
+	})
+}
+
+func TestSlogObserver(t *testing.T) {
+	t.Parallel()
+	sim(t, "a loss is an error, failures are warnings, the rest is for debugging, and nothing secret is written", func(t *testing.T) {
+		var mu sync.Mutex
+		var out bytes.Buffer
+		log := slog.New(slog.NewJSONHandler(lockedWriter{&mu, &out}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		l, store := setup(t, core.WithObserver(core.SlogObserver(log)))
+		secrets := everything(t, l, store)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		mu.Lock()
+		text := out.String()
+		mu.Unlock()
+		levels := map[string]bool{}
+		for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+			var entry struct{ Level, Msg, Lock, Error string }
+			if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Lock != "order" {
+				t.Fatalf("%s: %v", line, err)
+			}
+			failed := ""
+			if entry.Error != "" {
+				failed = " with an error"
+			}
+			levels[entry.Msg+failed+": "+entry.Level] = true
+		}
+		for _, want := range []string{
+			"lock acquired: DEBUG", "lock busy: DEBUG", "lock gave up with an error: DEBUG", "lock extended: DEBUG",
+			"lock extend failed with an error: WARN", "lock lost with an error: ERROR", "lock released: DEBUG",
+			"lock released with an error: WARN", "lock cleaned up: DEBUG", "lock overrun: WARN",
+		} {
+			if !levels[want] {
+				t.Errorf("%s is missing", want)
+			}
+			delete(levels, want)
+		}
+		if len(levels) > 0 {
+			t.Errorf("not expected: %v", levels)
+		}
+		for _, s := range secrets {
+			if s != "0" && strings.Contains(text, s) {
+				t.Errorf("the log shows %q", s)
+			}
+		}
+	})
+	t.Run("without a logger it is slog.Default", func(t *testing.T) {
+		var out bytes.Buffer
+		before := slog.Default()
+		defer slog.SetDefault(before)
+		slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+		o := core.SlogObserver(nil)
+		o.Observe(t.Context(), core.Event{Kind: core.Busy, Name: "order"}) // below the level
+		o.Observe(t.Context(), core.Event{Kind: core.Lost, Name: "order", Held: time.Second})
+		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=ERROR msg="lock lost" lock=order held=1s`) {
+			t.Errorf("got %s", got)
+		}
+	})
+	t.Run("an unfinished clean-up is a warning", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		o := core.SlogObserver(slog.New(slog.NewTextHandler(&out, nil)))
+		o.Observe(t.Context(), core.Event{Kind: core.CleanedUp, Name: "order", Err: errBroken})
+		if got := out.String(); !strings.Contains(got, `level=WARN msg="lock cleaned up" lock=order error="connection broken"`) {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  *bytes.Buffer
+}
+
+func (w lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.w.Write(p)
+}
