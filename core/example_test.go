@@ -1,0 +1,305 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/retry"
+)
+
+func newExample(opts ...core.Option) *core.Locker {
+	locks, err := core.New(memstore.New(), opts...)
+	if err != nil {
+		panic(err)
+	}
+	return locks
+}
+
+func ExampleNew() {
+	locks, err := core.New(
+		memstore.New(), // or a store of core/redisstore, for more than one process
+		core.WithDefaults(core.TTL(10*time.Second), core.Wait(2*time.Second)),
+		core.WithObserver(core.SlogObserver(nil)),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	lease, err := locks.Acquire(ctx, core.Key("order", "42"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release(ctx)
+	fmt.Println("holding", lease.Key())
+	// Output: holding order:42
+}
+
+func ExampleLocker_Do() {
+	locks, ctx := newExample(), context.Background()
+	err := locks.Do(ctx, core.Key("order", "42"), func(ctx context.Context) error {
+		// ctx ends if the lock is lost: pass it on to whatever does the work.
+		fmt.Println("charging order 42")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// charging order 42
+	// <nil>
+}
+
+func ExampleLocker_Acquire() {
+	locks, ctx := newExample(), context.Background()
+	lease, err := locks.Acquire(ctx, "order:42", core.TTL(30*time.Second), core.Wait(5*time.Second))
+	if err != nil {
+		fmt.Println("not now:", err)
+		return
+	}
+	defer lease.Release(ctx) // also when ctx has ended
+
+	fmt.Println("held:", lease.Context().Err() == nil, "token:", lease.Token() > 0)
+	// Output: held: true token: true
+}
+
+func ExampleLocker_TryAcquire() {
+	locks, ctx := newExample(), context.Background()
+	first, err := locks.TryAcquire(ctx, "order:42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer first.Release(ctx)
+
+	_, err = locks.TryAcquire(ctx, "order:42")
+	fmt.Println(errors.Is(err, core.ErrBusy), err)
+	// Output: true order: lock is busy
+}
+
+func ExampleBusyError() {
+	locks, ctx := newExample(), context.Background()
+	lease, _ := locks.Acquire(ctx, "order:42", core.TTL(30*time.Second))
+	defer lease.Release(ctx)
+
+	_, err := locks.Acquire(ctx, "order:42", core.Wait(0))
+	if busy, ok := errors.AsType[*core.BusyError](err); ok {
+		fmt.Println(busy.Name, "is busy, try again within", busy.RetryAfter.Round(time.Second))
+	}
+	// Output: order is busy, try again within 30s
+}
+
+func ExampleKey() {
+	fmt.Println(core.Key("order", "42"))
+	fmt.Println(core.Key("order", "eu", "42"))
+	fmt.Println(core.Key("order", "eu:42"))
+	// Output:
+	// order:42
+	// order:eu:42
+	// order:eu%3A42
+}
+
+func ExampleShared() {
+	locks, ctx := newExample(), context.Background()
+	a, _ := locks.Acquire(ctx, "catalogue", core.Shared())
+	b, _ := locks.Acquire(ctx, "catalogue", core.Shared())
+	_, err := locks.TryAcquire(ctx, "catalogue")
+	fmt.Println("a writer while there are readers:", err)
+
+	a.Release(ctx)
+	b.Release(ctx)
+	writer, err := locks.TryAcquire(ctx, "catalogue")
+	fmt.Println("and after:", err)
+	writer.Release(ctx)
+	// Output:
+	// a writer while there are readers: catalogue: lock is busy
+	// and after: <nil>
+}
+
+func ExamplePermits() {
+	locks, ctx := newExample(), context.Background()
+	for range 3 {
+		lease, err := locks.TryAcquire(ctx, "printer", core.Permits(1, 2))
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		defer lease.Release(ctx)
+		fmt.Println("printing")
+	}
+	// Output:
+	// printing
+	// printing
+	// printer: lock is busy
+}
+
+func ExampleAlso() {
+	locks, ctx := newExample(), context.Background()
+	from, to := core.Key("account", "7"), core.Key("account", "9")
+	err := locks.Do(ctx, from, func(ctx context.Context) error {
+		a, _ := core.LeaseOf(ctx, from)
+		b, _ := core.LeaseOf(ctx, to)
+		fmt.Println("both accounts under one lease:", a == b)
+		return nil
+	}, core.Also(to))
+	fmt.Println(err)
+	// Output:
+	// both accounts under one lease: true
+	// <nil>
+}
+
+func ExampleKeepFor() {
+	locks, ctx := newExample(), context.Background()
+	report := func(context.Context) error {
+		fmt.Println("writing the nightly report")
+		return nil
+	}
+	for range 3 { // three replicas whose clocks are not quite the same
+		err := locks.Do(ctx, "nightly-report", report, core.KeepFor(time.Minute), core.Wait(0))
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// writing the nightly report
+	// nightly-report: lock is busy
+	// nightly-report: lock is busy
+}
+
+func ExampleFair() {
+	locks, ctx := newExample(core.WithDefaults(core.Fair())), context.Background()
+	err := locks.Do(ctx, "order:42", func(context.Context) error {
+		fmt.Println("in order of arrival, in all processes")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// in order of arrival, in all processes
+	// <nil>
+}
+
+func ExampleFenced() {
+	locks, ctx := newExample(), context.Background()
+	var newest uint64
+	write := func(token uint64, what string) { // what the resource has to do
+		if token < newest {
+			fmt.Println("refused:", what)
+			return
+		}
+		newest = token
+		fmt.Println("written:", what)
+	}
+	old, _ := locks.Acquire(ctx, "order:42", core.Fenced())
+	old.Release(ctx) // or it was lost while its holder was paused
+	next, _ := locks.Acquire(ctx, "order:42", core.Fenced())
+	defer next.Release(ctx)
+	write(next.Token(), "by the new holder")
+	write(old.Token(), "by the old one, late")
+	// Output:
+	// written: by the new holder
+	// refused: by the old one, late
+}
+
+func ExampleMaxHold() {
+	locks, ctx := newExample(), context.Background()
+	lease, _ := locks.Acquire(ctx, "order:42", core.TTL(100*time.Millisecond), core.MaxHold(200*time.Millisecond))
+	<-lease.Context().Done() // a handler that hangs
+	fmt.Println(context.Cause(lease.Context()))
+	fmt.Println(lease.Release(ctx))
+	// Output:
+	// lock lost
+	// release order: lock lost
+}
+
+func ExampleRetry() {
+	locks, ctx := newExample(), context.Background()
+	lease, _ := locks.Acquire(ctx, "order:42")
+	defer lease.Release(ctx)
+
+	twice := retry.Policy{Initial: 10 * time.Millisecond, Attempts: 2}
+	_, err := locks.Acquire(ctx, "order:42", core.Retry(twice), core.Wait(50*time.Millisecond))
+	fmt.Println(err)
+	// Output: order: lock is busy
+}
+
+func ExampleContextWithOwner() {
+	store := memstore.New()
+	ctx := context.Background()
+	here, _ := core.New(store)
+	there, _ := core.New(store) // in another process
+
+	lease, _ := here.Acquire(ctx, "order:42")
+	owner := lease.Owner() // travels with the request, like a secret
+
+	joined, err := there.Acquire(core.ContextWithOwner(ctx, owner), "order:42")
+	fmt.Println(err, joined.Token() == lease.Token())
+	lease.Release(ctx)
+	_, err = here.TryAcquire(ctx, "order:42")
+	fmt.Println(err)
+	joined.Release(ctx)
+	// Output:
+	// <nil> true
+	// order: lock is busy
+}
+
+func ExampleLeaseFromContext() {
+	locks := newExample()
+	save := func(ctx context.Context) {
+		if lease, ok := core.LeaseFromContext(ctx); ok {
+			fmt.Println("saving under the token of", lease.Key(), lease.Token() > 0)
+		}
+	}
+	locks.Do(context.Background(), "order:42", func(ctx context.Context) error {
+		save(ctx)
+		return nil
+	})
+	// Output: saving under the token of order:42 true
+}
+
+func ExampleGuard() {
+	type Payment struct{ Order string }
+	locks := newExample()
+	pay := core.Guard(locks,
+		func(p Payment) (string, error) { return core.Key("order", p.Order), nil },
+		func(_ context.Context, p Payment) (string, error) { return "receipt for " + p.Order, nil },
+	)
+	fmt.Println(pay(context.Background(), Payment{Order: "42"}))
+	// Output: receipt for 42 <nil>
+}
+
+// counter counts what happens to locks, for a metric.
+type counter map[core.Kind]int
+
+func (c counter) Observe(_ context.Context, e core.Event) { c[e.Kind]++ }
+
+func ExampleObservers() {
+	metric := counter{}
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil)) // losses and failures; all the rest is at debug level
+	locks := newExample(core.WithObserver(core.Observers(metric, core.SlogObserver(log))))
+	locks.Do(context.Background(), "order:42", func(context.Context) error { return nil })
+	fmt.Println(metric[core.Acquired], metric[core.Released], metric[core.Lost])
+	// Output: 1 1 0
+}
+
+func ExampleLocker_Close() {
+	locks, ctx := newExample(), context.Background()
+	lease, _ := locks.Acquire(ctx, "order:42")
+
+	shutdown, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	fmt.Println(locks.Close(shutdown)) // somebody does not let go
+	fmt.Println(context.Cause(lease.Context()))
+	_, err := locks.Acquire(ctx, "order:42")
+	fmt.Println(err)
+	// Output:
+	// close: context deadline exceeded
+	// locker closed
+	// acquire order: locker closed
+}
