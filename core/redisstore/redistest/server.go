@@ -42,7 +42,7 @@ type Server struct {
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	Require(t)
-	s := &Server{t: t, Dir: t.TempDir(), args: args}
+	s := &Server{t: t, Dir: tempDir(t), args: args}
 	t.Cleanup(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -73,6 +73,25 @@ func Require(t testing.TB) {
 		t.Fatal("redistest: " + hint)
 	}
 	t.Skip(hint)
+}
+
+// tempDir returns a directory that is removed after the test, also if a child of
+// a killed server, which saves, still writes to it for a moment.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redistest")
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	t.Cleanup(func() {
+		for range 100 {
+			if os.RemoveAll(dir) == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	return dir
 }
 
 func freeAddr(t testing.TB) string {
