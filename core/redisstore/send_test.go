@@ -118,6 +118,57 @@ func TestWhoLeftSendsNothing(t *testing.T) {
 	}
 }
 
+// The same, where a hook of the client's owner has held the call up and goes on
+// with a context of its own.
+func TestWhoLeftSendsNothingThroughAHook(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	client := redistest.Client(t, r.proxy.Addr)
+	s := newStore(t, client)
+	acquire(t, s, claimed())
+	slow := slowHook{arrived: make(chan struct{}), proceed: make(chan struct{}), done: make(chan error, 1)}
+	client.AddHook(slow)
+	c := claimed()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-slow.arrived
+		cancel()
+	}()
+	_, err := s.Acquire(ctx, c)
+	wantIs(t, "acquire", err, core.ErrUnavailable)
+	wantIs(t, "acquire", err, context.Canceled)
+	close(slow.proceed)
+	if err := <-slow.done; err == nil {
+		t.Error("the call was sent after its caller had left")
+	}
+	if r.exists(t, c) {
+		t.Error("the key is taken")
+	}
+	if n := r.proxy.Count(redistest.Match{Arg: c.Lease}); n != 0 {
+		t.Errorf("%d commands were sent", n)
+	}
+}
+
+// slowHook holds up the first call of a script.
+type slowHook struct {
+	hook
+	arrived, proceed chan struct{}
+	done             chan error
+}
+
+func (h slowHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "evalsha" {
+			return next(ctx, cmd)
+		}
+		close(h.arrived)
+		<-h.proceed
+		err := next(context.WithoutCancel(ctx), cmd)
+		h.done <- err
+		return err
+	}
+}
+
 // A server may forget a script at any moment (hazard 29).
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
