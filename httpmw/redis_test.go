@@ -161,11 +161,10 @@ func clientsLeave(t *testing.T, server *redistest.Server) {
 	inside, ended := make(chan struct{}, clients), make(chan error, clients)
 	s.POST("/:id", httpmw.Lock(s.locker, "seat", httpmw.Param("id")), func(c *gin.Context) {
 		inside <- struct{}{}
-		<-c.Request.Context().Done()
+		pause(c, nil)
 		ended <- context.Cause(c.Request.Context())
 	})
 	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
 	for id := range clients {
 		go func() { _, _ = s.try(ctx, "POST", fmt.Sprintf("/%d", id), "") }()
 	}
@@ -290,10 +289,11 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	return n
 }
 
-// pause waits for next, or until the request has ended.
+// pause waits for next, until the request has ended, or for a long time.
 func pause(c *gin.Context, next <-chan struct{}) {
 	select {
 	case <-next:
 	case <-c.Request.Context().Done():
+	case <-time.After(soon):
 	}
 }
