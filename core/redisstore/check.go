@@ -139,7 +139,9 @@ func (s *Store) try(ctx context.Context) error {
 	if _, err := s.Acquire(ctx, claim); err != nil {
 		return s.advise(err)
 	}
-	if x := s.Extend(ctx, []core.Claim{claim}); x[0].Err != nil {
+	longer := claim
+	longer.TTL *= 2 // or there may be nothing to extend yet
+	if x := s.Extend(ctx, []core.Claim{longer}); x[0].Err != nil {
 		return s.advise(x[0].Err)
 	}
 	if s.plain {

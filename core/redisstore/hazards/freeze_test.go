@@ -36,7 +36,12 @@ var freezes = []struct {
 		c := redistest.Client(t, s.Addr, func(o *redis.Options) { o.ReadTimeout = -1 })
 		var wg sync.WaitGroup
 		wg.Go(func() { c.Do(context.Background(), "DEBUG", "SLEEP", d.Seconds()) })
-		time.Sleep(20 * time.Millisecond)
+		awake := redistest.Client(t, s.Addr, func(o *redis.Options) {
+			o.MaxRetries, o.ReadTimeout = -1, 100*time.Millisecond
+		})
+		redistest.Eventually(t, patience, "the server sleeps", func() bool {
+			return awake.Ping(context.Background()).Err() != nil
+		})
 		return wg.Wait
 	}},
 	{"while writes are paused", 24, count(40) / 2, clientPause("WRITE")},
