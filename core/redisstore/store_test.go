@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/lockkit/lockkit/core"
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 	if !parallel {
 		_ = flag.Set("test.parallel", "16")
 	}
+	logging.Disable() // clients tell of every server that a test has ended
 	goleak.VerifyTestMain(m)
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "16")
 	}
+	logging.Disable() // clients tell of every server that a test has ended
 	goleak.VerifyTestMain(m)
 }
 
