@@ -71,6 +71,7 @@ func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Dur
 	return took
 }
 
+// hazard 43
 func TestCancelledWaiter(t *testing.T) {
 	t.Parallel()
 	for name, fair := range map[string]bool{"": false, ", among fair ones": true} {

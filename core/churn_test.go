@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// hazard 51
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	sim(t, "20,000 cycles with faults leave nothing behind", func(t *testing.T) {

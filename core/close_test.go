@@ -21,6 +21,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
+// hazard 49
 func TestClose(t *testing.T) {
 	t.Parallel()
 	sim(t, "a Locker without leases closes at once, also on a context that has ended", func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// hazard 50
 func TestDo(t *testing.T) {
 	t.Parallel()
 	errFn := errors.New("card refused")

@@ -8,6 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// hazard 15
 func TestExtend(t *testing.T) {
 	t.Parallel()
 	sim(t, "Extend makes a lease last longer than its TTL, and the watchdog goes on as before", func(t *testing.T) {

@@ -62,7 +62,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	if isNil(l.observer) {
 		return nil, fmt.Errorf("new locker: observer is nil: %w", ErrInvalid)
 	}
-	if _, err := l.request("defaults", nil); err != nil {
+	if _, err := l.Check(); err != nil {
 		return nil, fmt.Errorf("new locker: defaults: %w", err)
 	}
 	return l, nil

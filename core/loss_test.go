@@ -44,6 +44,7 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	return *confirmed.Load(), lost
 }
 
+// hazards 10 and 46
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{
@@ -99,6 +100,7 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
+// hazard 16
 func TestLossIsFinal(t *testing.T) {
 	t.Parallel()
 	sim(t, "a success that comes after the loss revives nothing", func(t *testing.T) {
@@ -173,6 +175,7 @@ func TestLossIsFinal(t *testing.T) {
 	})
 }
 
+// hazard 44
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	sim(t, "a lease is trusted from when its attempt was sent, not from when the answer came", func(t *testing.T) {

@@ -157,6 +157,18 @@ func (r *request) refuse(format string, args ...any) {
 	}
 }
 
+// Check tells whether an acquire with opts, on top of this Locker's defaults, is
+// allowed, and how long it may wait: 0 for one attempt, negative if nothing but
+// its ctx ends it. Adapters call it once, to refuse bad options when they are
+// built instead of with the first request. It fails with ErrInvalid.
+func (l *Locker) Check(opts ...AcquireOption) (wait time.Duration, err error) {
+	r, err := l.request("check", opts)
+	if err != nil {
+		return 0, err
+	}
+	return r.wait, nil
+}
+
 // request adds up the options and checks them.
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := &request{key: key, ttl: defaultTTL, wait: -1, pace: retry.LockWait, weight: All, limit: All}

@@ -204,3 +204,26 @@ func wantName(t *testing.T, err error, name string) {
 		t.Fatalf("got error %#v, want a *BusyError of %s", err, name)
 	}
 }
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	l, err := core.New(memStore(), core.WithDefaults(core.Wait(time.Second), core.Shared()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		opts []core.AcquireOption
+		wait time.Duration
+		ok   bool
+	}{
+		"the defaults count":                        {nil, time.Second, true},
+		"the options come after them":               {[]core.AcquireOption{core.Wait(0)}, 0, true},
+		"options that the defaults exclude":         {[]core.AcquireOption{core.Permits(1, 2)}, 0, false},
+		"an option that is not allowed for any key": {[]core.AcquireOption{core.TTL(0)}, 0, false},
+	} {
+		wait, err := l.Check(c.opts...)
+		if wait != c.wait || (err == nil) != c.ok || err != nil && !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: got %v, %v", name, wait, err)
+		}
+	}
+}

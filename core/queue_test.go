@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// hazard 41
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	sim(t, "64 goroutines of a process are served in order of arrival, one at a time", func(t *testing.T) {

@@ -26,6 +26,7 @@ func vanish(t *testing.T, store *scripted, lease *core.Lease) {
 	t.Fatal("no such hold")
 }
 
+// hazard 12
 func TestReentry(t *testing.T) {
 	t.Parallel()
 	sim(t, "under a lease the same key is acquired again at once, and is free when both are released", func(t *testing.T) {
@@ -172,6 +173,7 @@ func TestReentry(t *testing.T) {
 	})
 }
 
+// hazard 16
 func TestReentryAfterLoss(t *testing.T) {
 	t.Parallel()
 	sim(t, "after a loss that is known here, a nested acquire is refused and nothing is sent", func(t *testing.T) {

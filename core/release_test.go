@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// hazards 11, 47 and 50
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	sim(t, "a release frees the key and ends the context", func(t *testing.T) {

@@ -28,6 +28,7 @@ func laptop(t *testing.T, o ...core.Option) (l *core.Locker, store *scripted, su
 	return l, store, func(d time.Duration) { asleep.Add(int64(d)) }
 }
 
+// hazard 4
 func TestSuspension(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string][]core.AcquireOption{
@@ -186,6 +187,7 @@ func strips(t *testing.T, name string, source any) (found []string) {
 	return found
 }
 
+// hazard 3
 func TestMonotonicTime(t *testing.T) {
 	t.Parallel()
 	t.Run("the engine never strips the monotonic reading from a time", func(t *testing.T) {

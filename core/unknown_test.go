@@ -10,6 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// hazards 7, 8 and 9
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{

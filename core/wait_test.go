@@ -152,6 +152,7 @@ func unreached(t *testing.T) func(context.Context) error {
 // every100ms is a pace without chance.
 var every100ms = retry.Policy{Initial: 100 * time.Millisecond, Max: 100 * time.Millisecond}
 
+// hazard 40
 func TestPolling(t *testing.T) {
 	t.Parallel()
 	sim(t, "where the store cannot wake, Retry sets the pace", func(t *testing.T) {

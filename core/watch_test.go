@@ -23,6 +23,7 @@ func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOpti
 	return took - 10*time.Second
 }
 
+// hazard 39
 func TestBrokenWatch(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})

@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// hazards 45 and 46
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	sim(t, "a lease is extended every third of its TTL, for 24 hours", func(t *testing.T) {

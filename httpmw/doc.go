@@ -32,13 +32,16 @@
 //	503  lock-timeout      the request's time was up while it waited
 //	400  key-invalid       the key is missing, ambiguous or not allowed
 //	413  body-too-large    the body is longer than BodyLimit, so the key was not looked for
-//	503  lock-unavailable  the store is down or the Locker closed; nothing ran
+//	503  lock-unavailable  the store is down, the Locker closed, or an outer lock was lost
 //	500  lock-failed       a KeyFunc failed, or the options do not fit together
 //
 // The type is this word behind a base that [ProblemBase] sets. Further members
 // are "lock", the static name, and where it makes sense to ask again
 // "retry_after_ms", with the header Retry-After in whole seconds. No answer
 // has a key, an owner or a token in it. [Render] replaces how answers look.
+//
+// A store that is down is found to be so after three attempts; one that hangs can
+// take three times a sixth of the TTL for that, at most six seconds.
 //
 // Answers of 500 and above are added to c.Errors, but never contention, which
 // is nothing to wake anybody for. A client that went away while its request

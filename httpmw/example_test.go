@@ -32,7 +32,7 @@ func ExampleLock() {
 	_ = lease.Release(context.Background())
 	// Output:
 	// 200 charged under order:42, fenced: true
-	// 409 {"type":"https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#lock-busy","title":"Busy","status":409,"detail":"Another request is being worked on.","lock":"order","retry_after_ms":5000}
+	// 409 {"type":"https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#lock-busy","title":"Busy","status":409,"detail":"Another request is being worked on.","lock":"order","retry_after_ms":1000}
 }
 
 // Code that has no HTTP request locks what a joined key locks.

@@ -2,6 +2,7 @@ package httpmw
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"unicode"
@@ -62,6 +63,10 @@ func Query(name string) KeyFunc {
 // name is empty.
 func Header(name string) KeyFunc {
 	s := newSource("header", name)
+	if http.CanonicalHeaderKey(name) == "Host" {
+		// net/http takes it out of the headers.
+		return func(c *gin.Context) (string, error) { return s.check(c.Request.Host) }
+	}
 	return func(c *gin.Context) (string, error) {
 		return s.only(c.Request.Header.Values(name))
 	}

@@ -110,6 +110,20 @@ func TestKeySources(t *testing.T) {
 		}
 	})
 
+	t.Run("the Host header is a key like any other", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.GET("/", httpmw.Lock(s.locker, "shop", httpmw.Header("host")), func(c *gin.Context) {
+			lease, _ := core.LeaseFromContext(c.Request.Context())
+			if want := core.Key("shop", c.Request.Host); lease.Key() != want {
+				t.Errorf("locked %q, want %q", lease.Key(), want)
+			}
+		})
+		if r := s.send("GET", "/", ""); r.status != http.StatusOK {
+			t.Errorf("got %d", r.status)
+		}
+	})
+
 	t.Run("a join of two lists of parts never gives one key", func(t *testing.T) {
 		t.Parallel()
 		s := newSite(t)

@@ -36,16 +36,19 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 		panic("httpmw: Lock: the locker is nil")
 	case !isLabel(name):
 		panic(fmt.Sprintf("httpmw: Lock: name %q is not of the form [A-Za-z0-9._-]+", name))
+	case len(core.Key(name, "0")) > maxKey:
+		panic("httpmw: Lock: the name is too long")
 	case key == nil:
 		panic("httpmw: Lock: the key is nil")
 	}
 	m := &lock{config: configure(opts), locker: l, name: name}
 	m.keys = append([]KeyFunc{key}, m.also...)
 	m.acquire = append([]core.AcquireOption{core.Wait(0), core.Name(name)}, m.acquire...)
-	var err error
-	if m.waits, err = rehearse(core.Key(name, "0"), m.acquire); err != nil {
+	wait, err := l.Check(m.acquire...)
+	if err != nil {
 		panic(fmt.Sprintf("httpmw: Lock: %v", err))
 	}
+	m.waits = wait != 0
 	return m.serve
 }
 

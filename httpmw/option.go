@@ -1,12 +1,9 @@
 package httpmw
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/url"
-	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 
@@ -108,34 +105,3 @@ func configure(opts []Option) config {
 	}
 	return g
 }
-
-// rehearse acquires key with opts from a store where it is busy for ever. It
-// tells whether the options are allowed, and whether they wait.
-func rehearse(key string, opts []core.AcquireOption) (waits bool, err error) {
-	var s rehearsal
-	l, err := core.New(&s, core.WithDefaults(opts...))
-	if err != nil {
-		return false, err
-	}
-	if _, err = l.Acquire(context.Background(), key); errors.Is(err, core.ErrInvalid) {
-		return false, err
-	}
-	return s.attempts.Load() > 1, nil
-}
-
-// rehearsal is a store that answers the first attempt with busy, and who asks
-// again in such a way that no more attempts follow.
-type rehearsal struct{ attempts atomic.Int32 }
-
-func (s *rehearsal) Acquire(context.Context, core.Claim) (core.Grant, error) {
-	if s.attempts.Add(1) == 1 {
-		return core.Grant{}, &core.BusyError{}
-	}
-	return core.Grant{}, core.ErrUnsupported
-}
-
-func (s *rehearsal) Extend(_ context.Context, claims []core.Claim) []core.Extension {
-	return make([]core.Extension, len(claims))
-}
-
-func (s *rehearsal) Release(context.Context, core.Claim) error { return nil }

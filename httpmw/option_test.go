@@ -141,6 +141,10 @@ func TestBadArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sharing, err := core.New(memstore.New(), core.WithDefaults(core.Shared()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	key := httpmw.Param("id")
 	long := make([]byte, 512)
 	for i := range long {
@@ -163,6 +167,9 @@ func TestBadArguments(t *testing.T) {
 		},
 		"options that exclude each other": func() {
 			httpmw.Lock(l, "order", key, httpmw.Acquire(core.Shared()), httpmw.Acquire(core.Fenced()))
+		},
+		"options that do not fit the locker's defaults": func() {
+			httpmw.Lock(sharing, "order", key, httpmw.Acquire(core.Permits(1, 2)))
 		},
 		"a pace that is not allowed": func() {
 			httpmw.Lock(l, "order", key, httpmw.Acquire(core.Retry(retry.Policy{Initial: -1})))

@@ -16,13 +16,10 @@ import (
 // defaultBase leads to the documentation that lists the problems.
 const defaultBase = "https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#"
 
-const (
-	// defaultPause is when to ask again if nothing better is known.
-	defaultPause = time.Second
-	// maxPause bounds the hint of a busy lock. The hint is when the lock is free
-	// if its holder died; one that lives extends it, and is done much sooner.
-	maxPause = 5 * time.Second
-)
+// defaultPause is when to ask again. A busy lock's own hint can only be sooner:
+// it is when the lock is free if its holder died, and a holder that lives is
+// done long before that, or extends the lock.
+const defaultPause = time.Second
 
 // timeout is the only problem of 500 and above that is contention.
 const timeout = "lock-timeout"
@@ -128,7 +125,7 @@ func acquireProblem(ctx context.Context, err error) Problem {
 	case isBusy:
 		pause := defaultPause
 		if busy.RetryAfter > 0 {
-			pause = min(busy.RetryAfter, maxPause)
+			pause = min(busy.RetryAfter, defaultPause)
 		}
 		return Problem{
 			Type: "lock-busy", Title: "Busy", Status: http.StatusConflict,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/lockkit/lockkit/core"
@@ -23,6 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	gin.SetMode(gin.TestMode)
 	gin.DefaultErrorWriter = io.Discard
+	logging.Disable() // Redis clients tell of every server that a test has ended
 	if code := m.Run(); code != 0 {
 		os.Exit(code)
 	}
