@@ -141,8 +141,9 @@ func (s *Server) run() error {
 	return errors.New("redis-server does not answer")
 }
 
-// answers tells whether the server serves: it takes connections before it has
-// loaded its data. A refusal is an answer too.
+// answers tells whether the server serves, and is ours: a server of another
+// process may have been given the same port. It takes connections before it has
+// loaded its data. A refusal is an answer too. The caller holds mu.
 func (s *Server) answers() bool {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -150,9 +151,19 @@ func (s *Server) answers() bool {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	fmt.Fprint(conn, "PING\r\n")
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	return err == nil && !strings.HasPrefix(line, "-LOADING")
+	fmt.Fprint(conn, "PING\r\nINFO server\r\n")
+	for in := bufio.NewReader(conn); ; {
+		line, err := in.ReadString('\n')
+		if err != nil || strings.HasPrefix(line, "-LOADING") {
+			return false
+		}
+		if strings.HasPrefix(line, "-") {
+			return true
+		}
+		if pid, ok := strings.CutPrefix(line, "process_id:"); ok {
+			return strings.TrimSpace(pid) == strconv.Itoa(s.cmd.Process.Pid)
+		}
+	}
 }
 
 // Pid is the server's process id.
