@@ -2,7 +2,6 @@ package hazards_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -150,7 +149,7 @@ func (z *frozen) resumes(t *testing.T, oracle *oracle) {
 	rivals := newLocker(t, z.server.Addr)
 	for i, lease := range z.leases {
 		key := z.key(i)
-		rival := acquire(t, rivals, key, core.TTL(frozenTTL))
+		rival := acquire(t, rivals, key)
 		r := span{Key: key, Who: "rival", From: mono(), Token: rival.Token()}
 		r.Until = guard(rival, 10*time.Millisecond, func() {})
 		oracle.add(z.spans[i])
@@ -158,11 +157,8 @@ func (z *frozen) resumes(t *testing.T, oracle *oracle) {
 		if expiry := z.lastWord(key, z.ends[i]) + int64(frozenTTL-time.Millisecond); z.spans[i].Until >= expiry {
 			t.Errorf("%s: the lease was relied on %v after the key could expire", key, ms(expiry, z.spans[i].Until))
 		}
-		err := lease.Release(context.Background())
-		wantErr(t, "release of a lost lease", err, core.ErrLost)
-		if err := rival.Release(context.Background()); err != nil && !errors.Is(err, core.ErrLost) {
-			t.Errorf("release: %v", err)
-		}
+		wantErr(t, "release of a lost lease", lease.Release(context.Background()), core.ErrLost)
+		release(t, rival)
 		// What timed out may have been granted since, and is given back.
 		z.asks.awaitFree(key+":free", 20*time.Second)
 	}

@@ -22,6 +22,8 @@ func TestLateMessages(t *testing.T) {
 		{"a late release leaves the next holder alone (hazard 13)", count(50), lateRelease},
 		{"a late extension changes nothing for the next holder (hazard 14)", count(50), lateExtension},
 		{"a late extension does not shorten a longer one (hazard 15)", 10, lateShortExtension},
+		{"a slow answer to an acquire does not lengthen the lease (hazard 44)", 10, slowGrant},
+		{"a slow answer to an extension does not lengthen the lease (hazards 10 and 44)", 10, slowExtension},
 		{"a grant that is answered after its lease is over is not handed out (hazard 44)", count(50), staleGrant},
 	}
 	for i, scene := range scenes {
@@ -111,6 +113,59 @@ func lateShortExtension(t *testing.T, r *rig, _ int) {
 		t.Errorf("the lease is trusted for %v, want about %v", left, long)
 	}
 	release(t, lease)
+}
+
+// A reply that takes slowReply is in time for an attempt, but later than the
+// margin of trust in a lease of slowTTL allows for.
+const (
+	slowTTL   = 5 * time.Second
+	slowReply = 500 * time.Millisecond
+)
+
+// endsInTime waits for the end of the lease, and fails the test if it was relied
+// on when its hold could expire.
+func (r *rig) endsInTime(lease *core.Lease) {
+	r.t.Helper()
+	hold := r.asks.hold(r.key)
+	var expiry int64
+	until := guard(lease, time.Hour, func() { expiry = max(expiry, r.asks.expiry(r.key, hold)) })
+	if until >= expiry {
+		r.t.Errorf("the lease was relied on %v after its hold could expire", ms(expiry, until))
+	}
+	wantLost(r.t, lease)
+}
+
+// deliverSlowly has what the fault holds arrive after slowReply.
+func deliverSlowly(fault *redistest.Fault) {
+	go func() {
+		select {
+		case <-fault.Fired():
+			time.Sleep(slowReply)
+		case <-time.After(patience):
+		}
+		fault.Deliver()
+	}()
+}
+
+func slowGrant(t *testing.T, r *rig, _ int) {
+	fault := r.inject("acquire", redistest.HoldReply)
+	deliverSlowly(fault)
+	lease := acquire(t, r.locker, r.key, core.TTL(slowTTL), core.NoRenew())
+	if r.proxy.Count(redistest.Match{Script: "acquire", Arg: stored(r.key)}) == 1 {
+		r.bit.add()
+	}
+	r.endsInTime(lease)
+}
+
+func slowExtension(t *testing.T, r *rig, _ int) {
+	lease := acquire(t, r.locker, r.key, core.TTL(slowTTL))
+	fault := r.inject("extend", redistest.HoldReply)
+	r.injectAll("extend", redistest.DropRequest, -1)
+	deliverSlowly(fault)
+	r.endsInTime(lease)
+	if len(r.events.all(core.Extended)) == 1 {
+		r.bit.add()
+	}
 }
 
 // staleGrant stops a process while the answer to its acquire is on the way, so
