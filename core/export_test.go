@@ -12,13 +12,14 @@ func (l *Locker) SetAsleep(asleep func() time.Duration) { l.asleep = asleep }
 // Left says what the Locker still has to do, or "" if that is nothing.
 func (l *Locker) Left() string {
 	l.mu.Lock()
-	busy, leases := l.busy, len(l.leases)
+	busy, leases, closed := l.busy, len(l.leases), l.closed
 	l.mu.Unlock()
 	l.lines.mu.Lock()
 	lines := len(l.lines.of)
 	l.lines.mu.Unlock()
 	l.watchdog.mu.Lock()
-	queued, armed := len(l.watchdog.queue), !l.watchdog.at.IsZero()
+	// An open Locker leaves its timer to fire once more.
+	queued, armed := len(l.watchdog.queue), closed && !l.watchdog.at.IsZero()
 	l.watchdog.mu.Unlock()
 	l.cleaner.mu.Lock()
 	active, waiting, looping := l.cleaner.active, len(l.cleaner.waiting), l.cleaner.looping

@@ -34,7 +34,7 @@ type Locker struct {
 }
 
 // New makes a Locker on store. It starts nothing that would have to be stopped:
-// a Locker without leases has no goroutines and no timers.
+// a Locker without leases has no goroutines.
 //
 // It fails with ErrInvalid if store or an option is nil or a default is not
 // allowed.

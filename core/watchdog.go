@@ -64,21 +64,13 @@ func (w *watchdog) schedule(h *hold, at time.Time) {
 	w.set()
 }
 
-// remove forgets h.
+// remove forgets h. The timer stays, also if it was for the last hold: to fire
+// once for nothing costs less than to be set with every lease.
 func (w *watchdog) remove(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h.pos >= 0 {
 		heap.Remove(&w.queue, h.pos)
-	}
-	w.rest()
-}
-
-// rest stops the timer if there is nothing to look after.
-func (w *watchdog) rest() {
-	if len(w.queue)+w.flying == 0 && w.timer != nil {
-		w.timer.Stop()
-		w.at = time.Time{}
 	}
 }
 
@@ -121,10 +113,12 @@ func (w *watchdog) fire() {
 		due = append(due, heap.Pop(&w.queue).(*hold))
 	}
 	w.at = time.Time{}
-	w.flying++ // this one, until the calls are sent
+	if len(due) > 0 {
+		w.flying++ // this one, until the calls are sent
+		defer w.land()
+	}
 	w.set()
 	w.mu.Unlock()
-	defer w.land()
 
 	due = slices.DeleteFunc(due, func(h *hold) bool {
 		if !h.lease.overruns() {
@@ -155,7 +149,6 @@ func (w *watchdog) land() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.flying--
-	w.rest()
 	if w.flying == 0 && w.landed != nil {
 		close(w.landed)
 		w.landed = nil
@@ -167,6 +160,10 @@ func (w *watchdog) land() {
 func (w *watchdog) stop(ctx context.Context) bool {
 	w.cancel()
 	w.mu.Lock()
+	if w.timer != nil {
+		w.timer.Stop()
+		w.at = time.Time{}
+	}
 	if w.flying == 0 {
 		w.mu.Unlock()
 		return true
@@ -179,8 +176,8 @@ func (w *watchdog) stop(ctx context.Context) bool {
 	return done(ctx, landed)
 }
 
-// afterSuspension has every lease ask the clocks if the machine was suspended
-// since the last look: their timers stood still.
+// afterSuspension has every lease ask the clocks, and set its timers anew, if the
+// machine was suspended since the last look: the timers stood still.
 func (w *watchdog) afterSuspension() {
 	if w.locker.asleep == nil {
 		return
@@ -192,7 +189,9 @@ func (w *watchdog) afterSuspension() {
 	w.mu.Unlock()
 	if jumped {
 		for _, lease := range w.locker.held() {
-			lease.vouch()
+			for _, h := range lease.holds {
+				h.ring()
+			}
 		}
 	}
 }
