@@ -83,9 +83,13 @@ func TestClose(t *testing.T) {
 			}()
 		}
 		time.Sleep(10 * time.Second)
+		store.forget()
 		start := time.Now()
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+		if n := store.count(opAcquire, opWatch); n != 0 {
+			t.Errorf("%d questions after Close", n)
 		}
 		for range 20 {
 			err := <-errs
