@@ -24,6 +24,7 @@ const (
 
 // Processes that are killed, and one that is asked to end.
 func TestCrash(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	server := redistest.Start(t)
 
@@ -141,6 +142,7 @@ func deadHead(t *testing.T, server *redistest.Server, key string) {
 
 // hazard 25
 func TestKeysExpire(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	t.Run("no key is ever without an end of life, whenever clients are killed", func(t *testing.T) {
 		t.Parallel()

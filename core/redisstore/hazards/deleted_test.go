@@ -13,6 +13,7 @@ import (
 // Keys that somebody takes away from under their holders. An extension is due
 // every 4 s, while without an answer the leases would last for more than 11 s.
 func TestDeletedKeys(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	const ttl = 12 * time.Second
 	prepare := func(t *testing.T, name string, n int) (*core.Locker, inspector, []*core.Lease) {

@@ -57,6 +57,7 @@ func clientPause(what string) func(*testing.T, *redistest.Server, time.Duration)
 
 // hazards 23 and 24
 func TestFrozenServer(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	for _, f := range freezes {
 		t.Run(fmt.Sprintf("%s leases end in time and nothing is granted (hazard %d)", f.name, f.hazard), func(t *testing.T) {

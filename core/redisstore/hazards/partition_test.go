@@ -29,6 +29,7 @@ type cutOff struct {
 
 // TestPartition is not parallel to other tests: it is about being in time.
 func TestPartition(t *testing.T) {
+	redistest.Require(t)
 	// hazard 46
 	t.Run("a holder that is cut off is told before its key can expire, 100 of 100", func(t *testing.T) {
 		const holders, ttl = 100, 8 * time.Second

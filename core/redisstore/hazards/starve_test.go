@@ -16,6 +16,7 @@ import (
 
 // hazard 6
 func TestStarvation(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	t.Run("a process without processor time relies on nothing that others hold", func(t *testing.T) {
 		t.Parallel()
@@ -96,6 +97,7 @@ func (s *capturing) Acquire(ctx context.Context, c core.Claim) (core.Grant, erro
 
 // hazard 5
 func TestCopies(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	t.Run("two copies of one machine hold one lease, until somebody else holds the key (limit)", func(t *testing.T) {
 		t.Parallel()

@@ -12,16 +12,19 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
-// tap is the server's own account of the commands that it executed, in order.
+// tap is the server's own account of the scripts that it ran, in order, and of
+// what they published.
 type tap struct {
 	t      *testing.T
 	origin int64 // what to take from the wall clock to get the monotonic one
 
-	mu   sync.Mutex
-	seen []command
+	mu        sync.Mutex
+	called    []command
+	calledOn  map[string][]command // by script and key
+	published []command
 }
 
-// command is one that the server executed. A script's commands are in it too.
+// command is one that the server executed.
 type command struct {
 	At   int64 // when the server took it up, on the monotonic clock
 	Args []string
@@ -48,7 +51,7 @@ func newTap(t *testing.T, server *redistest.Server) *tap {
 	}
 	before := mono()
 	wall := time.Now().UnixNano()
-	tp := &tap{t: t, origin: wall - before}
+	tp := &tap{t: t, origin: wall - before, calledOn: make(map[string][]command)}
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +67,7 @@ func newTap(t *testing.T, server *redistest.Server) *tap {
 				return
 			}
 			if c, ok := tp.parse(line); ok {
-				tp.mu.Lock()
-				tp.seen = append(tp.seen, c)
-				tp.mu.Unlock()
+				tp.note(c)
 			}
 		}
 	})
@@ -103,47 +104,47 @@ func (tp *tap) parse(line string) (command, bool) {
 	return c, len(c.Args) > 0
 }
 
-// calls returns the calls of a script on a key, or on every key if key is "".
+func (tp *tap) note(c command) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	if name, key, _ := c.script(); name != "" {
+		tp.called = append(tp.called, c)
+		tp.calledOn[name+" "+key] = append(tp.calledOn[name+" "+key], c)
+	}
+	if strings.EqualFold(c.Args[0], "publish") {
+		tp.published = append(tp.published, c)
+	}
+}
+
+// calls returns the calls of a script on a key.
 func (tp *tap) calls(script, key string) []command {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	var all []command
-	for _, c := range tp.seen {
-		if name, k, _ := c.script(); name == script && (key == "" || k == stored(key)) {
-			all = append(all, c)
-		}
-	}
-	return all
+	return append([]command(nil), tp.calledOn[script+" "+stored(key)]...)
 }
 
-// named returns the commands of that name with arg among their arguments.
-func (tp *tap) named(name, arg string) []command {
+// allCalls returns the calls of all scripts on all keys.
+func (tp *tap) allCalls() []command {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	var all []command
-	for _, c := range tp.seen {
-		if !strings.EqualFold(c.Args[0], name) {
-			continue
-		}
-		for _, a := range c.Args[1:] {
-			if strings.Contains(a, arg) {
-				all = append(all, c)
-				break
-			}
+	return append([]command(nil), tp.called...)
+}
+
+// wakeUps is how many messages were published for a key.
+func (tp *tap) wakeUps(key string) int {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	n := 0
+	for _, c := range tp.published {
+		if strings.HasPrefix(c.Args[len(c.Args)-1], stored(key)+" ") {
+			n++
 		}
 	}
-	return all
+	return n
 }
 
 // awaitCalls waits until a script was called n times on a key.
 func (tp *tap) awaitCalls(script, key string, n int) {
 	tp.t.Helper()
 	redistest.Eventually(tp.t, patience, "the call arrives", func() bool { return len(tp.calls(script, key)) >= n })
-}
-
-// all returns every command so far.
-func (tp *tap) all() []command {
-	tp.mu.Lock()
-	defer tp.mu.Unlock()
-	return append([]command(nil), tp.seen...)
 }

@@ -18,6 +18,7 @@ import (
 
 // Servers in trouble of their own.
 func TestTroubledServer(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"} {
 		// hazard 26

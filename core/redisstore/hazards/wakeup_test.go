@@ -46,6 +46,7 @@ var silences = []struct {
 
 // hazard 39
 func TestLostWakeUps(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	for _, s := range silences {
 		t.Run("a waiter finds the key free by itself when "+s.name, func(t *testing.T) {
@@ -107,6 +108,7 @@ func TestLostWakeUps(t *testing.T) {
 
 // hazard 43
 func TestCancelledAtRelease(t *testing.T) {
+	redistest.Require(t)
 	t.Parallel()
 	t.Run("the other one gets the key when one of two waiters goes at the instant of release", func(t *testing.T) {
 		t.Parallel()
