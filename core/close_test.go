@@ -143,6 +143,24 @@ func TestClose(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		wantFree(t, store.inner, "order:1", "order:2", "order:3")
 	})
+	sim(t, "when ctx ends, Close still waits a little for acquires that are under way", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(slow(time.Second, 0), opAcquire, opRelease)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(t.Context(), "order:1")
+			ended <- err
+		}()
+		synctest.Wait()
+		wantErr(t, l.Close(within(t, time.Millisecond)), errShutdown)
+		select {
+		case err := <-ended:
+			wantErr(t, err, core.ErrClosed)
+		default:
+			t.Error("the acquire is still under way")
+		}
+		wantFree(t, store.inner, "order:1")
+	})
 	sim(t, "a lease that is lost counts until it is released", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

@@ -75,6 +75,21 @@ func TestCutOff(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
+	sim(t, "no attempt to extend may take longer than the lease has left", func(t *testing.T) {
+		for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second} {
+			l, store := setup(t)
+			lease := acquire(t, t.Context(), l, "order:1", core.TTL(ttl))
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				until, ok := ctx.Deadline()
+				if !ok || until.After(lease.Deadline()) || time.Until(until) > max(ttl/6, 20*time.Millisecond) {
+					t.Errorf("TTL %v: attempt %d may last until %v after the end of the lease", ttl, n, until.Sub(lease.Deadline()))
+				}
+				return hang(ctx, n, do)
+			}, opExtend)
+			lossTime(t, lease)
+			wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		}
+	})
 	sim(t, "errors that pass do not lose the lease", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
 			l, store := setup(t)

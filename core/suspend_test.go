@@ -69,6 +69,16 @@ func TestSuspension(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		})
 	}
+	sim(t, "the context itself looks at the clocks", func(t *testing.T) {
+		l, _, suspend := laptop(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		suspend(10 * time.Minute)
+		if err := lease.Context().Err(); err != context.Canceled {
+			t.Errorf("the context's error is %v", err)
+		}
+		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
 	sim(t, "a lease ends within a second of resuming also while its extension hangs", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(hang, opExtend)

@@ -77,6 +77,20 @@ func TestWatchdog(t *testing.T) {
 			t.Errorf("%d calls after all were released, want none", n)
 		}
 	})
+	sim(t, "batches are extended side by side, since one after the other a slow store would lose them", func(t *testing.T) {
+		l, store := setup(t)
+		var all []*core.Lease
+		for i := range 5000 {
+			all = append(all, acquire(t, t.Context(), l, fmt.Sprint("order:", i), core.TTL(time.Second)))
+		}
+		store.set(slow(80*time.Millisecond, 80*time.Millisecond), opExtend)
+		time.Sleep(5 * time.Second)
+		store.set(nil, opExtend)
+		for _, lease := range all {
+			wantHeldLease(t, lease)
+			release(t, lease)
+		}
+	})
 	sim(t, "leases taken at different times are extended together where that is not late", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease
