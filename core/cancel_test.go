@@ -72,6 +72,7 @@ func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Dur
 }
 
 // hazard 43
+// TestCancelledWaiter is about hazard 43 of PROOF.md.
 func TestCancelledWaiter(t *testing.T) {
 	t.Parallel()
 	for name, fair := range map[string]bool{"": false, ", among fair ones": true} {

@@ -12,6 +12,7 @@ import (
 )
 
 // hazard 51
+// TestChurn is about hazard 51 of PROOF.md.
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	sim(t, "20,000 cycles with faults leave nothing behind", func(t *testing.T) {

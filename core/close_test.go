@@ -22,6 +22,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 // hazard 49
+// TestClose is about hazard 49 of PROOF.md.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	sim(t, "a Locker without leases closes at once, also on a context that has ended", func(t *testing.T) {

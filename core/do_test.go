@@ -13,6 +13,7 @@ import (
 )
 
 // hazard 50
+// TestDo is about hazard 50 of PROOF.md.
 func TestDo(t *testing.T) {
 	t.Parallel()
 	errFn := errors.New("card refused")

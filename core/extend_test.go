@@ -9,6 +9,7 @@ import (
 )
 
 // hazard 15
+// TestExtend is about hazard 15 of PROOF.md.
 func TestExtend(t *testing.T) {
 	t.Parallel()
 	sim(t, "Extend makes a lease last longer than its TTL, and the watchdog goes on as before", func(t *testing.T) {

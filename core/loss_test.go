@@ -45,6 +45,7 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 }
 
 // hazards 10 and 46
+// TestCutOff is about hazards 10 and 46 of PROOF.md.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{
@@ -116,6 +117,7 @@ func TestCutOff(t *testing.T) {
 }
 
 // hazard 16
+// TestLossIsFinal is about hazard 16 of PROOF.md.
 func TestLossIsFinal(t *testing.T) {
 	t.Parallel()
 	sim(t, "a success that comes after the loss revives nothing", func(t *testing.T) {
@@ -191,6 +193,7 @@ func TestLossIsFinal(t *testing.T) {
 }
 
 // hazard 44
+// TestTrust is about hazard 44 of PROOF.md.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	sim(t, "a lease is trusted from when its attempt was sent, not from when the answer came", func(t *testing.T) {

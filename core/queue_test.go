@@ -14,6 +14,7 @@ import (
 )
 
 // hazard 41
+// TestQueue is about hazard 41 of PROOF.md.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	sim(t, "64 goroutines of a process are served in order of arrival, one at a time", func(t *testing.T) {

@@ -27,6 +27,7 @@ func vanish(t *testing.T, store *scripted, lease *core.Lease) {
 }
 
 // hazard 12
+// TestReentry is about hazard 12 of PROOF.md.
 func TestReentry(t *testing.T) {
 	t.Parallel()
 	sim(t, "under a lease the same key is acquired again at once, and is free when both are released", func(t *testing.T) {
@@ -174,6 +175,7 @@ func TestReentry(t *testing.T) {
 }
 
 // hazard 16
+// TestReentryAfterLoss is about hazard 16 of PROOF.md.
 func TestReentryAfterLoss(t *testing.T) {
 	t.Parallel()
 	sim(t, "after a loss that is known here, a nested acquire is refused and nothing is sent", func(t *testing.T) {

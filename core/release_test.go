@@ -12,6 +12,7 @@ import (
 )
 
 // hazards 11, 47 and 50
+// TestRelease is about hazards 11, 47 and 50 of PROOF.md.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	sim(t, "a release frees the key and ends the context", func(t *testing.T) {

@@ -29,6 +29,7 @@ func laptop(t *testing.T, o ...core.Option) (l *core.Locker, store *scripted, su
 }
 
 // hazard 4
+// TestSuspension is about hazard 4 of PROOF.md.
 func TestSuspension(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string][]core.AcquireOption{
@@ -211,6 +212,7 @@ func strips(t *testing.T, name string, source any) (found []string) {
 }
 
 // hazard 3
+// TestMonotonicTime is about hazard 3 of PROOF.md.
 func TestMonotonicTime(t *testing.T) {
 	t.Parallel()
 	t.Run("the engine never strips the monotonic reading from a time", func(t *testing.T) {

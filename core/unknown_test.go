@@ -11,6 +11,7 @@ import (
 )
 
 // hazards 7, 8 and 9
+// TestUnknownOutcome is about hazards 7, 8 and 9 of PROOF.md.
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{

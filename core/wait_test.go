@@ -153,6 +153,7 @@ func unreached(t *testing.T) func(context.Context) error {
 var every100ms = retry.Policy{Initial: 100 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // hazard 40
+// TestPolling is about hazard 40 of PROOF.md.
 func TestPolling(t *testing.T) {
 	t.Parallel()
 	sim(t, "where the store cannot wake, Retry sets the pace", func(t *testing.T) {

@@ -24,6 +24,7 @@ func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOpti
 }
 
 // hazard 39
+// TestBrokenWatch is about hazard 39 of PROOF.md.
 func TestBrokenWatch(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})

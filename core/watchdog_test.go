@@ -13,6 +13,7 @@ import (
 )
 
 // hazards 45 and 46
+// TestWatchdog is about hazards 45 and 46 of PROOF.md.
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	sim(t, "a lease is extended every third of its TTL, for 24 hours", func(t *testing.T) {
