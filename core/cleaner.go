@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/retry"
@@ -82,10 +83,14 @@ func (q *cleaner) wait(ctx context.Context) bool {
 	return done(ctx, idle)
 }
 
-// loop makes rounds until nothing is left.
+// loop makes rounds until nothing is left. It pauses before those that may fail,
+// but not while the store answers, since an outage can leave thousands behind.
 func (q *cleaner) loop() {
+	settled := false
 	for {
-		time.Sleep(cleanUpEvery)
+		if !settled {
+			time.Sleep(cleanUpEvery)
+		}
 		q.mu.Lock()
 		if len(q.waiting) == 0 {
 			q.looping = false
@@ -97,25 +102,29 @@ func (q *cleaner) loop() {
 		round := q.waiting[:n:n]
 		q.waiting = q.waiting[n:]
 		q.mu.Unlock()
-		q.round(round)
+		settled = q.round(round)
 	}
 }
 
-// round tries some side by side; those that fail go to the end, so that a
-// server that is down does not hold up the claims of others.
-func (q *cleaner) round(round []cleanUp) {
+// round tries some side by side, and tells whether all are settled; those that
+// fail go to the end, so that a server that is down does not hold up the claims
+// of others.
+func (q *cleaner) round(round []cleanUp) bool {
 	var wg sync.WaitGroup
+	var failed atomic.Bool
 	for _, u := range round {
 		wg.Go(func() {
 			if q.try(u) {
 				return
 			}
+			failed.Store(true)
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			q.waiting = append(q.waiting, u)
 		})
 	}
 	wg.Wait()
+	return !failed.Load()
 }
 
 // try tells whether u is settled.

@@ -2,7 +2,9 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +98,27 @@ func TestUnknownOutcome(t *testing.T) {
 					t.Fatalf("TTL %v: free %v after the store answered again", ttl, d)
 				}
 			}
+		}
+	})
+	sim(t, "thousands of claims go soon after the store answers again", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(hangAfter, opAcquire)
+		store.set(hang, opRelease)
+		var wg sync.WaitGroup
+		for i := range 2000 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := l.Acquire(ctx, fmt.Sprint("order:", i))
+				wantErr(t, err, core.ErrUnavailable)
+			})
+		}
+		wg.Wait()
+		time.Sleep(10 * time.Second)
+		store.setAll(slow(time.Millisecond, time.Millisecond))
+		time.Sleep(2700 * time.Millisecond) // one hanging attempt of two seconds
+		for i := range 2000 {
+			wantFree(t, store.inner, fmt.Sprint("order:", i))
 		}
 	})
 	sim(t, "the clean-up goes on until the TTL is over, at a modest pace, and then says that it gave up", func(t *testing.T) {
