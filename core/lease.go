@@ -56,6 +56,7 @@ type hold struct {
 	from  moment
 	valid time.Duration
 	timer *time.Timer
+	reach time.Time // until when the store may keep it because of Extend, confirmed or not
 
 	// Under the watchdog's mutex.
 	due   time.Time
@@ -152,10 +153,15 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	defer cancel()
 	start := l.locker.now()
 	claims := make([]Claim, len(l.holds))
+	l.mu.Lock()
 	for i, h := range l.holds {
 		claims[i] = h.claim
 		claims[i].TTL = ttl
+		if end := start.at.Add(ttl + budget(ttl)); end.After(h.reach) {
+			h.reach = end
+		}
 	}
+	l.mu.Unlock()
 	answers := l.locker.store.Extend(ctx, claims)
 	for i, h := range l.holds {
 		x := answerTo(i, answers)
@@ -240,9 +246,14 @@ func (l *Lease) abandon() {
 	}
 }
 
-// leaving is the claim that releases h.
+// leaving is the claim that releases h. Its TTL is how long it matters.
 func (l *Lease) leaving(h *hold) Claim {
 	c := h.claim
+	l.mu.Lock()
+	if left := time.Until(h.reach); left > c.TTL {
+		c.TTL = left - left%time.Millisecond
+	}
+	l.mu.Unlock()
 	if l.running && l.opts.keep > 0 {
 		c.Keep = max(0, l.opts.keep-l.locker.now().since(l.granted))
 	}

@@ -136,6 +136,24 @@ func TestRelease(t *testing.T) {
 			}
 		}
 	})
+	sim(t, "a lease that Extend made long is given back also when the store is away for longer than its TTL", func(t *testing.T) {
+		for _, f := range []fault{nil, loseReply} {
+			l, store := setup(t)
+			lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second), core.Also("order:2"))
+			store.set(f, opExtend)
+			err := lease.Extend(t.Context(), time.Hour)
+			if f == nil && err != nil || f != nil && !errors.Is(err, core.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			store.setAll(hang)
+			wantErr(t, lease.Release(t.Context()), core.ErrUnavailable)
+			time.Sleep(10 * time.Minute)
+			wantHeld(t, store.inner, "order:1", "order:2")
+			store.setAll(nil)
+			time.Sleep(2200 * time.Millisecond)
+			wantFree(t, store.inner, "order:1", "order:2")
+		}
+	})
 	sim(t, "a waiter of this process can go on although the release hangs", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
