@@ -85,7 +85,8 @@ func (w *worker) loop(o order) {
 			for ctx.Err() == nil {
 				lease, err := w.locker.Acquire(ctx, o.Key, o.options()...)
 				if err != nil {
-					if !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, context.Canceled) {
+					// A process that is stopped as it is granted a lease finds it lost.
+					if !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) && !errors.Is(err, context.Canceled) {
 						w.say(failed(o.ID, "failed", err))
 						return
 					}
