@@ -15,6 +15,9 @@ import (
 const (
 	cleanUpEvery = 100 * time.Millisecond
 	cleanUpWidth = 32
+	// cleanUpLeast is how long to keep at it, however short the TTL: an acquire
+	// can lie in the socket of a frozen server, to be granted when it thaws.
+	cleanUpLeast = time.Minute
 )
 
 // cleaner gives back claims that nobody holds: given up while waiting, or of
@@ -39,7 +42,7 @@ type cleanUp struct {
 
 // add gives back c in the background. Its first try is not held up by others.
 func (q *cleaner) add(c Claim, name string, unsure bool) {
-	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(c.TTL)}
+	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, cleanUpLeast))}
 	q.mu.Lock()
 	q.active++
 	q.mu.Unlock()
@@ -131,11 +134,15 @@ func (q *cleaner) round(round []cleanUp) bool {
 func (q *cleaner) try(u cleanUp) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
-	err := q.locker.store.Release(ctx, u.claim)
+	c := u.claim
+	if !u.unsure {
+		c.TTL = 0 // nothing is on its way that would have to be refused
+	}
+	err := q.locker.store.Release(ctx, c)
 	if err == nil && u.unsure {
 		// What was held leaves no tombstone, and an attempt that was sent
 		// before may still arrive. Only "not held" says that it is refused.
-		err = q.locker.store.Release(ctx, u.claim)
+		err = q.locker.store.Release(ctx, c)
 	}
 	switch {
 	case err == nil && u.unsure && time.Now().Before(u.until):

@@ -117,7 +117,8 @@ type Store interface {
 	// Release gives up c whether it is held, waiting or was never seen. It
 	// returns nil if c was held or waiting, and ErrLost if the store no longer
 	// has it or never had. An unknown lease is remembered for c.TTL, so that an
-	// Acquire that was overtaken by its Release is refused with ErrLost. If the
+	// Acquire that was overtaken by its Release is refused with ErrLost; with a
+	// TTL of 0 it is not. If the
 	// key has room and somebody waits, one waiter is woken.
 	Release(ctx context.Context, c Claim) error
 }

@@ -39,7 +39,8 @@
 // refuses new locks, while held ones are still extended and released. It should
 // save to disk, appendonly yes, as otherwise a restart forgets every lock.
 //
-// A user needs no more than this, +wait for WithReplicas, and +info for Check:
+// A user needs no more than this, +cluster|slots +command +asking in a Cluster,
+// +wait for WithReplicas, and +info for Check:
 //
 //	ACL SETUSER locks on >secret ~lk1:* &lk1:wake:*
 //	    +eval +evalsha +hgetall +hget +hset +hdel +del +time +pexpire +pttl

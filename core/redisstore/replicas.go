@@ -15,6 +15,9 @@ import (
 // grant. WAIT counts those that have what its own connection wrote, so it
 // travels with the script, in one pipeline to the master of the key.
 func (s *Store) admitReplicated(ctx context.Context, c *core.Claim, cmd *command) (core.Grant, error) {
+	if _, doomed := s.doomed.Load(c.Lease); doomed {
+		return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: an earlier grant of this lease is being given back")
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	o, err := leave(ctx, cmd.flight, func() (replicated, error) { return s.sendReplicated(ctx, cmd) })
@@ -148,6 +151,10 @@ func (s *Store) giveBack(ctx context.Context, c *core.Claim, acks int64) error {
 	if err == nil || errors.Is(err, core.ErrLost) {
 		return fmt.Errorf("redisstore: acquire: %w: %w", core.ErrUnavailable, short)
 	}
+	// The release may still come, and would end what the same claim is granted
+	// when it is asked again. So it is not, until it would have expired anyway.
+	s.doomed.Store(c.Lease, struct{}{})
+	time.AfterFunc(max(c.TTL, callLimit), func() { s.doomed.Delete(c.Lease) })
 	// Not wrapped: that the release was not sent says nothing of the acquire.
 	return fmt.Errorf("redisstore: acquire: outcome unknown: %w, and giving it back failed: %v", short, err)
 }

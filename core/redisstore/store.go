@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -22,6 +23,7 @@ import (
 // core.Store demands.
 type Store struct {
 	config
+	doomed  sync.Map // leases whose grant is being given back, see WithReplicas
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same, if it is one
 

@@ -1,0 +1,85 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+func newLocks(t *testing.T, store core.Store) *core.Locker {
+	t.Helper()
+	locks, err := core.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		_ = locks.Close(ctx)
+	})
+	return locks
+}
+
+// A grant that too few replicas have is given back. That release can be late,
+// and must not end what the same claim is granted when it is asked again
+// (hazards 13 and 18).
+func TestLateGiveBack(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := replicaOf(t, master)
+	proxy := redistest.NewProxy(t, master.Addr)
+	locks := newLocks(t, newStore(t, redistest.Client(t, proxy.Addr), redisstore.WithReplicas(1, 300*time.Millisecond)))
+	rivals := newLocks(t, newStore(t, master.Client()))
+
+	held := proxy.Inject(redistest.Match{Script: "release"}, redistest.HoldRequest)
+	replica.Pause()
+	resume := time.AfterFunc(350*time.Millisecond, replica.Resume)
+	defer resume.Stop()
+	lease, err := locks.TryAcquire(t.Context(), "late", core.TTL(2400*time.Millisecond))
+	held.Deliver()
+	if err == nil {
+		defer lease.Release(context.Background())
+	} else if !errors.Is(err, core.ErrUnavailable) {
+		t.Fatalf("acquire: %v", err)
+	}
+	redistest.Eventually(t, soon, "a rival is granted the key only when nobody holds it", func() bool {
+		rival, err := rivals.TryAcquire(t.Context(), "late")
+		if err != nil {
+			return lease != nil && lease.Context().Err() == nil // it is held, as it should be
+		}
+		defer rival.Release(context.Background())
+		if lease != nil && lease.Context().Err() == nil {
+			t.Error("two holders")
+		}
+		return true
+	})
+}
+
+func TestGivingUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	locks := newLocks(t, newStore(t, server.Client()))
+	lease, err := newLocks(t, newStore(t, server.Client())).TryAcquire(t.Context(), "busy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if _, err := locks.Acquire(t.Context(), "busy", core.TTL(time.Hour), core.Wait(time.Millisecond)); !errors.Is(err, core.ErrBusy) {
+			t.Fatalf("acquire: %v", err)
+		}
+	}
+	redistest.Eventually(t, soon, "the hold and its token are all there is", func() bool {
+		return server.Do("HLEN", "lk1:{busy}") == int64(2)
+	})
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if server.Do("EXISTS", "lk1:{busy}") != int64(0) {
+		t.Error("the key is still there after the release")
+	}
+}
