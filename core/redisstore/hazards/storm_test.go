@@ -18,7 +18,7 @@ func TestStorm(t *testing.T) {
 	t.Parallel()
 	t.Run("no two hold a key at a time, and nobody is stuck, whatever happens", func(t *testing.T) {
 		t.Parallel()
-		s := &storm{t: t, server: redistest.Start(t), oracle: newOracle(t, 200)}
+		s := &storm{t: t, server: redistest.Start(t), oracle: newOracle(t, 50)}
 		s.keys = []string{"storm:a", "storm:b", "storm:c", "storm:d", "storm:e"}
 		for i := range 6 {
 			p := &ship{name: strconv.Itoa(i), proxy: redistest.NewProxy(t, s.server.Addr)}
