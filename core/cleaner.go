@@ -21,8 +21,8 @@ const (
 )
 
 // cleaner gives back claims that nobody holds: given up while waiting, or of
-// unknown outcome. It keeps at it until the store answers or the claim's TTL has
-// passed, after which the store has forgotten it.
+// unknown outcome. It keeps at it until the store answers, or the claim's TTL and
+// cleanUpLeast have passed; what is granted later than that ends with its TTL.
 type cleaner struct {
 	locker *Locker
 

@@ -36,8 +36,9 @@
 //
 // No attempt is ever left behind with an unknown outcome. A claim whose answer
 // did not come is asked again under the same name, which counts once, or given
-// back in the background until the store has answered or its TTL has passed. A
-// release that overtakes its own acquire makes the store refuse that straggler.
+// back in the background until the store has answered, for its TTL and a minute
+// at least. A release that overtakes its own acquire makes the store refuse that
+// straggler.
 //
 // # What it promises, and what not
 //

@@ -30,7 +30,7 @@ const (
 	// HandedOver: a released key went straight to a waiter of this process.
 	HandedOver
 	// CleanedUp: a claim of unknown outcome was given back; with Err, it could
-	// not be, and its TTL has passed.
+	// not be for its whole TTL, and a minute at least.
 	CleanedUp
 	// Overrun: a lease was held for longer than MaxHold; it is not extended any
 	// more.
