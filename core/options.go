@@ -125,7 +125,9 @@ func Also(keys ...string) AcquireOption {
 }
 
 // KeepFor keeps the key taken for at least d after the grant, even if the lease
-// is released earlier: a scheduled job that several replicas start runs once.
+// is released earlier: a scheduled job that several replicas start runs once. It
+// does not make the lease itself last longer: one that is lost, or runs out by
+// NoRenew or MaxHold before d is over and before it is released, keeps nothing.
 func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d

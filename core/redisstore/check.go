@@ -182,13 +182,18 @@ func (s *Store) advise(err error) error {
 	case s.plain:
 		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*)", err, plainRights, s.prefix)
 	}
+	needs := rights
+	if s.cluster != nil {
+		needs += clusterRights
+	}
 	return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s* and the channels %swake:*)",
-		err, rights, s.prefix, s.prefix)
+		err, needs, s.prefix, s.prefix)
 }
 
 // What a user has to be allowed, in the language of ACL SETUSER.
 const (
 	rights = "+eval +evalsha +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +ping"
-	plainRights = "+eval +evalsha +get +set +del +pexpire +pttl"
+	clusterRights = " +cluster|slots +command +asking" // in addition, for the client to find its way
+	plainRights   = "+eval +evalsha +get +set +del +pexpire +pttl"
 )
