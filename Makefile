@@ -18,6 +18,7 @@ MODULES := . $(patsubst %/go.mod,%,$(wildcard core/benchmarks/go.mod))
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
+# One package at a time (-p 1): tests with real processes bear a busy machine, but are better off without one.
 test: ## Install missing servers where possible, then run all tests with the race detector
 	@.ci/servers
 	@race=-race; \
@@ -26,7 +27,7 @@ test: ## Install missing servers where possible, then run all tests with the rac
 	fi; \
 	status=0; \
 	for module in $(MODULES); do \
-		(cd $$module && set -x && go test $$race -shuffle=on -timeout $(TIMEOUT) ./...) || status=1; \
+		(cd $$module && set -x && go test $$race -p 1 -shuffle=on -timeout $(TIMEOUT) ./...) || status=1; \
 	done; \
 	exit $$status
 

@@ -45,14 +45,14 @@ type rig struct {
 }
 
 // rig prepares a trial. Every second one has a client with default options.
-func (s *site) rig(t *testing.T, key string, n int) *rig {
+func (s *site) rig(t *testing.T, key string, n int, more ...func(*redis.Options)) *rig {
 	t.Helper()
 	r := &rig{site: s, t: t, key: key, proxy: redistest.NewProxy(t, s.server.Addr), events: &recorder{}}
 	edit := ways["careful"]
 	if n%2 == 0 {
 		edit = ways["default"]
 	}
-	client := redistest.Client(t, r.proxy.Addr, func(o *redis.Options) { edit(o) })
+	client := redistest.Client(t, r.proxy.Addr, append(more, edit)...)
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
