@@ -56,6 +56,12 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			break
 		}
 	}
+	if err == nil && lease.found.Done {
+		lease.abandon()
+		l.end(lease)
+		l.observe(ctx, Event{Kind: Answered, Name: r.name, Wait: time.Since(start)})
+		return lease, nil
+	}
 	if err == nil {
 		err = lease.start(ctx)
 	}
@@ -63,7 +69,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		if end := ctx.Err(); end != nil && errors.Is(err, end) {
 			lease.abandon() // the caller's time is over
 		} else {
-			lease.giveBack()
+			lease.giveBack(nil)
 		}
 		l.end(lease)
 		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: discreet(err)})
@@ -84,13 +90,15 @@ func discreet(err error) error {
 // take adds a hold of key to the lease, or leaves nothing behind.
 func (a *attempt) take(key string) (err error) {
 	c := a.claim(key, a.lease.id)
+	gone := c
+	gone.Record = nil
 	a.placed, a.failed = false, nil
 	defer func() {
 		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
-			a.cleaner.add(c, a.name, unsure)
+			a.cleaner.add(gone, a.name, unsure)
 		}
 	}()
-	if !a.permits {
+	if !a.permits && a.record == nil {
 		outer := joinable(a.ctx, key)
 		switch {
 		case outer == nil:

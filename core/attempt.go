@@ -147,9 +147,20 @@ func (a *attempt) ask(c *Claim) error {
 		}
 		return err
 	}
+	if c.Record != nil {
+		switch {
+		case g.Record == nil:
+			a.lease.doubt(c.Key)
+			return errors.New("the store gave no record")
+		case g.Record.Done:
+			a.lease.found, a.placed = *g.Record, false
+			return nil
+		}
+		a.lease.found = *g.Record
+	}
 	h := &hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
 	h.claim.Owner, h.claim.Via = g.Owner, ""
-	h.claim.Wait = false
+	h.claim.Wait, h.claim.Record = false, nil
 	if g.Valid > 0 {
 		h.valid = g.Valid
 	}

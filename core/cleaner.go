@@ -140,6 +140,7 @@ func (q *cleaner) try(u cleanUp) bool {
 	}
 	err := q.locker.store.Release(ctx, c)
 	if err == nil && u.unsure {
+		c.Record = nil // is saved
 		// What was held leaves no tombstone, and an attempt that was sent
 		// before may still arrive. Only "not held" says that it is refused.
 		err = q.locker.store.Release(ctx, c)
@@ -180,7 +181,7 @@ func (l *Locker) tryRelease(c Claim, until time.Time) error {
 		err := l.store.Release(ctx, c)
 		cancel()
 		switch {
-		case errors.Is(err, ErrLost) && unknown:
+		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
 			return nil // the attempt before did it
 		case err == nil, errors.Is(err, ErrLost):
 			return err

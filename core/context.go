@@ -16,7 +16,7 @@ type leaseContext struct {
 }
 
 func (c leaseContext) Value(key any) any {
-	if key == (leaseKey{}) {
+	if key == (leaseKey{}) && c.lease.opts.record == nil {
 		return c.lease
 	}
 	return c.Context.Value(key)

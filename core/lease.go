@@ -24,6 +24,7 @@ type Lease struct {
 	end     context.CancelCauseFunc
 	since   moment // of the first grant
 	granted moment // when the last key was granted, at the latest
+	found   Record // of a lease of Begin: what the store has
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
 	released chan struct{}   // closed when Release has its answer
@@ -186,7 +187,10 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 // as ended here, the store is told as soon as it answers, and the error matches
 // ErrUnavailable. It is ErrLost if the lease was no longer ours. A second call
 // gives the answer of the first.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, "release", nil) }
+
+// finish is Release, and Finish if there is a record to save.
+func (l *Lease) finish(ctx context.Context, op string, r *Record) error {
 	l.mu.Lock()
 	if l.releasing {
 		l.mu.Unlock()
@@ -203,18 +207,18 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.end(nil)
 
 	var err error
-	if wasLost {
+	if wasLost && r == nil {
 		// The store may still have something of it, but nobody has to wait for that.
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.giveBack()
+		err = l.giveBack(r)
 	}
 	switch {
 	case errors.Is(err, ErrLost):
-		l.err = fmt.Errorf("release %s: %w", l.name, ErrLost)
+		l.err = fmt.Errorf("%s %s: %w", op, l.name, ErrLost)
 	case err != nil:
-		l.err = unavailable("release", l.name, err)
+		l.err = unavailable(op, l.name, err)
 	}
 	l.locker.end(l)
 	close(l.released)
@@ -222,14 +226,17 @@ func (l *Lease) Release(ctx context.Context) error {
 	return l.err
 }
 
-// giveBack releases at the store whatever this lease may have there.
-func (l *Lease) giveBack() error {
+// giveBack releases at the store whatever this lease may have there, with the
+// record of a run that has ended.
+func (l *Lease) giveBack(r *Record) error {
 	l.stop(gone)
 	l.end(nil)
 	until := time.Now().Add(releaseLimit)
 	var first error
 	for _, h := range slices.Backward(l.holds) {
-		err := l.locker.release(l.leaving(h), l.name, l.unsure[h.claim.Key], until)
+		c := l.leaving(h)
+		c.Record = r
+		err := l.locker.release(c, l.name, l.unsure[h.claim.Key], until)
 		if first == nil {
 			first = err
 		}

@@ -35,11 +35,14 @@ const (
 	// Overrun: a lease was held for longer than MaxHold; it is not extended any
 	// more.
 	Overrun
+	// Answered: a Begin found a finished record, after Wait.
+	Answered
 )
 
 var kindNames = [...]string{
 	Acquired: "acquired", Busy: "busy", GaveUp: "gave up", Extended: "extended", ExtendFailed: "extend failed",
 	Lost: "lost", Released: "released", HandedOver: "handed over", CleanedUp: "cleaned up", Overrun: "overrun",
+	Answered: "answered",
 }
 
 // String is the kind in words, "gave up" for GaveUp.
@@ -55,7 +58,7 @@ func (k Kind) String() string {
 type Event struct {
 	Kind Kind
 	Name string
-	Wait time.Duration // Acquired, GaveUp: how long the acquire took
+	Wait time.Duration // Acquired, GaveUp, Answered: how long the acquire took
 	Held time.Duration // Lost, Released, Overrun: since the grant
 	Err  error
 }

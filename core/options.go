@@ -13,6 +13,7 @@ import (
 const (
 	defaultTTL = 30 * time.Second
 	minTTL     = 100 * time.Millisecond
+	minRetain  = time.Millisecond
 	maxTTL     = 24 * 24 * time.Hour
 )
 
@@ -53,7 +54,8 @@ type request struct {
 	permits bool
 	fair    bool
 	fenced  bool
-	bad     error // the first thing an option itself had to refuse
+	record  *Record // of Begin
+	bad     error   // the first thing an option itself had to refuse
 }
 
 // TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The
@@ -243,7 +245,7 @@ func isLabel(s string) bool {
 
 // claim is the claim of this request for one of its keys.
 func (r *request) claim(key, id string) Claim {
-	c := Claim{Key: key, Owner: id, Lease: id, Weight: r.weight, Limit: r.limit, TTL: r.ttl, Fair: r.fair}
+	c := Claim{Key: key, Owner: id, Lease: id, Weight: r.weight, Limit: r.limit, TTL: r.ttl, Fair: r.fair, Record: r.record}
 	if r.fenced {
 		c.MinToken = 1
 	}
