@@ -1,0 +1,188 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// begun and finished are the records of a run.
+func begun() core.Record { return core.Record{Value: []byte("begun"), Retain: time.Hour} }
+
+func finished(value string, attempt int) core.Record {
+	return core.Record{Value: []byte(value), Attempt: attempt, Done: true, Retain: time.Hour}
+}
+
+// begin begins a run, which must not have been answered.
+func begin(t *testing.T, l *core.Locker, key string, attempt int, opts ...core.AcquireOption) *core.Lease {
+	t.Helper()
+	lease, r, err := l.Begin(t.Context(), key, begun(), opts...)
+	if err != nil {
+		t.Fatalf("Begin: %v", err)
+	}
+	if lease == nil || r.Done || r.Attempt != attempt {
+		t.Fatalf("Begin gave lease %v and %+v, want a lease and attempt %d", lease, r, attempt)
+	}
+	return lease
+}
+
+// wantAnswer fails the test unless the run is answered with value.
+func wantAnswer(t *testing.T, l *core.Locker, key, value string, opts ...core.AcquireOption) {
+	t.Helper()
+	lease, r, err := l.Begin(t.Context(), key, begun(), opts...)
+	if err != nil || lease != nil || !r.Done || string(r.Value) != value {
+		t.Errorf("Begin gave lease %v, %+v and %v, want the answer %q", lease, r, err, value)
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	sim(t, "a run costs two calls, and its answer one", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		lease := begin(t, l, "pay:1", 1)
+		if err := lease.Finish(t.Context(), finished("receipt", 1)); err != nil {
+			t.Fatal(err)
+		}
+		if n := store.count(); n != 2 {
+			t.Errorf("the run cost %d calls, want 2", n)
+		}
+		wantAnswer(t, l, "pay:1", "receipt")
+		if n := store.count(); n != 3 {
+			t.Errorf("the answer cost %d calls, want 1", n-2)
+		}
+		if got := seen.kinds(); got != "acquired, released, answered" {
+			t.Errorf("the events are %q", got)
+		}
+		wantFree(t, store.inner, "pay:1")
+	})
+	sim(t, "a run in progress is busy, also inside itself, and its lease is not found", func(t *testing.T) {
+		l, _ := setup(t)
+		outer := acquire(t, t.Context(), l, "order:1")
+		lease, _, err := l.Begin(outer.Context(), "pay:1", begun())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ctx := range []context.Context{t.Context(), lease.Context()} {
+			_, _, err := l.Begin(ctx, "pay:1", begun(), core.Wait(0))
+			wantErr(t, err, core.ErrBusy)
+			_, err = l.TryAcquire(ctx, "pay:1")
+			wantErr(t, err, core.ErrBusy)
+		}
+		if found, _ := core.LeaseFromContext(lease.Context()); found != outer {
+			t.Error("the innermost lease is not the one around the run")
+		}
+		if _, ok := core.LeaseOf(lease.Context(), "pay:1"); ok {
+			t.Error("the run's own lease is found")
+		}
+		release(t, lease)
+		release(t, outer)
+	})
+	sim(t, "who waits for a run gets its answer", func(t *testing.T) {
+		l, store := setup(t)
+		other := newLocker(t, store.inner)
+		lease := begin(t, l, "pay:1", 1)
+		var wg sync.WaitGroup
+		for _, l := range []*core.Locker{l, l, other, other} {
+			wg.Go(func() { wantAnswer(t, l, "pay:1", "receipt", core.Wait(time.Minute)) })
+		}
+		time.Sleep(10 * time.Second)
+		if err := lease.Finish(t.Context(), finished("receipt", 1)); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		wantFree(t, store.inner, "pay:1")
+	})
+	sim(t, "a run that was given back, or failed, can be begun again and is counted", func(t *testing.T) {
+		l, _ := setup(t)
+		release(t, begin(t, l, "pay:1", 1))
+		lease := begin(t, l, "pay:1", 2)
+		failed := core.Record{Value: []byte("failed"), Attempt: 2, Retain: time.Hour}
+		if err := lease.Finish(t.Context(), failed); err != nil {
+			t.Fatal(err)
+		}
+		lease, r, err := l.Begin(t.Context(), "pay:1", begun())
+		if err != nil || r.Attempt != 3 || string(r.Value) != "failed" {
+			t.Fatalf("Begin gave %+v and %v, want attempt 3 with what the second left", r, err)
+		}
+		release(t, lease)
+	})
+	sim(t, "a run that lost its lease saves nothing over its successor's answer", func(t *testing.T) {
+		l, store := setup(t)
+		lease := begin(t, l, "pay:1", 1, core.NoRenew(), core.TTL(time.Second))
+		time.Sleep(2 * time.Second)
+		wantLost(t, lease)
+		next := begin(t, newLocker(t, store.inner), "pay:1", 2)
+		wantErr(t, lease.Finish(t.Context(), finished("late", 1)), core.ErrLost)
+		if err := next.Finish(t.Context(), finished("receipt", 2)); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, lease.Finish(t.Context(), finished("later", 1)), core.ErrLost)
+		wantAnswer(t, l, "pay:1", "receipt")
+	})
+	sim(t, "a run that this process stopped to vouch for is saved if the store still has it", func(t *testing.T) {
+		l, store := setup(t)
+		lease := begin(t, l, "pay:1", 1, core.TTL(time.Minute))
+		down := func(context.Context, int, func() error) error { return errBroken }
+		store.set(down, opExtend)
+		lossTime(t, lease)
+		if err := lease.Finish(t.Context(), finished("receipt", 1)); err != nil {
+			t.Error(err)
+		}
+		wantAnswer(t, l, "pay:1", "receipt")
+	})
+	sim(t, "an answer that the store did not confirm is saved in the background", func(t *testing.T) {
+		l, store := setup(t)
+		for _, f := range []fault{loseRequest, hang} {
+			key := "pay:" + time.Now().String()
+			lease := begin(t, l, key, 1)
+			store.set(f, opRelease)
+			wantErr(t, lease.Finish(t.Context(), finished("receipt", 1)), core.ErrUnavailable)
+			store.set(nil, opRelease)
+			time.Sleep(10 * time.Second)
+			wantAnswer(t, l, key, "receipt")
+		}
+	})
+	sim(t, "a lost reply to the begin is one attempt, and to the finish one answer", func(t *testing.T) {
+		for name, f := range map[string]fault{"broken": loseReply, "hanging": hangAfter} {
+			l, store := setup(t)
+			store.set(first(1, f), opAcquire)
+			store.set(first(1, f), opRelease)
+			lease := begin(t, l, "pay:1", 1)
+			if err := lease.Finish(t.Context(), finished("receipt", 1)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			time.Sleep(10 * time.Second)
+			wantAnswer(t, l, "pay:1", "receipt")
+		}
+	})
+}
+
+func TestRunRefusals(t *testing.T) {
+	t.Parallel()
+	l, store := setup(t)
+	for name, opts := range map[string][]core.AcquireOption{
+		"Shared": {core.Shared()}, "Permits": {core.Permits(1, 2)}, "Also": {core.Also("b")}, "KeepFor": {core.KeepFor(time.Second)},
+	} {
+		if _, _, err := l.Begin(t.Context(), "a", begun(), opts...); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", name, err, core.ErrInvalid)
+		}
+	}
+	_, _, err := l.Begin(t.Context(), "a", core.Record{})
+	wantErr(t, err, core.ErrInvalid)
+	if n := store.count(); n != 0 {
+		t.Errorf("%d calls were made", n)
+	}
+	lease := acquire(t, t.Context(), l, "a")
+	wantErr(t, lease.Finish(t.Context(), finished("answer", 1)), core.ErrInvalid)
+	wantHeldLease(t, lease)
+	release(t, lease)
+	run := begin(t, l, "b", 1)
+	wantErr(t, run.Finish(t.Context(), core.Record{Done: true}), core.ErrInvalid)
+	wantHeldLease(t, run)
+	release(t, run)
+}
