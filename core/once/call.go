@@ -1,0 +1,102 @@
+package once
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+const (
+	maxName  = 128 // bytes
+	maxField = 512
+)
+
+// Call says what is asked for. Calls with the same Name, Scope and Key are the
+// same call.
+type Call struct {
+	// Name is the static label of the operation, "charge": 1 to 128 of letters,
+	// digits, '.', '_' and '-'. It shows in messages and events.
+	Name string
+	// Scope is who asks, from what the caller cannot choose: the authenticated
+	// tenant or account, not a token that changes between retries. Calls of
+	// different scopes never share an answer. It may be empty where all callers
+	// are one; at most 512 bytes of UTF-8 without control characters.
+	Scope string
+	// Key is the caller's own name for this one call, an idempotency key: 1 to
+	// 512 bytes of UTF-8 without control characters.
+	Key string
+	// Fingerprint tells other requests under the same key from repetitions: a
+	// digest of what is asked for, at most 512 bytes. It is kept and compared as
+	// it is, so use a keyed digest if the request could be guessed from it. Empty
+	// is a value like any other.
+	Fingerprint []byte
+}
+
+// check fails with core.ErrInvalid and shows nothing of the call.
+func (c *Call) check() error {
+	err := c.flaw()
+	if err != nil {
+		return fmt.Errorf("once: %w: %w", err, core.ErrInvalid)
+	}
+	return nil
+}
+
+func (c *Call) flaw() error {
+	switch {
+	case !isLabel(c.Name):
+		return errors.New("Name is not of the form [A-Za-z0-9._-]+")
+	case len(c.Name) > maxName:
+		return fmt.Errorf("Name has %d bytes, at most %d are allowed", len(c.Name), maxName)
+	case c.Key == "":
+		return errors.New("Key is empty")
+	case len(c.Fingerprint) > maxField:
+		return fmt.Errorf("Fingerprint has %d bytes, at most %d are allowed", len(c.Fingerprint), maxField)
+	}
+	if err := checkText("Scope", c.Scope); err != nil {
+		return err
+	}
+	return checkText("Key", c.Key)
+}
+
+func checkText(field, s string) error {
+	switch {
+	case len(s) > maxField:
+		return fmt.Errorf("%s has %d bytes, at most %d are allowed", field, len(s), maxField)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%s is not valid UTF-8", field)
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("%s contains control character %U", field, r)
+		}
+	}
+	return nil
+}
+
+// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
+func isLabel(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// storeKey is where the record of c is kept. Each part goes into the digest
+// with its length, so that no scope can be continued into another one's key.
+func (c *Call) storeKey() string {
+	b := make([]byte, 0, 3*binary.MaxVarintLen64+len(c.Name)+len(c.Scope)+len(c.Key))
+	for _, s := range [...]string{c.Name, c.Scope, c.Key} {
+		b = appendField(b, s)
+	}
+	sum := sha256.Sum256(b)
+	return core.Key("once", c.Name, hex.EncodeToString(sum[:]))
+}

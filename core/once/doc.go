@@ -1,0 +1,47 @@
+// Package once gives work that is asked for more than once, by clients that
+// retry or queues that deliver again, one answer.
+//
+//	runs, err := once.New(locks) // a *core.Locker; its store keeps the answers
+//	out, err := runs.Do(ctx, once.Call{Name: "charge", Scope: tenant, Key: id, Fingerprint: sum[:]},
+//		func(ctx context.Context) (once.Answer, error) {
+//			receipt, err := charge(ctx)
+//			return once.Answer{Value: receipt}, err
+//		})
+//
+// A run is claimed, executed under a lease that is extended while it goes on,
+// and its answer is saved in the one step that also checks that the lease is
+// still held and gives it up. So a holder that was paused for too long never
+// overwrites its successor's answer. A first run costs two calls to the store,
+// a replay one.
+//
+// # What is kept
+//
+// The record of a call holds its name, scope, key and fingerprint, its state,
+// the number of attempts, and the answer. What a call finds decides:
+//
+//	nothing          fn runs, as attempt 1
+//	in progress      ErrInProgress, or with Acquire(core.Wait(d)) the other's answer
+//	failed           fn runs, as the next attempt
+//	died midway      fn runs, as the next attempt; with AtMostOnce ErrIndeterminate
+//	done             the answer
+//	unreplayable     ErrUnreplayable
+//	indeterminate    ErrIndeterminate
+//
+// and ErrMismatch if the fingerprint is another one. In progress lasts as long
+// as the lease: its TTL after the process died. How long an answer is kept is
+// apart from that, see Retain.
+//
+// # What it promises, and what not
+//
+// One answer is visible, whoever asks and however often. One execution is a
+// different matter: a process that dies between the effect of fn and the saving
+// of its answer leaves a run of which nobody knows whether it took place, and no
+// lock can tell. By default such a run is run again, and AttemptFromContext
+// tells fn that it is not the first, so that it can ask the payment provider
+// before it charges again, or use the same idempotency key there. AtMostOnce
+// never runs it again. The same goes for a holder that was paused past its lease
+// inside fn: its answer is refused, but not its effects. Only a resource that
+// compares fencing tokens, or keys of its own, absorbs those.
+//
+// A store that loses writes in a failover can lose answers too.
+package once

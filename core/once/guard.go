@@ -1,0 +1,48 @@
+package once
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Guard decorates fn: requests for which call gives the same Call have one
+// answer, kept as JSON. The decorated function fails with call's error, or with
+// those of Do.
+//
+// Who runs fn gets what it returned, as it is, together with an error if it
+// could not be saved. If it cannot be written as JSON, the run is kept as
+// unreplayable. If what is kept cannot be read as a Resp, since that type has
+// changed, the answer is an error, and fn is not run again.
+func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
+	fn func(context.Context, Req) (Resp, error),
+) func(context.Context, Req) (Resp, error) {
+	return func(ctx context.Context, req Req) (resp Resp, err error) {
+		c, err := call(req)
+		if err != nil {
+			return resp, err
+		}
+		var unwritten error
+		out, err := o.Do(ctx, c, func(ctx context.Context) (Answer, error) {
+			var err error
+			if resp, err = fn(ctx, req); err != nil {
+				return Answer{}, err
+			}
+			var a Answer
+			if a.Value, unwritten = json.Marshal(resp); unwritten != nil {
+				a.Unreplayable = true
+			}
+			return a, nil
+		})
+		switch {
+		case err == nil && unwritten != nil:
+			err = fmt.Errorf("once %s: %w: %w", c.Name, ErrUnreplayable, unwritten)
+		case err == nil && out.Replayed:
+			if err = json.Unmarshal(out.Value, &resp); err != nil {
+				var none Resp
+				return none, fmt.Errorf("once %s: kept answer: %w", c.Name, err)
+			}
+		}
+		return resp, err
+	}
+}

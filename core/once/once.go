@@ -1,0 +1,153 @@
+package once
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// maxValue bounds what is kept as an answer; more is unreplayable. The servers
+// behind the stores take less than 512 MiB at a time.
+const maxValue = 256 << 20
+
+// Once runs calls once and keeps their answers. It is safe for concurrent use,
+// and holds nothing that would have to be closed.
+type Once struct {
+	locker     *core.Locker
+	retain     time.Duration
+	atMostOnce bool
+	acquire    []core.AcquireOption
+	bad        error // the first thing an option had to refuse
+}
+
+// Answer is what a run leaves behind.
+type Answer struct {
+	// Value is the answer, for this caller and all later ones.
+	Value []byte
+	// Unreplayable says that the work is done, but that Value is for this caller
+	// only, or not the whole of the answer: later ones get ErrUnreplayable.
+	Unreplayable bool
+}
+
+// Outcome is what Do has to say of a call.
+type Outcome struct {
+	Value    []byte // the answer
+	Replayed bool   // it is that of an earlier run: fn was not called
+	Attempt  int    // the run that this is about, counted from 1; 0 if unknown
+}
+
+// New makes a Once whose answers are kept in the store of l. It sends nothing.
+//
+// It fails with core.ErrInvalid if l or an option is nil or an option is not
+// allowed, and with core.ErrUnsupported if the store keeps no records.
+func New(l *core.Locker, opts ...Option) (*Once, error) {
+	if l == nil {
+		return nil, fmt.Errorf("new once: locker is nil: %w", core.ErrInvalid)
+	}
+	o := &Once{locker: l, retain: defaultRetain, acquire: []core.AcquireOption{core.Wait(0)}}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("new once: an option is nil: %w", core.ErrInvalid)
+		}
+		opt(o)
+	}
+	if o.bad != nil {
+		return nil, fmt.Errorf("new once: %w: %w", o.bad, core.ErrInvalid)
+	}
+	if _, err := l.Check(o.acquire...); err != nil {
+		return nil, fmt.Errorf("new once: %w", err)
+	}
+	return o, nil
+}
+
+// Do answers c: with what is kept of it, after one call to the store, or by
+// running fn and keeping what that answers. It does not wait for a run that goes
+// on elsewhere, unless Acquire(core.Wait(d)) says so.
+//
+// fn runs under the context of a lease that is extended while it goes on, and
+// that ends with cause core.ErrLost when this process can no longer vouch for
+// it; AttemptFromContext tells there which attempt it is. The lease is not found
+// by core.LeaseFromContext.
+//
+// If fn returns an error, so does Do, and the call can be made again; likewise
+// if fn panics, which Do lets pass. AtMostOnce says what differs there. If fn
+// succeeded and its answer could not be saved, Do returns both the Outcome and
+// an error: core.ErrLost if somebody else may have begun the same run, and
+// core.ErrUnavailable if the store did not confirm; it is tried further in the
+// background, and the answer may be kept after all. An error of fn that could
+// not be noted matches these too.
+//
+// Without having run fn it fails with ErrInProgress, ErrMismatch,
+// ErrIndeterminate or ErrUnreplayable; with core.ErrInvalid if c is not allowed,
+// before anything is sent; with core.ErrUnavailable, core.ErrClosed; and with
+// core.ErrUnsupported if the store keeps no records, or keeps one that this
+// program cannot read: it is neither replayed nor run again.
+func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Answer, error)) (Outcome, error) {
+	if fn == nil {
+		return Outcome{}, fmt.Errorf("once: fn is nil: %w", core.ErrInvalid)
+	}
+	if err := c.check(); err != nil {
+		return Outcome{}, err
+	}
+	lease, kept, err := o.begin(ctx, &c)
+	if err != nil {
+		return Outcome{}, err
+	}
+	r, err := decode(kept.Value)
+	if err == nil {
+		err = r.check(&c)
+	}
+	if err == nil && r.state.finished() != (lease == nil) {
+		err = recordError("is finished in one place and not in the other")
+	}
+	switch {
+	case lease == nil && err == nil:
+		return r.answer(kept.Attempt)
+	case err == nil && kept.Attempt > r.settled+1 && o.atMostOnce:
+		// Whether it can be noted or not: who comes next finds the same.
+		r.state = indeterminate
+		_ = lease.Finish(ctx, o.settled(&c, r.state, kept.Attempt-1, nil))
+		return r.answer(kept.Attempt - 1)
+	case err == nil:
+		return o.run(ctx, lease, &c, kept.Attempt, fn)
+	case lease != nil:
+		// Nothing was begun, so the claim does not count as an attempt.
+		_ = lease.Finish(ctx, core.Record{Value: kept.Value, Attempt: kept.Attempt - 1, Retain: o.unfinished()})
+	}
+	return Outcome{}, fmt.Errorf("once %s: %w", c.Name, err)
+}
+
+// begin claims the run of c.
+func (o *Once) begin(ctx context.Context, c *Call) (*core.Lease, core.Record, error) {
+	first := record{call: *c, state: begun}
+	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(c.Name))
+	ended := ctx.Err() != nil
+	lease, kept, err := o.locker.Begin(ctx, c.storeKey(), core.Record{Value: first.encode(), Retain: o.unfinished()}, opts...)
+	if errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !ended {
+		err = fmt.Errorf("%w: %w", ErrInProgress, err)
+	}
+	return lease, kept, err
+}
+
+// unfinished is how long a run is remembered that has not said how it ended.
+func (o *Once) unfinished() time.Duration { return max(o.retain, defaultRetain) }
+
+// answer is what a finished record says.
+func (r *record) answer(attempt int) (Outcome, error) {
+	switch r.state {
+	case unreplayable:
+		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", r.call.Name, ErrUnreplayable)
+	case indeterminate:
+		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", r.call.Name, ErrIndeterminate)
+	}
+	return Outcome{Value: r.value, Replayed: true, Attempt: attempt}, nil
+}
+
+// settled is the record of a run of which it is known how it ended.
+func (o *Once) settled(c *Call, s state, attempt int, value []byte) core.Record {
+	r := record{call: *c, state: s, settled: attempt, value: value}
+	return core.Record{Value: r.encode(), Attempt: attempt, Done: s.finished(), Retain: o.retain}
+}

@@ -1,0 +1,57 @@
+package once
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+const (
+	defaultRetain = 24 * time.Hour
+	minRetain     = time.Millisecond
+	maxRetain     = 10 * 365 * 24 * time.Hour
+)
+
+// Option is a setting of a Once, given to New.
+type Option func(*Once)
+
+// Retain sets how long an answer is kept from when it was saved, 24h by
+// default, 1ms to 10 years. After that the same call is a new one. A failed run
+// is remembered as long, with its fingerprint and attempt. A run that has not
+// said how it ended is remembered for 24h at least: that has to be longer than
+// any run takes, and what blocks its repetition meanwhile is only the lease.
+func Retain(d time.Duration) Option {
+	return func(o *Once) {
+		o.retain = d
+		if d < minRetain || d > maxRetain {
+			o.refuse("Retain is %v, %v to %v is allowed", d, minRetain, maxRetain)
+		}
+	}
+}
+
+// AtMostOnce makes sure that a run which died midway is never run again: this
+// call and all later ones, until Retain is over, fail with ErrIndeterminate.
+// Died midway are a run whose process ended or lost its lease before the answer
+// was saved, and one whose fn panicked.
+//
+// It is not for an fn that returns an error: that says that the work was not
+// done, and it is run again. An fn that cannot tell, since what it called timed
+// out, returns an error that matches ErrIndeterminate, and is not.
+//
+// Which policy counts is that of the caller who finds the unfinished run.
+func AtMostOnce() Option { return func(o *Once) { o.atMostOnce = true } }
+
+// Acquire sets how a run is claimed: core.TTL, how long the call is in progress
+// after its process died; core.MaxHold; core.Wait(d), to wait for the end of a
+// run that goes on elsewhere and to replay its answer, in place of ErrInProgress
+// at once. Shared, Permits, Also and KeepFor are not for runs.
+func Acquire(opts ...core.AcquireOption) Option {
+	return func(o *Once) { o.acquire = append(o.acquire, opts...) }
+}
+
+func (o *Once) refuse(format string, args ...any) {
+	if o.bad == nil {
+		o.bad = fmt.Errorf(format, args...)
+	}
+}

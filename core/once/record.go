@@ -1,0 +1,123 @@
+package once
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// state is how a call stands.
+type state byte
+
+const (
+	begun         state = 1 // a run began, and nobody has said how it ended
+	failed        state = 2 // fn said that it failed: can be run again
+	done          state = 3 // with its answer
+	unreplayable  state = 4 // done, without its answer
+	indeterminate state = 5 // a run died midway, and is not run again
+)
+
+// finished tells whether a record in this state is an answer.
+func (s state) finished() bool { return s == done || s == unreplayable || s == indeterminate }
+
+// format is the first byte of every record. A program that finds another one
+// there must not guess: it neither replays nor runs.
+const format = 1
+
+// record is what is kept of a call, in any state. The number of attempts is not
+// part of it, since the store counts them.
+type record struct {
+	call  Call
+	state state
+	// settled is the last attempt of which somebody has said how it ended, 0
+	// while that is none. If the store has counted more, the run in between died
+	// midway.
+	settled int
+	value   []byte
+}
+
+// encode gives
+//
+//	format, state, settled, name, scope, key, fingerprint, value
+//
+// the first two as a byte each, settled as a uvarint, and the others as the
+// uvarint of their length and their bytes.
+func (r *record) encode() []byte {
+	n := 2 + 6*binary.MaxVarintLen64 + len(r.call.Name) + len(r.call.Scope) + len(r.call.Key) +
+		len(r.call.Fingerprint) + len(r.value)
+	b := append(make([]byte, 0, n), format, byte(r.state))
+	b = binary.AppendUvarint(b, uint64(r.settled))
+	b = appendField(b, r.call.Name)
+	b = appendField(b, r.call.Scope)
+	b = appendField(b, r.call.Key)
+	b = appendField(b, r.call.Fingerprint)
+	return appendField(b, r.value)
+}
+
+func appendField[T string | []byte](b []byte, field T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(field))), field...)
+}
+
+// decode reads what encode wrote, and nothing else. The record shares the
+// memory of b.
+func decode(b []byte) (*record, error) {
+	if len(b) < 2 {
+		return nil, recordError("is no record of a run")
+	}
+	if b[0] != format {
+		return nil, recordError(fmt.Sprintf("has format %d, this program knows %d", b[0], format))
+	}
+	r := &record{state: state(b[1])}
+	in := reader{rest: b[2:]}
+	r.settled = in.number()
+	r.call.Name, r.call.Scope, r.call.Key = string(in.field()), string(in.field()), string(in.field())
+	r.call.Fingerprint, r.value = in.field(), in.field()
+	switch {
+	case in.bad || len(in.rest) > 0:
+		return nil, recordError("is damaged")
+	case r.state < begun || r.state > indeterminate:
+		return nil, recordError(fmt.Sprintf("has the unknown state %d", r.state))
+	}
+	return r, nil
+}
+
+// reader takes the parts of a record from rest.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+// number takes a uvarint in its only, shortest form.
+func (in *reader) number() int {
+	v, n := binary.Uvarint(in.rest)
+	if in.bad || n <= 0 || v > math.MaxInt32 || n > 1 && in.rest[n-1] == 0 {
+		in.bad = true
+		return 0
+	}
+	in.rest = in.rest[n:]
+	return int(v)
+}
+
+func (in *reader) field() []byte {
+	n := in.number()
+	if in.bad || n > len(in.rest) {
+		in.bad = true
+		return nil
+	}
+	field := in.rest[:n:n]
+	in.rest = in.rest[n:]
+	return field
+}
+
+// check tells whether r may speak for c: it was kept for that very call, and
+// for the same request.
+func (r *record) check(c *Call) error {
+	switch {
+	case r.call.Name != c.Name, r.call.Scope != c.Scope, r.call.Key != c.Key:
+		return recordError("belongs to another call")
+	case !bytes.Equal(r.call.Fingerprint, c.Fingerprint):
+		return ErrMismatch
+	}
+	return nil
+}

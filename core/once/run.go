@@ -1,0 +1,66 @@
+package once
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+type attemptKey struct{}
+
+// AttemptFromContext tells fn, under the context that Do runs it with, which
+// attempt it is: 1 for the first. From 2 on an earlier one failed or died, or
+// lost its lease and may even still be running: it may have had its effect.
+func AttemptFromContext(ctx context.Context) (int, bool) {
+	n, ok := ctx.Value(attemptKey{}).(int)
+	return n, ok
+}
+
+// run runs fn under lease and settles how it ended.
+func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, attempt int, fn func(context.Context) (Answer, error)) (Outcome, error) {
+	settle := func(s state, value []byte) error {
+		return lease.Finish(ctx, o.settled(c, s, attempt, value))
+	}
+	returned := false
+	defer func() {
+		if !returned { // fn panics, or ends its goroutine, and that goes on
+			_ = settle(o.broken(), nil)
+		}
+	}()
+	a, err := fn(context.WithValue(lease.Context(), attemptKey{}, attempt))
+	returned = true
+
+	out := Outcome{Attempt: attempt}
+	if err != nil {
+		s := failed
+		if errors.Is(err, ErrIndeterminate) {
+			s = o.broken()
+		}
+		return out, unsettled(err, settle(s, nil))
+	}
+	out.Value = a.Value
+	if a.Unreplayable || len(a.Value) > maxValue {
+		return out, settle(unreplayable, nil)
+	}
+	return out, settle(done, a.Value)
+}
+
+// broken is the state of a run that does not know how far it came.
+func (o *Once) broken() state {
+	if o.atMostOnce {
+		return indeterminate
+	}
+	return failed
+}
+
+// unsettled is fn's error err, as it is if the failure could be noted.
+func unsettled(err, saving error) error {
+	for _, sentinel := range [...]error{core.ErrLost, core.ErrUnavailable} {
+		if errors.Is(saving, sentinel) && !errors.Is(err, sentinel) {
+			return fmt.Errorf("%w (%w)", err, saving)
+		}
+	}
+	return err
+}
