@@ -10,8 +10,7 @@ import (
 )
 
 // Acquire implements core.Store in one round trip, and a second one if the
-// server does not know the script. It fails with core.ErrUnsupported for a claim
-// with a record.
+// server does not know the script.
 func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return core.Grant{}, err
@@ -23,11 +22,19 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 		text(c.Lease).text(c.Owner).text(c.Via).
 		num(c.Weight).num(c.Limit).num(millis(c.TTL)).
 		word(s.flags(&c)).num(int64(c.MinToken)).word(s.wake).word(s.id)
+	if c.Record != nil {
+		cmd.text(string(c.Record.Value))
+	}
 	return s.admit(ctx, &c, cmd.ready(ctx))
 }
 
-// flags are the last words of acquire.lua, as constants.
+// flags are those of acquire.lua, as constants where there is no record.
 func (s *Store) flags(c *core.Claim) any {
+	if r := c.Record; r != nil {
+		plain := *c
+		plain.Record = nil
+		return fmt.Sprintf("%sr%d", s.flags(&plain), millis(r.Retain))
+	}
 	switch {
 	case s.cluster != nil && c.Fair && c.Wait:
 		return "fwc"
@@ -71,7 +78,15 @@ func granted(c *core.Claim, a []any) (core.Grant, error) {
 		if len(a) > 2 {
 			g.Owner, _ = a[2].(string)
 		}
-		if g.Owner != "" {
+		if len(a) > 3 {
+			g.Record = recorded(c, a[3:])
+		}
+		if g.Owner != "" && (g.Record != nil) == (c.Record != nil) {
+			return g, nil
+		}
+	case finished:
+		if g := (core.Grant{Owner: c.Owner, Record: recorded(c, a[1:])}); g.Record != nil {
+			g.Record.Done = true
 			return g, nil
 		}
 	case busy:
@@ -87,15 +102,23 @@ func granted(c *core.Claim, a []any) (core.Grant, error) {
 // Release implements core.Store in one round trip, and a second one if the
 // server does not know the script.
 func (s *Store) Release(ctx context.Context, c core.Claim) error {
-	if err := s.usable("release", &c); err != nil {
+	return s.release(ctx, &c, s.flags(&core.Claim{}))
+}
+
+// release is Release with flags of release.lua.
+func (s *Store) release(ctx context.Context, c *core.Claim, flags any) error {
+	if err := s.usable("release", c); err != nil {
 		return err
 	}
 	if s.plain {
-		return s.releasePlain(ctx, c)
+		return s.releasePlain(ctx, *c)
 	}
 	cmd := newCommand(nil, releaseScript, s.key(c.Key)).
 		text(c.Lease).num(millis(c.TTL)).num(millis(c.Keep)).
-		word(s.flags(&core.Claim{})).word(s.wake)
+		word(flags).word(s.wake)
+	if c.Record != nil {
+		save(cmd, c.Record)
+	}
 	return s.settle(ctx, "release", cmd.ready(ctx))
 }
 

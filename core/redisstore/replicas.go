@@ -32,6 +32,8 @@ func (s *Store) admitReplicated(ctx context.Context, c *core.Claim, cmd *command
 	switch {
 	case err != nil:
 		return core.Grant{}, err
+	case g.Record != nil && g.Record.Done:
+		return g, nil // nothing was claimed
 	case o.err != nil:
 		return core.Grant{}, fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", o.err)
 	case o.acks < int64(s.replicas):
@@ -131,16 +133,22 @@ func (s *Store) redirected(ctx context.Context, err error) *redis.Client {
 	}
 }
 
-// giveBack releases a grant that too few replicas have, and returns the error
-// to answer with. The release does not end with ctx, but is not waited for any
+// giveBack releases a grant that too few replicas have, takes back the run that
+// it began, and returns the error to answer with. The release does not end with ctx, but is not waited for any
 // longer than that.
 func (s *Store) giveBack(ctx context.Context, c *core.Claim, acks int64) error {
 	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
+	begun := *c
+	begun.Record = nil // it is not there to be saved
+	flags := "u"
+	if s.cluster != nil {
+		flags = "cu"
+	}
 	done := make(chan error, 1)
 	go func() {
 		defer cancel()
-		done <- s.Release(back, *c)
+		done <- s.release(back, &begun, flags)
 	}()
 	var err error
 	select {

@@ -21,6 +21,7 @@ const (
 	busy
 	lost
 	heavy
+	finished
 )
 
 var (

@@ -120,8 +120,10 @@ func (s *Store) usable(op string, c *core.Claim) error {
 		fault = "a lease is a word of 1 to 256 bytes"
 	case !word(c.Owner), c.Via != "" && !word(c.Via):
 		fault = "an owner is a word of 1 to 256 bytes"
-	case op == "release", op == "watch":
+	case op == "watch":
 		return nil
+	case op == "release":
+		return s.recordable(op, c.Record)
 	case c.TTL < time.Millisecond:
 		fault = "a TTL of at least 1ms is needed"
 	case op == "extend":
@@ -134,13 +136,10 @@ func (s *Store) usable(op string, c *core.Claim) error {
 	if fault != "" {
 		return fmt.Errorf("redisstore: %s: %s: %w", op, fault, core.ErrInvalid)
 	}
-	if c.Record != nil {
-		return fmt.Errorf("redisstore: %s with a record: %w", op, core.ErrUnsupported)
-	}
 	if c.MinToken > 0 && c.Weight < core.All {
 		return fmt.Errorf("redisstore: a token for a claim that is not exclusive: %w", core.ErrUnsupported)
 	}
-	return nil
+	return s.recordable(op, c.Record)
 }
 
 // word tells that s can stand in a list that is separated by spaces.

@@ -69,7 +69,7 @@ func conformance(t *testing.T, server *redistest.Server, connect func(t testing.
 			return func() core.Store { return connect(t) }
 		},
 		Unit:    200 * time.Millisecond,
-		Without: append(without, storetest.Records, storetest.Handover),
+		Without: append(without, storetest.Handover),
 	})
 }
 
@@ -105,7 +105,7 @@ func TestStoreWithPlainKeys(t *testing.T) {
 	conformance(t, server, func(t testing.TB) core.Store {
 		return byLease{newStore(t, server.Client(), redisstore.WithPlainKeys())}
 	}, storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
-		storetest.Tombstones, storetest.Watching)
+		storetest.Tombstones, storetest.Watching, storetest.Records)
 }
 
 // byLease makes every lease an owner of its own. A plain key tells owners

@@ -13,14 +13,23 @@ if s.dead then
   return {LOST}
 end
 
--- save writes the hold or the wait list, then drops what is stale.
-local function save(waits, field, value)
+-- save writes the hold or the wait list, and the record that a run has begun
+-- from an earlier one or none, then drops what is stale.
+local function save(waits, field, value, begun, earlier)
   local set = {'HSET', key}
   if field then
     set[3], set[4] = field, value
     if exclusive then
       set[5], set[6] = 't', text(s.token)
     end
+  end
+  if begun then
+    set[#set + 1], set[#set + 2] = 'r', begun
+    if not earlier then
+      set[#set + 1], set[#set + 2] = 'v', ARGV[12]
+    end
+  elseif s.spent then
+    s.stale[#s.stale + 1], s.stale[#s.stale + 2] = 'r', 'v'
   end
   if s.waits ~= waits and #s.waits > 1 then
     set[#set + 1], set[#set + 2] = 'w', s.waits
@@ -40,6 +49,11 @@ local function save(waits, field, value)
     -- Without the right to do this: better no key than one without an end.
     if s.exists then
       redis.pcall('HDEL', key, field or 'w')
+      if earlier then
+        redis.pcall('HSET', key, 'r', earlier)
+      elseif begun then
+        redis.pcall('HDEL', key, 'r', 'v')
+      end
     else
       redis.pcall('DEL', key)
     end
@@ -76,7 +90,7 @@ if not s.own then
         break
       end
       deadline = tonumber(deadline)
-      if queued == '1' and o ~= who and deadline > now then
+      if (queued == '1' or queued == '3') and o ~= who and deadline > now then
         sum, cap = sum + tonumber(w), math.min(cap, tonumber(l))
         after = math.min(after or deadline, deadline)
       end
@@ -86,7 +100,7 @@ if not s.own then
     if wait then
       local life = math.min(ttl, WAITER_LIFE)
       local line = string.format('%s %.0f %d %.0f %.0f %s %s\n',
-        lease, now + life, fair and 1 or 0, weight, limit, owner, ARGV[11])
+        lease, now + life, (fair and 1 or 0) + (ARGV[12] and 2 or 0), weight, limit, owner, ARGV[11])
       if from then
         s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
       else
@@ -120,6 +134,15 @@ end
 if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
+local begun, earlier
+if ARGV[12] and not (s.own and s.record) then
+  local attempt, retain = 1, tonumber(string.match(ARGV[8], '%d+'))
+  if s.record then
+    attempt, earlier = s.record.attempt + 1, s.record.text
+  end
+  s.record = {deadline = now + retain, attempt = attempt}
+  begun = text(now + retain) .. ' ' .. text(attempt) .. ' 0 ' .. lease
+end
 local deadline = now + ttl
 if s.own then
   deadline = math.max(deadline, s.own.deadline)
@@ -130,11 +153,14 @@ s.own = {deadline = deadline, weight = weight, owner = who}
 if #s.waits > 1 and s.sum < ALL then
   wake(s, ARGV[10], cluster)
 end
-local done = save(waits, 'h:' .. lease, text(deadline) .. ' ' .. text(weight) .. ' ' .. who)
+local done = save(waits, 'h:' .. lease, text(deadline) .. ' ' .. text(weight) .. ' ' .. who, begun, earlier)
 if type(done) == 'table' then
   return done
 end
 local token = exclusive and s.token or 0
+if ARGV[12] then
+  return {OK, token, who, s.record.attempt, s.record.deadline - now, s.value}
+end
 if who ~= owner then
   return {OK, token, who}
 end

@@ -1,12 +1,19 @@
--- Acquire tries once to admit a claim. This part does it for a free key,
--- acquire.lua for any other.
+-- Acquire tries once to admit a claim. This part does it for a free key, and
+-- answers with a finished record; acquire.lua does the rest.
 --
 -- KEYS[1]  the key's hash
 -- ARGV     1 'acquire', 2 lease, 3 owner, 4 owner to join or '', 5 weight,
---          6 limit, 7 TTL in ms, 8 flags: f fair, w wait, c cluster, 9 least
---          token, 10 prefix of the wake channels, 11 id of the caller's channel
+--          6 limit, 7 TTL in ms, 8 flags: f fair, w wait, c cluster, r<ms> how
+--          long to keep the record of a run, 9 least token, 10 prefix of the
+--          wake channels, 11 id of the caller's channel, 12 the value that a
+--          run begins with, absent for a claim without a record
 -- answer   {OK, token}         granted
 --          {OK, token, owner}  granted as a hold of the owner that it joined
+--          {OK, token, owner, attempt, ms[, value]}
+--                              the same for a run, with how long its record is
+--                              kept and its value, if that is not the claim's
+--          {DONE, attempt, ms, value}
+--                              a finished record; nothing was claimed
 --          {BUSY, ms}          until the first blocking hold expires
 --          {LOST}              the lease was released before
 --          {HEAVY}             the claim is heavier than the hold it joins
@@ -14,8 +21,18 @@
 -- The first write is an HSET, which a server out of memory refuses: then
 -- nothing has changed.
 
+if ARGV[12] then
+  -- Before all else: a value can be long, and is read only if it is asked for.
+  local finished = redis.call('HGET', key, 'r')
+  if finished then
+    local deadline, attempt = string.match(finished, '^(%d+) (%d+) 1 ')
+    if deadline and tonumber(deadline) > now then
+      return {DONE, tonumber(attempt), tonumber(deadline) - now, redis.call('HGET', key, 'v')}
+    end
+  end
+end
 local flat = redis.call('HGETALL', key)
-if #flat == 0 then
+if #flat == 0 and not ARGV[12] then
   local hold = text(now + ARGV[7]) .. ' ' .. ARGV[5] .. ' ' .. ARGV[3]
   local token, ms = 0, tonumber(ARGV[7])
   if ARGV[5] == '2147483647' then

@@ -4,15 +4,18 @@
 --
 -- KEYS[1]  the key's hash
 -- ARGV     1 'release', 2 lease, 3 ms to remember an unknown lease, 4 ms to keep
---          the key taken, 5 flags: c cluster, 6 prefix of the wake channels
--- answer   {OK}    it was held or waiting
---          {LOST}  it was neither
+--          the key taken, 5 flags: c cluster, u undo the run that this lease
+--          has begun, 6 prefix of the wake channels; to save a record: 7 its
+--          attempt, 8 its state (1 or 2, see clock.lua), 9 ms to keep it, 10 its
+--          value
+-- answer   {OK}    it was held or waiting; with a record: that is saved
+--          {LOST}  it was neither; with a record: it was not held
 --
 -- The first write is a DEL, HDEL or PEXPIRE, which a server out of memory
 -- accepts; after it the others are accepted too.
 
 local flat = redis.call('HGETALL', key)
-if #flat <= 4 and ARGV[4] == '0' then
+if #flat <= 4 and ARGV[4] == '0' and not ARGV[7] then
   -- The hold, and perhaps the token, in either order.
   local field = 'h:' .. ARGV[2]
   local i = flat[1] == field and 1 or flat[3] == field and 3

@@ -3,12 +3,43 @@
 
 local lease = ARGV[2]
 local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[4])
-local cluster = ARGV[5] == 'c'
+local cluster = string.find(ARGV[5], 'c', 1, true) ~= nil
+local undo = string.find(ARGV[5], 'u', 1, true) ~= nil
+local attempt, state, retain, value = ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10]
 
 local s = load(flat, lease)
 local waits, drop, set = s.waits, s.stale, {}
 local from, to = place(s, lease)
 local answer = (s.own or from) and OK or LOST
+local record = s.record
+if attempt and not s.own then
+  answer = LOST
+  if record and record.by == lease and record.state == state
+    and record.attempt == tonumber(attempt) and s.value == value then
+    -- It has saved this before. Of that, too, there is no tombstone.
+    answer, remember = OK, 0
+  end
+end
+
+-- save replaces the record, or drops it if it shall not be kept.
+local function save()
+  if retain > 0 then
+    s.record, s.spent = {deadline = now + retain}, false
+    set[#set + 1], set[#set + 2] = 'r', text(now + retain) .. ' ' .. attempt .. ' ' .. state .. ' ' .. lease
+    set[#set + 1], set[#set + 2] = 'v', value
+  else
+    s.record, s.spent = nil, s.spent or record ~= nil
+  end
+end
+
+-- uncount takes back what Acquire did to the record.
+local function uncount()
+  if record.attempt > 1 then
+    set[#set + 1], set[#set + 2] = 'r', text(record.deadline) .. ' ' .. text(record.attempt - 1) .. ' 2 '
+  else
+    s.record, s.spent = nil, true
+  end
+end
 
 if s.own or s.expired then
   drop[#drop + 1] = 'h:' .. lease
@@ -22,6 +53,11 @@ if s.own then
   else
     hold(s, s.own.owner, -s.own.weight)
   end
+  if attempt then
+    save()
+  elseif undo and record and record.state == '0' and record.by == lease then
+    uncount()
+  end
   s.own = nil
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
@@ -30,6 +66,9 @@ elseif remember > 0 then
 end
 if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
+end
+if state == '1' and answer == OK and #s.waits > 1 then
+  tell(s, ARGV[6])
 end
 if #s.waits > 1 and s.sum < ALL then
   wake(s, ARGV[6], cluster)
@@ -40,6 +79,9 @@ if s.waits ~= waits then
   else
     drop[#drop + 1] = 'w'
   end
+end
+if s.spent then
+  drop[#drop + 1], drop[#drop + 2] = 'r', 'v'
 end
 
 local ms = horizon(s)

@@ -3,8 +3,8 @@
 
 local ALL = 2147483647
 local WAITER_LIFE = 10000
--- A line of the wait list: lease, deadline, fair (0 or 1), weight, limit, owner,
--- channel id.
+-- A line of the wait list: lease, deadline, 1 if it is fair plus 2 if it has a
+-- record, weight, limit, owner, channel id.
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
 
 -- load reads what is alive in the answer of HGETALL. `stale` lists expired fields of others, not all of
@@ -18,6 +18,11 @@ local function load(flat, lease)
       s.waits = value
     elseif kind == 't' then
       s.token = tonumber(value)
+    elseif kind == 'v' then
+      s.value = value
+    elseif kind == 'r' then
+      local deadline, attempt, state, by = string.match(value, '^(%d+) (%d+) (%d) (%S*)$')
+      s.record = {deadline = tonumber(deadline), attempt = tonumber(attempt), state = state, by = by, text = value}
     else
       local deadline, weight, owner = string.match(value, '^(%d+) ?(%d*) ?(.*)$')
       deadline, weight = tonumber(deadline), tonumber(weight)
@@ -48,6 +53,9 @@ local function load(flat, lease)
         s.stale[#s.stale + 1] = name
       end
     end
+  end
+  if s.record and s.record.deadline <= now then
+    s.record, s.value, s.spent = nil, nil, true
   end
   return s
 end
@@ -89,7 +97,7 @@ local function wake(s, channel, cluster)
     local lease, deadline, fair, weight, limit, owner, id = string.match(line, ENTRY)
     local stay, reached = tonumber(deadline) > now, false
     if stay then
-      weight, limit, fair = tonumber(weight), tonumber(limit), fair == '1'
+      weight, limit, fair = tonumber(weight), tonumber(limit), fair == '1' or fair == '3'
       local held = s.owners[owner]
       local sum = s.sum + weight - (held and held.sum or 0)
       if fair and not held then
@@ -114,6 +122,21 @@ local function wake(s, channel, cluster)
   s.waits = '\n' .. kept .. string.sub(s.waits, pos)
 end
 
+-- tell publishes to all who wait with a record, which is finished now. They are
+-- answered whenever they ask, and need no place.
+local function tell(s, channel)
+  local kept = {'\n'}
+  for line in string.gmatch(s.waits, '[^\n]+\n') do
+    local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')
+    if kind < '2' then
+      kept[#kept + 1] = line
+    elseif tonumber(deadline) > now then
+      redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
+    end
+  end
+  s.waits = table.concat(kept)
+end
+
 -- horizon is how many ms the key has to live from now: as long as anything in
 -- it, and until the clock has passed the last token.
 local function horizon(s)
@@ -123,6 +146,9 @@ local function horizon(s)
   end
   if s.own then
     ms = math.max(ms, s.own.deadline - now)
+  end
+  if s.record then
+    ms = math.max(ms, s.record.deadline - now)
   end
   if #s.waits > 1 then
     ms = math.max(ms, WAITER_LIFE)
