@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Begin is Acquire for a run whose answer the store keeps under the key. If a
@@ -39,6 +40,28 @@ func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...Ac
 		return nil, lease.found, nil
 	}
 	return lease, lease.found, nil
+}
+
+// CheckRun is Check for Begin. It fails with ErrUnsupported if the store keeps no
+// records; nothing is sent to find that out.
+func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error) {
+	r, err := l.request("check", opts)
+	if err != nil {
+		return 0, err
+	}
+	r.record = &Record{Retain: minRetain}
+	if err := r.checkRun(); err != nil {
+		return 0, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
+	}
+	// A store refuses what it cannot serve before it looks at the context, and
+	// under an ended one it does nothing else.
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	id := newID()
+	if _, err := l.store.Acquire(ended, r.claim(Key("check", id), id)); errors.Is(err, ErrUnsupported) {
+		return 0, fmt.Errorf("acquire %s: %w", r.name, err)
+	}
+	return r.wait, nil
 }
 
 // checkRun refuses what makes no sense for a run.
