@@ -57,7 +57,7 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 	if o.bad != nil {
 		return nil, fmt.Errorf("new once: %w: %w", o.bad, core.ErrInvalid)
 	}
-	if _, err := l.Check(o.acquire...); err != nil {
+	if _, err := l.CheckRun(o.acquire...); err != nil {
 		return nil, fmt.Errorf("new once: %w", err)
 	}
 	return o, nil
