@@ -37,12 +37,14 @@ const (
 	Overrun
 	// Answered: a Begin found a finished record, after Wait.
 	Answered
+	// Misused: an adapter was set up in a way that cannot work; Err says how.
+	Misused
 )
 
 var kindNames = [...]string{
 	Acquired: "acquired", Busy: "busy", GaveUp: "gave up", Extended: "extended", ExtendFailed: "extend failed",
 	Lost: "lost", Released: "released", HandedOver: "handed over", CleanedUp: "cleaned up", Overrun: "overrun",
-	Answered: "answered",
+	Answered: "answered", Misused: "misused",
 }
 
 // String is the kind in words, "gave up" for GaveUp.
@@ -92,8 +94,8 @@ func (f fanOut) Observe(ctx context.Context, e Event) {
 }
 
 // SlogObserver is an Observer that writes to log, or to slog.Default if log is
-// nil: a lost lease as an error; a failed extension or release, an overrun and
-// an unfinished clean-up as warnings; everything else at debug level.
+// nil: a lost lease as an error; a failed extension or release, an overrun, an
+// unfinished clean-up and a misuse as warnings; everything else at debug level.
 func SlogObserver(log *slog.Logger) Observer { return slogObserver{log} }
 
 type slogObserver struct{ log *slog.Logger }
@@ -107,7 +109,7 @@ func (o slogObserver) Observe(ctx context.Context, e Event) {
 	switch {
 	case e.Kind == Lost:
 		level = slog.LevelError
-	case e.Kind == ExtendFailed, e.Kind == Overrun, e.Err != nil && (e.Kind == Released || e.Kind == CleanedUp):
+	case e.Kind == ExtendFailed, e.Kind == Overrun, e.Kind == Misused, e.Err != nil && (e.Kind == Released || e.Kind == CleanedUp):
 		level = slog.LevelWarn
 	}
 	if !log.Enabled(ctx, level) {
