@@ -58,12 +58,18 @@ type Claim struct {
 // and leaves its Value. If a finished record is kept, that is the answer and
 // nothing is claimed. Release with a record replaces it (Value, Attempt and
 // Done as given) in the step that gives up the hold, and only if the claim is
-// still held.
+// still held. Release without a record leaves what is kept as it is, so a claim
+// that was granted and is given back unused counts as a run.
+//
+// How long a record is kept and how long a claim lasts are independent.
 type Record struct {
-	Value   []byte        // opaque to the store
-	Attempt int           // how many runs have begun, this one included
-	Done    bool          // finished: later claims are answered with it
-	Retain  time.Duration // how long the store keeps it, from this write on
+	Value   []byte // opaque to the store
+	Attempt int    // how many runs have begun, this one included
+	Done    bool   // finished: later claims are answered with it
+	// Retain is how long the store keeps it from this write on: at least 1 ms
+	// for Acquire, while Release with 0 leaves no record. In a Grant it is what
+	// is left of that.
+	Retain time.Duration
 }
 
 // Grant is an admitted claim.
@@ -77,8 +83,8 @@ type Grant struct {
 	// Valid is how long the grant lasts, counted from the moment the claim was
 	// sent; 0 means the claim's TTL.
 	Valid time.Duration
-	// Record is what is kept under the key after this step, nil if nothing. If
-	// it is Done, nothing was claimed.
+	// Record is what is kept under the key after this step, for a claim with a
+	// record and nil for any other. If it is Done, nothing was claimed.
 	Record *Record
 }
 
@@ -118,8 +124,14 @@ type Store interface {
 	// returns nil if c was held or waiting, and ErrLost if the store no longer
 	// has it or never had. An unknown lease is remembered for c.TTL, so that an
 	// Acquire that was overtaken by its Release is refused with ErrLost; with a
-	// TTL of 0 it is not. If the
-	// key has room and somebody waits, one waiter is woken.
+	// TTL of 0 it is not. If the key has room and somebody waits, one waiter is
+	// woken.
+	//
+	// With a record, nil says that this record is saved, and ErrLost that it is
+	// not, also for a claim that only waits. The same Release again, after a
+	// reply that was lost, is answered with nil for as long as what the lease
+	// has saved is kept and no other run has begun. A Release without a record
+	// is then answered with ErrLost.
 	Release(ctx context.Context, c Claim) error
 }
 

@@ -17,8 +17,14 @@ type entry struct {
 	places []place              // waiting claims in order of arrival
 	tombs  map[string]time.Time // leases that were released unheld, and until when to refuse them
 	token  uint64               // the last one granted
-	record *core.Record
-	retain time.Time // end of record
+	record *record
+}
+
+// record is an answer that is kept.
+type record struct {
+	core.Record
+	until time.Time
+	saver string // the lease that saved it, if no run has begun since
 }
 
 type hold struct {
@@ -38,16 +44,18 @@ func newEntry() *entry {
 
 // acquire is core.Store.Acquire.
 func (e *entry) acquire(c core.Claim) (core.Grant, error) {
+	if e.answers(c) {
+		return core.Grant{Owner: c.Owner, Record: e.recorded(c)}, nil
+	}
 	if h := e.holds[c.Lease]; h != nil {
 		h.until = later(h.until, e.now.Add(c.TTL))
+		if e.record == nil {
+			e.begin(c)
+		}
 		return core.Grant{Owner: h.owner, Token: e.fence(c, true), Record: e.recorded(c)}, nil
 	}
 	if _, dead := e.tombs[c.Lease]; dead {
 		return core.Grant{}, core.ErrLost
-	}
-	if c.Record != nil && e.record != nil && e.record.Done {
-		e.leave(c.Lease)
-		return core.Grant{Owner: c.Owner, Record: e.recorded(c)}, nil
 	}
 	owner, heaviest := e.join(c)
 	if heaviest > 0 && c.Weight > heaviest {
@@ -58,7 +66,7 @@ func (e *entry) acquire(c core.Claim) (core.Grant, error) {
 		return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: free.Sub(e.now)}
 	}
 	e.leave(c.Lease)
-	e.begin(c.Record)
+	e.begin(c)
 	token := e.fence(c, heaviest == core.All)
 	e.holds[c.Lease] = &hold{owner: owner, weight: c.Weight, until: e.now.Add(c.TTL)}
 	return core.Grant{Owner: owner, Token: token, Record: e.recorded(c)}, nil
@@ -78,10 +86,13 @@ func (e *entry) extend(c core.Claim) error {
 func (e *entry) release(c core.Claim) error {
 	h := e.holds[c.Lease]
 	if h == nil {
+		if e.saved(c) {
+			return nil
+		}
 		// Also for a claim that waits: a repetition of its Acquire may still be
 		// on the way.
 		e.tombs[c.Lease] = later(e.tombs[c.Lease], e.now.Add(c.TTL))
-		if e.leave(c.Lease) {
+		if e.leave(c.Lease) && c.Record == nil {
 			return nil
 		}
 		return core.ErrLost
@@ -91,7 +102,7 @@ func (e *entry) release(c core.Claim) error {
 		e.kept = append(e.kept, hold{weight: h.weight, until: e.now.Add(c.Keep)})
 	}
 	if c.Record != nil {
-		e.save(*c.Record)
+		e.save(*c.Record, c.Lease)
 	}
 	return nil
 }
@@ -192,19 +203,27 @@ func (e *entry) find(lease string) int {
 	return slices.IndexFunc(e.places, func(p place) bool { return p.claim.Lease == lease })
 }
 
-// next picks the earliest waiting claim that would be admitted now. A fair one
-// keeps its place until it asks; another is woken once, so that the next
-// change wakes the next waiter.
-func (e *entry) next() (lease string, ok bool) {
+// woken picks the waiting claims that are answered by a finished record, and the
+// earliest that would be admitted now. A fair one of those keeps its place until
+// it asks; any other is woken once, so that the next change wakes the next
+// waiter.
+func (e *entry) woken() (leases []string) {
+	e.places = slices.DeleteFunc(e.places, func(p place) bool {
+		if e.answers(p.claim) {
+			leases = append(leases, p.claim.Lease)
+			return true
+		}
+		return false
+	})
 	for _, p := range e.places {
-		if _, fits := e.room(p.claim); fits || e.answers(p.claim) {
+		if _, fits := e.room(p.claim); fits {
 			if !p.claim.Fair {
 				e.leave(p.claim.Lease)
 			}
-			return p.claim.Lease, true
+			return append(leases, p.claim.Lease)
 		}
 	}
-	return "", false
+	return leases
 }
 
 // answers says that c need not be admitted, because its answer is recorded.
@@ -212,21 +231,30 @@ func (e *entry) answers(c core.Claim) bool {
 	return c.Record != nil && e.record != nil && e.record.Done
 }
 
-// begin starts a run under the record of an admitted claim.
-func (e *entry) begin(r *core.Record) {
-	if r == nil {
+// begin starts a run under an admitted claim, if it asks for one.
+func (e *entry) begin(c core.Claim) {
+	if c.Record == nil {
 		return
 	}
-	run := core.Record{Value: r.Value, Attempt: 1, Retain: r.Retain}
+	run := core.Record{Value: c.Record.Value, Attempt: 1, Retain: c.Record.Retain}
 	if e.record != nil {
 		run.Value, run.Attempt = e.record.Value, e.record.Attempt+1
 	}
-	e.save(run)
+	e.save(run, "")
 }
 
-func (e *entry) save(r core.Record) {
+// save keeps r. What is kept for no time is gone with the next step.
+func (e *entry) save(r core.Record, saver string) {
 	r.Value = bytes.Clone(r.Value)
-	e.record, e.retain = &r, e.now.Add(r.Retain)
+	e.record = &record{r, e.now.Add(r.Retain), saver}
+}
+
+// saved says that c's lease has saved what c would save, and that no run has
+// begun since: the reply to an earlier release was lost.
+func (e *entry) saved(c core.Claim) bool {
+	r := e.record
+	return c.Record != nil && r != nil && r.saver == c.Lease &&
+		r.Done == c.Record.Done && r.Attempt == c.Record.Attempt && bytes.Equal(r.Value, c.Record.Value)
 }
 
 // recorded returns a copy of the record for a claim that asked with one.
@@ -234,8 +262,8 @@ func (e *entry) recorded(c core.Claim) *core.Record {
 	if c.Record == nil || e.record == nil {
 		return nil
 	}
-	r := *e.record
-	r.Value = bytes.Clone(r.Value)
+	r := e.record.Record
+	r.Value, r.Retain = bytes.Clone(r.Value), e.record.until.Sub(e.now)
 	return &r
 }
 
@@ -254,7 +282,7 @@ func (e *entry) expire(now time.Time) {
 	}
 	e.kept = slices.DeleteFunc(e.kept, func(h hold) bool { return !h.until.After(now) })
 	e.places = slices.DeleteFunc(e.places, func(p place) bool { return !p.until.After(now) })
-	if e.record != nil && !e.retain.After(now) {
+	if e.record != nil && !e.record.until.After(now) {
 		e.record = nil
 	}
 }

@@ -13,7 +13,6 @@ package memstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -119,7 +118,7 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 }
 
 // step runs fn on what is live of key, forgets the key if nothing is left of
-// it, and wakes the waiter that fn's change made room for.
+// it, and wakes the waiters that fn's change answers or makes room for.
 func (s *Store) step(ctx context.Context, key string, fn func(e *entry) (changed bool)) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
@@ -135,8 +134,8 @@ func (s *Store) step(ctx context.Context, key string, fn func(e *entry) (changed
 	e.expire(now)
 	var woken []chan struct{}
 	if fn(e) {
-		if lease, ok := e.next(); ok {
-			woken = slices.Clone(s.watches[watched{key, lease}])
+		for _, lease := range e.woken() {
+			woken = append(woken, s.watches[watched{key, lease}]...)
 		}
 	}
 	if e.empty() {
@@ -173,6 +172,8 @@ func check(c core.Claim) error {
 		return fmt.Errorf("memstore: claim of %d of %d: %w", c.Weight, c.Limit, core.ErrInvalid)
 	case c.TTL < time.Millisecond:
 		return fmt.Errorf("memstore: claim with a TTL of %v: %w", c.TTL, core.ErrInvalid)
+	case c.Record != nil && c.Record.Retain < time.Millisecond:
+		return fmt.Errorf("memstore: record to be kept for %v: %w", c.Record.Retain, core.ErrInvalid)
 	case c.MinToken > 0 && c.Weight < core.All:
 		return fmt.Errorf("memstore: token for a claim that is not exclusive: %w", core.ErrUnsupported)
 	}

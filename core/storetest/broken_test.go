@@ -36,7 +36,7 @@ const (
 
 func flaws() []flaw {
 	return slices.Concat(idleFlaws, holdFlaws, extendFlaws, ownerFlaws, releaseFlaws, waitFlaws, placeFlaws,
-		tokenFlaws, watchFlaws, recordFlaws, keyFlaws)
+		tokenFlaws, watchFlaws, recordFlaws, savingFlaws, keyFlaws)
 }
 
 // TestFlawed is the suite in the child process.

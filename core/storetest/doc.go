@@ -46,5 +46,10 @@
 // is woken and has to ask again.
 //
 // A claim without a record is not answered by one. A claim with a record that
-// is sent again while it is held begins no further run.
+// is sent again while it is held begins no further run, unless the record has
+// ended meanwhile. A finished record answers before anything else is looked at:
+// tombstones, holds, and who waits.
+//
+// A lease that has saved a record needs no tombstone, and a release that saves
+// it again plants none.
 package storetest

@@ -16,7 +16,8 @@ var recordFlaws = []flaw{
 		"runs/a stale holder does not overwrite its successor's answer",
 		"runs/a stale holder writes nothing even if nobody came after it",
 		"runs/a stranger writes nothing",
-		"runs/a repeated release with an answer changes nothing",
+		"saving/a repeated release with another answer is lost",
+		"saving/a claim that only waits saves nothing",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {
 			err := s.Store.Release(ctx, c)
@@ -105,25 +106,22 @@ var recordFlaws = []flaw{
 	}},
 	{"leaves those who wait for an answer asleep", []string{
 		"records/a finished record wakes all who wait for it",
+		"saving/a finished record wakes a fair run and who waits for the key",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
-		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
-			s.gate(func() bool {
-				g, err = s.Store.Acquire(ctx, c)
-				return g.Record == nil || !g.Record.Done
-			})
-			return g, err
-		}
 		s.release = func(ctx context.Context, c core.Claim) (err error) {
 			s.gate(func() bool {
 				err = s.Store.Release(ctx, c)
-				return true
+				return c.Record == nil || !c.Record.Done
 			})
 			return err
 		}
 	}},
 	{"keeps records for ever", []string{
 		"records/a record is kept for as long as it says",
+		"records/a grant tells how long its record is kept",
+		"saving/a record that is kept for no time is forgotten",
+		"saving/a shorter record is kept for as long as it says",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {
 			if c.Record != nil {

@@ -68,6 +68,30 @@ var releaseFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
+	{"remembers a release that it shall forget", []string{
+		"release/a release that is to be remembered for no time is not",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			c.TTL = max(c.TTL, time.Minute)
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"forgets a tombstone with a release for no time", []string{
+		"tombstones/a tombstone stays when its lease is released for no time",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if c.TTL == 0 {
+				s.note(c.Lease, c)
+			}
+			return s.Store.Release(ctx, c)
+		}
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			if _, forgotten := s.noted(c.Lease); forgotten {
+				c.Lease += "+"
+			}
+			return s.Store.Acquire(ctx, c)
+		}
+	}},
 	{"clears the tombstones away with the last hold", []string{
 		"tombstones/a tombstone stays while others come and go",
 		"tombstones/a tombstone stays through the end of a shorter hold",

@@ -112,6 +112,7 @@ func groups(h Harness) []testGroup {
 		{"handover", handoverCases},
 		{"records", recordCases},
 		{"runs", runCases},
+		{"saving", savingCases},
 		{"keys", keyCases},
 		{"concurrency", concurrencyCases},
 		{"contexts", contextCases},

@@ -38,10 +38,10 @@ func (s little) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 }
 
 func (s little) Release(ctx context.Context, c core.Claim) error {
-	if c.Keep > 0 {
+	if c.Keep > 0 || c.Record != nil {
 		return core.ErrUnsupported
 	}
-	c.Lease, c.TTL = c.Owner, 1 // a tombstone of a nanosecond
+	c.Lease, c.TTL = c.Owner, 0 // no tombstone
 	return s.store.Release(ctx, c)
 }
 

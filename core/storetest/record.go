@@ -17,6 +17,14 @@ var recordCases = []testCase{
 		e.notExtended(e.other, c)
 		e.isFree()
 	}},
+	{"a grant tells how long its record is kept", []Feature{Records}, func(e *env) {
+		e.finish("answer")
+		e.sleep(e.units(5))
+		g := e.acquire(e.other, e.run("again"))
+		if g.Record == nil || g.Record.Retain > e.long-e.units(5) || g.Record.Retain <= 0 {
+			e.Fatalf("acquire: got record %+v, want one that is kept for less than %v", g.Record, e.long-e.units(5))
+		}
+	}},
 	{"a finished record answers again and again", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		c := e.run("again")
@@ -144,6 +152,8 @@ func (e *env) begins(s core.Store, c core.Claim, value string, attempt int) {
 	case string(r.Value) != value || r.Attempt != attempt:
 		e.Fatalf("acquire: got attempt %d with value %q, want attempt %d with %q",
 			r.Attempt, r.Value, attempt, value)
+	case r.Retain <= 0 || r.Retain > c.Record.Retain:
+		e.Fatalf("acquire: the record is kept for %v, want at most %v", r.Retain, c.Record.Retain)
 	}
 }
 
@@ -156,5 +166,8 @@ func (e *env) answered(s core.Store, c core.Claim, answer string) {
 	}
 	if !bytes.Equal(r.Value, []byte(answer)) {
 		e.Fatalf("acquire: answered with %.40q, want %.40q", r.Value, answer)
+	}
+	if r.Retain <= 0 || r.Retain > e.long {
+		e.Fatalf("acquire: the answer is kept for %v, want at most %v", r.Retain, e.long)
 	}
 }

@@ -67,6 +67,19 @@ var releaseCases = []testCase{
 		e.notReleased(e.other, w)
 		e.isHeld()
 	}},
+	{"a release that is to be remembered for no time is not", nil, func(e *env) {
+		c, w := e.exclusive(), e.waiting()
+		brief := c
+		brief.TTL = 0
+		e.notReleased(e.store, brief)
+		e.acquire(e.other, c)
+		e.busy(e.other, w)
+		brief = w
+		brief.TTL = 0
+		e.giveUp(e.other, brief)
+		e.release(e.store, c)
+		e.acquire(e.other, w)
+	}},
 	{"a claim that waited and was granted is given up by one release", nil, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
@@ -132,6 +145,14 @@ var tombstoneCases = []testCase{
 		e.refused(e.store, gone, core.ErrLost)
 		e.acquire(e.store, nested(c))
 		e.extend(e.store, c)
+	}},
+	{"a tombstone stays when its lease is released for no time", []Feature{Tombstones}, func(e *env) {
+		c := e.exclusive()
+		e.notReleased(e.store, c)
+		brief := c
+		brief.TTL = 0
+		e.notReleased(e.store, brief)
+		e.refused(e.store, c, core.ErrLost)
 	}},
 	{"a tombstone ends after the TTL", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()

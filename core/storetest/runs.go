@@ -98,13 +98,6 @@ var runCases = []testCase{
 		e.release(e.store, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a repeated release with an answer changes nothing", []Feature{Records}, func(e *env) {
-		c := e.run("begun")
-		e.begins(e.store, c, "begun", 1)
-		e.release(e.store, e.done(c, "answer"))
-		e.notReleased(e.store, e.done(c, "another"))
-		e.answered(e.other, e.run("again"), "answer")
-	}},
 	{"a run of readers or permits is a run", []Feature{Records, Permits}, func(e *env) {
 		c := e.permits(1, 2)
 		c.Record = &core.Record{Value: []byte("begun"), Retain: e.long}

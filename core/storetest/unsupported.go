@@ -14,7 +14,7 @@ func unsupportedCases(without []Feature) []testCase {
 		Permits:  func(e *env) { e.unsupported(e.permits(1, 2)) },
 		Fair:     func(e *env) { e.unsupported(e.fair()) },
 		Joining:  func(e *env) { e.unsupported(joining(e.exclusive(), e.exclusive())) },
-		Records:  func(e *env) { e.unsupported(e.run("begun")) },
+		Records:  withoutRecords,
 		Keeping:  withoutKeeping,
 		Fencing:  withoutFencing,
 		Reentry:  withoutReentry,
@@ -54,6 +54,20 @@ func (e *env) plain(c core.Claim) core.Claim {
 	p := e.exclusive()
 	p.Owner, p.Lease = c.Owner, c.Lease
 	return p
+}
+
+// A release that cannot save must not give up the hold either.
+func withoutRecords(e *env) {
+	e.unsupported(e.run("begun"))
+	e.key += ":plain"
+	c := e.exclusive()
+	e.acquire(e.store, c)
+	if err := e.store.Release(e.Context(), e.done(c, "answer")); !errors.Is(err, core.ErrUnsupported) {
+		e.Errorf("release: got %v, want %v", err, core.ErrUnsupported)
+	}
+	e.isHeld()
+	e.release(e.store, c)
+	e.isFree()
 }
 
 func withoutKeeping(e *env) {
