@@ -1,4 +1,5 @@
-// Package httpmw puts gin routes under distributed locks.
+// Package httpmw puts gin routes under distributed locks, and gives requests that
+// are repeated one answer.
 //
 //	pay := httpmw.Lock(locker, "order", httpmw.Param("id"))
 //	router.POST("/orders/:id/pay", pay, handler)
@@ -12,6 +13,40 @@
 // Code outside of HTTP locks the same thing with core.Key:
 //
 //	locker.Do(ctx, core.Key("order", "42"), settle)
+//
+// # One answer
+//
+// A client that got no answer does not know whether its payment was made. With
+// [Idempotent] it can ask again, under the same Idempotency-Key, and gets the
+// first answer:
+//
+//	runs, err := once.New(locker)
+//	router.POST("/orders/:id/pay", httpmw.Idempotent(runs, account), pay, handler)
+//
+// The header is that of draft-ietf-httpapi-idempotency-key-header: a quoted
+// string, or the same without quotes as most clients send it, of 1 to 255 visible
+// ASCII characters. Keys with a quote, a comma or a semicolon in them have to be
+// quoted. What a service has to tell its clients:
+//
+//   - A key is for one request: same method, path, query, media type and body. It
+//     counts for the caller who used it, and for 24 hours from the answer, or as
+//     [once.Retain] says. After that it is a new request.
+//   - Answers of 2xx, 3xx and of most 4xx are kept, with their body and the headers
+//     that [KeepHeaders] lists, never cookies. They are given again with
+//     Idempotent-Replayed: true.
+//   - 5xx, 401, 403, 407, 408, 409, 423, 425 and 429 are not kept: ask again with
+//     the same key, and the request is run again. [Keep] sets another policy. The
+//     same goes for a run that died, unless [once.AtMostOnce] rules that out.
+//   - Nothing is kept of a request that was refused, as below.
+//
+// A handler that runs again, since an earlier run died or failed, finds the
+// attempt by [once.AttemptFromContext]: it can ask the bank before it charges, or
+// use an idempotency key of its own there.
+//
+// An answer that a middleware outside gives for the handler, because of c.Errors
+// or of a panic, is none that could be kept: mount such a middleware inside. The
+// same goes for a handler that returns without an answer because its context has
+// ended.
 //
 // # Keys
 //
@@ -35,9 +70,21 @@
 //	503  lock-unavailable  the store is down, the Locker closed, or an outer lock was lost
 //	500  lock-failed       a KeyFunc failed, or the options do not fit together
 //
+// and by Idempotent with:
+//
+//	400  idempotency-key-invalid    the header, or the scope, is missing or not allowed
+//	409  idempotency-in-progress    the request is being worked on; with Retry-After
+//	422  idempotency-mismatch       the key was used with another request
+//	410  idempotency-unreplayable   done, but the answer was a stream, or too long to keep
+//	409  idempotency-indeterminate  a run died, and AtMostOnce rules out another
+//	413  body-too-large             the body is longer than BodyLimit
+//	503  idempotency-timeout        the request's time was up while it waited
+//	503  idempotency-unavailable    the store is down, or the Locker closed
+//	500  idempotency-failed         a KeyFunc failed, or what is kept cannot be read
+//
 // The type is this word behind a base that [ProblemBase] sets. Further members
 // are "lock", the static name, and where it makes sense to ask again
-// "retry_after_ms", with the header Retry-After in whole seconds. No answer
+// "retry_after_ms", with the header Retry-After in whole seconds. No refusal
 // has a key, an owner or a token in it. [Render] replaces how answers look.
 //
 // A store that is down is found to be so after three attempts; one that hangs can
@@ -52,6 +99,10 @@
 // Mount a lock after what may refuse the request without it: recovery, logging,
 // time-outs, authentication, rate limits. A time-out middleware that lets its
 // handler run on has to be outside, or the lock is given back too early.
+//
+// Lock and Idempotent work in both orders. With Idempotent outside, a repeated
+// request gets its answer without the lock, and one that finds the lock busy is
+// not kept; with Lock outside, it is busy while any other request has the lock.
 //
 // Mount it on routes rather than on the engine. On the engine it also sees
 // requests that match no route; if they have no key they get gin's own 404 or

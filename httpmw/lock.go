@@ -28,7 +28,7 @@ import (
 // c.Request and the same store, re-enters.
 //
 // It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
-// long, an option is nil, or an acquire option is not allowed. The returned
+// long, an option is nil or not for Lock, or an acquire option is not allowed. The returned
 // handler is safe for concurrent use and keeps no state between requests.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerFunc {
 	switch {
@@ -42,6 +42,9 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 		panic("httpmw: Lock: the key is nil")
 	}
 	m := &lock{config: configure(opts), locker: l, name: name}
+	if len(m.forOnce) > 0 {
+		panic(fmt.Sprintf("httpmw: Lock: %s is an option of Idempotent", m.forOnce[0]))
+	}
 	m.keys = append([]KeyFunc{key}, m.also...)
 	m.acquire = append([]core.AcquireOption{core.Wait(0), core.Name(name)}, m.acquire...)
 	wait, err := l.Check(m.acquire...)

@@ -10,7 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Option is a setting of one middleware. Those that are given a bad value panic.
+// Option is a setting of one middleware. Those that are given a bad value panic,
+// as does a middleware that is given an option of the other one alone.
 type Option func(*config)
 
 // config is what the options of one middleware add up to.
@@ -21,10 +22,10 @@ type config struct {
 	skip    func(*gin.Context) bool
 	limit   int64
 	base    string
+	policy
 }
 
-// Acquire sets how the lock is acquired: its TTL, how long to wait for it, and
-// so on. Several add up, the later one wins. Lock panics if a value is not
+// Acquire sets how Lock acquires: its TTL, how long to wait, and so on. Several add up, the later one wins. Lock panics if a value is not
 // allowed; whether it fits the Locker's own defaults shows with the first
 // request, which is answered with 500 if not.
 //
@@ -38,10 +39,10 @@ func Acquire(opts ...core.AcquireOption) Option {
 			panic("httpmw: Acquire: an option is nil")
 		}
 	}
-	return func(g *config) { g.acquire = append(g.acquire, opts...) }
+	return func(g *config) { g.acquire = append(g.acquire, opts...); g.forLock = append(g.forLock, "Acquire") }
 }
 
-// Also locks more keys under the same lease, all or nothing: a transfer locks
+// Also has Lock lock more keys under the same lease, all or nothing: a transfer locks
 // both accounts. Each key is a value under the middleware's name, in the same
 // name space as the first. Neither their order nor a key that comes twice
 // matters, and two requests that name the same keys do not deadlock. Several add
@@ -53,7 +54,7 @@ func Also(keys ...KeyFunc) Option {
 			panic("httpmw: Also: a key is nil")
 		}
 	}
-	return func(g *config) { g.also = append(g.also, keys...) }
+	return func(g *config) { g.also = append(g.also, keys...); g.forLock = append(g.forLock, "Also") }
 }
 
 // Render replaces how a request that may not run is answered. When render is
@@ -74,9 +75,10 @@ func Skip(skip func(c *gin.Context) bool) Option {
 	return func(g *config) { g.skip = skip }
 }
 
-// BodyLimit sets the length of the longest body, in bytes, in which a key is
-// looked for, 1 MiB by default; longer ones are answered with 413. Where no key
-// is in the body it refuses nothing. It panics if n is not positive.
+// BodyLimit sets the length of the longest body, in bytes, that is read, 1 MiB by
+// default; longer ones are answered with 413. Lock reads bodies to look for a key
+// in them: where no key is in the body it refuses nothing. Idempotent reads all
+// of them, unless Fingerprint says otherwise. It panics if n is not positive.
 func BodyLimit(n int64) Option {
 	if n <= 0 {
 		panic(fmt.Sprintf("httpmw: BodyLimit is %d, it must be positive", n))
@@ -96,7 +98,7 @@ func ProblemBase(uri string) Option {
 
 // configure adds up the options.
 func configure(opts []Option) config {
-	g := config{render: render, limit: defaultLimit, base: defaultBase}
+	g := config{render: render, limit: defaultLimit, base: defaultBase, policy: newPolicy()}
 	for _, o := range opts {
 		if o == nil {
 			panic("httpmw: an option is nil")

@@ -21,8 +21,11 @@ const defaultBase = "https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#"
 // done long before that, or extends the lock.
 const defaultPause = time.Second
 
-// timeout is the only problem of 500 and above that is contention.
-const timeout = "lock-timeout"
+// timeout and runTimeout are the problems of 500 and above that are contention.
+const (
+	timeout    = "lock-timeout"
+	runTimeout = "idempotency-timeout"
+)
 
 // statusClientGone is what access logs show where nobody is left to read an
 // answer; 499 is nginx's number for it.
@@ -34,7 +37,7 @@ type Problem struct {
 	Title  string // says the same to people
 	Status int    // the HTTP status
 	Detail string // what is wrong with this request, for people
-	Lock   string // the middleware's name
+	Lock   string // the name given to Lock, empty for Idempotent
 	// RetryAfter is how long the client should wait before it asks again, 0 if
 	// that is no use.
 	RetryAfter time.Duration
@@ -51,7 +54,7 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail,omitempty"`
-		Lock   string `json:"lock"`
+		Lock   string `json:"lock,omitempty"`
 		Millis int64  `json:"retry_after_ms,omitempty"`
 	}{p.Type, p.Title, p.Status, p.Detail, p.Lock, ceil(p.RetryAfter, time.Millisecond)})
 }
@@ -91,7 +94,7 @@ func (g *config) fail(c *gin.Context, name string, p Problem) {
 		c.Status(statusClientGone)
 		return
 	}
-	if p.Status >= http.StatusInternalServerError && p.Type != timeout {
+	if p.Status >= http.StatusInternalServerError && p.Type != timeout && p.Type != runTimeout {
 		_ = c.Error(p.Err)
 	}
 	g.refuse(c, name, p)

@@ -1,0 +1,169 @@
+package httpmw
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+)
+
+// replayedHeader marks an answer that was given before.
+const replayedHeader = "Idempotent-Replayed"
+
+// keptHeaders are those that belong to the answer itself, and not to the
+// connection, the moment, the caller or a middleware outside. Content-Encoding
+// is among them because a handler that sets it has encoded what is kept.
+var keptHeaders = []string{
+	"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
+	"Etag", "Last-Modified", "Link", "Location",
+}
+
+// answer is what a handler answered, as it is kept.
+type answer struct {
+	status int
+	// written tells whether the header was written, and not left to gin.
+	written bool
+	header  []field
+	body    []byte
+}
+
+// field is one header with all its values; none if the handler removed it.
+type field struct {
+	name   string
+	values []string
+}
+
+// answerVersion is the first byte of an encoded answer.
+const answerVersion = 1
+
+// encode makes of an answer:
+//
+//	version (1 byte), written (1 byte), status,
+//	number of headers, for each: name, number of values, values
+//	body
+//
+// Numbers are uvarints; strings have their length before them, but the body,
+// which is the rest.
+func (a answer) encode() []byte {
+	n := 2 + 2*binary.MaxVarintLen16 + len(a.body)
+	for _, f := range a.header {
+		n += 2*binary.MaxVarintLen32 + len(f.name)
+		for _, v := range f.values {
+			n += binary.MaxVarintLen32 + len(v)
+		}
+	}
+	b := append(make([]byte, 0, n), answerVersion, 0)
+	if a.written {
+		b[1] = 1
+	}
+	b = binary.AppendUvarint(b, uint64(a.status))
+	b = binary.AppendUvarint(b, uint64(len(a.header)))
+	for _, f := range a.header {
+		b = appendString(b, f.name)
+		b = binary.AppendUvarint(b, uint64(len(f.values)))
+		for _, v := range f.values {
+			b = appendString(b, v)
+		}
+	}
+	return append(b, a.body...)
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// errAnswer says that what is kept was not written by encode.
+var errAnswer = errors.New("httpmw: the answer that is kept cannot be read")
+
+// decodeAnswer is the inverse of encode. The body stays in data.
+func decodeAnswer(data []byte) (a answer, err error) {
+	if len(data) < 2 || data[0] != answerVersion {
+		return a, fmt.Errorf("%w: unknown version", errAnswer)
+	}
+	if data[1] > 1 {
+		return a, errAnswer
+	}
+	d := decoder{rest: data[2:]}
+	a.written = data[1] == 1
+	a.status = d.number(999)
+	for range d.number(len(d.rest)) {
+		f := field{name: d.text()}
+		for range d.number(len(d.rest)) {
+			f.values = append(f.values, d.text())
+		}
+		a.header = append(a.header, f)
+		if d.broken {
+			break
+		}
+	}
+	if d.broken || a.status < http.StatusContinue {
+		return answer{}, errAnswer
+	}
+	a.body = d.rest
+	return a, nil
+}
+
+// decoder takes encoded values off the front of rest.
+type decoder struct {
+	rest   []byte
+	broken bool
+}
+
+// number is the next number, which is most at most; 0 if there is none.
+func (d *decoder) number(most int) int {
+	n, size := binary.Uvarint(d.rest)
+	if size <= 0 || n > uint64(most) {
+		d.rest, d.broken = nil, true
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return int(n)
+}
+
+func (d *decoder) text() string {
+	n := d.number(len(d.rest))
+	if n > len(d.rest) { // the length itself took some
+		d.rest, d.broken = nil, true
+		return ""
+	}
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
+}
+
+// replay gives the answer again.
+func (a answer) replay(c *gin.Context) {
+	c.Abort()
+	if c.Writer.Written() {
+		return
+	}
+	h := c.Writer.Header()
+	for _, f := range a.header {
+		if len(f.values) == 0 {
+			delete(h, f.name)
+		} else {
+			h[f.name] = f.values
+		}
+	}
+	h.Set(replayedHeader, "true")
+	c.Status(a.status)
+	switch {
+	case len(a.body) > 0:
+		_, _ = c.Writer.Write(a.body)
+	case a.written:
+		c.Writer.WriteHeaderNow()
+	}
+}
+
+// changed are the headers of names that are not as they were before.
+func changed(before, after http.Header, names []string) (fields []field) {
+	for _, name := range names {
+		if values := after[name]; !slices.Equal(values, before[name]) {
+			fields = append(fields, field{name, slices.Clone(values)})
+		}
+	}
+	return fields
+}

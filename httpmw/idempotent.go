@@ -1,0 +1,221 @@
+package httpmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// Idempotent is a middleware that gives requests with the same Idempotency-Key
+// one answer: that of the first, whose status, body and headers are kept by o
+// and given again, with the header Idempotent-Replayed: true, instead of running
+// what comes after it. The package documentation says how else such a request
+// is answered, and what is kept.
+//
+// scope says who asks: a key counts within its scope only, so that nobody can
+// get another caller's answer by guessing or repeating a key. Take it from what
+// authentication found, which has to be mounted before; a KeyFunc of yours can
+// read it from c. AnyCaller is for services that have no callers to tell apart.
+//
+// POST and PATCH are covered, see Methods; others pass by. A request is the same
+// if method, path, query, media type and body are; see Fingerprint. The body is
+// read whole, at most BodyLimit, and can be read again by the handler.
+//
+// What the handler writes is held back until it is saved, and sent then, also
+// if it could not be saved, which can take about 3 seconds to find out. What
+// cannot be kept is sent as it is written: streams, and what is longer than
+// AnswerLimit. Handlers below see the context of the run in c.Request, derived
+// from that of the request: it ends when the client goes away, see Detached, or
+// the run's lease is lost. once.AttemptFromContext tells there whether an earlier
+// run was begun and did not come to an answer. If the handler panics, so does
+// the middleware, and nothing is kept.
+//
+// Options of Lock alone, Acquire and Also, are not for Idempotent; once.Acquire
+// is, given to once.New: with core.Wait, a request waits for the answer of the
+// one that is being worked on.
+//
+// It panics if o or scope is nil, an option is nil or not for Idempotent. The
+// returned handler is safe for concurrent use.
+func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
+	switch {
+	case o == nil:
+		panic("httpmw: Idempotent: the Once is nil")
+	case scope == nil:
+		panic("httpmw: Idempotent: the scope is nil, see AnyCaller")
+	}
+	m := &idempotent{config: configure(opts), once: o, scope: scope}
+	if len(m.forLock) > 0 {
+		panic(fmt.Sprintf("httpmw: Idempotent: %s is an option of Lock", m.forLock[0]))
+	}
+	return m.serve
+}
+
+// AnyCaller is a scope for services whose callers are one, or cannot be told
+// apart: whoever knows a key gets its answer.
+func AnyCaller() KeyFunc {
+	return func(*gin.Context) (string, error) { return "any", nil }
+}
+
+// callName labels runs in events and messages. Method and path are no part of
+// it, so that a key that is used again elsewhere is noticed.
+const callName = "http"
+
+type idempotent struct {
+	config
+	once  *once.Once
+	scope KeyFunc
+}
+
+func (m *idempotent) serve(c *gin.Context) {
+	if !slices.Contains(m.methods, c.Request.Method) || m.skip != nil && m.skip(c) {
+		return
+	}
+	call, err := m.call(c)
+	if err != nil {
+		if c.FullPath() == "" {
+			c.Abort() // it matches no route: gin answers 404 or 405
+			return
+		}
+		m.fail(c, "", callProblem(err))
+		return
+	}
+	e := execution{idempotent: m, c: c}
+	ctx := c.Request.Context()
+	if m.detached {
+		var end func()
+		ctx, end = e.detach(ctx)
+		defer end()
+	}
+	out, err := m.once.Do(ctx, call, e.run)
+	if e.writer != nil {
+		e.writer.pass() // whatever err is: saved or not, the answer stands
+		return
+	}
+	var kept answer
+	if err == nil {
+		kept, err = decodeAnswer(out.Value)
+	}
+	if err != nil {
+		m.fail(c, "", runProblem(c.Request.Context(), err))
+		return
+	}
+	kept.replay(c)
+}
+
+// call names what the request asks for.
+func (m *idempotent) call(c *gin.Context) (call once.Call, err error) {
+	c.Set(limitKey{}, m.limit)
+	call.Name = callName
+	if call.Key, err = idempotencyKey(c.Request.Header); err != nil {
+		return call, err
+	}
+	if call.Scope, err = m.scopeOf(c); err != nil {
+		return call, err
+	}
+	if call.Fingerprint, err = fingerprintOf(c, m.fingerprint, m.limit); err != nil {
+		return call, err
+	}
+	if m.fingerprint != nil {
+		// So that the server notices when the client goes away. What goes wrong
+		// with it is for the handler to find.
+		_, _ = readBody(c, m.limit)
+	}
+	return call, nil
+}
+
+// maxScope is the length of the longest scope that a Once takes, in bytes.
+const maxScope = 512
+
+// scopeOf is the scope as one text without control characters, different for
+// different parts.
+func (m *idempotent) scopeOf(c *gin.Context) (string, error) {
+	value, err := m.scope(c)
+	if err != nil {
+		return "", err
+	}
+	parts, err := split(value)
+	if err != nil {
+		return "", err
+	}
+	scope := core.Key("", parts...)[1:]
+	if len(scope) > maxScope {
+		return "", &keyError{"the scope is too long"}
+	}
+	return scope, nil
+}
+
+// Why a run is not kept.
+var (
+	errNotKept    = errors.New("httpmw: an answer of this status is not kept")
+	errUnanswered = errors.New("httpmw: the handler left the answer to what is outside")
+	errGaveUp     = fmt.Errorf("httpmw: the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
+)
+
+// execution is a request that runs, or does not.
+type execution struct {
+	*idempotent
+	c       *gin.Context
+	writer  *recorder // nil until the handler runs
+	started atomic.Bool
+}
+
+// run runs what comes after the middleware, and returns its answer.
+func (e *execution) run(ctx context.Context) (once.Answer, error) {
+	c, r, returned := e.c, e.c.Request, false
+	e.started.Store(true)
+	w := newRecorder(c.Writer, e.answerLimit)
+	e.writer = w
+	defer func() {
+		takeForm(r, c.Request)
+		c.Request, c.Writer = r, w.ResponseWriter
+		if !returned {
+			w.discard()
+		}
+	}()
+	c.Request, c.Writer = r.WithContext(ctx), w
+	told := len(c.Errors)
+	c.Next()
+	returned = true
+
+	switch {
+	case w.hijacked:
+		return once.Answer{Unreplayable: true}, nil
+	case !w.Written() && len(c.Errors) > told:
+		return once.Answer{}, errUnanswered
+	case !w.Written() && w.status == http.StatusOK && ctx.Err() != nil:
+		return once.Answer{}, errGaveUp
+	case !e.keep(w.Status()):
+		return once.Answer{}, errNotKept
+	case w.passing:
+		return once.Answer{Unreplayable: true}, nil
+	}
+	a, whole := w.answer(e.headers)
+	if !whole {
+		return once.Answer{Unreplayable: true}, nil
+	}
+	return once.Answer{Value: a.encode()}, nil
+}
+
+// detach returns a context that ends with ctx until the handler runs, and then
+// only with a lease around it that is lost.
+func (e *execution) detach(ctx context.Context) (context.Context, func()) {
+	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if !e.started.Load() || errors.Is(cause, core.ErrLost) || errors.Is(cause, core.ErrClosed) {
+			cancel(cause)
+		}
+	})
+	return detached, func() {
+		stop()
+		cancel(nil)
+	}
+}
