@@ -2,27 +2,300 @@ package once_test
 
 import (
 	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
-func TestSmoke(t *testing.T) {
-	l, _ := core.New(memstore.New())
-	o, err := once.New(l)
+func TestDo(t *testing.T) {
+	t.Parallel()
+	sim(t, "a first run costs two calls to the store, and each replay one", func(t *testing.T) {
+		store := newFlaky()
+		o := newOnce(t, store)
+		first(t, o, charge("1"), "receipt", 1)
+		if n := store.count(); n != 2 {
+			t.Errorf("the first run cost %d calls, want 2", n)
+		}
+		for i := range 3 {
+			replayed(t, o, charge("1"), "receipt", 1)
+			replayed(t, newOnce(t, store), charge("1"), "receipt", 1)
+			if n := store.count(); n != 4+2*i {
+				t.Errorf("after %d replays there were %d calls, want %d", 2*i+2, n, 4+2*i)
+			}
+		}
+	})
+	sim(t, "an empty answer is an answer", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		first(t, o, charge("1"), "", 1)
+		replayed(t, o, charge("1"), "", 1)
+	})
+	sim(t, "other keys, names and scopes are other calls", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		first(t, o, charge("1"), "one", 1)
+		for i, c := range []once.Call{charge("2"), charge("1"), charge("1")} {
+			switch i {
+			case 1:
+				c.Name = "refund"
+			case 2:
+				c.Scope = "other"
+			}
+			first(t, o, c, "another", 1)
+		}
+		replayed(t, o, charge("1"), "one", 1)
+	})
+	sim(t, "a failed run can be run again, and is told that it is the next attempt", func(t *testing.T) {
+		o, declined := newOnce(t, memstore.New()), errors.New("declined")
+		for attempt := 1; attempt <= 3; attempt++ {
+			var r runs
+			out, err := o.Do(t.Context(), charge("1"), r.failing(declined))
+			if err != declined || out.Attempt != attempt || out.Replayed || out.Value != nil {
+				t.Errorf("got %+v and %v, want fn's own error of attempt %d", out, err, attempt)
+			}
+		}
+		first(t, o, charge("1"), "receipt", 4)
+		replayed(t, o, charge("1"), "receipt", 4)
+	})
+	// hazard 60
+	sim(t, "another request under the same key is refused, finished or failed", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		other := charge("1")
+		other.Fingerprint = []byte("1000 EUR")
+		none := charge("1")
+		none.Fingerprint = nil
+		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
+		for range 3 {
+			refused(t, o, other, once.ErrMismatch)
+			refused(t, o, none, once.ErrMismatch)
+		}
+		first(t, o, charge("1"), "receipt", 2) // the refused ones do not count
+		refused(t, o, other, once.ErrMismatch)
+		refused(t, o, none, once.ErrMismatch)
+		replayed(t, o, charge("1"), "receipt", 2)
+	})
+	sim(t, "done without a replayable answer is told, and not run again", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
+			return once.Answer{Value: []byte("a stream"), Unreplayable: true}, nil
+		})
+		if err != nil || string(out.Value) != "a stream" || out.Replayed {
+			t.Errorf("got %+v and %v, want the value for its own caller", out, err)
+		}
+		for range 3 {
+			refused(t, o, charge("1"), once.ErrUnreplayable)
+		}
+		other := charge("1")
+		other.Fingerprint = []byte("1000 EUR")
+		refused(t, o, other, once.ErrMismatch)
+	})
+	// hazard 50
+	sim(t, "a panic goes on, and leaves a failed run and a free key", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		for attempt := 1; attempt <= 2; attempt++ {
+			func() {
+				defer func() {
+					if p := recover(); p != "card reader on fire" {
+						t.Errorf("recovered %v", p)
+					}
+				}()
+				_, _ = o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) { panic("card reader on fire") })
+			}()
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) { runtime.Goexit(); return once.Answer{}, nil })
+		}()
+		<-ended
+		start := time.Now()
+		first(t, o, charge("1"), "receipt", 4)
+		if time.Since(start) > 0 {
+			t.Error("the key was not free at once")
+		}
+	})
+	sim(t, "the answer is kept as it was, whatever its caller does with it later", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		value := []byte("receipt")
+		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) { return once.Answer{Value: value}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(value)
+		clear(out.Value)
+		out, _ = o.Do(t.Context(), charge("1"), new(runs).work("again"))
+		clear(out.Value)
+		replayed(t, o, charge("1"), "receipt", 1)
+	})
+}
+
+func TestContext(t *testing.T) {
+	t.Parallel()
+	sim(t, "fn runs under a lease that is extended, and that is not found", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		type key struct{}
+		ctx := context.WithValue(t.Context(), key{}, "the caller's")
+		_, err := o.Do(ctx, charge("1"), func(ctx context.Context) (once.Answer, error) {
+			if _, ok := core.LeaseFromContext(ctx); ok {
+				t.Error("the lease of the run is found")
+			}
+			if ctx.Value(key{}) != "the caller's" {
+				t.Error("the caller's values are missing")
+			}
+			time.Sleep(10 * time.Minute)
+			refused(t, o, charge("1"), once.ErrInProgress)
+			return once.Answer{}, ctx.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if _, ok := once.AttemptFromContext(t.Context()); ok {
+			t.Error("there is an attempt outside of a run")
+		}
+	})
+	sim(t, "a run inside a run has its own attempt, and leaves the outer one's alone", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
+		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+			var inner runs
+			if _, err := o.Do(ctx, charge("2"), inner.work("inner")); err != nil || inner.attempts[0] != 1 {
+				t.Errorf("inside: %v, attempts %v", err, inner.attempts)
+			}
+			if n, _ := once.AttemptFromContext(ctx); n != 2 {
+				t.Errorf("the outer run is attempt %d, want 2", n)
+			}
+			refused(t, o, charge("1"), once.ErrInProgress) // not re-entered
+			return once.Answer{}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	sim(t, "the context of a run that loses its lease ends with that cause, and its answer is not kept", func(t *testing.T) {
+		store := memstore.New()
+		o := newOnce(t, store, once.Acquire(core.NoRenew(), core.TTL(time.Second)))
+		out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), core.ErrLost)
+			time.Sleep(time.Second)
+			return once.Answer{Value: []byte("late")}, nil
+		})
+		if string(out.Value) != "late" || out.Replayed || out.Attempt != 1 {
+			t.Errorf("got %+v, want the outcome with the error", out)
+		}
+		wantErr(t, err, core.ErrLost)
+		first(t, newOnce(t, store), charge("1"), "receipt", 2)
+		replayed(t, o, charge("1"), "receipt", 2)
+	})
+	// hazard 47
+	sim(t, "the answer of a caller who is gone is kept", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		ctx, leave := context.WithCancelCause(t.Context())
+		gone := errors.New("the client went away")
+		out, err := o.Do(ctx, charge("1"), func(ctx context.Context) (once.Answer, error) {
+			leave(gone)
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), gone)
+			return once.Answer{Value: []byte("receipt")}, nil
+		})
+		if err != nil || string(out.Value) != "receipt" {
+			t.Errorf("got %+v and %v", out, err)
+		}
+		replayed(t, o, charge("1"), "receipt", 1)
+	})
+	sim(t, "a caller who was gone before has nothing run and nothing sent", func(t *testing.T) {
+		store := newFlaky()
+		o := newOnce(t, store)
+		gone := errors.New("the client went away")
+		ctx, leave := context.WithCancelCause(t.Context())
+		leave(gone)
+		var r runs
+		_, err := o.Do(ctx, charge("1"), r.work("x"))
+		wantErr(t, err, gone, context.Canceled)
+		if errors.Is(err, once.ErrInProgress) {
+			t.Errorf("%v: nobody knows that", err)
+		}
+		r.want(t, 0)
+		if n := store.count(); n != 0 {
+			t.Errorf("%d calls to the store", n)
+		}
+		first(t, o, charge("1"), "receipt", 1)
+	})
+	sim(t, "a caller who leaves while waiting for another's run gets its reason, and nothing is run", func(t *testing.T) {
+		o := newOnce(t, memstore.New(), wait(time.Hour))
+		gone := errors.New("the client went away")
+		ctx, leave := context.WithCancelCause(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
+				time.Sleep(time.Minute)
+				return once.Answer{Value: []byte("receipt")}, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Second)
+		time.AfterFunc(time.Second, func() { leave(gone) })
+		var r runs
+		_, err := o.Do(ctx, charge("1"), r.work("x"))
+		wantErr(t, err, once.ErrInProgress, core.ErrBusy, gone)
+		r.want(t, 0)
+		wg.Wait()
+		replayed(t, o, charge("1"), "receipt", 1)
+	})
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	locks, err := core.New(memstore.New())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 3 {
-		out, err := o.Do(t.Context(), once.Call{Name: "a", Key: "1"}, func(ctx context.Context) (once.Answer, error) {
-			n, _ := once.AttemptFromContext(ctx)
-			if n != 1 {
-				t.Error(n)
-			}
-			return once.Answer{Value: []byte("x")}, nil
-		})
-		t.Log(i, out, err)
+	shared, err := core.New(memstore.New(), core.WithDefaults(core.Shared()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]func() (*once.Once, error){
+		"without a locker":               func() (*once.Once, error) { return once.New(nil) },
+		"with a nil option":              func() (*once.Once, error) { return once.New(locks, nil) },
+		"retaining nothing":              func() (*once.Once, error) { return once.New(locks, once.Retain(0)) },
+		"retaining for a century":        func() (*once.Once, error) { return once.New(locks, once.Retain(100*365*24*time.Hour)) },
+		"with a bad TTL":                 func() (*once.Once, error) { return once.New(locks, lasting(time.Millisecond)) },
+		"with a nil acquire option":      func() (*once.Once, error) { return once.New(locks, once.Acquire(nil)) },
+		"for readers":                    func() (*once.Once, error) { return once.New(locks, once.Acquire(core.Shared())) },
+		"for permits":                    func() (*once.Once, error) { return once.New(locks, once.Acquire(core.Permits(1, 2))) },
+		"for several keys":               func() (*once.Once, error) { return once.New(locks, once.Acquire(core.Also("b"))) },
+		"to keep the key taken":          func() (*once.Once, error) { return once.New(locks, once.Acquire(core.KeepFor(time.Second))) },
+		"on a locker of readers":         func() (*once.Once, error) { return once.New(shared) },
+		"with the first of two mistakes": func() (*once.Once, error) { return once.New(locks, once.Retain(-1), once.Retain(time.Hour)) },
+	} {
+		if o, err := try(); o != nil || !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", name, err, core.ErrInvalid)
+		}
+	}
+	plain, err := redisstore.New(redistest.Client(t, "127.0.0.1:1"), redisstore.WithPlainKeys())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plain.Close() })
+	recordless, err := core.New(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := once.New(recordless); o != nil || !errors.Is(err, core.ErrUnsupported) || !strings.Contains(err.Error(), "once") {
+		t.Errorf("a store without records: got %v, want %v", err, core.ErrUnsupported)
+	}
+	if o, err := once.New(locks); err != nil {
+		t.Error(err)
+	} else if _, err := o.Do(t.Context(), charge("1"), nil); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("without fn: got %v, want %v", err, core.ErrInvalid)
 	}
 }

@@ -1,0 +1,5 @@
+package once_test
+
+const childEnv = "LOCKKIT_ONCE_CHILD"
+
+func childMain(string) int { return 0 }

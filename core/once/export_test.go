@@ -1,0 +1,40 @@
+package once
+
+// StoreKey is where the record of a call is kept.
+func StoreKey(c Call) string { return c.storeKey() }
+
+// The states of a record.
+const (
+	Begun         = begun
+	Failed        = failed
+	Done          = done
+	Unreplayable  = unreplayable
+	Indeterminate = indeterminate
+)
+
+// Encode writes a record.
+func Encode(c Call, s state, settled int, value []byte) []byte {
+	r := record{call: c, state: s, settled: settled, value: value}
+	return r.encode()
+}
+
+// Decoded is a record that was read.
+type Decoded struct {
+	Call     Call
+	Settled  int
+	Value    []byte
+	Finished bool
+	again    []byte
+}
+
+// Again is the record, written anew.
+func (d Decoded) Again() []byte { return d.again }
+
+// Decode reads a record.
+func Decode(b []byte) (Decoded, error) {
+	r, err := decode(b)
+	if err != nil {
+		return Decoded{}, err
+	}
+	return Decoded{r.call, r.settled, r.value, r.state.finished(), r.encode()}, nil
+}

@@ -1,0 +1,273 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+func TestMain(m *testing.M) {
+	if plan := os.Getenv(childEnv); plan != "" {
+		os.Exit(childMain(plan))
+	}
+	logging.Disable() // clients tell of every server that a test has ended
+	goleak.VerifyTestMain(m)
+}
+
+// patience is how long a test waits for what has to come.
+const patience = 60 * time.Second
+
+// count is n with LONG=1, else a tenth of it, but at least ten.
+func count(n int) int {
+	if os.Getenv("LONG") == "1" {
+		return n
+	}
+	return max(10, n/10)
+}
+
+// sim runs fn as a subtest in virtual time.
+func sim(t *testing.T, name string, fn func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, fn)
+	})
+}
+
+// flaky is a store in memory that counts its calls, and that can be down: then
+// nothing reaches it.
+type flaky struct {
+	*memstore.Store
+	mu        sync.Mutex
+	down      bool
+	calls     int
+	keys      map[string]bool
+	unlimited bool // grants whatever is asked for
+}
+
+var errDown = errors.New("the store is down")
+
+func newFlaky() *flaky { return &flaky{Store: memstore.New(), keys: make(map[string]bool)} }
+
+func (s *flaky) set(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// count is the number of calls so far.
+func (s *flaky) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+func (s *flaky) call(key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	s.keys[key] = true
+	if s.down {
+		return errDown
+	}
+	return nil
+}
+
+func (s *flaky) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if ctx.Err() != nil {
+		return core.Grant{}, core.ErrUnavailable // CheckRun asks like this
+	}
+	if err := s.call(c.Key); err != nil {
+		return core.Grant{}, err
+	}
+	if s.unlimited {
+		return core.Grant{Owner: c.Owner, Record: &core.Record{Value: c.Record.Value, Attempt: 1}}, nil
+	}
+	return s.Store.Acquire(ctx, c)
+}
+
+func (s *flaky) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	answers := make([]core.Extension, len(claims))
+	for i, c := range claims {
+		if answers[i].Err = s.call(c.Key); answers[i].Err == nil {
+			answers[i] = s.Store.Extend(ctx, claims[i:i+1])[0]
+		}
+	}
+	return answers
+}
+
+func (s *flaky) Release(ctx context.Context, c core.Claim) error {
+	if err := s.call(c.Key); err != nil {
+		return err
+	}
+	if s.unlimited {
+		return nil
+	}
+	return s.Store.Release(ctx, c)
+}
+
+// retained is how long tests keep what they keep themselves.
+const retained = time.Hour
+
+// newLocker is a locker like that of a process of its own.
+func newLocker(t testing.TB, store core.Store) *core.Locker {
+	t.Helper()
+	l, err := core.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return l
+}
+
+// newOnce is a Once of a process of its own on store.
+func newOnce(t testing.TB, store core.Store, opts ...once.Option) *once.Once {
+	t.Helper()
+	o, err := once.New(newLocker(t, store), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// onRedis is newOnce on the server at addr, with a client of its own.
+func onRedis(t testing.TB, addr string, opts ...once.Option) *once.Once {
+	t.Helper()
+	store, err := redisstore.New(redistest.Client(t, addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return newOnce(t, store, opts...)
+}
+
+// wait has duplicates wait for the answer.
+func wait(d time.Duration) once.Option { return once.Acquire(core.Wait(d)) }
+
+// lasting sets the TTL of the runs.
+func lasting(d time.Duration) once.Option { return once.Acquire(core.TTL(d)) }
+
+func charge(key string) once.Call {
+	return once.Call{Name: "charge", Scope: "tenant", Key: key, Fingerprint: []byte("10 EUR")}
+}
+
+// runs is a piece of work that counts how often it was run.
+type runs struct {
+	mu       sync.Mutex
+	n        int
+	attempts []int
+}
+
+func (r *runs) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n
+}
+
+// note counts a run and returns which attempt it is.
+func (r *runs) note(ctx context.Context) int {
+	n, ok := once.AttemptFromContext(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n++
+	if !ok {
+		n = -1
+	}
+	r.attempts = append(r.attempts, n)
+	return n
+}
+
+// work returns value.
+func (r *runs) work(value string) func(context.Context) (once.Answer, error) {
+	return func(ctx context.Context) (once.Answer, error) {
+		r.note(ctx)
+		return once.Answer{Value: []byte(value)}, nil
+	}
+}
+
+// failing returns err.
+func (r *runs) failing(err error) func(context.Context) (once.Answer, error) {
+	return func(ctx context.Context) (once.Answer, error) {
+		r.note(ctx)
+		return once.Answer{}, err
+	}
+}
+
+// want fails the test unless there were n runs.
+func (r *runs) want(t testing.TB, n int) {
+	t.Helper()
+	if got := r.count(); got != n {
+		t.Errorf("it was run %d times, want %d", got, n)
+	}
+}
+
+// first fails the test unless Do runs work.
+func first(t testing.TB, o *once.Once, c once.Call, value string, attempt int) {
+	t.Helper()
+	var r runs
+	out, err := o.Do(t.Context(), c, r.work(value))
+	if err != nil || out.Replayed || string(out.Value) != value || out.Attempt != attempt {
+		t.Errorf("got %+v and %v, want %q by a run that is attempt %d", short(out), err, value, attempt)
+	}
+	if r.n != 1 || r.attempts[0] != attempt {
+		t.Errorf("the run saw the attempts %v, want %d", r.attempts, attempt)
+	}
+}
+
+// replayed fails the test unless c is answered with value, without a run.
+func replayed(t testing.TB, o *once.Once, c once.Call, value string, attempt int) {
+	t.Helper()
+	var r runs
+	out, err := o.Do(t.Context(), c, r.work("not to be run"))
+	if err != nil || !out.Replayed || string(out.Value) != value || out.Attempt != attempt || r.n != 0 {
+		t.Errorf("got %+v and %v after %d runs, want a replay of %q by attempt %d", short(out), err, r.n, value, attempt)
+	}
+}
+
+// refused fails the test unless Do fails with an error that matches each of
+// want, without a run.
+func refused(t testing.TB, o *once.Once, c once.Call, want ...error) error {
+	t.Helper()
+	var r runs
+	out, err := o.Do(t.Context(), c, r.work("not to be run"))
+	if r.n != 0 || out.Value != nil || out.Replayed {
+		t.Errorf("got %+v and %v after %d runs, want none", short(out), err, r.n)
+	}
+	wantErr(t, err, want...)
+	return err
+}
+
+// wantErr fails the test unless err matches each of want.
+func wantErr(t testing.TB, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("got error %v, want one that matches %v", err, w)
+		}
+	}
+}
+
+// short is o for a message.
+func short(o once.Outcome) once.Outcome {
+	o.Value = o.Value[:min(len(o.Value), 60)]
+	return o
+}
