@@ -41,7 +41,7 @@ func TestStoreOnMiniredis(t *testing.T) {
 		},
 		Unit:    200 * time.Millisecond,
 		Wrap:    synctest.Test,
-		Without: []storetest.Feature{storetest.Records, storetest.Handover},
+		Without: []storetest.Feature{storetest.Handover},
 	})
 }
 

@@ -99,6 +99,19 @@ func TestStoreThroughProxy(t *testing.T) {
 	})
 }
 
+// Every request arrives twice: a claim names the state that shall be, and an
+// answer that is saved twice is saved once.
+func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	conformance(t, server, func(t testing.TB) core.Store {
+		faults := new(storetest.Faults)
+		faults.Hook(func(storetest.Op, []core.Claim) storetest.Fault { return storetest.Fault{Twice: true} })
+		t.Cleanup(faults.Wait)
+		return storetest.Faulty(newStore(t, server.Client()), faults)
+	})
+}
+
 func TestStoreWithPlainKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

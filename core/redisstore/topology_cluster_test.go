@@ -51,7 +51,7 @@ func TestOnCluster(t *testing.T) {
 					return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
 				},
 				Unit:    200 * time.Millisecond,
-				Without: []storetest.Feature{storetest.Records, storetest.Handover},
+				Without: []storetest.Feature{storetest.Handover},
 			})
 		})
 		t.Run("the first in line of each process come in the order in which they came", func(t *testing.T) {

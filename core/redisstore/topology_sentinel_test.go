@@ -30,7 +30,7 @@ func TestOnSentinel(t *testing.T) {
 				return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
 			},
 			Unit:    200 * time.Millisecond,
-			Without: []storetest.Feature{storetest.Records, storetest.Handover},
+			Without: []storetest.Feature{storetest.Handover},
 		})
 	})
 	t.Run("a planned failover stops nobody for long and takes no lease", func(t *testing.T) {
