@@ -1,0 +1,168 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// crowd makes the same call n times at once, from several processes, and
+// returns the outcomes and errors. Each run goes on until enough of the calls
+// are over, or for a while.
+func crowd(t *testing.T, processes []*once.Once, r *runs, n, enough int) (outs []once.Outcome, errs []error) {
+	t.Helper()
+	var mu sync.Mutex
+	over := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			out, err := processes[i%len(processes)].Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+				run := r.count() + 1
+				r.note(ctx)
+				select {
+				case <-over:
+				case <-time.After(2 * time.Second):
+				}
+				return once.Answer{Value: fmt.Appendf(nil, "receipt %d", run)}, nil
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			outs, errs = append(outs, out), append(errs, err)
+			if len(errs) == enough {
+				close(over)
+			}
+		})
+	}
+	all.Wait()
+	return outs, errs
+}
+
+func TestDuplicates(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	refusedAtOnce := func(t *testing.T, processes []*once.Once) {
+		var r runs
+		outs, errs := crowd(t, processes, &r, n, n-1)
+		r.want(t, 1)
+		ran := 0
+		for i, err := range errs {
+			switch {
+			case err == nil && !outs[i].Replayed:
+				ran++
+			case err == nil:
+			case errors.Is(err, once.ErrInProgress):
+				busy, ok := errors.AsType[*core.BusyError](err)
+				if !ok || busy.RetryAfter <= 0 || busy.Name != "charge" {
+					t.Errorf("%v does not say when to come again", err)
+				}
+			default:
+				t.Errorf("got %v", err)
+			}
+		}
+		if ran != 1 {
+			t.Errorf("%d callers were told that theirs is the run", ran)
+		}
+		for _, o := range processes {
+			replayed(t, o, charge("1"), "receipt 1", 1)
+		}
+	}
+	answered := func(t *testing.T, processes []*once.Once) {
+		var r runs
+		outs, errs := crowd(t, processes, &r, n, n)
+		r.want(t, 1)
+		replays := 0
+		for i, err := range errs {
+			if err != nil || string(outs[i].Value) != "receipt 1" || outs[i].Attempt != 1 {
+				t.Errorf("got %+v and %v", outs[i], err)
+			}
+			if outs[i].Replayed {
+				replays++
+			}
+		}
+		if replays != n-1 {
+			t.Errorf("%d replays, want %d", replays, n-1)
+		}
+	}
+	const atOnce = "of 50 calls in flight one is run, and 49 are refused or replayed"
+	const waiting = "of 50 calls that wait one is run, and 49 are its replays"
+	sim(t, atOnce, func(t *testing.T) { refusedAtOnce(t, processes(t, memstore.New())) })
+	sim(t, waiting, func(t *testing.T) { answered(t, processes(t, memstore.New(), wait(time.Hour))) })
+	t.Run("on Redis", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		server.Do("PING")
+		all := func(opts ...once.Option) (all []*once.Once) {
+			for range 3 {
+				all = append(all, onRedis(t, server.Addr, opts...))
+			}
+			return all
+		}
+		t.Run(atOnce, func(t *testing.T) { refusedAtOnce(t, all()) })
+		server.Do("FLUSHALL")
+		t.Run(waiting, func(t *testing.T) { answered(t, all(wait(patience))) })
+	})
+	sim(t, "a store that locks nothing is noticed", func(t *testing.T) {
+		store := newFlaky()
+		store.unlimited = true
+		var r runs
+		crowd(t, processes(t, store), &r, n, n)
+		r.want(t, n)
+	})
+	sim(t, "who waits gets the failure of nobody else, but runs next", func(t *testing.T) {
+		store, declined := memstore.New(), errors.New("declined")
+		var r runs
+		var all sync.WaitGroup
+		for _, o := range processes(t, store, wait(time.Hour)) {
+			all.Go(func() {
+				out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+					time.Sleep(time.Minute)
+					if r.note(ctx) < 3 {
+						return once.Answer{}, declined
+					}
+					return once.Answer{Value: []byte("receipt")}, nil
+				})
+				if (err == nil) != (out.Attempt == 3) {
+					t.Errorf("got %+v and %v", out, err)
+				}
+			})
+		}
+		all.Wait()
+		r.want(t, 3)
+	})
+	sim(t, "who waits for too long is told so, and nothing is run", func(t *testing.T) {
+		store := memstore.New()
+		o := newOnce(t, store)
+		_, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
+			start := time.Now()
+			err := refused(t, newOnce(t, store, wait(time.Minute)), charge("1"), once.ErrInProgress, core.ErrBusy)
+			if _, ok := errors.AsType[*core.BusyError](err); !ok {
+				t.Errorf("%v does not say when to come again", err)
+			}
+			if d := time.Since(start); d != time.Minute {
+				t.Errorf("it waited %v", d)
+			}
+			return once.Answer{}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// processes are three that share a store.
+func processes(t *testing.T, store core.Store, opts ...once.Option) []*once.Once {
+	t.Helper()
+	all := make([]*once.Once, 3)
+	for i := range all {
+		all[i] = newOnce(t, store, opts...)
+	}
+	return all
+}

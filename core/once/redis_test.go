@@ -1,0 +1,227 @@
+package once_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+func TestOnRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	t.Run("a first run is two round trips, and a replay one", func(t *testing.T) {
+		t.Parallel()
+		proxy := redistest.NewProxy(t, server.Addr)
+		o, other := onRedis(t, proxy.Addr), onRedis(t, proxy.Addr)
+		for _, key := range []string{"warm", "trips"} { // the first time, scripts are sent
+			proxy.Forget()
+			first(t, o, charge(key), "receipt", 1)
+			acquires, releases := scripts(proxy, "acquire"), scripts(proxy, "release")
+			replayed(t, o, charge(key), "receipt", 1)
+			replayed(t, other, charge(key), "receipt", 1)
+			if key == "warm" {
+				continue
+			}
+			if all := len(proxy.Commands()); acquires != 1 || releases != 1 || scripts(proxy, "acquire") != 3 || all != 4 {
+				t.Errorf("a run and two replays are %d commands, want 2 and 2: %v", all, names(proxy))
+			}
+		}
+	})
+	t.Run("long answers are replayed as they were", func(t *testing.T) {
+		t.Parallel()
+		o, other := onRedis(t, server.Addr), onRedis(t, server.Addr)
+		source := rand.NewChaCha8([32]byte{'o', 'n', 'c', 'e'})
+		for _, size := range []int{0, 1, 1 << 20, 10 << 20} {
+			value := make([]byte, size)
+			_, _ = source.Read(value)
+			c := charge("size " + strconv.Itoa(size))
+			first(t, o, c, string(value), 1)
+			out, err := other.Do(t.Context(), c, new(runs).work("again"))
+			if err != nil || !out.Replayed || !bytes.Equal(out.Value, value) {
+				t.Errorf("%d bytes: replayed %d bytes, %v (%v)", size, len(out.Value), out.Replayed, err)
+			}
+		}
+	})
+	t.Run("what one process keeps, others answer with", func(t *testing.T) {
+		t.Parallel()
+		a, b := onRedis(t, server.Addr, once.AtMostOnce()), onRedis(t, server.Addr)
+		_, _ = a.Do(t.Context(), charge("failed"), new(runs).failing(errors.New("declined")))
+		other := charge("failed")
+		other.Fingerprint = []byte("1000 EUR") // hazard 60
+		refused(t, b, other, once.ErrMismatch)
+		first(t, b, charge("failed"), "receipt", 2)
+		refused(t, a, other, once.ErrMismatch)
+		replayed(t, a, charge("failed"), "receipt", 2)
+		_, _ = a.Do(t.Context(), charge("unknown"), new(runs).failing(once.ErrIndeterminate))
+		refused(t, b, charge("unknown"), once.ErrIndeterminate)
+		stranger := charge("failed")
+		stranger.Scope = "another tenant"
+		first(t, b, stranger, "of the other tenant", 1)
+		replayed(t, a, charge("failed"), "receipt", 2)
+	})
+	t.Run("a panic leaves a failed run that can be run again at once", func(t *testing.T) {
+		t.Parallel()
+		o := onRedis(t, server.Addr)
+		for range 10 { // hazard 50
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the panic did not go on")
+					}
+				}()
+				_, _ = o.Do(t.Context(), charge("panic"), func(context.Context) (once.Answer, error) { panic("on fire") })
+			}()
+		}
+		first(t, o, charge("panic"), "receipt", 11)
+	})
+	t.Run("the answers of callers who are gone are kept, and their keys free at once", func(t *testing.T) {
+		t.Parallel()
+		o, other := onRedis(t, server.Addr), onRedis(t, server.Addr)
+		for i := range count(50) { // hazard 47
+			ctx, leave := context.WithCancel(t.Context())
+			c := charge("gone " + strconv.Itoa(i))
+			out, err := o.Do(ctx, c, func(ctx context.Context) (once.Answer, error) {
+				leave()
+				<-ctx.Done()
+				return once.Answer{Value: []byte("receipt")}, nil
+			})
+			if err != nil || string(out.Value) != "receipt" {
+				t.Errorf("got %+v and %v", out, err)
+			}
+			replayed(t, other, c, "receipt", 1)
+		}
+	})
+	t.Run("answers expire at the server", func(t *testing.T) {
+		t.Parallel()
+		o := onRedis(t, server.Addr, once.Retain(300*time.Millisecond))
+		c := charge("brief")
+		first(t, o, c, "receipt", 1)
+		redistest.Eventually(t, patience, "the call is a new one", func() bool {
+			var r runs
+			out, err := o.Do(t.Context(), c, r.work("again"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.n == 1 && out.Attempt == 1
+		})
+	})
+}
+
+// scripts is how often a script of the store was called.
+func scripts(p *redistest.Proxy, name string) int { return p.Count(redistest.Match{Script: name}) }
+
+func names(p *redistest.Proxy) (all []string) {
+	for _, c := range p.Commands() {
+		all = append(all, c.Name+" "+c.Script)
+	}
+	return all
+}
+
+// Replies and requests that are lost on their way.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, action := range map[string]redistest.Action{
+		"the connection breaks": redistest.CloseReply, "it falls silent": redistest.DropReply,
+	} {
+		t.Run("a run whose begin is applied and not answered, since "+name+", is one run and one attempt", func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.NewProxy(t, server.Addr)
+			o := onRedis(t, proxy.Addr, once.AtMostOnce(), lasting(3*time.Second))
+			for i := range 3 {
+				c := charge(name + " begin " + strconv.Itoa(i))
+				fault := proxy.Inject(redistest.Match{Script: "acquire"}, action)
+				first(t, o, c, "receipt", 1)
+				fault.Await(t)
+				replayed(t, onRedis(t, server.Addr), c, "receipt", 1)
+			}
+		})
+		t.Run("an answer that is saved and not confirmed, since "+name+", is saved and reported so", func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.NewProxy(t, server.Addr)
+			o := onRedis(t, proxy.Addr, once.AtMostOnce(), lasting(3*time.Second))
+			for i := range 3 {
+				c := charge(name + " finish " + strconv.Itoa(i))
+				fault := proxy.Inject(redistest.Match{Script: "release"}, action)
+				first(t, o, c, "receipt", 1)
+				fault.Await(t)
+				replayed(t, onRedis(t, server.Addr), c, "receipt", 1)
+			}
+		})
+	}
+	t.Run("a failure that is noted and not confirmed is the failure", func(t *testing.T) {
+		t.Parallel()
+		proxy := redistest.NewProxy(t, server.Addr)
+		o, declined := onRedis(t, proxy.Addr, once.AtMostOnce()), errors.New("declined")
+		fault := proxy.Inject(redistest.Match{Script: "release"}, redistest.CloseReply)
+		if _, err := o.Do(t.Context(), charge("declined"), new(runs).failing(declined)); err != declined {
+			t.Errorf("got %v, want fn's own error", err)
+		}
+		fault.Await(t)
+		first(t, onRedis(t, server.Addr, once.AtMostOnce()), charge("declined"), "receipt", 2)
+	})
+	t.Run("while the store is cut off the run's outcome comes with an error, and is kept afterwards", func(t *testing.T) {
+		t.Parallel()
+		proxy := redistest.NewProxy(t, server.Addr)
+		o, declined := onRedis(t, proxy.Addr), errors.New("declined")
+		out, err := o.Do(t.Context(), charge("cut off"), func(context.Context) (once.Answer, error) {
+			proxy.Partition()
+			return once.Answer{Value: []byte("receipt")}, nil
+		})
+		if string(out.Value) != "receipt" || out.Replayed || out.Attempt != 1 {
+			t.Errorf("got %+v, want the outcome", out)
+		}
+		wantErr(t, err, core.ErrUnavailable)
+		var r runs
+		if _, err = o.Do(t.Context(), charge("cut off 2"), r.work("x")); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("got %v, want %v", err, core.ErrUnavailable)
+		}
+		r.want(t, 0)
+		proxy.Heal()
+		replayed(t, onRedis(t, server.Addr, wait(patience)), charge("cut off"), "receipt", 1)
+
+		_, err = o.Do(t.Context(), charge("cut off 3"), func(context.Context) (once.Answer, error) {
+			proxy.Partition()
+			return once.Answer{}, declined
+		})
+		wantErr(t, err, declined, core.ErrUnavailable)
+		proxy.Heal()
+		first(t, onRedis(t, server.Addr, wait(patience), once.AtMostOnce()), charge("cut off 3"), "receipt", 2)
+	})
+	t.Run("with the store down nothing is run, and what was kept is there when it is back", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+		o := onRedis(t, server.Addr)
+		first(t, o, charge("1"), "receipt", 1)
+		server.Kill()
+		for _, key := range []string{"1", "2"} {
+			refused(t, o, charge(key), core.ErrUnavailable)
+		}
+		server.Restart()
+		replayed(t, o, charge("1"), "receipt", 1)
+		first(t, o, charge("2"), "receipt", 1)
+	})
+	t.Run("a run whose key was deleted answers its caller and keeps nothing", func(t *testing.T) {
+		t.Parallel()
+		o, db := onRedis(t, server.Addr), server.Client()
+		c := charge("deleted")
+		out, err := o.Do(t.Context(), c, func(ctx context.Context) (once.Answer, error) {
+			if n, err := db.Del(ctx, "lk1:{"+once.StoreKey(c)+"}").Result(); n != 1 || err != nil {
+				t.Errorf("%d keys deleted (%v), want 1", n, err)
+			}
+			return once.Answer{Value: []byte("receipt")}, nil
+		})
+		if string(out.Value) != "receipt" {
+			t.Errorf("got %+v", out)
+		}
+		wantErr(t, err, core.ErrLost)
+	})
+}
