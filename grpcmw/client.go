@@ -1,0 +1,180 @@
+package grpcmw
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+// ClientOption is a setting of a client interceptor. Those that are given a bad
+// value panic.
+type ClientOption func(*client)
+
+// client is what the options of one client interceptor add up to.
+type client struct {
+	policy  retry.Policy
+	codes   []codes.Code
+	methods map[string]bool // nil: all
+	timeout time.Duration   // of one try; 0: none
+}
+
+// defaultRetry goes on for about ten seconds.
+var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
+
+// Retry sets how often a call is tried and the pauses in between; by default 8
+// times within about ten seconds. A pause is never shorter than the server's
+// hint. retry.None gives every call its key and one try. It panics if p is not
+// valid.
+func Retry(p retry.Policy) ClientOption {
+	if err := p.Validate(); err != nil {
+		panic(fmt.Sprintf("grpcmw: Retry: %v", err))
+	}
+	return func(g *client) { g.policy = p }
+}
+
+// RetryCodes sets after which errors a call is tried again, whoever they come
+// from; UNAVAILABLE by default. What the rules of this package answer with a
+// hint is tried again in any case.
+func RetryCodes(c ...codes.Code) ClientOption {
+	c = slices.Clone(c)
+	return func(g *client) { g.codes = c }
+}
+
+// Methods limits the interceptor to these methods, by their full names; others
+// are passed by. Several add up. It panics if a name is not of the form
+// "/package.Service/Method".
+func Methods(fullMethods ...string) ClientOption {
+	fullMethods = slices.Clone(fullMethods)
+	for _, m := range fullMethods {
+		if !isFullMethod(m) {
+			panic(fmt.Sprintf("grpcmw: Methods: %q is not of the form /package.Service/Method", m))
+		}
+	}
+	return func(g *client) {
+		if g.methods == nil {
+			g.methods = make(map[string]bool)
+		}
+		for _, m := range fullMethods {
+			g.methods[m] = true
+		}
+	}
+}
+
+// TryTimeout bounds each try by d, apart from the call's own deadline: a try
+// that is not answered in time is given up, and the call is tried again. It
+// panics if d is not positive.
+func TryTimeout(d time.Duration) ClientOption {
+	if d <= 0 {
+		panic(fmt.Sprintf("grpcmw: TryTimeout is %v, it must be positive", d))
+	}
+	return func(g *client) { g.timeout = d }
+}
+
+// UnaryClientInterceptor gives each call one idempotency key, the same for all
+// its tries, and tries again after a busy lock, a store that was down, and an UNAVAILABLE
+// of the connection. A key that the caller has set is kept:
+//
+//	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
+//
+// It waits as long as the server says, in the trailer "grpc-retry-pushback-ms"
+// or in a RetryInfo, and at least as the policy says. It stops where the server says that trying
+// again is of no use, when the policy's attempts are used up, and at once where the next
+// try would come after the call's deadline. The call then ends with the last
+// try's error; or with DEADLINE_EXCEEDED or CANCELLED if the call was over while it waited.
+//
+// After an UNAVAILABLE nobody knows whether the server has done the work. So mount it
+// where methods are guarded by Idempotent, or name those with Methods; others could be done twice.
+// Mount it outside of interceptors for a single try, and do not have grpc-go's
+// own retry policy for the same methods: their attempts multiply.
+func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
+	g := &client{policy: defaultRetry, codes: []codes.Code{codes.Unavailable}}
+	for _, o := range opts {
+		if o == nil {
+			panic("grpcmw: UnaryClientInterceptor: an option is nil")
+		}
+		o(g)
+	}
+	return g.call
+}
+
+func (g *client) call(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if g.methods != nil && !g.methods[method] {
+		return invoker(ctx, method, req, reply, cc, opts...)
+	}
+	ctx = withKey(ctx)
+	var trailer metadata.MD
+	opts = append(slices.Clip(opts), grpc.Trailer(&trailer))
+	var last error
+	final := false
+	_, err := retry.Do(ctx, g.policy, func(ctx context.Context) (struct{}, error) {
+		trailer = nil
+		var late bool
+		late, last = g.try(ctx, method, req, reply, cc, invoker, opts)
+		if last == nil {
+			return struct{}{}, nil
+		}
+		pause, again := g.judge(last, late, trailer)
+		if final = !again; final {
+			return struct{}{}, retry.Stop(last)
+		}
+		return struct{}{}, retry.After(pause, last)
+	})
+	if err != nil && !final && ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return last
+}
+
+// withKey is ctx with an idempotency key in its outgoing metadata.
+func withKey(ctx context.Context) context.Context {
+	if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md.Get(keyMetadata)) > 0 {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, keyMetadata, rand.Text())
+}
+
+// try makes the call once. It is late if the try's own time was up.
+func (g *client) try(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (late bool, err error) {
+	if g.timeout == 0 {
+		return false, invoker(ctx, method, req, reply, cc, opts...)
+	}
+	bounded, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	err = invoker(bounded, method, req, reply, cc, opts...)
+	return bounded.Err() != nil && ctx.Err() == nil, err
+}
+
+// judge tells whether to try again after err, and when at the earliest.
+func (g *client) judge(err error, late bool, trailer metadata.MD) (pause time.Duration, again bool) {
+	s := status.Convert(err)
+	ours := false
+	for _, detail := range s.Details() {
+		switch detail := detail.(type) {
+		case *errdetails.ErrorInfo:
+			ours = detail.GetDomain() == Domain
+		case *errdetails.RetryInfo:
+			pause = max(0, detail.GetRetryDelay().AsDuration())
+		}
+	}
+	again = late || ours && pause > 0 || slices.Contains(g.codes, s.Code())
+	switch hints := trailer.Get(pushbackTrailer); len(hints) {
+	case 0:
+	case 1:
+		ms, err := strconv.ParseUint(hints[0], 10, 31)
+		pause, again = time.Duration(ms)*time.Millisecond, again && err == nil
+	default: // as A6 has it
+		again = false
+	}
+	return pause, again
+}

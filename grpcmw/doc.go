@@ -1,0 +1,68 @@
+// Package grpcmw puts gRPC methods under distributed locks, and makes them
+// idempotent.
+//
+//	rules := grpcmw.Rules{
+//		pb.Orders_Pay_FullMethodName:    {grpcmw.Lock(locks, "order", grpcmw.Field("order.id"))},
+//		pb.Orders_Charge_FullMethodName: {grpcmw.Idempotent(runs, tenant)},
+//	}
+//	server := grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(authenticate, grpcmw.UnaryServerInterceptor(rules)),
+//		grpc.ChainStreamInterceptor(authenticateStream, grpcmw.StreamServerInterceptor(rules)))
+//	pb.RegisterOrdersServer(server, orders)
+//	err := grpcmw.Check(server, rules) // before Serve: a typo leaves a method unguarded
+//
+// Calls to pay order 42 now run one at a time, on whichever replica they arrive.
+// The handler finds its lease, and the fencing token, by
+// core.LeaseFromContext(ctx); ctx ends when the lease is lost. What the handler
+// answers stands, whatever becomes of the lease. Code outside of gRPC locks the
+// same thing with core.Key("order", "42").
+//
+// A charge that is asked for again with the same idempotency key is answered
+// with the first one's reply. Both rules on one method work together, in either
+// order; with Idempotent first, a repetition does not wait for the lock.
+//
+// # Keys
+//
+// [Field] takes the key from the request, by its descriptor; [Metadata] from the call's
+// metadata; [Join] makes a key of several values. All take a value exactly
+// as it was sent: "42" and "042" are two keys. Where the handler takes several
+// spellings for the same thing, write a [KeyFunc] that brings them to one.
+//
+// # Answers
+//
+// A call that may not run is answered with a status:
+//
+//	ABORTED              LOCK_BUSY                  another call holds the lock
+//	ABORTED              IDEMPOTENCY_IN_PROGRESS    the first call with this key is being worked on
+//	INVALID_ARGUMENT     KEY_INVALID                the key is missing, ambiguous or not allowed
+//	FAILED_PRECONDITION  IDEMPOTENCY_KEY_REUSED     the key was used for another request
+//	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  it is unknown how far the first call came (once.AtMostOnce)
+//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   it was done, but its reply was not kept
+//	UNAVAILABLE          LOCK_UNAVAILABLE           the store is down, the Locker closed, or an outer lock was lost
+//	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call's time was up before the work could begin; or CANCELLED
+//	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
+//
+// The word is the reason of a google.rpc.ErrorInfo in the domain [Domain], with
+// "method", and "lock", the rule's static name, in its metadata. No answer has a
+// key, an owner or a token in it. A KeyFunc that fails with a status, such as
+// UNAUTHENTICATED, answers with that. [Render] replaces how answers look.
+// Interceptors further out can look at the error for its reason:
+// errors.Is(err, core.ErrBusy).
+//
+// # Trying again
+//
+// ABORTED and UNAVAILABLE carry a google.rpc.RetryInfo and the trailer
+// "grpc-retry-pushback-ms", of a second at most and spread at random, and where
+// trying again is of no use the trailer is -1. No header is sent, so that the retry
+// policy of grpc-go's service config works: it obeys the trailer, and tries only
+// what was answered without a header. An interceptor further out that sets a header
+// ends that.
+//
+// [UnaryClientInterceptor] gives each call one idempotency key over all its
+// tries, and tries again when the server says.
+//
+// # Streams
+//
+// A stream holds its lock from before the handler begins until it has returned.
+// See [StreamServerInterceptor].
+package grpcmw

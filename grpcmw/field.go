@@ -1,0 +1,163 @@
+package grpcmw
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// errNoMessage is what Field answers on a stream whose first message did not
+// arrive yet.
+var errNoMessage = errors.New("grpcmw: the key is in a message, and there is none yet")
+
+// Field takes the key from a field of the request, named as in its .proto file;
+// dots go into nested messages: "order.id", as in a google.protobuf.FieldMask.
+//
+// The field can be of any type but a message, a list or a map. A string is taken
+// as it is, a number in decimal, an enum by its number, a bool as true or false,
+// bytes in hexadecimal. Integers of 64 bits are exact. A float is written with
+// the fewest digits that tell it from every other, without an exponent; -0 is 0
+// and NaN is refused.
+//
+// A field that is not set is refused, like an empty string or empty bytes. Where
+// a field has no presence, as without "optional" in proto3, 0 and false cannot be told from
+// fields that are not set, and are taken as values: the handler cannot tell
+// either.
+//
+// On a stream of many messages from the client, the first is looked into.
+//
+// It panics if path is not names with dots between them. Whether the messages of
+// a method have such a field is found out by Check; without it, calls are
+// answered with INTERNAL.
+func Field(path string) KeyFunc {
+	f := &field{source: newSource("field", path), names: strings.Split(path, ".")}
+	for _, n := range f.names {
+		if n == "" {
+			panic("grpcmw: Field: a name in " + strconv.Quote(path) + " is empty")
+		}
+	}
+	return f.find
+}
+
+// field is a path into messages.
+type field struct {
+	source
+	names []string
+	last  atomic.Pointer[resolved] // most fields serve one type of message
+}
+
+// resolved is what a path names in one type of message.
+type resolved struct {
+	message protoreflect.MessageDescriptor
+	fields  []protoreflect.FieldDescriptor
+}
+
+func (f *field) find(ctx context.Context, _ string, req any) (string, error) {
+	if p, ok := ctx.(*probe); ok {
+		return p.field(f, req)
+	}
+	if req == nil {
+		return "", errNoMessage
+	}
+	message, ok := req.(proto.Message)
+	if !ok {
+		return "", setupError(fmt.Sprintf("field %q is asked of a %T, which is no protobuf message", f.name, req))
+	}
+	m := message.ProtoReflect()
+	fields, err := f.resolve(m.Descriptor())
+	if err != nil {
+		return "", err
+	}
+	last := len(fields) - 1
+	for _, d := range fields[:last] {
+		if !m.Has(d) {
+			return "", f.absent("is missing")
+		}
+		m = m.Get(d).Message()
+	}
+	if fields[last].HasPresence() && !m.Has(fields[last]) {
+		return "", f.absent("is missing")
+	}
+	value, err := f.text(fields[last].Kind(), m.Get(fields[last]))
+	if err != nil {
+		return "", err
+	}
+	return f.check(value)
+}
+
+// resolve finds the fields that the path leads through. Only the last answer is
+// remembered: types made at run time would add up.
+func (f *field) resolve(d protoreflect.MessageDescriptor) ([]protoreflect.FieldDescriptor, error) {
+	if r := f.last.Load(); r != nil && r.message == d {
+		return r.fields, nil
+	}
+	r := &resolved{message: d, fields: make([]protoreflect.FieldDescriptor, len(f.names))}
+	for i, name := range f.names {
+		if d == nil {
+			return nil, f.wrong(i-1, "is not a message")
+		}
+		next := d.Fields().ByName(protoreflect.Name(name))
+		switch {
+		case next == nil:
+			return nil, f.wrong(i, fmt.Sprintf("is no field of %s", d.FullName()))
+		case next.IsMap():
+			return nil, f.wrong(i, "is a map")
+		case next.IsList():
+			return nil, f.wrong(i, "is a list")
+		}
+		r.fields[i], d = next, next.Message()
+	}
+	if d != nil {
+		return nil, f.wrong(len(f.names)-1, "is a message, name one of its fields")
+	}
+	f.last.Store(r)
+	return r.fields, nil
+}
+
+// wrong says what is wrong with the path's name at i.
+func (f *field) wrong(i int, fault string) error {
+	return setupError(fmt.Sprintf("field %q: %s %s", f.name, f.names[i], fault))
+}
+
+// text is a scalar in words.
+func (f *field) text(kind protoreflect.Kind, v protoreflect.Value) (string, error) {
+	switch kind {
+	case protoreflect.StringKind:
+		return v.String(), nil
+	case protoreflect.BytesKind:
+		return hex.EncodeToString(v.Bytes()), nil
+	case protoreflect.BoolKind:
+		return strconv.FormatBool(v.Bool()), nil
+	case protoreflect.EnumKind:
+		return strconv.FormatInt(int64(v.Enum()), 10), nil
+	case protoreflect.FloatKind:
+		return f.float(v.Float(), 32)
+	case protoreflect.DoubleKind:
+		return f.float(v.Float(), 64)
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return strconv.FormatUint(v.Uint(), 10), nil
+	default:
+		return strconv.FormatInt(v.Int(), 10), nil
+	}
+}
+
+func (f *field) float(v float64, bits int) (string, error) {
+	if math.IsNaN(v) {
+		return "", f.bad("is not a number")
+	}
+	return strconv.FormatFloat(v+0, 'f', -1, bits), nil // -0 + 0 is 0
+}
+
+// setupError is a mistake in the rules, not in a call: it is answered with
+// INTERNAL. Its words name what is in the code, so they may go into the answer.
+type setupError string
+
+func (e setupError) Error() string { return "grpcmw: " + string(e) }

@@ -1,0 +1,181 @@
+package grpcmw
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// fingerprintVersion is the first byte that is digested: a change of the walk
+// has to change it.
+const fingerprintVersion = 1
+
+// fingerprintOf is what tells a request that is sent again from another one
+// under the same key: the method, with what part says, or with the whole message
+// if part is nil.
+//
+// The message is walked by its descriptor and not encoded: the encoding of a
+// message, even the deterministic one, is not the same in every build
+// (https://protobuf.dev/programming-guides/serialization-not-canonical/), and
+// fields that this program does not know would go into it.
+func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
+	w := walk{Hash: sha256.New()}
+	if part != nil {
+		value, err := c.ask(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		w.begin('p', c.name)
+		w.text(value)
+		return w.Sum(nil), nil
+	}
+	m, ok := c.req.(proto.Message)
+	if !ok {
+		return nil, setupError(fmt.Sprintf("the request is a %T, which is no protobuf message", c.req))
+	}
+	w.begin('m', c.name)
+	w.message(m.ProtoReflect())
+	return w.Sum(nil), nil
+}
+
+// walk digests values, each with its length or in a fixed form, so that nothing
+// can run into its neighbour.
+type walk struct {
+	hash.Hash
+	scratch [10]byte
+}
+
+func (w *walk) begin(what byte, method string) {
+	_, _ = w.Write([]byte{fingerprintVersion, what})
+	w.text(method)
+}
+
+func (w *walk) number(n uint64) {
+	_, _ = w.Write(binary.AppendUvarint(w.scratch[:0], n))
+}
+
+func (w *walk) text(s string) {
+	w.number(uint64(len(s)))
+	_, _ = w.Write([]byte(s))
+}
+
+// message digests the fields that are set, in the order of their numbers, and
+// a 0, which is no field's number.
+func (w *walk) message(m protoreflect.Message) {
+	if inner := unpack(m); inner != nil {
+		w.text(string(inner.Descriptor().FullName()))
+		m = inner
+	}
+	type set struct {
+		field protoreflect.FieldDescriptor
+		value protoreflect.Value
+	}
+	var fields []set
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		fields = append(fields, set{f, v})
+		return true
+	})
+	slices.SortFunc(fields, func(a, b set) int { return cmp.Compare(a.field.Number(), b.field.Number()) })
+	for _, s := range fields {
+		w.number(uint64(s.field.Number()))
+		switch {
+		case s.field.IsMap():
+			w.entries(s.field, s.value.Map())
+		case s.field.IsList():
+			list := s.value.List()
+			w.number(uint64(list.Len()))
+			for i := range list.Len() {
+				w.value(s.field, list.Get(i))
+			}
+		default:
+			w.value(s.field, s.value)
+		}
+	}
+	w.number(0)
+}
+
+// unpack is the message in a google.protobuf.Any, nil if m is none or what is in
+// it cannot be known. The bytes in it are an encoding, so they are looked
+// through.
+func unpack(m protoreflect.Message) protoreflect.Message {
+	packed, ok := m.Interface().(*anypb.Any)
+	if !ok {
+		return nil
+	}
+	inner, err := anypb.UnmarshalNew(packed, proto.UnmarshalOptions{AllowPartial: true})
+	if err != nil {
+		return nil
+	}
+	return inner.ProtoReflect()
+}
+
+// entries digests a map in the order of its keys.
+func (w *walk) entries(f protoreflect.FieldDescriptor, m protoreflect.Map) {
+	keys := make([]protoreflect.MapKey, 0, m.Len())
+	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		keys = append(keys, k)
+		return true
+	})
+	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return compareKeys(f.MapKey().Kind(), a, b) })
+	w.number(uint64(len(keys)))
+	for _, k := range keys {
+		w.value(f.MapKey(), k.Value())
+		w.value(f.MapValue(), m.Get(k))
+	}
+}
+
+func compareKeys(kind protoreflect.Kind, a, b protoreflect.MapKey) int {
+	switch kind {
+	case protoreflect.StringKind:
+		return cmp.Compare(a.String(), b.String())
+	case protoreflect.BoolKind:
+		if a.Bool() == b.Bool() {
+			return 0
+		}
+		if b.Bool() {
+			return -1
+		}
+		return 1
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return cmp.Compare(a.Uint(), b.Uint())
+	default:
+		return cmp.Compare(a.Int(), b.Int())
+	}
+}
+
+// value digests one value of the kind of f.
+func (w *walk) value(f protoreflect.FieldDescriptor, v protoreflect.Value) {
+	switch f.Kind() {
+	case protoreflect.MessageKind, protoreflect.GroupKind:
+		w.message(v.Message())
+	case protoreflect.StringKind:
+		w.text(v.String())
+	case protoreflect.BytesKind:
+		b := v.Bytes()
+		w.number(uint64(len(b)))
+		_, _ = w.Write(b)
+	case protoreflect.BoolKind:
+		if v.Bool() {
+			w.number(1)
+		} else {
+			w.number(0)
+		}
+	case protoreflect.EnumKind:
+		w.number(uint64(v.Enum()))
+	case protoreflect.FloatKind, protoreflect.DoubleKind:
+		w.number(math.Float64bits(v.Float()))
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		w.number(v.Uint())
+	default:
+		w.number(uint64(v.Int()))
+	}
+}

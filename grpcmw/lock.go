@@ -1,0 +1,108 @@
+package grpcmw
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Lock runs calls under a lock. It locks core.Key(name, key), with the parts of
+// key if it is made by Join, and further keys that the option Also names. One
+// attempt is made unless Acquire(core.Wait(d)) says otherwise. If the lock is
+// not acquired the handler does not run, and the call is answered as the package
+// documentation says.
+//
+// The handler runs under the lease's context, derived from that of the call.
+// The lock is given back when it has returned or panicked, before the reply or
+// the status of a stream is sent, so that a client's next call finds the lock
+// free; if the store is down then, that can take about 3 seconds. What a handler
+// started and did not wait for is not covered.
+//
+// A rule or handler further in that acquires the same key, with that context and
+// the same store, re-enters. A method without side effects is locked as well:
+// its rule says so.
+//
+// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
+// long, an option is nil or not one of Lock's, or an acquire option is not
+// allowed.
+func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) Rule {
+	switch {
+	case l == nil:
+		panic("grpcmw: Lock: the locker is nil")
+	case !isLabel(name):
+		panic(fmt.Sprintf("grpcmw: Lock: name %q is not of the form [A-Za-z0-9._-]+", name))
+	case len(core.Key(name, "0")) > maxKey:
+		panic("grpcmw: Lock: the name is too long")
+	case key == nil:
+		panic("grpcmw: Lock: the key is nil")
+	}
+	m := &lock{config: configure("Lock", forLock, opts), locker: l, name: name, key: key}
+	m.acquire = append([]core.AcquireOption{core.Wait(0), core.Name(name)}, m.acquire...)
+	if _, err := l.Check(m.acquire...); err != nil {
+		panic(fmt.Sprintf("grpcmw: Lock: %v", err))
+	}
+	return m
+}
+
+type lock struct {
+	config
+	locker *core.Locker
+	name   string
+	key    KeyFunc
+}
+
+func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
+	if m.skip != nil && m.skip(ctx, c.name, c.req) {
+		return c.run(ctx, next)
+	}
+	key, also, err := m.find(ctx, c)
+	if err != nil {
+		return nil, m.refuse(ctx, keyRefusal(c, m.name, err))
+	}
+	opts := m.acquire
+	if len(also) > 0 {
+		opts = append(slices.Clip(opts), core.Also(also...))
+	}
+	lease, err := m.locker.Acquire(ctx, key, opts...)
+	if err != nil {
+		return nil, m.refuse(ctx, acquireRefusal(ctx, c, m.name, err))
+	}
+	// Whatever it fails with, the handler's answer stands; the Locker's observer
+	// is told.
+	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
+	return c.run(lease.Context(), next)
+}
+
+// find returns the keys to lock.
+func (m *lock) find(ctx context.Context, c *call) (key string, also []string, err error) {
+	one := func(f KeyFunc) (string, error) {
+		value, err := c.ask(ctx, f)
+		if err != nil {
+			return "", err
+		}
+		return lockKey(m.name, value)
+	}
+	if key, err = one(m.key); err != nil {
+		return "", nil, err
+	}
+	for _, f := range m.also {
+		more, err := one(f)
+		if err != nil {
+			return "", nil, err
+		}
+		also = append(also, more)
+	}
+	return key, also, nil
+}
+
+func (m *lock) inspect(to *method) []error {
+	return to.try(append([]KeyFunc{m.key}, m.also...)...)
+}
+
+// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
+func isLabel(s string) bool {
+	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
+}

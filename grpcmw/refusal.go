@@ -1,0 +1,189 @@
+package grpcmw
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Domain is the domain of the ErrorInfo in every answer of this package.
+const Domain = "github.com/lockkit/lockkit"
+
+// The reasons in the ErrorInfo of answers.
+const (
+	ReasonBusy          = "LOCK_BUSY"                 // ABORTED: another call holds the lock
+	ReasonTimeout       = "LOCK_TIMEOUT"              // DEADLINE_EXCEEDED, CANCELLED: the call was over before it could begin
+	ReasonUnavailable   = "LOCK_UNAVAILABLE"          // UNAVAILABLE: the store is down, the Locker closed, or an outer lock was lost
+	ReasonKeyInvalid    = "KEY_INVALID"               // INVALID_ARGUMENT: the key is missing, ambiguous or not allowed
+	ReasonFailed        = "LOCK_FAILED"               // INTERNAL: a KeyFunc failed, or the rules are wrong
+	ReasonInProgress    = "IDEMPOTENCY_IN_PROGRESS"   // ABORTED: the first call with this key is being worked on
+	ReasonMismatch      = "IDEMPOTENCY_KEY_REUSED"    // FAILED_PRECONDITION: the key was used for another request
+	ReasonIndeterminate = "IDEMPOTENCY_INDETERMINATE" // FAILED_PRECONDITION: the first call died midway, and is not run again
+	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: it was done, but its reply was not kept
+)
+
+// Never is the RetryAfter of a Refusal where asking again is of no use.
+const Never time.Duration = -1
+
+// pushbackTrailer tells clients when to ask again. grpc-go obeys it, and not
+// the RetryInfo: https://github.com/grpc/proposal/blob/master/A6-client-retries.md
+const pushbackTrailer = "grpc-retry-pushback-ms"
+
+// defaultPause is when to ask again, at the latest. A busy lock's own hint can only be
+// sooner: it is when the lock is free if its holder died, and a holder that
+// lives is done long before that, or extends the lock.
+const defaultPause = time.Second
+
+// Refusal is why a call may not run, and how that is answered.
+type Refusal struct {
+	Code    codes.Code
+	Reason  string // of the ErrorInfo
+	Message string // what is wrong, for people
+	Method  string // the full method
+	Lock    string // the rule's name
+	// RetryAfter is how long the client should wait before it asks again: 0 if
+	// nothing is known about that, Never if it is of no use.
+	RetryAfter time.Duration
+	// Err is the reason. It is not part of the answer: a KeyFunc's own error can
+	// say anything.
+	Err error
+}
+
+// Status is the answer to the client: code and message, with an ErrorInfo, a
+// RetryInfo where it makes sense to ask again, and a BadRequest where the key is
+// at fault.
+func (r Refusal) Status() *status.Status {
+	s := status.New(r.Code, r.Message)
+	info := &errdetails.ErrorInfo{Reason: r.Reason, Domain: Domain, Metadata: map[string]string{"method": r.Method}}
+	if r.Lock != "" {
+		info.Metadata["lock"] = r.Lock
+	}
+	details := []protoadapt.MessageV1{info}
+	if r.RetryAfter > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)})
+	}
+	if own := (*keyError)(nil); errors.As(r.Err, &own) {
+		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+			{Field: own.source.name, Description: own.detail()},
+		}})
+	}
+	full, err := s.WithDetails(details...)
+	if err != nil {
+		return s
+	}
+	return full
+}
+
+// refused is a Refusal as it leaves an interceptor: the wire gets the status,
+// interceptors further out can look for the reason.
+type refused struct {
+	status *status.Status
+	reason error
+}
+
+func (e *refused) Error() string              { return e.status.String() }
+func (e *refused) Unwrap() error              { return e.reason }
+func (e *refused) GRPCStatus() *status.Status { return e.status }
+
+// refuse answers a call with r. It sets a trailer and no header: clients try
+// again by themselves only where no header was sent.
+func (g *config) refuse(ctx context.Context, r Refusal) error {
+	if s, ok := status.FromError(r.Err); ok && r.Reason == ReasonFailed && s.Code() != codes.OK {
+		return r.Err // a KeyFunc's, or the stream's
+	}
+	r.pushBack(ctx)
+	s := g.render(ctx, r)
+	if s.Code() == codes.OK {
+		s = r.Status() // a refusal cannot be answered with a reply
+	}
+	return &refused{s, r.Err}
+}
+
+func (r Refusal) pushBack(ctx context.Context) {
+	switch {
+	case r.RetryAfter > 0:
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackTrailer, strconv.FormatInt(ceilMillis(r.RetryAfter), 10)))
+	case r.RetryAfter < 0:
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackTrailer, "-1"))
+	}
+}
+
+func ceilMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+
+// pause is when to ask again, for a store's hint of 0 or more. Clients wait just
+// as long as they are told, so those that were refused together must not be
+// told the same.
+func pause(hint time.Duration) time.Duration {
+	d := defaultPause
+	if hint > 0 {
+		d = max(min(hint, d), 4*time.Millisecond)
+	}
+	return d/4 + rand.N(d*3/4)
+}
+
+// keyRefusal is the answer where a KeyFunc failed.
+func keyRefusal(c *call, lock string, err error) Refusal {
+	r := Refusal{Method: c.name, Lock: lock, Err: err}
+	own, isOwn := errors.AsType[*keyError](err)
+	switch {
+	case isOwn:
+		r.Code, r.Reason, r.RetryAfter = codes.InvalidArgument, ReasonKeyInvalid, Never
+		r.Message = own.detail()
+	case errors.Is(err, core.ErrInvalid):
+		r.Code, r.Reason, r.RetryAfter = codes.InvalidArgument, ReasonKeyInvalid, Never
+		r.Message = "the request does not say what to lock"
+	default:
+		return failedRefusal(c, lock, err)
+	}
+	return r
+}
+
+// acquireRefusal is the answer where the lock was not acquired.
+func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
+	r := Refusal{Method: c.name, Lock: lock, Err: err}
+	busy, isBusy := errors.AsType[*core.BusyError](err)
+	switch {
+	case isBusy:
+		r.Code, r.Reason, r.RetryAfter = codes.Aborted, ReasonBusy, pause(busy.RetryAfter)
+		r.Message = "another call is being worked on"
+	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
+		return failedRefusal(c, lock, err)
+	default:
+		return storeRefusal(ctx, c, lock, err)
+	}
+	return r
+}
+
+// storeRefusal is the answer where it cannot be known whether the call may run.
+func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
+	r := Refusal{Method: c.name, Lock: lock, Err: err}
+	if end := ctx.Err(); end != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed) {
+		r.Code, r.Reason = status.FromContextError(end).Code(), ReasonTimeout
+		r.Message = "the call was over before the work could begin"
+		return r
+	}
+	r.Code, r.Reason, r.RetryAfter = codes.Unavailable, ReasonUnavailable, pause(0)
+	r.Message = "whether another call is being worked on cannot be found out now"
+	return r
+}
+
+func failedRefusal(c *call, lock string, err error) Refusal {
+	r := Refusal{Code: codes.Internal, Reason: ReasonFailed, Method: c.name, Lock: lock, Err: err}
+	r.Message = "what to lock, or how, could not be found out"
+	if own, ok := errors.AsType[setupError](err); ok {
+		r.Message = own.Error()
+	}
+	return r
+}

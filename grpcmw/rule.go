@@ -1,0 +1,142 @@
+package grpcmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+)
+
+// Rules says what applies to which method, by its full name as in
+// pb.Orders_Pay_FullMethodName: "/shop.Orders/Pay". The rules of a method apply
+// in order, the first one outermost. Methods without rules are passed by.
+type Rules = map[string][]Rule
+
+// Rule is what Lock and Idempotent make. It keeps no state of calls, and can
+// stand in the rules of several methods.
+type Rule interface {
+	// serve applies the rule to a call, and goes on with c.run(ctx, next).
+	serve(ctx context.Context, c *call, next int) (any, error)
+	// inspect says what is wrong with the rule for this method.
+	inspect(m *method) []error
+}
+
+// UnaryServerInterceptor applies rules to unary calls. A method of r that is a
+// stream needs StreamServerInterceptor, and Check finds methods that do not
+// exist.
+//
+// Mount it after interceptors that may refuse the call without it, such as
+// authentication, and before one that turns panics into errors, if replies to
+// panics shall count as the handler's; panics release the lock either way.
+//
+// It panics if a method is not of the form "/package.Service/Method" or has no
+// rules, or if a rule is nil. Later changes of r have no effect.
+func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
+	methods := compile("UnaryServerInterceptor", r)
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		m := methods[info.FullMethod]
+		if m == nil {
+			return handler(ctx, req)
+		}
+		c := &call{method: m, req: req, handler: handler}
+		return c.run(ctx, 0)
+	}
+}
+
+// method is what is known of a method that has rules.
+type method struct {
+	name   string // the full one
+	rules  []Rule
+	input  protoreflect.MessageType // nil if it is not registered
+	pure   bool                     // its .proto says that it has no side effects
+	stream bool                     // its .proto says, or the server
+}
+
+// call is one call of a method that has rules.
+type call struct {
+	*method
+	req     any // nil as long as a stream has no message
+	handler grpc.UnaryHandler
+	stream  *stream // nil if unary
+}
+
+// run goes on with the rule at i, and behind the last one with the handler.
+func (c *call) run(ctx context.Context, i int) (any, error) {
+	if i < len(c.rules) {
+		return c.rules[i].serve(ctx, c, i+1)
+	}
+	return c.handler(ctx, c.req)
+}
+
+// ask calls f, on a stream again with the first message if that is needed.
+func (c *call) ask(ctx context.Context, f KeyFunc) (string, error) {
+	value, err := f(ctx, c.name, c.req)
+	if c.stream == nil || c.req != nil || !(err == nil && value == "" || errors.Is(err, errNoMessage)) {
+		return value, err
+	}
+	if err := c.stream.first(c); err != nil {
+		return "", err
+	}
+	return f(ctx, c.name, c.req)
+}
+
+// compile looks up the methods of r.
+func compile(what string, r Rules) map[string]*method {
+	methods := make(map[string]*method, len(r))
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		switch {
+		case !isFullMethod(name):
+			panic(fmt.Sprintf("grpcmw: %s: %q is not of the form /package.Service/Method", what, name))
+		case len(r[name]) == 0:
+			panic(fmt.Sprintf("grpcmw: %s: %s has no rules", what, name))
+		}
+		for _, rule := range r[name] {
+			if rule == nil {
+				panic(fmt.Sprintf("grpcmw: %s: a rule of %s is nil", what, name))
+			}
+		}
+		methods[name] = lookUp(name)
+		methods[name].rules = slices.Clone(r[name])
+	}
+	return methods
+}
+
+func isFullMethod(s string) bool {
+	service, name, ok := cutMethod(s)
+	return ok && service != "" && name != "" && !strings.Contains(name, "/")
+}
+
+// cutMethod is the service and the name of a full method.
+func cutMethod(s string) (service, name string, ok bool) {
+	s, slash := strings.CutPrefix(s, "/")
+	service, name, ok = strings.Cut(s, "/")
+	return service, name, ok && slash
+}
+
+// lookUp finds what the program's generated code says about a method.
+func lookUp(fullMethod string) *method {
+	m := &method{name: fullMethod}
+	service, name, _ := cutMethod(fullMethod)
+	d, _ := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	sd, ok := d.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return m
+	}
+	md := sd.Methods().ByName(protoreflect.Name(name))
+	if md == nil {
+		return m
+	}
+	m.input, _ = protoregistry.GlobalTypes.FindMessageByName(md.Input().FullName())
+	m.stream = md.IsStreamingClient() || md.IsStreamingServer()
+	if options, ok := md.Options().(*descriptorpb.MethodOptions); ok {
+		m.pure = options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
+	}
+	return m
+}

@@ -1,0 +1,116 @@
+package grpcmw
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// StreamServerInterceptor applies rules to streams. A lock is taken before the
+// handler runs and held until it has returned or panicked: for the life of the
+// stream. When the client goes away, the handler's context ends, and what it
+// receives or sends fails; the lock is given back when it returns.
+//
+// Where the key is in the request, the first message is received before the
+// handler runs, which then receives it as if nothing had happened. On a stream
+// where the client sends many messages that means that the client has to speak
+// first; a stream that ends without a message is refused.
+//
+// When the lease is lost, the handler's context ends and its next receive fails
+// with ABORTED, so that no further message is worked on. A receive that is
+// waiting then goes on waiting for its message. What the handler sends or returns stands.
+//
+// It panics as UnaryServerInterceptor does, and takes the same rules. Idempotent
+// cannot be applied to a stream: Check says so, and the calls of such a stream are answered
+// with INTERNAL.
+func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
+	methods, plain := compile("StreamServerInterceptor", r), configure("", "", nil)
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		m := methods[info.FullMethod]
+		if m == nil {
+			return handler(srv, ss)
+		}
+		s := &stream{ServerStream: ss}
+		c := &call{method: m, stream: s}
+		c.handler = func(ctx context.Context, _ any) (any, error) {
+			s.ctx = ctx
+			return nil, handler(srv, s)
+		}
+		if !info.IsClientStream && m.input != nil {
+			// One message comes for certain, so every KeyFunc can have it.
+			if err := s.first(c); err != nil {
+				return plain.refuse(ss.Context(), keyRefusal(c, "", err))
+			}
+		}
+		_, err := c.run(ss.Context(), 0)
+		return err
+	}
+}
+
+// stream is a server stream whose handler runs under a rule's context.
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+	// head is the first message, as long as the handler did not receive it.
+	head proto.Message
+}
+
+// first receives the first message.
+func (s *stream) first(c *call) error {
+	if c.input == nil {
+		return setupError("the messages of " + c.name + " are not registered, so no key can be found in them")
+	}
+	m := c.input.New().Interface()
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		if errors.Is(err, io.EOF) {
+			return source{kind: "stream"}.bad("has no message")
+		}
+		return err
+	}
+	s.head, c.req = m, m
+	return nil
+}
+
+// Context is that of the innermost rule.
+func (s *stream) Context() context.Context { return s.ctx }
+
+// RecvMsg receives the next message, unless the lease was lost.
+func (s *stream) RecvMsg(m any) error {
+	if s.head != nil {
+		head := s.head
+		s.head = nil
+		to, ok := m.(proto.Message)
+		if !ok || to.ProtoReflect().Descriptor() != head.ProtoReflect().Descriptor() {
+			return status.Error(codes.Internal, "grpcmw: the handler receives another type of message than the method has")
+		}
+		proto.Reset(to)
+		proto.Merge(to, head)
+		return s.lost()
+	}
+	if err := s.lost(); err != nil {
+		return err
+	}
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.lost()
+}
+
+// lost is an error if the handler works without a lock by now.
+func (s *stream) lost() error {
+	if s.ctx.Err() == nil {
+		return nil
+	}
+	cause := context.Cause(s.ctx)
+	if !errors.Is(cause, core.ErrLost) && !errors.Is(cause, core.ErrClosed) {
+		return nil // the stream itself tells of its end
+	}
+	return &refused{status.New(codes.Aborted, "the lock was lost"), cause}
+}
