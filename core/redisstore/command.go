@@ -29,6 +29,11 @@ type command struct {
 	answer   any // once answered is set
 	answered atomic.Bool
 	alone    flight // of a command that is sent alone
+
+	// Of a call that a sender carries.
+	ctx    context.Context // of the caller
+	done   chan struct{}   // receives when the call has come back
+	signed atomic.Bool     // done was told
 }
 
 // verb is the name or text of a script in a command's arguments. go-redis asks
@@ -42,7 +47,7 @@ type verb struct {
 // MarshalBinary returns what is to be written, or an error that ends the
 // command.
 func (v *verb) MarshalBinary() ([]byte, error) {
-	if !v.flight.state.CompareAndSwap(waiting, sent) && v.flight.state.Load() != sent {
+	if !v.flight.write() {
 		return nil, errLeft
 	}
 	return v.bytes, nil
@@ -96,7 +101,7 @@ func (c *command) ready(ctx context.Context) *command {
 // whole is the same call with the text of the script, for a server that does
 // not know it.
 func (c *command) whole(ctx context.Context) *command {
-	w := &command{flight: c.flight, script: c.script, first: c, words: c.words, n: c.n}
+	w := &command{flight: c.flight, script: c.script, key: c.key, first: c, words: c.words, n: c.n}
 	w.verb = verb{flight: c.flight, bytes: c.script.source}
 	w.words[0], w.words[1] = "eval", &w.verb
 	return w.ready(ctx)
@@ -107,7 +112,7 @@ func (c *command) NoRetry() bool { return true }
 
 // SetErr implements redis.Cmder. In a pipeline it is called as soon as the
 // reply of this command has been read, and again with the error that ended the
-// pipeline: the answer is kept for a caller that leaves before the end.
+// pipeline: the answer is kept, and its caller told, at once.
 func (c *command) SetErr(err error) {
 	c.Cmd.SetErr(err)
 	v := c.Cmd.Val()
@@ -117,6 +122,14 @@ func (c *command) SetErr(err error) {
 	if err == nil && v != nil && !c.answered.Load() {
 		c.answer = v
 		c.answered.Store(true)
+		c.sign()
+	}
+}
+
+// sign tells the caller that there is nothing more to wait for.
+func (c *command) sign() {
+	if c.done != nil && c.signed.CompareAndSwap(false, true) {
+		c.done <- struct{}{}
 	}
 }
 

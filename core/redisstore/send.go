@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -14,37 +13,6 @@ import (
 const callLimit = 2 * time.Second
 
 var errNoAnswer = fmt.Errorf("no answer within %v", callLimit)
-
-// A flight is what one call has on its way to the server.
-type flight struct{ state atomic.Int32 }
-
-const (
-	waiting  int32 = iota // nothing is on its way
-	sent                  // something may have reached the server
-	left                  // the caller went, nothing has been or will be written
-	leftSent              // the caller went after something was sent, no more will be
-)
-
-var errLeft = errors.New("the caller has gone")
-
-// leave says that the caller goes.
-func (f *flight) leave() {
-	for !f.state.CompareAndSwap(waiting, left) && !f.state.CompareAndSwap(sent, leftSent) {
-		if s := f.state.Load(); s == left || s == leftSent {
-			return
-		}
-	}
-}
-
-// again says that what was sent has been refused by the server, so that
-// nothing is on its way. It is false if the caller has gone.
-func (f *flight) again() bool { return f.state.CompareAndSwap(sent, waiting) }
-
-// unsent tells that nothing has reached the server.
-func (f *flight) unsent() bool {
-	s := f.state.Load()
-	return s == waiting || s == left
-}
 
 // bounded gives ctx a deadline if it has none.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -96,18 +64,30 @@ func leave[T any](ctx context.Context, f *flight, work func() (T, error)) (T, er
 func (s *Store) call(ctx context.Context, op string, c *command) ([]any, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	v, err := leave(ctx, c.flight, func() (any, error) {
-		last := c
-		if err := s.client.Process(ctx, c); isReply(err, "NOSCRIPT") && c.flight.again() {
-			last = c.whole(ctx)
-			_ = s.client.Process(ctx, last)
-		}
-		return c.reply(last)
-	})
+	v, err := s.exchange(ctx, c)
+	if isReply(err, "NOSCRIPT") && c.flight.again() {
+		w := c.whole(ctx)
+		w.first = nil
+		v, err = s.exchange(ctx, w)
+	}
 	if err != nil {
 		return nil, s.failure(ctx, op, c.flight, err)
 	}
 	return parse(op, v)
+}
+
+// exchange sends c once and returns the reply.
+func (s *Store) exchange(ctx context.Context, c *command) (any, error) {
+	if s.cluster != nil {
+		return leave(ctx, c.flight, func() (any, error) {
+			_ = s.client.Process(ctx, c)
+			return c.reply(c)
+		})
+	}
+	if err := s.sender.do(ctx, c); err != nil {
+		return nil, err
+	}
+	return c.reply(c)
 }
 
 // failure gives err its class, and has a cluster client look again where the

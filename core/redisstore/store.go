@@ -27,6 +27,8 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same, if it is one
 
+	sender sender // not in a cluster
+
 	hub  hub
 	id   any // of the channel that wakes waiters of this Store
 	wake any // prefix of all such channels
@@ -60,6 +62,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	wake, id := s.prefix+"wake:", rand.Text()
 	s.wake, s.id = wake, id
+	s.sender.client = client
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil
 }

@@ -1,0 +1,60 @@
+package redisstore
+
+import (
+	"errors"
+	"sync/atomic"
+)
+
+// A flight is what one call has on its way to the server.
+type flight struct{ state atomic.Int32 }
+
+const (
+	waiting  int32 = iota // nothing is on its way
+	boarded               // it is in a pipeline that may be written at any moment
+	sent                  // something may have reached the server
+	left                  // the caller went, nothing has been or will be written
+	leftSent              // the caller went after something was sent, or would be
+)
+
+var errLeft = errors.New("the caller has gone")
+
+// leave says that the caller goes.
+func (f *flight) leave() {
+	for {
+		s := f.state.Load()
+		to := leftSent
+		switch s {
+		case left, leftSent:
+			return
+		case waiting:
+			to = left
+		}
+		if f.state.CompareAndSwap(s, to) {
+			return
+		}
+	}
+}
+
+// board says that the call will be written among others, where it cannot be
+// left out any more. It is false if the caller has gone.
+func (f *flight) board() bool { return f.state.CompareAndSwap(waiting, boarded) }
+
+// write says that the call is being written, and is false if it must not be,
+// because the caller has gone.
+func (f *flight) write() bool {
+	if f.state.CompareAndSwap(waiting, sent) || f.state.CompareAndSwap(boarded, sent) {
+		return true
+	}
+	return f.state.Load() != left
+}
+
+// again says that what was sent has been refused by the server, so that
+// nothing is on its way. It is false if the caller has gone.
+func (f *flight) again() bool { return f.state.CompareAndSwap(sent, waiting) }
+
+// unsent tells that nothing has reached the server. It counts when the call has
+// come back, or the caller has left it.
+func (f *flight) unsent() bool {
+	s := f.state.Load()
+	return s == waiting || s == boarded || s == left
+}
