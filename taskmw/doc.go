@@ -1,0 +1,82 @@
+// Package taskmw puts asynq tasks under distributed locks.
+//
+//	mux.Use(taskmw.Lock(locks, "account", taskmw.Payload("account_id")))
+//	server := asynq.NewServer(redis, taskmw.Configure(asynq.Config{Concurrency: 20}))
+//	err := server.Run(mux)
+//
+// Tasks of one account now run one at a time, whichever server takes them up,
+// also when asynq delivers one again while its first run goes on: after its
+// time-out, after a lost lease, after a shutdown. The handler finds its lease,
+// and the fencing token, by core.LeaseFromContext(ctx); ctx ends when the lease
+// is lost. What the handler returns stands, whatever becomes of the lease.
+//
+// Code outside of asynq locks the same thing with core.Key:
+//
+//	locks.Do(ctx, core.Key("account", "9"), settle)
+//
+// [Idempotent] runs a task once, where Lock runs tasks one after the other.
+//
+// # Order
+//
+// A lock is no queue: tasks of one key run one at a time, but not in the order
+// in which they were enqueued. One that found its key busy is delivered again
+// behind others.
+//
+// # Keys
+//
+// [Payload], [Header], [TaskID] and [Type] take one value from the task, [Join]
+// several; a [KeyFunc] can do anything else. A task is refused where its key is
+// ambiguous, because the handler might read the other value.
+//
+// # What becomes of a task
+//
+//	the key is busy              as Busy says: it is delivered again, without burning a retry
+//	no key, or one that is bad   archived (asynq.SkipRetry)
+//	a KeyFunc failed             an ordinary failure
+//	the store is down            an ordinary failure; the handler does not run
+//	lost while the handler ran   as the handler says
+//
+// and with Idempotent
+//
+//	done before                            done
+//	done before, and it was not recorded   done
+//	its run goes on elsewhere              as Busy says
+//	another payload under the same key     archived
+//	its run died midway, with AtMostOnce   archived
+//
+// Errors name the lock and never the key: asynq stores them with the task and
+// shows them in dashboards. errors.Is finds core's sentinels in them.
+//
+// # Configure
+//
+// Whether an error is a failure is for the server to decide, and so a middleware
+// alone cannot reschedule a task without burning a retry: pass the server's
+// configuration through [Configure]. Where that was forgotten, the Locker's
+// observer is told core.Misused, once for a middleware.
+//
+// asynq archives a task on its last attempt whatever the error, so there the
+// middleware waits for the key for nearly as long as the task has. That takes a
+// worker's slot: give locked tasks at least asynq.MaxRetry(1).
+//
+// # Time
+//
+// The lock is held until the handler returns, past the time-out after which
+// asynq believes the task to have failed. Handlers that return when their
+// context ends do not keep the next attempt waiting.
+//
+// A worker that dies keeps its key for a TTL, 30 seconds by default; asynq takes
+// one to two minutes to notice, so that is no delay. Shut the server down before
+// the Locker is closed.
+//
+// # Scheduled jobs
+//
+// Where each replica runs a scheduler, each tick brings as many tasks. This one
+// runs the first of a tick and skips the others:
+//
+//	taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip),
+//		taskmw.Acquire(core.KeepFor(30*time.Second)))
+//
+// KeepFor has to be longer than tasks of one tick are apart, and so much shorter
+// than a tick that the next one finds the key free: half a tick is right. A job
+// that fails keeps its key as well, so a retry within that time is skipped too.
+package taskmw

@@ -1,0 +1,77 @@
+package taskmw
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// failure is why a task did not run. asynq stores its text and shows it in
+// dashboards, so that holds no key, and nothing that a KeyFunc says.
+type failure struct {
+	text   string
+	causes []error
+}
+
+func (f *failure) Error() string   { return f.text }
+func (f *failure) Unwrap() []error { return f.causes }
+
+// contention is the failure of a task that did not run because its key was busy,
+// and is no failure at all to a server of Configure.
+type contention struct {
+	failure
+	after time.Duration // when the holder's lease runs out, 0 if unknown
+}
+
+// isContention tells whether a task has only to be delivered again, or removed.
+func isContention(err error) bool {
+	_, ok := errors.AsType[*contention](err)
+	return ok
+}
+
+// keyFailure is the failure of a task whose key could not be found.
+func (g *config) keyFailure(err error) error {
+	text := "taskmw " + g.name + ": the key could not be found"
+	if !errors.Is(err, core.ErrInvalid) {
+		return &failure{text, []error{err}}
+	}
+	if own := (*keyError)(nil); errors.As(err, &own) {
+		text = "taskmw " + g.name + ": " + own.detail
+	}
+	return &failure{text, []error{err, asynq.SkipRetry}}
+}
+
+// errNotConfigured is what the observer is told of a server that has not been
+// through Configure.
+var errNotConfigured = errors.New("a busy task burns a retry: the server's asynq.Config is not that of taskmw.Configure")
+
+// conflict is what becomes of a task whose key is busy.
+type conflict struct {
+	*config
+	observer core.Observer
+	told     atomic.Bool
+}
+
+// end returns what the middleware answers for a task that did not run since its
+// key was busy.
+func (c *conflict) end(ctx context.Context, d delivery, busy *core.BusyError) error {
+	if c.busy == Skip {
+		return nil
+	}
+	// Without the key: who takes errors apart may store what is in them.
+	err := failure{"taskmw " + c.name + ": busy", []error{&core.BusyError{Name: busy.Name, RetryAfter: busy.RetryAfter}}}
+	switch {
+	case c.busy == Drop:
+		err.causes = append(err.causes, asynq.RevokeTask)
+	case c.busy == Fail, d.last:
+		return &err
+	case d.server && !d.configured && c.told.CompareAndSwap(false, true):
+		c.observer.Observe(ctx, core.Event{Kind: core.Misused, Name: c.name, Err: errNotConfigured})
+	}
+	return &contention{err, busy.RetryAfter}
+}

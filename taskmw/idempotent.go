@@ -1,0 +1,129 @@
+package taskmw
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"strings"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// Idempotent is a middleware that runs a task once: one that is delivered again,
+// or enqueued again under the same key, after a success is done without being
+// run. With TaskID as the key it protects from what asynq delivers twice; with a
+// key of the payload or a header also from producers that enqueue twice. How
+// long a success is remembered, and what becomes of a run that died midway, is
+// said by once.Retain and once.AtMostOnce.
+//
+// A run that failed is run again when asynq tries again;
+// once.AttemptFromContext tells the handler how many there were. The key is busy
+// while the task is being run elsewhere, see Busy. A task that differs in type
+// or payload from the one that the key was used for is archived.
+//
+// The handler runs under the context of a lease, derived from that of the task,
+// which ends when the lease is lost. What it returns stands, also if its success
+// could not be noted: the task is done, but a later one may run again. The run
+// is held until the handler returns, as Lock holds its lock.
+//
+// Mount it inside of a Lock rather than outside, where a run would begin, and
+// count as an attempt, only to find the lock busy.
+//
+// It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
+// long, an option is nil or for Lock only. The middleware is safe for concurrent
+// use, and can be mounted where a Lock can.
+func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
+	if o == nil {
+		panic("taskmw: Idempotent: the Once is nil")
+	}
+	g := configure("Idempotent", name, key, opts)
+	if len(g.acquire)+len(g.also) > 0 {
+		panic("taskmw: Idempotent: Acquire and Also are for Lock; how runs are claimed is said to once.New")
+	}
+	l, acquire := o.Terms()
+	m := &idempotent{conflict: conflict{config: &g, observer: l}, once: o, key: key}
+	m.terms = termsOf("Idempotent", l, acquire)
+	if m.wait == 0 {
+		m.wait = -1 // which is what a Once does if it was told nothing
+	}
+	m.acquire = nil // o has them
+	return m.around
+}
+
+type idempotent struct {
+	conflict
+	terms
+	once *once.Once
+	key  KeyFunc
+}
+
+// around is called for each task anew, so it keeps nothing.
+func (m *idempotent) around(next asynq.Handler) asynq.Handler {
+	if isNotFound(next) {
+		return next
+	}
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return m.process(ctx, t, next) })
+}
+
+func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
+	call, err := m.call(ctx, t)
+	if err != nil {
+		return m.keyFailure(err)
+	}
+	d := deliveryOf(ctx)
+	ran, answer := false, error(nil)
+	_, err = m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
+		ran = true
+		answer = next.ProcessTask(ctx, t)
+		return once.Answer{}, answer
+	})
+	switch {
+	case ran:
+		// The handler's answer stands, saved or not.
+		return answer
+	case err == nil, errors.Is(err, once.ErrUnreplayable):
+		return nil
+	case errors.Is(err, once.ErrInProgress):
+		if busy, ok := errors.AsType[*core.BusyError](err); ok {
+			return m.end(ctx, d, busy)
+		}
+	case errors.Is(err, once.ErrMismatch), errors.Is(err, once.ErrIndeterminate):
+		return &failure{err.Error(), []error{err, asynq.SkipRetry}}
+	}
+	return err
+}
+
+// call is what t asks for.
+func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error) {
+	value, err := m.key(ctx, t)
+	if err != nil {
+		return once.Call{}, err
+	}
+	key, err := lockKey(m.name, value)
+	if err != nil {
+		return once.Call{}, err
+	}
+	c := once.Call{Name: m.name, Key: strings.TrimPrefix(key, m.name+":")}
+	if m.fingerprint == nil {
+		c.Fingerprint = digest(t.Type(), string(t.Payload()))
+		return c, nil
+	}
+	if value, err = m.fingerprint(ctx, t); err != nil {
+		return once.Call{}, err
+	}
+	c.Fingerprint = digest(value)
+	return c, nil
+}
+
+// digest is one value for several, which do not run into each other.
+func digest(values ...string) []byte {
+	all := sha256.New()
+	for _, v := range values {
+		one := sha256.Sum256([]byte(v))
+		all.Write(one[:])
+	}
+	return all.Sum(nil)
+}

@@ -1,0 +1,139 @@
+package taskmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Lock is a middleware that runs tasks under a lock. It locks core.Key(name,
+// key), with the parts of key if it is made by Join, and further keys that the
+// option Also names. What becomes of a task whose key is busy is said by Busy;
+// the server has to be configured by Configure for that.
+//
+// The handler runs under the lease's context, derived from that of the task,
+// which ends when the lease is lost. What the handler returns stands, whatever
+// becomes of the lease. The lock is given back when the handler has returned or
+// panicked, and not before: when a task's time is up, asynq delivers it again
+// while the old handler still runs, and the new one waits for it. So that a
+// handler that hangs does not hold the key for ever, a MaxHold of the task's
+// deadline and one TTL is set, see Acquire.
+//
+// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
+// long, an option is nil or for Idempotent only, or an acquire option is not
+// allowed. The middleware is safe for concurrent use; it can be mounted on a
+// mux, on a mux inside of a mux, or around one handler: Lock(…)(handler). Tasks
+// that a mux has no handler for pass it by.
+func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
+	if l == nil {
+		panic("taskmw: Lock: the locker is nil")
+	}
+	g := configure("Lock", name, key, opts)
+	if g.fingerprint != nil {
+		panic("taskmw: Lock: Fingerprint is for Idempotent")
+	}
+	m := &lock{conflict: conflict{config: &g, observer: l}, locker: l, keys: append([]KeyFunc{key}, g.also...)}
+	m.terms = termsOf("Lock", l, append([]core.AcquireOption{core.Wait(unasked), core.Name(name)}, g.acquire...))
+	return m.around
+}
+
+type lock struct {
+	conflict
+	terms
+	locker *core.Locker
+	keys   []KeyFunc
+}
+
+// around is called for each task anew, so it keeps nothing.
+func (m *lock) around(next asynq.Handler) asynq.Handler {
+	if isNotFound(next) {
+		return next
+	}
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return m.process(ctx, t, next) })
+}
+
+func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
+	keys, err := m.find(ctx, t)
+	if err != nil {
+		return m.keyFailure(err)
+	}
+	d := deliveryOf(ctx)
+	opts := m.options(m.busy, d)
+	if len(keys) > 1 {
+		opts = append(opts, core.Also(keys[1:]...))
+	}
+	lease, err := m.locker.Acquire(ctx, keys[0], opts...)
+	if err != nil {
+		if busy, ok := errors.AsType[*core.BusyError](err); ok {
+			return m.end(ctx, d, busy)
+		}
+		return err
+	}
+	// Whatever it fails with, the handler's answer stands; the Locker's observer
+	// is told.
+	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
+	return next.ProcessTask(lease.Context(), t)
+}
+
+// find returns the keys to lock.
+func (m *lock) find(ctx context.Context, t *asynq.Task) ([]string, error) {
+	keys := make([]string, len(m.keys))
+	for i, f := range m.keys {
+		value, err := f(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if keys[i], err = lockKey(m.name, value); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+// unasked is a wait that nobody asks for.
+const unasked = forever - 1
+
+// terms are how a middleware acquires.
+type terms struct {
+	acquire []core.AcquireOption
+	wait    time.Duration // as core.Wait says, less than 0 if it is not there
+	ttl     time.Duration
+	bounded bool // there is a MaxHold
+}
+
+// termsOf looks through the options. It panics if they are not allowed.
+func termsOf(what string, l *core.Locker, opts []core.AcquireOption) terms {
+	wait, err := l.Check(opts...)
+	if err != nil {
+		panic(fmt.Sprintf("taskmw: %s: %v", what, err))
+	}
+	if wait == unasked {
+		wait = -1
+	}
+	ttl, maxHold, _ := l.Limits(opts...) // fails as Check does
+	return terms{opts[:len(opts):len(opts)], wait, ttl, maxHold > 0}
+}
+
+// options are those of one delivery.
+func (m *terms) options(b Busy, d delivery) []core.AcquireOption {
+	opts := make([]core.AcquireOption, 0, len(m.acquire)+3)
+	opts = append(append(opts, m.acquire...), core.Wait(b.patience(d, m.wait)))
+	if !m.bounded && d.left < forever {
+		opts = append(opts, core.MaxHold(max(d.left, 0)+m.ttl))
+	}
+	return opts
+}
+
+// isNotFound tells whether h is what a mux has for a task without a handler. To
+// lock those would archive the tasks of a newer program that this one does not
+// know yet, if they have no key.
+func isNotFound(h asynq.Handler) bool {
+	f, ok := h.(asynq.HandlerFunc)
+	return ok && reflect.ValueOf(f).Pointer() == reflect.ValueOf(asynq.NotFound).Pointer()
+}

@@ -1,0 +1,94 @@
+package taskmw
+
+import (
+	"fmt"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Option is a setting of one middleware. Those that are given a bad value panic.
+type Option func(*config)
+
+// config is what the options of one middleware add up to.
+type config struct {
+	name        string
+	acquire     []core.AcquireOption
+	also        []KeyFunc
+	busy        Busy
+	fingerprint KeyFunc
+}
+
+// Acquire sets how the lock is acquired: its TTL, KeepFor, and so on. Several add
+// up, the later one wins. core.Wait sets the in-line wait, see Busy; without
+// core.MaxHold, here or among the Locker's defaults, the lock is held for a TTL
+// beyond the task's deadline at most, and then runs out within another.
+//
+// It is for Lock, which panics if a value is not allowed; how Idempotent claims
+// its runs is set by once.Acquire.
+func Acquire(opts ...core.AcquireOption) Option {
+	opts = append([]core.AcquireOption(nil), opts...)
+	for _, o := range opts {
+		if o == nil {
+			panic("taskmw: Acquire: an option is nil")
+		}
+	}
+	return func(g *config) { g.acquire = append(g.acquire, opts...) }
+}
+
+// Also locks more keys under the same lease, all or nothing: a transfer locks
+// both accounts. Each key is a value under the middleware's name, in the same
+// name space as the first. Neither their order nor a key that comes twice
+// matters, and two tasks that name the same keys do not deadlock. Several add
+// up. It is for Lock.
+func Also(keys ...KeyFunc) Option {
+	keys = clone("Also", keys)
+	return func(g *config) { g.also = append(g.also, keys...) }
+}
+
+// Fingerprint sets what has to be the same in all tasks with one key, in place
+// of type and payload, for payloads that differ in what does not matter, such
+// as a trace ID. It is for Idempotent.
+func Fingerprint(of KeyFunc) Option {
+	if of == nil {
+		panic("taskmw: Fingerprint: the function is nil")
+	}
+	return func(g *config) { g.fingerprint = of }
+}
+
+// OnBusy sets what becomes of a task whose key is busy, Reschedule by default.
+func OnBusy(b Busy) Option {
+	if b < Reschedule || b > Fail {
+		panic(fmt.Sprintf("taskmw: OnBusy: there is no policy %d", b))
+	}
+	return func(g *config) { g.busy = b }
+}
+
+// configure adds up the options.
+func configure(what, name string, key KeyFunc, opts []Option) config {
+	switch {
+	case !isLabel(name):
+		panic(fmt.Sprintf("taskmw: %s: name %q is not of the form [A-Za-z0-9._-]+", what, name))
+	case len(core.Key(name, "0")) > maxKey:
+		panic("taskmw: " + what + ": the name is too long")
+	case key == nil:
+		panic("taskmw: " + what + ": the key is nil")
+	}
+	g := config{name: name}
+	for _, o := range opts {
+		if o == nil {
+			panic("taskmw: " + what + ": an option is nil")
+		}
+		o(&g)
+	}
+	return g
+}
+
+// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
+func isLabel(s string) bool {
+	for _, c := range s {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return s != ""
+}
