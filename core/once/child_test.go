@@ -1,5 +1,235 @@
 package once_test
 
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// childEnv makes the test binary a process that runs calls; it holds a plan.
 const childEnv = "LOCKKIT_ONCE_CHILD"
 
-func childMain(string) int { return 0 }
+// plan is what a child does: it makes the calls of all keys, side by side or
+// one after the other. Each run charges at the server, and then goes on until it
+// is told to end, if it is to hold.
+type plan struct {
+	Addr string
+	TTL  time.Duration
+	Keys []string // those that begin with "strict" are run at most once
+	Hold bool
+	Turn bool // one after the other
+}
+
+// report is a line of JSON that a child writes.
+type report struct {
+	Kind  string // "charged" within a run, or "answered"
+	Key   string
+	Value string
+	Lost  bool // the error matches core.ErrLost; or the run's context ended with it
+	Text  string
+}
+
+// charged is the hash that counts the effects of each key at the server;
+// absorbed has each but once, as a resource with idempotency keys of its own.
+const charged, absorbed = "charged", "absorbed"
+
+func charging(ctx context.Context, db *redis.Client, key string) error {
+	p := db.Pipeline()
+	p.HIncrBy(ctx, charged, key, 1)
+	p.HSetNX(ctx, absorbed, key, "charge")
+	_, err := p.Exec(ctx)
+	return err
+}
+
+// childMain is the main of a child. It ends when its standard input does.
+func childMain(text string) int {
+	var p plan
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		panic(err)
+	}
+	options := redis.Options{Addr: p.Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1}
+	db := redis.NewClient(&options)
+	more := options
+	store, err := redisstore.New(redis.NewClient(&more))
+	if err != nil {
+		panic(err)
+	}
+	locks, err := core.New(store)
+	if err != nil {
+		panic(err)
+	}
+	policies := map[bool]*once.Once{}
+	for _, strict := range []bool{false, true} {
+		opts := []once.Option{lasting(p.TTL)}
+		if strict {
+			opts = append(opts, once.AtMostOnce())
+		}
+		if policies[strict], err = once.New(locks, opts...); err != nil {
+			panic(err)
+		}
+	}
+	var mu sync.Mutex
+	out, finish := json.NewEncoder(os.Stdout), make(chan struct{})
+	say := func(r report) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = out.Encode(r)
+	}
+	call := func(key string) {
+		o, err := policies[strings.HasPrefix(key, "strict")].Do(context.Background(), charge(key), func(ctx context.Context) (once.Answer, error) {
+			if err := charging(context.WithoutCancel(ctx), db, key); err != nil {
+				return once.Answer{}, err
+			}
+			if p.Hold {
+				say(report{Kind: "charged", Key: key})
+				<-finish
+			}
+			lost := errors.Is(context.Cause(ctx), core.ErrLost)
+			return once.Answer{Value: fmt.Appendf(nil, "receipt of %d, %v", os.Getpid(), lost)}, nil
+		})
+		r := report{Kind: "answered", Key: key, Value: string(o.Value), Lost: errors.Is(err, core.ErrLost)}
+		if err != nil {
+			r.Text = err.Error()
+		}
+		say(r)
+	}
+	go func() {
+		for _, key := range p.Keys {
+			if p.Turn {
+				call(key)
+			} else {
+				go call(key)
+			}
+		}
+	}()
+	orders := make([]byte, 1)
+	for range 2 {
+		if n, _ := os.Stdin.Read(orders); n == 0 {
+			return 0
+		}
+		close(finish)
+	}
+	return 0
+}
+
+// child is such a process. It ends with the test.
+type child struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	reports chan report // closed when the process has ended
+}
+
+func startChild(t *testing.T, p plan) *child {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	// With the race detector a program else waits a second before it ends, and
+	// goes on after a race.
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
+	cmd.Stderr = os.Stderr
+	dieWithParent(cmd)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: cmd, in: in, reports: make(chan report, 2*len(p.Keys))}
+	go func() {
+		defer close(c.reports)
+		for lines := json.NewDecoder(out); ; {
+			var r report
+			if lines.Decode(&r) != nil {
+				break
+			}
+			c.reports <- r
+		}
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() { c.kill() })
+	return c
+}
+
+// await returns the next n reports, all of this kind, by their keys.
+func (c *child) await(kind string, n int) map[string]report {
+	c.t.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	all := make(map[string]report)
+	for len(all) < n {
+		select {
+		case r, ok := <-c.reports:
+			if !ok || r.Kind != kind {
+				c.t.Fatalf("got %+v (%v), want %q", r, ok, kind)
+			}
+			all[r.Key] = r
+		case <-timeout.C:
+			c.t.Fatalf("%d of %d were %q within %v", len(all), n, kind, patience)
+		}
+	}
+	return all
+}
+
+// kill ends the process like a crash, and returns what it had said by then and
+// nobody had read.
+func (c *child) kill() map[string]report {
+	_ = c.cmd.Process.Kill()
+	rest := make(map[string]report)
+	for r := range c.reports {
+		rest[r.Key] = r
+	}
+	_ = c.in.Close()
+	return rest
+}
+
+// pause stops the process as it stands, and returns when it has.
+func (c *child) pause() {
+	c.t.Helper()
+	c.signal(syscall.SIGSTOP)
+	stat := fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid)
+	redistest.Eventually(c.t, patience, "the process stands", func() bool {
+		text, err := os.ReadFile(stat)
+		_, state, _ := strings.Cut(string(text), ") ")
+		return err != nil || strings.HasPrefix(state, "T") // where there is no such file it cannot be seen
+	})
+}
+
+func (c *child) signal(sig syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(sig); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// finish lets the runs of the child end.
+func (c *child) finish() {
+	c.t.Helper()
+	if _, err := c.in.Write([]byte("f")); err != nil {
+		c.t.Fatal(err)
+	}
+}

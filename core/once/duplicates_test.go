@@ -14,6 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
+// patienceOfRun is how long a run of a crowd goes on if the others are not over.
+const patienceOfRun = time.Second
+
 // crowd makes the same call n times at once, from several processes, and
 // returns the outcomes and errors. Each run goes on until enough of the calls
 // are over, or for a while.
@@ -29,7 +32,7 @@ func crowd(t *testing.T, processes []*once.Once, r *runs, n, enough int) (outs [
 				r.note(ctx)
 				select {
 				case <-over:
-				case <-time.After(2 * time.Second):
+				case <-time.After(patienceOfRun):
 				}
 				return once.Answer{Value: fmt.Appendf(nil, "receipt %d", run)}, nil
 			})

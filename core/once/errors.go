@@ -17,7 +17,7 @@ var (
 	ErrMismatch = errors.New("key was used with another request")
 	// ErrIndeterminate says that a run ended without anybody knowing how far it
 	// came, and that it is not run again.
-	ErrIndeterminate = errors.New("outcome of an earlier run is unknown")
+	ErrIndeterminate = errors.New("outcome of the run is unknown")
 	// ErrUnreplayable says that the work was done, but that its answer could not
 	// be kept.
 	ErrUnreplayable = errors.New("done before, and the answer was not kept")

@@ -1,0 +1,225 @@
+package once_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Processes that are killed between the effect and the saving of its answer, and
+// at any other moment. hazard 59
+func TestCrash(t *testing.T) {
+	redistest.Require(t)
+	t.Parallel()
+	t.Run("of 100 processes killed after the effect, the default runs again as attempt 2, and AtMostOnce never", func(t *testing.T) {
+		t.Parallel()
+		const kills = 100
+		server := redistest.Start(t)
+		db := server.Client()
+		trials(t, kills, func(t *testing.T, i int) {
+			c := startChild(t, plan{Addr: server.Addr, TTL: 3 * time.Second, Hold: true, Keys: pair(i)})
+			c.await("charged", 2)
+			if rest := c.kill(); len(rest) != 0 {
+				t.Errorf("vacuous: %v", rest)
+			}
+		})
+		wantCharges(t, db, kills, "", 1)
+		o, strict := onRedis(t, server.Addr, wait(patience)), onRedis(t, server.Addr, wait(patience), once.AtMostOnce())
+		var all sync.WaitGroup
+		for i := range kills {
+			all.Go(func() {
+				// That it is attempt 2 tells it to look whether it was charged.
+				out, err := o.Do(t.Context(), charge(pair(i)[0]), func(ctx context.Context) (once.Answer, error) {
+					if n, _ := once.AttemptFromContext(ctx); n != 2 {
+						return once.Answer{}, fmt.Errorf("it is attempt %d", n)
+					}
+					return once.Answer{Value: []byte("found to be charged")}, charging(ctx, db, pair(i)[0])
+				})
+				if err != nil || out.Replayed || out.Attempt != 2 {
+					t.Errorf("got %+v and %v, want a run that is attempt 2", out, err)
+				}
+				replayed(t, strict, charge(pair(i)[0]), "found to be charged", 2)
+				for range 2 {
+					refused(t, strict, charge(pair(i)[1]), once.ErrIndeterminate)
+				}
+				refused(t, o, charge(pair(i)[1]), once.ErrIndeterminate)
+			})
+		}
+		all.Wait()
+		wantCharges(t, db, kills, "strict", 1)
+		wantCharges(t, db, kills, "key", 2)
+		if n := db.HLen(t.Context(), absorbed).Val(); n != 2*kills {
+			t.Errorf("a resource that knows the key has %d charges, want %d", n, 2*kills)
+		}
+	})
+	t.Run("of processes killed at any moment no answer is lost, and nothing done twice at most once", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		db := server.Client()
+		o, strict := onRedis(t, server.Addr, wait(patience)), onRedis(t, server.Addr, wait(patience), once.AtMostOnce())
+		var mu sync.Mutex
+		var answered, interrupted int
+		trials(t, count(300), func(t *testing.T, i int) {
+			p := plan{Addr: server.Addr, TTL: time.Second, Turn: true}
+			for n := range 200 {
+				p.Keys = append(p.Keys, fmt.Sprintf("%s %d %d", []string{"key", "strict"}[n%2], i, n))
+			}
+			c := startChild(t, p)
+			told := c.await("answered", 1)
+			time.Sleep(rand.N(20 * time.Millisecond))
+			for key, r := range c.kill() {
+				told[key] = r
+			}
+			// What it told has an answer; what it was about is one of the next two.
+			for n, key := range p.Keys[:min(len(told)+2, len(p.Keys))] {
+				who := []*once.Once{o, strict}[n%2]
+				r, out := settle(t, who, db, key)
+				charges, _ := strconv.Atoi(db.HGet(t.Context(), charged, key).Val())
+				switch before, ok := told[key]; {
+				case ok && (r.n != 0 || string(out.Value) != before.Value):
+					t.Errorf("%s: answered %q, and then %q by %d more runs", key, before.Value, out.Value, r.n)
+				case charges > 1 && (out.Attempt < 2 || who == strict), charges == 0 && who == o:
+					t.Errorf("%s: charged %d times by attempt %d", key, charges, out.Attempt)
+				}
+				mu.Lock()
+				if out.Attempt > 1 || out.Value == nil {
+					interrupted++
+				}
+				mu.Unlock()
+			}
+			mu.Lock()
+			answered += len(told)
+			mu.Unlock()
+		})
+		t.Logf("%d answers were given, %d runs interrupted", answered, interrupted)
+		if interrupted == 0 {
+			t.Error("vacuous: no run was interrupted")
+		}
+	})
+}
+
+// settle asks until there is an answer, and once more.
+func settle(t *testing.T, o *once.Once, db *redis.Client, key string) (*runs, once.Outcome) {
+	t.Helper()
+	var r runs
+	fn := func(ctx context.Context) (once.Answer, error) {
+		r.note(ctx)
+		return once.Answer{Value: []byte("found")}, charging(ctx, db, key)
+	}
+	out, err := o.Do(t.Context(), charge(key), fn)
+	if err != nil {
+		wantErr(t, err, once.ErrIndeterminate)
+		refused(t, o, charge(key), once.ErrIndeterminate)
+		return &r, out
+	}
+	replayed(t, o, charge(key), string(out.Value), out.Attempt)
+	return &r, out
+}
+
+// Processes that are stopped within a run for longer than their lease lasts, and
+// then complete it. hazard 58
+func TestPause(t *testing.T) {
+	redistest.Require(t)
+	t.Parallel()
+	server := redistest.Start(t)
+	o := onRedis(t, server.Addr, wait(patience))
+	const ttl = 600 * time.Millisecond
+	trials(t, 10, func(t *testing.T, i int) {
+		p := plan{Addr: server.Addr, TTL: ttl, Hold: true}
+		for n := range 10 {
+			p.Keys = append(p.Keys, fmt.Sprintf("stopped %d %d", i, n))
+		}
+		c := startChild(t, p)
+		c.await("charged", len(p.Keys))
+		c.pause()
+		stopped := time.Now()
+		finished := make(chan struct{})
+		var successors, ready sync.WaitGroup
+		for n, key := range p.Keys {
+			if n%3 == 0 {
+				continue // nobody comes
+			}
+			ready.Add(1)
+			successors.Go(func() {
+				out, err := o.Do(t.Context(), charge(key), func(ctx context.Context) (once.Answer, error) {
+					if n%3 == 1 { // in progress when the stale one completes
+						ready.Done()
+						<-finished
+					}
+					return once.Answer{Value: []byte("successor")}, nil
+				})
+				if err != nil || out.Replayed || out.Attempt != 2 {
+					t.Errorf("got %+v and %v, want a run that is attempt 2", out, err)
+				}
+				if n%3 == 2 { // done by then
+					ready.Done()
+				}
+			})
+		}
+		ready.Wait()
+		time.Sleep(time.Until(stopped.Add(2 * ttl)))
+		c.signal(syscall.SIGCONT)
+		c.finish()
+		for key, r := range c.await("answered", len(p.Keys)) {
+			if !r.Lost || r.Value == "" {
+				t.Errorf("%s: the stale run got %+v, want its answer and %v", key, r, core.ErrLost)
+			}
+		}
+		close(finished)
+		successors.Wait()
+		for n, key := range p.Keys {
+			if n%3 == 0 {
+				first(t, o, charge(key), "successor", 2)
+			}
+			replayed(t, o, charge(key), "successor", 2)
+		}
+	})
+}
+
+// pair are two keys, the second to be run at most once.
+func pair(i int) []string { return []string{fmt.Sprint("key ", i), fmt.Sprint("strict ", i)} }
+
+// trials plays a scene n times, a few at a time, and returns when all are over.
+func trials(t *testing.T, n int, scene func(t *testing.T, i int)) {
+	t.Helper()
+	var all sync.WaitGroup
+	next := make(chan int)
+	for range 4 {
+		all.Go(func() {
+			for i := range next {
+				t.Run("trial "+strconv.Itoa(i), func(t *testing.T) { scene(t, i) })
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+}
+
+// wantCharges fails the test unless each key that begins with prefix was
+// charged so many times.
+func wantCharges(t *testing.T, db *redis.Client, keys int, prefix string, times int) {
+	t.Helper()
+	all := db.HGetAll(t.Context(), charged).Val()
+	if len(all) != 2*keys {
+		t.Errorf("%d keys were charged, want %d", len(all), 2*keys)
+	}
+	for key, n := range all {
+		if len(key) >= len(prefix) && key[:len(prefix)] == prefix && n != strconv.Itoa(times) {
+			t.Errorf("%s was charged %s times, want %d", key, n, times)
+		}
+	}
+}
