@@ -77,7 +77,9 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	ran, answer := false, error(nil)
 	_, err = m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
-		answer = next.ProcessTask(ctx, t)
+		if answer = context.Cause(ctx); answer == nil {
+			answer = next.ProcessTask(ctx, t)
+		}
 		return once.Answer{}, answer
 	})
 	switch {
@@ -108,21 +110,21 @@ func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error)
 	}
 	c := once.Call{Name: m.name, Key: strings.TrimPrefix(key, m.name+":")}
 	if m.fingerprint == nil {
-		c.Fingerprint = digest(t.Type(), string(t.Payload()))
+		c.Fingerprint = digest([]byte(t.Type()), t.Payload())
 		return c, nil
 	}
 	if value, err = m.fingerprint(ctx, t); err != nil {
 		return once.Call{}, err
 	}
-	c.Fingerprint = digest(value)
+	c.Fingerprint = digest([]byte(value))
 	return c, nil
 }
 
 // digest is one value for several, which do not run into each other.
-func digest(values ...string) []byte {
+func digest(values ...[]byte) []byte {
 	all := sha256.New()
 	for _, v := range values {
-		one := sha256.Sum256([]byte(v))
+		one := sha256.Sum256(v)
 		all.Write(one[:])
 	}
 	return all.Sum(nil)

@@ -1,0 +1,243 @@
+package taskmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/taskmw"
+)
+
+var policies = map[string]taskmw.Busy{
+	"reschedule": taskmw.Reschedule, "wait": taskmw.Wait, "drop": taskmw.Drop, "skip": taskmw.Skip, "fail": taskmw.Fail,
+}
+
+func TestBusy(t *testing.T) {
+	t.Parallel()
+
+	t.Run("each policy has its answer, and says nothing of the key", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct{ busy, revoke, failure bool }{
+			"reschedule": {true, false, false},
+			"wait":       {true, false, false},
+			"drop":       {true, true, false},
+			"skip":       {false, false, false},
+			"fail":       {true, false, true},
+		} {
+			bothBusy(t, name, 10*time.Second, func(t *testing.T, err error) {
+				if errors.Is(err, core.ErrBusy) != c.busy || errors.Is(err, asynq.RevokeTask) != c.revoke || errors.Is(err, asynq.SkipRetry) {
+					t.Errorf("%s: got %v", name, err)
+				}
+				if err == nil {
+					return
+				}
+				if taskmw.Configure(asynq.Config{}).IsFailure(err) != c.failure {
+					t.Errorf("%s: failure %v", name, !c.failure)
+				}
+				busy, ok := errors.AsType[*core.BusyError](err)
+				if !ok || busy.Name != "order" || busy.RetryAfter <= 0 || busy.RetryAfter > 30*time.Second {
+					t.Errorf("%s: got %+v", name, busy)
+				}
+				if all := fmt.Sprintf("%v %+v %#v %+v", err, err, err, busy); strings.Contains(all, "secret") {
+					t.Errorf("%s: %s shows the key", name, all)
+				}
+			})
+		}
+	})
+
+	t.Run("the wait is a second, a tenth of the time left, or what is said", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct {
+			policy string
+			left   time.Duration // 0: no deadline
+			asked  time.Duration // less than 0: nothing
+			want   time.Duration
+		}{
+			{"reschedule", 0, -1, time.Second},
+			{"reschedule", 30 * time.Minute, -1, time.Second},
+			{"reschedule", 4 * time.Second, -1, 400 * time.Millisecond},
+			{"reschedule", 30 * time.Minute, 0, 0},
+			{"reschedule", 30 * time.Minute, 20 * time.Second, 20 * time.Second},
+			{"reschedule", 10 * time.Second, 20 * time.Second, 9 * time.Second},
+			{"reschedule", time.Minute, time.Hour, 55 * time.Second},
+			{"wait", 30 * time.Minute, -1, 30*time.Minute - 5*time.Second},
+			{"wait", 10 * time.Second, -1, 9 * time.Second},
+			{"wait", time.Minute, 20 * time.Second, 20 * time.Second},
+			{"drop", time.Minute, -1, 0},
+			{"drop", time.Minute, time.Second, time.Second},
+			{"skip", time.Minute, -1, 0},
+			{"skip", 0, -1, 0},
+			{"fail", time.Minute, -1, time.Second},
+			{"fail", 4 * time.Second, -1, 400 * time.Millisecond},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				l := memLocker(t)
+				hold(t, l, "order:1")
+				ctx := t.Context()
+				if c.left > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.left)
+					defer cancel()
+				}
+				opts := []taskmw.Option{taskmw.OnBusy(policies[c.policy])}
+				if c.asked >= 0 {
+					opts = append(opts, taskmw.Acquire(core.Wait(c.asked)))
+				}
+				start := time.Now()
+				_ = run(ctx, locked(t, l, opts...), `{"id":1}`, mustNotRun(t))
+				if waited := time.Since(start); waited != c.want {
+					t.Errorf("%s with %v left, asked for %v: waited %v, want %v", c.policy, c.left, c.asked, waited, c.want)
+				}
+			})
+		}
+	})
+
+	t.Run("who waits in-line runs as soon as the key is free", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			l := memLocker(t)
+			release := hold(t, l, "order:1")
+			time.AfterFunc(700*time.Millisecond, release)
+			start := time.Now()
+			if err := run(t.Context(), locked(t, l), `{"id":1}`, keyOf); err == nil || err.Error() != "order:1" || time.Since(start) != 700*time.Millisecond {
+				t.Errorf("got %v after %v", err, time.Since(start))
+			}
+		})
+	})
+
+	t.Run("a task whose context ends while it waits does not run", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			l := memLocker(t)
+			release := hold(t, l, "order:1")
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(300*time.Millisecond, cancel)
+			time.AfterFunc(300*time.Millisecond, release)
+			if err := run(ctx, locked(t, l), `{"id":1}`, mustNotRun(t)); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+	})
+}
+
+// bothBusy tries a Lock and an Idempotent whose key is busy.
+func bothBusy(t *testing.T, policy string, left time.Duration, check func(*testing.T, error)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := memLocker(t)
+		hold(t, l, "order:secret")
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		defer cancel()
+		check(t, run(ctx, locked(t, l, taskmw.OnBusy(policies[policy])), `{"id":"secret"}`, mustNotRun(t)))
+
+		mw := taskmw.Idempotent(newOnce(t, l), "order", taskmw.Payload("id"), taskmw.OnBusy(policies[policy]))
+		begun, finish := make(chan struct{}), make(chan struct{})
+		go func() {
+			_ = run(t.Context(), mw, `{"id":"secret"}`, func(context.Context, *asynq.Task) error {
+				close(begun)
+				<-finish
+				return nil
+			})
+		}()
+		<-begun
+		again, cancel := context.WithTimeout(t.Context(), left)
+		defer cancel()
+		check(t, run(again, mw, `{"id":"secret"}`, mustNotRun(t)))
+		close(finish)
+	})
+}
+
+func TestConfigure(t *testing.T) {
+	t.Parallel()
+	contention := func(t *testing.T) error {
+		t.Helper()
+		l := memLocker(t)
+		hold(t, l, "order:1")
+		return fmt.Errorf("wrapped by a middleware: %w", run(t.Context(), locked(t, l, taskmw.Acquire(core.Wait(0))), `{"id":1}`, mustNotRun(t)))
+	}
+	own := errors.New("own")
+
+	t.Run("contention is no failure, and the caller's functions decide of all else", func(t *testing.T) {
+		t.Parallel()
+		busy, told := contention(t), 0
+		cfg := taskmw.Configure(asynq.Config{
+			Concurrency:    7,
+			IsFailure:      func(err error) bool { return err != own },
+			RetryDelayFunc: func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(n) * time.Hour },
+			ErrorHandler:   asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { told++ }),
+		})
+		if cfg.Concurrency != 7 || cfg.IsFailure(busy) || cfg.IsFailure(own) || !cfg.IsFailure(errors.New("other")) {
+			t.Error("failures are not as they should be")
+		}
+		if d := cfg.RetryDelayFunc(3, own, nil); d != 3*time.Hour {
+			t.Errorf("own error: %v", d)
+		}
+		cfg.ErrorHandler.HandleError(t.Context(), nil, busy)
+		if told != 0 {
+			t.Error("the ErrorHandler was told of contention")
+		}
+		cfg.ErrorHandler.HandleError(t.Context(), nil, own)
+		cfg.ErrorHandler.HandleError(t.Context(), nil, fmt.Errorf("a handler's own lock: %w", core.ErrBusy))
+		if told != 2 {
+			t.Errorf("the ErrorHandler was told %d times", told)
+		}
+	})
+
+	t.Run("without the caller's functions asynq's defaults decide", func(t *testing.T) {
+		t.Parallel()
+		cfg := taskmw.Configure(asynq.Config{})
+		if cfg.IsFailure(contention(t)) || !cfg.IsFailure(own) || cfg.IsFailure(nil) || cfg.ErrorHandler != nil {
+			t.Error("failures are not as they should be")
+		}
+		if d := cfg.RetryDelayFunc(0, own, nil); d < 15*time.Second || d > 45*time.Second {
+			t.Errorf("own error: %v, want asynq's delay", d)
+		}
+	})
+
+	t.Run("a busy task comes back after about a tick, and a tick after the holder's lease at the latest", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct{ tick, ttl, least, most time.Duration }{
+			{0, 30 * time.Second, 2500 * time.Millisecond, 7500 * time.Millisecond},
+			{-1, 30 * time.Second, 2500 * time.Millisecond, 7500 * time.Millisecond},
+			{0, time.Second, 2500 * time.Millisecond, 6 * time.Second},
+			{time.Second, 30 * time.Second, 500 * time.Millisecond, 1500 * time.Millisecond},
+			{time.Hour, time.Second, 30 * time.Minute, time.Hour + time.Second},
+		} {
+			cfg := taskmw.Configure(asynq.Config{DelayedTaskCheckInterval: c.tick})
+			l := memLocker(t, core.WithDefaults(core.TTL(c.ttl)))
+			hold(t, l, "order:1")
+			err := run(t.Context(), locked(t, l, taskmw.Acquire(core.Wait(0))), `{"id":1}`, mustNotRun(t))
+			seen := map[time.Duration]bool{}
+			for range 100 {
+				d := cfg.RetryDelayFunc(25, err, nil)
+				seen[d] = true
+				if d < c.least || d > c.most {
+					t.Fatalf("tick %v, TTL %v: %v, want %v to %v", c.tick, c.ttl, d, c.least, c.most)
+				}
+			}
+			if len(seen) < 20 {
+				t.Errorf("tick %v: %d delays of 100 differ", c.tick, len(seen))
+			}
+		}
+	})
+
+	t.Run("the caller's base context is kept, and configuring twice is harmless", func(t *testing.T) {
+		t.Parallel()
+		type key struct{}
+		cfg := asynq.Config{BaseContext: func() context.Context { return context.WithValue(context.Background(), key{}, "mine") }}
+		cfg = taskmw.Configure(taskmw.Configure(cfg))
+		if cfg.BaseContext().Value(key{}) != "mine" || cfg.IsFailure(contention(t)) || !cfg.IsFailure(own) {
+			t.Error("something was lost")
+		}
+		if taskmw.Configure(asynq.Config{}).BaseContext() == nil {
+			t.Error("there is no base context")
+		}
+	})
+}

@@ -1,0 +1,233 @@
+package taskmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/taskmw"
+)
+
+// Without a server, as in a unit test of a handler: asynq tells nothing of the
+// task, and the middleware does what it can.
+func TestLock(t *testing.T) {
+	t.Parallel()
+
+	t.Run("tasks of one key run one at a time, in all middlewares of that name", func(t *testing.T) {
+		t.Parallel()
+		l := memLocker(t)
+		first, second := locked(t, l, taskmw.Acquire(core.Wait(soon))), locked(t, l, taskmw.Acquire(core.Wait(soon)))
+		var inside gauge
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				mw := first
+				if i%2 == 0 {
+					mw = second
+				}
+				err := run(t.Context(), mw, `{"id":"7"}`, func(context.Context, *asynq.Task) error {
+					inside.enter()
+					defer inside.leave()
+					time.Sleep(100 * time.Microsecond)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if inside.most.Load() != 1 || inside.total.Load() != 40 {
+			t.Errorf("%d ran, %d at once", inside.total.Load(), inside.most.Load())
+		}
+	})
+
+	t.Run("the handler's answer is the middleware's, whatever it is", func(t *testing.T) {
+		t.Parallel()
+		l := memLocker(t)
+		for _, want := range []error{nil, errors.New("no money"), asynq.SkipRetry, asynq.RevokeTask, fmt.Errorf("a lock of mine: %w", core.ErrBusy), context.Canceled} {
+			if err := run(t.Context(), locked(t, l), `{"id":1}`, func(context.Context, *asynq.Task) error { return want }); err != want {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			if !isFree(t, l, "order:1") {
+				t.Errorf("after %v the key is held", want)
+			}
+		}
+	})
+
+	t.Run("a panic passes, and the key is free", func(t *testing.T) { // hazard 50
+		t.Parallel()
+		l := memLocker(t)
+		func() {
+			defer func() {
+				if p := recover(); p != "on fire" {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			_ = run(t.Context(), locked(t, l), `{"id":1}`, func(context.Context, *asynq.Task) error { panic("on fire") })
+		}()
+		if !isFree(t, l, "order:1") {
+			t.Error("the key is held")
+		}
+	})
+
+	t.Run("a task whose context has ended gives its key back", func(t *testing.T) { // hazard 47
+		t.Parallel()
+		l := memLocker(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := run(ctx, locked(t, l), `{"id":1}`, func(ctx context.Context, _ *asynq.Task) error {
+			cancel()
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, context.Canceled) || !isFree(t, l, "order:1") {
+			t.Errorf("got %v, or the key is held", err)
+		}
+	})
+
+	t.Run("Also locks more keys, in any order", func(t *testing.T) {
+		t.Parallel()
+		l := memLocker(t)
+		mw := taskmw.Lock(l, "account", taskmw.Payload("from"), taskmw.Also(taskmw.Payload("to")), taskmw.Acquire(core.Wait(soon)))
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				err := run(t.Context(), mw, []string{`{"from":1,"to":2}`, `{"from":2,"to":1}`, `{"from":1,"to":1}`}[i%3],
+					func(context.Context, *asynq.Task) error {
+						if isFree(t, l, "account:1") || i%3 < 2 && isFree(t, l, "account:2") {
+							t.Error("an account is free")
+						}
+						return nil
+					})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		err := run(t.Context(), mw, `{"from":1,"to":null}`, mustNotRun(t))
+		if !errors.Is(err, asynq.SkipRetry) {
+			t.Errorf("got %v, want SkipRetry", err)
+		}
+	})
+
+	t.Run("two limits nest, and the inner one's contention passes the outer", func(t *testing.T) {
+		t.Parallel()
+		l := memLocker(t)
+		perUser := taskmw.Lock(l, "user", taskmw.Payload("user"))
+		global := taskmw.Lock(l, "mail", taskmw.Type(), taskmw.Acquire(core.Permits(1, 2), core.Wait(0)))
+		both := func(h asynq.Handler) asynq.Handler { return perUser(global(h)) }
+		inner, err := l.Acquire(t.Context(), "mail:order%3Apay", core.Permits(2, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = run(t.Context(), both, `{"user":1}`, mustNotRun(t))
+		if !errors.Is(err, core.ErrBusy) || !strings.Contains(err.Error(), "mail: busy") || taskmw.Configure(asynq.Config{}).IsFailure(err) {
+			t.Errorf("got %v", err)
+		}
+		_ = inner.Release(t.Context())
+		if err := run(t.Context(), both, `{"user":1}`, func(context.Context, *asynq.Task) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+
+	t.Run("a store that is down is an ordinary failure", func(t *testing.T) {
+		t.Parallel()
+		l := newLocker(t, broken{memstore.New()})
+		err := run(t.Context(), locked(t, l), `{"id":"secret"}`, mustNotRun(t))
+		if !errors.Is(err, core.ErrUnavailable) || errors.Is(err, asynq.SkipRetry) || !taskmw.Configure(asynq.Config{}).IsFailure(err) ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("got %v", err)
+		}
+		err = run(t.Context(), taskmw.Idempotent(newOnce(t, l), "order", taskmw.Payload("id")), `{"id":"secret"}`, mustNotRun(t))
+		if !errors.Is(err, core.ErrUnavailable) || errors.Is(err, asynq.SkipRetry) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("Idempotent: got %v", err)
+		}
+	})
+
+	t.Run("a lease that is lost ends the handler's context, and its answer stands", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			for _, want := range []error{nil, errors.New("half done")} {
+				store := &deaf{Store: memstore.New()}
+				err := run(t.Context(), locked(t, newLocker(t, store)), `{"id":1}`, func(ctx context.Context, _ *asynq.Task) error {
+					<-ctx.Done()
+					if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
+						t.Errorf("the cause is %v", cause)
+					}
+					return want
+				})
+				if err != want {
+					t.Errorf("got %v, want %v", err, want)
+				}
+			}
+		})
+	})
+
+	t.Run("a hung handler holds its key for a TTL beyond its deadline, or as MaxHold says", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			defaults, opts []core.AcquireOption
+			over           time.Duration // when the lease is not extended any more
+			ttl            time.Duration
+		}{
+			"by default":            {nil, nil, 2*time.Minute + 30*time.Second, 30 * time.Second},
+			"with a TTL":            {nil, []core.AcquireOption{core.TTL(10 * time.Second)}, 2*time.Minute + 10*time.Second, 10 * time.Second},
+			"with a MaxHold":        {nil, []core.AcquireOption{core.MaxHold(time.Hour)}, time.Hour, 30 * time.Second},
+			"with the Locker's own": {[]core.AcquireOption{core.MaxHold(time.Minute)}, nil, time.Minute, 30 * time.Second},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					l := memLocker(t, core.WithDefaults(c.defaults...))
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+					defer cancel()
+					start, finish := time.Now(), make(chan struct{})
+					go func() {
+						_ = run(ctx, locked(t, l, taskmw.Acquire(c.opts...)), `{"id":1}`, func(context.Context, *asynq.Task) error {
+							<-finish
+							return nil
+						})
+					}()
+					synctest.Wait()
+					next, err := l.Acquire(t.Context(), "order:1", core.MaxHold(time.Second))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if held := time.Since(start); held < c.over || held > c.over+c.ttl {
+						t.Errorf("held for %v, want %v to %v", held, c.over, c.over+c.ttl)
+					}
+					_ = next.Release(t.Context())
+					close(finish)
+				})
+			})
+		}
+	})
+}
+
+// broken is a store that does not answer.
+type broken struct{ *memstore.Store }
+
+func (broken) Acquire(context.Context, core.Claim) (core.Grant, error) {
+	return core.Grant{}, fmt.Errorf("dial: %w", core.ErrUnavailable)
+}
+
+// deaf is a store that grants, and then hears nothing.
+type deaf struct{ *memstore.Store }
+
+func (deaf) Extend(_ context.Context, claims []core.Claim) []core.Extension {
+	answers := make([]core.Extension, len(claims))
+	for i := range answers {
+		answers[i].Err = core.ErrUnavailable
+	}
+	return answers
+}
