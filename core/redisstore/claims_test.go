@@ -31,6 +31,18 @@ func nested(c core.Claim) core.Claim {
 	return c
 }
 
+// begins returns c as it begins a run.
+func begins(c core.Claim, value string) core.Claim {
+	c.Record = &core.Record{Value: []byte(value), Retain: time.Hour}
+	return c
+}
+
+// saves returns c as its holder ends a run.
+func saves(c core.Claim, value string, attempt int, done bool) core.Claim {
+	c.Record = &core.Record{Value: []byte(value), Attempt: attempt, Done: done, Retain: time.Hour}
+	return c
+}
+
 // stored is the name of what is stored for c.
 func stored(c core.Claim) string { return "lk1:{" + c.Key + "}" }
 

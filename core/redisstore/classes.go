@@ -31,6 +31,7 @@ var refusals = map[string]bool{
 var refusalTexts = []string{
 	"ERR max number of clients reached", "ERR unknown command",
 	"ERR The user executing the script can't", // NOPERM inside a script
+	"ERR ACL failure in script",               // the same since 7.2
 	"ERR Protocol error: unauthenticated",     // NOAUTH to a command as long as ours
 }
 

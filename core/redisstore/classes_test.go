@@ -40,6 +40,8 @@ func TestErrorReplies(t *testing.T) {
 		{"ERR max number of clients reached", true},
 		{"ERR unknown command 'evalsha', with args beginning with: ", true},
 		{"ERR The user executing the script can't run this command or subcommand script: ab, on @user_script:1.", true},
+		{"ERR ACL failure in script: User locks has no permissions to run the 'hset' command script: ab, on @user_script:1.", true},
+		{"ERR ACL failure in script: No permissions to access a channel script: ab, on @user_script:1.", true},
 		{"ERR Error running script (call to f_ab): @user_script:40: @user_script: 40: -OOM command not allowed", true},
 		{"ERR Error running script (call to f_ab): @user_script:40: -READONLY You can't write", true},
 		{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:40.", true},

@@ -22,10 +22,17 @@
 //	d:<lease>  until when a lease is refused that was released before it came
 //	t          the last fencing token
 //	w          who waits, in order of arrival, in one field however many wait
+//	r          the record of a run: deadline, attempt, state, and who began or
+//	           saved it
+//	v          the value of the record, as it came, 64 MiB at most
 //
 // Deadlines are in milliseconds on the server's clock. The key expires when the
 // last of them has passed, and is deleted when nothing is left but a token that
 // the clock has passed. What has ended is dropped when the key is next used.
+//
+// A record takes the length of its value, a quarter more at most, and 400 bytes,
+// for as long as it is retained. A finished one is read only for who is answered
+// with it, and by plain claims of the same key, of which there had better be none.
 //
 // A waiter is woken through a pub/sub channel of its Store, "lk1:wake:<id>",
 // named in the list of waiters; the script that makes room publishes to it. A
@@ -36,8 +43,9 @@
 // # What the server has to be
 //
 // It must not evict keys: maxmemory-policy noeviction. A server out of memory
-// refuses new locks, while held ones are still extended and released. It should
-// save to disk, appendonly yes, as otherwise a restart forgets every lock.
+// refuses new locks, while held ones are still extended and released, and answers
+// are saved and given. It should save to disk, appendonly yes, as otherwise a
+// restart forgets every lock and every answer.
 //
 // A user needs no more than this, +cluster|slots +command +asking in a Cluster,
 // +wait for WithReplicas, and +info for Check:

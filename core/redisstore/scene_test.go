@@ -34,6 +34,14 @@ func scene(s *redisstore.Store, key string) []step {
 	ahead := claimOf(key)
 	ahead.MinToken = uint64(time.Now().Add(time.Minute).UnixMicro())
 	kept.Keep = 30 * time.Second
+	run, again, fails, waits := claimOf(key), claimOf(key), claimOf(key), claimOf(key)
+	for _, c := range []*core.Claim{&run, &again, &fails, &waits} {
+		c.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+	}
+	waits.Wait = true
+	failed, saved := fails, run
+	failed.Record = &core.Record{Value: []byte("failed"), Attempt: 1, Retain: time.Minute}
+	saved.Record = &core.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: 2 * time.Second}
 	brief := claimOf(key)
 	brief.TTL = time.Millisecond
 
@@ -80,6 +88,15 @@ func scene(s *redisstore.Store, key string) []step {
 		}, nil},
 		{"extend what has ended", extends(brief), core.ErrLost},
 		{"release what is ahead", release(ahead), nil},
+		{"begin a run", acquire(fails), nil},
+		{"fail", release(failed), nil},
+		{"begin another", acquire(run), nil},
+		{"extend a run", extends(run), nil},
+		{"wait for an answer", acquire(waits), core.ErrBusy},
+		{"finish", release(saved), nil},
+		{"finish again", release(saved), nil},
+		{"be answered", acquire(waits), nil},
+		{"be answered again", acquire(again), nil},
 		{"hold", acquire(kept), nil},
 		{"keep", release(kept), nil},
 		{"keep again", release(kept), core.ErrLost},

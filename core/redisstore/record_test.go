@@ -1,0 +1,197 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// wantRecord fails the test unless g carries such a record.
+func wantRecord(t testing.TB, g core.Grant, value string, attempt int, done bool) {
+	t.Helper()
+	r := g.Record
+	if r == nil || string(r.Value) != value || r.Attempt != attempt || r.Done != done {
+		t.Fatalf("got record %.200v, want attempt %d with %.40q, done %v", r, attempt, value, done)
+	}
+}
+
+// Values come back as they were, whatever they are.
+func TestRecordValues(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newStore(t, server.Client())
+	noise := make([]byte, 12<<20)
+	_, _ = rand.Read(noise)
+	for name, value := range map[string][]byte{
+		"empty": {}, "a zero byte": {0}, "RESP": []byte("$-1\r\n*0\r\n"), "Lua": []byte("]]%d%%s\\0"), "12 MiB of noise": noise,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, second := claimed(), claimed()
+			second.Key = c.Key
+			first := acquire(t, s, begins(c, string(value)))
+			if first.Record == nil || !bytes.Equal(first.Record.Value, value) {
+				t.Error("the first run does not begin with its value")
+			}
+			release(t, s, saves(c, string(value), 1, false))
+			wantRecord(t, acquire(t, s, begins(second, "again")), string(value), 2, false)
+			if err := extend(s, second); err != nil {
+				t.Error(err)
+			}
+			for range 2 {
+				release(t, s, saves(second, string(value), 2, true))
+			}
+			wantRecord(t, acquire(t, s, begins(claimOf(c.Key), "again")), string(value), 2, true)
+			plain := claimOf(c.Key)
+			acquire(t, s, plain)
+			release(t, s, plain)
+		})
+	}
+	everyKeyExpires(t, server)
+}
+
+func TestRecordRefusals(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newStore(t, server.Client())
+	held := begins(claimed(), "begun")
+	acquire(t, s, held)
+	for name, c := range map[string]struct {
+		record  core.Record
+		acquire bool // is refused, too
+	}{
+		"a value that is too long": {core.Record{Value: make([]byte, 64<<20+1), Retain: time.Hour}, true},
+		"a negative retention":     {core.Record{Retain: -time.Hour}, true},
+		"a negative count":         {core.Record{Attempt: -1, Retain: time.Hour}, false},
+		"a count without end":      {core.Record{Attempt: 1 << 41, Retain: time.Hour}, false},
+	} {
+		begin, last := claimed(), held
+		begin.Record, last.Record = &c.record, &c.record
+		if _, err := s.Acquire(t.Context(), begin); c.acquire != errors.Is(err, core.ErrInvalid) {
+			t.Errorf("acquire with %s: got %v", name, err)
+		}
+		wantIs(t, "release with "+name, s.Release(t.Context(), last), core.ErrInvalid)
+	}
+	brief := claimed()
+	brief.Record = &core.Record{Retain: time.Microsecond}
+	_, err := s.Acquire(t.Context(), brief)
+	wantIs(t, "acquire with hardly any retention", err, core.ErrInvalid)
+	plain := newStore(t, server.Client(), redisstore.WithPlainKeys())
+	_, err = plain.Acquire(t.Context(), held)
+	wantIs(t, "plain acquire", err, core.ErrUnsupported)
+	wantIs(t, "plain release", plain.Release(t.Context(), saves(held, "answer", 1, true)), core.ErrUnsupported)
+	release(t, s, saves(held, "answer", 1, true))
+}
+
+// A server without memory begins no run, but saves and gives answers (hazard 27).
+func TestRecordsOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newStore(t, server.Client())
+	answered, held, failed := claimed(), claimed(), claimed()
+	for _, c := range []core.Claim{answered, held, failed} {
+		acquire(t, s, begins(c, "begun"))
+	}
+	release(t, s, saves(answered, "answer", 1, true))
+	release(t, s, saves(failed, "failed", 1, false))
+	waits := begins(claimOf(held.Key), "again")
+	waits.Wait = true
+	_, err := s.Acquire(t.Context(), waits)
+	wantIs(t, "acquire", err, core.ErrBusy)
+
+	server.Do("CONFIG", "SET", "maxmemory", "100kb")
+	for what, c := range map[string]core.Claim{"a first run": claimed(), "a second run": claimOf(failed.Key)} {
+		_, err := s.Acquire(t.Context(), begins(c, "again"))
+		wantIs(t, what, err, core.ErrUnavailable)
+	}
+	wantRecord(t, acquire(t, s, begins(claimOf(answered.Key), "again")), "answer", 1, true)
+	long := strings.Repeat("long ", 100_000)
+	for range 2 {
+		release(t, s, saves(held, long, 1, true))
+	}
+	wantRecord(t, acquire(t, s, waits), long, 1, true)
+	everyKeyExpires(t, server)
+	server.Do("CONFIG", "SET", "maxmemory", "0")
+	wantRecord(t, acquire(t, s, begins(claimOf(failed.Key), "again")), "failed", 2, false)
+}
+
+// A replay is one command, a run is two.
+func TestRecordRoundTrips(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	acquire(t, r.store, claimed())
+	r.proxy.Forget()
+	c := begins(claimed(), "begun")
+	acquire(t, r.store, c)
+	release(t, r.store, saves(c, "answer", 1, true))
+	if n := len(r.proxy.Commands()); n != 2 {
+		t.Errorf("a run is %d commands, want 2", n)
+	}
+	r.proxy.Forget()
+	wantRecord(t, acquire(t, r.store, begins(claimOf(c.Key), "again")), "answer", 1, true)
+	if n := len(r.proxy.Commands()); n != 1 {
+		t.Errorf("a replay is %d commands, want 1", n)
+	}
+}
+
+// hazard 58: whatever gets lost on the way, an answer is saved once, by who
+// holds the key.
+func TestRecordFaults(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	lost := map[string]redistest.Action{
+		"the request": redistest.CloseRequest, "the reply": redistest.CloseReply,
+	}
+	for what, action := range lost {
+		t.Run(what+" of an acquire is lost", func(t *testing.T) {
+			for range trials {
+				c := begins(claimed(), "begun")
+				r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, action)
+				_, err := r.store.Acquire(t.Context(), c)
+				unknown(t, "acquire", err)
+				wantRecord(t, acquire(t, r.store, c), "begun", 1, false)
+				release(t, r.store, saves(c, "answer", 1, true))
+			}
+		})
+		t.Run(what+" of a release is lost", func(t *testing.T) {
+			for i := range trials {
+				c := begins(claimed(), "begun")
+				acquire(t, r.store, c)
+				last := saves(c, fmt.Sprint("answer ", i), 1, i%2 == 0)
+				r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, action)
+				unknown(t, "release", r.store.Release(t.Context(), last))
+				release(t, r.store, last)
+				if i%2 == 0 {
+					wantRecord(t, acquire(t, r.store, begins(claimOf(c.Key), "again")), fmt.Sprint("answer ", i), 1, true)
+				} else {
+					wantRecord(t, acquire(t, r.store, begins(claimOf(c.Key), "again")), fmt.Sprint("answer ", i), 2, false)
+				}
+			}
+		})
+	}
+	t.Run("an answer that comes late does not disturb the next run", func(t *testing.T) {
+		c, next := begins(claimed(), "begun"), core.Claim{}
+		acquire(t, r.store, c)
+		late := saves(c, "late", 1, true)
+		f := r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.HoldRequest)
+		unknown(t, "release", whenFired(t, f, 0, func(ctx context.Context) error { return r.store.Release(ctx, late) }))
+		plain := c
+		plain.Record = nil
+		release(t, r.direct, plain)
+		next = begins(claimOf(c.Key), "again")
+		wantRecord(t, acquire(t, r.direct, next), "begun", 2, false)
+		calls := r.calls(t)
+		f.Deliver()
+		redistest.Eventually(t, soon, "the late answer arrives", func() bool { return r.calls(t) > calls })
+		release(t, r.direct, saves(next, "answer", 2, true))
+		wantRecord(t, acquire(t, r.direct, begins(claimOf(c.Key), "again")), "answer", 2, true)
+	})
+}

@@ -1,0 +1,126 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// What a server keeps of runs, and for how long.
+func TestRecordLayout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	lives := func(t *testing.T, c core.Claim, about time.Duration) {
+		t.Helper()
+		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left > about || left < about-20*time.Second {
+			t.Errorf("the key lives for %v, want about %v", left, about)
+		}
+	}
+	record := func(t *testing.T, c core.Claim) (attempt, state, lease string) {
+		t.Helper()
+		words := strings.Split(r.fields(t, c)["r"], " ")
+		if len(words) != 4 {
+			t.Fatalf("the record is %q", r.fields(t, c)["r"])
+		}
+		return words[1], words[2], words[3]
+	}
+	t.Run("a record and its value are two fields, which stay when all else has gone", func(t *testing.T) {
+		c := begins(claimed(), "begun")
+		acquire(t, r.direct, c)
+		if a, s, l := record(t, c); a != "1" || s != "0" || l != c.Lease {
+			t.Errorf("the record is attempt %s, state %s, by %s", a, s, l)
+		}
+		lives(t, c, time.Hour)
+		release(t, r.direct, saves(c, "answer", 1, true))
+		if a, s, l := record(t, c); a != "1" || s != "1" || l != c.Lease {
+			t.Errorf("the record is attempt %s, state %s, by %s", a, s, l)
+		}
+		if f := r.fields(t, c); len(f) != 3 || f["v"] != "answer" || f["t"] == "" {
+			t.Errorf("the fields are %v", f)
+		}
+		lives(t, c, time.Hour)
+	})
+	t.Run("an extension leaves the key the life of the record", func(t *testing.T) {
+		c := begins(claimed(), "begun")
+		acquire(t, r.direct, c)
+		c.TTL = 2 * time.Minute
+		if err := extend(r.direct, c); err != nil {
+			t.Fatal(err)
+		}
+		lives(t, c, time.Hour)
+		c.TTL = 2 * time.Hour
+		if err := extend(r.direct, c); err != nil {
+			t.Fatal(err)
+		}
+		lives(t, c, 2*time.Hour)
+	})
+	t.Run("a plain lock on the key of a record leaves it there", func(t *testing.T) {
+		c, plain := begins(claimed(), "begun"), core.Claim{}
+		acquire(t, r.direct, c)
+		release(t, r.direct, saves(c, "answer", 1, true))
+		for range 3 {
+			plain = claimOf(c.Key)
+			acquire(t, r.direct, plain)
+			release(t, r.direct, plain)
+		}
+		lives(t, c, time.Hour)
+		wantRecord(t, acquire(t, r.direct, begins(claimOf(c.Key), "again")), "answer", 1, true)
+	})
+	t.Run("an ended record is dropped when somebody comes", func(t *testing.T) {
+		c, beside := begins(claimed(), "begun"), core.Claim{}
+		c.Weight = 1
+		beside = claimOf(c.Key)
+		beside.Weight = 1
+		acquire(t, r.direct, beside)
+		acquire(t, r.direct, c)
+		last := saves(c, "answer", 1, true)
+		last.Record.Retain = time.Millisecond
+		release(t, r.direct, last)
+		time.Sleep(5 * time.Millisecond)
+		acquire(t, r.direct, nested(beside))
+		if f := r.fields(t, c); len(f) != 2 {
+			t.Errorf("the fields are %v", f)
+		}
+	})
+	t.Run("a finished record leaves none in line who asked for it", func(t *testing.T) {
+		c := begins(claimed(), "begun")
+		acquire(t, r.direct, c)
+		var all []core.Claim
+		for i := range 6 {
+			w := claimOf(c.Key)
+			if i%3 > 0 {
+				w = begins(w, "again")
+			}
+			w.Wait, w.Fair = true, i%3 > 1
+			_, err := r.direct.Acquire(t.Context(), w)
+			wantIs(t, "acquire", err, core.ErrBusy)
+			all = append(all, w)
+		}
+		release(t, r.direct, saves(c, "answer", 1, true))
+		list := r.fields(t, c)["w"]
+		for i, w := range all {
+			if strings.Contains(list, w.Lease) && w.Record != nil {
+				t.Errorf("waiter %d is still in line", i)
+			}
+		}
+	})
+}
+
+// What a record costs in memory is bounded by its value.
+func TestRecordMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, asks := newStore(t, server.Client()), server.Client()
+	for _, size := range []int{0, 40, 1000, 100_000} {
+		c := begins(claimed(), "begun")
+		acquire(t, s, c)
+		release(t, s, saves(c, strings.Repeat("x", size), 1, true))
+		used := asks.MemoryUsage(t.Context(), stored(c)).Val()
+		if used > int64(size+size/4+400) {
+			t.Errorf("an answer of %d bytes takes %d", size, used)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+func TestRecordReplicas(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := replicaOf(t, master)
+	s := newStore(t, master.Client(), redisstore.WithReplicas(1, 2*time.Second))
+	hasty := newStore(t, master.Client(), redisstore.WithReplicas(1, 100*time.Millisecond))
+	direct := newStore(t, master.Client())
+	t.Run("a run has been seen by a replica when it begins", func(t *testing.T) {
+		c := begins(claimed(), "begun")
+		wantRecord(t, acquire(t, s, c), "begun", 1, false)
+		if n := replica.Client().Exists(t.Context(), stored(c)).Val(); n != 1 {
+			t.Error("the replica does not have it")
+		}
+		release(t, s, saves(c, "answer", 1, true))
+		wantRecord(t, acquire(t, s, begins(claimOf(c.Key), "again")), "answer", 1, true)
+	})
+	t.Run("a run that is given back does not count (hazard 18)", func(t *testing.T) {
+		first, second, third := claimed(), claimed(), claimed()
+		for _, c := range []core.Claim{second, third} {
+			acquire(t, direct, begins(c, "begun"))
+			release(t, direct, saves(c, "failed", 1, false))
+		}
+		acquire(t, direct, begins(claimOf(third.Key), "begun"))
+		replica.Pause()
+		for _, c := range []core.Claim{first, second} {
+			for range 3 {
+				_, err := hasty.Acquire(t.Context(), begins(claimOf(c.Key), "never"))
+				wantIs(t, "acquire", err, core.ErrUnavailable)
+			}
+		}
+		_, err := hasty.Acquire(t.Context(), begins(claimOf(third.Key), "never"))
+		wantIs(t, "acquire", err, core.ErrBusy)
+		replica.Resume()
+		wantRecord(t, acquire(t, s, begins(claimOf(first.Key), "begun")), "begun", 1, false)
+		wantRecord(t, acquire(t, s, begins(claimOf(second.Key), "begun")), "failed", 2, false)
+	})
+	t.Run("an answer is given without a replica", func(t *testing.T) {
+		c := begins(claimed(), "begun")
+		acquire(t, s, c)
+		release(t, s, saves(c, "answer", 1, true))
+		replica.Pause()
+		defer replica.Resume()
+		wantRecord(t, acquire(t, hasty, begins(claimOf(c.Key), "again")), "answer", 1, true)
+	})
+	everyKeyExpires(t, master)
+}
