@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -119,12 +120,39 @@ func TestBusy(t *testing.T) {
 			release := hold(t, l, "order:1")
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(300*time.Millisecond, cancel)
-			time.AfterFunc(300*time.Millisecond, release)
+			time.AfterFunc(301*time.Millisecond, release)
 			if err := run(ctx, locked(t, l), `{"id":1}`, mustNotRun(t)); !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v", err)
 			}
 		})
 	})
+
+	t.Run("a task that was given up while its key was granted does not run", func(t *testing.T) {
+		t.Parallel()
+		store := &late{Store: memstore.New()}
+		l := newLocker(t, store)
+		for _, mw := range []asynq.MiddlewareFunc{locked(t, l), taskmw.Idempotent(newOnce(t, l), "order", taskmw.Payload("id"))} {
+			var ctx context.Context
+			ctx, store.granted = context.WithCancel(t.Context())
+			if err := run(ctx, mw, `{"id":1}`, mustNotRun(t)); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+// late is a store whose caller gives up when it is granted something.
+type late struct {
+	*memstore.Store
+	granted context.CancelFunc
+}
+
+func (s *late) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	g, err := s.Store.Acquire(ctx, c)
+	if err == nil {
+		s.granted()
+	}
+	return g, err
 }
 
 // bothBusy tries a Lock and an Idempotent whose key is busy.
