@@ -50,18 +50,18 @@ func (c *Call) check() error {
 func (c *Call) flaw() error {
 	switch {
 	case !isLabel(c.Name):
-		return errors.New("Name is not of the form [A-Za-z0-9._-]+")
+		return errors.New("name is not of the form [A-Za-z0-9._-]+")
 	case len(c.Name) > maxName:
-		return fmt.Errorf("Name has %d bytes, at most %d are allowed", len(c.Name), maxName)
+		return fmt.Errorf("name has %d bytes, at most %d are allowed", len(c.Name), maxName)
 	case c.Key == "":
-		return errors.New("Key is empty")
+		return errors.New("key is empty")
 	case len(c.Fingerprint) > maxField:
-		return fmt.Errorf("Fingerprint has %d bytes, at most %d are allowed", len(c.Fingerprint), maxField)
+		return fmt.Errorf("fingerprint has %d bytes, at most %d are allowed", len(c.Fingerprint), maxField)
 	}
-	if err := checkText("Scope", c.Scope); err != nil {
+	if err := checkText("scope", c.Scope); err != nil {
 		return err
 	}
-	return checkText("Key", c.Key)
+	return checkText("key", c.Key)
 }
 
 func checkText(field, s string) error {
