@@ -1,0 +1,223 @@
+package grpcmw_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+func TestLock(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the handler runs under the lock that core.Key names", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			lease, _ := core.LeaseFromContext(ctx)
+			if s.isFree(core.Key("order", "a:1")) || lease.Token() == 0 || lease.Context().Err() != nil {
+				t.Error("no live lease of the key")
+			}
+			return ok(ctx, o)
+		}
+		s.open(on(Orders_Pay_FullMethodName, s.lock()))
+		for range 50 { // it is free when the client has its answer
+			s.call("a:1").is(t, "order:a%3A1")
+		}
+	})
+
+	t.Run("two calls for one key run one at a time, for two keys at once", func(t *testing.T) {
+		t.Parallel()
+		s, inside, finish := newShop(t), make(chan string, 9), make(chan struct{})
+		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			inside <- o.GetId()
+			<-finish
+			return ok(ctx, o)
+		}
+		s.open(on(Orders_Pay_FullMethodName, s.lock()))
+		var wg sync.WaitGroup
+		for _, id := range []string{"1", "2"} {
+			wg.Go(func() { s.call(id).is(t, "order:"+id) })
+		}
+		within(t, "one is inside", inside)
+		within(t, "and the other one", inside)
+		for range 5 {
+			s.call("1").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		}
+		close(finish)
+		wg.Wait()
+		if len(inside) != 0 {
+			t.Error("a refused call ran")
+		}
+	})
+
+	t.Run("a call waits for its turn where Acquire says so", func(t *testing.T) {
+		t.Parallel()
+		s, answer := newShop(t), make(chan reply, 1)
+		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.Wait(time.Hour)))))
+		release := s.hold("order:5")
+		go func() { answer <- s.call("5") }()
+		eventually(t, "the call waits", func() bool { return s.store.attempts.Load() > 2 })
+		release()
+		within(t, "the call is answered", answer).is(t, "order:5")
+	})
+
+	t.Run("Also locks both accounts, in whatever order they are named", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+			_, from := core.LeaseOf(ctx, "account:a")
+			_, to := core.LeaseOf(ctx, "account:b")
+			if !from || !to || s.isFree("account:a") || s.isFree("account:b") {
+				t.Error("not both are locked")
+			}
+			return &Receipt{Text: "done"}, nil
+		}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "account", grpcmw.Field("id"), grpcmw.Also(grpcmw.Field("coupon")),
+			grpcmw.Acquire(core.Wait(time.Hour)))))
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				from, to := "a", "b"
+				if i%2 == 0 {
+					from, to = to, from
+				}
+				ask(t.Context(), s.client.Pay, &Order{Id: from, Coupon: &to}).is(t, "done")
+			})
+		}
+		wg.Wait()
+		same := "a"
+		s.handlers.pay = ok
+		ask(t.Context(), s.client.Pay, &Order{Id: same, Coupon: &same}).is(t, "account:a")
+	})
+
+	t.Run("rules apply in order, and the same key re-enters", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			if s.isFree("order:5") || s.isFree("tenant:acme") {
+				t.Error("a key is free while the handler runs")
+			}
+			return ok(ctx, o)
+		}
+		s.open(on(Orders_Pay_FullMethodName,
+			grpcmw.Lock(s.locker, "tenant", grpcmw.Metadata("X-Tenant")), s.lock(), s.lock()))
+		s.call("5", "x-tenant", "acme").is(t, "order:5")
+		s.hold("tenant:acme")
+		s.hold("order:5")
+		if info := s.call("5", "x-tenant", "acme").refused(t, codes.Aborted, grpcmw.ReasonBusy); info.GetMetadata()["lock"] != "tenant" {
+			t.Errorf("refused by %v", info)
+		}
+	})
+
+	t.Run("methods without rules are passed by, those without side effects are not", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.open(on(Orders_Show_FullMethodName, s.lock()))
+		s.call("5").is(t, "no lease")
+		ask(t.Context(), s.client.Show, &Order{Id: "5"}).is(t, "order:5")
+		if n := s.store.attempts.Load(); n != 1 {
+			t.Errorf("the store was asked %d times", n)
+		}
+	})
+
+	t.Run("what the handler answers stands, errors too", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.pay = func(context.Context, *Order) (*Receipt, error) {
+			return nil, status.Error(codes.Aborted, "by the handler")
+		}
+		s.open(on(Orders_Pay_FullMethodName, s.lock()))
+		r := s.call("5")
+		if st := status.Convert(r.err); st.Code() != codes.Aborted || st.Message() != "by the handler" || len(st.Details()) != 0 || len(r.trailer["grpc-retry-pushback-ms"]) != 0 {
+			t.Errorf("got %v, %v", r.err, r.trailer)
+		}
+	})
+}
+
+func TestHandlerUnderLock(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a client that goes away ends the handler's context and frees the key", func(t *testing.T) {
+		t.Parallel()
+		s, inside, ended := newShop(t), make(chan struct{}), make(chan error, 1)
+		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+			close(inside)
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			if s.isFree("order:5") {
+				t.Error("the key is free while the handler runs")
+			}
+			return &Receipt{}, nil
+		}
+		s.open(on(Orders_Pay_FullMethodName, s.lock()))
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- ask(ctx, s.client.Pay, &Order{Id: "5"}).err }()
+		within(t, "the handler runs", inside)
+		leave()
+		if err := within(t, "the client has left", gone); status.Code(err) != codes.Canceled {
+			t.Errorf("the client got %v", err)
+		}
+		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("the cause is %v", err)
+		}
+		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
+	})
+
+	for name, inside := range map[string]bool{"outside": false, "inside": true} {
+		t.Run("a panic frees the key, with a recovering interceptor "+name, func(t *testing.T) { // hazard 50
+			t.Parallel()
+			s := newShop(t)
+			recovering := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
+				defer func() {
+					if reason := recover(); reason != nil {
+						if free := s.isFree("order:5"); free == inside {
+							t.Errorf("free when it is recovered: %v", free)
+						}
+						err = status.Errorf(codes.Internal, "recovered: %v", reason)
+					}
+				}()
+				return next(ctx, req)
+			}
+			s.pay = func(context.Context, *Order) (*Receipt, error) { panic("card reader on fire") }
+			rules := on(Orders_Pay_FullMethodName, s.lock())
+			if inside {
+				s.open(nil, grpc.ChainUnaryInterceptor(grpcmw.UnaryServerInterceptor(rules), recovering))
+			} else {
+				s.open(rules, grpc.ChainUnaryInterceptor(recovering))
+			}
+			for range 3 {
+				if r := s.call("5"); status.Code(r.err) != codes.Internal || status.Convert(r.err).Message() != "recovered: card reader on fire" {
+					t.Errorf("got %v", r.err)
+				}
+				if !s.isFree("order:5") {
+					t.Error("the key is not free")
+				}
+			}
+		})
+	}
+
+	t.Run("a lost lease ends the handler's context, and its answer stands", func(t *testing.T) {
+		t.Parallel()
+		s, gone := newShop(t), core.ErrLost
+		s.store.extend.Store(&gone)
+		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
+				t.Errorf("the cause is %v, want ErrLost", cause)
+			}
+			return &Receipt{Text: "charged before the loss"}, nil
+		}
+		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(300*time.Millisecond)))))
+		s.call("5").is(t, "charged before the loss")
+	})
+}
