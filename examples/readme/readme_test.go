@@ -29,15 +29,17 @@ var imports = map[string]string{
 	"gin":        "github.com/gin-gonic/gin",
 	"redis":      "github.com/redis/go-redis/v9",
 	"core":       "github.com/lockkit/lockkit/core",
+	"once":       "github.com/lockkit/lockkit/core/once",
 	"memstore":   "github.com/lockkit/lockkit/core/memstore",
 	"redisstore": "github.com/lockkit/lockkit/core/redisstore",
 	"httpmw":     "github.com/lockkit/lockkit/httpmw",
 }
 
 // given is what the pieces may use without saying where it comes from.
-const given = `ctx context.Context, id, sku string, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client,
+const given = `ctx context.Context, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client,
 	store *redisstore.Store, locks *core.Locker, metrics core.Observer, pay, transfer gin.HandlerFunc,
-	audit func(context.Context) error, charge func(context.Context, string) error`
+	audit func(context.Context) error, charge func(context.Context, string) error,
+	provider func(context.Context, string, int) ([]byte, error)`
 
 func TestREADME(t *testing.T) {
 	goTool, err := exec.LookPath("go")
