@@ -138,7 +138,7 @@ func (a *attempt) ask(c *Claim) error {
 	}
 	a.placed = a.placed || c.Wait
 	start := a.now()
-	ctx, cancel := context.WithTimeout(a.ctx, budget(c.TTL))
+	ctx, cancel := a.within(a.ctx, budget(c.TTL))
 	defer cancel()
 	g, err := a.store.Acquire(ctx, *c)
 	if err != nil {
@@ -164,12 +164,13 @@ func (a *attempt) ask(c *Claim) error {
 	if g.Valid > 0 {
 		h.valid = g.Valid
 	}
-	if !h.alive(a.now()) {
+	arrived := a.now()
+	if !h.alive(arrived) {
 		// The answer took longer than the lease is good for.
 		a.lease.doubt(c.Key)
 		return errors.New("the grant had expired when it arrived")
 	}
-	a.lease.add(h)
+	a.lease.add(h, arrived)
 	return nil
 }
 

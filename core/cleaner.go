@@ -177,7 +177,7 @@ func (l *Locker) tryRelease(c Claim, until time.Time) error {
 	var pause func() (time.Duration, bool)
 	unknown := false
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), min(budget(c.TTL), time.Until(until)))
+		ctx, cancel := l.within(context.Background(), min(budget(c.TTL), time.Until(until)))
 		err := l.store.Release(ctx, c)
 		cancel()
 		switch {

@@ -11,11 +11,10 @@ type moment struct {
 }
 
 func (l *Locker) now() moment {
-	m := moment{at: time.Now()}
-	if l.asleep != nil {
-		m.asleep = l.asleep()
+	if l.clock == nil {
+		return moment{at: time.Now()}
 	}
-	return m
+	return l.clock()
 }
 
 // since is how much older than start m is. Less than a blink of suspension is

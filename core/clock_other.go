@@ -2,7 +2,5 @@
 
 package core
 
-import "time"
-
 // suspendClock is nil where no clock is known that counts suspension.
-var suspendClock func() time.Duration
+var suspendClock func() moment

@@ -7,7 +7,12 @@ import (
 
 // SetAsleep replaces the clock that tells how long the machine was suspended;
 // nil stands for a machine without one. Call it before the Locker is used.
-func (l *Locker) SetAsleep(asleep func() time.Duration) { l.asleep = asleep }
+func (l *Locker) SetAsleep(asleep func() time.Duration) {
+	l.clock = nil
+	if asleep != nil {
+		l.clock = func() moment { return moment{time.Now(), asleep()} }
+	}
+}
 
 // Left says what the Locker still has to do, or "" if that is nothing.
 func (l *Locker) Left() string {

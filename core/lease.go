@@ -23,7 +23,7 @@ type Lease struct {
 	ctx     leaseContext
 	end     context.CancelCauseFunc
 	since   moment // of the first grant
-	granted moment // when the last key was granted, at the latest
+	granted moment // when the grant of the last key had arrived
 	found   Record // of a lease of Begin: what the store has
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
@@ -222,7 +222,9 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record) error {
 	}
 	l.locker.end(l)
 	close(l.released)
-	l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: l.locker.now().since(l.since), Err: l.err})
+	if !l.locker.unobserved() {
+		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: l.locker.now().since(l.since), Err: l.err})
+	}
 	return l.err
 }
 

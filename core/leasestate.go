@@ -9,15 +9,15 @@ import (
 // add makes a granted hold part of the lease and has the watchdog extend it.
 // Only the acquire that makes the lease calls it. An earlier hold of the lease
 // may have been lost meanwhile; then start will say so.
-func (l *Lease) add(h *hold) {
+func (l *Lease) add(h *hold, now moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.holds) == 0 {
 		l.since = h.from
 	}
-	l.holds = append(l.holds, h)
+	l.holds, l.granted = append(l.holds, h), now
 	h.pos = -1
-	h.timer = time.AfterFunc(trust(h.valid)-l.locker.now().since(h.from), h.ring)
+	h.timer = time.AfterFunc(trust(h.valid)-now.since(h.from), h.ring)
 	if l.state == held {
 		l.locker.watchdog.schedule(h, h.third(h.from))
 	}
@@ -31,12 +31,13 @@ func (l *Lease) doubt(key string) {
 	l.unsure[key] = true
 }
 
-// start makes the lease one that the caller may have.
+// start makes the lease one that the caller may have. Keys that were taken
+// before the last one may have been lost meanwhile.
 func (l *Lease) start(ctx context.Context) error {
-	if !l.vouch() {
+	if len(l.holds) > 1 && !l.vouch() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
 	}
-	l.running, l.granted = true, l.locker.now()
+	l.running = true
 	if !l.locker.keep(l) {
 		l.running = false
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)

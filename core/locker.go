@@ -19,7 +19,8 @@ type Locker struct {
 	store    Store
 	defaults []AcquireOption
 	observer Observer
-	asleep   func() time.Duration // nil where unknown
+	clock    func() moment // nil where suspension cannot be seen
+	limit    time.Duration // of the store's calls, 0 if unknown
 
 	lines    lines
 	watchdog watchdog
@@ -44,10 +45,13 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	}
 	l := &Locker{
 		store:    store,
-		asleep:   suspendClock,
+		clock:    suspendClock,
 		observer: Observers(),
 		closing:  make(chan struct{}),
 		leases:   make(map[*Lease]struct{}),
+	}
+	if p, ok := store.(Prompt); ok {
+		l.limit = p.Limit()
 	}
 	l.lines.of = make(map[string]*line)
 	l.watchdog.locker = l
@@ -231,11 +235,24 @@ func (l *Locker) held() []*Lease {
 	return slices.Collect(maps.Keys(l.leases))
 }
 
-func (l *Locker) observe(ctx context.Context, e Event) {
-	if f, ok := l.observer.(fanOut); ok && len(f) == 0 {
-		return
+// within bounds a call to the store, unless the store does.
+func (l *Locker) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if l.limit > 0 && l.limit <= d {
+		return ctx, func() {}
 	}
-	l.observer.Observe(ctx, e)
+	return context.WithTimeout(ctx, d)
+}
+
+func (l *Locker) observe(ctx context.Context, e Event) {
+	if !l.unobserved() {
+		l.observer.Observe(ctx, e)
+	}
+}
+
+// unobserved tells that nobody listens.
+func (l *Locker) unobserved() bool {
+	f, ok := l.observer.(fanOut)
+	return ok && len(f) == 0
 }
 
 // newID is 128 bits of randomness: nobody can guess an owner, and no lease is

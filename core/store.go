@@ -153,3 +153,11 @@ type Handover interface {
 	// not be admitted, because others are ahead of it, it returns *BusyError.
 	Handover(ctx context.Context, from, to Claim) (Grant, error)
 }
+
+// Prompt is a Store that bounds its calls by itself, which saves its callers a
+// timer for each.
+type Prompt interface {
+	// Limit is how long an Acquire or a Release takes at the most, also if its
+	// ctx does not end. It is the same at all times.
+	Limit() time.Duration
+}

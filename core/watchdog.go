@@ -81,7 +81,7 @@ func (w *watchdog) set() {
 	if len(w.queue) > 0 {
 		at = w.queue[0].due
 	}
-	if w.locker.asleep != nil && len(w.queue)+w.flying > 0 {
+	if w.locker.clock != nil && len(w.queue)+w.flying > 0 {
 		if tick := time.Now().Add(time.Second); at.IsZero() || tick.Before(at) {
 			at = tick
 		}
@@ -179,10 +179,10 @@ func (w *watchdog) stop(ctx context.Context) bool {
 // afterSuspension has every lease ask the clocks, and set its timers anew, if the
 // machine was suspended since the last look: the timers stood still.
 func (w *watchdog) afterSuspension() {
-	if w.locker.asleep == nil {
+	if w.locker.clock == nil {
 		return
 	}
-	asleep := w.locker.asleep()
+	asleep := w.locker.clock().asleep
 	w.mu.Lock()
 	jumped := asleep-w.asleep > blink
 	w.asleep = asleep

@@ -31,9 +31,10 @@ type command struct {
 	alone    flight // of a command that is sent alone
 
 	// Of a call that a sender carries.
-	ctx    context.Context // of the caller
-	done   chan struct{}   // receives when the call has come back
-	signed atomic.Bool     // done was told
+	frame   limited       // the caller's context, and when it has taken too long
+	done    chan struct{} // receives when the call has come back, or took too long
+	expired bool          // it took too long; set before done is told
+	signed  atomic.Bool   // done was told
 }
 
 // verb is the name or text of a script in a command's arguments. go-redis asks

@@ -9,14 +9,14 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// callLimit bounds a call whose context has no deadline.
+// callLimit bounds a call.
 const callLimit = 2 * time.Second
 
 var errNoAnswer = fmt.Errorf("no answer within %v", callLimit)
 
-// bounded gives ctx a deadline if it has none.
+// bounded gives ctx a deadline of callLimit if it has none that is sooner.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= callLimit {
 		return ctx, func() {}
 	}
 	return context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
@@ -62,8 +62,6 @@ func leave[T any](ctx context.Context, f *flight, work func() (T, error)) (T, er
 
 // call sends c and returns its answer.
 func (s *Store) call(ctx context.Context, op string, c *command) ([]any, error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
 	v, err := s.exchange(ctx, c)
 	if isReply(err, "NOSCRIPT") && c.flight.again() {
 		w := c.whole(ctx)
@@ -79,6 +77,8 @@ func (s *Store) call(ctx context.Context, op string, c *command) ([]any, error) 
 // exchange sends c once and returns the reply.
 func (s *Store) exchange(ctx context.Context, c *command) (any, error) {
 	if s.cluster != nil {
+		ctx, cancel := bounded(ctx)
+		defer cancel()
 		return leave(ctx, c.flight, func() (any, error) {
 			_ = s.client.Process(ctx, c)
 			return c.reply(c)
@@ -114,3 +114,6 @@ func failure(ctx context.Context, op string, f *flight, err error) error {
 	}
 	return fmt.Errorf("redisstore: %s: outcome unknown: %w", op, err)
 }
+
+// Limit implements core.Prompt.
+func (s *Store) Limit() time.Duration { return callLimit }

@@ -16,9 +16,10 @@ const (
 	// stall is when a trip no longer holds up the calls behind it: it may be on
 	// a connection that has gone silent.
 	stall = 5 * time.Millisecond
+	// look is how often to look for calls that take too long.
+	look = 50 * time.Millisecond
 	// maxTrips bounds the connections that stalled trips use up.
 	maxTrips = 8
-	abreast  = 1
 )
 
 // sender carries calls to one server. A call that finds no other on its way goes
@@ -31,59 +32,64 @@ type sender struct {
 	queue []*command
 	trips []*trip
 	spare []*command  // the array of a queue that has gone
-	alarm *time.Timer // looks after what waits behind a trip
-	armed bool
+	alarm *time.Timer // looks after what takes long
+	armed bool        // alarm will ring
+	soon  bool        // because something waits behind a trip
 }
 
 // trip is a goroutine that carries calls, until none is left.
-type trip struct{ since time.Time }
+type trip struct {
+	since time.Time // of the batch under way
+	batch []*command
+}
 
-// do sends c and waits for its answer, or until ctx ends.
+// do sends c and waits for its answer, until ctx ends or for callLimit.
 func (s *sender) do(ctx context.Context, c *command) error {
 	if ctx.Err() != nil {
 		c.flight.leave()
 		return context.Cause(ctx)
 	}
-	c.ctx, c.done = ctx, make(chan struct{}, 1)
+	now := time.Now()
+	c.frame, c.done = limited{ctx, now.Add(callLimit)}, make(chan struct{}, 1)
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
-	t := s.depart()
-	if t == nil && !s.armed {
-		s.arm()
-	}
+	t := s.depart(now)
+	s.arm(t == nil)
 	s.mu.Unlock()
 	if t != nil {
 		go s.carry(t)
 	}
 	select {
 	case <-c.done:
-		return nil
+		return c.late()
 	case <-ctx.Done():
 	}
 	c.flight.leave()
 	select {
 	case <-c.done:
-		return nil
+		return c.late()
 	default:
 		return context.Cause(ctx)
 	}
 }
 
+// late is the error of a call that took too long.
+func (c *command) late() error {
+	if !c.expired {
+		return nil
+	}
+	c.flight.leave()
+	return errNoAnswer
+}
+
 // depart returns a new trip if none is under way but such as have stalled.
-func (s *sender) depart() *trip {
+func (s *sender) depart(now time.Time) *trip {
 	if len(s.trips) >= maxTrips {
 		return nil
 	}
-	var now time.Time
-	if len(s.trips) > 0 {
-		now = time.Now()
-		n := 0
-		for _, t := range s.trips {
-			if now.Sub(t.since) < stall {
-				if n++; n >= abreast {
-					return nil
-				}
-			}
+	for _, t := range s.trips {
+		if now.Sub(t.since) < stall {
+			return nil
 		}
 	}
 	t := &trip{since: now}
@@ -91,52 +97,89 @@ func (s *sender) depart() *trip {
 	return t
 }
 
-// arm has somebody look again when what is under way may have stalled.
-func (s *sender) arm() {
-	s.armed = true
-	if s.alarm == nil {
-		s.alarm = time.AfterFunc(stall, s.ring)
-	} else {
-		s.alarm.Reset(stall)
+// arm sets the alarm. It is left to ring once for nothing, since to set a timer
+// for each call would cost more.
+func (s *sender) arm(soon bool) {
+	switch {
+	case s.armed && (s.soon || !soon):
+		return
+	case s.alarm == nil:
+		s.alarm = time.AfterFunc(pace(soon), s.ring)
+	default:
+		s.alarm.Reset(pace(soon))
 	}
+	s.armed, s.soon = true, soon
 }
 
+func pace(soon bool) time.Duration {
+	if soon {
+		return stall
+	}
+	return look
+}
+
+// ring gives up what has taken too long, and lets what waits behind a stalled
+// trip go on another one.
 func (s *sender) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.armed = false
-	if len(s.queue) == 0 {
+	if len(s.trips) == 0 {
 		return
 	}
-	if t := s.depart(); t != nil {
-		go s.carry(t)
+	now := time.Now()
+	for _, c := range s.queue {
+		c.expire(now)
 	}
-	s.arm()
+	for _, t := range s.trips {
+		for _, c := range t.batch {
+			c.expire(now)
+		}
+	}
+	if len(s.queue) > 0 {
+		if t := s.depart(now); t != nil {
+			go s.carry(t)
+		}
+	}
+	s.arm(len(s.queue) > 0)
+}
+
+func (c *command) expire(now time.Time) {
+	if now.After(c.frame.until) && c.signed.CompareAndSwap(false, true) {
+		c.expired = true
+		c.done <- struct{}{}
+	}
 }
 
 // carry makes one trip after the other while there is something to carry.
 func (s *sender) carry(t *trip) {
-	var batch []*command
 	for {
 		s.mu.Lock()
-		if batch != nil && s.spare == nil {
-			clear(batch)
-			s.spare = batch[:0]
-		}
-		if len(s.queue) == 0 {
-			s.trips = slices.DeleteFunc(s.trips, func(o *trip) bool { return o == t })
-			s.mu.Unlock()
+		s.load(t)
+		s.mu.Unlock()
+		if len(t.batch) == 0 {
 			return
 		}
-		batch, s.queue, s.spare = s.queue, s.spare, nil
-		if len(batch) > maxBatch {
-			s.queue = append(s.queue, batch[maxBatch:]...)
-			clear(batch[maxBatch:])
-			batch = batch[:maxBatch]
-		}
-		t.since = time.Now()
-		s.mu.Unlock()
-		s.send(batch)
+		s.send(t.batch)
+	}
+}
+
+// load gives t the calls that wait, or ends it.
+func (s *sender) load(t *trip) {
+	if s.spare == nil {
+		clear(t.batch)
+		s.spare = t.batch[:0]
+	}
+	t.batch = nil
+	if len(s.queue) == 0 {
+		s.trips = slices.DeleteFunc(s.trips, func(o *trip) bool { return o == t })
+		return
+	}
+	t.since, t.batch, s.queue, s.spare = time.Now(), s.queue, s.spare, nil
+	if len(t.batch) > maxBatch {
+		s.queue = append(s.queue, t.batch[maxBatch:]...)
+		clear(t.batch[maxBatch:])
+		t.batch = t.batch[:maxBatch]
 	}
 }
 
@@ -156,7 +199,7 @@ func (s *sender) send(batch []*command) {
 	}()
 	if len(batch) == 1 {
 		c := batch[0]
-		err = s.client.Process(c.ctx, c)
+		err = s.client.Process(&c.frame, c)
 		return
 	}
 	ctx, cancel := together(batch)
@@ -171,13 +214,22 @@ func (s *sender) send(batch []*command) {
 }
 
 // together is a context for calls that travel together: one of them that is
-// cancelled does not end the others, and the last of their deadlines does.
+// cancelled does not end the others.
 func together(batch []*command) (context.Context, context.CancelFunc) {
-	var until time.Time
-	for _, c := range batch {
-		if end, ok := c.ctx.Deadline(); ok && end.After(until) {
-			until = end
-		}
+	first, last := batch[0], batch[len(batch)-1]
+	return context.WithDeadline(context.WithoutCancel(first.frame.Context), last.frame.until)
+}
+
+// limited is a context that tells a client until when a call may take, without
+// a timer to end it then: that is what the alarm is for.
+type limited struct {
+	context.Context
+	until time.Time
+}
+
+func (l *limited) Deadline() (time.Time, bool) {
+	if end, ok := l.Context.Deadline(); ok && end.Before(l.until) {
+		return end, true
 	}
-	return context.WithDeadline(context.WithoutCancel(batch[0].ctx), until)
+	return l.until, true
 }

@@ -37,6 +37,7 @@ type Store struct {
 var (
 	_ core.Store   = (*Store)(nil)
 	_ core.Watcher = (*Store)(nil)
+	_ core.Prompt  = (*Store)(nil)
 )
 
 // New returns a Store that uses client, which the caller keeps and closes after
