@@ -1,5 +1,5 @@
--- Acquire tries once to admit a claim. This part does it for a free key, and
--- answers with a finished record; acquire.lua does the rest.
+-- Acquire tries once to admit a claim. This part answers with a finished record
+-- and grants a free key, acquire.lua does the rest.
 --
 -- KEYS[1]  the key's hash
 -- ARGV     1 'acquire', 2 lease, 3 owner, 4 owner to join or '', 5 weight,
@@ -32,7 +32,7 @@ if ARGV[12] then
   end
 end
 local flat = redis.call('HGETALL', key)
-if #flat == 0 and not ARGV[12] then
+if #flat == 0 then
   local hold = text(now + ARGV[7]) .. ' ' .. ARGV[5] .. ' ' .. ARGV[3]
   local token, ms = 0, tonumber(ARGV[7])
   if ARGV[5] == '2147483647' then
@@ -44,11 +44,18 @@ if #flat == 0 and not ARGV[12] then
   else
     redis.call('HSET', key, 'h:' .. ARGV[2], hold)
   end
+  local answer = {OK, token}
+  if ARGV[12] then
+    local retain = tonumber(string.match(ARGV[8], '%d+'))
+    redis.call('HSET', key, 'r', text(now + retain) .. ' 1 0 ' .. ARGV[2], 'v', ARGV[12])
+    ms = math.max(ms, retain)
+    answer = {OK, token, ARGV[3], 1, retain}
+  end
   local done = redis.pcall('PEXPIRE', key, text(ms))
   if type(done) == 'table' then
     -- Without the right to do this: better no key than one without an end.
     redis.pcall('DEL', key)
     return done
   end
-  return {OK, token}
+  return answer
 end
