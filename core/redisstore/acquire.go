@@ -118,6 +118,9 @@ func (s *Store) release(ctx context.Context, c *core.Claim, flags any) error {
 		word(flags).word(s.wake)
 	if c.Record != nil {
 		save(cmd, c.Record)
+		if s.acks {
+			return s.settleReplicated(ctx, "release", cmd.ready(ctx))
+		}
 	}
 	return s.settle(ctx, "release", cmd.ready(ctx))
 }

@@ -54,7 +54,8 @@ func WithPlainKeys() Option {
 // shorter than the client's read timeout.
 //
 // It needs a *redis.Client or a *redis.ClusterClient. Extend and Release do not
-// wait for replicas.
+// wait for replicas, but for a Release with a record: if too few have that, it
+// is saved and the outcome is reported as unknown.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(c *config) { c.acks, c.replicas, c.ackWait = true, n, timeout }
 }

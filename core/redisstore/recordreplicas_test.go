@@ -45,6 +45,29 @@ func TestRecordReplicas(t *testing.T) {
 		wantRecord(t, acquire(t, s, begins(claimOf(first.Key), "begun")), "begun", 1, false)
 		wantRecord(t, acquire(t, s, begins(claimOf(second.Key), "begun")), "failed", 2, false)
 	})
+	t.Run("an answer has been seen by a replica when its saving is confirmed", func(t *testing.T) {
+		asks := replica.Client()
+		for range 20 {
+			c := begins(claimed(), "begun")
+			acquire(t, s, c)
+			release(t, s, saves(c, "answer", 1, true))
+			if v := asks.HGet(t.Context(), stored(c), "v").Val(); v != "answer" {
+				t.Fatalf("the replica has %q", v)
+			}
+		}
+		c := begins(claimed(), "begun")
+		acquire(t, s, c)
+		replica.Pause()
+		for range 2 {
+			unknown(t, "release", hasty.Release(t.Context(), saves(c, "answer", 1, true)))
+		}
+		replica.Resume()
+		release(t, s, saves(c, "answer", 1, true))
+		if v := asks.HGet(t.Context(), stored(c), "v").Val(); v != "answer" {
+			t.Errorf("the replica has %q", v)
+		}
+		wantIs(t, "release", s.Release(t.Context(), saves(c, "another", 1, true)), core.ErrLost)
+	})
 	t.Run("an answer is given without a replica", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		acquire(t, s, c)

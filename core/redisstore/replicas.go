@@ -18,13 +18,7 @@ func (s *Store) admitReplicated(ctx context.Context, c *core.Claim, cmd *command
 	if _, doomed := s.doomed.Load(c.Lease); doomed {
 		return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: an earlier grant of this lease is being given back")
 	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	o, err := leave(ctx, cmd.flight, func() (replicated, error) { return s.sendReplicated(ctx, cmd) })
-	if err != nil {
-		return core.Grant{}, s.failure(ctx, "acquire", cmd.flight, err)
-	}
-	a, err := parse("acquire", o.answer)
+	o, a, err := s.callReplicated(ctx, "acquire", cmd)
 	if err != nil {
 		return core.Grant{}, err
 	}
@@ -40,6 +34,38 @@ func (s *Store) admitReplicated(ctx context.Context, c *core.Claim, cmd *command
 		return core.Grant{}, s.giveBack(ctx, c, o.acks)
 	}
 	return g, nil
+}
+
+// settleReplicated is settle for an answer that is saved, and then waits until
+// enough replicas have it. What is saved stays, so the outcome is open if too few
+// have; the same release again waits for them again.
+func (s *Store) settleReplicated(ctx context.Context, op string, cmd *command) error {
+	o, a, err := s.callReplicated(ctx, op, cmd)
+	if err == nil {
+		err = confirmed(op, a)
+	}
+	switch {
+	case err != nil:
+		return err
+	case o.err != nil:
+		return fmt.Errorf("redisstore: %s: outcome unknown: waiting for replicas: %w", op, o.err)
+	case o.acks < int64(s.replicas):
+		return fmt.Errorf("redisstore: %s: outcome unknown: %d of %d replicas have what was saved", op, o.acks, s.replicas)
+	}
+	return nil
+}
+
+// callReplicated sends c and a WAIT, and returns what became of both and the
+// answer to c.
+func (s *Store) callReplicated(ctx context.Context, op string, c *command) (replicated, []any, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	o, err := leave(ctx, c.flight, func() (replicated, error) { return s.sendReplicated(ctx, c) })
+	if err != nil {
+		return o, nil, s.failure(ctx, op, c.flight, err)
+	}
+	a, err := parse(op, o.answer)
+	return o, a, err
 }
 
 // replicated is what became of a script and the WAIT behind it.
