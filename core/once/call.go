@@ -2,7 +2,6 @@ package once
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -93,7 +92,7 @@ func isLabel(s string) bool {
 // storeKey is where the record of c is kept. Each part goes into the digest
 // with its length, so that no scope can be continued into another one's key.
 func (c *Call) storeKey() string {
-	b := make([]byte, 0, 3*binary.MaxVarintLen64+len(c.Name)+len(c.Scope)+len(c.Key))
+	b := make([]byte, 0, 256) // mostly enough, and then not allocated
 	for _, s := range [...]string{c.Name, c.Scope, c.Key} {
 		b = appendField(b, s)
 	}

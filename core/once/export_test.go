@@ -14,8 +14,7 @@ const (
 
 // Encode writes a record.
 func Encode(c Call, s state, settled int, value []byte) []byte {
-	r := record{call: c, state: s, settled: settled, value: value}
-	return r.encode()
+	return encode(&c, s, settled, value)
 }
 
 // Decoded is a record that was read.
@@ -36,5 +35,6 @@ func Decode(b []byte) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
-	return Decoded{r.call, r.settled, r.value, r.state.finished(), r.encode()}, nil
+	c := Call{string(r.name), string(r.scope), string(r.key), r.fingerprint}
+	return Decoded{c, r.settled, r.value, r.state.finished(), encode(&c, r.state, r.settled, r.value)}, nil
 }

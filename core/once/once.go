@@ -105,12 +105,12 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 	}
 	switch {
 	case lease == nil && err == nil:
-		return r.answer(kept.Attempt)
+		return r.answer(&c, kept.Attempt)
 	case err == nil && kept.Attempt > r.settled+1 && o.atMostOnce:
 		// Whether it can be noted or not: who comes next finds the same.
 		r.state = indeterminate
 		_ = lease.Finish(ctx, o.settled(&c, r.state, kept.Attempt-1, nil))
-		return r.answer(kept.Attempt - 1)
+		return r.answer(&c, kept.Attempt-1)
 	case err == nil:
 		return o.run(ctx, lease, &c, kept.Attempt, fn)
 	case lease != nil:
@@ -122,10 +122,10 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 
 // begin claims the run of c.
 func (o *Once) begin(ctx context.Context, c *Call) (*core.Lease, core.Record, error) {
-	first := record{call: *c, state: begun}
+	first := core.Record{Value: encode(c, begun, 0, nil), Retain: o.unfinished()}
 	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(c.Name))
 	ended := ctx.Err() != nil
-	lease, kept, err := o.locker.Begin(ctx, c.storeKey(), core.Record{Value: first.encode(), Retain: o.unfinished()}, opts...)
+	lease, kept, err := o.locker.Begin(ctx, c.storeKey(), first, opts...)
 	if errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !ended {
 		err = fmt.Errorf("%w: %w", ErrInProgress, err)
 	}
@@ -135,19 +135,18 @@ func (o *Once) begin(ctx context.Context, c *Call) (*core.Lease, core.Record, er
 // unfinished is how long a run is remembered that has not said how it ended.
 func (o *Once) unfinished() time.Duration { return max(o.retain, defaultRetain) }
 
-// answer is what a finished record says.
-func (r *record) answer(attempt int) (Outcome, error) {
+// answer is what a finished record of c says.
+func (r *record) answer(c *Call, attempt int) (Outcome, error) {
 	switch r.state {
 	case unreplayable:
-		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", r.call.Name, ErrUnreplayable)
+		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", c.Name, ErrUnreplayable)
 	case indeterminate:
-		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", r.call.Name, ErrIndeterminate)
+		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", c.Name, ErrIndeterminate)
 	}
 	return Outcome{Value: r.value, Replayed: true, Attempt: attempt}, nil
 }
 
 // settled is the record of a run of which it is known how it ended.
 func (o *Once) settled(c *Call, s state, attempt int, value []byte) core.Record {
-	r := record{call: *c, state: s, settled: attempt, value: value}
-	return core.Record{Value: r.encode(), Attempt: attempt, Done: s.finished(), Retain: o.retain}
+	return core.Record{Value: encode(c, s, attempt, value), Attempt: attempt, Done: s.finished(), Retain: o.retain}
 }

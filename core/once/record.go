@@ -25,59 +25,57 @@ func (s state) finished() bool { return s == done || s == unreplayable || s == i
 // there must not guess: it neither replays nor runs.
 const format = 1
 
-// record is what is kept of a call, in any state. The number of attempts is not
-// part of it, since the store counts them.
-type record struct {
-	call  Call
-	state state
-	// settled is the last attempt of which somebody has said how it ended, 0
-	// while that is none. If the store has counted more, the run in between died
-	// midway.
-	settled int
-	value   []byte
-}
-
-// encode gives
+// encode writes the record of c, in any state. The number of attempts is not part
+// of it, since the store counts them; settled is the last attempt of which
+// somebody has said how it ended, 0 while that is none. If the store has counted
+// more, the run in between died midway. The record is
 //
 //	format, state, settled, name, scope, key, fingerprint, value
 //
 // the first two as a byte each, settled as a uvarint, and the others as the
 // uvarint of their length and their bytes.
-func (r *record) encode() []byte {
-	n := 2 + 6*binary.MaxVarintLen64 + len(r.call.Name) + len(r.call.Scope) + len(r.call.Key) +
-		len(r.call.Fingerprint) + len(r.value)
-	b := append(make([]byte, 0, n), format, byte(r.state))
-	b = binary.AppendUvarint(b, uint64(r.settled))
-	b = appendField(b, r.call.Name)
-	b = appendField(b, r.call.Scope)
-	b = appendField(b, r.call.Key)
-	b = appendField(b, r.call.Fingerprint)
-	return appendField(b, r.value)
+func encode(c *Call, s state, settled int, value []byte) []byte {
+	n := 2 + 6*binary.MaxVarintLen32 + len(c.Name) + len(c.Scope) + len(c.Key) + len(c.Fingerprint) + len(value)
+	b := append(make([]byte, 0, n), format, byte(s))
+	b = binary.AppendUvarint(b, uint64(settled))
+	b = appendField(b, c.Name)
+	b = appendField(b, c.Scope)
+	b = appendField(b, c.Key)
+	b = appendField(b, c.Fingerprint)
+	return appendField(b, value)
 }
 
 func appendField[T string | []byte](b []byte, field T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(field))), field...)
 }
 
+// record is what encode wrote, as it was read.
+type record struct {
+	state                                state
+	settled                              int
+	name, scope, key, fingerprint, value []byte
+}
+
 // decode reads what encode wrote, and nothing else. The record shares the
 // memory of b.
-func decode(b []byte) (*record, error) {
+func decode(b []byte) (record, error) {
 	if len(b) < 2 {
-		return nil, recordError("is no record of a run")
+		return record{}, recordError("is no record of a run")
 	}
 	if b[0] != format {
-		return nil, recordError(fmt.Sprintf("has format %d, this program knows %d", b[0], format))
+		return record{}, recordError(fmt.Sprintf("has format %d, this program knows %d", b[0], format))
 	}
-	r := &record{state: state(b[1])}
+	r := record{state: state(b[1])}
 	in := reader{rest: b[2:]}
 	r.settled = in.number()
-	r.call.Name, r.call.Scope, r.call.Key = string(in.field()), string(in.field()), string(in.field())
-	r.call.Fingerprint, r.value = in.field(), in.field()
+	for _, field := range [...]*[]byte{&r.name, &r.scope, &r.key, &r.fingerprint, &r.value} {
+		*field = in.field()
+	}
 	switch {
 	case in.bad || len(in.rest) > 0:
-		return nil, recordError("is damaged")
+		return record{}, recordError("is damaged")
 	case r.state < begun || r.state > indeterminate:
-		return nil, recordError(fmt.Sprintf("has the unknown state %d", r.state))
+		return record{}, recordError(fmt.Sprintf("has the unknown state %d", r.state))
 	}
 	return r, nil
 }
@@ -110,13 +108,13 @@ func (in *reader) field() []byte {
 	return field
 }
 
-// check tells whether r may speak for c: it was kept for that very call, and
-// for the same request.
+// check fails unless r may speak for c: it was kept for that very call, and for
+// the same request.
 func (r *record) check(c *Call) error {
 	switch {
-	case r.call.Name != c.Name, r.call.Scope != c.Scope, r.call.Key != c.Key:
+	case string(r.name) != c.Name, string(r.scope) != c.Scope, string(r.key) != c.Key:
 		return recordError("belongs to another call")
-	case !bytes.Equal(r.call.Fingerprint, c.Fingerprint):
+	case !bytes.Equal(r.fingerprint, c.Fingerprint):
 		return ErrMismatch
 	}
 	return nil
