@@ -93,7 +93,6 @@ func TestNothingIsSent(t *testing.T) {
 		"a limit above all":             {func(c *core.Claim) { c.Limit = core.All + 1 }, core.ErrInvalid, false},
 		"a token beyond all counting":   {func(c *core.Claim) { c.MinToken = 1 << 60 }, core.ErrInvalid, false},
 		"a token for a reader":          {func(c *core.Claim) { c.MinToken, c.Weight = 1, 1 }, core.ErrUnsupported, false},
-		"a record":                      {func(c *core.Claim) { c.Record = &core.Record{} }, core.ErrUnsupported, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range []*redisstore.Store{hash, plain} {
@@ -118,6 +117,7 @@ func TestNothingIsSent(t *testing.T) {
 			"joining": func(c *core.Claim) { c.Via = "other" },
 			"fair":    func(c *core.Claim) { c.Fair = true },
 			"tokens":  func(c *core.Claim) { c.MinToken = 1 },
+			"records": func(c *core.Claim) { c.Record = &core.Record{Retain: time.Hour} },
 		} {
 			claim := claimed()
 			edit(&claim)
