@@ -33,7 +33,9 @@ func Retain(d time.Duration) Option {
 // AtMostOnce makes sure that a run which died midway is never run again: this
 // call and all later ones, until Retain is over, fail with ErrIndeterminate.
 // Died midway are a run whose process ended or lost its lease before the answer
-// was saved, and one whose fn panicked.
+// was saved, and one whose fn panicked. A run that the store began without
+// anybody hearing of it counts as such too: Do failed with core.ErrUnavailable,
+// and the claim had to be given back later.
 //
 // It is not for an fn that returns an error: that says that the work was not
 // done, and it is run again. An fn that cannot tell, since what it called timed
