@@ -79,12 +79,12 @@ func (f *field) find(ctx context.Context, _ string, req any) (string, error) {
 	last := len(fields) - 1
 	for _, d := range fields[:last] {
 		if !m.Has(d) {
-			return "", f.absent("is missing")
+			return "", f.bad("is missing")
 		}
 		m = m.Get(d).Message()
 	}
 	if fields[last].HasPresence() && !m.Has(fields[last]) {
-		return "", f.absent("is missing")
+		return "", f.bad("is missing")
 	}
 	value, err := f.text(fields[last].Kind(), m.Get(fields[last]))
 	if err != nil {

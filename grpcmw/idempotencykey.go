@@ -51,7 +51,7 @@ func idempotencyKey(ctx context.Context, _ string, _ any) (string, error) {
 func (s source) visible(value string) (string, error) {
 	switch {
 	case value == "":
-		return "", s.absent("is empty")
+		return "", s.bad("is empty")
 	case len(value) > maxIdempotencyKey:
 		return "", s.bad("is too long")
 	}

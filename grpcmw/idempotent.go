@@ -3,7 +3,9 @@ package grpcmw
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,51 +19,59 @@ import (
 // replayedMetadata marks an answer that was given before.
 const replayedMetadata = "idempotent-replayed"
 
-// Idempotent gives unary calls that are made again with the same key the first
-// one's answer, instead of running the handler again. The key is in the metadata
-// "idempotency-key", or "grpcgateway-idempotency-key" as grpc-gateway names it:
-// 1 to 255 visible ASCII characters, with or without the quotes of an HTTP
-// header. A call without one is refused.
+// callName labels runs in events and messages. The method is no part of it, so
+// that a key that is used again elsewhere is noticed.
+const callName = "grpc"
+
+// Idempotent gives unary calls with the same idempotency key one answer: that of
+// the first, which is kept by o and given again, instead of running the handler
+// again. The key is in the metadata "idempotency-key", or
+// "grpcgateway-idempotency-key" as grpc-gateway names it, as 1 to 255 visible
+// ASCII characters, with or without the quotes of an HTTP header. A call without
+// one is refused.
 //
-// scope is who calls: the tenant or account that was authenticated, not what the
-// client says of itself and not a token that changes. Calls of different scopes
-// never see each other's answers; GlobalScope says that all callers are one.
-// Mount the interceptor behind authentication and authorisation: an answer is
-// given again without asking the handler.
+// scope says who asks: a key counts within its scope only, so that nobody can
+// get another caller's answer by guessing or repeating a key. Take it from what
+// authentication found, which has to come before; a KeyFunc of yours can read it
+// from the context. AnyCaller is for services that have no callers to tell apart.
 //
-// Another request under the same key is refused. Requests are the same if their
-// method and all their fields are; fields that this program does not know are
-// ignored, and Fingerprint looks at a part only.
+// A request is the same if the method and all fields are; fields that this
+// program does not know are ignored. See Fingerprint.
 //
-// A reply is kept for as long as o retains it, and made again as a message of
-// the same type. An error is kept if Keep says so, with its details. What is
-// given again has "idempotent-replayed: true" in the trailer, and replies in the
-// header too. Headers and trailers of the handler are not kept. A reply that is
-// larger than ReplyLimit, or of a type that is not registered, is given once.
+// A reply is made again as a message of the same type, an error that Keep keeps
+// with its details. What is given again has "idempotent-replayed: true" in the
+// trailer, and replies in the header too. Headers and trailers of the handler are
+// not kept. A reply that is larger than AnswerLimit, or of a type that the
+// program has not registered, is not kept either.
 //
-// The handler runs under a context that ends when this process can no longer
-// vouch for the run, and finds its attempt by once.AttemptFromContext. Its answer
-// stands even if it cannot be saved. After a panic the call can be made again, unless once.AtMostOnce.
+// The handler runs under a context that ends when the client goes away, see
+// Detached, or when the run's lease is lost. once.AttemptFromContext tells there whether
+// an earlier run was begun and did not come to an answer. What it answers is sent,
+// saved or not. For once.AtMostOnce, CANCELLED and DEADLINE_EXCEEDED of the handler say that nobody
+// knows how far it came; after other errors that are not kept it runs again.
 //
-// Methods that are marked with idempotency_level = NO_SIDE_EFFECTS in their
-// .proto are passed by: they need no key, and an answer that is a day old would be wrong. Streams
-// cannot be idempotent in this way: Check refuses them.
+// Methods marked with idempotency_level = NO_SIDE_EFFECTS in their .proto are
+// passed by: to repeat them does no harm, and what they would be told is old.
+// A stream has no answer that could be kept: Check refuses the rule, and so does
+// each call.
 //
-// It panics if o or scope is nil, or an option is nil or not one of Idempotent's.
+// It panics if o or scope is nil, or an option is nil or not for Idempotent. How
+// runs are claimed is for once.Acquire, given to once.New: with core.Wait, a call waits for
+// the answer of the one that is being worked on.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 	switch {
 	case o == nil:
-		panic("grpcmw: Idempotent: once is nil")
+		panic("grpcmw: Idempotent: the Once is nil")
 	case scope == nil:
-		panic("grpcmw: Idempotent: the scope is nil, GlobalScope is for where all callers are one")
+		panic("grpcmw: Idempotent: the scope is nil, see AnyCaller")
 	}
 	return &idempotent{config: configure("Idempotent", forIdempotent, opts), once: o, scope: scope}
 }
 
-// GlobalScope says that all callers are one. Whoever learns another's
-// idempotency key, and sends the same request, then gets the other's answer.
-func GlobalScope() KeyFunc {
-	return func(context.Context, string, any) (string, error) { return "global", nil }
+// AnyCaller is a scope for services whose callers are one, or cannot be told
+// apart: whoever knows a key gets its answer.
+func AnyCaller() KeyFunc {
+	return func(context.Context, string, any) (string, error) { return "any", nil }
 }
 
 type idempotent struct {
@@ -73,52 +83,41 @@ type idempotent struct {
 func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) {
 	switch {
 	case c.stream != nil:
-		return nil, m.refuse(ctx, keyRefusal(c, m.label, errStream))
+		return nil, m.refuse(ctx, keyRefusal(c, callName, errStream))
 	case c.pure, m.skip != nil && m.skip(ctx, c.name, c.req):
 		return c.run(ctx, next)
 	}
 	id, err := m.identify(ctx, c)
-	switch {
-	case err == errNoKey:
-		return c.run(ctx, next)
-	case err != nil:
-		return nil, m.refuse(ctx, keyRefusal(c, m.label, err))
+	if err != nil {
+		return nil, m.refuse(ctx, keyRefusal(c, callName, err))
 	}
-	var (
-		ran     bool
-		reply   any
-		failure error
-	)
-	out, err := m.once.Do(ctx, id, func(ctx context.Context) (once.Answer, error) {
-		ran = true
-		reply, failure = c.run(ctx, next)
-		return m.answer(reply, failure)
-	})
-	switch {
-	case ran:
-		return reply, failure // whether it could be saved or not
-	case err != nil:
-		return nil, m.refuse(ctx, onceRefusal(ctx, c, m.label, err))
+	e := execution{idempotent: m, c: c, next: next}
+	outer := ctx
+	if m.detached {
+		var end func()
+		ctx, end = e.detach(ctx)
+		defer end()
 	}
-	return m.replay(ctx, c, out.Value)
+	out, err := m.once.Do(ctx, id, e.run)
+	switch {
+	case e.started.Load():
+		return e.reply, e.failure // whatever err is: saved or not, the answer stands
+	case err != nil:
+		return nil, m.refuse(outer, onceRefusal(outer, c, err))
+	}
+	return m.replay(outer, c, out.Value)
 }
-
-// errNoKey says that a call has no key where that is allowed.
-var errNoKey = errors.New("grpcmw: no idempotency key")
 
 // identify says which call it is.
 func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err error) {
-	id.Name = m.label
+	id.Name = callName
 	if id.Key, err = joined(ctx, c, m.id); err != nil {
-		if own := (*keyError)(nil); m.optional && errors.As(err, &own) && own.absent {
-			err = errNoKey
-		}
 		return id, err
 	}
 	if id.Scope, err = joined(ctx, c, m.scope); err != nil {
 		return id, err
 	}
-	id.Fingerprint, err = fingerprintOf(ctx, c, m.part)
+	id.Fingerprint, err = fingerprintOf(ctx, c, m.fingerprint)
 	return id, err
 }
 
@@ -138,32 +137,79 @@ func joined(ctx context.Context, c *call, f KeyFunc) (string, error) {
 	return value, nil
 }
 
-// answer is what is kept of a handler's answer, or the error after which it may
-// run again.
-func (m *idempotent) answer(reply any, failure error) (once.Answer, error) {
+// execution is a call that runs, or does not.
+type execution struct {
+	*idempotent
+	c       *call
+	next    int
+	started atomic.Bool
+	reply   any
+	failure error
+}
+
+// run runs the handler, and returns what is to be kept.
+func (e *execution) run(ctx context.Context) (once.Answer, error) {
+	e.started.Store(true)
+	e.reply, e.failure = e.c.run(ctx, e.next)
 	var value []byte
 	var err error
-	if failure != nil {
-		s, isStatus := status.FromError(failure)
-		ours := (*refused)(nil)
-		if !isStatus || s.Code() == codes.OK || errors.As(failure, &ours) || errors.Is(failure, once.ErrIndeterminate) || !m.keep(s) {
-			return once.Answer{}, failure
+	if e.failure == nil {
+		value, err = encodeReply(e.reply)
+	} else {
+		s, lasting := e.lasting(e.failure)
+		if !lasting {
+			return once.Answer{}, unclear(s, e.failure)
 		}
 		value, err = encode(s.Proto())
-	} else {
-		value, err = encodeReply(reply)
 	}
-	if err != nil || len(value) > m.limit {
+	if err != nil || len(value) > e.limit {
 		return once.Answer{Unreplayable: true}, nil
 	}
 	return once.Answer{Value: value}, nil
+}
+
+// lasting tells whether an error is kept.
+func (e *execution) lasting(failure error) (*status.Status, bool) {
+	s, ok := status.FromError(failure)
+	if !ok {
+		return status.FromContextError(failure), false
+	}
+	if ours := (*refused)(nil); errors.As(failure, &ours) || errors.Is(failure, once.ErrIndeterminate) {
+		return s, false // nothing ran, or nobody knows
+	}
+	return s, s.Code() != codes.OK && e.keep(s)
+}
+
+// unclear is failure, marked for once if it does not say that nothing was done.
+func unclear(s *status.Status, failure error) error {
+	ours := (*refused)(nil)
+	if (s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded) && !errors.As(failure, &ours) {
+		return fmt.Errorf("%w: %w", once.ErrIndeterminate, failure)
+	}
+	return failure
+}
+
+// detach returns a context that ends with ctx until the handler runs, and then
+// only with a lease around it that is lost.
+func (e *execution) detach(ctx context.Context) (context.Context, func()) {
+	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if !e.started.Load() || errors.Is(cause, core.ErrLost) || errors.Is(cause, core.ErrClosed) {
+			cancel(cause)
+		}
+	})
+	return detached, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // replay gives an answer again.
 func (m *idempotent) replay(ctx context.Context, c *call, value []byte) (any, error) {
 	reply, failure, err := decodeAnswer(value)
 	if err != nil {
-		r := failedRefusal(c, m.label, err)
+		r := failedRefusal(c, callName, err)
 		r.Message = "the answer that is kept cannot be read"
 		return nil, m.refuse(ctx, r)
 	}
@@ -181,8 +227,8 @@ func (m *idempotent) inspect(to *method) []error {
 		return []error{errStream}
 	}
 	ask := []KeyFunc{m.id, m.scope}
-	if m.part != nil {
-		ask = append(ask, m.part)
+	if m.fingerprint != nil {
+		ask = append(ask, m.fingerprint)
 	}
 	return to.try(ask...)
 }
@@ -192,8 +238,8 @@ const errStream = setupError("Idempotent cannot be applied to a stream")
 
 // onceRefusal is the answer where the handler did not run and nothing was
 // replayed.
-func onceRefusal(ctx context.Context, c *call, name string, err error) Refusal {
-	r := Refusal{Code: codes.FailedPrecondition, Method: c.name, Lock: name, RetryAfter: Never, Err: err}
+func onceRefusal(ctx context.Context, c *call, err error) Refusal {
+	r := Refusal{Code: codes.FailedPrecondition, Method: c.name, Lock: callName, RetryAfter: Never, Err: err}
 	busy, isBusy := errors.AsType[*core.BusyError](err)
 	switch {
 	case isBusy:
@@ -206,9 +252,9 @@ func onceRefusal(ctx context.Context, c *call, name string, err error) Refusal {
 	case errors.Is(err, once.ErrUnreplayable):
 		r.Reason, r.Message = ReasonUnreplayable, "the call was done before, and its reply was not kept"
 	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
-		return failedRefusal(c, name, err)
+		return failedRefusal(c, callName, err)
 	default:
-		return storeRefusal(ctx, c, name, err)
+		return storeRefusal(ctx, c, callName, err)
 	}
 	return r
 }

@@ -132,19 +132,16 @@ func newSource(kind, name string) source {
 }
 
 // bad says what is wrong with the value, without the value.
-func (s source) bad(fault string) error { return &keyError{s, fault, false} }
-
-// absent is bad where there is no value.
-func (s source) absent(fault string) error { return &keyError{s, fault, true} }
+func (s source) bad(fault string) error { return &keyError{s, fault} }
 
 // only is the one of values.
 func (s source) only(values []string) (string, error) {
 	switch len(values) {
 	case 0:
-		return "", s.absent("is missing")
+		return "", s.bad("is missing")
 	case 1:
 		if values[0] == "" {
-			return "", s.absent("is empty")
+			return "", s.bad("is empty")
 		}
 		return values[0], nil
 	}
@@ -155,7 +152,7 @@ func (s source) only(values []string) (string, error) {
 func (s source) check(value string) (string, error) {
 	switch {
 	case value == "":
-		return "", s.absent("is empty")
+		return "", s.bad("is empty")
 	case len(value) > maxKey:
 		return "", s.bad("is too long")
 	case !utf8.ValidString(value):
@@ -171,7 +168,6 @@ func (s source) check(value string) (string, error) {
 type keyError struct {
 	source source
 	fault  string
-	absent bool
 }
 
 func (e *keyError) Error() string { return "grpcmw: " + e.detail() }

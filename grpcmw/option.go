@@ -29,12 +29,11 @@ type config struct {
 	render  func(context.Context, Refusal) *status.Status
 	skip    func(ctx context.Context, fullMethod string, req any) bool
 
-	label    string
-	id       KeyFunc
-	optional bool
-	keep     func(*status.Status) bool
-	part     KeyFunc
-	limit    int
+	id          KeyFunc
+	keep        func(*status.Status) bool
+	fingerprint KeyFunc
+	limit       int
+	detached    bool
 
 	only []given // the options that only one kind of rule takes
 }
@@ -95,25 +94,13 @@ func Render(render func(ctx context.Context, r Refusal) *status.Status) Option {
 }
 
 // Skip lets calls for which skip returns true run without the rule. On a stream
-// of many messages from the client, req is nil.
+// of many messages from the client, req is nil. Where an idempotency key is
+// optional, have it look into the call's metadata.
 func Skip(skip func(ctx context.Context, fullMethod string, req any) bool) Option {
 	if skip == nil {
 		panic("grpcmw: Skip: the function is nil")
 	}
 	return func(g *config) { g.skip = skip }
-}
-
-// Name sets the static label of Idempotent's answers, events and records, "grpc" by default.
-// The same idempotency key under two names is two keys. It panics if name is
-// not of the form [A-Za-z0-9._-]+ or longer than 128 bytes.
-func Name(name string) Option {
-	if !isLabel(name) || len(name) > 128 {
-		panic(fmt.Sprintf("grpcmw: Name %q is not of the form [A-Za-z0-9._-]+, or too long", name))
-	}
-	return func(g *config) {
-		g.is("Name", forIdempotent)
-		g.label = name
-	}
 }
 
 // Key sets where Idempotent finds its key, in place of the metadata: a request
@@ -129,23 +116,15 @@ func Key(key KeyFunc) Option {
 	}
 }
 
-// Optional lets calls without an idempotency key run as if Idempotent were not
-// there. Without it they are refused.
-func Optional() Option {
-	return func(g *config) {
-		g.is("Optional", forIdempotent)
-		g.optional = true
-	}
-}
-
-// Keep replaces which errors of a handler are kept by Idempotent, and given again, as its replies
-// are: by default those of INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS,
-// FAILED_PRECONDITION and OUT_OF_RANGE. After any other error the call can be
-// made again, and the handler runs again. With
+// Keep sets which errors of a handler Idempotent keeps and gives again, as it
+// does replies: by default those that would be the same another time,
+// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and
+// OUT_OF_RANGE. After any other error the call can be made again, which runs the
+// handler as a further attempt. Where an error does not say that nothing was
+// done, keep it too:
 //
 //	grpcmw.Keep(func(*status.Status) bool { return true })
 //
-// a call runs again only if its process died, and with once.AtMostOnce never.
 // It panics if keep is nil.
 func Keep(keep func(s *status.Status) bool) Option {
 	if keep == nil {
@@ -158,11 +137,10 @@ func Keep(keep func(s *status.Status) bool) Option {
 }
 
 // keepDeterministic keeps what the same request would be told again. Not
-// UNAUTHENTICATED and PERMISSION_DENIED: they say something of the caller's
-// rights, which are mended without another request. Not UNIMPLEMENTED, which ends with a
-// deployment. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED ask to be asked again,
-// and of CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, INTERNAL and DATA_LOSS nobody
-// knows how far the work came.
+// UNAUTHENTICATED and PERMISSION_DENIED, which are about the caller's rights and
+// are mended without another request, nor UNIMPLEMENTED, which the next
+// deployment mends. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED ask to be asked
+// again, and the others are accidents.
 func keepDeterministic(s *status.Status) bool {
 	switch s.Code() {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
@@ -171,30 +149,47 @@ func keepDeterministic(s *status.Status) bool {
 	return false
 }
 
-// Fingerprint makes Idempotent tell a repeated request from another one under
-// the same key by the method and this part of the request, in place of the whole of it. It is
-// for clients that do not send the same request twice: with a time of sending in
-// it, say. It panics if part is nil.
-func Fingerprint(part KeyFunc) Option {
-	if part == nil {
-		panic("grpcmw: Fingerprint: the part is nil")
+// Fingerprint sets what else than the method has to be the same when a key is
+// used again, instead of the whole request. It is for clients that change the
+// request when they repeat it, with a time of sending in it, say:
+//
+//	grpcmw.Fingerprint(grpcmw.Join(grpcmw.Field("order"), grpcmw.Field("amount")))
+//
+// What it does not name can differ unnoticed. Requests in which of finds nothing
+// are refused. It panics if of is nil.
+func Fingerprint(of KeyFunc) Option {
+	if of == nil {
+		panic("grpcmw: Fingerprint: the function is nil")
 	}
 	return func(g *config) {
 		g.is("Fingerprint", forIdempotent)
-		g.part = part
+		g.fingerprint = of
 	}
 }
 
-// ReplyLimit sets the size of the largest reply that Idempotent keeps, encoded, in bytes, 1 MiB by
-// default. A larger one goes to its caller, and repetitions are answered with
-// FAILED_PRECONDITION. It panics if n is not positive.
-func ReplyLimit(n int) Option {
+// AnswerLimit sets the size of the largest answer that Idempotent keeps, encoded
+// and in bytes, 256 KiB by default. A larger one goes to its caller, and when it
+// is asked for again the call is refused with FAILED_PRECONDITION: it is neither
+// replayed nor run again. It panics if n is not positive.
+func AnswerLimit(n int) Option {
 	if n <= 0 {
-		panic(fmt.Sprintf("grpcmw: ReplyLimit is %d, it must be positive", n))
+		panic(fmt.Sprintf("grpcmw: AnswerLimit is %d, it must be positive", n))
 	}
 	return func(g *config) {
-		g.is("ReplyLimit", forIdempotent)
+		g.is("AnswerLimit", forIdempotent)
 		g.limit = n
+	}
+}
+
+// Detached lets handlers under Idempotent work on when the client goes away or
+// the call's deadline passes, so that the answer is there when the client asks
+// again. Their context then ends only if the run's lease is lost, or if a rule
+// around loses one while the client is there: have Lock inside. A handler that
+// hangs is not ended by anything else; give it time-outs of its own.
+func Detached() Option {
+	return func(g *config) {
+		g.is("Detached", forIdempotent)
+		g.detached = true
 	}
 }
 
@@ -202,7 +197,7 @@ func ReplyLimit(n int) Option {
 func configure(rule string, k kind, opts []Option) config {
 	g := config{
 		render: func(_ context.Context, r Refusal) *status.Status { return r.Status() },
-		label:  "grpc", id: idempotencyKey, keep: keepDeterministic, limit: 1 << 20,
+		id:     idempotencyKey, keep: keepDeterministic, limit: 256 << 10,
 	}
 	for _, o := range opts {
 		if o == nil {

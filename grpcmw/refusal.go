@@ -143,7 +143,7 @@ func keyRefusal(c *call, lock string, err error) Refusal {
 		r.Message = own.detail()
 	case errors.Is(err, core.ErrInvalid):
 		r.Code, r.Reason, r.RetryAfter = codes.InvalidArgument, ReasonKeyInvalid, Never
-		r.Message = "the request does not say what to lock"
+		r.Message = "the call has no key that can be used"
 	default:
 		return failedRefusal(c, lock, err)
 	}
@@ -181,7 +181,7 @@ func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal 
 
 func failedRefusal(c *call, lock string, err error) Refusal {
 	r := Refusal{Code: codes.Internal, Reason: ReasonFailed, Method: c.name, Lock: lock, Err: err}
-	r.Message = "what to lock, or how, could not be found out"
+	r.Message = "the key of the call could not be found out, or not be used"
 	if own, ok := errors.AsType[setupError](err); ok {
 		r.Message = own.Error()
 	}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,6 +106,7 @@ func (s *shop) runs(opts ...once.Option) *once.Once {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.store.attempts.Store(0) // it has asked whether records are kept
 	return o
 }
 
@@ -296,70 +296,4 @@ func mustNotRun(t *testing.T) func(context.Context, *Order) (*Receipt, error) {
 		runs.Add(1)
 		return &Receipt{}, nil
 	}
-}
-
-// stub is a store whose answers a test can replace.
-type stub struct {
-	*memstore.Store
-	acquire  atomic.Pointer[error] // what Acquire fails with
-	extend   atomic.Pointer[error] // what Extend fails with
-	attempts atomic.Int32
-	releases atomic.Int32
-}
-
-func (s *stub) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	s.attempts.Add(1)
-	if err := s.acquire.Load(); err != nil {
-		return core.Grant{}, *err
-	}
-	return s.Store.Acquire(ctx, c)
-}
-
-func (s *stub) Release(ctx context.Context, c core.Claim) error {
-	s.releases.Add(1)
-	return s.Store.Release(ctx, c)
-}
-
-func (s *stub) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	if err := s.extend.Load(); err != nil {
-		answers := make([]core.Extension, len(claims))
-		for i := range answers {
-			answers[i].Err = *err
-		}
-		return answers
-	}
-	return s.Store.Extend(ctx, claims)
-}
-
-// reasons collects the errors that an interceptor further out sees.
-type reasons struct {
-	mu   sync.Mutex
-	list []error
-}
-
-func (r *reasons) option() grpc.ServerOption {
-	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		reply, err := next(ctx, req)
-		if err != nil {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.list = append(r.list, err)
-		}
-		return reply, err
-	})
-}
-
-func (r *reasons) last() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.list) == 0 {
-		return nil
-	}
-	return r.list[len(r.list)-1]
-}
-
-func (r *reasons) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.list = nil
 }
