@@ -1,0 +1,92 @@
+package taskmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/taskmw"
+)
+
+// Hot keys: 10,000 tasks on ten, with more workers than keys. Waiting in-line is
+// what drains them. A task that was rescheduled would come back with the next
+// tick only; hardly any is, so it is not ticks that drain the queue.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	const tasks, keys = 10_000, 10
+	r := newRig(t)
+	r.enqueueAll(tasks, func(i int) string { return fmt.Sprintf(`{"id":%d}`, i%keys) })
+
+	var rescheduled atomic.Int32
+	cfg := config()
+	cfg.Concurrency = 20
+	cfg.DelayedTaskCheckInterval = time.Second
+	cfg = taskmw.Configure(cfg)
+	delay := cfg.RetryDelayFunc
+	cfg.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
+		if errors.Is(err, core.ErrBusy) {
+			rescheduled.Add(1)
+		}
+		return delay(n, err, task)
+	}
+	var inside [keys]gauge
+	var ledger [keys]atomic.Int64 // of each key, read and then written
+	h := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		lease, _ := core.LeaseFromContext(ctx)
+		n, err := strconv.Atoi(lease.Key()[len("order:"):])
+		if err != nil {
+			return err
+		}
+		inside[n].enter()
+		defer inside[n].leave()
+		if retried, _ := asynq.GetRetryCount(ctx); retried != 0 {
+			t.Errorf("a task has burned %d retries", retried)
+		}
+		ledger[n].Store(ledger[n].Load() + 1)
+		return nil
+	})
+	for range 2 {
+		r.serve(cfg, locked(t, r.locker())(h))
+	}
+	r.drained(3 * time.Minute)
+	for n := range inside {
+		if total, most := inside[n].total.Load(), inside[n].most.Load(); total != tasks/keys || most != 1 || ledger[n].Load() != tasks/keys {
+			t.Errorf("key %d: %d runs, %d at once, %d in the ledger", n, total, most, ledger[n].Load())
+		}
+	}
+	q, err := r.queue.GetQueueInfo("default")
+	if err != nil || q.Archived != 0 || q.Failed != 0 || q.Processed != tasks {
+		t.Errorf("%+v, %v", q, err)
+	}
+	// A machine that stands still for a second reschedules who waits then.
+	if n := rescheduled.Load(); n > tasks/50 {
+		t.Errorf("%d of %d tasks were rescheduled", n, tasks)
+	}
+}
+
+// enqueueAll enqueues many tasks, in no particular order.
+func (r *rig) enqueueAll(n int, payload func(i int) string, opts ...asynq.Option) {
+	r.t.Helper()
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				opts := append([]asynq.Option{asynq.MaxRetry(1), asynq.Timeout(10 * time.Minute)}, opts...)
+				if _, err := r.client.Enqueue(asynq.NewTask("pay", []byte(payload(i))), opts...); err != nil {
+					r.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
