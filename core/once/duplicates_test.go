@@ -140,6 +140,33 @@ func TestDuplicates(t *testing.T) {
 		all.Wait()
 		r.want(t, 3)
 	})
+	sim(t, "who waits is woken by the answer, and does not find it by asking again", func(t *testing.T) {
+		store := memstore.New()
+		o, begun := newOnce(t, store, wait(time.Hour)), make(chan struct{})
+		const length = 37*time.Second + 123456789
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
+				close(begun)
+				time.Sleep(length)
+				return once.Answer{Value: []byte("receipt")}, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+		start := time.Now()
+		for _, o := range append(processes(t, store, wait(time.Hour)), o) {
+			all.Go(func() {
+				replayed(t, o, charge("1"), "receipt", 1)
+				if d := time.Since(start); d != length {
+					t.Errorf("answered after %v, and the run took %v", d, length)
+				}
+			})
+		}
+		all.Wait()
+	})
 	sim(t, "who waits for too long is told so, and nothing is run", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store)

@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// maxValue bounds what is kept as an answer; more is unreplayable. The servers
-// behind the stores take less than 512 MiB at a time.
+// maxValue bounds what is kept as an answer. A Redis takes up to 512 MiB at a
+// time.
 const maxValue = 256 << 20
 
 // Once runs calls once and keeps their answers. It is safe for concurrent use,
@@ -25,7 +25,8 @@ type Once struct {
 
 // Answer is what a run leaves behind.
 type Answer struct {
-	// Value is the answer, for this caller and all later ones.
+	// Value is the answer, for this caller and all later ones. Above 256 MiB it is
+	// as if Unreplayable were set.
 	Value []byte
 	// Unreplayable says that the work is done, but that Value is for this caller
 	// only, or not the whole of the answer: later ones get ErrUnreplayable.
