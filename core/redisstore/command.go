@@ -33,6 +33,7 @@ type command struct {
 	// Of a call that a sender carries.
 	frame   limited       // the caller's context, and when it has taken too long
 	done    chan struct{} // receives when the call has come back, or took too long
+	joined  bool          // it travels in a pipeline
 	expired bool          // it took too long; set before done is told
 	signed  atomic.Bool   // done was told
 }
@@ -123,7 +124,9 @@ func (c *command) SetErr(err error) {
 	if err == nil && v != nil && !c.answered.Load() {
 		c.answer = v
 		c.answered.Store(true)
-		c.sign()
+		if c.joined {
+			c.sign()
+		}
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 const (
 	// maxBatch is how many calls travel in one pipeline.
 	maxBatch = 256
-	// stall is when a trip no longer holds up the calls behind it: it may be on
-	// a connection that has gone silent.
-	stall = 5 * time.Millisecond
+	// patience is how long calls wait for a trip before another one sets out: it
+	// may be on a connection that has gone silent.
+	patience = 5 * time.Millisecond
 	// look is how often to look for calls that take too long.
 	look = 50 * time.Millisecond
 	// maxTrips bounds the connections that stalled trips use up.
@@ -27,10 +27,12 @@ const (
 // pipeline, when it has returned.
 type sender struct {
 	client redis.UniversalClient
+	stall  time.Duration // when a trip no longer holds up the calls behind it
 
 	mu    sync.Mutex
 	queue []*command
 	trips []*trip
+	rests *trip       // has nothing to carry, but may soon
 	spare []*command  // the array of a queue that has gone
 	alarm *time.Timer // looks after what takes long
 	armed bool        // alarm will ring
@@ -39,8 +41,9 @@ type sender struct {
 
 // trip is a goroutine that carries calls, until none is left.
 type trip struct {
-	since time.Time // of the batch under way
+	since time.Time // of the batch under way, or the end of the last one
 	batch []*command
+	more  chan struct{} // receives when it goes on, closed when it ends
 }
 
 // do sends c and waits for its answer, until ctx ends or for callLimit.
@@ -57,7 +60,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	s.arm(t == nil)
 	s.mu.Unlock()
 	if t != nil {
-		go s.carry(t)
+		s.start(t)
 	}
 	select {
 	case <-c.done:
@@ -88,13 +91,37 @@ func (s *sender) depart(now time.Time) *trip {
 		return nil
 	}
 	for _, t := range s.trips {
-		if now.Sub(t.since) < stall {
+		if now.Sub(t.since) < s.stall {
 			return nil
 		}
 	}
-	t := &trip{since: now}
+	t := s.rests
+	if t == nil {
+		t = &trip{}
+	}
+	s.rests, t.since = nil, now
 	s.trips = append(s.trips, t)
 	return t
+}
+
+// close ends what only waits for more to carry.
+func (s *sender) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rests != nil {
+		close(s.rests.more)
+		s.rests = nil
+	}
+}
+
+// start has a trip begin.
+func (s *sender) start(t *trip) {
+	if t.more != nil {
+		t.more <- struct{}{}
+		return
+	}
+	t.more = make(chan struct{}, 1)
+	go s.carry(t)
 }
 
 // arm sets the alarm. It is left to ring once for nothing, since to set a timer
@@ -104,16 +131,16 @@ func (s *sender) arm(soon bool) {
 	case s.armed && (s.soon || !soon):
 		return
 	case s.alarm == nil:
-		s.alarm = time.AfterFunc(pace(soon), s.ring)
+		s.alarm = time.AfterFunc(s.pace(soon), s.ring)
 	default:
-		s.alarm.Reset(pace(soon))
+		s.alarm.Reset(s.pace(soon))
 	}
 	s.armed, s.soon = true, soon
 }
 
-func pace(soon bool) time.Duration {
+func (s *sender) pace(soon bool) time.Duration {
 	if soon {
-		return stall
+		return min(s.stall, look)
 	}
 	return look
 }
@@ -124,10 +151,14 @@ func (s *sender) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.armed = false
-	if len(s.trips) == 0 {
+	now := time.Now()
+	if t := s.rests; t != nil && now.Sub(t.since) > look {
+		s.rests = nil
+		close(t.more)
+	}
+	if len(s.trips) == 0 && s.rests == nil {
 		return
 	}
-	now := time.Now()
 	for _, c := range s.queue {
 		c.expire(now)
 	}
@@ -138,7 +169,7 @@ func (s *sender) ring() {
 	}
 	if len(s.queue) > 0 {
 		if t := s.depart(now); t != nil {
-			go s.carry(t)
+			s.start(t)
 		}
 	}
 	s.arm(len(s.queue) > 0)
@@ -155,17 +186,19 @@ func (c *command) expire(now time.Time) {
 func (s *sender) carry(t *trip) {
 	for {
 		s.mu.Lock()
-		s.load(t)
+		more := s.load(t)
 		s.mu.Unlock()
-		if len(t.batch) == 0 {
+		if more {
+			s.send(t.batch)
+		} else if _, more = <-t.more; !more {
 			return
 		}
-		s.send(t.batch)
 	}
 }
 
-// load gives t the calls that wait, or ends it.
-func (s *sender) load(t *trip) {
+// load gives t the calls that wait. If there are none t rests for a while, since
+// a goroutine that is woken costs less than a new one with its stack.
+func (s *sender) load(t *trip) bool {
 	if s.spare == nil {
 		clear(t.batch)
 		s.spare = t.batch[:0]
@@ -173,7 +206,12 @@ func (s *sender) load(t *trip) {
 	t.batch = nil
 	if len(s.queue) == 0 {
 		s.trips = slices.DeleteFunc(s.trips, func(o *trip) bool { return o == t })
-		return
+		if t.since = time.Now(); s.rests == nil {
+			s.rests = t
+		} else {
+			close(t.more)
+		}
+		return false
 	}
 	t.since, t.batch, s.queue, s.spare = time.Now(), s.queue, s.spare, nil
 	if len(t.batch) > maxBatch {
@@ -181,6 +219,7 @@ func (s *sender) load(t *trip) {
 		clear(t.batch[maxBatch:])
 		t.batch = t.batch[:maxBatch]
 	}
+	return true
 }
 
 // send sends calls and tells their callers when they have come back.
@@ -206,7 +245,7 @@ func (s *sender) send(batch []*command) {
 	defer cancel()
 	pipe := s.client.Pipeline()
 	for _, c := range batch {
-		if c.flight.board() {
+		if c.joined = true; c.flight.board() {
 			_ = pipe.Process(ctx, c)
 		}
 	}

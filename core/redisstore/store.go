@@ -63,7 +63,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	wake, id := s.prefix+"wake:", rand.Text()
 	s.wake, s.id = wake, id
-	s.sender.client = client
+	s.sender.client, s.sender.stall = client, patience
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil
 }
@@ -161,4 +161,7 @@ func millis(d time.Duration) int64 {
 // Close ends what the Store does in the background: watches are closed, and
 // further ones are refused. It does not close the client. Claims can still be
 // extended and released.
-func (s *Store) Close() error { return s.hub.close() }
+func (s *Store) Close() error {
+	s.sender.close()
+	return s.hub.close()
+}

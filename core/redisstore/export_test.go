@@ -1,0 +1,14 @@
+package redisstore
+
+import "time"
+
+// Queued is how many calls wait behind others.
+func (s *Store) Queued() int {
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
+	return len(s.sender.queue)
+}
+
+// Stall sets when a trip no longer holds up the calls behind it. Call it before
+// the Store is used.
+func (s *Store) Stall(d time.Duration) { s.sender.stall = d }

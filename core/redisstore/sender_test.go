@@ -1,0 +1,264 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// gate is a hook of a client that holds up the first call, and counts what
+// travels.
+type gate struct {
+	open chan struct{}
+	once sync.Once
+	took chan struct{} // closed when the first call is held up
+
+	mu    sync.Mutex
+	sizes []int // of pipelines, 1 for what travels alone
+	fail  func()
+
+	before func() // it opens
+}
+
+func newGate() *gate { return &gate{open: make(chan struct{}), took: make(chan struct{})} }
+
+func (g *gate) pass(n int) {
+	g.mu.Lock()
+	g.sizes = append(g.sizes, n)
+	fail := g.fail
+	g.mu.Unlock()
+	g.once.Do(func() {
+		close(g.took)
+		<-g.open
+	})
+	if fail != nil {
+		fail()
+	}
+}
+
+func (g *gate) travelled() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sizes
+}
+
+func (g *gate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" || cmd.Name() == "eval" {
+			g.pass(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == "evalsha" || cmd.Name() == "eval" {
+				g.pass(len(cmds))
+				break
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// crowd has many acquire keys of their own at once, behind one who is held up
+// at the gate until all of them wait. It returns the answers.
+func crowd(t *testing.T, s *redisstore.Store, g *gate, all []core.Claim, ctxs ...context.Context) (errs []error) {
+	t.Helper()
+	errs = make([]error, len(all))
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = s.Acquire(t.Context(), claimed()) })
+	<-g.took
+	for i, c := range all {
+		ctx := t.Context()
+		if i < len(ctxs) {
+			ctx = ctxs[i]
+		}
+		wg.Go(func() { _, errs[i] = s.Acquire(ctx, c) })
+	}
+	redistest.Eventually(t, time.Minute, "all of them wait", func() bool { return s.Queued() == len(all) })
+	if g.before != nil {
+		g.before()
+	}
+	close(g.open)
+	wg.Wait()
+	return errs
+}
+
+func claims(n int) []core.Claim {
+	all := make([]core.Claim, n)
+	for i := range all {
+		all[i] = claimed()
+	}
+	return all
+}
+
+func TestCallsTravelTogether(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	setup := func(t *testing.T, addr string) (*redisstore.Store, *gate) {
+		client, g := redistest.Client(t, addr), newGate()
+		client.AddHook(g)
+		// No trip but the first one, however long it is held up.
+		s := newStore(t, client)
+		s.Stall(time.Hour)
+		return s, g
+	}
+	t.Run("those that come while one is under way go in one pipeline, each with its own answer", func(t *testing.T) {
+		t.Parallel()
+		s, g := setup(t, server.Addr)
+		all := claims(40)
+		busy := newStore(t, server.Client())
+		acquire(t, busy, claimOf(all[3].Key))
+		server.Do("set", "lk1:{"+all[5].Key+"}", "of the wrong type")
+		for i, err := range crowd(t, s, g, all) {
+			switch want := []error{nil, core.ErrBusy, core.ErrUnavailable}; {
+			case i == 3 && !errors.Is(err, want[1]), i == 5 && !errors.Is(err, want[2]), i != 3 && i != 5 && err != nil:
+				t.Errorf("call %d: got %v", i, err)
+			}
+		}
+		if got := fmt.Sprint(g.travelled()); got != "[1 40]" && got != "[1 1 40]" { // with the text of the script
+			t.Errorf("calls travelled as %s, want the first one alone and then all others", got)
+		}
+	})
+	t.Run("more than a pipeline takes go in several", func(t *testing.T) {
+		t.Parallel()
+		s, g := setup(t, server.Addr)
+		for i, err := range crowd(t, s, g, claims(600)) {
+			if err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		for _, n := range g.travelled() {
+			if n > 256 {
+				t.Errorf("%d calls in a pipeline", n)
+			}
+		}
+	})
+	t.Run("who leaves before the others go is not taken along, and knows it", func(t *testing.T) {
+		t.Parallel()
+		s, g := setup(t, server.Addr)
+		all := claims(3)
+		ctx, cancel := context.WithCancel(t.Context())
+		g.before = cancel
+		errs := crowd(t, s, g, all, t.Context(), ctx)
+		if errs[0] != nil || errs[2] != nil {
+			t.Errorf("those who stayed got %v and %v", errs[0], errs[2])
+		}
+		if !errors.Is(errs[1], core.ErrUnavailable) || !errors.Is(errs[1], context.Canceled) {
+			t.Errorf("got %v, want %v and the reason", errs[1], core.ErrUnavailable)
+		}
+		if n := server.Client().Exists(t.Context(), "lk1:{"+all[1].Key+"}").Val(); n != 0 {
+			t.Error("its call was sent")
+		}
+	})
+	t.Run("a server that has forgotten its scripts gets them again", func(t *testing.T) {
+		t.Parallel()
+		forgetful := redistest.Start(t)
+		s, g := setup(t, forgetful.Addr)
+		for i, err := range crowd(t, s, g, claims(20)) {
+			if err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+	})
+	t.Run("a connection that breaks leaves nobody without an answer, and nothing for granted", func(t *testing.T) {
+		t.Parallel()
+		proxy := redistest.NewProxy(t, server.Addr)
+		s, g := setup(t, proxy.Addr)
+		all := claims(20)
+		fault := proxy.Inject(redistest.Match{Arg: "lk1:{" + all[10].Key + "}"}, redistest.CloseReply)
+		errs := crowd(t, s, g, all)
+		fault.Await(t)
+		if errs[10] == nil || errors.Is(errs[10], core.ErrUnavailable) {
+			t.Errorf("the call whose reply was lost: got %v, want an error of unknown outcome", errs[10])
+		}
+		for i, err := range errs {
+			if _, again := s.Acquire(t.Context(), all[i]); again != nil {
+				t.Errorf("call %d, which got %v: the same claim again got %v", i, err, again)
+			}
+		}
+	})
+	t.Run("a client that panics tells each caller", func(t *testing.T) {
+		t.Parallel()
+		s, g := setup(t, server.Addr)
+		g.fail = func() { panic("a hook") }
+		for i, err := range crowd(t, s, g, claims(5)) {
+			if err == nil {
+				t.Errorf("call %d got no error", i)
+			}
+		}
+	})
+	t.Run("those behind one whose reply is lost are held up for a moment only", func(t *testing.T) {
+		t.Parallel()
+		proxy := redistest.NewProxy(t, server.Addr)
+		s := newStore(t, redistest.Client(t, proxy.Addr))
+		if _, err := s.Acquire(t.Context(), claimed()); err != nil {
+			t.Fatal(err)
+		}
+		all := claims(30)
+		fault := proxy.Inject(redistest.Match{Arg: "lk1:{" + all[0].Key + "}"}, redistest.DropReply)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Acquire(ctx, all[0]) // the first, and alone
+		if err == nil || errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("the call whose reply was lost: got %v, want an error of unknown outcome", err)
+		}
+		fault.Await(t)
+		hang := proxy.Inject(redistest.Match{Arg: "lk1:{" + all[1].Key + "}"}, redistest.DropReply)
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Acquire(t.Context(), all[1])
+			done <- err
+		}()
+		hang.Await(t)
+		for _, c := range all[2:] {
+			if _, err := s.Acquire(t.Context(), c); err != nil {
+				t.Errorf("behind it: %v", err)
+			}
+		}
+		select {
+		case err := <-done:
+			t.Errorf("vacuous: the call whose reply was lost returned %v before the others", err)
+		default:
+		}
+		if err := <-done; err == nil || errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("the call whose reply was lost: got %v, want an error of unknown outcome", err)
+		}
+	})
+}
+
+func TestAQuietStoreHasNoGoroutines(t *testing.T) {
+	server := redistest.Start(t)
+	client := redistest.Client(t, server.Addr)
+	before := goleak.IgnoreCurrent()
+	s, err := redisstore.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, s, claimed())
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("some time after its last call: %v", err)
+	}
+	acquire(t, s, claimed())
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("after it was closed: %v", err)
+	}
+}
