@@ -174,6 +174,7 @@ func TestBadArguments(t *testing.T) {
 		"a pace that is not allowed": func() {
 			httpmw.Lock(l, "order", key, httpmw.Acquire(core.Retry(retry.Policy{Initial: -1})))
 		},
+		"an option of Idempotent":   func() { httpmw.Lock(l, "order", key, httpmw.Detached()) },
 		"a nil further key":         func() { httpmw.Also(key, nil) },
 		"no renderer":               func() { httpmw.Render(nil) },
 		"no skipper":                func() { httpmw.Skip(nil) },

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
 )
 
 func TestMain(m *testing.M) {
@@ -139,6 +140,22 @@ func (s *site) isFree(key string) bool {
 	return true
 }
 
+// runs keeps answers in the site's store.
+func (s *site) runs(opts ...once.Option) *once.Once {
+	s.t.Helper()
+	o, err := once.New(s.locker, opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return o
+}
+
+// pay sends a POST under an idempotency key; header are pairs.
+func (s *site) pay(key, path, body string, header ...string) reply {
+	s.t.Helper()
+	return s.send("POST", path, body, append(header, "Idempotency-Key", key)...)
+}
+
 // hold keeps key taken until the test ends or the returned function is called.
 func (s *site) hold(key string) (release func()) {
 	s.t.Helper()
@@ -177,7 +194,9 @@ type stub struct {
 	*memstore.Store
 	acquire  atomic.Pointer[error] // what Acquire fails with
 	extend   atomic.Pointer[error] // what Extend fails with
+	release  atomic.Pointer[error] // what Release fails with
 	attempts atomic.Int32
+	releases atomic.Int32
 }
 
 func (s *stub) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
@@ -197,6 +216,14 @@ func (s *stub) Extend(ctx context.Context, claims []core.Claim) []core.Extension
 		return answers
 	}
 	return s.Store.Extend(ctx, claims)
+}
+
+func (s *stub) Release(ctx context.Context, c core.Claim) error {
+	s.releases.Add(1)
+	if err := s.release.Load(); err != nil {
+		return *err
+	}
+	return s.Store.Release(ctx, c)
 }
 
 // gauge counts who is inside at once.

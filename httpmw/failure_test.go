@@ -1,0 +1,316 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// attempt is the attempt that the handler sees.
+func attempt(t *testing.T, c *gin.Context) int {
+	t.Helper()
+	n, ok := once.AttemptFromContext(c.Request.Context())
+	if !ok {
+		t.Error("the handler sees no attempt")
+	}
+	return n
+}
+
+func TestKeptStatuses(t *testing.T) {
+	t.Parallel()
+	notKept := map[int]bool{401: true, 403: true, 407: true, 408: true, 409: true, 423: true, 425: true, 429: true, 499: true}
+
+	t.Run("2xx, 3xx and deterministic 4xx are kept, the others are run again", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		s.POST("/:status", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			var status int
+			_, _ = fmt.Sscan(c.Param("status"), &status)
+			c.Header("Location", fmt.Sprint(attempt(t, c)))
+			c.Status(status)
+		})
+		for status := 200; status < 600; status++ {
+			path := fmt.Sprintf("/%d", status)
+			kept := status < 500 && !notKept[status]
+			for i, want := range []string{"1", map[bool]string{true: "1", false: "2"}[kept]} {
+				r := s.pay(path, path, "")
+				if r.status != status || r.header.Get("Location") != want || r.isReplay() != (kept && i > 0) {
+					t.Errorf("request %d: got %d of attempt %s, want %d of %s", i+1, r.status, r.header.Get("Location"), status, want)
+				}
+			}
+		}
+	})
+
+	t.Run("Keep sets another policy", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		keep := httpmw.Keep(func(status int) bool { return status == http.StatusInternalServerError })
+		s.POST("/:status", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), keep), func(c *gin.Context) {
+			var status int
+			_, _ = fmt.Sscan(c.Param("status"), &status)
+			c.String(status, "run %d", runs.Add(1))
+		})
+		for i, path := range []string{"/500", "/500", "/200", "/200"} {
+			want := []string{"run 1", "run 1", "run 2", "run 3"}[i]
+			if r := s.pay(path, path, ""); r.body != want {
+				t.Errorf("%s: got %d %q, want %q", path, r.status, r.body, want)
+			}
+		}
+	})
+}
+
+func TestBrokenRuns(t *testing.T) {
+	t.Parallel()
+	quiet := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) })
+
+	// hazard 50
+	t.Run("a panic reaches gin.Recovery, whatever was written, and the request runs again", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", quiet, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			if n := attempt(t, c); n < 3 {
+				if n == 2 {
+					c.Header("Content-Length", "4")
+					c.String(http.StatusOK, "paid")
+				}
+				panic("card reader on fire")
+			}
+			c.String(http.StatusOK, "paid")
+		})
+		for n, want := range []reply{{status: 500}, {status: 500}, {status: 200, body: "paid"}, {status: 200, body: "paid"}} {
+			r := s.pay("k", "/", "")
+			if r.status != want.status || r.body != want.body || r.isReplay() != (n == 3) {
+				t.Errorf("request %d: got %d %q, want %d %q", n+1, r.status, r.body, want.status, want.body)
+			}
+		}
+	})
+
+	t.Run("with AtMostOnce a panic is not run again", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/", quiet, httpmw.Idempotent(s.runs(once.AtMostOnce()), httpmw.AnyCaller()), func(*gin.Context) {
+			runs.Add(1)
+			panic("card reader on fire")
+		})
+		s.pay("k", "/", "")
+		for range 2 {
+			r := s.pay("k", "/", "")
+			if p := r.problem(t, http.StatusConflict); p["type"] != base+"idempotency-indeterminate" || r.header.Get("Retry-After") != "" {
+				t.Errorf("got %v", p)
+			}
+		}
+		if runs.Load() != 1 {
+			t.Errorf("%d ran", runs.Load())
+		}
+	})
+
+	t.Run("the answer to a client that went away is kept", func(t *testing.T) {
+		t.Parallel()
+		for name, opts := range map[string][]httpmw.Option{"ended": nil, "detached": {httpmw.Detached()}} {
+			s, inside, done := newSite(t), make(chan struct{}), make(chan struct{}, 2)
+			var request context.Context
+			above := func(c *gin.Context) { request = c.Request.Context(); c.Next(); done <- struct{}{} }
+			s.POST("/", above, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), opts...), func(c *gin.Context) {
+				close(inside)
+				<-request.Done()
+				if name == "ended" {
+					within(t, "the handler's context ends too", c.Request.Context().Done())
+				} else if err := c.Request.Context().Err(); err != nil {
+					t.Errorf("the handler's context says %v", err)
+				}
+				c.String(http.StatusOK, "receipt")
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			go func() {
+				<-inside
+				leave()
+			}()
+			if _, err := s.try(ctx, "POST", "/", "body", "Idempotency-Key", "k"); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: the client got %v", name, err)
+			}
+			within(t, "the handler is done", done)
+			if r := s.pay("k", "/", "body"); r.body != "receipt" || !r.isReplay() {
+				t.Errorf("%s: got %d %q", name, r.status, r.body)
+			}
+		}
+	})
+
+	t.Run("a handler that gives no answer since its client went away runs again, but for AtMostOnce", func(t *testing.T) {
+		t.Parallel()
+		for name, opts := range map[string][]once.Option{"again": nil, "at most once": {once.AtMostOnce()}} {
+			s, inside, done := newSite(t), make(chan struct{}, 2), make(chan struct{}, 2)
+			above := func(c *gin.Context) { c.Next(); done <- struct{}{} }
+			s.POST("/", above, httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller()), func(c *gin.Context) {
+				if inside <- struct{}{}; attempt(t, c) == 1 {
+					<-c.Request.Context().Done()
+					return
+				}
+				c.String(http.StatusOK, "receipt")
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			go func() {
+				<-inside
+				leave()
+			}()
+			_, _ = s.try(ctx, "POST", "/", "body", "Idempotency-Key", "k")
+			within(t, "the handler is done", done)
+			r := s.pay("k", "/", "body")
+			if name == "again" && (r.body != "receipt" || r.isReplay()) {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+			if name != "again" && r.problem(t, http.StatusConflict)["type"] != base+"idempotency-indeterminate" {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+		}
+	})
+
+	// hazard 58
+	t.Run("a lost lease ends the handler's context, its answer stands, and the successor's is kept", func(t *testing.T) {
+		t.Parallel()
+		for name, opts := range map[string][]httpmw.Option{"plain": nil, "detached": {httpmw.Detached()}} {
+			s, pushed := newSite(t), errorsOf{}
+			gone := core.ErrLost
+			s.store.extend.Store(&gone)
+			o := s.runs(once.Acquire(core.TTL(300 * time.Millisecond)))
+			second := make(chan reply, 1)
+			s.POST("/", pushed.collect, httpmw.Idempotent(o, httpmw.AnyCaller(), opts...), func(c *gin.Context) {
+				if n := attempt(t, c); n > 1 {
+					c.String(http.StatusOK, "of attempt %d", n)
+					return
+				}
+				<-c.Request.Context().Done()
+				if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
+					t.Errorf("%s: the cause is %v, want ErrLost", name, cause)
+				}
+				var r reply
+				eventually(t, "a successor runs", func() bool { r = s.pay("k", "/", ""); return r.status == http.StatusOK })
+				second <- r
+				c.String(http.StatusOK, "of attempt 1")
+			})
+			if r := s.pay("k", "/", ""); r.body != "of attempt 1" || r.isReplay() {
+				t.Errorf("%s: got %d %q", name, r.status, r.body)
+			}
+			if r := within(t, "the successor has its answer", second); r.body != "of attempt 2" || r.isReplay() {
+				t.Errorf("%s: the successor got %d %q", name, r.status, r.body)
+			}
+			if r := s.pay("k", "/", ""); r.body != "of attempt 2" || !r.isReplay() {
+				t.Errorf("%s: replayed is %d %q", name, r.status, r.body)
+			}
+			pushed.none(t)
+		}
+	})
+}
+
+func TestIdempotentWithoutStore(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a store that is down is 503, and the handler does not run", func(t *testing.T) {
+		t.Parallel()
+		s, pushed := newSite(t), errorsOf{}
+		s.POST("/", pushed.collect, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		down := fmt.Errorf("dial 10.0.0.7: %w", core.ErrUnavailable)
+		s.storeFails(down)
+		r := s.pay("k", "/", "")
+		p := r.problem(t, http.StatusServiceUnavailable)
+		if p["type"] != base+"idempotency-unavailable" || r.header.Get("Retry-After") != "1" || p["retry_after_ms"] != 1000.0 {
+			t.Errorf("got %v, Retry-After %q", p, r.header.Get("Retry-After"))
+		}
+		if err := pushed.only(t); !errors.Is(err, down) {
+			t.Errorf("c.Errors has %v", err)
+		}
+	})
+
+	t.Run("a closed locker is 503", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		if err := s.locker.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p := s.pay("k", "/", "").problem(t, http.StatusServiceUnavailable); p["type"] != base+"idempotency-unavailable" {
+			t.Errorf("got %v", p)
+		}
+	})
+
+	t.Run("an answer that could not be saved is sent", func(t *testing.T) {
+		t.Parallel()
+		s, pushed := newSite(t), errorsOf{}
+		s.POST("/", pushed.collect, httpmw.Idempotent(s.runs(once.Acquire(core.TTL(time.Second))), httpmw.AnyCaller()), func(c *gin.Context) {
+			down := core.ErrUnavailable
+			s.store.release.Store(&down)
+			c.String(http.StatusOK, "receipt")
+		})
+		if r := s.pay("k", "/", ""); r.status != http.StatusOK || r.body != "receipt" || r.isReplay() {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		pushed.none(t)
+		// It is saved as soon as the store is back.
+		s.store.release.Store(nil)
+		eventually(t, "the answer is kept", func() bool { return s.pay("k", "/", "").isReplay() })
+	})
+
+	t.Run("what is kept and cannot be read is 500, and the handler does not run", func(t *testing.T) {
+		t.Parallel()
+		s, pushed := newSite(t), errorsOf{}
+		o := s.runs()
+		s.POST("/:value", pushed.collect, httpmw.Idempotent(o, httpmw.AnyCaller()), mustNotRun(t))
+		// Somebody else keeps answers of a newer kind under this name.
+		for _, value := range []string{"", "\x02\x00\xc8\x01\x00", "\x01"} {
+			key := fmt.Sprintf("k%x", value)
+			_, err := o.Do(t.Context(), once.Call{Name: "http", Scope: "any", Key: key, Fingerprint: httpmw.FingerprintOf("POST", "/x")},
+				func(context.Context) (once.Answer, error) { return once.Answer{Value: []byte(value)}, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := s.pay(key, "/x", "").problem(t, http.StatusInternalServerError); p["type"] != base+"idempotency-failed" {
+				t.Errorf("got %v", p)
+			}
+		}
+	})
+
+	t.Run("a request whose time is up while it waits is 503, and one whose client left gets nothing", func(t *testing.T) {
+		t.Parallel()
+		s, inside, finish, statuses := newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 3)
+		limit := func(c *gin.Context) {
+			if c.GetHeader("X-Limit") != "" {
+				ctx, cancel := context.WithTimeout(c.Request.Context(), 50*time.Millisecond)
+				defer cancel()
+				c.Request = c.Request.WithContext(ctx)
+			}
+			c.Next()
+			statuses <- c.Writer.Status()
+		}
+		s.POST("/", limit, httpmw.Idempotent(s.runs(once.Acquire(core.Wait(time.Hour))), httpmw.AnyCaller()), func(c *gin.Context) {
+			close(inside)
+			within(t, "the handler may end", finish)
+		})
+		first := make(chan reply, 1)
+		go func() { first <- s.pay("k", "/", "") }()
+		within(t, "the handler runs", inside)
+		if p := s.pay("k", "/", "", "X-Limit", "yes").problem(t, http.StatusServiceUnavailable); p["type"] != base+"idempotency-timeout" {
+			t.Errorf("got %v", p)
+		}
+		<-statuses
+		ctx, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer leave()
+		_, _ = s.try(ctx, "POST", "/", "", "Idempotency-Key", "k")
+		if status := within(t, "the request is over", statuses); status != 499 {
+			t.Errorf("the access log shows %d", status)
+		}
+		close(finish)
+		if r := within(t, "the first is answered", first); r.status != http.StatusOK {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package httpmw_test
+
+import (
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// request is what can differ under one key.
+type request struct{ method, path, body, contentType string }
+
+func (r request) sendTo(s *site, key string) reply {
+	s.t.Helper()
+	return s.send(r.method, r.path, r.body, "Idempotency-Key", key, "Content-Type", r.contentType)
+}
+
+// hazard 60
+func TestMismatch(t *testing.T) {
+	t.Parallel()
+	first := request{"POST", "/orders/a%2Fb/pay?x=1&y=2&x=3", `{"amount":5}`, "application/json"}
+	for _, c := range []struct {
+		name  string
+		other request
+		same  bool
+	}{
+		{"the same request", first, true},
+		{"the same query in another order", request{"POST", "/orders/a%2Fb/pay?y=2&x=1&x=3", first.body, first.contentType}, true},
+		{"the same query in another spelling", request{"POST", "/orders/a%2Fb/pay?%78=1&y=%32&x=3", first.body, first.contentType}, true},
+		{"the same media type in another spelling", request{"POST", first.path, first.body, "Application/JSON; charset=utf-8"}, true},
+		{"another body", request{"POST", first.path, `{"amount":6}`, first.contentType}, false},
+		{"the same body with a blank", request{"POST", first.path, `{"amount": 5}`, first.contentType}, false},
+		{"a longer body", request{"POST", first.path, first.body + "\n", first.contentType}, false},
+		{"no body", request{"POST", first.path, "", first.contentType}, false},
+		{"another method", request{"PATCH", first.path, first.body, first.contentType}, false},
+		{"another path", request{"POST", "/orders/a%2Fc/pay?x=1&y=2&x=3", first.body, first.contentType}, false},
+		{"another path that looks alike", request{"POST", "/orders/a%252Fb/pay?x=1&y=2&x=3", first.body, first.contentType}, false},
+		{"another query", request{"POST", "/orders/a%2Fb/pay?x=1&y=3&x=3", first.body, first.contentType}, false},
+		{"one name's values in another order", request{"POST", "/orders/a%2Fb/pay?x=3&y=2&x=1", first.body, first.contentType}, false},
+		{"a query that is malformed", request{"POST", "/orders/a%2Fb/pay?x=1&y=2&x=3&%zz", first.body, first.contentType}, false},
+		{"no query", request{"POST", "/orders/a%2Fb/pay", first.body, first.contentType}, false},
+		{"another media type", request{"POST", first.path, first.body, "text/plain"}, false},
+		{"a media type that is malformed", request{"POST", first.path, first.body, "json;;"}, false},
+	} {
+		verb := map[bool]string{true: "gets the first answer", false: "is 422, and does not run"}[c.same]
+		t.Run(c.name+" under the same key "+verb, func(t *testing.T) {
+			t.Parallel()
+			s, runs := newSite(t), atomic.Int32{}
+			s.UseEscapedPath = true
+			s.Any("/orders/:id/pay", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+			first.sendTo(s, "k")
+			r := c.other.sendTo(s, "k")
+			if c.same {
+				if r.body != "run 1" || !r.isReplay() {
+					t.Errorf("got %d %q", r.status, r.body)
+				}
+				return
+			}
+			p := r.problem(t, http.StatusUnprocessableEntity)
+			if p["type"] != base+"idempotency-mismatch" || p["retry_after_ms"] != nil || runs.Load() != 1 {
+				t.Errorf("got %v after %d runs", p, runs.Load())
+			}
+			if strings.Contains(r.body, "run 1") || r.isReplay() {
+				t.Errorf("the answer says too much: %q", r.body)
+			}
+			if r := first.sendTo(s, "k"); r.body != "run 1" {
+				t.Errorf("the first answer is gone: %d %q", r.status, r.body)
+			}
+		})
+	}
+
+	t.Run("another request is refused while the first one is failed", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			if runs.Add(1) == 1 {
+				c.Status(http.StatusInternalServerError)
+			}
+		})
+		s.pay("k", "/", "5 euros")
+		s.pay("k", "/", "6 euros").problem(t, http.StatusUnprocessableEntity)
+		if r := s.pay("k", "/", "5 euros"); r.status != http.StatusOK || runs.Load() != 2 {
+			t.Errorf("got %d after %d runs", r.status, runs.Load())
+		}
+	})
+
+	t.Run("Fingerprint compares what it names", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		fields := httpmw.Fingerprint(httpmw.Join(httpmw.JSON("order"), httpmw.JSON("amount")))
+		s.POST("/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), fields), func(c *gin.Context) {
+			if data, err := io.ReadAll(c.Request.Body); err != nil || len(data) == 0 {
+				t.Errorf("the handler read %q, %v", data, err)
+			}
+			counted(&runs)(c)
+		})
+		s.pay("k", "/1", `{"order":"a","amount":5,"sent":"now"}`)
+		if r := s.pay("k", "/1?try=2", `{"amount":5, "order":"a", "sent":"later"}`); !r.isReplay() {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		s.pay("k", "/1", `{"order":"a","amount":6}`).problem(t, http.StatusUnprocessableEntity)
+		s.pay("k", "/2", `{"order":"a","amount":5}`).problem(t, http.StatusUnprocessableEntity)
+		s.pay("k", "/1", `{"order":"a"}`).problem(t, http.StatusBadRequest)
+	})
+}
+
+func TestIdempotentBodies(t *testing.T) {
+	t.Parallel()
+
+	t.Run("bodies of any size and framing come to the handler, and their answers back", func(t *testing.T) {
+		t.Parallel()
+		const raised = 16 << 20
+		s, runs := newSite(t), atomic.Int32{}
+		echo := func(c *gin.Context) {
+			runs.Add(1)
+			data, err := io.ReadAll(c.Request.Body)
+			if cached, _ := c.Get(gin.BodyBytesKey); err != nil || string(cached.([]byte)) != string(data) {
+				t.Errorf("read %d bytes, %v; gin has others", len(data), err)
+			}
+			c.Data(http.StatusOK, "application/octet-stream", data)
+		}
+		chunked := func(c *gin.Context) {
+			if c.Request.ContentLength != -1 {
+				t.Errorf("the length is %d", c.Request.ContentLength)
+			}
+		}
+		idempotent := httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.BodyLimit(raised), httpmw.AnswerLimit(raised))
+		s.POST("/whole", idempotent, echo)
+		s.POST("/chunked", chunked, idempotent, echo)
+		for _, c := range []struct {
+			name, path string
+			size       int
+		}{
+			{"empty", "/whole", 0}, {"one", "/whole", 1}, {"1MiB", "/whole", 1 << 20}, {"10MiB", "/whole", 10 << 20},
+			{"chunked-one", "/chunked", 1}, {"chunked-1MiB", "/chunked", 1 << 20}, {"chunked-10MiB", "/chunked", 10 << 20},
+		} {
+			body := strings.Repeat("0123456789abcdef", c.size/16+1)[:c.size]
+			before := runs.Load()
+			for i := range 2 {
+				req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+c.path, strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.path == "/chunked" {
+					req.ContentLength = -1
+				}
+				req.Header.Set("Idempotency-Key", c.name)
+				resp, err := s.client.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || string(got) != body || (resp.Header.Get("Idempotent-Replayed") != "") != (i == 1) {
+					t.Errorf("%s, request %d: got %d with %d bytes, %v", c.name, i+1, resp.StatusCode, len(got), err)
+				}
+			}
+			if n := runs.Load() - before; n != 1 {
+				t.Errorf("%s: %d ran", c.name, n)
+			}
+		}
+		// The body counts to its last byte.
+		body := []byte(strings.Repeat("x", 10<<20))
+		s.pay("last", "/whole", string(body))
+		body[len(body)-1] = 'y'
+		s.pay("last", "/whole", string(body)).problem(t, http.StatusUnprocessableEntity)
+	})
+
+	t.Run("a body over the limit is 413, and does not run", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/default", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+		s.POST("/small", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.BodyLimit(10)), counted(&runs))
+		s.POST("/unbounded", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.BodyLimit(math.MaxInt64)), counted(&runs))
+		for path, most := range map[string]int{"/default": 1 << 20, "/small": 10} {
+			r := s.pay(path, path, strings.Repeat("x", most+1))
+			if p := r.problem(t, http.StatusRequestEntityTooLarge); p["type"] != base+"body-too-large" {
+				t.Errorf("got %v", p)
+			}
+			if r := s.pay(path, path, strings.Repeat("x", most)); r.status != http.StatusCreated {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+		}
+		if s.pay("u", "/unbounded", strings.Repeat("x", 2<<20)); runs.Load() != 3 {
+			t.Errorf("%d ran, want 3", runs.Load())
+		}
+	})
+
+	t.Run("a body that breaks off is 400, and does not run", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		outer := func(c *gin.Context) {
+			c.Request.Body = io.NopCloser(io.MultiReader(strings.NewReader("half"), &failing{io.ErrUnexpectedEOF}))
+		}
+		s.POST("/", outer, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		s.pay("k", "/", "x").problem(t, http.StatusBadRequest)
+	})
+}

@@ -1,0 +1,99 @@
+package httpmw_test
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 255)
+	for _, c := range []struct {
+		name   string
+		lines  []string
+		want   string // the key, or
+		detail string // what the 400 says
+	}{
+		{name: "a bare key", lines: []string{"8e03978e-40d5-43e8-bc93-6894a57f9324"}, want: "8e03978e-40d5-43e8-bc93-6894a57f9324"},
+		{name: "a quoted key", lines: []string{`"8e03978e"`}, want: "8e03978e"},
+		{name: "a key with blanks around it", lines: []string{" \t\"k\" \t"}, want: "k"},
+		{name: "a quoted key with escapes", lines: []string{`"a\"b\\c"`}, want: `a"b\c`},
+		{name: "a quoted key with a comma and a semicolon", lines: []string{`"a,b;c=d"`}, want: "a,b;c=d"},
+		{name: "a bare key with what is no list", lines: []string{`a:b/c=+\?!~`}, want: `a:b/c=+\?!~`},
+		{name: "a bare key of the longest length", lines: []string{long}, want: long},
+		{name: "a quoted key of the longest length", lines: []string{`"` + long + `"`}, want: long},
+		{name: "a quoted key whose escapes make it longer", lines: []string{`"` + strings.Repeat(`\"`, 255) + `"`}, want: strings.Repeat(`"`, 255)},
+
+		{name: "no key", detail: "is missing"},
+		{name: "an empty header", lines: []string{""}, detail: "is empty"},
+		{name: "a blank header", lines: []string{" \t"}, detail: "is empty"},
+		{name: "an empty string", lines: []string{`""`}, detail: "is empty"},
+		{name: "two headers", lines: []string{"a", "b"}, detail: "is there more than once"},
+		{name: "the same header twice", lines: []string{"a", "a"}, detail: "is there more than once"},
+		{name: "a list", lines: []string{"a, b"}, detail: "is not one key"},
+		{name: "a list of strings", lines: []string{`"a", "b"`}, detail: "is not one quoted string"},
+		{name: "a parameter", lines: []string{`"a";b=c`}, detail: "is not one quoted string"},
+		{name: "a bare key with a parameter", lines: []string{"a;b=c"}, detail: "is not one key"},
+		{name: "a quote within a bare key", lines: []string{`a"b`}, detail: "is not one key"},
+		{name: "a string without end", lines: []string{`"a`}, detail: "is not one quoted string"},
+		{name: "a single quote mark", lines: []string{`"`}, detail: "is not one quoted string"},
+		{name: "a string that ends with an escape", lines: []string{`"a\`}, detail: "is not one quoted string"},
+		{name: "a string that escapes its end", lines: []string{`"a\"`}, detail: "is not one quoted string"},
+		{name: "an escape that is none", lines: []string{`"a\b"`}, detail: "is not one quoted string"},
+		{name: "more after the string", lines: []string{`"a"b`}, detail: "is not one quoted string"},
+		{name: "a blank in a bare key", lines: []string{"a b"}, detail: "contains something other than visible ASCII"},
+		{name: "a blank in a string", lines: []string{`"a b"`}, detail: "contains something other than visible ASCII"},
+		{name: "a tab in a string", lines: []string{"\"a\tb\""}, detail: "contains something other than visible ASCII"},
+		{name: "what is not ASCII", lines: []string{"schlüssel"}, detail: "contains something other than visible ASCII"},
+		{name: "a bare key that is too long", lines: []string{long + "x"}, detail: "is too long"},
+		{name: "a string that is too long", lines: []string{`"` + long + `x"`}, detail: "is too long"},
+		{name: "a header of 4 KiB", lines: []string{strings.Repeat("x", 4096)}, detail: "is too long"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := httpmw.IdempotencyKey(c.lines...)
+			if c.detail == "" && (got != c.want || err != nil) {
+				t.Errorf("got %q, %v", got, err)
+			}
+			s, runs := newSite(t), atomic.Int32{}
+			s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+			var header []string
+			for _, line := range c.lines {
+				header = append(header, "Idempotency-Key", line)
+			}
+			first, again := s.send("POST", "/", "", header...), s.send("POST", "/", "", header...)
+			if c.detail == "" {
+				if first.body != "run 1" || again.body != "run 1" || !again.isReplay() {
+					t.Errorf("got %d %q, then %d %q", first.status, first.body, again.status, again.body)
+				}
+				return
+			}
+			p := again.problem(t, http.StatusBadRequest)
+			detail, _ := p["detail"].(string)
+			if p["type"] != base+"idempotency-key-invalid" || !strings.Contains(detail, "header Idempotency-Key "+c.detail) {
+				t.Errorf("got %v, want %q", p, c.detail)
+			}
+			if runs.Load() != 0 || again.header.Get("Retry-After") != "" || p["lock"] != nil {
+				t.Errorf("%d ran; got %v", runs.Load(), again)
+			}
+		})
+	}
+
+	t.Run("with quotes and without it is the same key", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+		for _, key := range []string{`"key-1"`, "key-1", " key-1 "} {
+			if r := s.pay(key, "/", ""); r.body != "run 1" {
+				t.Errorf("%s: got %d %q", key, r.status, r.body)
+			}
+		}
+		if r := s.pay("KEY-1", "/", ""); r.body != "run 2" {
+			t.Errorf("in another case it is another key: got %d %q", r.status, r.body)
+		}
+	})
+}

@@ -1,0 +1,231 @@
+package httpmw_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// counted is a handler that answers 201 with how often it ran.
+func counted(runs *atomic.Int32) gin.HandlerFunc {
+	return func(c *gin.Context) { c.String(http.StatusCreated, "run %d", runs.Add(1)) }
+}
+
+// isReplay tells whether r is marked as an answer given before.
+func (r reply) isReplay() bool { return r.header.Get("Idempotent-Replayed") == "true" }
+
+func TestIdempotent(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a request that is repeated gets the first answer, and does not run", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+		first := s.pay("k", "/5", `{"amount":5}`)
+		if first.status != http.StatusCreated || first.body != "run 1" || first.isReplay() {
+			t.Errorf("got %d %q %v", first.status, first.body, first.header)
+		}
+		for range 3 {
+			r := s.pay("k", "/5", `{"amount":5}`)
+			if r.status != first.status || r.body != first.body || !r.isReplay() || r.header.Get("Content-Type") != first.header.Get("Content-Type") {
+				t.Errorf("got %d %q %v", r.status, r.body, r.header)
+			}
+		}
+		if r := s.pay("another", "/5", `{"amount":5}`); r.body != "run 2" {
+			t.Errorf("under another key: %d %q", r.status, r.body)
+		}
+	})
+
+	t.Run("a first run asks the store twice, a replay once", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+		for i, want := range []int32{2, 1, 1} {
+			before := s.store.attempts.Load() + s.store.releases.Load()
+			s.pay("k", "/", "body")
+			if calls := s.store.attempts.Load() + s.store.releases.Load() - before; calls != want {
+				t.Errorf("request %d asked the store %d times, want %d", i+1, calls, want)
+			}
+		}
+	})
+
+	t.Run("of fifty duplicates in flight one runs, and the others are 409 or its answer", func(t *testing.T) {
+		t.Parallel()
+		for name, o := range map[string][]once.Option{
+			"at once": nil, "with a wait": {once.Acquire(core.Wait(soon))},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t)
+				fifty(t, s.runs(o...), o != nil, s)
+			})
+		}
+	})
+
+	t.Run("the caller's scope is part of the key", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		scope := httpmw.Join(httpmw.Header("X-Tenant"), httpmw.Header("X-User"))
+		s.POST("/", httpmw.Idempotent(s.runs(), scope), counted(&runs))
+		// No two of these may be the same, however the parts are cut.
+		callers := [][2]string{{"a", "b"}, {"ab", "c"}, {"a", "bc"}, {"a:b", "c"}, {"a", "b:c"}, {"a%3Ab", "c"}, {"b", "a"}, {"ä", "{}"}}
+		for i, caller := range callers {
+			r := s.pay("k", "/", "body", "X-Tenant", caller[0], "X-User", caller[1])
+			if r.body != fmt.Sprintf("run %d", i+1) || r.isReplay() {
+				t.Errorf("%v got %d %q", caller, r.status, r.body)
+			}
+		}
+		for i, caller := range callers {
+			r := s.pay("k", "/", "body", "X-Tenant", caller[0], "X-User", caller[1])
+			if r.body != fmt.Sprintf("run %d", i+1) || !r.isReplay() {
+				t.Errorf("again, %v got %d %q", caller, r.status, r.body)
+			}
+		}
+		// A key cannot reach into another scope either.
+		for _, key := range []string{"b:k", "a:b:k", "%3Ak", "../k"} {
+			if r := s.pay(key, "/", "body", "X-Tenant", "a", "X-User", "b"); r.isReplay() {
+				t.Errorf("key %q got %d %q", key, r.status, r.body)
+			}
+		}
+	})
+
+	t.Run("a caller of whom nothing is known is refused", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.Header("X-User")), mustNotRun(t))
+		s.POST("/empty", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", nil }), mustNotRun(t))
+		s.POST("/long", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return strings.Repeat("%", 400), nil }), mustNotRun(t))
+		s.POST("/broken", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", context.DeadlineExceeded }), mustNotRun(t))
+		for _, path := range []string{"/", "/empty", "/long"} {
+			if p := s.pay("k", path, "").problem(t, http.StatusBadRequest); p["type"] != base+"idempotency-key-invalid" {
+				t.Errorf("%s: got %v", path, p)
+			}
+		}
+		if p := s.pay("k", "/broken", "").problem(t, http.StatusInternalServerError); p["type"] != base+"idempotency-failed" {
+			t.Errorf("got %v", p)
+		}
+	})
+
+	t.Run("methods that are not covered pass by", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.Any("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+		s.Any("/put", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Methods("PUT")), counted(&runs))
+		before := s.store.attempts.Load()
+		for _, request := range []string{"GET /", "HEAD /", "OPTIONS /", "PUT /", "DELETE /", "POST /put", "PATCH /put"} {
+			method, path, _ := strings.Cut(request, " ")
+			for range 2 {
+				if r := s.send(method, path, "", "Idempotency-Key", "k"); r.status != http.StatusCreated || r.isReplay() {
+					t.Errorf("%s: got %d %q", request, r.status, r.body)
+				}
+			}
+		}
+		if n := s.store.attempts.Load() - before; n != 0 {
+			t.Errorf("the store was asked %d times", n)
+		}
+		for i, request := range []string{"POST /", "PATCH /", "PUT /put"} {
+			method, path, _ := strings.Cut(request, " ")
+			key := fmt.Sprintf("k%d", i)
+			s.send(method, path, "", "Idempotency-Key", key)
+			if r := s.send(method, path, "", "Idempotency-Key", key); !r.isReplay() {
+				t.Errorf("%s: got %d %q", request, r.status, r.body)
+			}
+		}
+	})
+
+	t.Run("Skip makes the key optional", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		without := func(c *gin.Context) bool { return c.GetHeader("Idempotency-Key") == "" }
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Skip(without)), counted(&runs))
+		for i := range 2 {
+			if r := s.send("POST", "/", ""); r.body != fmt.Sprintf("run %d", i+1) {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+		}
+		for range 2 {
+			if r := s.pay("k", "/", ""); r.body != "run 3" {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+		}
+	})
+
+	t.Run("an answer is given for as long as it is retained", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/", httpmw.Idempotent(s.runs(once.Retain(50*time.Millisecond)), httpmw.AnyCaller()), counted(&runs))
+		s.pay("k", "/", "")
+		eventually(t, "the key is a new one", func() bool { return s.pay("k", "/", "").body == "run 2" })
+	})
+
+	t.Run("a request that matches no route gets gin's own 404, as before", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.Use(httpmw.Idempotent(s.runs(), httpmw.AnyCaller()))
+		for _, header := range [][]string{nil, {"Idempotency-Key", "k"}, {"Idempotency-Key", "k"}} {
+			if r := s.send("POST", "/nowhere", "", header...); r.status != http.StatusNotFound || r.body != "404 page not found" {
+				t.Errorf("%v: got %d %q", header, r.status, r.body)
+			}
+		}
+	})
+}
+
+// fifty sends the same request fifty times at once, over the sites in turn.
+func fifty(t *testing.T, runs *once.Once, waits bool, sites ...*site) {
+	t.Helper()
+	const requests = 50
+	var ran, first, replayed, refused atomic.Int32
+	inside, answered := make(chan struct{}), make(chan struct{}, requests)
+	for _, s := range sites {
+		s.POST("/fifty", httpmw.Idempotent(runs, httpmw.AnyCaller()), func(c *gin.Context) {
+			if ran.Add(1) == 1 {
+				close(inside)
+			}
+			for range requests / 2 { // goes on until half of the others were refused
+				if !waits {
+					within(t, "the others are answered", answered)
+				}
+			}
+			c.String(http.StatusCreated, "receipt")
+		})
+	}
+	var wg sync.WaitGroup
+	for i := range requests {
+		wg.Go(func() {
+			r := sites[i%len(sites)].pay("k", "/fifty", "body")
+			switch {
+			case r.status == http.StatusConflict:
+				refused.Add(1)
+				if p := r.problem(t, http.StatusConflict); p["type"] != base+"idempotency-in-progress" || r.header.Get("Retry-After") != "1" {
+					t.Errorf("got %v, Retry-After %q", p, r.header.Get("Retry-After"))
+				}
+			case r.status != http.StatusCreated || r.body != "receipt":
+				t.Errorf("got %d %q", r.status, r.body)
+			case r.isReplay():
+				replayed.Add(1)
+			default:
+				first.Add(1)
+			}
+			answered <- struct{}{}
+		})
+	}
+	wg.Wait()
+	if ran.Load() != 1 || first.Load() != 1 || replayed.Load()+refused.Load() != requests-1 {
+		t.Errorf("%d ran, %d first answers, %d replays, %d refused; want 1, 1, and %d of the two", ran.Load(), first.Load(), replayed.Load(), refused.Load(), requests-1)
+	}
+	if waits && refused.Load() > 0 || !waits && refused.Load() < requests/2 {
+		t.Errorf("%d were refused", refused.Load())
+	}
+	within(t, "one ran", inside)
+}

@@ -1,0 +1,203 @@
+package httpmw_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+func TestReplayedHeaders(t *testing.T) {
+	t.Parallel()
+	// What a handler may set, and whether it is given again.
+	headers := map[string]bool{
+		"Content-Disposition": true, "Content-Encoding": true, "Content-Language": true, "Content-Location": true,
+		"Content-Type": true, "Etag": true, "Last-Modified": true, "Link": true, "Location": true,
+		"X-Receipt":  true, // by KeepHeaders
+		"Set-Cookie": false, "Www-Authenticate": false, "Proxy-Authenticate": false, "Authorization": false,
+		"Age": false, "Server": false, "Vary": false, "X-Request-Id": false, "Traceparent": false, "X-Other": false,
+		"Ratelimit-Remaining": false, "Retry-After": false, "Access-Control-Allow-Origin": false, "Keep-Alive": false,
+	}
+
+	t.Run("those of the answer are given again, and no others", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.KeepHeaders("x-receipt")), func(c *gin.Context) {
+			for name := range headers {
+				c.Header(name, "first")
+			}
+			c.Status(http.StatusOK)
+		})
+		first, again := s.pay("k", "/", ""), s.pay("k", "/", "")
+		for name, kept := range headers {
+			if first.header.Get(name) != "first" {
+				t.Errorf("%s is %q in the first answer", name, first.header.Get(name))
+			}
+			if got := again.header.Get(name); (got == "first") != kept || got != "" && got != "first" {
+				t.Errorf("%s is replayed as %q; kept: %v", name, got, kept)
+			}
+		}
+		if again.header.Get("Date") == "" {
+			t.Error("no Date")
+		}
+	})
+
+	t.Run("what a middleware outside sets is its own, each time", func(t *testing.T) {
+		t.Parallel()
+		s, requests := newSite(t), atomic.Int32{}
+		outer := func(c *gin.Context) {
+			n := requests.Add(1)
+			c.Header("X-Request-Id", fmt.Sprint(n))
+			c.Header("Content-Language", fmt.Sprint("outer-", n))
+			c.Header("Link", fmt.Sprint("outer-", n))
+			c.Header("Etag", "outer")
+			c.SetCookie("session", fmt.Sprint(n), 0, "", "", false, false)
+		}
+		s.POST("/", outer, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.KeepHeaders("X-Request-Id")), func(c *gin.Context) {
+			c.Header("Content-Language", "inner")
+			c.Header("Etag", "")
+			c.String(http.StatusOK, "x")
+		})
+		for n := 1; n <= 2; n++ {
+			r := s.pay("k", "/", "")
+			for name, want := range map[string]string{
+				"X-Request-Id": fmt.Sprint(n), "Link": fmt.Sprint("outer-", n), "Content-Language": "inner", "Etag": "",
+			} {
+				if got := r.header.Get(name); got != want {
+					t.Errorf("answer %d has %s %q, want %q", n, name, got, want)
+				}
+			}
+			if cookies := r.header.Values("Set-Cookie"); len(cookies) != 1 || !strings.HasPrefix(cookies[0], fmt.Sprintf("session=%d;", n)) {
+				t.Errorf("answer %d has cookies %q", n, cookies)
+			}
+		}
+	})
+}
+
+// compress is a middleware as those for gzip are made: it announces it, and
+// compresses what is written after that.
+func compress(c *gin.Context) {
+	zip := gzip.NewWriter(c.Writer)
+	before := c.Writer
+	c.Header("Content-Encoding", "gzip")
+	c.Writer.Header().Add("Vary", "Accept-Encoding")
+	c.Writer = &zipping{before, zip}
+	c.Next()
+	_ = zip.Close()
+	c.Header("Content-Length", fmt.Sprint(before.Size()))
+	c.Writer = before
+}
+
+type zipping struct {
+	gin.ResponseWriter
+	zip *gzip.Writer
+}
+
+func (z *zipping) Write(data []byte) (int, error)       { return z.zip.Write(data) }
+func (z *zipping) WriteString(data string) (int, error) { return z.zip.Write([]byte(data)) }
+
+// allow is a middleware as those for CORS are made.
+func allow(c *gin.Context) {
+	c.Header("Access-Control-Allow-Origin", c.GetHeader("Origin"))
+	c.Header("Access-Control-Expose-Headers", "Idempotent-Replayed")
+	c.Writer.Header().Add("Vary", "Origin")
+}
+
+func TestMiddlewareAround(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("receipt ", 1000)
+	answer := func(c *gin.Context) { c.String(http.StatusOK, "%s", text) }
+	for _, c := range []struct {
+		name  string
+		build func(idempotent gin.HandlerFunc) []gin.HandlerFunc
+	}{
+		{"gzip and CORS outside", func(i gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{allow, compress, i, answer} }},
+		{"gzip inside, CORS outside", func(i gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{allow, i, compress, answer} }},
+	} {
+		t.Run("with "+c.name+" each caller gets what it can read", func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.POST("/", c.build(httpmw.Idempotent(s.runs(), httpmw.AnyCaller()))...)
+			for i, origin := range []string{"https://one.example", "https://two.example"} {
+				// Asked for by hand, the transport does not decompress.
+				r := s.pay("k", "/", "", "Origin", origin, "Accept-Encoding", "gzip")
+				if r.isReplay() != (i > 0) || r.header.Get("Content-Encoding") != "gzip" || r.header.Get("Access-Control-Allow-Origin") != origin {
+					t.Errorf("answer %d has %v", i+1, r.header)
+				}
+				if got := unzip(t, r.body); got != text {
+					t.Errorf("answer %d is %d bytes", i+1, len(got))
+				}
+				if n := r.header.Get("Content-Length"); n != "" && n != fmt.Sprint(len(r.body)) {
+					t.Errorf("answer %d says it has %s bytes, and has %d", i+1, n, len(r.body))
+				}
+			}
+		})
+	}
+
+	t.Run("an outer gzip compresses a refusal too", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", compress, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		r := s.send("POST", "/", "", "Accept-Encoding", "gzip")
+		if got := unzip(t, r.body); r.status != http.StatusBadRequest || !strings.Contains(got, "idempotency-key-invalid") {
+			t.Errorf("got %d %q", r.status, got)
+		}
+	})
+
+	t.Run("an error that is answered outside is not kept", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		answers := func(c *gin.Context) {
+			c.Next()
+			if len(c.Errors) > 0 && !c.Writer.Written() {
+				c.JSON(http.StatusInternalServerError, gin.H{"error": "failed"})
+			}
+		}
+		s.POST("/", answers, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			if runs.Add(1) == 1 {
+				_ = c.Error(io.ErrClosedPipe)
+			}
+		})
+		if r := s.pay("k", "/", ""); r.status != http.StatusInternalServerError || r.body != `{"error":"failed"}` {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		if r := s.pay("k", "/", ""); r.status != http.StatusOK || r.isReplay() || runs.Load() != 2 {
+			t.Errorf("got %d %q after %d runs", r.status, r.body, runs.Load())
+		}
+	})
+
+	t.Run("two on one route do not disturb each other", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		o := s.runs()
+		tenant := httpmw.Idempotent(o, httpmw.Header("X-Tenant"))
+		s.POST("/", tenant, httpmw.Idempotent(o, httpmw.AnyCaller()), counted(&runs))
+		first, again := s.pay("k", "/", "", "X-Tenant", "a"), s.pay("k", "/", "", "X-Tenant", "a")
+		other := s.pay("k", "/", "", "X-Tenant", "b")
+		if bodies := []string{first.body, again.body, other.body}; !slices.Equal(bodies, []string{"run 1", "run 1", "run 1"}) || runs.Load() != 1 {
+			t.Errorf("got %q after %d runs", bodies, runs.Load())
+		}
+	})
+}
+
+func unzip(t *testing.T, data string) string {
+	t.Helper()
+	r, err := gzip.NewReader(bytes.NewReader([]byte(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}

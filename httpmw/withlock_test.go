@@ -1,0 +1,137 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// TestLockAndIdempotent has both on one route, in both orders.
+func TestLockAndIdempotent(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"Idempotent outside", "Lock outside"} {
+		idempotentOutside := order == "Idempotent outside"
+		mount := func(s *site, handler gin.HandlerFunc) {
+			lock := httpmw.Lock(s.locker, "order", httpmw.JSON("order"))
+			idempotent := httpmw.Idempotent(s.runs(), httpmw.Header("X-User"))
+			if idempotentOutside {
+				s.POST("/", idempotent, lock, handler)
+			} else {
+				s.POST("/", lock, idempotent, handler)
+			}
+		}
+		pay := func(s *site, user, key string) reply {
+			s.t.Helper()
+			return s.pay(key, "/", `{"order":7}`, "X-User", user)
+		}
+
+		t.Run(order+": the handler has lease, attempt and body, and its answer is kept", func(t *testing.T) {
+			t.Parallel()
+			s, runs := newSite(t), atomic.Int32{}
+			mount(s, func(c *gin.Context) {
+				lease, found := core.LeaseFromContext(c.Request.Context())
+				if !found || lease.Key() != "order:7" || lease.Token() == 0 || s.isFree("order:7") {
+					t.Error("the order is not locked")
+				}
+				var in struct{ Order int }
+				if err := c.ShouldBindJSON(&in); err != nil || in.Order != 7 || attempt(t, c) != 1 {
+					t.Errorf("read %v, %v", in, err)
+				}
+				counted(&runs)(c)
+			})
+			first, again := pay(s, "ann", "k"), pay(s, "ann", "k")
+			if first.body != "run 1" || again.body != "run 1" || !again.isReplay() || !s.isFree("order:7") {
+				t.Errorf("got %d %q, then %d %q", first.status, first.body, again.status, again.body)
+			}
+			if r := pay(s, "bob", "k"); r.body != "run 2" || r.isReplay() {
+				t.Errorf("another caller got %d %q", r.status, r.body)
+			}
+			s.pay("k", "/", `{"order":8}`, "X-User", "ann").problem(t, http.StatusUnprocessableEntity)
+			s.pay("k2", "/", `{}`, "X-User", "ann").problem(t, http.StatusBadRequest)
+			s.pay("", "/", `{"order":7}`, "X-User", "ann").problem(t, http.StatusBadRequest)
+		})
+
+		t.Run(order+": a busy lock is not the answer that is kept", func(t *testing.T) {
+			t.Parallel()
+			s, runs := newSite(t), atomic.Int32{}
+			mount(s, func(c *gin.Context) {
+				if want := map[bool]int{true: 2, false: 1}[idempotentOutside]; attempt(t, c) != want {
+					t.Errorf("attempt %d, want %d", attempt(t, c), want)
+				}
+				counted(&runs)(c)
+			})
+			release := s.hold("order:7")
+			if p := pay(s, "ann", "k").problem(t, http.StatusConflict); p["type"] != base+"lock-busy" {
+				t.Errorf("got %v", p)
+			}
+			release()
+			for _, replay := range []bool{false, true} {
+				if r := pay(s, "ann", "k"); r.body != "run 1" || r.isReplay() != replay {
+					t.Errorf("got %d %q", r.status, r.body)
+				}
+			}
+			// What was answered needs no lock, if nothing asks for it first.
+			s.hold("order:7")
+			r := pay(s, "ann", "k")
+			if idempotentOutside && !r.isReplay() || !idempotentOutside && r.status != http.StatusConflict {
+				t.Errorf("under a lock held elsewhere: got %d %q", r.status, r.body)
+			}
+		})
+
+		t.Run(order+": of many requests for one order under many keys one runs at a time, each once", func(t *testing.T) {
+			t.Parallel()
+			const keys, tries = 5, 4
+			s, inside := newSite(t), gauge{}
+			mount(s, func(c *gin.Context) {
+				inside.enter()
+				defer inside.leave()
+				c.String(http.StatusOK, "receipt of %s", c.GetHeader("Idempotency-Key"))
+			})
+			var wg sync.WaitGroup
+			for i := range keys * tries {
+				key := fmt.Sprintf("k%d", i%keys)
+				wg.Go(func() {
+					eventually(t, "there is an answer", func() bool {
+						r := pay(s, "ann", key)
+						if r.status == http.StatusOK && r.body != "receipt of "+key || r.status != http.StatusOK && r.status != http.StatusConflict {
+							t.Errorf("%s got %d %q", key, r.status, r.body)
+						}
+						return r.status != http.StatusConflict
+					})
+				})
+			}
+			wg.Wait()
+			if inside.most.Load() != 1 || inside.total.Load() != keys {
+				t.Errorf("%d ran, %d at once; want %d, 1", inside.total.Load(), inside.most.Load(), keys)
+			}
+		})
+	}
+
+	t.Run("a detached handler is told when the lock outside is lost", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		gone := core.ErrLost
+		s.store.extend.Store(&gone)
+		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
+		s.POST("/:id", lock, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Detached()), func(c *gin.Context) {
+			within(t, "the handler's context ends", c.Request.Context().Done())
+			if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
+				t.Errorf("the cause is %v", cause)
+			}
+			c.String(http.StatusOK, "paid")
+		})
+		if r := s.pay("k", "/5", ""); r.body != "paid" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	})
+}
