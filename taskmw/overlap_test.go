@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// asynq delivers a task again while its first handler still runs. TTLs are 30s
+// hazard 61: asynq delivers a task again while its first handler still runs. TTLs are 30s
 // where a test says nothing else, so what comes soon did not wait for one to run
 // out.
 func TestOverlap(t *testing.T) {
