@@ -23,6 +23,51 @@ func sameSlot(name string, n int) (slot int, keys []string) {
 	return slot, keys
 }
 
+// Runs begin, fail, end and are answered while their slot is on its way: all that
+// a run needs is one key.
+func TestRecordsInAMovingSlot(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+	slot, keys := sameSlot("moving runs", 12)
+	s := newStore(t, cluster.Client())
+	for _, key := range keys[:9] {
+		c := claimOf(key)
+		acquire(t, s, begins(c, "begun"))
+		release(t, s, saves(c, "failed", 1, false))
+	}
+	there := cluster.Nodes[0]
+	if there == cluster.Master(slot) {
+		there = cluster.Nodes[1]
+	}
+	m := cluster.BeginMigration(slot, there)
+	m.MoveKeys(5)
+	for i, key := range keys {
+		c, again := claimOf(key), begins(claimOf(key), "again")
+		again.Wait = true
+		attempt, value := 2, "failed"
+		if i >= 9 {
+			attempt, value = 1, "begun"
+		}
+		wantRecord(t, acquire(t, s, begins(c, "begun")), value, attempt, false)
+		_, err := s.Acquire(t.Context(), again)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		for range 2 {
+			release(t, s, saves(c, "answer", attempt, true))
+		}
+		wantRecord(t, acquire(t, s, again), "answer", attempt, true)
+	}
+	for m.MoveKeys(3) > 0 {
+	}
+	m.Finish()
+	for i, key := range keys {
+		attempt := 2
+		if i >= 9 {
+			attempt = 1
+		}
+		wantRecord(t, acquire(t, s, begins(claimOf(key), "again")), "answer", attempt, true)
+	}
+}
+
 // hazard 36: a slot moves to another master and back, in the middle of whatever
 // is done to its keys.
 func TestSlotMigration(t *testing.T) {

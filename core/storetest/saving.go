@@ -114,6 +114,7 @@ var savingCases = []testCase{
 		e.begins(e.store, c, "begun", 1)
 		e.outlive(c.Record.Retain)
 		e.busy(e.other, e.run("again"))
+		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
