@@ -116,9 +116,10 @@ func (a *attempt) take(key string) (err error) {
 			return err
 		}
 	}
-	t := a.lines.enter(key, a.wait == 0)
+	t := &a.lease.turn
+	a.lines.enter(t, key, a.wait == 0)
 	defer a.lines.leave(t)
-	if err := t.await(a.lease.ctx, a.until, a.closing); err != nil {
+	if err := t.await(a.lease.Context(), a.until, a.closing); err != nil {
 		a.tellBusy(err)
 		return a.gaveUp(&c, err)
 	}

@@ -90,7 +90,7 @@ func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 	case <-a.closing:
 		return ErrClosed
 	case <-a.lease.ctx.Done():
-		return context.Cause(a.lease.ctx)
+		return context.Cause(a.lease.Context())
 	}
 }
 
@@ -124,7 +124,7 @@ func (a *attempt) once(c *Claim) error {
 		case <-a.closing:
 			err = ErrClosed
 		case <-a.lease.ctx.Done():
-			err = context.Cause(a.lease.ctx)
+			err = context.Cause(a.lease.Context())
 		}
 		timer.Stop()
 		return a.gaveUp(c, err)
@@ -158,7 +158,11 @@ func (a *attempt) ask(c *Claim) error {
 		}
 		a.lease.found = *g.Record
 	}
-	h := &hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
+	h := &a.lease.first
+	if len(a.lease.holds) > 0 {
+		h = &hold{}
+	}
+	*h = hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
 	h.claim.Owner, h.claim.Via = g.Owner, ""
 	h.claim.Wait, h.claim.Record = false, nil
 	if g.Valid > 0 {

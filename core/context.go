@@ -15,14 +15,14 @@ type leaseContext struct {
 	lease *Lease
 }
 
-func (c leaseContext) Value(key any) any {
+func (c *leaseContext) Value(key any) any {
 	if key == (leaseKey{}) && c.lease.opts.record == nil {
 		return c.lease
 	}
 	return c.Context.Value(key)
 }
 
-func (c leaseContext) Err() error {
+func (c *leaseContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}

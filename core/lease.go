@@ -27,7 +27,7 @@ type Lease struct {
 	found   Record // of a lease of Begin: what the store has
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
-	released chan struct{}   // closed when Release has its answer
+	released sync.WaitGroup  // done when Release has its answer
 	err      error           // that answer
 
 	mu        sync.Mutex
@@ -36,6 +36,11 @@ type Lease struct {
 	overrun   bool
 	releasing bool
 	holds     []*hold
+
+	// What nearly every lease needs, in one piece with it.
+	turn  turn
+	first hold
+	one   [1]*hold
 }
 
 type state int
@@ -66,7 +71,8 @@ type hold struct {
 }
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {
-	lease := &Lease{locker: l, id: newID(), key: r.key, name: r.name, opts: r, released: make(chan struct{})}
+	lease := &Lease{locker: l, id: newID(), key: r.key, name: r.name, opts: r}
+	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
 	parent, end := context.WithCancelCause(ctx)
 	lease.ctx, lease.end = leaseContext{parent, lease}, end
@@ -98,7 +104,7 @@ func (l *Lease) TokenOf(key string) uint64 {
 // when this process can no longer vouch for it, before the key can expire;
 // ErrClosed when Locker.Close gave up waiting; the cause of the context that it
 // was acquired under; or context.Canceled when it was released.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context { return &l.ctx }
 
 // Deadline is until when this process vouches for the lease, if nothing more is
 // heard from the store. It moves with each extension, and is in the past when
@@ -194,7 +200,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record) error {
 	l.mu.Lock()
 	if l.releasing {
 		l.mu.Unlock()
-		<-l.released
+		l.released.Wait()
 		return l.err
 	}
 	l.releasing = true
@@ -221,7 +227,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record) error {
 		l.err = unavailable(op, l.name, err)
 	}
 	l.locker.end(l)
-	close(l.released)
+	l.released.Done()
 	if !l.locker.unobserved() {
 		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: l.locker.now().since(l.since), Err: l.err})
 	}

@@ -13,7 +13,7 @@ func (l *Lease) add(h *hold, now moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.holds) == 0 {
-		l.since = h.from
+		l.since, l.holds = h.from, l.one[:0]
 	}
 	l.holds, l.granted = append(l.holds, h), now
 	h.pos = -1

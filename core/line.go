@@ -11,6 +11,8 @@ import (
 type lines struct {
 	mu sync.Mutex
 	of map[string]*line
+
+	spare *line // the last one that was left empty
 }
 
 // line is a queue of callers in order of arrival, linked so that any of
@@ -64,26 +66,27 @@ func (n *line) remove(t *turn) {
 	}
 }
 
-// enter puts the caller at the end of the key's line.
-func (l *lines) enter(key string, once bool) *turn {
-	t := &turn{key: key, once: once}
+// enter puts the caller at the end of the key's line, as t.
+func (l *lines) enter(t *turn, key string, once bool) {
+	*t = turn{key: key, once: once}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.of[key]
 	if n == nil {
-		n = &line{}
-		l.of[key] = n
+		if n = l.spare; n == nil {
+			n = &line{}
+		}
+		l.of[key], l.spare = n, nil
 		t.first = true
 	} else {
 		t.ready = make(chan struct{})
 		if once && n.asleep != nil {
 			t.answer = n.asleep
 			close(t.ready)
-			return t
+			return
 		}
 	}
 	n.push(t)
-	return t
 }
 
 // await waits until t is the head, until is reached (if it is not zero), closing
@@ -165,6 +168,8 @@ func (l *lines) leave(t *turn) {
 	case !head:
 	case n.head == nil:
 		delete(l.of, t.key)
+		*n = line{}
+		l.spare = n
 	default:
 		n.asleep = nil
 		close(n.head.ready)

@@ -40,6 +40,7 @@ type AcquireOption func(*request)
 type request struct {
 	key     string
 	keys    []string // key and also, sorted, each once
+	one     [1]string
 	also    []string
 	name    string
 	ttl     time.Duration
@@ -189,7 +190,8 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
 	if len(r.also) == 0 {
-		r.keys = []string{key}
+		r.one[0] = key
+		r.keys = r.one[:]
 		return r, nil
 	}
 	r.keys = append([]string{key}, r.also...)

@@ -46,6 +46,9 @@ type trip struct {
 	more  chan struct{} // receives when it goes on, closed when it ends
 }
 
+// bells are the channels by which calls hear that they have come back.
+var bells = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+
 // do sends c and waits for its answer, until ctx ends or for callLimit.
 func (s *sender) do(ctx context.Context, c *command) error {
 	if ctx.Err() != nil {
@@ -53,7 +56,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 		return context.Cause(ctx)
 	}
 	now := time.Now()
-	c.frame, c.done = limited{ctx, now.Add(callLimit)}, make(chan struct{}, 1)
+	c.frame, c.done = limited{ctx, now.Add(callLimit)}, bells.Get().(chan struct{})
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
 	t := s.depart(now)
@@ -64,6 +67,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	}
 	select {
 	case <-c.done:
+		bells.Put(c.done) // which is rung once for each call
 		return c.late()
 	case <-ctx.Done():
 	}
