@@ -28,7 +28,7 @@ const fingerprintVersion = 1
 // (https://protobuf.dev/programming-guides/serialization-not-canonical/), and
 // fields that this program does not know would go into it.
 func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
-	w := walk{Hash: sha256.New()}
+	w := newWalk()
 	if part != nil {
 		value, err := c.ask(ctx, part)
 		if err != nil {
@@ -36,7 +36,7 @@ func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 		}
 		w.begin('p', c.name)
 		w.text(value)
-		return w.Sum(nil), nil
+		return w.sum(), nil
 	}
 	m, ok := c.req.(proto.Message)
 	if !ok {
@@ -44,28 +44,54 @@ func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 	}
 	w.begin('m', c.name)
 	w.message(m.ProtoReflect())
-	return w.Sum(nil), nil
+	return w.sum(), nil
 }
 
 // walk digests values, each with its length or in a fixed form, so that nothing
 // can run into its neighbour.
 type walk struct {
-	hash.Hash
-	scratch [10]byte
+	hash   hash.Hash
+	buffer []byte // what is not in the hash yet
+}
+
+func newWalk() *walk { return &walk{sha256.New(), make([]byte, 0, 1024)} }
+
+func (w *walk) sum() []byte {
+	_, _ = w.hash.Write(w.buffer)
+	return w.hash.Sum(nil)
+}
+
+// room makes room for n bytes more, if that is not too many.
+func (w *walk) room(n int) {
+	if len(w.buffer)+n > cap(w.buffer) {
+		_, _ = w.hash.Write(w.buffer)
+		w.buffer = w.buffer[:0]
+	}
 }
 
 func (w *walk) begin(what byte, method string) {
-	_, _ = w.Write([]byte{fingerprintVersion, what})
+	w.buffer = append(w.buffer, fingerprintVersion, what)
 	w.text(method)
 }
 
 func (w *walk) number(n uint64) {
-	_, _ = w.Write(binary.AppendUvarint(w.scratch[:0], n))
+	w.room(binary.MaxVarintLen64)
+	w.buffer = binary.AppendUvarint(w.buffer, n)
 }
 
 func (w *walk) text(s string) {
 	w.number(uint64(len(s)))
-	_, _ = w.Write([]byte(s))
+	for w.room(len(s)); len(s) > cap(w.buffer); w.room(len(s)) {
+		w.buffer = append(w.buffer, s[:cap(w.buffer)]...)
+		s = s[cap(w.buffer):]
+	}
+	w.buffer = append(w.buffer, s...)
+}
+
+func (w *walk) bytes(b []byte) {
+	w.number(uint64(len(b)))
+	w.room(cap(w.buffer) + 1)
+	_, _ = w.hash.Write(b)
 }
 
 // message digests the fields that are set, in the order of their numbers, and
@@ -160,9 +186,7 @@ func (w *walk) value(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	case protoreflect.StringKind:
 		w.text(v.String())
 	case protoreflect.BytesKind:
-		b := v.Bytes()
-		w.number(uint64(len(b)))
-		_, _ = w.Write(b)
+		w.bytes(v.Bytes())
 	case protoreflect.BoolKind:
 		if v.Bool() {
 			w.number(1)

@@ -121,20 +121,15 @@ func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err e
 	return id, err
 }
 
-// joined is a KeyFunc's result with its parts escaped.
+// joined is a KeyFunc's result as one text without control characters, different
+// for different parts.
 func joined(ctx context.Context, c *call, f KeyFunc) (string, error) {
 	value, err := c.ask(ctx, f)
 	if err != nil {
 		return "", err
 	}
-	parts, err := split(value)
-	if err != nil {
-		return "", err
-	}
-	if value = strings.TrimPrefix(core.Key("", parts...), ":"); len(value) > maxKey {
-		return "", part.bad("is too long")
-	}
-	return value, nil
+	value, err = escaped("", value)
+	return strings.TrimPrefix(value, ":"), err
 }
 
 // execution is a call that runs, or does not.

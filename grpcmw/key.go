@@ -86,36 +86,26 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// lockKey is the key to lock for a KeyFunc's result.
-func lockKey(name, value string) (string, error) {
-	var key string
-	if strings.Contains(value, separator) {
-		parts, err := split(value)
-		if err != nil {
-			return "", err
-		}
-		key = core.Key(name, parts...)
-	} else {
+// escaped is core.Key for a KeyFunc's result.
+func escaped(name, value string) (string, error) {
+	if !strings.Contains(value, separator) {
 		if _, err := part.check(value); err != nil {
 			return "", err
 		}
-		key = core.Key(name, value)
+		value = core.Key(name, value)
+	} else {
+		parts := strings.Split(value, separator)
+		for _, p := range parts {
+			if _, err := part.check(p); err != nil {
+				return "", err
+			}
+		}
+		value = core.Key(name, parts...)
 	}
-	if len(key) > maxKey {
+	if len(value) > maxKey {
 		return "", part.bad("is too long")
 	}
-	return key, nil
-}
-
-// split takes a KeyFunc's result apart.
-func split(value string) ([]string, error) {
-	parts := strings.Split(value, separator)
-	for _, p := range parts {
-		if _, err := part.check(p); err != nil {
-			return nil, err
-		}
-	}
-	return parts, nil
+	return value, nil
 }
 
 // source is where in the call a value comes from, in words.

@@ -83,7 +83,7 @@ func (m *lock) find(ctx context.Context, c *call) (key string, also []string, er
 		if err != nil {
 			return "", err
 		}
-		return lockKey(m.name, value)
+		return escaped(m.name, value)
 	}
 	if key, err = one(m.key); err != nil {
 		return "", nil, err

@@ -47,6 +47,7 @@ type shop struct {
 	locker *core.Locker
 	addr   string
 	client OrdersClient // without interceptors
+	listen func(net.Listener) net.Listener
 }
 
 // handlers is a service whose methods a test can set.
@@ -106,7 +107,9 @@ func (s *shop) runs(opts ...once.Option) *once.Once {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.store.attempts.Store(0) // it has asked whether records are kept
+	if s.store != nil {
+		s.store.attempts.Store(0) // it has asked whether records are kept
+	}
 	return o
 }
 
@@ -119,6 +122,10 @@ func (s *shop) open(rules grpcmw.Rules, opts ...grpc.ServerOption) *shop {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	s.addr = listener.Addr().String()
+	if s.listen != nil {
+		listener = s.listen(listener)
 	}
 	server := grpc.NewServer(append(opts, interceptors(rules)...)...)
 	RegisterOrdersServer(server, &s.handlers)
@@ -133,7 +140,6 @@ func (s *shop) open(rules grpcmw.Rules, opts ...grpc.ServerOption) *shop {
 			s.t.Error(err)
 		}
 	})
-	s.addr = listener.Addr().String()
 	s.client = s.dial()
 	return s
 }

@@ -1,0 +1,200 @@
+package grpcmw_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/retry"
+)
+
+// answer is what a server in memory says to one try.
+type answer struct {
+	err      error
+	pushback []string
+	hang     bool // until the try's context ends
+}
+
+// peer is such a server: it gives its answers one after the other, and the last
+// one again and again.
+type peer struct {
+	answers []answer
+	keys    []string
+	times   []time.Duration // since the first try
+	began   time.Time
+}
+
+func (p *peer) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+	if len(p.times) == 0 {
+		p.began = time.Now()
+	}
+	p.times = append(p.times, time.Since(p.began))
+	md, _ := metadata.FromOutgoingContext(ctx)
+	p.keys = append(p.keys, md.Get(key)...)
+	a := p.answers[min(len(p.times), len(p.answers))-1]
+	if a.hang {
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	for _, o := range opts {
+		if o, ok := o.(grpc.TrailerCallOption); ok {
+			*o.TrailerAddr = metadata.MD{pushback: a.pushback}
+		}
+	}
+	if a.err == nil {
+		reply.(*Receipt).Text = "ok"
+	}
+	return a.err
+}
+
+// refusing is what a rule answers, with a hint if that is positive.
+func refusing(code codes.Code, domain string, hint time.Duration) error {
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: domain, Reason: "R"}}
+	if hint > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(hint)})
+	}
+	s, err := status.New(code, "refused").WithDetails(details...)
+	if err != nil {
+		panic(err)
+	}
+	return s.Err()
+}
+
+func TestClientTries(t *testing.T) {
+	t.Parallel()
+	const second = time.Second
+	busy := answer{err: refusing(codes.Aborted, grpcmw.Domain, second)}
+	quick := grpcmw.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 4})
+	for name, c := range map[string]struct {
+		answers  []answer
+		opts     []grpcmw.ClientOption
+		deadline time.Duration
+		tries    int
+		code     codes.Code
+		gap      time.Duration // the least between tries
+		took     time.Duration // the whole, at most
+	}{
+		"a reply ends it": {answers: []answer{{}}, tries: 1},
+		"a busy lock is asked again as RetryInfo says":  {answers: []answer{busy, busy, {}}, tries: 3, gap: second},
+		"the trailer is obeyed, without RetryInfo too":  {answers: []answer{{err: refusing(codes.Unavailable, "", 0), pushback: []string{"700"}}, {}}, tries: 2, gap: 700 * time.Millisecond},
+		"-1 in the trailer ends it":                     {answers: []answer{{err: busy.err, pushback: []string{"-1"}}}, tries: 1, code: codes.Aborted},
+		"two values in the trailer end it":              {answers: []answer{{err: busy.err, pushback: []string{"1", "2"}}}, tries: 1, code: codes.Aborted},
+		"what is no number in the trailer ends it":      {answers: []answer{{err: busy.err, pushback: []string{"soon"}}}, tries: 1, code: codes.Aborted},
+		"UNAVAILABLE is tried again":                    {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, tries: 2},
+		"an ABORTED of somebody else is not":            {answers: []answer{{err: refusing(codes.Aborted, "other.example", second)}}, tries: 1, code: codes.Aborted},
+		"nor an ABORTED without a hint":                 {answers: []answer{{err: refusing(codes.Aborted, grpcmw.Domain, 0)}}, tries: 1, code: codes.Aborted},
+		"RetryCodes adds ABORTED":                       {answers: []answer{{err: refusing(codes.Aborted, "other.example", 0)}, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes(codes.Aborted)}, tries: 2},
+		"RetryCodes leaves UNAVAILABLE out":             {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 1, code: codes.Unavailable},
+		"without codes a refusal with a hint counts":    {answers: []answer{busy, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 2, gap: second},
+		"other errors end it":                           {answers: []answer{{err: status.Error(codes.InvalidArgument, "")}}, tries: 1, code: codes.InvalidArgument},
+		"the policy's attempts end it":                  {answers: []answer{busy}, opts: []grpcmw.ClientOption{quick}, tries: 4, code: codes.Aborted, gap: second},
+		"retry.None is one try":                         {answers: []answer{busy}, opts: []grpcmw.ClientOption{grpcmw.Retry(retry.None)}, tries: 1, code: codes.Aborted},
+		"no pause goes beyond the deadline":             {answers: []answer{busy}, deadline: 2500 * time.Millisecond, opts: []grpcmw.ClientOption{quick}, tries: 3, code: codes.Aborted, took: 2 * second},
+		"a try that hangs ends with the deadline":       {answers: []answer{{hang: true}}, deadline: second, tries: 1, code: codes.DeadlineExceeded, took: second},
+		"with TryTimeout it is given up and made again": {answers: []answer{{hang: true}, {}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, deadline: time.Minute, tries: 2, gap: second},
+		"DEADLINE_EXCEEDED of the server ends it":       {answers: []answer{{err: status.Error(codes.DeadlineExceeded, "")}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, tries: 1, code: codes.DeadlineExceeded},
+		"the other methods are passed by":               {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b")}, tries: 1, code: codes.Unavailable},
+		"the named methods are not":                     {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b"), grpcmw.Methods(Orders_Pay_FullMethodName)}, tries: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, start := t.Context(), time.Now()
+				if c.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.deadline)
+					defer cancel()
+				}
+				p, out := peer{answers: c.answers}, new(Receipt)
+				err := grpcmw.UnaryClientInterceptor(c.opts...)(ctx, Orders_Pay_FullMethodName, nil, out, nil, p.invoke)
+				if status.Code(err) != c.code || len(p.times) != c.tries || (out.GetText() == "ok") != (err == nil) {
+					t.Errorf("got %v after %d tries, want %v after %d", err, len(p.times), c.code, c.tries)
+				}
+				for i := 1; i < len(p.times); i++ {
+					if gap := p.times[i] - p.times[i-1]; gap < c.gap {
+						t.Errorf("try %d came after %v, want %v at least", i+1, gap, c.gap)
+					}
+				}
+				if took := time.Since(start); c.took > 0 && took > c.took {
+					t.Errorf("it took %v, want %v at most", took, c.took)
+				}
+				if distinct := slices.Compact(slices.Clone(p.keys)); len(distinct) > 1 {
+					t.Errorf("the tries had several keys: %v", distinct)
+				}
+			})
+		})
+	}
+
+	t.Run("a call that is cancelled between tries ends as CANCELLED, one that was over before makes none", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			p := peer{answers: []answer{busy}}
+			time.AfterFunc(1500*time.Millisecond, cancel)
+			intercept := grpcmw.UnaryClientInterceptor(quick)
+			for tries := range 2 {
+				if err := intercept(ctx, "/a/b", nil, nil, nil, p.invoke); status.Code(err) != codes.Canceled || len(p.times) > 2 {
+					t.Errorf("call %d: got %v after %d tries", tries, err, len(p.times))
+				}
+			}
+		})
+	})
+}
+
+func TestClientKey(t *testing.T) {
+	t.Parallel()
+
+	t.Run("each call has a key of its own, unless the caller has set one", func(t *testing.T) {
+		t.Parallel()
+		intercept, p := grpcmw.UnaryClientInterceptor(), peer{answers: []answer{{}}}
+		for _, ctx := range []context.Context{
+			t.Context(), t.Context(),
+			metadata.AppendToOutgoingContext(t.Context(), key, "mine"), metadata.NewOutgoingContext(t.Context(), metadata.Pairs("Idempotency-Key", "mine")),
+		} {
+			if err := intercept(ctx, "/a/b", nil, new(Receipt), nil, p.invoke); err != nil {
+				t.Error(err)
+			}
+		}
+		if k := p.keys; len(k) != 4 || len(k[0]) < 22 || k[0] == k[1] || k[2] != "mine" || k[3] != "mine" {
+			t.Errorf("the keys are %q", k)
+		}
+	})
+
+	t.Run("the caller's own trailer option works", func(t *testing.T) {
+		t.Parallel()
+		p, trailer := peer{answers: []answer{{pushback: []string{"7"}}}}, metadata.MD{}
+		err := grpcmw.UnaryClientInterceptor()(t.Context(), "/a/b", nil, new(Receipt), nil, p.invoke, grpc.Trailer(&trailer))
+		if err != nil || len(trailer.Get(pushback)) != 1 {
+			t.Errorf("got %v, %v", err, trailer)
+		}
+	})
+
+	t.Run("an error that is no status is given as it is", func(t *testing.T) {
+		t.Parallel()
+		own := errors.New("own")
+		p := peer{answers: []answer{{err: own}}}
+		if err := grpcmw.UnaryClientInterceptor()(t.Context(), "/a/b", nil, new(Receipt), nil, p.invoke); err != own {
+			t.Errorf("got %v", err)
+		}
+	})
+
+	t.Run("bad options panic", func(t *testing.T) {
+		t.Parallel()
+		panics(t, "an option is nil", func() { grpcmw.UnaryClientInterceptor(nil) })
+		panics(t, "Retry", func() { grpcmw.Retry(retry.Policy{Jitter: 2}) })
+		panics(t, "Methods", func() { grpcmw.Methods("Pay") })
+		panics(t, "TryTimeout", func() { grpcmw.TryTimeout(0) })
+	})
+}

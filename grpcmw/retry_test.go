@@ -1,0 +1,190 @@
+package grpcmw_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+// native is grpc-go's own retry policy, which obeys the trailer and would
+// otherwise try again after a millisecond or an hour.
+func native(backoff string) grpc.DialOption {
+	return grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
+		"maxAttempts": 5, "initialBackoff": "` + backoff + `", "maxBackoff": "` + backoff + `", "backoffMultiplier": 1,
+		"retryableStatusCodes": ["ABORTED", "UNAVAILABLE", "FAILED_PRECONDITION", "INVALID_ARGUMENT"]}}]}`)
+}
+
+// arrivals counts the tries that reach the server, and notes their keys.
+type arrivals struct {
+	n    atomic.Int32
+	mu   sync.Mutex
+	keys []string
+}
+
+func (a *arrivals) option() grpc.ServerOption {
+	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		a.n.Add(1)
+		md, _ := metadata.FromIncomingContext(ctx)
+		a.mu.Lock()
+		a.keys = append(a.keys, md.Get(key)...)
+		a.mu.Unlock()
+		return next(ctx, req)
+	})
+}
+
+func TestRetriesOfGRPC(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a client with grpc-go's own retry policy gets through when the lock is free, at the server's pace", func(t *testing.T) {
+		t.Parallel()
+		s, seen := newShop(t), arrivals{}
+		s.open(on(Orders_Pay_FullMethodName, s.lock()), seen.option())
+		patient := s.dial(native("3600s")) // it would be too late without the trailer
+		release, answered := s.hold("order:5"), make(chan reply, 1)
+		go func() { answered <- ask(t.Context(), patient.Pay, &Order{Id: "5"}) }()
+		eventually(t, "it was refused and came again", func() bool { return seen.n.Load() >= 2 })
+		release()
+		within(t, "the call is answered", answered).is(t, "order:5")
+	})
+
+	t.Run("without a policy it is told once", func(t *testing.T) {
+		t.Parallel()
+		s, seen := newShop(t), arrivals{}
+		s.open(on(Orders_Pay_FullMethodName, s.lock()), seen.option())
+		s.hold("order:5")
+		s.call("5").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		if n := seen.n.Load(); n != 1 {
+			t.Errorf("%d tries", n)
+		}
+	})
+
+	t.Run("what asking again does not mend is not asked again", func(t *testing.T) {
+		t.Parallel()
+		s, seen := newShop(t), arrivals{}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())), seen.option())
+		eager := s.dial(native("0.001s"))
+		ask(t.Context(), eager.Pay, &Order{Id: "5"}, key, "k").is(t, "no lease")
+		ask(t.Context(), eager.Pay, &Order{Id: "6"}, key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
+		ask(t.Context(), eager.Pay, &Order{Id: "5"}).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		if n := seen.n.Load(); n != 3 {
+			t.Errorf("%d tries, want 3", n)
+		}
+	})
+}
+
+// wire cuts the connections of a server on demand.
+type wire struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (w *wire) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.conns = append(w.conns, c)
+	}
+	return c, err
+}
+
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.conns = nil
+}
+
+func TestDroppedReply(t *testing.T) {
+	t.Parallel()
+	t.Run("calls whose replies are lost have one effect and one answer each", func(t *testing.T) {
+		t.Parallel()
+		s, runs, drops, seen := newShop(t), atomic.Int64{}, atomic.Int32{}, arrivals{}
+		s.pay = counting(&runs)
+		w := &wire{}
+		s.listen = func(l net.Listener) net.Listener { w.Listener = l; return w }
+		dropping := grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			reply, err := next(ctx, req)
+			if err == nil && drops.Add(1)%3 != 0 {
+				w.cut()
+			}
+			return reply, err
+		})
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())), seen.option(), dropping)
+		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor()))
+		const calls = 10
+		for i := range calls {
+			r := ask(t.Context(), client.Pay, &Order{Id: "5"})
+			if r.err != nil || r.GetText() != fmt.Sprintf("run %d", i+1) || !r.replayed() {
+				t.Errorf("call %d: got %q, %v, %v", i, r.GetText(), r.err, r.trailer)
+			}
+		}
+		distinct := slices.Compact(slices.Sorted(slices.Values(seen.keys)))
+		if runs.Load() != calls || seen.n.Load() != 3*calls || len(distinct) != calls {
+			t.Errorf("%d runs of %d tries with %d keys, want %d of %d", runs.Load(), seen.n.Load(), len(distinct), calls, 3*calls)
+		}
+	})
+
+	t.Run("a try that is given up while the handler works gets the first one's reply, with Detached", func(t *testing.T) {
+		t.Parallel()
+		s, runs, finish := newShop(t), atomic.Int64{}, make(chan struct{})
+		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			<-finish
+			return counting(&runs)(ctx, o)
+		}
+		seen := arrivals{}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Detached())), seen.option())
+		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor(grpcmw.TryTimeout(50 * time.Millisecond))))
+		answered := make(chan reply, 1)
+		go func() { answered <- ask(t.Context(), client.Pay, &Order{Id: "5"}) }()
+		eventually(t, "it was given up and made again", func() bool { return seen.n.Load() >= 2 })
+		close(finish)
+		r := within(t, "the call is answered", answered)
+		if r.is(t, "run 1"); runs.Load() != 1 || !r.replayed() {
+			t.Errorf("%d runs, %v", runs.Load(), r.trailer)
+		}
+	})
+}
+
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	t.Run("the key may come quoted, and by the name that grpc-gateway gives it", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newShop(t), atomic.Int64{}
+		s.pay = counting(&runs)
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		const gateway = "grpcgateway-idempotency-key"
+		for _, md := range [][]string{{key, "a"}, {key, `"a"`}, {gateway, "a"}, {gateway, `"a"`}, {key, "a", gateway, "a"}} {
+			s.call("5", md...).is(t, "run 1")
+		}
+		s.call("5", key, `"a b\"\\"`).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		s.call("5", key, `"a\"\\"`).is(t, "run 2")
+		for name, md := range map[string][]string{
+			"missing": nil, "empty": {key, ""}, "empty, quoted": {key, `""`}, "twice": {key, "a", key, "a"},
+			"two names, two keys": {key, "a", gateway, "b"}, "two by one name": {key, "a", gateway, "a", gateway, "a"},
+			"a list": {key, `"a", "b"`}, "a parameter": {key, `"a";q=1`}, "not closed": {key, `"a`}, "bad escape": {key, `"a\b"`},
+			"a space": {key, "a b"}, "too long": {key, strings.Repeat("k", 256)}, "ends in an escape": {key, `"a\`}, "a quote within": {key, `a"b`},
+		} {
+			if r := s.call("5", md...); status.Code(r.err) != codes.InvalidArgument {
+				t.Errorf("%s: got %v, %v", name, r.Receipt, r.err)
+			}
+		}
+		s.call("5", key, strings.Repeat("k", 255)).is(t, "run 3")
+	})
+}
