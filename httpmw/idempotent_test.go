@@ -67,8 +67,7 @@ func TestIdempotent(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				s := newSite(t)
-				fifty(t, s.runs(o...), o != nil, s)
+				fifty(t, o != nil, o, newSite(t))
 			})
 		}
 	})
@@ -182,13 +181,13 @@ func TestIdempotent(t *testing.T) {
 }
 
 // fifty sends the same request fifty times at once, over the sites in turn.
-func fifty(t *testing.T, runs *once.Once, waits bool, sites ...*site) {
+func fifty(t *testing.T, waits bool, opts []once.Option, sites ...*site) {
 	t.Helper()
 	const requests = 50
 	var ran, first, replayed, refused atomic.Int32
 	inside, answered := make(chan struct{}), make(chan struct{}, requests)
 	for _, s := range sites {
-		s.POST("/fifty", httpmw.Idempotent(runs, httpmw.AnyCaller()), func(c *gin.Context) {
+		s.POST("/fifty", httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller()), func(c *gin.Context) {
 			if ran.Add(1) == 1 {
 				close(inside)
 			}

@@ -7,33 +7,17 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/redis/go-redis/v9/logging"
-	"go.uber.org/goleak"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 )
-
-func TestMain(m *testing.M) {
-	gin.SetMode(gin.TestMode)
-	gin.DefaultErrorWriter = io.Discard
-	logging.Disable() // Redis clients tell of every server that a test has ended
-	if code := m.Run(); code != 0 {
-		os.Exit(code)
-	}
-	if err := goleak.Find(); err != nil {
-		_, _ = os.Stderr.WriteString(err.Error() + "\n")
-		os.Exit(1)
-	}
-}
 
 // soon is a deadline for what should not take long, on a busy machine.
 const soon = 20 * time.Second

@@ -1,0 +1,143 @@
+package httpmw_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// byHand is a service that does without the middleware and asks the store as
+// often: it reads its body, takes the digest, and keeps the bytes it answers.
+func byHand(o *once.Once) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		data, err := io.ReadAll(c.Request.Body)
+		if err != nil {
+			c.Status(http.StatusBadRequest)
+			return
+		}
+		sum := sha256.Sum256(data)
+		call := once.Call{Name: "http", Scope: "any", Key: c.GetHeader("Idempotency-Key"), Fingerprint: sum[:]}
+		out, err := o.Do(c.Request.Context(), call, func(context.Context) (once.Answer, error) {
+			return once.Answer{Value: data}, nil
+		})
+		if err != nil {
+			c.Status(http.StatusServiceUnavailable)
+			return
+		}
+		c.Data(http.StatusOK, "text/plain", out.Value)
+	}
+}
+
+func echo(c *gin.Context) {
+	data, err := c.GetRawData()
+	if err != nil {
+		c.Status(http.StatusBadRequest)
+		return
+	}
+	c.Data(http.StatusOK, "text/plain", data)
+}
+
+// services are the two, each with its own Locker.
+func services(tb testing.TB, store func() core.Store) map[string]http.Handler {
+	tb.Helper()
+	made := make(map[string]http.Handler)
+	for name, mount := range map[string]func(r *gin.Engine, o *once.Once){
+		"by hand":    func(r *gin.Engine, o *once.Once) { r.POST("/", byHand(o)) },
+		"middleware": func(r *gin.Engine, o *once.Once) { r.POST("/", httpmw.Idempotent(o, httpmw.AnyCaller()), echo) },
+	} {
+		l, err := core.New(store())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		o, err := once.New(l)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { _ = l.Close(context.Background()) })
+		r := gin.New()
+		mount(r, o)
+		made[name] = r
+	}
+	return made
+}
+
+func ask(tb testing.TB, h http.Handler, key, body string) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	r.Header.Set("Idempotency-Key", key)
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || w.Body.Len() != len(body) {
+		tb.Fatalf("got %d with %d bytes", w.Code, w.Body.Len())
+	}
+}
+
+// What the middleware allocates beyond code by hand does not grow: not with the
+// number of requests, and not with the body, but for the doublings of a buffer.
+func TestAllocations(t *testing.T) {
+	made := services(t, func() core.Store { return memstore.New() })
+	n := 0
+	measure := func(h http.Handler, size int, replay bool) float64 {
+		body := strings.Repeat("x", size)
+		return testing.AllocsPerRun(200, func() {
+			if !replay {
+				n++
+			}
+			ask(t, h, "k"+strconv.Itoa(n), body)
+		})
+	}
+	for _, c := range []struct {
+		name   string
+		replay bool
+		most   float64
+	}{{"first run", false, 48}, {"replay", true, 24}} {
+		for _, size := range []int{10, 1 << 10, 64 << 10} {
+			n += 1000
+			extra := measure(made["middleware"], size, c.replay) - measure(made["by hand"], size, c.replay)
+			t.Logf("%s, %d bytes: %.0f allocations more than by hand", c.name, size, extra)
+			if extra > c.most {
+				t.Errorf("%s, %d bytes: %.0f allocations more than by hand, at most %.0f", c.name, size, extra, c.most)
+			}
+		}
+	}
+}
+
+// On a real Redis, as requests without HTTP.
+func BenchmarkIdempotent(b *testing.B) {
+	server := redistest.Start(b)
+	made := services(b, func() core.Store {
+		store, err := redisstore.New(redistest.Client(b, server.Addr))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = store.Close() })
+		return store
+	})
+	for _, name := range []string{"by hand", "middleware"} {
+		b.Run("first run, "+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				ask(b, made[name], name+strconv.Itoa(i), `{"amount":5}`)
+			}
+		})
+		b.Run("replay, "+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ask(b, made[name], name, `{"amount":5}`)
+			}
+		})
+	}
+}

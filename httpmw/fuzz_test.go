@@ -1,0 +1,116 @@
+package httpmw_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// Whatever a client sends as a key is refused, or is one that can be written in
+// both ways.
+func FuzzIdempotencyKey(f *testing.F) {
+	f.Fuzz(func(t *testing.T, line string) {
+		key, err := httpmw.IdempotencyKey(line)
+		if err != nil {
+			if key != "" || !errors.Is(err, core.ErrInvalid) {
+				t.Fatalf("%q gives %q, %v", line, key, err)
+			}
+			return
+		}
+		if len(key) == 0 || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			t.Fatalf("%q gives %q", line, key)
+		}
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+		if again, err := httpmw.IdempotencyKey(quoted); again != key || err != nil {
+			t.Fatalf("%q gives %q, but %q gives %q, %v", line, key, quoted, again, err)
+		}
+		if bare := strings.Trim(line, " \t"); !strings.HasPrefix(bare, `"`) && key != bare {
+			t.Fatalf("%q gives %q", line, key)
+		}
+	})
+}
+
+// Whatever stands in a body, the key is the string or integer that
+// encoding/json finds there, or none.
+func FuzzJSONKey(f *testing.F) {
+	f.Fuzz(func(t *testing.T, path, body string) {
+		for name := range strings.SplitSeq(path, ".") {
+			if name == "" {
+				return // refused at construction
+			}
+		}
+		c, _ := gin.CreateTestContext(httptest.NewRecorder())
+		c.Request = httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+		key, err := httpmw.JSON(path)(c)
+		left, _ := c.GetRawData()
+		if string(left) != body {
+			t.Fatalf("the body is %q afterwards, was %q", left, body)
+		}
+		if err != nil {
+			if !errors.Is(err, core.ErrInvalid) {
+				t.Fatalf("%q in %q: %v", path, body, err)
+			}
+			return
+		}
+		if key == "" || len(key) > 512 || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl) {
+			t.Fatalf("%q in %q gives %q", path, body, key)
+		}
+		if want, ok := lookUp(body, path); !ok || key != want {
+			t.Fatalf("%q in %q gives %q, want %q", path, body, key, want)
+		}
+	})
+}
+
+// lookUp is what a handler would find.
+func lookUp(body, path string) (string, bool) {
+	var value any
+	decoder := json.NewDecoder(strings.NewReader(body))
+	decoder.UseNumber()
+	if decoder.Decode(&value) != nil {
+		return "", false
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		object, ok := value.(map[string]any)
+		if !ok {
+			return "", false
+		}
+		if value, ok = object[name]; !ok {
+			return "", false
+		}
+	}
+	switch value := value.(type) {
+	case string:
+		return value, true
+	case json.Number:
+		return value.String(), true
+	}
+	return "", false
+}
+
+// Whatever the store gives back is refused, or an answer that is written as it
+// was read.
+func FuzzAnswer(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		again, err := httpmw.RewriteAnswer(data)
+		if err != nil {
+			return
+		}
+		if len(again) > len(data) {
+			t.Fatalf("%q was read as %q", data, again)
+		}
+		if third, err := httpmw.RewriteAnswer(again); err != nil || !bytes.Equal(third, again) {
+			t.Fatalf("%q was read as %q, and that as %q, %v", data, again, third, err)
+		}
+	})
+}

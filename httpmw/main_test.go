@@ -1,0 +1,43 @@
+package httpmw_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.TestMode)
+	gin.DefaultErrorWriter = io.Discard
+	logging.Disable() // Redis clients tell of every server that a test has ended
+	if addr := os.Getenv(crashEnv); addr != "" {
+		dieServing(addr)
+		return
+	}
+	if code := m.Run(); code != 0 {
+		os.Exit(code)
+	}
+	if err := goleak.Find(); err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
+	}
+}
+
+// serveForParent serves on a free port until standard input ends, and says where
+// on standard output.
+func serveForParent(h http.Handler) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(listener.Addr())
+	go func() { _ = http.Serve(listener, h) }()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
