@@ -113,7 +113,7 @@ func TestIdempotent(t *testing.T) {
 		s.call("5", key, "k", "tenant", "a", "user", strings.Repeat("u", 511)).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 	})
 
-	t.Run("of fifty duplicates in flight one runs, the others are told so or get its reply", func(t *testing.T) { // hazard 50
+	t.Run("of fifty duplicates in flight one runs, the others are told so or get its reply", func(t *testing.T) {
 		t.Parallel()
 		s, runs, inside, finish := newShop(t), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})
 		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {

@@ -1,0 +1,303 @@
+package grpcmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+// Services that keep their locks and answers in a redis-server. TTLs are 30s
+// unless a test says otherwise, so what is free soon was not left to expire.
+func TestOnRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, run := range map[string]func(*testing.T, *redistest.Server){
+		"of 200 calls for ten orders at three replicas, each order is charged once":   chargesAtReplicas,
+		"clients that go away end their handlers' contexts and free the keys":         clientsLeave, // hazard 47
+		"a lock takes two calls to Redis, a first run two and a replay one":           roundTrips,
+		"the answer of a handler that was cut off does not replace its successor's":   cutOff, // hazard 58
+		"native retries, the interceptor's and none get one charge and one answer":    threeClients,
+		"fifty duplicates in flight are one run, and its reply is given to all later": duplicates,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, server)
+		})
+	}
+}
+
+// newReplica is a shop with a client, a store and a locker of its own.
+func newReplica(t *testing.T, addr string) *shop {
+	t.Helper()
+	store, err := redisstore.New(redistest.Client(t, addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	s := &shop{t: t}
+	s.pay, s.refund, s.show = ok, ok, ok
+	return s.lockIn(store)
+}
+
+// bank charges orders, and keeps a naive ledger of them in Redis: it is read,
+// and written after the charge. Two at once on one order charge twice.
+type bank struct{ db *redis.Client }
+
+func (b bank) pay(ctx context.Context, o *Order) (*Receipt, error) {
+	paid, err := b.db.Exists(ctx, "paid:"+o.GetId()).Result()
+	if err != nil || paid > 0 {
+		return &Receipt{Id: o.GetId(), Text: "paid before"}, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(10 * time.Millisecond):
+	}
+	n, err := b.db.Incr(ctx, "charges:"+o.GetId()).Result()
+	return &Receipt{Id: o.GetId(), Text: "charged", Charge: n}, errors.Join(err, b.db.Set(ctx, "paid:"+o.GetId(), 1, 0).Err())
+}
+
+func chargesAtReplicas(t *testing.T, server *redistest.Server) {
+	b, replicas := bank{server.Client()}, make([]*shop, 3)
+	for i := range replicas {
+		replicas[i] = newReplica(t, server.Addr)
+		replicas[i].pay = b.pay
+		replicas[i].open(on(Orders_Pay_FullMethodName, replicas[i].lock()))
+	}
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			r := replicas[i%3].call(fmt.Sprint("a", i%10))
+			if r.err != nil {
+				r.refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			}
+		})
+	}
+	wg.Wait()
+	for id := range 10 {
+		if n, err := b.db.Get(t.Context(), fmt.Sprint("charges:a", id)).Int(); n != 1 || err != nil {
+			t.Errorf("order %d: charged %d times, %v", id, n, err)
+		}
+	}
+}
+
+func clientsLeave(t *testing.T, server *redistest.Server) {
+	const clients = 50
+	s, db := newReplica(t, server.Addr), server.Client()
+	inside, ended := make(chan struct{}, 2*clients), make(chan error, 2*clients)
+	wait := func(ctx context.Context) error {
+		inside <- struct{}{}
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return ctx.Err()
+	}
+	s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) { return nil, wait(ctx) }
+	s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error { return wait(both.Context()) }
+	seat := grpcmw.Lock(s.locker, "seat", grpcmw.Field("id"))
+	s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {seat}, Orders_Chat_FullMethodName: {seat}})
+	ctx, leave := context.WithCancel(t.Context())
+	for id := range clients {
+		go func() { _ = ask(ctx, s.client.Pay, &Order{Id: fmt.Sprint("u", id)}) }()
+		both, err := s.client.Chat(ctx)
+		if err == nil {
+			err = both.Send(&Order{Id: fmt.Sprint("s", id)})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for range 2 * clients {
+		within(t, "the handler runs", inside)
+	}
+	if n := holds(t, db, "seat:*"); n != 2*clients {
+		t.Errorf("%d keys are held while the handlers run", n)
+	}
+	leave()
+	for range 2 * clients {
+		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) || errors.Is(err, core.ErrLost) {
+			t.Errorf("the cause is %v", err)
+		}
+	}
+	eventually(t, "the keys are free", func() bool { return holds(t, db, "seat:*") == 0 })
+}
+
+func roundTrips(t *testing.T, server *redistest.Server) {
+	proxy := redistest.NewProxy(t, server.Addr)
+	s := newReplica(t, proxy.Addr)
+	s.open(grpcmw.Rules{
+		Orders_Pay_FullMethodName:    {grpcmw.Lock(s.locker, "trip", grpcmw.Field("id"))},
+		Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())},
+	})
+	count := func(what string, want int, call func()) {
+		t.Helper()
+		call() // scripts are loaded, the connection is there
+		proxy.Forget()
+		call()
+		if n := proxy.Count(redistest.Match{Script: "acquire"}) + proxy.Count(redistest.Match{Script: "release"}); n != want || len(proxy.Commands()) != want {
+			t.Errorf("%s took %d commands: %v", what, n, proxy.Commands())
+		}
+	}
+	n := 0
+	count("a lock", 2, func() { s.call("7").is(t, "trip:7") })
+	count("a first run", 2, func() {
+		n++
+		ask(t.Context(), s.client.Refund, &Order{Id: "7"}, key, fmt.Sprint("trip", n)).is(t, "no lease")
+	})
+	count("a replay", 1, func() { ask(t.Context(), s.client.Refund, &Order{Id: "7"}, key, "trip1").is(t, "no lease") })
+}
+
+// cutOff runs a call at a replica that loses its Redis while the handler works,
+// and again at another one.
+func cutOff(t *testing.T, server *redistest.Server) {
+	proxy := redistest.NewProxy(t, server.Addr)
+	cut, other, inside, finish := newReplica(t, proxy.Addr), newReplica(t, server.Addr), make(chan struct{}), make(chan struct{})
+	cut.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+		close(inside)
+		<-ctx.Done()
+		if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
+			t.Errorf("the cause is %v, want ErrLost", cause)
+		}
+		<-finish
+		return &Receipt{Text: "of the first"}, nil
+	}
+	other.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+		attempt, _ := once.AttemptFromContext(ctx)
+		return &Receipt{Text: fmt.Sprint("of attempt ", attempt)}, nil
+	}
+	for _, s := range []*shop{cut, other} {
+		o := s.runs(once.Acquire(core.TTL(time.Second)))
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
+	}
+	first := make(chan reply, 1)
+	go func() { first <- cut.call("8", key, "cut") }()
+	within(t, "the handler runs", inside)
+	proxy.Partition()
+	eventually(t, "the other replica may run it", func() bool { return other.call("8", key, "cut").err == nil })
+	other.call("8", key, "cut").is(t, "of attempt 2")
+	close(finish)
+	within(t, "the first is answered", first).is(t, "of the first") // it stands, for its own client
+	proxy.Heal()
+	eventually(t, "the replica that was cut off is back", func() bool { return status.Code(cut.call("8", key, "cut").err) == codes.OK })
+	for _, s := range []*shop{cut, other} {
+		s.call("8", key, "cut").is(t, "of attempt 2")
+	}
+}
+
+func threeClients(t *testing.T, server *redistest.Server) {
+	s, b := newReplica(t, server.Addr), bank{server.Client()}
+	s.pay = b.pay
+	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()), s.lock()))
+	patient := grpcmw.UnaryClientInterceptor()
+	for name, client := range map[string]OrdersClient{
+		"native": s.dial(native("0.01s")), "ours": s.dial(grpc.WithChainUnaryInterceptor(patient)), "none": s.client,
+	} {
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				r := ask(t.Context(), client.Pay, &Order{Id: name}, key, name)
+				if name == "none" && status.Code(r.err) == codes.Aborted {
+					return
+				}
+				if r.is(t, "charged"); r.GetCharge() != 1 {
+					t.Errorf("%s: charge %d", name, r.GetCharge())
+				}
+			})
+		}
+		wg.Wait()
+		if n, err := b.db.Get(t.Context(), "charges:"+name).Int(); n != 1 || err != nil {
+			t.Errorf("%s: charged %d times, %v", name, n, err)
+		}
+	}
+}
+
+func duplicates(t *testing.T, server *redistest.Server) {
+	replicas, runs, inside, finish := make([]*shop, 2), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})
+	for i := range replicas {
+		s := newReplica(t, server.Addr)
+		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			inside <- struct{}{}
+			<-finish
+			return counting(&runs)(ctx, o)
+		}
+		replicas[i] = s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+	}
+	var wg sync.WaitGroup
+	var refused atomic.Int64
+	for i := range 50 {
+		wg.Go(func() {
+			r := replicas[i%2].call("5", key, "dup")
+			if r.err == nil {
+				r.is(t, "run 1")
+				return
+			}
+			r.refused(t, codes.Aborted, grpcmw.ReasonInProgress)
+			refused.Add(1)
+		})
+	}
+	within(t, "one runs", inside)
+	eventually(t, "the others are answered", func() bool { return refused.Load() == 49 })
+	close(finish)
+	wg.Wait()
+	for _, s := range replicas {
+		if r := s.call("5", key, "dup"); runs.Load() != 1 || !r.replayed() || r.GetText() != "run 1" {
+			t.Errorf("%d runs, %v", runs.Load(), r)
+		}
+	}
+}
+
+// A Redis that is gone.
+func TestRedisDown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newReplica(t, server.Addr)
+	var runs atomic.Int64
+	s.pay, s.refund = counting(&runs), counting(&runs)
+	s.open(grpcmw.Rules{
+		Orders_Pay_FullMethodName:    {s.lock()},
+		Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())},
+	})
+	t.Run("while Redis is down nothing runs, and afterwards everything does", func(t *testing.T) {
+		server.Kill()
+		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		ask(t.Context(), s.client.Refund, &Order{Id: "5"}, key, "k").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		if runs.Load() != 0 {
+			t.Errorf("%d ran", runs.Load())
+		}
+		server.Restart()
+		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor()))
+		ask(t.Context(), client.Pay, &Order{Id: "5"}).is(t, "run 1")
+		ask(t.Context(), client.Refund, &Order{Id: "5"}, key, "k").is(t, "run 2")
+	})
+}
+
+// holds counts the keys that match pattern and are held: a released one may
+// stay, to refuse an acquire that comes late.
+func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
+	t.Helper()
+	keys, err := db.Keys(t.Context(), "lk1:{"+pattern+"}").Result()
+	for _, key := range keys {
+		fields, _, failed := db.HScan(t.Context(), key, 0, "h:*", 100).Result()
+		if err = errors.Join(err, failed); len(fields) > 0 {
+			n++
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}
