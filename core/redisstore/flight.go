@@ -48,9 +48,11 @@ func (f *flight) write() bool {
 	return f.state.Load() != left
 }
 
-// again says that what was sent has been refused by the server, so that
-// nothing is on its way. It is false if the caller has gone.
-func (f *flight) again() bool { return f.state.CompareAndSwap(sent, waiting) }
+// again says that what was sent has been refused by the server, or has come
+// back unsent, so that nothing is on its way. It is false if the caller has gone.
+func (f *flight) again() bool {
+	return f.state.CompareAndSwap(sent, waiting) || f.state.CompareAndSwap(boarded, waiting) || f.state.Load() == waiting
+}
 
 // unsent tells that nothing has reached the server. It counts when the call has
 // come back, or the caller has left it.

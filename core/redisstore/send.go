@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
 )
 
@@ -76,18 +78,32 @@ func (s *Store) call(ctx context.Context, op string, c *command) ([]any, error) 
 
 // exchange sends c once and returns the reply.
 func (s *Store) exchange(ctx context.Context, c *command) (any, error) {
-	if s.cluster != nil {
-		ctx, cancel := bounded(ctx)
-		defer cancel()
-		return leave(ctx, c.flight, func() (any, error) {
-			_ = s.client.Process(ctx, c)
-			return c.reply(c)
-		})
+	if s.cluster == nil {
+		return s.sender.exchange(ctx, c)
 	}
-	if err := s.sender.do(ctx, c); err != nil {
-		return nil, err
+	last := c
+	if sender := s.fleet.senderOf(ctx, c.key); sender != nil {
+		v, err := sender.exchange(ctx, c)
+		if !elsewhere(err) || !c.flight.again() {
+			return v, err
+		}
+		last = c.whole(ctx)
 	}
-	return c.reply(c)
+	// The client looks where the slots are, and follows a slot that has moved.
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	return leave(ctx, c.flight, func() (any, error) {
+		if err := s.client.Process(ctx, last); err == nil {
+			s.fleet.known.Store(true)
+		}
+		return c.reply(last)
+	})
+}
+
+// elsewhere tells that err says no more than that another server has to be
+// asked.
+func elsewhere(err error) bool {
+	return isReply(err, "MOVED") || isReply(err, "ASK") || isReply(err, "READONLY") || errors.Is(err, redis.ErrClosed)
 }
 
 // failure gives err its class, and has a cluster client look again where the

@@ -34,6 +34,7 @@ type sender struct {
 	trips []*trip
 	rests *trip       // has nothing to carry, but may soon
 	spare []*command  // the array of a queue that has gone
+	bells sync.Pool   // of channels that have been heard
 	alarm *time.Timer // looks after what takes long
 	armed bool        // alarm will ring
 	soon  bool        // because something waits behind a trip
@@ -46,8 +47,13 @@ type trip struct {
 	more  chan struct{} // receives when it goes on, closed when it ends
 }
 
-// bells are the channels by which calls hear that they have come back.
-var bells = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+// bell is a channel by which a call hears that it has come back.
+func (s *sender) bell() chan struct{} {
+	if b, ok := s.bells.Get().(chan struct{}); ok {
+		return b
+	}
+	return make(chan struct{}, 1)
+}
 
 // do sends c and waits for its answer, until ctx ends or for callLimit.
 func (s *sender) do(ctx context.Context, c *command) error {
@@ -56,7 +62,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 		return context.Cause(ctx)
 	}
 	now := time.Now()
-	c.frame, c.done = limited{ctx, now.Add(callLimit)}, bells.Get().(chan struct{})
+	c.frame, c.done = limited{ctx, now.Add(callLimit)}, s.bell()
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
 	t := s.depart(now)
@@ -67,7 +73,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	}
 	select {
 	case <-c.done:
-		bells.Put(c.done) // which is rung once for each call
+		s.bells.Put(c.done) // which is rung once for each call
 		return c.late()
 	case <-ctx.Done():
 	}
@@ -78,6 +84,14 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	default:
 		return context.Cause(ctx)
 	}
+}
+
+// exchange sends c and returns the reply.
+func (s *sender) exchange(ctx context.Context, c *command) (any, error) {
+	if err := s.do(ctx, c); err != nil {
+		return nil, err
+	}
+	return c.reply(c)
 }
 
 // late is the error of a call that took too long.
@@ -106,6 +120,13 @@ func (s *sender) depart(now time.Time) *trip {
 	s.rests, t.since = nil, now
 	s.trips = append(s.trips, t)
 	return t
+}
+
+// idle tells that nothing is under way.
+func (s *sender) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.trips) == 0 && s.rests == nil
 }
 
 // close ends what only waits for more to carry.

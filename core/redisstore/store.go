@@ -28,6 +28,7 @@ type Store struct {
 	cluster *redis.ClusterClient // the same, if it is one
 
 	sender sender // not in a cluster
+	fleet  fleet  // in a cluster
 
 	hub  hub
 	id   any // of the channel that wakes waiters of this Store
@@ -86,7 +87,7 @@ func (s *Store) accept() error {
 		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
 			return fmt.Errorf("redisstore: the cluster client routes to replicas (ReadOnly, RouteByLatency or RouteRandomly): %w", core.ErrInvalid)
 		}
-		s.cluster, read = c, c.Options().ReadTimeout
+		s.cluster, s.fleet.cluster, read = c, c, c.Options().ReadTimeout
 	case *redis.Ring:
 		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", core.ErrInvalid)
 	default:
@@ -163,5 +164,6 @@ func millis(d time.Duration) int64 {
 // extended and released.
 func (s *Store) Close() error {
 	s.sender.close()
+	s.fleet.close()
 	return s.hub.close()
 }
