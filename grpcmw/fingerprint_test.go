@@ -116,7 +116,7 @@ func TestFingerprint(t *testing.T) {
 		"the type in an Any":           func(o *Order) { o.Extra = packed(&Receipt{}) },
 		"an Any that cannot be read":   func(o *Order) { o.Extra = &anypb.Any{TypeUrl: "x/y", Value: []byte("z")} },
 	} {
-		t.Run(name+" makes another request", func(t *testing.T) {
+		t.Run(name+" makes another request", func(t *testing.T) { // hazard 60
 			t.Parallel()
 			changed := full()
 			change(changed)
