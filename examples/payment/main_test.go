@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,20 +24,27 @@ func TestPayment(t *testing.T) {
 	t.Run("every order is charged once on the embedded Redis", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program)
-		if status != 0 || !strings.Contains(out, "8 charged once, 0 more than once, 0 never") {
+		if status != 0 || !strings.Contains(out, "8 charged once, 0 more than once, 0 never") ||
+			!strings.Contains(out, "4 clients lost patience and asked again under the same Idempotency-Key: 4 got the receipt of the first try") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
 	t.Run("every order is charged once on a real Redis", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t)
-		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "20", "-clicks", "10", "-replicas", "5")
+		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "20", "-clicks", "10", "-replicas", "5", "-retries", "6")
 		var result struct {
-			Once   int
-			Orders []result
+			Once    int
+			Orders  []result
+			Retries []insistence
 		}
-		if err := json.Unmarshal([]byte(out), &result); err != nil || status != 0 || result.Once != 20 || len(result.Orders) != 20 {
+		if err := json.Unmarshal([]byte(out), &result); err != nil || status != 0 || result.Once != 20 || len(result.Orders) != 20 || len(result.Retries) != 6 {
 			t.Errorf("exit status %d, %v:\n%s", status, err, out)
+		}
+		for _, r := range result.Retries {
+			if !r.satisfied() || r.Tries < 2 || r.GivenUp == 0 {
+				t.Errorf("%+v", r)
+			}
 		}
 	})
 	t.Run("without the lock orders are charged more than once", func(t *testing.T) {
@@ -57,6 +65,7 @@ func TestPayment(t *testing.T) {
 		t.Parallel()
 		for want, args := range map[string][]string{
 			"at least 1": {"-clicks", "0"},
+			"negative":   {"-retries", "-1"},
 			"unexpected": {"now"},
 			"redis at":   {"-redis", "127.0.0.1:1"},
 			"listen tcp": {"-serve", "-addr", "nowhere:-1"},
@@ -93,7 +102,45 @@ func TestPayment(t *testing.T) {
 				t.Errorf("again: %+v", r)
 			}
 		}
+		insisted, err := insistAll(t.Context(), replicas, "insist", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range insisted {
+			if !r.satisfied() {
+				t.Errorf("%+v", r)
+			}
+		}
+		for _, c := range []struct {
+			order, key, customer string
+			status               int
+			replayed             bool
+		}{
+			{"keyed", "k", "", 200, false}, {"keyed", "k", "", 200, true}, {"keyed", `"k"`, "", 200, true},
+			{"keyed", "k", "ann", 200, false}, {"other", "k", "", 422, false}, {"keyed", "a, b", "", 400, false},
+		} {
+			status, replayed := pay(t, replicas[0], c.order, c.key, c.customer)
+			if status != c.status || replayed != c.replayed {
+				t.Errorf("%+v: got %d, replayed %v", c, status, replayed)
+			}
+		}
 	})
+}
+
+func pay(t *testing.T, replica, order, key, customer string) (status int, replayed bool) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+replica+"/orders/"+order+"/pay", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Idempotency-Key", key)
+	req.Header.Set("X-Customer", customer)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode, resp.Header.Get("Idempotent-Replayed") == "true"
 }
 
 func build(t *testing.T) string {

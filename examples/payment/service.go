@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
@@ -30,18 +31,37 @@ type service struct {
 }
 
 // routes mounts the service. locks may be nil, to show what happens then.
-func (s *service) routes(locks *core.Locker) http.Handler {
+func (s *service) routes(locks *core.Locker) (http.Handler, error) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.Use(gin.Recovery())
+	r.GET("/orders/:id", s.show)
 	if locks == nil {
 		r.POST("/orders/:id/pay", s.pay)
-	} else {
-		r.POST("/orders/:id/pay", httpmw.Lock(locks, "order", httpmw.Param("id")), s.pay)
+		return r, nil
 	}
-	r.GET("/orders/:id", s.show)
-	return r
+	runs, err := once.New(locks)
+	if err != nil {
+		return nil, err
+	}
+	// A client that asks again under its Idempotency-Key gets the first answer,
+	// also if it went away before there was one. Clients without a key are only
+	// kept from each other.
+	idempotent := httpmw.Idempotent(runs, customer, httpmw.Detached(), httpmw.Skip(withoutKey))
+	r.POST("/orders/:id/pay", idempotent, httpmw.Lock(locks, "order", httpmw.Param("id")), s.pay)
+	return r, nil
 }
+
+// customer is who pays. A service that can tell takes it from what authentication
+// found, so that nobody gets another one's receipt.
+func customer(c *gin.Context) (string, error) {
+	if name := c.GetHeader("X-Customer"); name != "" {
+		return name, nil
+	}
+	return "guest", nil
+}
+
+func withoutKey(c *gin.Context) bool { return c.GetHeader("Idempotency-Key") == "" }
 
 // pay is written as if nobody else were there: it reads the order, charges the
 // bank, and writes the order back. Two of them at once charge twice.
@@ -53,7 +73,8 @@ func (s *service) pay(c *gin.Context) {
 		return
 	}
 	if !o.Paid {
-		if o.Receipt, err = s.charge(ctx, id); err != nil {
+		slow, _ := time.ParseDuration(c.GetHeader("X-Bank-Delay"))
+		if o.Receipt, err = s.charge(ctx, id, min(slow, time.Minute)); err != nil {
 			fail(c, err)
 			return
 		}
@@ -66,8 +87,9 @@ func (s *service) pay(c *gin.Context) {
 	c.JSON(http.StatusOK, gin.H{"id": id, "receipt": o.Receipt})
 }
 
-// charge is the bank: it takes a few milliseconds, and counts what it did.
-func (s *service) charge(ctx context.Context, id string) (receipt string, err error) {
+// charge is the bank: it takes the money, needs a few milliseconds, or as long as
+// the client says, and answers with a receipt. It counts what it did.
+func (s *service) charge(ctx context.Context, id string, slow time.Duration) (receipt string, err error) {
 	select {
 	case <-time.After(5*time.Millisecond + rand.N(5*time.Millisecond)):
 	case <-ctx.Done(): // the client has gone, or the lock is lost
@@ -78,6 +100,11 @@ func (s *service) charge(ctx context.Context, id string) (receipt string, err er
 		return "", err
 	}
 	s.db.Expire(ctx, "payment:bank:"+id, time.Hour)
+	select {
+	case <-time.After(slow):
+	case <-ctx.Done(): // and the money is gone
+		return "", context.Cause(ctx)
+	}
 	return fmt.Sprintf("%s/%d", id, n), nil
 }
 
