@@ -1,0 +1,119 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+func TestIdempotentWithoutStore(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a store that is down is 503, and the handler does not run", func(t *testing.T) {
+		t.Parallel()
+		s, pushed := newSite(t), errorsOf{}
+		s.POST("/", pushed.collect, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		down := fmt.Errorf("dial 10.0.0.7: %w", core.ErrUnavailable)
+		s.storeFails(down)
+		r := s.pay("k", "/", "")
+		p := r.problem(t, http.StatusServiceUnavailable)
+		if p["type"] != base+"idempotency-unavailable" || r.header.Get("Retry-After") != "1" || p["retry_after_ms"] != 1000.0 {
+			t.Errorf("got %v, Retry-After %q", p, r.header.Get("Retry-After"))
+		}
+		if err := pushed.only(t); !errors.Is(err, down) {
+			t.Errorf("c.Errors has %v", err)
+		}
+	})
+
+	t.Run("a closed locker is 503", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		if err := s.locker.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p := s.pay("k", "/", "").problem(t, http.StatusServiceUnavailable); p["type"] != base+"idempotency-unavailable" {
+			t.Errorf("got %v", p)
+		}
+	})
+
+	t.Run("an answer that could not be saved is sent", func(t *testing.T) {
+		t.Parallel()
+		s, pushed := newSite(t), errorsOf{}
+		s.POST("/", pushed.collect, httpmw.Idempotent(s.runs(once.Acquire(core.TTL(time.Second))), httpmw.AnyCaller()), func(c *gin.Context) {
+			down := core.ErrUnavailable
+			s.store.release.Store(&down)
+			c.String(http.StatusOK, "receipt")
+		})
+		if r := s.pay("k", "/", ""); r.status != http.StatusOK || r.body != "receipt" || r.isReplay() {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		pushed.none(t)
+		// It is saved as soon as the store is back.
+		s.store.release.Store(nil)
+		eventually(t, "the answer is kept", func() bool { return s.pay("k", "/", "").isReplay() })
+	})
+
+	t.Run("what is kept and cannot be read is 500, and the handler does not run", func(t *testing.T) {
+		t.Parallel()
+		s, pushed := newSite(t), errorsOf{}
+		o := s.runs()
+		s.POST("/:value", pushed.collect, httpmw.Idempotent(o, httpmw.AnyCaller()), mustNotRun(t))
+		// Somebody else keeps answers of a newer kind under this name.
+		for _, value := range []string{"", "\x02\x00\xc8\x01\x00", "\x01"} {
+			key := fmt.Sprintf("k%x", value)
+			_, err := o.Do(t.Context(), once.Call{Name: "http", Scope: "any", Key: key, Fingerprint: httpmw.FingerprintOf("POST", "/x")},
+				func(context.Context) (once.Answer, error) { return once.Answer{Value: []byte(value)}, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := s.pay(key, "/x", "").problem(t, http.StatusInternalServerError); p["type"] != base+"idempotency-failed" {
+				t.Errorf("got %v", p)
+			}
+		}
+	})
+
+	t.Run("a request whose time is up while it waits is 503, and one whose client left gets nothing", func(t *testing.T) {
+		t.Parallel()
+		s, inside, finish, statuses := newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 3)
+		limit := func(c *gin.Context) {
+			if c.GetHeader("X-Limit") != "" {
+				ctx, cancel := context.WithTimeout(c.Request.Context(), 50*time.Millisecond)
+				defer cancel()
+				c.Request = c.Request.WithContext(ctx)
+			}
+			c.Next()
+			statuses <- c.Writer.Status()
+		}
+		s.POST("/", limit, httpmw.Idempotent(s.runs(once.Acquire(core.Wait(time.Hour))), httpmw.AnyCaller()), func(c *gin.Context) {
+			close(inside)
+			within(t, "the handler may end", finish)
+		})
+		first := make(chan reply, 1)
+		go func() { first <- s.pay("k", "/", "") }()
+		within(t, "the handler runs", inside)
+		if p := s.pay("k", "/", "", "X-Limit", "yes").problem(t, http.StatusServiceUnavailable); p["type"] != base+"idempotency-timeout" {
+			t.Errorf("got %v", p)
+		}
+		<-statuses
+		ctx, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer leave()
+		_, _ = s.try(ctx, "POST", "/", "", "Idempotency-Key", "k")
+		if status := within(t, "the request is over", statuses); status != 499 {
+			t.Errorf("the access log shows %d", status)
+		}
+		close(finish)
+		if r := within(t, "the first is answered", first); r.status != http.StatusOK {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	})
+}
