@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
@@ -33,6 +34,34 @@ func ExampleLock() {
 	// Output:
 	// 200 charged under order:42, fenced: true
 	// 409 {"type":"https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#lock-busy","title":"Busy","status":409,"detail":"Another request is being worked on.","lock":"order","retry_after_ms":1000}
+}
+
+// A client that got no answer asks again under the same key, and is not charged
+// twice. Another caller's key is another one.
+func ExampleIdempotent() {
+	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
+	runs, _ := once.New(locker)
+	customer := func(c *gin.Context) (string, error) { return c.GetHeader("X-Customer"), nil } // as authentication found it
+	charges := 0
+	router := gin.New()
+	router.POST("/orders/:id/pay", httpmw.Idempotent(runs, customer), func(c *gin.Context) {
+		charges++
+		c.String(http.StatusCreated, "receipt %d", charges)
+	})
+
+	for _, request := range [][3]string{{"ann", "k-1", "5 euros"}, {"ann", "k-1", "5 euros"}, {"bob", "k-1", "5 euros"}, {"ann", "k-1", "6 euros"}} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/orders/42/pay", strings.NewReader(request[2]))
+		r.Header.Set("X-Customer", request[0])
+		r.Header.Set("Idempotency-Key", request[1])
+		router.ServeHTTP(w, r)
+		fmt.Printf("%d %.9s, replayed: %v\n", w.Code, w.Body, w.Header().Get("Idempotent-Replayed") == "true")
+	}
+	// Output:
+	// 201 receipt 1, replayed: false
+	// 201 receipt 1, replayed: true
+	// 201 receipt 2, replayed: false
+	// 422 {"type":", replayed: false
 }
 
 // Code that has no HTTP request locks what a joined key locks.
