@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+func TestGRPC(t *testing.T) {
+	program := build(t)
+
+	t.Run("every order is charged once on the embedded Redis, though replies are dropped", func(t *testing.T) {
+		t.Parallel()
+		out, status := run(t, program)
+		if status != 0 || !strings.Contains(out, "24 charged once, 0 more than once, 0 never; 0 wrong receipts, 0 calls failed, accounts off by 0") || strings.Contains(out, " 0 replies dropped") {
+			t.Errorf("exit status %d:\n%s", status, out)
+		}
+	})
+	t.Run("every order is charged once on a real Redis", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "40", "-accounts", "10", "-drops", "2", "-replicas", "3")
+		var result struct {
+			Once, Dropped, Tries, Off int
+			Orders                    []payment
+		}
+		err := json.Unmarshal([]byte(out), &result)
+		if err != nil || status != 0 || result.Once != 40 || result.Dropped < 80 || result.Off != 0 || len(result.Orders) != 40 {
+			t.Errorf("exit status %d, %v:\n%s", status, err, out)
+		}
+		for _, p := range result.Orders {
+			if !p.right() {
+				t.Errorf("got %+v", p)
+			}
+		}
+	})
+	t.Run("without the rules orders are charged more than once", func(t *testing.T) {
+		t.Parallel()
+		out, status := run(t, program, "-unguarded")
+		if status != 1 || strings.Contains(out, " 0 more than once") {
+			t.Errorf("exit status %d:\n%s", status, out)
+		}
+	})
+	t.Run("a run without the rules that does no harm fails loudly", func(t *testing.T) {
+		t.Parallel()
+		out, status := run(t, program, "-unguarded", "-drops", "0", "-orders", "1")
+		if status != 2 || !strings.Contains(out, "shows nothing") {
+			t.Errorf("exit status %d:\n%s", status, out)
+		}
+	})
+	t.Run("what it cannot do it says, with status 2", func(t *testing.T) {
+		t.Parallel()
+		for want, args := range map[string][]string{
+			"at least 1": {"-orders", "0"},
+			"unexpected": {"now"},
+			"redis at":   {"-redis", "127.0.0.1:1"},
+		} {
+			if out, status := run(t, program, args...); status != 2 || !strings.Contains(out, want) {
+				t.Errorf("%v: exit status %d, without %q:\n%s", args, status, want, out)
+			}
+		}
+	})
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "grpc")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return program
+}
+
+// run returns what the program printed, on both outputs, and its exit status.
+func run(t *testing.T, program string, args ...string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), exit.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), 0
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/examples/grpc/chargepb"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+//go:generate sh generate.sh
+
+// service is one replica of the payment service.
+type service struct {
+	chargepb.UnimplementedPaymentsServer
+	db *redis.Client
+}
+
+// rules says what guards which method.
+func rules(locks *core.Locker, runs *once.Once) grpcmw.Rules {
+	return grpcmw.Rules{
+		chargepb.Payments_Charge_FullMethodName: {
+			// Calls with the same idempotency key are one call,
+			grpcmw.Idempotent(runs, tenant),
+			// and calls for the same account come one after the other.
+			grpcmw.Lock(locks, "account", grpcmw.Field("account"), grpcmw.Acquire(core.Wait(20*time.Second))),
+		},
+	}
+}
+
+// Charge is written as if nobody else were there: it reads the balance, asks the
+// bank, and writes the balance back.
+func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*chargepb.Receipt, error) {
+	balance, err := s.db.Get(ctx, balanceKey(r.GetAccount())).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	n, err := s.bank(ctx, r.GetOrder())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.db.Set(ctx, balanceKey(r.GetAccount()), balance+r.GetCents(), time.Hour).Err(); err != nil {
+		return nil, err
+	}
+	return &chargepb.Receipt{Id: fmt.Sprintf("%s/%d", r.GetOrder(), n), Cents: r.GetCents()}, nil
+}
+
+// bank takes a few milliseconds, and counts what it did.
+func (s *service) bank(ctx context.Context, order string) (n int64, err error) {
+	select {
+	case <-time.After(5 * time.Millisecond):
+	case <-ctx.Done(): // the client has gone, or the lock is lost
+		return 0, context.Cause(ctx)
+	}
+	if n, err = s.db.Incr(ctx, chargesKey(order)).Result(); err != nil {
+		return 0, err
+	}
+	return n, s.db.Expire(ctx, chargesKey(order), time.Hour).Err()
+}
+
+func balanceKey(account string) string { return "grpc:balance:" + account }
+func chargesKey(order string) string   { return "grpc:charges:" + order }
+
+type tenantKey struct{}
+
+// authenticate finds out who calls. A real service would look the token up.
+func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	token := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(token) != 1 || token[0] != "Bearer "+secret {
+		return nil, status.Error(codes.Unauthenticated, "who are you?")
+	}
+	return next(context.WithValue(ctx, tenantKey{}, "shop"), req)
+}
+
+const secret = "correct-horse"
+
+// tenant is the scope of idempotency keys: nobody gets another one's receipts.
+func tenant(ctx context.Context, _ string, _ any) (string, error) {
+	name, ok := ctx.Value(tenantKey{}).(string)
+	if !ok {
+		return "", status.Error(codes.Unauthenticated, "who are you?")
+	}
+	return name, nil
+}
+
+// replica is one process of the service, but for running in this one.
+type replica struct {
+	addr string
+	wire *lossy
+	stop func() error
+}
+
+// startReplica starts a replica as a process of its own would: with its own
+// connections, its own Locker, its own server.
+func startReplica(ctx context.Context, redisAddr string, c config) (*replica, error) {
+	client := redis.NewClient(&redis.Options{Addr: redisAddr})
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("redis at %s: %w", redisAddr, err), client.Close())
+	}
+	store, err := redisstore.New(client)
+	if err != nil {
+		return nil, err
+	}
+	locks, err := core.New(store)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := once.New(locks)
+	if err != nil {
+		return nil, err
+	}
+	guarded := rules(locks, runs)
+	if c.unguarded {
+		guarded = nil
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	wire := newLossy(listener, c.drops)
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(wire.drop, authenticate, grpcmw.UnaryServerInterceptor(guarded)))
+	chargepb.RegisterPaymentsServer(server, &service{db: client})
+	if err := grpcmw.Check(server, guarded); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(wire) }()
+	return &replica{listener.Addr().String(), wire, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		// The order matters: calls first, then the locks they held, then the
+		// connections that give the locks back.
+		server.GracefulStop()
+		return errors.Join(<-served, locks.Close(ctx), store.Close(), client.Close())
+	}}, nil
+}
