@@ -67,30 +67,26 @@ func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *command) (core.Gr
 }
 
 // granted reads the answer of acquire.lua.
-func granted(c *core.Claim, a []any) (core.Grant, error) {
-	var n int64
-	if len(a) > 1 {
-		n, _ = a[1].(int64)
-	}
-	switch a[0] {
+func granted(c *core.Claim, a answer) (core.Grant, error) {
+	switch a.word {
 	case okay:
-		g := core.Grant{Owner: c.Owner, Token: uint64(n)}
-		if len(a) > 2 {
-			g.Owner, _ = a[2].(string)
+		g := core.Grant{Owner: c.Owner, Token: uint64(a.n)}
+		if len(a.list) > 2 {
+			g.Owner, _ = a.list[2].(string)
 		}
-		if len(a) > 3 {
-			g.Record = recorded(c, a[3:])
+		if len(a.list) > 3 {
+			g.Record = recorded(c, a.list[3:])
 		}
 		if g.Owner != "" && (g.Record != nil) == (c.Record != nil) {
 			return g, nil
 		}
 	case finished:
-		if g := (core.Grant{Owner: c.Owner, Record: recorded(c, a[1:])}); g.Record != nil {
+		if g := (core.Grant{Owner: c.Owner, Record: recorded(c, a.list[1:])}); g.Record != nil {
 			g.Record.Done = true
 			return g, nil
 		}
 	case busy:
-		return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Duration(n) * time.Millisecond}
+		return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Duration(a.n) * time.Millisecond}
 	case lost:
 		return core.Grant{}, fmt.Errorf("redisstore: acquire: released before: %w", core.ErrLost)
 	case heavy:
@@ -135,8 +131,8 @@ func (s *Store) settle(ctx context.Context, op string, cmd *command) error {
 }
 
 // confirmed reads the answer of extend.lua and release.lua.
-func confirmed(op string, a []any) error {
-	switch a[0] {
+func confirmed(op string, a answer) error {
+	switch a.word {
 	case okay:
 		return nil
 	case lost:

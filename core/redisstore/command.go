@@ -150,12 +150,31 @@ func (c *command) reply(last *command) (any, error) {
 	return last.Cmd.Result()
 }
 
-// parse checks the shape of an answer: a list that begins with a number.
-func parse(op string, v any) ([]any, error) {
-	if a, ok := v.([]any); ok && len(a) > 0 {
-		if _, ok := a[0].(int64); ok {
-			return a, nil
+// answer is what a script answers: a list that begins with a word and mostly a
+// number, or only a number, which then stands for okay and that number.
+type answer struct {
+	word, n int64
+	list    []any
+}
+
+// parse checks the shape of an answer.
+func parse(op string, v any) (answer, error) {
+	switch v := v.(type) {
+	case int64:
+		return answer{word: okay, n: v}, nil
+	case []any:
+		if len(v) == 0 {
+			break
 		}
+		a := answer{list: v}
+		var ok bool
+		if a.word, ok = v[0].(int64); !ok {
+			break
+		}
+		if len(v) > 1 {
+			a.n, _ = v[1].(int64)
+		}
+		return a, nil
 	}
-	return nil, fmt.Errorf("redisstore: %s: outcome unknown: answer of type %T cannot be read", op, v)
+	return answer{}, fmt.Errorf("redisstore: %s: outcome unknown: answer of type %T cannot be read", op, v)
 }

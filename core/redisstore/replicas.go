@@ -57,12 +57,12 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *command) e
 
 // callReplicated sends c and a WAIT, and returns what became of both and the
 // answer to c.
-func (s *Store) callReplicated(ctx context.Context, op string, c *command) (replicated, []any, error) {
+func (s *Store) callReplicated(ctx context.Context, op string, c *command) (replicated, answer, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	o, err := leave(ctx, c.flight, func() (replicated, error) { return s.sendReplicated(ctx, c) })
 	if err != nil {
-		return o, nil, s.failure(ctx, op, c.flight, err)
+		return o, answer{}, s.failure(ctx, op, c.flight, err)
 	}
 	a, err := parse(op, o.answer)
 	return o, a, err

@@ -63,7 +63,7 @@ func leave[T any](ctx context.Context, f *flight, work func() (T, error)) (T, er
 }
 
 // call sends c and returns its answer.
-func (s *Store) call(ctx context.Context, op string, c *command) ([]any, error) {
+func (s *Store) call(ctx context.Context, op string, c *command) (answer, error) {
 	v, err := s.exchange(ctx, c)
 	if isReply(err, "NOSCRIPT") && c.flight.again() {
 		w := c.whole(ctx)
@@ -71,7 +71,7 @@ func (s *Store) call(ctx context.Context, op string, c *command) ([]any, error) 
 		v, err = s.exchange(ctx, w)
 	}
 	if err != nil {
-		return nil, s.failure(ctx, op, c.flight, err)
+		return answer{}, s.failure(ctx, op, c.flight, err)
 	}
 	return parse(op, v)
 }

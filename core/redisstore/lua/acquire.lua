@@ -20,7 +20,7 @@ local function save(waits, field, value, begun, earlier)
   if field then
     set[3], set[4] = field, value
     if exclusive then
-      set[5], set[6] = 't', text(s.token)
+      set[5], set[6] = 't', s.token
     end
   end
   if begun then
@@ -44,7 +44,7 @@ local function save(waits, field, value, begun, earlier)
     -- pcall: this is but tidying up.
     redis.pcall('HDEL', key, unpack(s.stale))
   end
-  local done = redis.pcall('PEXPIRE', key, text(horizon(s)))
+  local done = redis.pcall('PEXPIRE', key, horizon(s))
   if type(done) == 'table' then
     -- Without the right to do this: better no key than one without an end.
     if s.exists then
@@ -141,7 +141,7 @@ if ARGV[12] and not (s.own and s.record) then
     attempt, earlier = s.record.attempt + 1, s.record.text
   end
   s.record = {deadline = now + retain, attempt = attempt}
-  begun = text(now + retain) .. ' ' .. text(attempt) .. ' 0 ' .. lease
+  begun = now + retain .. ' ' .. attempt .. ' 0 ' .. lease
 end
 local deadline = now + ttl
 if s.own then
@@ -153,7 +153,7 @@ s.own = {deadline = deadline, weight = weight, owner = who}
 if #s.waits > 1 and s.sum < ALL then
   wake(s, ARGV[10], cluster)
 end
-local done = save(waits, 'h:' .. lease, text(deadline) .. ' ' .. text(weight) .. ' ' .. who, begun, earlier)
+local done = save(waits, 'h:' .. lease, deadline .. ' ' .. weight .. ' ' .. who, begun, earlier)
 if type(done) == 'table' then
   return done
 end
@@ -164,4 +164,4 @@ end
 if who ~= owner then
   return {OK, token, who}
 end
-return {OK, token}
+return token

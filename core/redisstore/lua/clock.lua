@@ -11,16 +11,11 @@
 --              run that has begun, 1 a finished record, 2 one left for another
 --              run; the lease is who began it, or who saved it
 --   v          its value, as it came
--- Deadlines are in ms on the clock of this server. Numbers are written with
--- %.0f: tostring() rounds what is above 10^14.
+-- Deadlines are in ms on the clock of this server. A number that is joined to a
+-- text is rounded above 10^14, one that is an argument of redis.call above 2^53.
 
 local key = KEYS[1]
 local OK, BUSY, LOST, HEAVY, DONE = 0, 1, 2, 3, 4
 local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
-local now = math.floor(us / 1000)
-
--- text writes a whole number.
-local function text(n)
-  return string.format('%.0f', n)
-end
+local now = (us - us % 1000) / 1000

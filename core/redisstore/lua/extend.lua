@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the key's hash
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms
--- answer   {OK}    it is held
+-- answer   OK      it is held
 --          {LOST}  it is not
 --
 -- The first write is a PEXPIRE or HDEL, which a server out of memory accepts;
@@ -22,7 +22,7 @@ end
 local ttl = tonumber(ARGV[3])
 if now + ttl > deadline then
   local left = redis.call('PTTL', key)
-  redis.call('PEXPIRE', key, text(math.max(left, ttl)))
-  redis.call('HSET', key, field, text(now + ttl) .. rest)
+  redis.call('PEXPIRE', key, math.max(left, ttl))
+  redis.call('HSET', key, field, now + ttl .. rest)
 end
-return {OK}
+return OK

@@ -7,7 +7,7 @@
 --          long to keep the record of a run, 9 least token, 10 prefix of the
 --          wake channels, 11 id of the caller's channel, 12 the value that a
 --          run begins with, absent for a claim without a record
--- answer   {OK, token}         granted
+-- answer   token               granted
 --          {OK, token, owner}  granted as a hold of the owner that it joined
 --          {OK, token, owner, attempt, ms[, value]}
 --                              the same for a run, with how long its record is
@@ -33,25 +33,26 @@ if ARGV[12] then
 end
 local flat = redis.call('HGETALL', key)
 if #flat == 0 then
-  local hold = text(now + ARGV[7]) .. ' ' .. ARGV[5] .. ' ' .. ARGV[3]
-  local token, ms = 0, tonumber(ARGV[7])
+  local hold = now + ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. ARGV[3]
+  local token, ms = 0, ARGV[7]
   if ARGV[5] == '2147483647' then
-    token = math.max(us, tonumber(ARGV[9]))
-    if token > us then
+    token = us
+    if ARGV[9] ~= '0' and tonumber(ARGV[9]) > us then
+      token = tonumber(ARGV[9])
       ms = math.max(ms, math.ceil((token - us) / 1000) + 1)
     end
-    redis.call('HSET', key, 'h:' .. ARGV[2], hold, 't', text(token))
+    redis.call('HSET', key, 'h:' .. ARGV[2], hold, 't', token)
   else
     redis.call('HSET', key, 'h:' .. ARGV[2], hold)
   end
-  local answer = {OK, token}
+  local answer = token
   if ARGV[12] then
     local retain = tonumber(string.match(ARGV[8], '%d+'))
-    redis.call('HSET', key, 'r', text(now + retain) .. ' 1 0 ' .. ARGV[2], 'v', ARGV[12])
+    redis.call('HSET', key, 'r', now + retain .. ' 1 0 ' .. ARGV[2], 'v', ARGV[12])
     ms = math.max(ms, retain)
     answer = {OK, token, ARGV[3], 1, retain}
   end
-  local done = redis.pcall('PEXPIRE', key, text(ms))
+  local done = redis.pcall('PEXPIRE', key, ms)
   if type(done) == 'table' then
     -- Without the right to do this: better no key than one without an end.
     redis.pcall('DEL', key)

@@ -9,7 +9,7 @@
 --          has begun, 6 prefix of the wake channels; to save a record: 7 its
 --          attempt, 8 its state (1 or 2, see clock.lua), 9 ms to keep it, 10 its
 --          value
--- answer   {OK}    it was held or waiting; with a record: that is saved
+-- answer   OK      it was held or waiting; with a record: that is saved
 --          {LOST}  it was neither; with a record: it was not held
 --
 -- The first write is a DEL, HDEL or PEXPIRE, which a server out of memory
@@ -23,7 +23,7 @@ if #flat <= 4 and ARGV[4] == '0' and not ARGV[7] then
   if i and (#flat == 2 or flat[4 - i] == 't' and tonumber(flat[5 - i]) < us)
     and tonumber(string.match(flat[i + 1], '^%d+')) > now then
     redis.call('DEL', key)
-    return {OK}
+    return OK
   end
 end
 if ARGV[7] and ARGV[4] == '0' and ARGV[9] ~= '0' then
@@ -41,8 +41,8 @@ if ARGV[7] and ARGV[4] == '0' and ARGV[9] ~= '0' then
   end
   if held and not more then
     redis.call('PEXPIRE', key, ARGV[9])
-    redis.call('HSET', key, 'r', text(now + ARGV[9]) .. ' ' .. ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. ARGV[2], 'v', ARGV[10])
+    redis.call('HSET', key, 'r', now + ARGV[9] .. ' ' .. ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. ARGV[2], 'v', ARGV[10])
     redis.call('HDEL', key, field)
-    return {OK}
+    return OK
   end
 end

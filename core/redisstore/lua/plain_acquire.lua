@@ -2,11 +2,11 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire', 2 owner, 3 TTL in ms
--- answer   {0, 0}   granted
+-- answer   0        granted
 --          {1, ms}  busy until the key expires, 0 if it does not
 
 if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[3]) then
-  return {0, 0}
+  return 0
 end
 local left = redis.call('PTTL', KEYS[1])
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
@@ -15,4 +15,4 @@ end
 if left < tonumber(ARGV[3]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
-return {0, 0}
+return 0

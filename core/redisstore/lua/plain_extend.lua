@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 owner, 3 TTL in ms
--- answer   {0}  it is held, {2}  it is not
+-- answer   0  it is held, {2}  it is not
 
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
   return {2}
@@ -11,4 +11,4 @@ end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
-return {0}
+return 0

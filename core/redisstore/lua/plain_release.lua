@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release', 2 owner, 3 ms to keep the key taken, 4 what it holds then
--- answer   {0}  it was held, {2}  it was not
+-- answer   0  it was held, {2}  it was not
 --
 -- A server out of memory accepts the PEXPIRE, and after it the SET.
 
@@ -15,4 +15,4 @@ if tonumber(ARGV[3]) > 0 then
 else
   redis.call('DEL', KEYS[1])
 end
-return {0}
+return 0

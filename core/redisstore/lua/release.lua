@@ -10,10 +10,10 @@ local attempt, state, retain, value = ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[
 local s = load(flat, lease)
 local waits, drop, set = s.waits, s.stale, {}
 local from, to = place(s, lease)
-local answer = (s.own or from) and OK or LOST
+local answer = (s.own or from) and OK or {LOST}
 local record = s.record
 if attempt and not s.own then
-  answer = LOST
+  answer = {LOST}
   if record and record.by == lease and record.state == state
     and record.attempt == tonumber(attempt) and s.value == value then
     -- It has saved this before. Of that, too, there is no tombstone.
@@ -25,7 +25,7 @@ end
 local function save()
   if retain > 0 then
     s.record, s.spent = {deadline = now + retain}, false
-    set[#set + 1], set[#set + 2] = 'r', text(now + retain) .. ' ' .. attempt .. ' ' .. state .. ' ' .. lease
+    set[#set + 1], set[#set + 2] = 'r', now + retain .. ' ' .. attempt .. ' ' .. state .. ' ' .. lease
     set[#set + 1], set[#set + 2] = 'v', value
   else
     s.record, s.spent = nil, s.spent or record ~= nil
@@ -35,7 +35,7 @@ end
 -- uncount takes back what Acquire did to the record.
 local function uncount()
   if record.attempt > 1 then
-    set[#set + 1], set[#set + 2] = 'r', text(record.deadline) .. ' ' .. text(record.attempt - 1) .. ' 2 '
+    set[#set + 1], set[#set + 2] = 'r', record.deadline .. ' ' .. record.attempt - 1 .. ' 2 '
   else
     s.record, s.spent = nil, true
   end
@@ -46,7 +46,7 @@ if s.own or s.expired then
 end
 if s.own then
   if keep > 0 then
-    set[1], set[2] = 'k:' .. lease, text(now + keep) .. ' ' .. text(s.own.weight)
+    set[1], set[2] = 'k:' .. lease, now + keep .. ' ' .. s.own.weight
     s.latest = math.max(s.latest or 0, now + keep)
     hold(s, s.own.owner, -s.own.weight)
     hold(s, '', s.own.weight)
@@ -61,7 +61,7 @@ if s.own then
   s.own = nil
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
-  set[1], set[2] = 'd:' .. lease, text(deadline)
+  set[1], set[2] = 'd:' .. lease, deadline
   s.latest = math.max(s.latest or 0, deadline)
 end
 if from then
@@ -89,18 +89,18 @@ if ms <= 0 then
   if s.exists then
     redis.call('DEL', key)
   end
-  return {answer}
+  return answer
 end
 -- What is added goes first: if only one of the two is allowed, the key is
 -- rather taken too long than free too soon.
-redis.call('PEXPIRE', key, text(ms))
+redis.call('PEXPIRE', key, ms)
 if #set > 0 then
   redis.call('HSET', key, unpack(set))
   if not s.exists then
-    redis.call('PEXPIRE', key, text(ms))
+    redis.call('PEXPIRE', key, ms)
   end
 end
 if #drop > 0 then
   redis.call('HDEL', key, unpack(drop))
 end
-return {answer}
+return answer
