@@ -76,7 +76,9 @@
 //	taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip),
 //		taskmw.Acquire(core.KeepFor(30*time.Second)))
 //
-// KeepFor has to be longer than tasks of one tick are apart, and so much shorter
-// than a tick that the next one finds the key free: half a tick is right. A job
-// that fails keeps its key as well, so a retry within that time is skipped too.
+// KeepFor has to be longer than the tasks of one tick are apart, and shorter than
+// a tick by more than a task can be late: half a tick is a good choice. The
+// schedulers need a time of day ("0 * * * *"), as "@every" counts from the start
+// of each. A job that fails keeps its key as well, so a retry within that time is
+// skipped too.
 package taskmw

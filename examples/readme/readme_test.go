@@ -33,13 +33,19 @@ var imports = map[string]string{
 	"memstore":   "github.com/lockkit/lockkit/core/memstore",
 	"redisstore": "github.com/lockkit/lockkit/core/redisstore",
 	"httpmw":     "github.com/lockkit/lockkit/httpmw",
+	"grpc":       "google.golang.org/grpc",
+	"grpcmw":     "github.com/lockkit/lockkit/grpcmw",
+	"chargepb":   "github.com/lockkit/lockkit/examples/grpc/chargepb",
+	"asynq":      "github.com/hibiken/asynq",
+	"taskmw":     "github.com/lockkit/lockkit/taskmw",
 }
 
 // given is what the pieces may use without saying where it comes from.
 const given = `ctx context.Context, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client,
-	store *redisstore.Store, locks *core.Locker, metrics core.Observer, pay, transfer gin.HandlerFunc,
+	store *redisstore.Store, locks *core.Locker, mux *asynq.ServeMux, queue asynq.RedisConnOpt, write asynq.Handler, metrics core.Observer, pay, transfer gin.HandlerFunc,
 	audit func(context.Context) error, charge func(context.Context, string) error,
-	provider func(context.Context, string, int) ([]byte, error)`
+	provider func(context.Context, string, int) ([]byte, error),
+	callerOf func(context.Context) (string, error), payments chargepb.PaymentsServer, addr string, creds grpc.DialOption`
 
 func TestREADME(t *testing.T) {
 	goTool, err := exec.LookPath("go")
