@@ -108,11 +108,11 @@ func AnswerLimit(n int64) Option {
 // by default. Others pass by, whether they have a key or not: PUT and DELETE do
 // the same when they are repeated, GET, HEAD and OPTIONS nothing. Requests of
 // those that are covered need a key; have Skip look at the header where it is
-// optional. It panics if there are none, or one is empty or safe.
+// optional. It panics if there are none, or one is empty, safe or in lower case.
 func Methods(methods ...string) Option {
 	safe := []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodConnect}
 	for _, method := range methods {
-		if slices.Contains(safe, method) {
+		if slices.Contains(safe, method) || method != strings.ToUpper(method) {
 			panic(fmt.Sprintf("httpmw: Methods: %q is not for idempotency keys", method))
 		}
 	}

@@ -67,6 +67,7 @@ func TestIdempotentOptions(t *testing.T) {
 		"an answer of nothing":     func() { httpmw.AnswerLimit(0) },
 		"no methods":               func() { httpmw.Methods() },
 		"a method without a name":  func() { httpmw.Methods("POST", "") },
+		"a method in lower case":   func() { httpmw.Methods("post") },
 		"a safe method":            func() { httpmw.Methods("GET") },
 		"a header without a name":  func() { httpmw.KeepHeaders("") },
 		"cookies":                  func() { httpmw.KeepHeaders("X-A", "set-cookie") },

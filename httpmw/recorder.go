@@ -117,7 +117,8 @@ func (w *recorder) begin() {
 		return
 	}
 	w.size, w.sent = 0, w.Header().Clone()
-	if media, _, _ := mime.ParseMediaType(w.sent.Get("Content-Type")); media == "text/event-stream" {
+	media, _, _ := mime.ParseMediaType(w.sent.Get("Content-Type"))
+	if media == "text/event-stream" || w.status < http.StatusOK { // events, or what comes before the answer
 		w.pass()
 	}
 }

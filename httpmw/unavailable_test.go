@@ -84,7 +84,7 @@ func TestIdempotentWithoutStore(t *testing.T) {
 
 	t.Run("a request whose time is up while it waits is 503, and one whose client left gets nothing", func(t *testing.T) {
 		t.Parallel()
-		s, inside, finish, statuses := newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 3)
+		s, inside, finish, statuses := newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 5)
 		limit := func(c *gin.Context) {
 			if c.GetHeader("X-Limit") != "" {
 				ctx, cancel := context.WithTimeout(c.Request.Context(), 50*time.Millisecond)
@@ -94,22 +94,26 @@ func TestIdempotentWithoutStore(t *testing.T) {
 			c.Next()
 			statuses <- c.Writer.Status()
 		}
-		s.POST("/", limit, httpmw.Idempotent(s.runs(once.Acquire(core.Wait(time.Hour))), httpmw.AnyCaller()), func(c *gin.Context) {
+		o := s.runs(once.Acquire(core.Wait(time.Hour)))
+		s.POST("/", limit, httpmw.Idempotent(o, httpmw.AnyCaller()), func(c *gin.Context) {
 			close(inside)
 			within(t, "the handler may end", finish)
 		})
+		s.POST("/detached", limit, func(c *gin.Context) { c.Request.URL.Path = "/" }, httpmw.Idempotent(o, httpmw.AnyCaller(), httpmw.Detached()), mustNotRun(t))
 		first := make(chan reply, 1)
 		go func() { first <- s.pay("k", "/", "") }()
 		within(t, "the handler runs", inside)
-		if p := s.pay("k", "/", "", "X-Limit", "yes").problem(t, http.StatusServiceUnavailable); p["type"] != base+"idempotency-timeout" {
-			t.Errorf("got %v", p)
-		}
-		<-statuses
-		ctx, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer leave()
-		_, _ = s.try(ctx, "POST", "/", "", "Idempotency-Key", "k")
-		if status := within(t, "the request is over", statuses); status != 499 {
-			t.Errorf("the access log shows %d", status)
+		for _, path := range []string{"/", "/detached"} {
+			if p := s.pay("k", path, "", "X-Limit", "yes").problem(t, http.StatusServiceUnavailable); p["type"] != base+"idempotency-timeout" {
+				t.Errorf("got %v", p)
+			}
+			<-statuses
+			ctx, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			_, _ = s.try(ctx, "POST", path, "", "Idempotency-Key", "k")
+			leave()
+			if status := within(t, "the request is over", statuses); status != 499 {
+				t.Errorf("%s: the access log shows %d", path, status)
+			}
 		}
 		close(finish)
 		if r := within(t, "the first is answered", first); r.status != http.StatusOK {

@@ -92,8 +92,8 @@ func (i *insistence) try(ctx context.Context, client *http.Client, url, key stri
 	}
 	defer resp.Body.Close()
 	var answer struct {
-		Receipt string        `json:"receipt"`
-		Millis  time.Duration `json:"retry_after_ms"`
+		Receipt string `json:"receipt"`
+		Pause   int64  `json:"retry_after_ms"`
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 		i.GivenUp++
@@ -106,5 +106,5 @@ func (i *insistence) try(ctx context.Context, client *http.Client, url, key stri
 	case http.StatusConflict:
 		i.Refused++
 	}
-	return max(answer.Millis*time.Millisecond, patience)
+	return max(time.Duration(answer.Pause)*time.Millisecond, patience)
 }
