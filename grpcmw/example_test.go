@@ -1,0 +1,164 @@
+package grpcmw_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+func ExampleLock() {
+	locks, _ := core.New(memstore.New()) // in production a store that all replicas share
+	orders := &handlers{pay: func(ctx context.Context, _ *Order) (*Receipt, error) {
+		lease, _ := core.LeaseFromContext(ctx) // ctx ends when the client goes away or the lock is lost
+		return &Receipt{Text: fmt.Sprintf("charged under %s, fenced: %v", lease.Key(), lease.Token() > 0)}, nil
+	}}
+	client, stop := serve(orders, grpcmw.Rules{
+		Orders_Pay_FullMethodName: {grpcmw.Lock(locks, "order", grpcmw.Field("id"))},
+	})
+	defer stop()
+
+	show(client.Pay(context.Background(), &Order{Id: "42"}))
+
+	// Somebody else is working on the order.
+	lease, _ := locks.Acquire(context.Background(), core.Key("order", "42"))
+	show(client.Pay(context.Background(), &Order{Id: "42"}))
+	_ = lease.Release(context.Background())
+	// Output:
+	// charged under order:42, fenced: true
+	// Aborted: another call is being worked on
+}
+
+func ExampleIdempotent() {
+	locks, _ := core.New(memstore.New())
+	runs, _ := once.New(locks)
+	charged := 0
+	orders := &handlers{pay: func(context.Context, *Order) (*Receipt, error) {
+		charged++
+		return &Receipt{Text: fmt.Sprintf("charge %d", charged)}, nil
+	}}
+	// The caller, as authentication found it.
+	caller := func(context.Context, string, any) (string, error) { return "acme", nil }
+	client, stop := serve(orders, grpcmw.Rules{Orders_Pay_FullMethodName: {grpcmw.Idempotent(runs, caller)}})
+	defer stop()
+
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "idempotency-key", "7f3c")
+	show(client.Pay(ctx, &Order{Id: "42"}))
+	show(client.Pay(ctx, &Order{Id: "42"})) // the reply was lost, say
+	show(client.Pay(ctx, &Order{Id: "43"}))
+	show(client.Pay(context.Background(), &Order{Id: "42"}))
+	// Output:
+	// charge 1
+	// charge 1
+	// FailedPrecondition: the idempotency key was used for another request
+	// InvalidArgument: the metadata "idempotency-key" is missing
+}
+
+// A transfer locks both accounts. Two transfers in opposite directions do not
+// deadlock.
+func ExampleAlso() {
+	locks, _ := core.New(memstore.New())
+	orders := &handlers{pay: func(ctx context.Context, _ *Order) (*Receipt, error) {
+		_, from := core.LeaseOf(ctx, core.Key("account", "a"))
+		_, to := core.LeaseOf(ctx, core.Key("account", "b"))
+		return &Receipt{Text: fmt.Sprintf("locked: %v and %v", from, to)}, nil
+	}}
+	client, stop := serve(orders, grpcmw.Rules{Orders_Pay_FullMethodName: {
+		grpcmw.Lock(locks, "account", grpcmw.Field("id"), grpcmw.Also(grpcmw.Field("item.sku"))),
+	}})
+	defer stop()
+
+	show(client.Pay(context.Background(), &Order{Id: "b", Item: &Item{Sku: "a"}}))
+	// Output:
+	// locked: true and true
+}
+
+// A key function brings several spellings of one thing to one key.
+func ExampleKeyFunc() {
+	locks, _ := core.New(memstore.New())
+	email := func(_ context.Context, _ string, req any) (string, error) {
+		address := strings.ToLower(req.(*Order).GetId())
+		if !strings.Contains(address, "@") {
+			return "", fmt.Errorf("no e-mail address: %w", core.ErrInvalid)
+		}
+		return address, nil
+	}
+	client, stop := serve(&handlers{pay: ok}, grpcmw.Rules{Orders_Pay_FullMethodName: {grpcmw.Lock(locks, "signup", email)}})
+	defer stop()
+
+	show(client.Pay(context.Background(), &Order{Id: "Ann@Example.com"}))
+	show(client.Pay(context.Background(), &Order{Id: "Ann"}))
+	// Output:
+	// signup:ann@example.com
+	// InvalidArgument: the call has no key that can be used
+}
+
+func ExampleCheck() {
+	locks, _ := core.New(memstore.New())
+	lock := grpcmw.Lock(locks, "order", grpcmw.Field("idd"))
+	rules := grpcmw.Rules{Orders_Pay_FullMethodName: {lock}, "/shop.Orders/Pay": {lock}}
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpcmw.UnaryServerInterceptor(rules)))
+	RegisterOrdersServer(server, &handlers{})
+	fmt.Println(grpcmw.Check(server, rules))
+	// Output:
+	// grpcmw: check: /lockkit.grpcmw.test.Orders/Pay: field "idd": idd is no field of lockkit.grpcmw.test.Order: invalid
+	// grpcmw: check: /shop.Orders/Pay: the server has no such service: invalid
+}
+
+// One key for all tries of a call, and pauses as the server says.
+func ExampleUnaryClientInterceptor() {
+	locks, _ := core.New(memstore.New())
+	runs, _ := once.New(locks)
+	client, stop := serve(&handlers{pay: ok}, grpcmw.Rules{
+		Orders_Pay_FullMethodName: {grpcmw.Idempotent(runs, grpcmw.AnyCaller()), grpcmw.Lock(locks, "order", grpcmw.Field("id"))},
+	}, grpc.WithUnaryInterceptor(grpcmw.UnaryClientInterceptor()))
+	defer stop()
+
+	show(client.Pay(context.Background(), &Order{Id: "42"}))
+	// Output:
+	// order:42
+}
+
+// serve is a server with rules, and a client of it.
+func serve(orders *handlers, rules grpcmw.Rules, opts ...grpc.DialOption) (OrdersClient, func()) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	server := grpc.NewServer(
+		grpc.UnaryInterceptor(grpcmw.UnaryServerInterceptor(rules)),
+		grpc.StreamInterceptor(grpcmw.StreamServerInterceptor(rules)))
+	RegisterOrdersServer(server, orders)
+	if err := grpcmw.Check(server, rules); err != nil {
+		panic(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(), append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		panic(err)
+	}
+	return NewOrdersClient(conn), func() {
+		_ = conn.Close()
+		server.Stop()
+		<-done
+	}
+}
+
+func show(r *Receipt, err error) {
+	if err != nil {
+		fmt.Printf("%v: %s\n", status.Code(err), status.Convert(err).Message())
+		return
+	}
+	fmt.Println(r.GetText())
+}
