@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // moment is a point on the monotonic clock, and how long the machine had been
 // suspended by then. The monotonic clock stops while the machine is suspended,
@@ -8,6 +11,41 @@ import "time"
 type moment struct {
 	at     time.Time
 	asleep time.Duration
+}
+
+// clock tells moments. To ask how long the machine was suspended takes system
+// calls, so it asks only when the wall clock has moved against the monotonic
+// one since it last asked: on resuming, the kernel adds the same to the wall
+// clock as to CLOCK_BOOTTIME. What else moves the wall clock makes it ask for
+// nothing.
+type clock struct {
+	suspended func() time.Duration
+	asked     atomic.Pointer[asked]
+}
+
+// asked is an answer, and how far the wall clock was ahead then.
+type asked struct {
+	ahead     time.Duration
+	suspended time.Duration
+}
+
+// started is a point on the monotonic clock.
+var started = time.Now()
+
+func (c *clock) now() moment {
+	t := time.Now()
+	return c.at(t, t.UnixNano())
+}
+
+// at is the moment at which the monotonic clock shows t, and the wall clock wall.
+func (c *clock) at(t time.Time, wall int64) moment {
+	ahead := time.Duration(wall) - t.Sub(started)
+	last := c.asked.Load()
+	if last == nil || (ahead-last.ahead).Abs() > blink/2 {
+		last = &asked{ahead: ahead, suspended: c.suspended()}
+		c.asked.Store(last)
+	}
+	return moment{t, last.suspended}
 }
 
 func (l *Locker) now() moment {

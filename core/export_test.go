@@ -38,3 +38,10 @@ func (l *Locker) Left() string {
 
 // Trust is how much of a validity a holder relies on.
 func Trust(valid time.Duration) time.Duration { return trust(valid) }
+
+// Suspensions is a clock on a machine that says how long it was suspended.
+func Suspensions(suspended func() time.Duration) (since func(t time.Time, wall int64) time.Duration) {
+	c := &clock{suspended: suspended}
+	first := c.now()
+	return func(t time.Time, wall int64) time.Duration { return c.at(t, wall).since(first) }
+}

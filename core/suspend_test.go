@@ -243,3 +243,34 @@ func TestMonotonicTime(t *testing.T) {
 		})
 	}
 }
+
+// hazard 4
+// TestTheClockAsks is about hazard 4 of PROOF.md.
+func TestTheClockAsks(t *testing.T) {
+	t.Parallel()
+	asked, asleep := 0, time.Duration(0)
+	since := core.Suspensions(func() time.Duration { asked++; return asleep })
+	start := time.Now()
+	later := func(mono, wall time.Duration) time.Duration {
+		d := since(start.Add(mono), start.UnixNano()+int64(wall))
+		return d.Round(10 * time.Millisecond)
+	}
+	for _, step := range []struct {
+		name                     string
+		mono, wall, asleep, want time.Duration
+		asks                     int
+	}{
+		{"time passes", time.Second, time.Second, 0, time.Second, 0},
+		{"the wall clock is slewed", 20 * time.Second, 20*time.Second + 4*time.Millisecond, 0, 20 * time.Second, 0},
+		{"the machine was suspended", 21 * time.Second, time.Hour, time.Hour - 21*time.Second, time.Hour, 1},
+		{"more time passes", 22 * time.Second, time.Hour + time.Second, time.Hour - 21*time.Second, time.Hour + time.Second, 0},
+		{"the wall clock is set back", 23 * time.Second, -24 * time.Hour, time.Hour - 21*time.Second, time.Hour + 2*time.Second, 1},
+		{"the wall clock is set ahead", 24 * time.Second, 24 * time.Hour, time.Hour - 21*time.Second, time.Hour + 3*time.Second, 1},
+		{"it was suspended again, and the clock set right", 25 * time.Second, 3*time.Hour + 25*time.Second, 2 * time.Hour, 2*time.Hour + 25*time.Second, 1},
+	} {
+		asked, asleep = 0, step.asleep
+		if got := later(step.mono, step.wall); got != step.want || asked != step.asks {
+			t.Errorf("%s: %v have passed, asked %d times, want %v and %d", step.name, got, asked, step.want, step.asks)
+		}
+	}
+}

@@ -26,6 +26,8 @@ type command struct {
 	nums      [4]int64
 	n, nt, nn int
 
+	length int // of its values
+
 	answer   any // once answered is set
 	answered atomic.Bool
 	alone    flight // of a command that is sent alone

@@ -13,6 +13,8 @@ import (
 const (
 	// maxBatch is how many calls travel in one pipeline.
 	maxBatch = 256
+	// maxBytes is how much of values travels in one pipeline.
+	maxBytes = 64 << 10
 	// patience is how long calls wait for a trip before another one sets out: it
 	// may be on a connection that has gone silent.
 	patience = 5 * time.Millisecond
@@ -239,12 +241,24 @@ func (s *sender) load(t *trip) bool {
 		return false
 	}
 	t.since, t.batch, s.queue, s.spare = time.Now(), s.queue, s.spare, nil
-	if len(t.batch) > maxBatch {
-		s.queue = append(s.queue, t.batch[maxBatch:]...)
-		clear(t.batch[maxBatch:])
-		t.batch = t.batch[:maxBatch]
+	if n := fitting(t.batch); n < len(t.batch) {
+		s.queue = append(s.queue, t.batch[n:]...)
+		clear(t.batch[n:])
+		t.batch = t.batch[:n]
 	}
 	return true
+}
+
+// fitting is how many of the calls go together. A long value goes alone, so as
+// not to hold up others.
+func fitting(all []*command) int {
+	bytes := 0
+	for i, c := range all {
+		if bytes += c.length; i > 0 && (i == maxBatch || bytes > maxBytes) {
+			return i
+		}
+	}
+	return len(all)
 }
 
 // send sends calls and tells their callers when they have come back.
