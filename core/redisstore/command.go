@@ -26,7 +26,7 @@ type command struct {
 	nums      [4]int64
 	n, nt, nn int
 
-	length int // of its values
+	length int // of its texts
 
 	answer   any // once answered is set
 	answered atomic.Bool
@@ -76,6 +76,7 @@ func newCommand(f *flight, s *script, key string) *command {
 // text adds an argument.
 func (c *command) text(s string) *command {
 	c.texts[c.nt] = s
+	c.length += len(s)
 	c.words[c.n] = &c.texts[c.nt]
 	c.n, c.nt = c.n+1, c.nt+1
 	return c

@@ -13,7 +13,7 @@ import (
 const (
 	// maxBatch is how many calls travel in one pipeline.
 	maxBatch = 256
-	// maxBytes is how much of values travels in one pipeline.
+	// maxBytes is how much text travels in one pipeline.
 	maxBytes = 64 << 10
 	// patience is how long calls wait for a trip before another one sets out: it
 	// may be on a connection that has gone silent.

@@ -149,6 +149,24 @@ func TestCallsTravelTogether(t *testing.T) {
 			}
 		}
 	})
+	t.Run("long values go alone", func(t *testing.T) {
+		t.Parallel()
+		s, g := setup(t, server.Addr)
+		all := claims(5)
+		for i := range all {
+			all[i].Record = &core.Record{Value: make([]byte, 100<<10), Retain: time.Minute}
+		}
+		for i, err := range crowd(t, s, g, all) {
+			if err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		for _, n := range g.travelled() {
+			if n > 1 {
+				t.Errorf("%d calls travelled together", n)
+			}
+		}
+	})
 	t.Run("who leaves before the others go is not taken along, and knows it", func(t *testing.T) {
 		t.Parallel()
 		s, g := setup(t, server.Addr)
