@@ -106,7 +106,7 @@ func (c *command) ready(ctx context.Context) *command {
 // whole is the same call with the text of the script, for a server that does
 // not know it.
 func (c *command) whole(ctx context.Context) *command {
-	w := &command{flight: c.flight, script: c.script, key: c.key, first: c, words: c.words, n: c.n}
+	w := &command{flight: c.flight, script: c.script, key: c.key, first: c, words: c.words, n: c.n, length: c.length}
 	w.verb = verb{flight: c.flight, bytes: c.script.source}
 	w.words[0], w.words[1] = "eval", &w.verb
 	return w.ready(ctx)
