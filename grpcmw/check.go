@@ -14,10 +14,10 @@ import (
 )
 
 // Check tells whether r fits the services that are registered with s; call it
-// before Serve. It fails with core.ErrInvalid, and names all that is wrong: a method that no
-// service has, which a typo would leave unguarded; a path of Field that the
-// request does not have, or that is a message, a list or a map; Idempotent on a
-// stream; a method without rules.
+// before Serve. It fails with core.ErrInvalid, and names all that is wrong: a
+// method that no service has, which a typo would leave unguarded; a path of
+// Field that the request does not have, or that is a message, a list or a map;
+// Idempotent on a stream; a method without rules.
 //
 // It calls the KeyFuncs of r with an empty request, to have them name their
 // paths. It cannot see whether s has the interceptors that apply r: unary

@@ -82,21 +82,23 @@ func TryTimeout(d time.Duration) ClientOption {
 }
 
 // UnaryClientInterceptor gives each call one idempotency key, the same for all
-// its tries, and tries again after a busy lock, a store that was down, and an UNAVAILABLE
-// of the connection. A key that the caller has set is kept:
+// its tries, and tries again after a busy lock, a store that was down, and an
+// UNAVAILABLE of the connection. A key that the caller has set is kept:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
 // It waits as long as the server says, in the trailer "grpc-retry-pushback-ms"
-// or in a RetryInfo, and at least as the policy says. It stops where the server says that trying
-// again is of no use, when the policy's attempts are used up, and at once where the next
-// try would come after the call's deadline. The call then ends with the last
-// try's error; or with DEADLINE_EXCEEDED or CANCELLED if the call was over while it waited.
+// or in a RetryInfo, and at least as the policy says. It stops where the server
+// says that trying again is of no use, when the policy's attempts are used up,
+// and at once where the next try would come after the call's deadline. The call
+// then ends with the last try's error; or with DEADLINE_EXCEEDED or CANCELLED
+// if the call was over while it waited.
 //
-// After an UNAVAILABLE nobody knows whether the server has done the work. So mount it
-// where methods are guarded by Idempotent, or name those with Methods; others could be done twice.
-// Mount it outside of interceptors for a single try, and do not have grpc-go's
-// own retry policy for the same methods: their attempts multiply.
+// After an UNAVAILABLE nobody knows whether the server has done the work. So
+// mount it where methods are guarded by Idempotent, or name those with Methods;
+// others could be done twice. Mount it outside of interceptors for a single
+// try, and do not have grpc-go's own retry policy for the same methods: their
+// attempts multiply.
 func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
 	g := &client{policy: defaultRetry, codes: []codes.Code{codes.Unavailable}}
 	for _, o := range opts {

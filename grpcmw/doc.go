@@ -23,10 +23,11 @@
 //
 // # Keys
 //
-// [Field] takes the key from the request, by its descriptor; [Metadata] from the call's
-// metadata; [Join] makes a key of several values. All take a value exactly
-// as it was sent: "42" and "042" are two keys. Where the handler takes several
-// spellings for the same thing, write a [KeyFunc] that brings them to one.
+// [Field] takes the key from the request, by its descriptor; [Metadata] from
+// the call's metadata; [Join] makes a key of several values. All take a value
+// exactly as it was sent: "42" and "042" are two keys. Where the handler takes
+// several spellings for the same thing, write a [KeyFunc] that brings them to
+// one.
 //
 // # Answers
 //
@@ -52,11 +53,11 @@
 // # Trying again
 //
 // ABORTED and UNAVAILABLE carry a google.rpc.RetryInfo and the trailer
-// "grpc-retry-pushback-ms", of a second at most and spread at random, and where
-// trying again is of no use the trailer is -1. No header is sent, so that the retry
-// policy of grpc-go's service config works: it obeys the trailer, and tries only
-// what was answered without a header. An interceptor further out that sets a header
-// ends that.
+// "grpc-retry-pushback-ms", of a second at most and spread at random. Where
+// trying again is of no use, the trailer is -1. No header is sent, so that the
+// retry policy of grpc-go's service config works: it obeys the trailer, and
+// tries only what was answered without a header. An interceptor further out that
+// sets a header ends that.
 //
 // [UnaryClientInterceptor] gives each call one idempotency key over all its
 // tries, and tries again when the server says.

@@ -27,10 +27,10 @@ var errNoMessage = errors.New("grpcmw: the key is in a message, and there is non
 // the fewest digits that tell it from every other, without an exponent; -0 is 0
 // and NaN is refused.
 //
-// A field that is not set is refused, like an empty string or empty bytes. Where
-// a field has no presence, as without "optional" in proto3, 0 and false cannot be told from
-// fields that are not set, and are taken as values: the handler cannot tell
-// either.
+// A field that is not set is refused, like an empty string or empty bytes.
+// Where a field has no presence, as without "optional" in proto3, 0 and false
+// cannot be told from fields that are not set, and are taken as values: the
+// handler cannot tell either.
 //
 // On a stream of many messages from the client, the first is looked into.
 //

@@ -54,7 +54,7 @@ type walk struct {
 	buffer []byte // what is not in the hash yet
 }
 
-func newWalk() *walk { return &walk{sha256.New(), make([]byte, 0, 1024)} }
+func newWalk() *walk { return &walk{sha256.New(), make([]byte, 0, 256)} }
 
 func (w *walk) sum() []byte {
 	_, _ = w.hash.Write(w.buffer)

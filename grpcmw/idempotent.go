@@ -45,19 +45,20 @@ const callName = "grpc"
 // program has not registered, is not kept either.
 //
 // The handler runs under a context that ends when the client goes away, see
-// Detached, or when the run's lease is lost. once.AttemptFromContext tells there whether
-// an earlier run was begun and did not come to an answer. What it answers is sent,
-// saved or not. For once.AtMostOnce, CANCELLED and DEADLINE_EXCEEDED of the handler say that nobody
-// knows how far it came; after other errors that are not kept it runs again.
+// Detached, or when the run's lease is lost. once.AttemptFromContext tells
+// there whether an earlier run was begun and did not come to an answer. What it
+// answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
+// DEADLINE_EXCEEDED of the handler say that nobody knows how far it came; after
+// other errors that are not kept it runs again.
 //
 // Methods marked with idempotency_level = NO_SIDE_EFFECTS in their .proto are
 // passed by: to repeat them does no harm, and what they would be told is old.
 // A stream has no answer that could be kept: Check refuses the rule, and so does
 // each call.
 //
-// It panics if o or scope is nil, or an option is nil or not for Idempotent. How
-// runs are claimed is for once.Acquire, given to once.New: with core.Wait, a call waits for
-// the answer of the one that is being worked on.
+// It panics if o or scope is nil, or an option is nil or not for Idempotent.
+// How runs are claimed is for once.Acquire, given to once.New: with core.Wait,
+// a call waits for the answer of the one that is being worked on.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 	switch {
 	case o == nil:

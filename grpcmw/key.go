@@ -36,8 +36,8 @@ const separator = "\x1f"
 const maxKey = 512
 
 // Metadata takes the key from the call's metadata, in which name has to be
-// there once; case does not matter. Values of names that end in "-bin" are bytes, and
-// written in hexadecimal. It panics if name is empty.
+// there once; case does not matter. Values of names that end in "-bin" are
+// bytes, and written in hexadecimal. It panics if name is empty.
 func Metadata(name string) KeyFunc {
 	s := newSource("metadata", strings.ToLower(name))
 	binary := strings.HasSuffix(s.name, "-bin")

@@ -38,12 +38,13 @@ const (
 const Never time.Duration = -1
 
 // pushbackTrailer tells clients when to ask again. grpc-go obeys it, and not
-// the RetryInfo: https://github.com/grpc/proposal/blob/master/A6-client-retries.md
+// the RetryInfo:
+// https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 const pushbackTrailer = "grpc-retry-pushback-ms"
 
-// defaultPause is when to ask again, at the latest. A busy lock's own hint can only be
-// sooner: it is when the lock is free if its holder died, and a holder that
-// lives is done long before that, or extends the lock.
+// defaultPause is when to ask again, at the latest. A busy lock's own hint can
+// only be sooner: it is when the lock is free if its holder died, and a holder
+// that lives is done long before that, or extends the lock.
 const defaultPause = time.Second
 
 // Refusal is why a call may not run, and how that is answered.

@@ -33,8 +33,10 @@ type Rule interface {
 // exist.
 //
 // Mount it after interceptors that may refuse the call without it, such as
-// authentication, and before one that turns panics into errors, if replies to
-// panics shall count as the handler's; panics release the lock either way.
+// authentication and rate limits. One that makes errors of panics can be on
+// either side: locks are given back in any case. An interceptor further out must
+// not send headers before the call is answered, or clients do not try again by
+// themselves.
 //
 // It panics if a method is not of the form "/package.Service/Method" or has no
 // rules, or if a rule is nil. Later changes of r have no effect.

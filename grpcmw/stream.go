@@ -25,11 +25,12 @@ import (
 //
 // When the lease is lost, the handler's context ends and its next receive fails
 // with ABORTED, so that no further message is worked on. A receive that is
-// waiting then goes on waiting for its message. What the handler sends or returns stands.
+// waiting then goes on waiting for its message. What the handler sends or
+// returns stands.
 //
-// It panics as UnaryServerInterceptor does, and takes the same rules. Idempotent
-// cannot be applied to a stream: Check says so, and the calls of such a stream are answered
-// with INTERNAL.
+// It panics as UnaryServerInterceptor does, and takes the same rules.
+// Idempotent cannot be applied to a stream: Check says so, and the calls of
+// such a stream are answered with INTERNAL.
 func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
 	methods, plain := compile("StreamServerInterceptor", r), configure("", "", nil)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

@@ -1,0 +1,2 @@
+// Package chargepb is what protoc makes of ../charge.proto.
+package chargepb

@@ -1,0 +1,80 @@
+package grpcmw_test
+
+import (
+	"context"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+func TestKeptAnswers(t *testing.T) {
+	t.Parallel()
+
+	t.Run("fingerprints stay what they are, or replicas of two versions would refuse each other's calls", func(t *testing.T) {
+		t.Parallel()
+		o := &Order{Id: "5", I64: -1, Tags: []string{"a"}, Amounts: map[string]int64{"x": 1, "y": 2}, Item: &Item{Sku: strings.Repeat("s", 3000)}, Raw: make([]byte, 3000)}
+		const want = "8de8ae27f1e0bb9a28d0dc8a878749eee3744cb01c38ba4e49ec11fc2e4591eb"
+		if got := hex.EncodeToString(grpcmw.FingerprintOf("/a.B/C", o)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+
+	t.Run("an answer that cannot be read is INTERNAL, and nothing runs", func(t *testing.T) {
+		t.Parallel()
+		packed := func(s *status.Status) []byte {
+			data, err := proto.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return append([]byte{1}, data...)
+		}
+		for name, value := range map[string][]byte{
+			"nothing": {}, "another version": {2}, "no status": {1, 0xff}, "no reply": packed(&status.Status{}),
+			"a type that is not known": packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/unknown.Type"}}}),
+			"a damaged reply":          packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt", Value: []byte{0xff}}}}),
+		} {
+			s := newShop(t)
+			s.pay = mustNotRun(t)
+			o := s.runs()
+			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
+			c := once.Call{Name: "grpc", Scope: "any", Key: "k", Fingerprint: grpcmw.FingerprintOf(Orders_Pay_FullMethodName, &Order{Id: "5"})}
+			if _, err := o.Do(t.Context(), c, func(context.Context) (once.Answer, error) { return once.Answer{Value: value}, nil }); err != nil {
+				t.Fatal(err)
+			}
+			r := s.call("5", key, "k")
+			if r.refused(t, codes.Internal, grpcmw.ReasonFailed); r.replayed() || !strings.Contains(r.err.Error(), "cannot be read") {
+				t.Errorf("%s: got %v, %v", name, r.err, r.trailer)
+			}
+		}
+	})
+
+	t.Run("a reply of a type that is not registered is given once", func(t *testing.T) {
+		t.Parallel()
+		file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+			Name: proto.String("made.proto"), MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Made")}},
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newShop(t)
+		s.open(nil, grpc.ChainUnaryInterceptor(
+			grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()))),
+			func(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
+				return dynamicpb.NewMessage(file.Messages().Get(0)), nil
+			}))
+		s.call("5", key, "k").is(t, "")
+		s.call("5", key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+	})
+}

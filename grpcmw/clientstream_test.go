@@ -1,0 +1,258 @@
+package grpcmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+func TestClientStreams(t *testing.T) {
+	t.Parallel()
+
+	// echo answers each message, and tells of its lease.
+	echo := func(s *shop) func(grpc.BidiStreamingServer[Order, Receipt]) error {
+		return func(both grpc.BidiStreamingServer[Order, Receipt]) error {
+			lease, _ := core.LeaseFromContext(both.Context()) // before the first message
+			for {
+				o, err := both.Recv()
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				if err := both.Send(&Receipt{Id: o.GetId(), Text: lease.Key()}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+
+	t.Run("the lock of the first message is held from before the handler until the end", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.chat = echo(s)
+		s.open(on(Orders_Chat_FullMethodName, s.lock()))
+		both, err := s.client.Chat(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"5", "6", "7"} {
+			if err := both.Send(big(id)); err != nil {
+				t.Fatal(err)
+			}
+			r, err := both.Recv()
+			if err != nil || r.GetId() != id || r.GetText() != "order:5" {
+				t.Errorf("got %v, %v", r, err)
+			}
+			if s.isFree("order:5") || !s.isFree("order:6") {
+				t.Error("the first message's key is free, or another one is not")
+			}
+		}
+		if err := both.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		if _, err := both.Recv(); !errors.Is(err, io.EOF) || !s.isFree("order:5") {
+			t.Errorf("got %v, or the key is not free", err)
+		}
+	})
+
+	t.Run("a client stream's handler receives every message", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.upload = func(in grpc.ClientStreamingServer[Order, Receipt]) error {
+			lease, _ := core.LeaseFromContext(in.Context())
+			text := lease.Key()
+			for {
+				o, err := in.Recv()
+				if errors.Is(err, io.EOF) {
+					return in.SendAndClose(&Receipt{Text: text})
+				}
+				if err != nil || !proto.Equal(o, big(o.GetId())) {
+					t.Errorf("got %v, %v", o, err)
+					return err
+				}
+				text += " " + o.GetId()
+			}
+		}
+		s.open(on(Orders_Upload_FullMethodName, s.lock()))
+		out, err := s.client.Upload(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"5", "6", "7"} {
+			if err := out.Send(big(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := out.CloseAndRecv(); err != nil || r.GetText() != "order:5 5 6 7" {
+			t.Errorf("got %v, %v", r, err)
+		}
+	})
+
+	t.Run("a key in the metadata needs no message: the server may speak first", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
+			lease, _ := core.LeaseFromContext(both.Context())
+			if err := both.Send(&Receipt{Text: lease.Key()}); err != nil {
+				return err
+			}
+			_, err := both.Recv()
+			return err
+		}
+		s.open(on(Orders_Chat_FullMethodName, grpcmw.Lock(s.locker, "room", grpcmw.Metadata("room"))))
+		both, err := s.client.Chat(metadata.AppendToOutgoingContext(t.Context(), "room", "9"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := both.Recv(); err != nil || r.GetText() != "room:9" || s.isFree("room:9") {
+			t.Errorf("got %v, %v, or the key is free", r, err)
+		}
+	})
+
+	t.Run("a KeyFunc that answers nothing is asked again with the first message, also within Join", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.chat = echo(s)
+		custom := func(_ context.Context, _ string, req any) (string, error) {
+			o, _ := req.(*Order)
+			return o.GetId(), nil
+		}
+		s.open(on(Orders_Chat_FullMethodName,
+			grpcmw.Lock(s.locker, "outer", custom), grpcmw.Lock(s.locker, "own", grpcmw.Join(grpcmw.Metadata("room"), custom))))
+		both, err := s.client.Chat(metadata.AppendToOutgoingContext(t.Context(), "room", "9"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := both.Send(big("5")); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := both.Recv(); err != nil || r.GetText() != "own:9:5" || s.isFree("outer:5") {
+			t.Errorf("got %v, %v, or the key is free", r, err)
+		}
+	})
+
+	t.Run("a stream without a message has no key", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.upload = func(grpc.ClientStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }
+		s.open(on(Orders_Upload_FullMethodName, s.lock()))
+		out, err := s.client.Upload(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = out.CloseAndRecv()
+		refusal(t, err, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+	})
+
+	t.Run("clients that go away free the keys, while the server waits for the first message or the next", func(t *testing.T) { // hazard 47
+		t.Parallel()
+		s := newShop(t)
+		s.chat = echo(s)
+		s.open(on(Orders_Chat_FullMethodName, s.lock()))
+		ctx, leave := context.WithCancel(t.Context())
+		if _, err := s.client.Chat(ctx); err != nil { // and never says a word
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			both, err := s.client.Chat(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := both.Send(big(fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := both.Recv(); err != nil || s.isFree(core.Key("order", fmt.Sprint(i))) {
+				t.Errorf("got %v, or the key is free", err)
+			}
+		}
+		leave()
+		for i := range 20 {
+			eventually(t, "the key is free", func() bool { return s.isFree(core.Key("order", fmt.Sprint(i))) })
+		}
+	})
+
+	t.Run("a panic frees the key", func(t *testing.T) { // hazard 50
+		t.Parallel()
+		s := newShop(t)
+		s.chat = func(grpc.BidiStreamingServer[Order, Receipt]) error { panic("card reader on fire") }
+		s.open(on(Orders_Chat_FullMethodName, s.lock()), grpc.ChainStreamInterceptor(
+			func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+				defer func() { err = status.Errorf(codes.Internal, "%v", recover()) }()
+				return next(srv, ss)
+			}))
+		both, err := s.client.Chat(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := both.Send(big("5")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := both.Recv(); status.Convert(err).Message() != "card reader on fire" || !s.isFree("order:5") {
+			t.Errorf("got %v, or the key is not free", err)
+		}
+	})
+
+	t.Run("after the lease was lost no further message is worked on, and what the handler says stands", func(t *testing.T) {
+		t.Parallel()
+		s, gone := newShop(t), core.ErrLost
+		s.store.extend.Store(&gone)
+		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
+			if _, err := both.Recv(); err != nil {
+				t.Error(err)
+			}
+			<-both.Context().Done()
+			if cause := context.Cause(both.Context()); !errors.Is(cause, core.ErrLost) {
+				t.Errorf("the cause is %v, want ErrLost", cause)
+			}
+			_, err := both.Recv()
+			if status.Code(err) != codes.Aborted || !errors.Is(err, core.ErrLost) {
+				t.Errorf("the next message: %v", err)
+			}
+			return both.Send(&Receipt{Text: "stands"})
+		}
+		s.open(on(Orders_Chat_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(300*time.Millisecond)))))
+		both, err := s.client.Chat(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := both.Send(big("5")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := both.Recv(); err != nil || r.GetText() != "stands" {
+			t.Errorf("got %v, %v", r, err)
+		}
+		if _, err := both.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("got %v", err)
+		}
+	})
+
+	t.Run("Idempotent answers a stream with INTERNAL, and nothing runs", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.chat = func(grpc.BidiStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }
+		rules := on(Orders_Chat_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()))
+		s.open(nil, interceptors(rules)...)
+		both, err := s.client.Chat(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = both.Recv()
+		refusal(t, err, codes.Internal, grpcmw.ReasonFailed)
+	})
+}

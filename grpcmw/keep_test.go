@@ -1,0 +1,190 @@
+package grpcmw_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+func TestIdempotentKeeps(t *testing.T) {
+	t.Parallel()
+
+	t.Run("an error that would be the same again is kept with its details, others run again", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newShop(t), atomic.Int64{}
+		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			attempt, _ := once.AttemptFromContext(ctx)
+			st, err := status.New(codes.Code(o.GetI32()), fmt.Sprintf("run %d", attempt)).
+				WithDetails(&errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{{Subject: "card"}}})
+			if err != nil {
+				t.Error(err)
+			}
+			runs.Add(1)
+			return nil, st.Err()
+		}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		kept := []codes.Code{codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange}
+		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+			runs.Store(0)
+			var first, second reply
+			for _, r := range []*reply{&first, &second} {
+				*r = ask(t.Context(), s.client.Pay, &Order{I32: int32(code)}, key, code.String())
+			}
+			a, b := status.Convert(first.err), status.Convert(second.err)
+			want, text := int64(2), "run 2"
+			for _, k := range kept {
+				if k == code {
+					want, text = 1, "run 1"
+				}
+			}
+			if a.Code() != code || b.Code() != code || runs.Load() != want || b.Message() != text || len(b.Details()) != 1 || second.replayed() != (want == 1) {
+				t.Errorf("%v: %d runs, got %v, then %v %v %v; want %d runs", code, runs.Load(), a, b, b.Details(), second.trailer, want)
+			}
+			if want == 1 && (!proto.Equal(a.Proto(), b.Proto()) || len(second.header) != 0) {
+				t.Errorf("%v: got %v with %v, want %v without a header", code, b, second.header, a)
+			}
+		}
+	})
+
+	t.Run("Keep replaces what is kept", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newShop(t), atomic.Int64{}
+		s.pay = func(context.Context, *Order) (*Receipt, error) {
+			return nil, status.Errorf(codes.Internal, "run %d", runs.Add(1))
+		}
+		keep := grpcmw.Keep(func(s *status.Status) bool { return s.Code() == codes.Internal })
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keep)))
+		for range 2 {
+			if r := s.call("5", key, "k"); status.Convert(r.err).Message() != "run 1" {
+				t.Errorf("got %v", r.err)
+			}
+		}
+	})
+
+	t.Run("an answer over the limit is given once, and never run again", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newShop(t), atomic.Int64{}
+		s.pay = func(context.Context, *Order) (*Receipt, error) {
+			runs.Add(1)
+			return &Receipt{Text: "large", Blob: make([]byte, 1000)}, nil
+		}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(1000))))
+		s.call("5", key, "k").is(t, "large")
+		for range 2 {
+			r := s.call("5", key, "k")
+			r.refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+			if got := r.trailer.Get(pushback); len(got) != 1 || got[0] != "-1" {
+				t.Errorf("the trailer is %v", got)
+			}
+		}
+		if runs.Load() != 1 {
+			t.Errorf("%d runs", runs.Load())
+		}
+	})
+
+	t.Run("a call that timed out in the handler is run again, or never with AtMostOnce", func(t *testing.T) { // hazard 59
+		t.Parallel()
+		for strict, reason := range map[bool]string{false: "", true: grpcmw.ReasonIndeterminate} {
+			for _, failure := range []error{status.Error(codes.DeadlineExceeded, "the bank"), context.DeadlineExceeded, fmt.Errorf("bank: %w", context.Canceled)} {
+				s, runs := newShop(t), atomic.Int64{}
+				s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+					if attempt, _ := once.AttemptFromContext(ctx); int64(attempt) != runs.Add(1) {
+						t.Errorf("attempt %d is run %d", attempt, runs.Load())
+					}
+					if runs.Load() == 1 {
+						return nil, failure
+					}
+					return &Receipt{Text: "second"}, nil
+				}
+				var opts []once.Option
+				if strict {
+					opts = append(opts, once.AtMostOnce())
+				}
+				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())))
+				if r := s.call("5", key, "k"); r.err == nil || len(r.trailer.Get(pushback)) != 0 || status.Convert(r.err).Message() == "" {
+					t.Errorf("got %v", r)
+				}
+				if r := s.call("5", key, "k"); strict {
+					r.refused(t, codes.FailedPrecondition, reason)
+				} else {
+					r.is(t, "second")
+				}
+			}
+		}
+	})
+
+	t.Run("after a panic the call runs again, and never with AtMostOnce", func(t *testing.T) { // hazard 50
+		t.Parallel()
+		for _, strict := range []bool{false, true} {
+			s, runs := newShop(t), atomic.Int64{}
+			s.pay = func(context.Context, *Order) (*Receipt, error) {
+				if runs.Add(1) == 1 {
+					panic("card reader on fire")
+				}
+				return &Receipt{Text: "second"}, nil
+			}
+			var opts []once.Option
+			if strict {
+				opts = append(opts, once.AtMostOnce())
+			}
+			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())), recovering())
+			if r := s.call("5", key, "k"); status.Code(r.err) != codes.Internal {
+				t.Errorf("got %v", r.err)
+			}
+			if r := s.call("5", key, "k"); strict {
+				r.refused(t, codes.FailedPrecondition, grpcmw.ReasonIndeterminate)
+			} else {
+				r.is(t, "second")
+			}
+		}
+	})
+
+	t.Run("a client that goes away does not end a detached handler", func(t *testing.T) {
+		t.Parallel()
+		s, inside, finish := newShop(t), make(chan struct{}, 2), make(chan struct{})
+		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+			inside <- struct{}{}
+			<-finish
+			if md, _ := metadata.FromIncomingContext(ctx); ctx.Err() != nil || len(md.Get(key)) != 1 {
+				t.Errorf("the context is %v, with %v", ctx.Err(), md)
+			}
+			return &Receipt{Text: "done"}, nil
+		}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Detached())))
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- ask(ctx, s.client.Pay, &Order{Id: "5"}, key, "k").err }()
+		within(t, "the handler runs", inside)
+		leave()
+		within(t, "the client has left", gone)
+		s.call("5", key, "k").refused(t, codes.Aborted, grpcmw.ReasonInProgress)
+		close(finish)
+		eventually(t, "the answer is there", func() bool { return s.call("5", key, "k").err == nil })
+		if s.call("5", key, "k").is(t, "done"); len(inside) != 0 {
+			t.Error("it ran again")
+		}
+	})
+}
+
+// recovering makes INTERNAL of panics.
+func recovering() grpc.ServerOption {
+	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
+		defer func() {
+			if reason := recover(); reason != nil {
+				err = status.Errorf(codes.Internal, "recovered: %v", reason)
+			}
+		}()
+		return next(ctx, req)
+	})
+}
