@@ -168,6 +168,17 @@ func TestIdempotent(t *testing.T) {
 		eventually(t, "the key is a new one", func() bool { return s.pay("k", "/", "").body == "run 2" })
 	})
 
+	t.Run("handlers of no route answer the same again", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.NoRoute(httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.AbortWithStatus(http.StatusNotFound) })
+		for _, replay := range []bool{false, true} {
+			if r := s.pay("k", "/nowhere", ""); r.status != http.StatusNotFound || r.body != "" || r.isReplay() != replay {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+		}
+	})
+
 	t.Run("a request that matches no route gets gin's own 404, as before", func(t *testing.T) {
 		t.Parallel()
 		s := newSite(t)

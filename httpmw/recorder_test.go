@@ -179,6 +179,22 @@ func TestWriterInside(t *testing.T) {
 		s.pay("k", "/", "")
 	})
 
+	t.Run("the form that was parsed inside is there above", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		above := func(c *gin.Context) {
+			c.Next()
+			if c.Request.MultipartForm == nil || c.Request.PostForm.Get("note") != "hi" {
+				t.Error("the parsed form is missing, so its files would not be removed")
+			}
+		}
+		s.POST("/", above, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, c.PostForm("note")) })
+		contentType, form := multipartForm(t, "note", "hi")
+		if r := s.pay("k", "/", form, "Content-Type", contentType); r.body != "hi" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	})
+
 	t.Run("an answer that was begun above is left alone", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newSite(t), atomic.Int32{}

@@ -34,6 +34,17 @@ func TestIdempotentWithoutStore(t *testing.T) {
 		}
 	})
 
+	t.Run("a store that cannot do that is 500", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		s.storeFails(core.ErrUnsupported)
+		p := s.pay("k", "/", "").problem(t, http.StatusInternalServerError)
+		if p["type"] != base+"idempotency-failed" || p["retry_after_ms"] != nil {
+			t.Errorf("got %v", p)
+		}
+	})
+
 	t.Run("a closed locker is 503", func(t *testing.T) {
 		t.Parallel()
 		s := newSite(t)
@@ -119,5 +130,25 @@ func TestIdempotentWithoutStore(t *testing.T) {
 		if r := within(t, "the first is answered", first); r.status != http.StatusOK {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
+	})
+	t.Run("a client that leaves while it waits is noticed, though the fingerprint is not of its body", func(t *testing.T) {
+		t.Parallel()
+		s, inside, finish, statuses := newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 3)
+		above := func(c *gin.Context) { c.Next(); statuses <- c.Writer.Status() }
+		o := s.runs(once.Acquire(core.Wait(time.Hour)))
+		s.POST("/:id", above, httpmw.Idempotent(o, httpmw.AnyCaller(), httpmw.Fingerprint(httpmw.Param("id"))), func(*gin.Context) {
+			close(inside)
+			within(t, "the handler may end", finish)
+		})
+		go s.pay("k", "/5", "a body")
+		within(t, "the handler runs", inside)
+		ctx, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer leave()
+		_, _ = s.try(ctx, "POST", "/5", "a body", "Idempotency-Key", "k")
+		if status := within(t, "the request is over", statuses); status != 499 {
+			t.Errorf("the access log shows %d", status)
+		}
+		close(finish)
+		within(t, "the first is over", statuses)
 	})
 }

@@ -119,10 +119,10 @@ func TestLockAndIdempotent(t *testing.T) {
 
 	t.Run("a detached handler is told when the lock outside is lost", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s, elsewhere := newSite(t), newSite(t)
 		gone := core.ErrLost
-		s.store.extend.Store(&gone)
-		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
+		elsewhere.store.extend.Store(&gone)
+		lock := httpmw.Lock(elsewhere.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
 		s.POST("/:id", lock, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Detached()), func(c *gin.Context) {
 			within(t, "the handler's context ends", c.Request.Context().Done())
 			if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
