@@ -43,7 +43,7 @@ func TestBusy(t *testing.T) {
 					t.Errorf("%s: failure %v", name, !c.failure)
 				}
 				busy, ok := errors.AsType[*core.BusyError](err)
-				if !ok || busy.Name != "order" || busy.RetryAfter <= 0 || busy.RetryAfter > 30*time.Second {
+				if !ok || busy.Name != "order" || busy.Key != "" || busy.RetryAfter <= 0 || busy.RetryAfter > 30*time.Second {
 					t.Errorf("%s: got %+v", name, busy)
 				}
 				if all := fmt.Sprintf("%v %+v %#v %+v", err, err, err, busy); strings.Contains(all, "secret") {
