@@ -47,6 +47,9 @@ type Claim struct {
 	// Keep is for Release: the key stays taken for this long, by nobody who
 	// could join, extend or release it.
 	Keep time.Duration
+	// Undo is for Release without a record: it also takes back the run that the
+	// lease has begun, whose work, by the word of the caller, has not begun.
+	Undo bool
 	// Record is the answer kept under the key; nil for a plain lock.
 	Record *Record
 }
@@ -59,7 +62,17 @@ type Claim struct {
 // nothing is claimed. Release with a record replaces it (Value, Attempt and
 // Done as given) in the step that gives up the hold, and only if the claim is
 // still held. Release without a record leaves what is kept as it is, so a claim
-// that was granted and is given back unused counts as a run.
+// that was granted and is given back counts as a run, unless it says Undo.
+//
+// Undo takes back the last run that was begun, if it was this lease that began
+// it and nobody has saved anything since: the record is what that Acquire found,
+// with its Value and Attempt, or none if it found none; only its end stays as
+// Acquire has set it. It does so whether the lease is still held or not, and
+// once: the same Release again takes back nothing more. A lease that has begun
+// no run, or after which another one has, changes no record.
+//
+// A lease whose run is the last one and not finished begins no other: the same
+// claim again, after its hold has expired, is that run.
 //
 // How long a record is kept and how long a claim lasts are independent.
 type Record struct {

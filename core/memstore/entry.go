@@ -25,6 +25,10 @@ type record struct {
 	core.Record
 	until time.Time
 	saver string // the lease that saved it, if no run has begun since
+	// The lease that began the last run, if nothing was saved since and it was
+	// not undone, and whether there was no record then.
+	beginner string
+	fresh    bool
 }
 
 type hold struct {
@@ -84,6 +88,9 @@ func (e *entry) extend(c core.Claim) error {
 
 // release is core.Store.Release.
 func (e *entry) release(c core.Claim) error {
+	if c.Undo && c.Record == nil {
+		e.undo(c.Lease)
+	}
 	h := e.holds[c.Lease]
 	if h == nil {
 		if e.saved(c) {
@@ -102,7 +109,8 @@ func (e *entry) release(c core.Claim) error {
 		e.kept = append(e.kept, hold{weight: h.weight, until: e.now.Add(c.Keep)})
 	}
 	if c.Record != nil {
-		e.save(*c.Record, c.Lease)
+		e.save(*c.Record)
+		e.record.saver = c.Lease
 	}
 	return nil
 }
@@ -231,22 +239,37 @@ func (e *entry) answers(c core.Claim) bool {
 	return c.Record != nil && e.record != nil && e.record.Done
 }
 
-// begin starts a run under an admitted claim, if it asks for one.
+// begin starts a run under an admitted claim, if it asks for one and has not
+// begun it already.
 func (e *entry) begin(c core.Claim) {
-	if c.Record == nil {
+	if c.Record == nil || e.record != nil && e.record.beginner == c.Lease {
 		return
 	}
-	run := core.Record{Value: c.Record.Value, Attempt: 1, Retain: c.Record.Retain}
-	if e.record != nil {
+	run, fresh := core.Record{Value: c.Record.Value, Attempt: 1, Retain: c.Record.Retain}, e.record == nil
+	if !fresh {
 		run.Value, run.Attempt = e.record.Value, e.record.Attempt+1
 	}
-	e.save(run, "")
+	e.save(run)
+	e.record.beginner, e.record.fresh = c.Lease, fresh
+}
+
+// undo takes back the last run, if lease has begun it and not ended it.
+func (e *entry) undo(lease string) {
+	r := e.record
+	switch {
+	case r == nil || r.beginner != lease:
+	case r.fresh:
+		e.record = nil
+	default:
+		r.Attempt--
+		r.beginner = ""
+	}
 }
 
 // save keeps r. What is kept for no time is gone with the next step.
-func (e *entry) save(r core.Record, saver string) {
+func (e *entry) save(r core.Record) {
 	r.Value = bytes.Clone(r.Value)
-	e.record = &record{r, e.now.Add(r.Retain), saver}
+	e.record = &record{Record: r, until: e.now.Add(r.Retain)}
 }
 
 // saved says that c's lease has saved what c would save, and that no run has

@@ -46,9 +46,13 @@
 // is woken and has to ask again.
 //
 // A claim without a record is not answered by one. A claim with a record that
-// is sent again while it is held begins no further run, unless the record has
-// ended meanwhile. A finished record answers before anything else is looked at:
-// tombstones, holds, and who waits.
+// is sent again begins no further run while it is held, nor later as long as its
+// run is the last one and not finished; unless the record has ended meanwhile. A
+// finished record answers before anything else is looked at: tombstones, holds,
+// and who waits.
+//
+// Undo changes nothing else in a release: a lease that is not held is answered
+// with ErrLost and leaves its tombstone, whether a run was taken back or not.
 //
 // A lease that has saved a record needs no tombstone, and a release that saves
 // it again plants none.

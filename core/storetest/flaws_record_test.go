@@ -182,6 +182,7 @@ var recordFlaws = []flaw{
 	}},
 	{"counts a repetition as a run", []string{
 		"runs/the same claim again does not count as a run",
+		"runs/the same claim again after its hold has expired does not count as a run",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
 			r.Attempt += s.count(c.Lease, 1) - 1

@@ -113,6 +113,7 @@ func groups(h Harness) []testGroup {
 		{"records", recordCases},
 		{"runs", runCases},
 		{"saving", savingCases},
+		{"undo", undoCases},
 		{"keys", keyCases},
 		{"concurrency", concurrencyCases},
 		{"contexts", contextCases},

@@ -19,6 +19,22 @@ var runCases = []testCase{
 		e.begins(e.other, c, "begun", 1)
 		e.release(e.store, c)
 	}},
+	{"the same claim again after its hold has expired does not count as a run", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		c.TTL = e.units(1)
+		e.begins(e.store, c, "begun", 1)
+		e.outlive(c.TTL)
+		e.begins(e.other, c, "begun", 1)
+		e.isHeld()
+		e.release(e.store, e.failed(c, "failed", 1))
+		second := e.run("again")
+		second.TTL = e.units(1)
+		e.begins(e.other, second, "failed", 2)
+		e.outlive(second.TTL)
+		e.begins(e.store, second, "failed", 2)
+		e.release(e.store, e.done(second, "answer"))
+		e.answered(e.other, e.run("again"), "answer")
+	}},
 	{"a run that was refused does not count", []Feature{Records}, func(e *env) {
 		c, late := e.run("begun"), e.run("again")
 		e.begins(e.store, c, "begun", 1)
