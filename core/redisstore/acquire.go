@@ -98,20 +98,15 @@ func granted(c *core.Claim, a answer) (core.Grant, error) {
 // Release implements core.Store in one round trip, and a second one if the
 // server does not know the script.
 func (s *Store) Release(ctx context.Context, c core.Claim) error {
-	return s.release(ctx, &c, s.flags(&core.Claim{}))
-}
-
-// release is Release with flags of release.lua.
-func (s *Store) release(ctx context.Context, c *core.Claim, flags any) error {
-	if err := s.usable("release", c); err != nil {
+	if err := s.usable("release", &c); err != nil {
 		return err
 	}
 	if s.plain {
-		return s.releasePlain(ctx, *c)
+		return s.releasePlain(ctx, c)
 	}
 	cmd := newCommand(nil, releaseScript, s.key(c.Key)).
 		text(c.Lease).num(millis(c.TTL)).num(millis(c.Keep)).
-		word(flags).word(s.wake)
+		word(s.releaseFlags(&c)).word(s.wake)
 	if c.Record != nil {
 		save(cmd, c.Record)
 		if s.acks {
@@ -119,6 +114,20 @@ func (s *Store) release(ctx context.Context, c *core.Claim, flags any) error {
 		}
 	}
 	return s.settle(ctx, "release", cmd.ready(ctx))
+}
+
+// releaseFlags are those of release.lua, as constants.
+func (s *Store) releaseFlags(c *core.Claim) any {
+	undo := c.Undo && c.Record == nil
+	switch {
+	case s.cluster != nil && undo:
+		return "cu"
+	case s.cluster != nil:
+		return "c"
+	case undo:
+		return "u"
+	}
+	return ""
 }
 
 // settle sends a command that is answered like release.lua.

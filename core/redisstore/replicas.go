@@ -166,15 +166,11 @@ func (s *Store) giveBack(ctx context.Context, c *core.Claim, acks int64) error {
 	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	begun := *c
-	begun.Record = nil // it is not there to be saved
-	flags := "u"
-	if s.cluster != nil {
-		flags = "cu"
-	}
+	begun.Record, begun.Undo = nil, true // it is not there to be saved
 	done := make(chan error, 1)
 	go func() {
 		defer cancel()
-		done <- s.release(back, &begun, flags)
+		done <- s.Release(back, begun)
 	}()
 	var err error
 	select {

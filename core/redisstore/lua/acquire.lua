@@ -15,7 +15,7 @@ end
 
 -- save writes the hold or the wait list, and the record that a run has begun
 -- from an earlier one or none, then drops what is stale.
-local function save(waits, field, value, begun, earlier)
+local function save(waits, field, value, run, earlier)
   local set = {'HSET', key}
   if field then
     set[3], set[4] = field, value
@@ -23,8 +23,8 @@ local function save(waits, field, value, begun, earlier)
       set[5], set[6] = 't', s.token
     end
   end
-  if begun then
-    set[#set + 1], set[#set + 2] = 'r', begun
+  if run then
+    set[#set + 1], set[#set + 2] = 'r', run
     if not earlier then
       set[#set + 1], set[#set + 2] = 'v', ARGV[12]
     end
@@ -51,7 +51,7 @@ local function save(waits, field, value, begun, earlier)
       redis.pcall('HDEL', key, field or 'w')
       if earlier then
         redis.pcall('HSET', key, 'r', earlier)
-      elseif begun then
+      elseif run then
         redis.pcall('HDEL', key, 'r', 'v')
       end
     else
@@ -134,14 +134,14 @@ end
 if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
-local begun, earlier
-if ARGV[12] and not (s.own and s.record) then
-  local attempt, retain = 1, tonumber(string.match(ARGV[8], '%d+'))
+local run, earlier
+if ARGV[12] and not (s.record and (s.own or begun(s.record, lease))) then
+  local attempt, state, retain = 1, ' 0 ', tonumber(string.match(ARGV[8], '%d+'))
   if s.record then
-    attempt, earlier = s.record.attempt + 1, s.record.text
+    attempt, state, earlier = s.record.attempt + 1, ' 3 ', s.record.text
   end
   s.record = {deadline = now + retain, attempt = attempt}
-  begun = now + retain .. ' ' .. attempt .. ' 0 ' .. lease
+  run = now + retain .. ' ' .. attempt .. state .. lease
 end
 local deadline = now + ttl
 if s.own then
@@ -153,7 +153,7 @@ s.own = {deadline = deadline, weight = weight, owner = who}
 if #s.waits > 1 and s.sum < ALL then
   wake(s, ARGV[10], cluster)
 end
-local done = save(waits, 'h:' .. lease, deadline .. ' ' .. weight .. ' ' .. who, begun, earlier)
+local done = save(waits, 'h:' .. lease, deadline .. ' ' .. weight .. ' ' .. who, run, earlier)
 if type(done) == 'table' then
   return done
 end

@@ -8,8 +8,10 @@
 --   t          the last fencing token
 --   w          who waits, in order of arrival: a line for each (see state.lua)
 --   r          the record: "<deadline> <attempt> <state> <lease>"; state 0 is a
---              run that has begun, 1 a finished record, 2 one left for another
---              run; the lease is who began it, or who saved it
+--              run that has begun where there was no record, 3 one that has
+--              begun where there was, 1 a finished record, 2 one left for
+--              another run; the lease is who began it, or who saved it, and
+--              absent where a run was taken back
 --   v          its value, as it came
 -- Deadlines are in ms on the clock of this server. A number that is joined to a
 -- text is rounded above 10^14, one that is an argument of redis.call above 2^53.

@@ -6,7 +6,7 @@
 -- KEYS[1]  the key's hash
 -- ARGV     1 'release', 2 lease, 3 ms to remember an unknown lease, 4 ms to keep
 --          the key taken, 5 flags: c cluster, u undo the run that this lease
---          has begun, 6 prefix of the wake channels; to save a record: 7 its
+--          has begun, held or not, 6 prefix of the wake channels; to save a record: 7 its
 --          attempt, 8 its state (1 or 2, see clock.lua), 9 ms to keep it, 10 its
 --          value
 -- answer   OK      it was held or waiting; with a record: that is saved

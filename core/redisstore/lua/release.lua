@@ -34,7 +34,7 @@ end
 
 -- uncount takes back what Acquire did to the record.
 local function uncount()
-  if record.attempt > 1 then
+  if record.state == '3' then
     set[#set + 1], set[#set + 2] = 'r', record.deadline .. ' ' .. record.attempt - 1 .. ' 2 '
   else
     s.record, s.spent = nil, true
@@ -55,14 +55,15 @@ if s.own then
   end
   if attempt then
     save()
-  elseif undo and record and record.state == '0' and record.by == lease then
-    uncount()
   end
   s.own = nil
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
   set[1], set[2] = 'd:' .. lease, deadline
   s.latest = math.max(s.latest or 0, deadline)
+end
+if undo and begun(record, lease) then
+  uncount()
 end
 if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)

@@ -7,6 +7,11 @@ local WAITER_LIFE = 10000
 -- record, weight, limit, owner, channel id.
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
 
+-- begun tells whether lease has begun the run of a record, and nobody ended it.
+local function begun(record, lease)
+  return record and record.by == lease and (record.state == '0' or record.state == '3')
+end
+
 -- load reads what is alive in the answer of HGETALL. `stale` lists expired fields of others, not all of
 -- them if they are very many: a call takes a few thousand arguments at most.
 local function load(flat, lease)
