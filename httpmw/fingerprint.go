@@ -34,7 +34,7 @@ func digest(r *http.Request, kind, value string, data []byte) []byte {
 	if kind == "whole" {
 		query = canonicalQuery(r.URL.RawQuery)
 	}
-	var head []byte
+	head := make([]byte, 0, 64+len(path)+len(query)+len(value))
 	for _, part := range [...]string{kind, r.Method, path, query, value} {
 		head = appendString(head, part)
 	}
@@ -61,6 +61,9 @@ func canonicalQuery(raw string) string {
 // cannot be read.
 func mediaType(r *http.Request) string {
 	contentType := r.Header.Get("Content-Type")
+	if contentType == "" || contentType == "application/json" {
+		return contentType
+	}
 	if media, _, err := mime.ParseMediaType(contentType); err == nil {
 		return media
 	}
