@@ -95,6 +95,7 @@ func (a *attempt) take(key string) (err error) {
 	a.placed, a.failed = false, nil
 	defer func() {
 		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
+			gone.Undo = unsure && a.record != nil
 			a.cleaner.add(gone, a.name, unsure)
 		}
 	}()

@@ -18,11 +18,15 @@ const (
 	// cleanUpLeast is how long to keep at it, however short the TTL: an acquire
 	// can lie in the socket of a frozen server, to be granted when it thaws.
 	cleanUpLeast = time.Minute
+	// undoLeast is the same where a run has to be taken back: it counts as one
+	// that died for as long as its record is kept, not only for the TTL.
+	undoLeast = 10 * time.Minute
 )
 
 // cleaner gives back claims that nobody holds: given up while waiting, or of
 // unknown outcome. It keeps at it until the store answers, or the claim's TTL and
-// cleanUpLeast have passed; what is granted later than that ends with its TTL.
+// cleanUpLeast (undoLeast) have passed; what is granted later than that ends with
+// its TTL.
 type cleaner struct {
 	locker *Locker
 
@@ -42,7 +46,11 @@ type cleanUp struct {
 
 // add gives back c in the background. Its first try is not held up by others.
 func (q *cleaner) add(c Claim, name string, unsure bool) {
-	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, cleanUpLeast))}
+	least := cleanUpLeast
+	if c.Undo {
+		least = undoLeast
+	}
+	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
 	q.mu.Lock()
 	q.active++
 	q.mu.Unlock()

@@ -35,6 +35,7 @@ type Lease struct {
 	running   bool // start was called and succeeded: there is a context to end
 	overrun   bool
 	releasing bool
+	withdrawn bool // its run has not begun
 	holds     []*hold
 
 	// What nearly every lease needs, in one piece with it.
@@ -193,17 +194,17 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 // as ended here, the store is told as soon as it answers, and the error matches
 // ErrUnavailable. It is ErrLost if the lease was no longer ours. A second call
 // gives the answer of the first.
-func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, "release", nil) }
+func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, "release", nil, false) }
 
-// finish is Release, and Finish if there is a record to save.
-func (l *Lease) finish(ctx context.Context, op string, r *Record) error {
+// finish is Release, Finish if there is a record to save, and Withdraw.
+func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool) error {
 	l.mu.Lock()
 	if l.releasing {
 		l.mu.Unlock()
 		l.released.Wait()
 		return l.err
 	}
-	l.releasing = true
+	l.releasing, l.withdrawn = true, withdraw
 	l.mu.Unlock()
 	l.vouch()
 	wasLost := l.stop(gone) == lost
@@ -261,7 +262,8 @@ func (l *Lease) abandon() {
 	}
 }
 
-// leaving is the claim that releases h. Its TTL is how long it matters.
+// leaving is the claim that releases h. Its TTL is how long it matters. A run
+// that nobody was told of has not begun.
 func (l *Lease) leaving(h *hold) Claim {
 	c := h.claim
 	l.mu.Lock()
@@ -272,6 +274,7 @@ func (l *Lease) leaving(h *hold) Claim {
 	if l.running && l.opts.keep > 0 {
 		c.Keep = max(0, l.opts.keep-l.locker.now().since(l.granted))
 	}
+	c.Undo = l.opts.record != nil && (!l.running || l.withdrawn)
 	return c
 }
 

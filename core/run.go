@@ -15,7 +15,9 @@ import (
 // finish. Of begin, Value and Retain count.
 //
 // The run ends with Finish. Release gives the lease back and leaves the record
-// unfinished, as a crash does; the run then counts as an attempt.
+// unfinished, as a crash does; the run then counts as an attempt. It does not if
+// Begin fails: what the store may have begun is taken back, in the background
+// until the store answers. Nor does it after Withdraw.
 //
 // The lease is not found by LeaseFromContext or LeaseOf under its own context,
 // and never re-entered: a run that is begun again inside itself is busy.
@@ -100,5 +102,22 @@ func (l *Lease) Finish(ctx context.Context, r Record) error {
 	if err := checkRecord(&r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
 	}
-	return l.finish(ctx, "finish", &r)
+	return l.finish(ctx, "finish", &r, false)
+}
+
+// Withdraw is Release for a run whose work has not begun: in the same step the
+// store takes the run back, so that it does not count as an attempt and the
+// record is as Begin found it. It is bounded like Release, whose calls it counts
+// as one of.
+//
+// It fails like Release. If the lease was no longer ours the run is taken back
+// all the same, unless another one has begun since; after ErrUnavailable, and
+// where only this process had stopped to vouch for the lease, that goes on in
+// the background. It fails with ErrInvalid, and does nothing, for a lease that is
+// not of Begin.
+func (l *Lease) Withdraw(ctx context.Context) error {
+	if l.opts.record == nil {
+		return fmt.Errorf("withdraw %s: not a lease of Begin: %w", l.name, ErrInvalid)
+	}
+	return l.finish(ctx, "withdraw", nil, true)
 }
