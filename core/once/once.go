@@ -116,7 +116,7 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 		return o.run(ctx, lease, &c, kept.Attempt, fn)
 	case lease != nil:
 		// Nothing was begun, so the claim does not count as an attempt.
-		_ = lease.Finish(ctx, core.Record{Value: kept.Value, Attempt: kept.Attempt - 1, Retain: o.unfinished()})
+		_ = lease.Withdraw(ctx)
 	}
 	return Outcome{}, fmt.Errorf("once %s: %w", c.Name, err)
 }

@@ -34,8 +34,9 @@ func Retain(d time.Duration) Option {
 // call and all later ones, until Retain is over, fail with ErrIndeterminate.
 // Died midway are a run whose process ended or lost its lease before the answer
 // was saved, and one whose fn panicked. A run that the store began without
-// anybody hearing of it counts as such too: Do failed with core.ErrUnavailable,
-// and the claim had to be given back later.
+// this process hearing of it, so that Do failed and fn was not called, is taken
+// back as soon as the store answers, for 10 minutes; it counts as one that died
+// only for a call that comes after its TTL and before that.
 //
 // It is not for an fn that returns an error: that says that the work was not
 // done, and it is run again. An fn that cannot tell, since what it called timed

@@ -126,37 +126,6 @@ func TestAtMostOnce(t *testing.T) {
 	})
 }
 
-// A begin that the store applied, and of which it answered neither this nor the
-// question whether it did, is given back in the background. What is given back
-// so counts as an attempt.
-func TestUnknownBegin(t *testing.T) {
-	t.Parallel()
-	sim(t, "a run that never began counts as one that died (limit)", func(t *testing.T) {
-		store := memstore.New()
-		mute := muteGrants{&flaky{Store: store, keys: make(map[string]bool)}}
-		for key, opts := range map[string][]once.Option{"1": nil, "2": {once.AtMostOnce()}} {
-			refused(t, newOnce(t, mute, opts...), charge(key), core.ErrUnavailable)
-		}
-		time.Sleep(time.Second)
-		start := time.Now()
-		first(t, newOnce(t, store), charge("1"), "receipt", 2)
-		refused(t, newOnce(t, store, once.AtMostOnce()), charge("2"), once.ErrIndeterminate)
-		if time.Since(start) > 0 {
-			t.Error("the keys were not free at once")
-		}
-	})
-}
-
-// muteGrants is a store whose grants do not arrive.
-type muteGrants struct{ *flaky }
-
-func (s muteGrants) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	if _, err := s.flaky.Acquire(ctx, c); err != nil {
-		return core.Grant{}, err
-	}
-	return core.Grant{}, errDown
-}
-
 // acquireOnly is a store that goes down after each grant.
 type acquireOnly struct{ *flaky }
 

@@ -1,0 +1,115 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// A begin that the store applied, and of which it answered neither this nor the
+// question whether it did, is taken back in the background (hazard 8): fn was not
+// called, so it is no attempt, and nothing is indeterminate.
+func TestUnknownBegin(t *testing.T) {
+	t.Parallel()
+	policies := map[string][]once.Option{"1": nil, "2": {once.AtMostOnce()}}
+	brief := func(t *testing.T) context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	for what, ctx := range map[string]func(t *testing.T) context.Context{
+		"fails": (*testing.T).Context, "goes on when the caller's time is over": brief,
+	} {
+		sim(t, "a run whose begin "+what+" is run again, as attempt 1", func(t *testing.T) {
+			store := memstore.New()
+			mute := &muteGrants{flaky: &flaky{Store: store, keys: make(map[string]bool)}, hang: what != "fails"}
+			for key, opts := range policies {
+				unheard(t, ctx(t), newOnce(t, mute, opts...), charge(key))
+			}
+			time.Sleep(time.Second)
+			start := time.Now()
+			for key, opts := range policies {
+				first(t, newOnce(t, store, opts...), charge(key), "receipt", 1)
+			}
+			if time.Since(start) > 0 {
+				t.Error("the keys were not free at once")
+			}
+		})
+		sim(t, "a run whose begin "+what+", while the store is down for minutes, is run again, as attempt 1", func(t *testing.T) {
+			store := memstore.New()
+			mute := &muteGrants{flaky: &flaky{Store: store, keys: make(map[string]bool)}, hang: what != "fails", last: true}
+			for key, opts := range policies {
+				unheard(t, ctx(t), newOnce(t, mute, opts...), charge(key))
+				mute.set(false)
+			}
+			mute.set(true)
+			time.Sleep(5 * time.Minute)
+			mute.set(false)
+			time.Sleep(time.Second)
+			for key, opts := range policies {
+				first(t, newOnce(t, store, opts...), charge(key), "receipt", 1)
+			}
+		})
+		sim(t, "a run whose begin "+what+" after others had failed is run again, as the next attempt", func(t *testing.T) {
+			store, declined := memstore.New(), errors.New("declined")
+			mute := &muteGrants{flaky: &flaky{Store: store, keys: make(map[string]bool)}, hang: what != "fails"}
+			for key, opts := range policies {
+				_, err := newOnce(t, store, opts...).Do(t.Context(), charge(key), new(runs).failing(declined))
+				wantErr(t, err, declined)
+				for range 3 {
+					unheard(t, ctx(t), newOnce(t, mute, opts...), charge(key))
+					time.Sleep(time.Second)
+				}
+				first(t, newOnce(t, store, opts...), charge(key), "receipt", 2)
+			}
+		})
+	}
+	sim(t, "another request whose end is not heard of is no attempt either", func(t *testing.T) {
+		store := memstore.New()
+		strict := newOnce(t, store, once.AtMostOnce())
+		_, _ = strict.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
+		other := charge("1")
+		other.Fingerprint = []byte("1000 EUR")
+		down := &flaky{Store: store, keys: make(map[string]bool)}
+		refused(t, newOnce(t, acquireOnly{down}, once.AtMostOnce()), other, once.ErrMismatch)
+		time.Sleep(time.Minute) // its lease has expired
+		down.set(false)
+		time.Sleep(time.Second)
+		first(t, strict, charge("1"), "receipt", 2)
+	})
+}
+
+// unheard fails the test unless Do fails under ctx because the store is not
+// heard of, without a run.
+func unheard(t *testing.T, ctx context.Context, o *once.Once, c once.Call) {
+	t.Helper()
+	var r runs
+	_, err := o.Do(ctx, c, r.work("not to be run"))
+	wantErr(t, err, core.ErrUnavailable)
+	r.want(t, 0)
+}
+
+// muteGrants is a store whose grants do not arrive: the caller gets an error, or
+// hears nothing if they hang, and then perhaps nothing works any more.
+type muteGrants struct {
+	*flaky
+	hang, last bool
+}
+
+func (s *muteGrants) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if _, err := s.flaky.Acquire(ctx, c); err != nil {
+		return core.Grant{}, err
+	}
+	if s.last {
+		s.set(true)
+	}
+	if s.hang {
+		<-ctx.Done()
+	}
+	return core.Grant{}, errDown
+}
