@@ -157,6 +157,36 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a run whose begin is applied, and then nothing is heard of the store, is no attempt", func(t *testing.T) {
+		t.Parallel()
+		for name, opts := range map[string][]once.Option{"by default": nil, "at most once": {once.AtMostOnce()}} {
+			for ending, limit := range map[string]time.Duration{"its store": time.Minute, "its caller": 100 * time.Millisecond} {
+				proxy := redistest.NewProxy(t, server.Addr)
+				o := onRedis(t, proxy.Addr, append(opts, lasting(600*time.Millisecond))...)
+				c := charge("unheard begin " + name + ending)
+				fault := proxy.Inject(redistest.Match{Script: "acquire"}, redistest.DropReply)
+				cut := make(chan struct{})
+				go func() {
+					defer close(cut)
+					<-fault.Fired()
+					proxy.Partition()
+				}()
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				unheard(t, ctx, o, c)
+				cancel()
+				<-cut
+				db, at := server.Client(), "lk1:{"+once.StoreKey(c)+"}"
+				if n := db.Exists(t.Context(), at).Val(); n != 1 {
+					t.Errorf("%s, given up by %s: there is no record of it at first", name, ending)
+				}
+				proxy.Heal()
+				redistest.Eventually(t, patience, "the run is taken back", func() bool {
+					return !db.HExists(t.Context(), at, "r").Val()
+				})
+				first(t, onRedis(t, server.Addr, append(opts, wait(patience))...), c, "receipt", 1)
+			}
+		}
+	})
 	t.Run("a failure that is noted and not confirmed is the failure", func(t *testing.T) {
 		t.Parallel()
 		proxy := redistest.NewProxy(t, server.Addr)

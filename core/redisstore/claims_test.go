@@ -43,6 +43,12 @@ func saves(c core.Claim, value string, attempt int, done bool) core.Claim {
 	return c
 }
 
+// undoes returns c as it is released when its work has not begun.
+func undoes(c core.Claim) core.Claim {
+	c.Record, c.Undo = nil, true
+	return c
+}
+
 // stored is the name of what is stored for c.
 func stored(c core.Claim) string { return "lk1:{" + c.Key + "}" }
 

@@ -34,8 +34,8 @@ func scene(s *redisstore.Store, key string) []step {
 	ahead := claimOf(key)
 	ahead.MinToken = uint64(time.Now().Add(time.Minute).UnixMicro())
 	kept.Keep = 30 * time.Second
-	run, again, fails, waits := claimOf(key), claimOf(key), claimOf(key), claimOf(key)
-	for _, c := range []*core.Claim{&run, &again, &fails, &waits} {
+	run, again, fails, waits, vain := claimOf(key), claimOf(key), claimOf(key), claimOf(key), claimOf(key)
+	for _, c := range []*core.Claim{&run, &again, &fails, &waits, &vain} {
 		c.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
 	}
 	waits.Wait = true
@@ -90,6 +90,9 @@ func scene(s *redisstore.Store, key string) []step {
 		{"release what is ahead", release(ahead), nil},
 		{"begin a run", acquire(fails), nil},
 		{"fail", release(failed), nil},
+		{"begin in vain", acquire(vain), nil},
+		{"undo", release(undoes(vain)), nil},
+		{"undo again", release(undoes(vain)), core.ErrLost},
 		{"begin another", acquire(run), nil},
 		{"extend a run", extends(run), nil},
 		{"wait for an answer", acquire(waits), core.ErrBusy},
