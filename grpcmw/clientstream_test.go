@@ -132,7 +132,7 @@ func TestClientStreams(t *testing.T) {
 			return o.GetId(), nil
 		}
 		s.open(on(Orders_Chat_FullMethodName,
-			grpcmw.Lock(s.locker, "outer", custom), grpcmw.Lock(s.locker, "own", grpcmw.Join(grpcmw.Metadata("room"), custom))))
+			grpcmw.Lock(s.locker, "outer", grpcmw.Join(grpcmw.Metadata("room"), custom)), grpcmw.Lock(s.locker, "own", custom)))
 		both, err := s.client.Chat(metadata.AppendToOutgoingContext(t.Context(), "room", "9"))
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestClientStreams(t *testing.T) {
 		if err := both.Send(big("5")); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := both.Recv(); err != nil || r.GetText() != "own:9:5" || s.isFree("outer:5") {
+		if r, err := both.Recv(); err != nil || r.GetText() != "own:5" || s.isFree("outer:9:5") {
 			t.Errorf("got %v, %v, or the key is free", r, err)
 		}
 	})
@@ -218,7 +218,7 @@ func TestClientStreams(t *testing.T) {
 			if cause := context.Cause(both.Context()); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)
 			}
-			_, err := both.Recv()
+			_, err := both.Recv() // there is none
 			if status.Code(err) != codes.Aborted || !errors.Is(err, core.ErrLost) {
 				t.Errorf("the next message: %v", err)
 			}
@@ -229,15 +229,45 @@ func TestClientStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 {
-			if err := both.Send(big("5")); err != nil {
-				t.Fatal(err)
-			}
+		if err := both.Send(big("5")); err != nil {
+			t.Fatal(err)
 		}
 		if r, err := both.Recv(); err != nil || r.GetText() != "stands" {
 			t.Errorf("got %v, %v", r, err)
 		}
 		if _, err := both.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("got %v", err)
+		}
+	})
+
+	t.Run("a message that comes after the loss is not worked on either", func(t *testing.T) {
+		t.Parallel()
+		s, gone, lost := newShop(t), core.ErrLost, make(chan struct{})
+		s.store.extend.Store(&gone)
+		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
+			context.AfterFunc(both.Context(), func() { close(lost) })
+			if _, err := both.Recv(); err != nil {
+				t.Error(err)
+			}
+			o, err := both.Recv() // begins before the loss
+			if status.Code(err) != codes.Aborted || !errors.Is(err, core.ErrLost) {
+				t.Errorf("got %v, %v", o, err)
+			}
+			return err
+		}
+		s.open(on(Orders_Chat_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(300*time.Millisecond)))))
+		both, err := s.client.Chat(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := both.Send(big("5")); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the lease is lost", lost)
+		if err := both.Send(big("6")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := both.Recv(); status.Code(err) != codes.Aborted {
 			t.Errorf("got %v", err)
 		}
 	})
