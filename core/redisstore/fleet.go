@@ -27,7 +27,7 @@ func (f *fleet) senderOf(ctx context.Context, key string) *sender {
 	if s, ok := f.senders.Load(master); ok {
 		return s.(*sender)
 	}
-	s, known := f.senders.LoadOrStore(master, &sender{client: master, stall: patience})
+	s, known := f.senders.LoadOrStore(master, newSender(master))
 	if !known {
 		f.forget(master)
 	}

@@ -29,6 +29,7 @@ const (
 // pipeline, when it has returned.
 type sender struct {
 	client redis.UniversalClient
+	brief  bool          // the client ends a call at its deadline, or soon after
 	stall  time.Duration // when a trip no longer holds up the calls behind it
 
 	mu    sync.Mutex
@@ -41,6 +42,19 @@ type sender struct {
 	armed bool        // alarm will ring
 	soon  bool        // because something waits behind a trip
 }
+
+func newSender(client redis.UniversalClient) *sender {
+	s := &sender{client: client, stall: patience}
+	if c, ok := client.(*redis.Client); ok {
+		o := c.Options()
+		s.brief = o.ContextTimeoutEnabled || briefly(o.ReadTimeout) && briefly(o.WriteTimeout)
+	}
+	return s
+}
+
+// briefly tells that a socket's time-out ends a call not much later than
+// callLimit.
+func briefly(timeout time.Duration) bool { return timeout > 0 && timeout <= callLimit*3/2 }
 
 // trip is a goroutine that carries calls, until none is left.
 type trip struct {
@@ -64,18 +78,30 @@ func (s *sender) do(ctx context.Context, c *command) error {
 		return context.Cause(ctx)
 	}
 	now := time.Now()
-	c.frame, c.done = limited{ctx, now.Add(callLimit)}, s.bell()
+	c.frame, c.done = limited{Context: ctx, until: now.Add(callLimit)}, s.bell()
+	// Who cannot leave need not be able to: no other goroutine is needed.
+	stays := s.brief && ctx.Done() == nil
+	if stays {
+		c.frame.over = s.bell()
+	}
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
-	t := s.depart(now)
+	t := s.depart(now, stays)
 	s.arm(t == nil)
 	s.mu.Unlock()
-	if t != nil {
+	switch {
+	case t == nil:
+	case stays:
+		s.carryOnce(t)
+	default:
 		s.start(t)
 	}
 	select {
 	case <-c.done:
 		s.bells.Put(c.done) // which is rung once for each call
+		if stays && !c.expired {
+			s.bells.Put(c.frame.over)
+		}
 		return c.late()
 	case <-ctx.Done():
 	}
@@ -105,8 +131,9 @@ func (c *command) late() error {
 	return errNoAnswer
 }
 
-// depart returns a new trip if none is under way but such as have stalled.
-func (s *sender) depart(now time.Time) *trip {
+// depart returns a new trip if none is under way but such as have stalled. The
+// caller makes it by itself if it stays.
+func (s *sender) depart(now time.Time, stays bool) *trip {
 	if len(s.trips) >= maxTrips {
 		return nil
 	}
@@ -116,10 +143,12 @@ func (s *sender) depart(now time.Time) *trip {
 		}
 	}
 	t := s.rests
-	if t == nil {
+	if t == nil || stays {
 		t = &trip{}
+	} else {
+		s.rests = nil
 	}
-	s.rests, t.since = nil, now
+	t.since = now
 	s.trips = append(s.trips, t)
 	return t
 }
@@ -195,7 +224,7 @@ func (s *sender) ring() {
 		}
 	}
 	if len(s.queue) > 0 {
-		if t := s.depart(now); t != nil {
+		if t := s.depart(now, false); t != nil {
 			s.start(t)
 		}
 	}
@@ -205,6 +234,9 @@ func (s *sender) ring() {
 func (c *command) expire(now time.Time) {
 	if now.After(c.frame.until) && c.signed.CompareAndSwap(false, true) {
 		c.expired = true
+		if c.frame.over != nil {
+			close(c.frame.over)
+		}
 		c.done <- struct{}{}
 	}
 }
@@ -223,16 +255,31 @@ func (s *sender) carry(t *trip) {
 	}
 }
 
+// carryOnce makes one trip, and leaves what waits then to another one.
+func (s *sender) carryOnce(t *trip) {
+	s.mu.Lock()
+	s.load(t)
+	s.mu.Unlock()
+	s.send(t.batch)
+	s.mu.Lock()
+	var next *trip
+	s.unload(t)
+	s.end(t)
+	if len(s.queue) > 0 {
+		next = s.depart(time.Now(), false)
+	}
+	s.mu.Unlock()
+	if next != nil {
+		s.start(next)
+	}
+}
+
 // load gives t the calls that wait. If there are none t rests for a while, since
 // a goroutine that is woken costs less than a new one with its stack.
 func (s *sender) load(t *trip) bool {
-	if s.spare == nil {
-		clear(t.batch)
-		s.spare = t.batch[:0]
-	}
-	t.batch = nil
+	s.unload(t)
 	if len(s.queue) == 0 {
-		s.trips = slices.DeleteFunc(s.trips, func(o *trip) bool { return o == t })
+		s.end(t)
 		if t.since = time.Now(); s.rests == nil {
 			s.rests = t
 		} else {
@@ -247,6 +294,19 @@ func (s *sender) load(t *trip) bool {
 		t.batch = t.batch[:n]
 	}
 	return true
+}
+
+// unload takes the calls from t that have come back.
+func (s *sender) unload(t *trip) {
+	if s.spare == nil {
+		clear(t.batch)
+		s.spare = t.batch[:0]
+	}
+	t.batch = nil
+}
+
+func (s *sender) end(t *trip) {
+	s.trips = slices.DeleteFunc(s.trips, func(o *trip) bool { return o == t })
 }
 
 // fitting is how many of the calls go together. A long value goes alone, so as
@@ -303,6 +363,23 @@ func together(batch []*command) (context.Context, context.CancelFunc) {
 type limited struct {
 	context.Context
 	until time.Time
+	over  chan struct{} // closed when it has taken too long; nil if nobody waits for that
+}
+
+func (l *limited) Done() <-chan struct{} {
+	if l.over != nil {
+		return l.over
+	}
+	return l.Context.Done()
+}
+
+func (l *limited) Err() error {
+	select {
+	case <-l.over:
+		return context.DeadlineExceeded
+	default:
+		return l.Context.Err()
+	}
 }
 
 func (l *limited) Deadline() (time.Time, bool) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -278,5 +280,49 @@ func TestAQuietStoreHasNoGoroutines(t *testing.T) {
 	}
 	if err := goleak.Find(before); err != nil {
 		t.Errorf("after it was closed: %v", err)
+	}
+}
+
+// stacks is a hook that keeps the stack on which the last command was sent.
+type stacks struct {
+	gate
+	last string
+}
+
+func (h *stacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.last = string(debug.Stack())
+		return next(ctx, cmd)
+	}
+}
+
+func TestWhoCannotLeaveSendsByItself(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, c := range map[string]struct {
+		edit func(*redis.Options)
+		ctx  context.Context
+		own  bool
+	}{
+		"a context that never ends": {func(*redis.Options) {}, context.Background(), true},
+		"one that can end":          {func(*redis.Options) {}, t.Context(), false},
+		"short time-outs": {func(o *redis.Options) {
+			o.ContextTimeoutEnabled, o.ReadTimeout = false, 3*time.Second
+		}, context.Background(), true},
+		"a client that can hang": {func(o *redis.Options) { o.ContextTimeoutEnabled = false }, context.Background(), false},
+		"one without time-outs": {func(o *redis.Options) {
+			o.ContextTimeoutEnabled, o.ReadTimeout = false, -1
+		}, context.Background(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, h := redistest.Client(t, server.Addr, c.edit), &stacks{}
+			client.AddHook(h)
+			if _, err := newStore(t, client).Acquire(c.ctx, claimed()); err != nil {
+				t.Fatal(err)
+			}
+			if h.last == "" || strings.Contains(h.last, "TestWhoCannotLeave") != c.own {
+				t.Errorf("it was sent by a goroutine with the stack %q", h.last)
+			}
+		})
 	}
 }

@@ -27,8 +27,8 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same, if it is one
 
-	sender sender // not in a cluster
-	fleet  fleet  // in a cluster
+	sender *sender // not in a cluster
+	fleet  fleet   // in a cluster
 
 	hub  hub
 	id   any // of the channel that wakes waiters of this Store
@@ -64,7 +64,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	wake, id := s.prefix+"wake:", rand.Text()
 	s.wake, s.id = wake, id
-	s.sender.client, s.sender.stall = client, patience
+	s.sender = newSender(client)
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil
 }
