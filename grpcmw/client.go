@@ -154,6 +154,10 @@ func (g *client) try(ctx context.Context, method string, req, reply any, cc *grp
 	bounded, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	err = invoker(bounded, method, req, reply, cc, opts...)
+	// The server has the same deadline and can be a moment ahead.
+	if end, _ := bounded.Deadline(); status.Code(err) == codes.DeadlineExceeded && time.Until(end) < g.timeout/4 {
+		<-bounded.Done()
+	}
 	return bounded.Err() != nil && ctx.Err() == nil, err
 }
 

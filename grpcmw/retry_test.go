@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/retry"
 )
 
 // native is grpc-go's own retry policy, which obeys the trailer and would
@@ -150,7 +151,10 @@ func TestDroppedReply(t *testing.T) {
 		}
 		seen := arrivals{}
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Detached())), seen.option())
-		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor(grpcmw.TryTimeout(50 * time.Millisecond))))
+		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor(
+			grpcmw.TryTimeout(200*time.Millisecond),
+			grpcmw.Retry(retry.Policy{Initial: 10 * time.Millisecond, Max: 50 * time.Millisecond, Multiplier: 2, Attempts: 1000}),
+		)))
 		answered := make(chan reply, 1)
 		go func() { answered <- ask(t.Context(), client.Pay, &Order{Id: "5"}) }()
 		eventually(t, "it was given up and made again", func() bool { return seen.n.Load() >= 2 })

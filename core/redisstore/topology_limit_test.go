@@ -120,11 +120,14 @@ func oneHolder(t *testing.T, p pair) {
 }
 
 // warm has the clients find their servers. A new one may begin by asking a
-// frozen one, for as long as its time-outs allow.
+// frozen one, for as long as its time-outs allow, and a new replica may be slow.
 func warm(t *testing.T, all ...*core.Locker) {
 	t.Helper()
 	for _, p := range all {
 		lease, err := p.Acquire(t.Context(), "warm")
+		for end := time.Now().Add(time.Minute); errors.Is(err, core.ErrUnavailable) && time.Now().Before(end); {
+			lease, err = p.Acquire(t.Context(), "warm")
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
