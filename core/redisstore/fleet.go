@@ -13,6 +13,7 @@ type fleet struct {
 	cluster *redis.ClusterClient
 	known   atomic.Bool // where the slots are; the client need not ask
 	senders sync.Map    // *redis.Client to *sender
+	closed  atomic.Bool
 }
 
 // senderOf returns the sender to the master of a key, nil if that is not known.
@@ -27,7 +28,9 @@ func (f *fleet) senderOf(ctx context.Context, key string) *sender {
 	if s, ok := f.senders.Load(master); ok {
 		return s.(*sender)
 	}
-	s, known := f.senders.LoadOrStore(master, newSender(master))
+	fresh := newSender(master)
+	fresh.closed = f.closed.Load()
+	s, known := f.senders.LoadOrStore(master, fresh)
 	if !known {
 		f.forget(master)
 	}
@@ -46,6 +49,7 @@ func (f *fleet) forget(but *redis.Client) {
 }
 
 func (f *fleet) close() {
+	f.closed.Store(true)
 	f.senders.Range(func(_, s any) bool {
 		s.(*sender).close()
 		return true

@@ -41,6 +41,8 @@ type sender struct {
 	alarm *time.Timer // looks after what takes long
 	armed bool        // alarm will ring
 	soon  bool        // because something waits behind a trip
+
+	closed bool
 }
 
 func newSender(client redis.UniversalClient) *sender {
@@ -160,10 +162,12 @@ func (s *sender) idle() bool {
 	return len(s.trips) == 0 && s.rests == nil
 }
 
-// close ends what only waits for more to carry.
+// close ends what only waits for more to carry. Calls can still be made, and
+// none of their trips rests.
 func (s *sender) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	if s.rests != nil {
 		close(s.rests.more)
 		s.rests = nil
@@ -280,7 +284,7 @@ func (s *sender) load(t *trip) bool {
 	s.unload(t)
 	if len(s.queue) == 0 {
 		s.end(t)
-		if t.since = time.Now(); s.rests == nil {
+		if t.since = time.Now(); s.rests == nil && !s.closed {
 			s.rests = t
 		} else {
 			close(t.more)
