@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// maxValue bounds what is kept as an answer. A Redis takes up to 512 MiB at a
-// time.
-const maxValue = 256 << 20
+// maxValue bounds what is kept as an answer: less than what any store refuses,
+// since an answer that cannot be saved is a run that seems to have died.
+const maxValue = 32 << 20
 
 // Once runs calls once and keeps their answers. It is safe for concurrent use,
 // and holds nothing that would have to be closed.
@@ -25,7 +25,7 @@ type Once struct {
 
 // Answer is what a run leaves behind.
 type Answer struct {
-	// Value is the answer, for this caller and all later ones. Above 256 MiB it is
+	// Value is the answer, for this caller and all later ones. Above 32 MiB it is
 	// as if Unreplayable were set.
 	Value []byte
 	// Unreplayable says that the work is done, but that Value is for this caller

@@ -80,6 +80,17 @@ func TestDo(t *testing.T) {
 		refused(t, o, none, once.ErrMismatch)
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
+	sim(t, "an answer that is too long to be kept is done, and not run again", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		long := make([]byte, 32<<20+1)
+		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
+			return once.Answer{Value: long}, nil
+		})
+		if err != nil || len(out.Value) != len(long) {
+			t.Fatalf("Do gave %d bytes and %v", len(out.Value), err)
+		}
+		refused(t, o, charge("1"), once.ErrUnreplayable)
+	})
 	sim(t, "done without a replayable answer is told, and not run again", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
