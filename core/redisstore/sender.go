@@ -89,6 +89,9 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
 	t := s.depart(now, stays)
+	if t != nil && stays {
+		s.load(t) // before another trip can take everything
+	}
 	s.arm(t == nil)
 	s.mu.Unlock()
 	switch {
@@ -259,11 +262,9 @@ func (s *sender) carry(t *trip) {
 	}
 }
 
-// carryOnce makes one trip, and leaves what waits then to another one.
+// carryOnce makes one trip, which is loaded, and leaves what waits then to
+// another one.
 func (s *sender) carryOnce(t *trip) {
-	s.mu.Lock()
-	s.load(t)
-	s.mu.Unlock()
 	s.send(t.batch)
 	s.mu.Lock()
 	var next *trip
