@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
@@ -73,6 +75,24 @@ func TestAllocations(t *testing.T) {
 		byHand, got := testing.AllocsPerRun(200, do), testing.AllocsPerRun(200, replay)
 		if t.Logf("%v, by hand %v", got, byHand); got > byHand+30 {
 			t.Errorf("%v allocations, by hand %v", got, byHand)
+		}
+	})
+
+	t.Run("messages packed one in the other thousands of times are not unpacked again and again", func(t *testing.T) {
+		var inner []byte
+		for range 2000 {
+			data, err := proto.Marshal(&Order{Extra: &anypb.Any{TypeUrl: "/lockkit.grpcmw.test.Order", Value: inner}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			inner = data
+		}
+		o := new(Order)
+		if err := proto.Unmarshal(inner, o); err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(1, func() { grpcmw.FingerprintOf("/a.B/C", o) }); n > 500 {
+			t.Errorf("%v allocations for a request of %d bytes", n, len(inner))
 		}
 	})
 

@@ -17,10 +17,11 @@ import (
 // OK.
 const answerVersion = 1
 
-// encodeReply fails if the reply could not be made again.
+// encodeReply fails if the reply could not be made again. A handler's nil is sent
+// as an empty message, and kept as one.
 func encodeReply(reply any) ([]byte, error) {
 	m, ok := reply.(proto.Message)
-	if !ok || !m.ProtoReflect().IsValid() {
+	if !ok {
 		return nil, fmt.Errorf("grpcmw: the reply is a %T, which is no protobuf message", reply)
 	}
 	if _, err := protoregistry.GlobalTypes.FindMessageByName(m.ProtoReflect().Descriptor().FullName()); err != nil {
@@ -31,6 +32,13 @@ func encodeReply(reply any) ([]byte, error) {
 		return nil, fmt.Errorf("grpcmw: the reply: %w", err)
 	}
 	return encode(&status.Status{Details: []*anypb.Any{packed}})
+}
+
+// encodeFailure makes the message one that can be encoded, as gRPC does when it
+// sends it.
+func encodeFailure(s *status.Status) ([]byte, error) {
+	s.Message = string([]rune(s.GetMessage()))
+	return encode(s)
 }
 
 func encode(s *status.Status) ([]byte, error) {

@@ -50,11 +50,17 @@ func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 // walk digests values, each with its length or in a fixed form, so that nothing
 // can run into its neighbour.
 type walk struct {
-	hash   hash.Hash
-	buffer []byte // what is not in the hash yet
+	hash     hash.Hash
+	buffer   []byte // what is not in the hash yet
+	unpacked int    // how many messages of type Any the walk is inside of
 }
 
-func newWalk() *walk { return &walk{sha256.New(), make([]byte, 0, 256)} }
+// maxUnpacked is how many messages of type Any are unpacked one inside the
+// other. Each copies what is in it, so that without a bound a small request
+// could fill the memory; what is deeper is digested as its bytes.
+const maxUnpacked = 8
+
+func newWalk() *walk { return &walk{hash: sha256.New(), buffer: make([]byte, 0, 256)} }
 
 func (w *walk) sum() []byte {
 	_, _ = w.hash.Write(w.buffer)
@@ -97,7 +103,9 @@ func (w *walk) bytes(b []byte) {
 // message digests the fields that are set, in the order of their numbers, and
 // a 0, which is no field's number.
 func (w *walk) message(m protoreflect.Message) {
-	if inner := unpack(m); inner != nil {
+	if inner := w.unpack(m); inner != nil {
+		w.unpacked++
+		defer func() { w.unpacked-- }()
 		w.text(string(inner.Descriptor().FullName()))
 		m = inner
 	}
@@ -130,11 +138,11 @@ func (w *walk) message(m protoreflect.Message) {
 }
 
 // unpack is the message in a google.protobuf.Any, nil if m is none or what is in
-// it cannot be known. The bytes in it are an encoding, so they are looked
-// through.
-func unpack(m protoreflect.Message) protoreflect.Message {
+// it cannot be known, or is too deep. The bytes in it are an encoding, so they
+// are looked through.
+func (w *walk) unpack(m protoreflect.Message) protoreflect.Message {
 	packed, ok := m.Interface().(*anypb.Any)
-	if !ok {
+	if !ok || w.unpacked == maxUnpacked {
 		return nil
 	}
 	inner, err := anypb.UnmarshalNew(packed, proto.UnmarshalOptions{AllowPartial: true})

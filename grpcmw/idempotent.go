@@ -123,14 +123,19 @@ func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err e
 }
 
 // joined is a KeyFunc's result as one text without control characters, different
-// for different parts.
+// for different parts. Several parts begin with a colon. One value is taken as it
+// is, since escaping could make a key that is allowed too long.
 func joined(ctx context.Context, c *call, f KeyFunc) (string, error) {
 	value, err := c.ask(ctx, f)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
+	case strings.Contains(value, separator):
+		return escaped("", value)
+	case strings.HasPrefix(value, ":"), strings.HasPrefix(value, "="):
+		value = "=" + value
 	}
-	value, err = escaped("", value)
-	return strings.TrimPrefix(value, ":"), err
+	return part.check(value)
 }
 
 // execution is a call that runs, or does not.
@@ -156,7 +161,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		if !lasting {
 			return once.Answer{}, unclear(s, e.failure)
 		}
-		value, err = encode(s.Proto())
+		value, err = encodeFailure(s.Proto()) // of a copy
 	}
 	if err != nil || len(value) > e.limit {
 		return once.Answer{Unreplayable: true}, nil

@@ -110,6 +110,21 @@ func TestIdempotent(t *testing.T) {
 		s.call("5", key, "k", "tenant", "a", "user", strings.Repeat("u", 511)).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 	})
 
+	t.Run("a scope of several parts is never that of one which looks like it", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newShop(t), atomic.Int64{}
+		s.pay = counting(&runs)
+		scope := func(_ context.Context, _ string, req any) (string, error) {
+			return req.(*Order).GetItem().GetSku(), nil
+		}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), scope, grpcmw.Fingerprint(grpcmw.AnyCaller()))))
+		for i, who := range []string{"a\x1fb", "a:b", ":a:b", "=:a:b", "=a", "a", "%3Aa:b", "a%3Ab", "a:\x1fb", "a\x1f:b"} {
+			for range 2 {
+				ask(t.Context(), s.client.Pay, &Order{Item: &Item{Sku: who}}, key, "k").is(t, fmt.Sprintf("run %d", i+1))
+			}
+		}
+	})
+
 	t.Run("of fifty duplicates in flight one runs, the others are told so or get its reply", func(t *testing.T) {
 		t.Parallel()
 		s, runs, inside, finish := newShop(t), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})

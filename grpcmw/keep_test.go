@@ -57,6 +57,31 @@ func TestIdempotentKeeps(t *testing.T) {
 		}
 	})
 
+	t.Run("a handler's nil is an empty reply, another time too", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newShop(t), atomic.Int64{}
+		s.pay = func(context.Context, *Order) (*Receipt, error) { runs.Add(1); return nil, nil }
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		for i := range 2 {
+			if r := s.call("5", key, "k"); r.err != nil || runs.Load() != 1 || r.replayed() != (i == 1) {
+				t.Errorf("got %v after %d runs, %v", r.err, runs.Load(), r.trailer)
+			}
+		}
+	})
+
+	t.Run("an error whose message is not valid UTF-8 is given again as it was sent", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.pay = func(context.Context, *Order) (*Receipt, error) {
+			return nil, status.Error(codes.NotFound, "no \xff\xfe here")
+		}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		first, second := s.call("5", key, "k"), s.call("5", key, "k")
+		if a, b := status.Convert(first.err), status.Convert(second.err); a.Code() != codes.NotFound || a.String() != b.String() || !second.replayed() {
+			t.Errorf("got %v, then %v", a, b)
+		}
+	})
+
 	t.Run("Keep replaces what is kept", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}

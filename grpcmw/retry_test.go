@@ -189,6 +189,10 @@ func TestGateway(t *testing.T) {
 				t.Errorf("%s: got %v, %v", name, r.Receipt, r.err)
 			}
 		}
-		s.call("5", key, strings.Repeat("k", 255)).is(t, "run 3")
+		for i, char := range []string{"k", ":", "%", "{", "="} {
+			for range 2 {
+				s.call("5", key, strings.Repeat(char, 255)).is(t, fmt.Sprintf("run %d", 3+i))
+			}
+		}
 	})
 }
