@@ -29,7 +29,7 @@ const (
 // pipeline, when it has returned.
 type sender struct {
 	client redis.UniversalClient
-	brief  bool          // the client ends a call at its deadline, or soon after
+	brief  bool          // the client ends a call at its deadline
 	stall  time.Duration // when a trip no longer holds up the calls behind it
 
 	mu    sync.Mutex
@@ -48,15 +48,12 @@ type sender struct {
 func newSender(client redis.UniversalClient) *sender {
 	s := &sender{client: client, stall: patience}
 	if c, ok := client.(*redis.Client); ok {
-		o := c.Options()
-		s.brief = o.ContextTimeoutEnabled || briefly(o.ReadTimeout) && briefly(o.WriteTimeout)
+		// Time-outs of the socket would not do, however short: they are for one
+		// reading or writing each, and a new connection takes several.
+		s.brief = c.Options().ContextTimeoutEnabled
 	}
 	return s
 }
-
-// briefly tells that a socket's time-out ends a call not much later than
-// callLimit.
-func briefly(timeout time.Duration) bool { return timeout > 0 && timeout <= callLimit*3/2 }
 
 // trip is a goroutine that carries calls, until none is left.
 type trip struct {

@@ -307,8 +307,8 @@ func TestWhoCannotLeaveSendsByItself(t *testing.T) {
 		"a context that never ends": {func(*redis.Options) {}, context.Background(), true},
 		"one that can end":          {func(*redis.Options) {}, t.Context(), false},
 		"short time-outs": {func(o *redis.Options) {
-			o.ContextTimeoutEnabled, o.ReadTimeout = false, 3*time.Second
-		}, context.Background(), true},
+			o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout = false, time.Second, time.Second
+		}, context.Background(), false},
 		"a client that can hang": {func(o *redis.Options) { o.ContextTimeoutEnabled = false }, context.Background(), false},
 		"one without time-outs": {func(o *redis.Options) {
 			o.ContextTimeoutEnabled, o.ReadTimeout = false, -1
