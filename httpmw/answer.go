@@ -30,7 +30,8 @@ type answer struct {
 	body    []byte
 }
 
-// field is one header with all its values; none if the handler removed it.
+// field is one header with all its values; none if the handler removed it, or
+// set it to nil.
 type field struct {
 	name   string
 	values []string
@@ -142,10 +143,13 @@ func (a answer) replay(c *gin.Context) {
 	}
 	h := c.Writer.Header()
 	for _, f := range a.header {
-		if len(f.values) == 0 {
-			delete(h, f.name)
-		} else {
+		switch {
+		case len(f.values) > 0:
 			h[f.name] = f.values
+		case len(h[f.name]) > 0:
+			delete(h, f.name)
+		default:
+			h[f.name] = nil // not to be guessed by net/http either
 		}
 	}
 	h.Set(replayedHeader, "true")
@@ -161,7 +165,8 @@ func (a answer) replay(c *gin.Context) {
 // changed are the headers of names that are not as they were before.
 func changed(before, after http.Header, names []string) (fields []field) {
 	for _, name := range names {
-		if values := after[name]; !slices.Equal(values, before[name]) {
+		values, is := after[name]
+		if _, was := before[name]; is != was || !slices.Equal(values, before[name]) {
 			fields = append(fields, field{name, slices.Clone(values)})
 		}
 	}

@@ -37,7 +37,9 @@
 //   - 5xx, 401, 403, 407, 408, 409, 423, 425 and 429 are not kept: ask again with
 //     the same key, and the request is run again. [Keep] sets another policy. The
 //     same goes for a run that died, unless [once.AtMostOnce] rules that out.
-//   - Nothing is kept of a request that was refused, as below.
+//   - Nothing is kept of a request that Idempotent refused, as below. Refusals of
+//     a Lock inside are answers like others: a busy lock is not kept, a missing
+//     key is.
 //
 // A handler that runs again, since an earlier run died or failed, finds the
 // attempt by [once.AttemptFromContext]: it can ask the bank before it charges, or
@@ -99,6 +101,10 @@
 // Mount a lock after what may refuse the request without it: recovery, logging,
 // time-outs, authentication, rate limits. A time-out middleware that lets its
 // handler run on has to be outside, or the lock is given back too early.
+//
+// Nobody outside may read the body to its end, but by ShouldBindBodyWith or as an
+// urlencoded form: Idempotent could not tell two requests apart, and answers 500
+// where it notices, which it cannot if the body is chunked.
 //
 // Lock and Idempotent work in both orders. With Idempotent outside, a repeated
 // request gets its answer without the lock, and one that finds the lock busy is

@@ -2,6 +2,7 @@ package httpmw
 
 import (
 	"crypto/sha256"
+	"errors"
 	"mime"
 	"net/http"
 	"net/url"
@@ -18,13 +19,36 @@ func fingerprintOf(c *gin.Context, of KeyFunc, limit int64) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if value == "" {
+			return nil, &keyError{"the fingerprint is empty"}
+		}
 		return digest(c.Request, "part", value, nil), nil
 	}
 	data, err := readBody(c, limit)
+	if err == nil && len(data) == 0 {
+		data, err = formerBody(c.Request)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return digest(c.Request, "whole", mediaType(c.Request), data), nil
+}
+
+// errBodyGone says that a request cannot be told from another one.
+var errBodyGone = errors.New("httpmw: the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
+
+// formerBody is what was in a body that reads as empty: the form that somebody
+// parsed of it. It fails if there was a body and nobody knows what was in it.
+func formerBody(r *http.Request) ([]byte, error) {
+	switch {
+	case r.MultipartForm != nil:
+		return nil, errBodyGone // files cannot be compared without reading them again
+	case len(r.PostForm) > 0:
+		return []byte(r.PostForm.Encode()), nil
+	case r.ContentLength > 0 && r.Body != nil && r.Body != http.NoBody:
+		return nil, errBodyGone
+	}
+	return nil, nil
 }
 
 // digest is the SHA-256 of all that. Each part but the last has its length before

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
+	"github.com/gin-gonic/gin/binding"
 
 	"github.com/lockkit/lockkit/httpmw"
 )
@@ -93,6 +94,37 @@ func TestMismatch(t *testing.T) {
 		}
 	})
 
+	t.Run("a body that was read outside still counts, or the request is 500", func(t *testing.T) {
+		t.Parallel()
+		s, runs, pushed := newSite(t), atomic.Int32{}, errorsOf{}
+		idempotent := httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+		s.POST("/form", func(c *gin.Context) { _ = c.PostForm("csrf") }, idempotent, counted(&runs))
+		s.POST("/scope", httpmw.Idempotent(s.runs(), func(c *gin.Context) (string, error) { return c.PostForm("amount")[:1], nil }), counted(&runs))
+		s.POST("/cached", func(c *gin.Context) { _ = c.ShouldBindBodyWith(&struct{}{}, binding.JSON) }, idempotent, counted(&runs))
+		for _, path := range []string{"/form", "/scope", "/cached"} {
+			five, six := "csrf=1&amount=15", "csrf=1&amount=16"
+			contentType := "application/x-www-form-urlencoded"
+			if path == "/cached" {
+				five, six, contentType = `{"amount":5}`, `{"amount":6}`, "application/json"
+			}
+			s.pay(path, path, five, "Content-Type", contentType)
+			if r := s.pay(path, path, five, "Content-Type", contentType); !r.isReplay() {
+				t.Errorf("%s: got %d %q", path, r.status, r.body)
+			}
+			s.pay(path, path, six, "Content-Type", contentType).problem(t, http.StatusUnprocessableEntity)
+		}
+		s.POST("/json", pushed.collect, func(c *gin.Context) { _ = c.ShouldBindJSON(&struct{}{}) }, idempotent, mustNotRun(t))
+		if p := s.pay("json", "/json", `{"amount":5}`).problem(t, http.StatusInternalServerError); p["type"] != base+"idempotency-failed" {
+			t.Errorf("got %v", p)
+		}
+		if err := pushed.only(t); !strings.Contains(err.Error(), "the body was read before") {
+			t.Errorf("c.Errors has %v", err)
+		}
+		s.POST("/multipart", func(c *gin.Context) { _, _ = c.MultipartForm() }, idempotent, mustNotRun(t))
+		contentType, form := multipartForm(t, "note", "hi")
+		s.pay("multipart", "/multipart", form, "Content-Type", contentType).problem(t, http.StatusInternalServerError)
+	})
+
 	t.Run("Fingerprint compares what it names", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newSite(t), atomic.Int32{}
@@ -110,6 +142,9 @@ func TestMismatch(t *testing.T) {
 		s.pay("k", "/1", `{"order":"a","amount":6}`).problem(t, http.StatusUnprocessableEntity)
 		s.pay("k", "/2", `{"order":"a","amount":5}`).problem(t, http.StatusUnprocessableEntity)
 		s.pay("k", "/1", `{"order":"a"}`).problem(t, http.StatusBadRequest)
+		none := httpmw.Fingerprint(func(*gin.Context) (string, error) { return "", nil })
+		s.POST("/none", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), none), mustNotRun(t))
+		s.pay("k", "/none", "").problem(t, http.StatusBadRequest)
 	})
 }
 

@@ -31,8 +31,8 @@ import (
 //
 // What the handler writes is held back until it is saved, and sent then, also
 // if it could not be saved, which can take about 3 seconds to find out. What
-// cannot be kept is sent as it is written: streams, and what is longer than
-// AnswerLimit. Handlers below see the context of the run in c.Request, derived
+// cannot be kept is sent as it is written: streams, what is longer than
+// AnswerLimit, and what gin's Engine.HandleContext answers. Handlers below see the context of the run in c.Request, derived
 // from that of the request: it ends when the client goes away, see Detached, or
 // the run's lease is lost. once.AttemptFromContext tells there whether an earlier
 // run was begun and did not come to an answer. If the handler panics, so does
@@ -141,6 +141,9 @@ func (m *idempotent) scopeOf(c *gin.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if value == "" {
+		return "", &keyError{"who asks is not known, the scope is empty"}
+	}
 	parts, err := split(value)
 	if err != nil {
 		return "", err
@@ -184,6 +187,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	told := len(c.Errors)
 	c.Next()
 	returned = true
+	w.yield()
 
 	switch {
 	case w.hijacked:
@@ -192,7 +196,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{}, errUnanswered
 	case !w.Written() && w.status == http.StatusOK && ctx.Err() != nil:
 		return once.Answer{}, errGaveUp
-	case !e.keep(w.Status()):
+	case !e.keep(final(w.Status())):
 		return once.Answer{}, errNotKept
 	case w.passing:
 		return once.Answer{Unreplayable: true}, nil
@@ -202,6 +206,15 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{Unreplayable: true}, nil
 	}
 	return once.Answer{Value: a.encode()}, nil
+}
+
+// final is the status that the client takes for the answer's: what comes before
+// the answer, such as 103, is followed by 200.
+func final(status int) int {
+	if status < http.StatusOK {
+		return http.StatusOK
+	}
+	return status
 }
 
 // detach returns a context that ends with ctx until the handler runs, and then

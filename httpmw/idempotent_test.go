@@ -111,6 +111,9 @@ func TestIdempotent(t *testing.T) {
 				t.Errorf("%s: got %v", path, p)
 			}
 		}
+		if p := s.pay("k", "/empty", "").problem(t, http.StatusBadRequest); !strings.Contains(fmt.Sprint(p["detail"]), "the scope is empty") {
+			t.Errorf("got %v", p)
+		}
 		if p := s.pay("k", "/broken", "").problem(t, http.StatusInternalServerError); p["type"] != base+"idempotency-failed" {
 			t.Errorf("got %v", p)
 		}

@@ -27,6 +27,9 @@ type recorder struct {
 	status int
 	size   int // -1 before the first write, as gin has it
 	body   []byte
+	// announced is the Content-Length that was sent, -1 if there is none.
+	announced int64
+	outside   int // the writer's own status, before the handler ran
 
 	passing, hijacked bool
 }
@@ -34,7 +37,7 @@ type recorder struct {
 func newRecorder(w gin.ResponseWriter, most int64) *recorder {
 	return &recorder{
 		ResponseWriter: w, most: most, before: w.Header().Clone(),
-		status: w.Status(), size: -1, passing: w.Written(),
+		status: w.Status(), size: -1, announced: -1, outside: w.Status(), passing: w.Written(),
 	}
 }
 
@@ -117,6 +120,9 @@ func (w *recorder) begin() {
 		return
 	}
 	w.size, w.sent = 0, w.Header().Clone()
+	if n, err := strconv.ParseInt(w.sent.Get("Content-Length"), 10, 64); err == nil {
+		w.announced = n
+	}
 	media, _, _ := mime.ParseMediaType(w.sent.Get("Content-Type"))
 	if media == "text/event-stream" || w.status < http.StatusOK { // events, or what comes before the answer
 		w.pass()
@@ -131,6 +137,8 @@ func (w *recorder) room(n int) (pass bool, err error) {
 		return true, nil
 	case n > 0 && !bodyAllowed(w.status):
 		return false, http.ErrBodyNotAllowed // as net/http says
+	case w.announced >= 0 && int64(n) > w.announced-int64(w.size):
+		return false, http.ErrContentLength // as well
 	case int64(n) > w.most-int64(w.size):
 		w.pass()
 		return true, nil
@@ -156,6 +164,18 @@ func (w *recorder) pass() {
 	if len(w.body) > 0 {
 		_, _ = w.ResponseWriter.Write(w.body)
 	}
+}
+
+// yield has an answer stand that was given past the recorder: gin's
+// Engine.HandleContext goes back to the writer that the request came with.
+func (w *recorder) yield() {
+	if w.passing || !w.ResponseWriter.Written() && w.ResponseWriter.Status() == w.outside {
+		return
+	}
+	if w.size >= 0 {
+		w.pass()
+	}
+	w.passing = true
 }
 
 // dropLate takes back what was done to the header after the first write, but

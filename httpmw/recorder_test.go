@@ -39,8 +39,19 @@ var handlers = map[string]gin.HandlerFunc{
 	"a body by io.Copy":        func(c *gin.Context) { _, _ = io.Copy(c.Writer, strings.NewReader(strings.Repeat("x", 100<<10))) },
 	"a body by fmt":            func(c *gin.Context) { fmt.Fprintf(c.Writer, "%s-%d", "r", 1) },
 	"a body of announced size": func(c *gin.Context) { c.DataFromReader(200, 3, "text/plain", strings.NewReader("abc"), nil) },
-	"a body that is read":      func(c *gin.Context) { c.DataFromReader(200, -1, "text/plain", strings.NewReader("abc"), nil) },
-	"a file":                   func(c *gin.Context) { c.File("doc.go") },
+	"a body longer than announced": func(c *gin.Context) {
+		c.Header("Content-Length", "3")
+		_, _ = c.Writer.WriteString("abc")
+		if n, err := c.Writer.WriteString("de"); n != 0 || !errors.Is(err, http.ErrContentLength) {
+			panic(fmt.Sprint(n, err))
+		}
+	},
+	"a body whose type is not to be guessed": func(c *gin.Context) {
+		c.Writer.Header()["Content-Type"] = nil
+		_, _ = c.Writer.WriteString("<html>")
+	},
+	"a body that is read": func(c *gin.Context) { c.DataFromReader(200, -1, "text/plain", strings.NewReader("abc"), nil) },
+	"a file":              func(c *gin.Context) { c.File("doc.go") },
 	"a body where none may be": func(c *gin.Context) {
 		c.Writer.WriteHeader(http.StatusNoContent)
 		if n, err := c.Writer.Write([]byte("lost")); n != 0 || !errors.Is(err, http.ErrBodyNotAllowed) {

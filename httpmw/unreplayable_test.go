@@ -188,6 +188,44 @@ func TestUnreplayable(t *testing.T) {
 		s.gone("k", "/")
 	})
 
+	t.Run("an answer that is given past the middleware stands, and is judged by its status", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/past/:to", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			c.Request.URL.Path = "/" + c.Param("to")
+			s.HandleContext(c)
+		})
+		s.POST("/paid", func(c *gin.Context) { c.String(http.StatusCreated, "run %d", runs.Add(1)) })
+		s.POST("/late", func(c *gin.Context) { c.String(http.StatusBadGateway, "run %d", runs.Add(1)) })
+		s.POST("/none", func(c *gin.Context) { c.Status(http.StatusAccepted) })
+		if r := s.pay("k", "/past/paid", ""); r.status != http.StatusCreated || r.body != "run 1" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		s.gone("k", "/past/paid")
+		for _, want := range []string{"run 2", "run 3"} {
+			if r := s.pay("late", "/past/late", ""); r.status != http.StatusBadGateway || r.body != want {
+				t.Errorf("got %d %q, want %q", r.status, r.body, want)
+			}
+		}
+		if r := s.pay("none", "/past/none", ""); r.status != http.StatusAccepted {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		s.gone("none", "/past/none")
+	})
+
+	t.Run("an answer after 103 Early Hints, which is 200 unless it says so, is not run again", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), gin.WrapF(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			fmt.Fprintf(w, "run %d", runs.Add(1))
+		}))
+		if r := s.pay("k", "/", ""); r.status != http.StatusOK || r.body != "run 1" {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		s.gone("k", "/")
+	})
+
 	t.Run("a stream whose status is not kept can be run again", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newSite(t), atomic.Int32{}
