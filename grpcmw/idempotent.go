@@ -112,10 +112,10 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 // identify says which call it is.
 func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err error) {
 	id.Name = callName
-	if id.Key, err = joined(ctx, c, m.id); err != nil {
+	if id.Key, err = joined(ctx, c, m.id, part); err != nil {
 		return id, err
 	}
-	if id.Scope, err = joined(ctx, c, m.scope); err != nil {
+	if id.Scope, err = joined(ctx, c, m.scope, source{kind: "scope"}); err != nil {
 		return id, err
 	}
 	id.Fingerprint, err = fingerprintOf(ctx, c, m.fingerprint)
@@ -125,7 +125,7 @@ func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err e
 // joined is a KeyFunc's result as one text without control characters, different
 // for different parts. Several parts begin with a colon. One value is taken as it
 // is, since escaping could make a key that is allowed too long.
-func joined(ctx context.Context, c *call, f KeyFunc) (string, error) {
+func joined(ctx context.Context, c *call, f KeyFunc, what source) (string, error) {
 	value, err := c.ask(ctx, f)
 	switch {
 	case err != nil:
@@ -135,7 +135,7 @@ func joined(ctx context.Context, c *call, f KeyFunc) (string, error) {
 	case strings.HasPrefix(value, ":"), strings.HasPrefix(value, "="):
 		value = "=" + value
 	}
-	return part.check(value)
+	return what.check(value)
 }
 
 // execution is a call that runs, or does not.

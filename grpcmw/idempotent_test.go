@@ -125,6 +125,17 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
+	t.Run("a scope that is empty is refused, and named", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.pay = mustNotRun(t)
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), func(context.Context, string, any) (string, error) { return "", nil })))
+		r := s.call("5", key, "k")
+		if r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid); status.Convert(r.err).Message() != "the scope is empty" {
+			t.Errorf("got %v", r.err)
+		}
+	})
+
 	t.Run("of fifty duplicates in flight one runs, the others are told so or get its reply", func(t *testing.T) {
 		t.Parallel()
 		s, runs, inside, finish := newShop(t), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})

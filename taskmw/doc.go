@@ -28,6 +28,10 @@
 // several; a [KeyFunc] can do anything else. A task is refused where its key is
 // ambiguous, because the handler might read the other value.
 //
+// What is mounted with mux.Use applies to every task of the mux, and archives
+// those that do not have the key. Wrap one handler, or a mux of its own, where
+// others go without: mux.Handle("book", taskmw.Lock(…)(book)).
+//
 // # What becomes of a task
 //
 //	the key is busy              as Busy says: it is delivered again, without burning a retry

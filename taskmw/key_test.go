@@ -84,6 +84,7 @@ func TestKeys(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		mux := asynq.NewServeMux()
+		mux.Use(func(next asynq.Handler) asynq.Handler { return asynq.HandlerFunc(next.ProcessTask) })
 		mux.Use(taskmw.Idempotent(newOnce(t, l), "once", taskmw.Payload("id")), taskmw.Lock(l, "order", taskmw.Payload("id")))
 		mux.HandleFunc("order:pay", keyOf)
 		err := mux.ProcessTask(t.Context(), asynq.NewTask("newer", nil))

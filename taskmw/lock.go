@@ -29,7 +29,8 @@ import (
 // long, an option is nil or for Idempotent only, or an acquire option is not
 // allowed. The middleware is safe for concurrent use; it can be mounted on a
 // mux, on a mux inside of a mux, or around one handler: Lock(…)(handler). Tasks
-// that a mux has no handler for pass it by.
+// that a mux has no handler for pass it by, unless another package's middleware
+// is mounted behind it, through which it cannot see.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
 	if l == nil {
 		panic("taskmw: Lock: the locker is nil")

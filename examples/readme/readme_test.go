@@ -42,7 +42,7 @@ var imports = map[string]string{
 
 // given is what the pieces may use without saying where it comes from.
 const given = `ctx context.Context, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client,
-	store *redisstore.Store, locks *core.Locker, mux *asynq.ServeMux, queue asynq.RedisConnOpt, write asynq.Handler, metrics core.Observer, pay, transfer gin.HandlerFunc,
+	store *redisstore.Store, locks *core.Locker, mux *asynq.ServeMux, queue asynq.RedisConnOpt, book, send, write asynq.Handler, metrics core.Observer, pay, transfer gin.HandlerFunc,
 	audit func(context.Context) error, charge func(context.Context, string) error,
 	provider func(context.Context, string, int) ([]byte, error),
 	callerOf func(context.Context) (string, error), payments chargepb.PaymentsServer, addr string, creds grpc.DialOption`
