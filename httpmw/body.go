@@ -2,7 +2,6 @@ package httpmw
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,9 +11,6 @@ import (
 
 // defaultLimit is how much of a body is read, in bytes.
 const defaultLimit = 1 << 20
-
-// errTooLarge says that a body is longer than the limit.
-var errTooLarge = errors.New("httpmw: the body is too large")
 
 // body is a request's body that was read whole, and can be read once more.
 type body struct {
@@ -34,7 +30,7 @@ func limitOf(c *gin.Context) int64 {
 }
 
 // readBody returns the whole body and leaves it to be read again, by every
-// binder of gin. It fails with errTooLarge, or with a keyError that matches the
+// binder of gin. It fails with a MaxBytesError, or with a keyError that matches the
 // error of reading too: what broke is the client's side.
 func readBody(c *gin.Context, limit int64) ([]byte, error) {
 	r := c.Request
@@ -51,7 +47,7 @@ func readBody(c *gin.Context, limit int64) ([]byte, error) {
 		}
 	}
 	if int64(len(data)) > limit {
-		return nil, errTooLarge
+		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &body{Reader: bytes.NewReader(data), Closer: closer(r.Body), data: data}
@@ -70,7 +66,7 @@ func peek(r *http.Request, limit int64) ([]byte, error) {
 		return []byte{}, nil
 	}
 	if r.ContentLength > limit {
-		return nil, errTooLarge
+		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	data, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	rest := io.Reader(r.Body)
@@ -79,7 +75,7 @@ func peek(r *http.Request, limit int64) ([]byte, error) {
 		rest = failing{err}
 		err = fmt.Errorf("%w: %w", &keyError{"the body could not be read"}, err)
 	case int64(len(data)) > limit:
-		err = errTooLarge
+		err = &http.MaxBytesError{Limit: limit}
 	default:
 		return data, nil
 	}

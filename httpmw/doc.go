@@ -109,6 +109,8 @@
 // Lock and Idempotent work in both orders. With Idempotent outside, a repeated
 // request gets its answer without the lock, and one that finds the lock busy is
 // not kept; with Lock outside, it is busy while any other request has the lock.
+// One Idempotent inside another, as on a group and on its route, needs another
+// scope: with the same, the request finds itself in progress.
 //
 // Mount it on routes rather than on the engine. On the engine it also sees
 // requests that match no route; if they have no key they get gin's own 404 or

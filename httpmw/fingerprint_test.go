@@ -1,6 +1,7 @@
 package httpmw_test
 
 import (
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -218,7 +219,7 @@ func TestIdempotentBodies(t *testing.T) {
 		s.POST("/unbounded", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.BodyLimit(math.MaxInt64)), counted(&runs))
 		for path, most := range map[string]int{"/default": 1 << 20, "/small": 10} {
 			r := s.pay(path, path, strings.Repeat("x", most+1))
-			if p := r.problem(t, http.StatusRequestEntityTooLarge); p["type"] != base+"body-too-large" {
+			if p := r.problem(t, http.StatusRequestEntityTooLarge); p["type"] != base+"body-too-large" || !strings.Contains(fmt.Sprint(p["detail"]), fmt.Sprint(most)) {
 				t.Errorf("got %v", p)
 			}
 			if r := s.pay(path, path, strings.Repeat("x", most)); r.status != http.StatusCreated {

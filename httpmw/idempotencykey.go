@@ -1,6 +1,7 @@
 package httpmw
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 )
@@ -42,7 +43,7 @@ func (s source) visible(value string) (string, error) {
 	case value == "":
 		return "", s.bad("is empty")
 	case len(value) > maxIdempotencyKey:
-		return "", s.bad("is too long")
+		return "", s.bad(fmt.Sprintf("is too long, %d bytes are allowed", maxIdempotencyKey))
 	}
 	for i := range len(value) {
 		if value[i] <= ' ' || value[i] > '~' {

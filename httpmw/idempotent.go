@@ -51,7 +51,10 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
 	case scope == nil:
 		panic("httpmw: Idempotent: the scope is nil, see AnyCaller")
 	}
-	m := &idempotent{config: configure(opts), once: o, scope: scope}
+	if l, _ := o.Terms(); l == nil {
+		panic("httpmw: Idempotent: the Once was not made by once.New")
+	}
+	m := &idempotent{config: configure("Idempotent", opts), once: o, scope: scope}
 	if len(m.forLock) > 0 {
 		panic(fmt.Sprintf("httpmw: Idempotent: %s is an option of Lock", m.forLock[0]))
 	}
@@ -141,16 +144,13 @@ func (m *idempotent) scopeOf(c *gin.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if value == "" {
-		return "", &keyError{"who asks is not known, the scope is empty"}
-	}
-	parts, err := split(value)
+	parts, err := split(value, source{"scope"})
 	if err != nil {
 		return "", err
 	}
 	scope := core.Key("", parts...)[1:]
 	if len(scope) > maxScope {
-		return "", &keyError{"the scope is too long"}
+		return "", source{"scope"}.bad(fmt.Sprintf("is too long, with escapes %d bytes are allowed", maxScope))
 	}
 	return scope, nil
 }

@@ -106,13 +106,11 @@ func TestIdempotent(t *testing.T) {
 		s.POST("/empty", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", nil }), mustNotRun(t))
 		s.POST("/long", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return strings.Repeat("%", 400), nil }), mustNotRun(t))
 		s.POST("/broken", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", context.DeadlineExceeded }), mustNotRun(t))
-		for _, path := range []string{"/", "/empty", "/long"} {
-			if p := s.pay("k", path, "").problem(t, http.StatusBadRequest); p["type"] != base+"idempotency-key-invalid" {
+		for path, detail := range map[string]string{"/": "X-User\" is missing", "/empty": "the scope is empty", "/long": "the scope is too long, with escapes 512"} {
+			p := s.pay("k", path, "").problem(t, http.StatusBadRequest)
+			if p["type"] != base+"idempotency-key-invalid" || !strings.Contains(fmt.Sprint(p["detail"]), detail) {
 				t.Errorf("%s: got %v", path, p)
 			}
-		}
-		if p := s.pay("k", "/empty", "").problem(t, http.StatusBadRequest); !strings.Contains(fmt.Sprint(p["detail"]), "the scope is empty") {
-			t.Errorf("got %v", p)
 		}
 		if p := s.pay("k", "/broken", "").problem(t, http.StatusInternalServerError); p["type"] != base+"idempotency-failed" {
 			t.Errorf("got %v", p)

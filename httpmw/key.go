@@ -101,22 +101,22 @@ func Join(parts ...KeyFunc) KeyFunc {
 
 // lockKey is the key to lock for a KeyFunc's result.
 func lockKey(name, value string) (string, error) {
-	parts, err := split(value)
+	parts, err := split(value, source{"key"})
 	if err != nil {
 		return "", err
 	}
 	key := core.Key(name, parts...)
 	if len(key) > maxKey {
-		return "", &keyError{"the key is too long"}
+		return "", source{"key"}.bad(fmt.Sprintf("is too long, with name and escapes %d bytes are allowed", maxKey))
 	}
 	return key, nil
 }
 
-// split takes a KeyFunc's result apart.
-func split(value string) ([]string, error) {
+// split takes a KeyFunc's result apart, which is that of s.
+func split(value string, s source) ([]string, error) {
 	parts := strings.Split(value, separator)
 	for _, p := range parts {
-		if _, err := (source{"key"}).check(p); err != nil {
+		if _, err := s.check(p); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +155,7 @@ func (s source) check(value string) (string, error) {
 	case value == "":
 		return "", s.bad("is empty")
 	case len(value) > maxKey:
-		return "", s.bad("is too long")
+		return "", s.bad(fmt.Sprintf("is too long, %d bytes are allowed", maxKey))
 	case !utf8.ValidString(value):
 		return "", s.bad("is not valid UTF-8")
 	case strings.ContainsFunc(value, unicode.IsControl):

@@ -37,11 +37,11 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 	case !isLabel(name):
 		panic(fmt.Sprintf("httpmw: Lock: name %q is not of the form [A-Za-z0-9._-]+", name))
 	case len(core.Key(name, "0")) > maxKey:
-		panic("httpmw: Lock: the name is too long")
+		panic(fmt.Sprintf("httpmw: Lock: the name has %d bytes, with a key after it %d are allowed", len(name), maxKey))
 	case key == nil:
 		panic("httpmw: Lock: the key is nil")
 	}
-	m := &lock{config: configure(opts), locker: l, name: name}
+	m := &lock{config: configure("Lock", opts), locker: l, name: name}
 	if len(m.forOnce) > 0 {
 		panic(fmt.Sprintf("httpmw: Lock: %s is an option of Idempotent", m.forOnce[0]))
 	}

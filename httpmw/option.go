@@ -91,17 +91,17 @@ func BodyLimit(n int64) Option {
 // "https://pay.example/problems/lock-busy". It panics if uri is empty or no URI.
 func ProblemBase(uri string) Option {
 	if _, err := url.Parse(uri); err != nil || uri == "" {
-		panic("httpmw: ProblemBase is not a URI")
+		panic(fmt.Sprintf("httpmw: ProblemBase is %q, which is no URI", uri))
 	}
 	return func(g *config) { g.base = uri }
 }
 
-// configure adds up the options.
-func configure(opts []Option) config {
+// configure adds up the options of a middleware.
+func configure(middleware string, opts []Option) config {
 	g := config{render: render, limit: defaultLimit, base: defaultBase, policy: newPolicy()}
 	for _, o := range opts {
 		if o == nil {
-			panic("httpmw: an option is nil")
+			panic("httpmw: " + middleware + ": an option is nil")
 		}
 		o(&g)
 	}

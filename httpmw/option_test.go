@@ -3,7 +3,9 @@ package httpmw_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/httpmw"
 	"github.com/lockkit/lockkit/retry"
 )
@@ -201,6 +204,29 @@ func TestBadArguments(t *testing.T) {
 			build()
 		})
 	}
+
+	t.Run("a panic says what was wrong, and what is allowed", func(t *testing.T) {
+		t.Parallel()
+		for want, build := range map[string]func(){
+			"Lock: an option is nil":                   func() { httpmw.Lock(l, "order", key, nil) },
+			"Lock: the name has 512 bytes":             func() { httpmw.Lock(l, string(long), key) },
+			"TTL is 1ms, 100ms to":                     func() { httpmw.Lock(l, "order", key, httpmw.Acquire(core.TTL(time.Millisecond))) },
+			`ProblemBase is "http://[::1"`:             func() { httpmw.ProblemBase("http://[::1") },
+			`"post" is empty, safe or not in upper`:    func() { httpmw.Methods("post") },
+			`header "set-cookie" is none, or of the`:   func() { httpmw.KeepHeaders("set-cookie") },
+			"the scope is nil, see AnyCaller":          func() { httpmw.Idempotent(&once.Once{}, nil) },
+			"Lock: Detached is an option of Idempoten": func() { httpmw.Lock(l, "order", key, httpmw.Detached()) },
+		} {
+			func() {
+				defer func() {
+					if said := fmt.Sprint(recover()); !strings.Contains(said, want) {
+						t.Errorf("it says %q, without %q", said, want)
+					}
+				}()
+				build()
+			}()
+		}
+	})
 
 	t.Run("options that are allowed do not panic, and nothing is sent", func(t *testing.T) {
 		t.Parallel()

@@ -68,18 +68,18 @@ var neverKept = []string{
 // Content-Disposition, Content-Encoding, Content-Language, Content-Location,
 // Content-Type, ETag, Last-Modified, Link and Location. A header is kept if the
 // handler has set it, or what else is inside of the middleware. Several add up.
-// It panics for a name that is empty, and for headers that are of the connection,
+// It panics for a name that is no header's, and for headers that are of the connection,
 // the moment or the caller, such as Set-Cookie and Date.
 func KeepHeaders(names ...string) Option {
 	canonical := make([]string, len(names))
 	for i, name := range names {
 		canonical[i] = http.CanonicalHeaderKey(name)
-		bad := name == "" || slices.ContainsFunc(neverKept, func(never string) bool {
+		bad := !isLabel(name) || slices.ContainsFunc(neverKept, func(never string) bool {
 			prefix, all := strings.CutSuffix(never, "*")
 			return canonical[i] == never || all && strings.HasPrefix(canonical[i], prefix)
 		})
 		if bad {
-			panic(fmt.Sprintf("httpmw: KeepHeaders: header %q cannot be kept", name))
+			panic(fmt.Sprintf("httpmw: KeepHeaders: header %q is none, or of the connection, the moment or the caller, and not of the answer", name))
 		}
 	}
 	return func(g *config) {
@@ -113,7 +113,7 @@ func Methods(methods ...string) Option {
 	safe := []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodConnect}
 	for _, method := range methods {
 		if slices.Contains(safe, method) || method != strings.ToUpper(method) {
-			panic(fmt.Sprintf("httpmw: Methods: %q is not for idempotency keys", method))
+			panic(fmt.Sprintf("httpmw: Methods: %q is empty, safe or not in upper case; POST, PATCH, PUT and DELETE are allowed, and others that change something", method))
 		}
 	}
 	if len(methods) == 0 {

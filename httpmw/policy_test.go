@@ -8,6 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
@@ -70,6 +71,8 @@ func TestIdempotentOptions(t *testing.T) {
 		"a method in lower case":   func() { httpmw.Methods("post") },
 		"a safe method":            func() { httpmw.Methods("GET") },
 		"a header without a name":  func() { httpmw.KeepHeaders("") },
+		"a Once of its own":        func() { httpmw.Idempotent(&once.Once{}, scope) },
+		"a header with a blank":    func() { httpmw.KeepHeaders("X-A ") },
 		"cookies":                  func() { httpmw.KeepHeaders("X-A", "set-cookie") },
 		"the date":                 func() { httpmw.KeepHeaders("Date") },
 		"CORS":                     func() { httpmw.KeepHeaders("Access-Control-Allow-Origin") },

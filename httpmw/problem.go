@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -102,10 +103,10 @@ func (g *config) fail(c *gin.Context, name string, p Problem) {
 
 // keyProblem is the answer where a KeyFunc failed.
 func keyProblem(err error) Problem {
-	if tooLarge := (*http.MaxBytesError)(nil); errors.Is(err, errTooLarge) || errors.As(err, &tooLarge) {
+	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
 		return Problem{
 			Type: "body-too-large", Title: "Body too large", Status: http.StatusRequestEntityTooLarge,
-			Detail: "The body is longer than is read to find out what to lock.", Err: err,
+			Detail: fmt.Sprintf("The body is longer than the %d bytes that are read to find out what is asked for.", tooLarge.Limit), Err: err,
 		}
 	}
 	if errors.Is(err, core.ErrInvalid) {

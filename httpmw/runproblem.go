@@ -20,7 +20,7 @@ func callProblem(err error) Problem {
 			p.Detail = "The request does not say what it is: " + own.detail + "."
 		}
 	case http.StatusRequestEntityTooLarge:
-		p.Detail = "The body is longer than is read to tell this request from another one."
+		// in the same words
 	default:
 		p.Type, p.Detail = "idempotency-failed", "Who asks, or for what, could not be found out."
 	}
