@@ -45,6 +45,11 @@
 // attempt by [once.AttemptFromContext]: it can ask the bank before it charges, or
 // use an idempotency key of its own there.
 //
+// Under once.AtMostOnce, a handler that cannot tell whether it had its effect, since
+// the bank timed out, says so by c.Error with an error that matches
+// once.ErrIndeterminate. If its answer is not one that is kept, the request is not
+// run again.
+//
 // An answer that a middleware outside gives for the handler, because of c.Errors
 // or of a panic, is none that could be kept: mount such a middleware inside. The
 // same goes for a handler that returns without an answer because its context has

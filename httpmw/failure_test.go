@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -115,6 +116,29 @@ func TestBrokenRuns(t *testing.T) {
 		}
 	})
 
+	t.Run("with AtMostOnce a handler that cannot tell what it did is not run again", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		for path, o := range map[string]*once.Once{"/again": s.runs(), "/never": s.runs(once.AtMostOnce())} {
+			runs := atomic.Int32{}
+			s.POST(path+"/:how", httpmw.Idempotent(o, httpmw.AnyCaller()), func(c *gin.Context) {
+				_ = c.Error(fmt.Errorf("the bank timed out: %w", once.ErrIndeterminate))
+				if c.Param("how") == "answer" {
+					c.String(http.StatusBadGateway, "run %d", runs.Add(1))
+				}
+			})
+			for i, want := range []string{"run 1", map[string]string{"/again": "run 2", "/never": "idempotency-indeterminate"}[path]} {
+				if r := s.pay(path, path+"/answer", ""); !strings.Contains(r.body, want) {
+					t.Errorf("%s, request %d: got %d %q, want %q", path, i+1, r.status, r.body, want)
+				}
+			}
+			s.pay(path+"none", path+"/none", "")
+			if r := s.pay(path+"none", path+"/none", ""); (r.status == http.StatusConflict) != (path == "/never") {
+				t.Errorf("%s, without an answer: got %d %q", path, r.status, r.body)
+			}
+		}
+	})
+
 	t.Run("the answer to a client that went away is kept", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]httpmw.Option{"ended": nil, "detached": {httpmw.Detached()}} {
@@ -154,6 +178,9 @@ func TestBrokenRuns(t *testing.T) {
 			s.POST("/", above, httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller()), func(c *gin.Context) {
 				if inside <- struct{}{}; attempt(t, c) == 1 {
 					<-c.Request.Context().Done()
+					if name != "again" {
+						_ = c.Error(c.Request.Context().Err()) // which says no more
+					}
 					return
 				}
 				c.String(http.StatusOK, "receipt")

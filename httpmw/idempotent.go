@@ -157,8 +157,8 @@ func (m *idempotent) scopeOf(c *gin.Context) (string, error) {
 
 // Why a run is not kept.
 var (
-	errNotKept    = errors.New("httpmw: an answer of this status is not kept")
-	errUnanswered = errors.New("httpmw: the handler left the answer to what is outside")
+	errNotKept    = errors.New("httpmw: an answer of this status is not kept, or left to what is outside")
+	errCannotTell = fmt.Errorf("httpmw: the handler says so in c.Errors: %w", once.ErrIndeterminate)
 	errGaveUp     = fmt.Errorf("httpmw: the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
 )
 
@@ -189,16 +189,10 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	returned = true
 	w.yield()
 
-	switch {
-	case w.hijacked:
-		return once.Answer{Unreplayable: true}, nil
-	case !w.Written() && len(c.Errors) > told:
-		return once.Answer{}, errUnanswered
-	case !w.Written() && w.status == http.StatusOK && ctx.Err() != nil:
-		return once.Answer{}, errGaveUp
-	case !e.keep(final(w.Status())):
-		return once.Answer{}, errNotKept
-	case w.passing:
+	if err := e.flaw(ctx, told); err != nil {
+		return once.Answer{}, err
+	}
+	if w.passing {
 		return once.Answer{Unreplayable: true}, nil
 	}
 	a, whole := w.answer(e.headers)
@@ -206,6 +200,23 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{Unreplayable: true}, nil
 	}
 	return once.Answer{Value: a.encode()}, nil
+}
+
+// flaw is why the answer is not kept, after told errors of what is outside.
+func (e *execution) flaw(ctx context.Context, told int) error {
+	w, errs := e.writer, e.c.Errors
+	unanswered := !w.Written() && len(errs) > told
+	switch {
+	case w.hijacked:
+		return nil
+	case !w.Written() && w.status == http.StatusOK && ctx.Err() != nil:
+		return errGaveUp
+	case !unanswered && e.keep(final(w.Status())):
+		return nil
+	case slices.ContainsFunc(errs, func(err *gin.Error) bool { return errors.Is(err.Err, once.ErrIndeterminate) }):
+		return errCannotTell
+	}
+	return errNotKept
 }
 
 // final is the status that the client takes for the answer's: what comes before
