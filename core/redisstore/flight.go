@@ -35,6 +35,9 @@ func (f *flight) leave() {
 	}
 }
 
+// gone tells that the caller went before anything was sent.
+func (f *flight) gone() bool { return f.state.Load() == left }
+
 // board says that the call will be written among others, where it cannot be
 // left out any more. It is false if the caller has gone.
 func (f *flight) board() bool { return f.state.CompareAndSwap(waiting, boarded) }

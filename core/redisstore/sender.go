@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -20,8 +19,11 @@ const (
 	patience = 5 * time.Millisecond
 	// look is how often to look for calls that take too long.
 	look = 50 * time.Millisecond
-	// maxTrips bounds the connections that stalled trips use up.
+	// maxTrips bounds the connections that trips use up. One that hangs for
+	// longer than giveUp does not count any more: without time-outs of the
+	// client's own it may do so for ever, and the pool is then the bound.
 	maxTrips = 8
+	giveUp   = 2 * callLimit
 )
 
 // sender carries calls to one server. A call that finds no other on its way goes
@@ -53,13 +55,6 @@ func newSender(client redis.UniversalClient) *sender {
 		s.brief = c.Options().ContextTimeoutEnabled
 	}
 	return s
-}
-
-// trip is a goroutine that carries calls, until none is left.
-type trip struct {
-	since time.Time // of the batch under way, or the end of the last one
-	batch []*command
-	more  chan struct{} // receives when it goes on, closed when it ends
 }
 
 // bell is a channel by which a call hears that it has come back.
@@ -136,13 +131,17 @@ func (c *command) late() error {
 // depart returns a new trip if none is under way but such as have stalled. The
 // caller makes it by itself if it stays.
 func (s *sender) depart(now time.Time, stays bool) *trip {
-	if len(s.trips) >= maxTrips {
-		return nil
-	}
+	under := 0
 	for _, t := range s.trips {
-		if now.Sub(t.since) < s.stall {
+		switch age := now.Sub(t.since); {
+		case age < s.stall:
 			return nil
+		case age < giveUp:
+			under++
 		}
+	}
+	if under >= maxTrips {
+		return nil
 	}
 	t := s.rests
 	if t == nil || stays {
@@ -205,8 +204,8 @@ func (s *sender) pace(soon bool) time.Duration {
 	return look
 }
 
-// ring gives up what has taken too long, and lets what waits behind a stalled
-// trip go on another one.
+// ring gives up what has taken too long, forgets calls that nobody waits for, and
+// lets what waits behind a stalled trip go on another one.
 func (s *sender) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,9 +218,10 @@ func (s *sender) ring() {
 	if len(s.trips) == 0 && s.rests == nil {
 		return
 	}
-	for _, c := range s.queue {
+	s.queue = slices.DeleteFunc(s.queue, func(c *command) bool {
 		c.expire(now)
-	}
+		return c.signed.Load() || c.flight.gone()
+	})
 	for _, t := range s.trips {
 		for _, c := range t.batch {
 			c.expire(now)
@@ -243,150 +243,4 @@ func (c *command) expire(now time.Time) {
 		}
 		c.done <- struct{}{}
 	}
-}
-
-// carry makes one trip after the other while there is something to carry.
-func (s *sender) carry(t *trip) {
-	for {
-		s.mu.Lock()
-		more := s.load(t)
-		s.mu.Unlock()
-		if more {
-			s.send(t.batch)
-		} else if _, more = <-t.more; !more {
-			return
-		}
-	}
-}
-
-// carryOnce makes one trip, which is loaded, and leaves what waits then to
-// another one.
-func (s *sender) carryOnce(t *trip) {
-	s.send(t.batch)
-	s.mu.Lock()
-	var next *trip
-	s.unload(t)
-	s.end(t)
-	if len(s.queue) > 0 {
-		next = s.depart(time.Now(), false)
-	}
-	s.mu.Unlock()
-	if next != nil {
-		s.start(next)
-	}
-}
-
-// load gives t the calls that wait. If there are none t rests for a while, since
-// a goroutine that is woken costs less than a new one with its stack.
-func (s *sender) load(t *trip) bool {
-	s.unload(t)
-	if len(s.queue) == 0 {
-		s.end(t)
-		if t.since = time.Now(); s.rests == nil && !s.closed {
-			s.rests = t
-		} else {
-			close(t.more)
-		}
-		return false
-	}
-	t.since, t.batch, s.queue, s.spare = time.Now(), s.queue, s.spare, nil
-	if n := fitting(t.batch); n < len(t.batch) {
-		s.queue = append(s.queue, t.batch[n:]...)
-		clear(t.batch[n:])
-		t.batch = t.batch[:n]
-	}
-	return true
-}
-
-// unload takes the calls from t that have come back.
-func (s *sender) unload(t *trip) {
-	if s.spare == nil {
-		clear(t.batch)
-		s.spare = t.batch[:0]
-	}
-	t.batch = nil
-}
-
-func (s *sender) end(t *trip) {
-	s.trips = slices.DeleteFunc(s.trips, func(o *trip) bool { return o == t })
-}
-
-// fitting is how many of the calls go together. A long value goes alone, so as
-// not to hold up others.
-func fitting(all []*command) int {
-	bytes := 0
-	for i, c := range all {
-		if bytes += c.length; i > 0 && (i == maxBatch || bytes > maxBytes) {
-			return i
-		}
-	}
-	return len(all)
-}
-
-// send sends calls and tells their callers when they have come back.
-func (s *sender) send(batch []*command) {
-	var err error
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic in the client: %v", r)
-		}
-		for _, c := range batch {
-			if err != nil && !c.signed.Load() && c.Cmd.Err() == nil {
-				c.Cmd.SetErr(err)
-			}
-			c.sign()
-		}
-	}()
-	if len(batch) == 1 {
-		c := batch[0]
-		err = s.client.Process(&c.frame, c)
-		return
-	}
-	ctx, cancel := together(batch)
-	defer cancel()
-	pipe := s.client.Pipeline()
-	for _, c := range batch {
-		if c.joined = true; c.flight.board() {
-			_ = pipe.Process(ctx, c)
-		}
-	}
-	_, err = pipe.Exec(ctx)
-}
-
-// together is a context for calls that travel together: one of them that is
-// cancelled does not end the others.
-func together(batch []*command) (context.Context, context.CancelFunc) {
-	first, last := batch[0], batch[len(batch)-1]
-	return context.WithDeadline(context.WithoutCancel(first.frame.Context), last.frame.until)
-}
-
-// limited is a context that tells a client until when a call may take, without
-// a timer to end it then: that is what the alarm is for.
-type limited struct {
-	context.Context
-	until time.Time
-	over  chan struct{} // closed when it has taken too long; nil if nobody waits for that
-}
-
-func (l *limited) Done() <-chan struct{} {
-	if l.over != nil {
-		return l.over
-	}
-	return l.Context.Done()
-}
-
-func (l *limited) Err() error {
-	select {
-	case <-l.over:
-		return context.DeadlineExceeded
-	default:
-		return l.Context.Err()
-	}
-}
-
-func (l *limited) Deadline() (time.Time, bool) {
-	if end, ok := l.Context.Deadline(); ok && end.Before(l.until) {
-		return end, true
-	}
-	return l.until, true
 }

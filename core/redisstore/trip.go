@@ -1,0 +1,124 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// trip is a goroutine that carries calls, until none is left.
+type trip struct {
+	since time.Time // of the batch under way, or the end of the last one
+	batch []*command
+	more  chan struct{} // receives when it goes on, closed when it ends
+}
+
+// carry makes one trip after the other while there is something to carry.
+func (s *sender) carry(t *trip) {
+	for {
+		s.mu.Lock()
+		more := s.load(t)
+		s.mu.Unlock()
+		if more {
+			s.send(t.batch)
+		} else if _, more = <-t.more; !more {
+			return
+		}
+	}
+}
+
+// carryOnce makes one trip, which is loaded, and leaves what waits then to
+// another one.
+func (s *sender) carryOnce(t *trip) {
+	s.send(t.batch)
+	s.mu.Lock()
+	var next *trip
+	s.unload(t)
+	s.end(t)
+	if len(s.queue) > 0 {
+		next = s.depart(time.Now(), false)
+	}
+	s.mu.Unlock()
+	if next != nil {
+		s.start(next)
+	}
+}
+
+// load gives t the calls that wait. If there are none t rests for a while, since
+// a goroutine that is woken costs less than a new one with its stack.
+func (s *sender) load(t *trip) bool {
+	s.unload(t)
+	if len(s.queue) == 0 {
+		s.end(t)
+		if t.since = time.Now(); s.rests == nil && !s.closed {
+			s.rests = t
+		} else {
+			close(t.more)
+		}
+		return false
+	}
+	t.since, t.batch, s.queue, s.spare = time.Now(), s.queue, s.spare, nil
+	if n := fitting(t.batch); n < len(t.batch) {
+		s.queue = append(s.queue, t.batch[n:]...)
+		clear(t.batch[n:])
+		t.batch = t.batch[:n]
+	}
+	return true
+}
+
+// unload takes the calls from t that have come back.
+func (s *sender) unload(t *trip) {
+	if s.spare == nil {
+		clear(t.batch)
+		s.spare = t.batch[:0]
+	}
+	t.batch = nil
+}
+
+func (s *sender) end(t *trip) {
+	s.trips = slices.DeleteFunc(s.trips, func(o *trip) bool { return o == t })
+}
+
+// fitting is how many of the calls go together. A long value goes alone, so as
+// not to hold up others.
+func fitting(all []*command) int {
+	bytes := 0
+	for i, c := range all {
+		if bytes += c.length; i > 0 && (i == maxBatch || bytes > maxBytes) {
+			return i
+		}
+	}
+	return len(all)
+}
+
+// send sends calls and tells their callers when they have come back.
+func (s *sender) send(batch []*command) {
+	var err error
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic in the client: %v", r)
+		}
+		for _, c := range batch {
+			if err != nil && !c.signed.Load() && c.Cmd.Err() == nil {
+				c.Cmd.SetErr(err)
+			}
+			c.sign()
+		}
+	}()
+	if len(batch) == 1 {
+		c := batch[0]
+		if err = errLeft; !c.flight.gone() {
+			err = s.client.Process(&c.frame, c)
+		}
+		return
+	}
+	ctx, cancel := together(batch)
+	defer cancel()
+	pipe := s.client.Pipeline()
+	for _, c := range batch {
+		if c.joined = true; c.flight.board() {
+			_ = pipe.Process(ctx, c)
+		}
+	}
+	_, err = pipe.Exec(ctx)
+}
