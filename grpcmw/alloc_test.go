@@ -2,6 +2,7 @@ package grpcmw_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -73,6 +74,22 @@ func TestAllocations(t *testing.T) {
 		}
 		do()
 		byHand, got := testing.AllocsPerRun(200, do), testing.AllocsPerRun(200, replay)
+		if t.Logf("%v, by hand %v", got, byHand); got > byHand+30 {
+			t.Errorf("%v allocations, by hand %v", got, byHand)
+		}
+	})
+
+	t.Run("a first run costs 30 at most", func(t *testing.T) {
+		i := 0
+		next := func(context.Context, string, any) (string, error) { i++; return strconv.Itoa(i), nil }
+		byHand := testing.AllocsPerRun(200, func() {
+			k, _ := next(ctx, "", nil)
+			call := once.Call{Name: "byhand2", Scope: "any", Key: k, Fingerprint: make([]byte, 32)}
+			if _, err := runs.Do(ctx, call, func(context.Context) (once.Answer, error) { return once.Answer{Value: make([]byte, 60)}, nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		got := testing.AllocsPerRun(200, intercept(grpcmw.Idempotent(runs, grpcmw.AnyCaller(), grpcmw.Key(next))))
 		if t.Logf("%v, by hand %v", got, byHand); got > byHand+30 {
 			t.Errorf("%v allocations, by hand %v", got, byHand)
 		}

@@ -43,6 +43,9 @@ func TestKeptAnswers(t *testing.T) {
 		for name, value := range map[string][]byte{
 			"nothing": {}, "another version": {2}, "no status": {1, 0xff}, "no reply": packed(&status.Status{}),
 			"a type that is not known": packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/unknown.Type"}}}),
+			"a reply with more behind": append(packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt", Value: []byte{}}}}), 8, 0),
+			"a reply cut off":          packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt", Value: []byte("abc")}}})[:36],
+			"two replies":              packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt"}, {TypeUrl: "x/lockkit.grpcmw.test.Receipt"}}}),
 			"a damaged reply":          packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt", Value: []byte{0xff}}}}),
 		} {
 			s := newShop(t)
@@ -56,6 +59,32 @@ func TestKeptAnswers(t *testing.T) {
 			r := s.call("5", key, "k")
 			if r.refused(t, codes.Internal, grpcmw.ReasonFailed); r.replayed() || !strings.Contains(r.err.Error(), "cannot be read") {
 				t.Errorf("%s: got %v, %v", name, r.err, r.trailer)
+			}
+		}
+	})
+
+	t.Run("a reply is kept, as the Status that it is, up to the limit and not beyond", func(t *testing.T) {
+		t.Parallel()
+		for _, size := range []int{1, 100, 120, 16_300, 300_000} {
+			r := &Receipt{Blob: make([]byte, size)}
+			packed, err := anypb.New(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limit := 1 + proto.Size(&status.Status{Details: []*anypb.Any{packed}})
+			for _, room := range []int{-1, 0, 1} {
+				s := newShop(t)
+				s.pay = func(context.Context, *Order) (*Receipt, error) { return r, nil }
+				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(limit+room))))
+				first, second := s.call("5", key, "k"), s.call("5", key, "k")
+				switch {
+				case first.err != nil:
+					t.Errorf("%d bytes: got %v", size, first.err)
+				case room < 0:
+					second.refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+				case second.err != nil || !second.replayed() || !proto.Equal(second.Receipt, r):
+					t.Errorf("%d bytes: got %v, %v", size, second.err, second.trailer)
+				}
 			}
 		}
 	})

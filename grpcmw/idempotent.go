@@ -155,15 +155,15 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	var value []byte
 	var err error
 	if e.failure == nil {
-		value, err = encodeReply(e.reply)
+		value, err = encodeReply(e.reply, e.limit)
 	} else {
 		s, lasting := e.lasting(e.failure)
 		if !lasting {
 			return once.Answer{}, unclear(s, e.failure)
 		}
-		value, err = encodeFailure(s.Proto()) // of a copy
+		value, err = encodeFailure(s.Proto(), e.limit) // of a copy
 	}
-	if err != nil || len(value) > e.limit {
+	if err != nil {
 		return once.Answer{Unreplayable: true}, nil
 	}
 	return once.Answer{Value: value}, nil

@@ -4,6 +4,7 @@ package taskmw_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -84,40 +85,24 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%v allocations, of which the replay makes %v", n, replay)
 		}
 	})
-}
-
-func BenchmarkLock(b *testing.B) {
-	locks, err := core.New(memstore.New())
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, task := context.Background(), asynq.NewTask("x", []byte(`{"order":{"id":"42"}}`))
-	done := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
-	b.Run("middleware", func(b *testing.B) {
-		mw := taskmw.Lock(locks, "order", taskmw.Payload("order.id"))
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := mw(done).ProcessTask(ctx, task); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("by hand", func(b *testing.B) {
-		key := taskmw.Payload("order.id")
-		b.ReportAllocs()
-		for b.Loop() {
-			id, err := key(ctx, task)
+	t.Run("Idempotent allocates 14 times more than a first run", func(t *testing.T) {
+		i := 0
+		key := func(context.Context, *asynq.Task) (string, error) { i++; return strconv.Itoa(i), nil }
+		run := testing.AllocsPerRun(200, func() {
+			k, _ := key(ctx, small)
+			_, err := runs.Do(ctx, once.Call{Name: "order3", Key: k}, func(context.Context) (once.Answer, error) { return once.Answer{}, nil })
 			if err != nil {
-				b.Fatal(err)
+				t.Fatal(err)
 			}
-			lease, err := locks.Acquire(ctx, core.Key("order", id), core.Name("order"), core.Wait(0))
-			if err != nil {
-				b.Fatal(err)
+		})
+		mw := taskmw.Idempotent(runs, "order4", key)
+		n := testing.AllocsPerRun(200, func() {
+			if err := mw(done).ProcessTask(ctx, small); err != nil {
+				t.Fatal(err)
 			}
-			if err := done(lease.Context(), task); err != nil {
-				b.Fatal(err)
-			}
-			_ = lease.Release(ctx)
+		})
+		if t.Logf("%v, by hand %v", n, run); n-run > 14 {
+			t.Errorf("%v allocations, of which the run makes %v", n, run)
 		}
 	})
 }

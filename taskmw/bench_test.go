@@ -1,0 +1,93 @@
+package taskmw_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/taskmw"
+)
+
+// BenchmarkOnRedis measures the middleware beside code that is written by hand
+// and makes the same calls to the same Redis: medians, and their ratio.
+func BenchmarkOnRedis(b *testing.B) {
+	store, err := redisstore.New(redistest.Client(b, redistest.Start(b).Addr))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	locks, err := core.New(store)
+	if err != nil {
+		b.Fatal(err)
+	}
+	runs, err := once.New(locks)
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
+	id := func(t *asynq.Task) (string, error) {
+		var in struct{ ID string }
+		err := json.Unmarshal(t.Payload(), &in)
+		return in.ID, err
+	}
+	locked := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		key, err := id(t)
+		if err != nil {
+			return err
+		}
+		return locks.Do(ctx, core.Key("hand", key), func(ctx context.Context) error { return done.ProcessTask(ctx, t) }, core.Wait(time.Second))
+	})
+	idempotent := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		key, err := id(t)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(t.Payload())
+		_, err = runs.Do(ctx, once.Call{Name: "hand", Key: key, Fingerprint: sum[:]}, func(ctx context.Context) (once.Answer, error) {
+			return once.Answer{}, done.ProcessTask(ctx, t)
+		})
+		return err
+	})
+	for _, c := range []struct {
+		name       string
+		byHand     asynq.Handler
+		middleware asynq.MiddlewareFunc
+		key        func() string
+	}{
+		{"lock", locked, taskmw.Lock(locks, "order", taskmw.Payload("id")), rand.Text},
+		{"first run", idempotent, taskmw.Idempotent(runs, "order", taskmw.Payload("id")), rand.Text},
+		{"replay", idempotent, taskmw.Idempotent(runs, "order", taskmw.Payload("id")), func() string { return "again" }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var took [2][]time.Duration
+			for b.Loop() {
+				for i, h := range []asynq.Handler{c.byHand, c.middleware(done)} { // in turn, so that both see the same machine
+					task := asynq.NewTask("pay", fmt.Appendf(nil, `{"id":%q}`, c.key()))
+					start := time.Now()
+					if err := h.ProcessTask(b.Context(), task); err != nil {
+						b.Fatal(err)
+					}
+					took[i] = append(took[i], time.Since(start))
+				}
+			}
+			median := func(i int) float64 {
+				slices.Sort(took[i])
+				return float64(took[i][len(took[i])/2])
+			}
+			b.ReportMetric(median(0), "ns/by-hand")
+			b.ReportMetric(median(1), "ns/middleware")
+			b.ReportMetric(median(1)/median(0), "ratio")
+		})
+	}
+}
