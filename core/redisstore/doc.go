@@ -71,6 +71,10 @@
 // ContextTimeoutEnabled is set, which is worth setting. A call that its caller
 // left before it was written is not written any more.
 //
+// With ContextTimeoutEnabled a call under a context that cannot end is made on
+// its caller's goroutine. It can then take longer than two seconds if hooks, a
+// Limiter, a dialer, OnConnect or a credentials provider of the client do.
+//
 // Scripts are called by their digest, and with their text when a server does not
 // know them, which can be at any moment. The operation is the first argument, for
 // who reads SLOWLOG or MONITOR.
