@@ -51,6 +51,10 @@ const callName = "grpc"
 // DEADLINE_EXCEEDED of the handler say that nobody knows how far it came; after
 // other errors that are not kept it runs again.
 //
+// A key counts for all methods, and all services that keep their answers in the
+// same store: a handler that passes the key on to another of them is told that
+// it is in progress. Let each call have a key of its own.
+//
 // Methods marked with idempotency_level = NO_SIDE_EFFECTS in their .proto are
 // passed by: to repeat them does no harm, and what they would be told is old.
 // A stream has no answer that could be kept: Check refuses the rule, and so does

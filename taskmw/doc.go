@@ -46,7 +46,8 @@
 //	done before, and it was not recorded   done
 //	its run goes on elsewhere              as Busy says
 //	another payload under the same key     archived
-//	its run died midway, with AtMostOnce   archived
+//	its run died midway, or its time was
+//	up while it ran, with AtMostOnce       archived
 //
 // Errors name the lock and never the key: asynq stores them with the task and
 // shows them in dashboards. errors.Is finds core's sentinels in them.

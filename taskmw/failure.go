@@ -21,6 +21,15 @@ type failure struct {
 func (f *failure) Error() string   { return f.text }
 func (f *failure) Unwrap() []error { return f.causes }
 
+// notRun is err as a failure of the middleware, and not of the handler.
+func notRun(err error) error { return &failure{err.Error(), []error{err}} }
+
+// hasRun tells whether err is an error of the handler's.
+func hasRun(err error) bool {
+	_, failed := errors.AsType[*failure](err)
+	return !failed && !isContention(err)
+}
+
 // contention is the failure of a task that did not run because its key was busy,
 // and is no failure at all to a server of Configure.
 type contention struct {

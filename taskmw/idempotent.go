@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/hibiken/asynq"
@@ -20,7 +21,10 @@ import (
 // said by once.Retain and once.AtMostOnce.
 //
 // A run that failed is run again when asynq tries again;
-// once.AttemptFromContext tells the handler how many there were. The key is busy
+// once.AttemptFromContext tells the handler how many there were. For
+// once.AtMostOnce, an error of a handler whose context has ended, or that matches
+// context.Canceled or context.DeadlineExceeded, says that nobody knows how far it
+// came: that run died midway. After other errors it runs again. The key is busy
 // while the task is being run elsewhere, see Busy. A task that differs in type
 // or payload from the one that the key was used for is archived.
 //
@@ -79,6 +83,7 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 		ran = true
 		if answer = context.Cause(ctx); answer == nil {
 			answer = next.ProcessTask(ctx, t)
+			return once.Answer{}, unclear(ctx, answer)
 		}
 		return once.Answer{}, answer
 	})
@@ -94,6 +99,16 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 		}
 	case errors.Is(err, once.ErrMismatch), errors.Is(err, once.ErrIndeterminate):
 		return &failure{err.Error(), []error{err, asynq.SkipRetry}}
+	}
+	return err
+}
+
+// unclear is a handler's error, marked for once if it does not say that nothing
+// was done.
+func unclear(ctx context.Context, err error) error {
+	late := ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if err != nil && late && hasRun(err) {
+		return fmt.Errorf("%w: %w", once.ErrIndeterminate, err)
 	}
 	return err
 }

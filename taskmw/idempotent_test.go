@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -135,6 +136,50 @@ func TestIdempotent(t *testing.T) {
 				t.Errorf("got %v, attempt %d", err, attempt)
 			}
 		}
+	})
+
+	t.Run("a run whose time was up is archived with AtMostOnce, and one that failed is run again", func(t *testing.T) { // hazard 59
+		t.Parallel()
+		mw := taskmw.Idempotent(newOnce(t, memLocker(t), once.AtMostOnce()), "mail", taskmw.Payload("id"))
+		for name, c := range map[string]struct {
+			payload string
+			first   func(cancel func()) error
+			died    bool
+		}{
+			"a call of its own timed out": {`{"id":1}`, func(func()) error { return fmt.Errorf("bank: %w", context.DeadlineExceeded) }, true},
+			"the task's context ended":    {`{"id":2}`, func(cancel func()) error { cancel(); return errors.New("bank: interrupted") }, true},
+			"it failed":                   {`{"id":3}`, func(func()) error { return errors.New("bank: declined") }, false},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			err := run(ctx, mw, c.payload, func(context.Context, *asynq.Task) error { return c.first(cancel) })
+			if cancel(); err == nil || !strings.HasPrefix(err.Error(), "bank: ") {
+				t.Errorf("%s: got %v, want the handler's error", name, err)
+			}
+			ran := false
+			err = run(t.Context(), mw, c.payload, func(context.Context, *asynq.Task) error { ran = true; return nil })
+			if ran == c.died || errors.Is(err, asynq.SkipRetry) != c.died || errors.Is(err, once.ErrIndeterminate) != c.died {
+				t.Errorf("%s: ran again %v, %v", name, ran, err)
+			}
+		}
+	})
+
+	t.Run("a run whose context ends while it waits for a lock runs again, with AtMostOnce too", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			l := memLocker(t)
+			release := hold(t, l, "order:1")
+			outer := taskmw.Idempotent(newOnce(t, l, once.AtMostOnce()), "mail", taskmw.Payload("id"))
+			both := func(h asynq.Handler) asynq.Handler { return outer(locked(t, l)(h)) }
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(300*time.Millisecond, cancel)
+			if err := run(ctx, both, `{"id":1}`, mustNotRun(t)); !errors.Is(err, context.Canceled) || errors.Is(err, once.ErrIndeterminate) {
+				t.Errorf("got %v", err)
+			}
+			release()
+			if err := run(t.Context(), both, `{"id":1}`, keyOf); err == nil || err.Error() != "order:1" {
+				t.Errorf("got %v, want a run", err)
+			}
+		})
 	})
 
 	t.Run("what was done and could not be recorded is done", func(t *testing.T) {

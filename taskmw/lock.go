@@ -74,13 +74,13 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 		if busy, ok := errors.AsType[*core.BusyError](err); ok {
 			return m.end(ctx, d, busy)
 		}
-		return err
+		return notRun(err)
 	}
 	// Whatever it fails with, the handler's answer stands; the Locker's observer
 	// is told.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // the server has given the task up meanwhile
+		return notRun(context.Cause(ctx)) // the server has given the task up meanwhile
 	}
 	return next.ProcessTask(lease.Context(), t)
 }

@@ -117,7 +117,8 @@ func startReplica(ctx context.Context, redisAddr string, c config) (*replica, er
 	if err != nil {
 		return nil, err
 	}
-	runs, err := once.New(locks)
+	// As long as the bank remembers; by default it is a day.
+	runs, err := once.New(locks, once.Retain(time.Hour))
 	if err != nil {
 		return nil, err
 	}
