@@ -7,15 +7,27 @@ import (
 )
 
 // suspended returns how long this machine has been suspended since it booted:
-// CLOCK_BOOTTIME counts suspension, CLOCK_MONOTONIC does not. The clock read
-// last is the one subtracted, so a pause between the readings makes the result
-// smaller, never larger.
+// CLOCK_BOOTTIME counts suspension, CLOCK_MONOTONIC does not. A pause between
+// the readings would make the result smaller, and that would be remembered, so
+// they are repeated then.
 func suspended() time.Duration {
-	var boot, mono unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
+	var d time.Duration
+	for range 10 {
+		before, boot, after := read(unix.CLOCK_MONOTONIC), read(unix.CLOCK_BOOTTIME), read(unix.CLOCK_MONOTONIC)
+		d = boot - after
+		if after-before < blink/10 {
+			break
+		}
+	}
+	return d
+}
+
+func read(clock int32) time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(clock, &t) != nil {
 		return 0
 	}
-	return time.Duration(boot.Nano() - mono.Nano())
+	return time.Duration(t.Nano())
 }
 
 var suspendClock = (&clock{suspended: suspended}).now
