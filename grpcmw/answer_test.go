@@ -107,3 +107,33 @@ func TestKeptAnswers(t *testing.T) {
 		s.call("5", key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
 	})
 }
+
+// What is kept is read without a panic, and as what was written.
+func FuzzAnswer(f *testing.F) {
+	for _, r := range []proto.Message{&Receipt{}, &Receipt{Id: "5", Blob: make([]byte, 200)}, &Order{Id: "5"}} {
+		data, err := grpcmw.EncodeReply(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+		f.Add(data[:len(data)-1])
+	}
+	f.Add([]byte{1, 8, 5, 18, 1, 'x'})
+	f.Add([]byte{1, 26, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		reply, err := grpcmw.DecodeAnswer(data)
+		if (reply == nil) != (err != nil) {
+			t.Fatalf("got %v and %v", reply, err)
+		}
+		if reply == nil {
+			return
+		}
+		written, err := grpcmw.EncodeReply(reply)
+		if err != nil {
+			return // a text that is not valid UTF-8, in a message of proto2
+		}
+		if again, err := grpcmw.DecodeAnswer(written); err != nil || !proto.Equal(reply, again) {
+			t.Errorf("got %v and %v, want %v", again, err, reply)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package grpcmw
 
 import (
 	"context"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -14,3 +15,15 @@ func FingerprintOf(fullMethod string, m proto.Message) []byte {
 	}
 	return sum
 }
+
+// DecodeAnswer is what Idempotent reads in an answer that is kept, and
+// EncodeReply what it keeps of a reply.
+func DecodeAnswer(data []byte) (proto.Message, error) {
+	reply, failure, err := decodeAnswer(data)
+	if failure != nil {
+		err = failure.Err()
+	}
+	return reply, err
+}
+
+func EncodeReply(reply proto.Message) ([]byte, error) { return encodeReply(reply, math.MaxInt) }
