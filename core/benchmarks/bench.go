@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// scale is how much of everything is done.
+type scale struct {
+	name   string
+	rounds int
+	window time.Duration // of one round of one contender, in most scenarios
+
+	drain time.Duration // how long the last waiters of a round are waited for
+
+	handoffs    int // of a round
+	handoffTime time.Duration
+
+	crowd       int
+	crowdRounds int
+	crowdWatch  time.Duration
+	crowdBound  time.Duration
+
+	growth []int
+
+	held       int
+	heldWindow time.Duration
+	heldAll    bool // all contenders that can, not just the best known
+
+	replays int
+}
+
+var (
+	shortScale = scale{
+		name: "short", rounds: 3, window: 300 * time.Millisecond, drain: 5 * time.Second, handoffs: 60, handoffTime: 1500 * time.Millisecond,
+		crowd: 10_000, crowdRounds: 1, crowdWatch: 2 * time.Second, crowdBound: 5 * time.Second,
+		growth: []int{10, 100, 1000}, held: 20_000, heldWindow: ttl/2 + 2*time.Second, replays: 1000,
+	}
+	defaultScale = scale{
+		name: "default", rounds: 5, window: 500 * time.Millisecond, drain: 10 * time.Second, handoffs: 100, handoffTime: 2500 * time.Millisecond,
+		crowd: 10_000, crowdRounds: 2, crowdWatch: 3 * time.Second, crowdBound: 15 * time.Second,
+		// Long enough for two extensions by who extends every half of the TTL.
+		growth: []int{10, 100, 1000}, held: 100_000, heldWindow: ttl + 2*time.Second, replays: 2000,
+	}
+	fullScale = func() scale {
+		s := defaultScale
+		s.name, s.heldWindow, s.heldAll = "full", 2*time.Minute, true
+		return s
+	}()
+)
+
+// scenario is one table of the report.
+type scenario struct {
+	name, title, about string
+	columns            []Column
+	targets            []target
+	// run measures: it adds rows to s.
+	run func(b *bench, s *Section) error
+}
+
+// scenarios are all that can be run, in order.
+func scenarios(s scale) []scenario {
+	return []scenario{
+		ownKeys("own-1", 1, false), ownKeys("own-1-request", 1, true), ownKeys("own-64", 64, false), ownKeys("own-512", 512, false),
+		oneKey(), processes(), handoff(), crowd(s), growth(s), heldLeases(s), replay(),
+	}
+}
+
+// bench runs scenarios on one server.
+type bench struct {
+	scale
+	ctx    context.Context // of the whole run
+	server *server
+	report *Report
+	log    io.Writer // tells how far it is
+}
+
+// run runs one scenario and adds its section to the report.
+func (b *bench) run(sc scenario) (*Section, error) {
+	if err := b.server.wipe(b.ctx); err != nil {
+		return nil, err
+	}
+	s := &Section{Name: sc.name, Title: sc.title, About: sc.about, Columns: sc.columns}
+	b.report.Sections = append(b.report.Sections, s)
+	start := time.Now()
+	fmt.Fprintf(b.log, "%s ", sc.name)
+	err := sc.run(b, s)
+	fmt.Fprintf(b.log, " %.1fs\n", time.Since(start).Seconds())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", sc.name, err)
+	}
+	s.finish()
+	s.judge(sc.targets)
+	return s, nil
+}
+
+// station is a contender in a scenario.
+type station struct {
+	contender
+	round func(round int) (outcome, error) // measures
+	close func() error
+}
+
+// outcome is what one round of a contender found out.
+type outcome struct {
+	figures  map[string]float64
+	bounded  []string // figures that are known to be worse
+	overlaps int64
+	errors   int64  // of acquires and releases
+	first    string // of them
+	unserved int    // goroutines, as in tally
+	stuck    int
+	note     string
+	last     bool // further rounds would take too long
+}
+
+// interleave has all stations take turns, n rounds long, and adds their rows.
+func (b *bench) interleave(s *Section, n int, stations []station) error {
+	rows := make([]*Row, len(stations))
+	over := make([]bool, len(stations))
+	for i, st := range stations {
+		rows[i] = &Row{Contender: st.name, Kind: st.kind}
+		s.Rows = append(s.Rows, rows[i])
+	}
+	var errs []error
+	for round := range n {
+		for k := range stations {
+			// Nobody always comes after the same one.
+			i := (k + round) % len(stations)
+			if over[i] || len(errs) > 0 {
+				continue
+			}
+			if err := context.Cause(b.ctx); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			runtime.GC()
+			o, err := stations[i].round(round)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", stations[i].name, err))
+				continue
+			}
+			over[i] = o.last
+			b.record(s, rows[i], o)
+			fmt.Fprint(b.log, ".")
+		}
+	}
+	for _, st := range stations {
+		if err := st.close(); err != nil && st.kind == Kit {
+			errs = append(errs, fmt.Errorf("%s: closing: %w", st.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// record adds an outcome to a row. An overlap is a failure, whoever's it is; an
+// error is one of the kit only, and a note of a peer.
+func (b *bench) record(s *Section, r *Row, o outcome) {
+	r.Rounds = append(r.Rounds, o.figures)
+	for _, key := range o.bounded {
+		if !slices.Contains(r.Bounded, key) {
+			r.Bounded = append(r.Bounded, key)
+		}
+	}
+	r.note(o.note)
+	fail := func(text string) {
+		b.report.Failures = append(b.report.Failures, fmt.Sprintf("%s: %s: %s", s.Name, r.Contender, text))
+	}
+	if o.overlaps > 0 {
+		text := fmt.Sprintf("OVERLAP: %d times two holders at once", o.overlaps)
+		r.note(text)
+		fail(text)
+	}
+	complain := r.note
+	if r.Kind == Kit {
+		complain = fail
+	}
+	if o.errors > 0 {
+		complain(fmt.Sprintf("%d errors, first: %s", o.errors, o.first))
+	}
+	if o.unserved > 0 {
+		complain(fmt.Sprintf("%d goroutines still waited for a free key %v after the end", o.unserved, b.drain))
+	}
+	if o.stuck > 0 {
+		complain(fmt.Sprintf("%d goroutines did not come back when their context ended", o.stuck))
+	}
+}

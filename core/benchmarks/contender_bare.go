@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// bareCommands are the two commands of the simplest lock: no waiting, no
+// extension, no notice of loss, and here not even an owner of its own for each
+// hold. They are the yardstick of what a trip to the server costs.
+func bareCommands() contender {
+	return contender{name: "bare commands", kind: Bare,
+		about:  "SET NX PX, and a script that compares and deletes; for once two scripts by hand, without attempt, fingerprint or extension",
+		direct: []string{"set"},
+		open:   openBare}
+}
+
+var (
+	bareRelease = redis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
+	bareBegin   = redis.NewScript(`
+local kept = redis.call('get', KEYS[1])
+if kept then return kept end
+redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])
+return false`)
+	bareFinish = redis.NewScript(`
+if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3])
+return 1`)
+)
+
+const bareOwner = "owner"
+
+type bareLease struct {
+	client *redis.Client
+	key    string
+}
+
+func (b *bareLease) Release(ctx context.Context) error {
+	return bareRelease.Run(ctx, b.client, []string{b.key}, bareOwner).Err()
+}
+
+func openBare(o opening) (*locks, error) {
+	client := goRedis(o)
+	return &locks{
+		try: func(ctx context.Context, key string) (lease, error) {
+			if err := client.SetArgs(ctx, key, bareOwner, redis.SetArgs{Mode: "NX", TTL: ttl}).Err(); err != nil {
+				return nil, err
+			}
+			return &bareLease{client, key}, nil
+		},
+		once: func(ctx context.Context, key string, answer []byte) error {
+			err := bareBegin.Run(ctx, client, []string{key}, bareOwner, ttl.Milliseconds()).Err()
+			if err != redis.Nil {
+				return err
+			}
+			return bareFinish.Run(ctx, client, []string{key}, bareOwner, answer, (24 * time.Hour).Milliseconds()).Err()
+		},
+		close: client.Close,
+	}, nil
+}

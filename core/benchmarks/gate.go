@@ -1,0 +1,22 @@
+package main
+
+import "sync/atomic"
+
+// gate stands inside the critical section of one key and counts who is in.
+type gate struct {
+	inside   *atomic.Int64 // may be shared with other processes
+	overlaps *atomic.Int64 // how often somebody found another one inside
+}
+
+func newGate() gate { return gate{inside: new(atomic.Int64), overlaps: new(atomic.Int64)} }
+
+// gateIn is a gate of two words of a shared memory.
+func gateIn(s *shared, word int) gate { return gate{inside: s.word(word), overlaps: s.word(word + 1)} }
+
+func (g gate) enter() {
+	if g.inside.Add(1) != 1 {
+		g.overlaps.Add(1)
+	}
+}
+
+func (g gate) leave() { g.inside.Add(-1) }

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// load is goroutines that acquire and release for a while.
+type load struct {
+	goroutines int
+	key        func(g int) string // of goroutine g
+	gate       func(g int) gate   // of that key
+	get        func(g int) acquirer
+	hold       time.Duration // the length of the critical section
+	warm       time.Duration // not counted, at the start
+	window     time.Duration // counted
+	cancelable bool          // calls get a context that can end
+	drain      time.Duration // for those who still wait when the window is over; then they are cancelled
+	// mark is called at both ends of the window, with every goroutine at work.
+	mark func() error
+}
+
+// tally is what a load did in its window.
+type tally struct {
+	Took     float64 // seconds
+	Turns    []int64 // of each goroutine
+	Used     usage
+	Overlaps int64
+	Errors   int64
+	Error    string // the first
+	Unserved int    // goroutines that still waited long after all others had gone
+	Stuck    int    // of these, those that did not even come back when their context ended
+}
+
+// turn counts what one goroutine does, on a line of its own.
+type turn struct {
+	n atomic.Int64
+	_ [56]byte
+}
+
+const (
+	leaving = 10 * time.Second // for those whose context has ended
+	tooMany = 100              // errors of one goroutine
+)
+
+type loadRun struct {
+	load
+	turns  []turn
+	stop   atomic.Bool
+	errors atomic.Int64
+	first  atomic.Pointer[string]
+	out    atomic.Int64 // goroutines that have ended
+}
+
+// run measures l. It fails only if a mark does.
+func (l load) run(ctx context.Context) (tally, error) {
+	r := &loadRun{load: l, turns: make([]turn, l.goroutines)}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	calls := context.Background()
+	if l.cancelable {
+		calls = ctx
+	}
+	var wg sync.WaitGroup
+	for g := range l.goroutines {
+		wg.Go(func() {
+			defer r.out.Add(1)
+			r.work(calls, g)
+		})
+	}
+	time.Sleep(l.warm)
+	t, err := r.count()
+	r.stop.Store(true)
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	if l.drain > 0 && !within(l.drain, ended) {
+		t.Unserved = l.goroutines - int(r.out.Load())
+	}
+	if l.drain == 0 || t.Unserved > 0 {
+		cancel()
+	}
+	within(leaving, ended)
+	t.Stuck = l.goroutines - int(r.out.Load())
+	t.Errors = r.errors.Load()
+	if text := r.first.Load(); text != nil {
+		t.Error = *text
+	}
+	seen := make(map[*atomic.Int64]bool)
+	for g := range l.goroutines {
+		if o := l.gate(g).overlaps; !seen[o] {
+			seen[o] = true
+			t.Overlaps += o.Load()
+		}
+	}
+	return t, err
+}
+
+// count is the window.
+func (r *loadRun) count() (tally, error) {
+	if err := r.mark(); err != nil {
+		return tally{}, err
+	}
+	t := tally{Turns: make([]int64, len(r.turns))}
+	used, start := usedSoFar(), time.Now()
+	for g := range r.turns {
+		t.Turns[g] = -r.turns[g].n.Load()
+	}
+	time.Sleep(r.window)
+	for g := range r.turns {
+		t.Turns[g] += r.turns[g].n.Load()
+	}
+	t.Took, t.Used = time.Since(start).Seconds(), usedSoFar().since(used)
+	return t, r.mark()
+}
+
+// work is what goroutine g does.
+func (r *loadRun) work(ctx context.Context, g int) {
+	key, gate, get, failed := r.key(g), r.gate(g), r.get(g), 0
+	for !r.stop.Load() {
+		if err := r.cycle(ctx, get, key, gate); err != nil {
+			if r.stop.Load() && ctx.Err() != nil {
+				return
+			}
+			text := err.Error()
+			r.first.CompareAndSwap(nil, &text)
+			r.errors.Add(1)
+			if failed++; failed >= tooMany {
+				return
+			}
+			continue
+		}
+		r.turns[g].n.Add(1)
+	}
+}
+
+func (r *loadRun) cycle(ctx context.Context, get acquirer, key string, gate gate) error {
+	held, err := get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("acquire: %w", err)
+	}
+	gate.enter()
+	if r.hold > 0 {
+		time.Sleep(r.hold)
+	}
+	gate.leave()
+	if err := held.Release(ctx); err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
+}
+
+// total is how many cycles there were.
+func (t tally) total() float64 {
+	n := int64(0)
+	for _, turns := range t.Turns {
+		n += turns
+	}
+	return float64(n)
+}
+
+// shares are what the unluckiest and the luckiest got of the fair share.
+func shares(turns []int64) (least, most float64) {
+	low, high, sum := turns[0], turns[0], int64(0)
+	for _, n := range turns {
+		low, high, sum = min(low, n), max(high, n), sum+n
+	}
+	if sum == 0 {
+		return 0, 0
+	}
+	fair := float64(sum) / float64(len(turns))
+	return float64(low) / fair, float64(high) / fair
+}
+
+// within waits for done, for a while.
+func within(d time.Duration, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+// Report is what one run found out.
+type Report struct {
+	Scale    string // short, default or full
+	Machine  Machine
+	Versions map[string]string // of modules, Go and Redis
+	Setups   map[string]string // of contenders
+	Sections []*Section
+	Failures []string // overlaps and errors
+}
+
+// Machine is where it ran.
+type Machine struct {
+	OS, Arch string
+	CPUs     int
+	Network  string
+}
+
+// Section is one scenario.
+type Section struct {
+	Name, Title, About string
+	Columns            []Column
+	Rows               []*Row
+	Verdicts           []Verdict
+}
+
+// Column is one figure of the rows.
+type Column struct {
+	Key, Title string
+	Digits     int    // after the point
+	Better     Better // what a ratio to the best peer takes for the best
+	Ratio      bool   // it has one
+}
+
+// Better says which of two figures is the better one.
+type Better string
+
+const (
+	More Better = "more"
+	Less Better = "less"
+)
+
+// Row is one contender.
+type Row struct {
+	Contender string
+	Kind      Kind
+	Figures   map[string]float64 // medians of the rounds
+	Ratios    map[string]float64 // to the best peer: medians of the rounds' ratios
+	// Bounded are the figures of which is only known that they are worse.
+	Bounded []string             `json:",omitempty"`
+	Rounds  []map[string]float64 // in order
+	Notes   []string             `json:",omitempty"`
+}
+
+func newReport(scale string, redis string) *Report {
+	r := &Report{
+		Scale:    scale,
+		Machine:  Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Network: "loopback"},
+		Versions: map[string]string{"go": runtime.Version(), "redis": redis},
+		Setups:   map[string]string{},
+	}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range build.Deps {
+			if d.Replace == nil && named[d.Path] {
+				r.Versions[d.Path] = d.Version
+			}
+		}
+	}
+	for _, c := range contenders() {
+		r.Setups[c.name] = c.about
+	}
+	return r
+}
+
+// named are the modules whose versions matter.
+var named = map[string]bool{
+	"github.com/bsm/redislock": true, "github.com/go-redsync/redsync/v4": true,
+	"github.com/redis/rueidis": true, "github.com/redis/go-redis/v9": true,
+}
+
+// section finds a scenario that was run.
+func (r *Report) section(name string) *Section {
+	i := slices.IndexFunc(r.Sections, func(s *Section) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return r.Sections[i]
+}
+
+// row finds a contender, nil if it took no part.
+func (s *Section) row(contender string) *Row {
+	i := slices.IndexFunc(s.Rows, func(r *Row) bool { return r.Contender == contender })
+	if i < 0 {
+		return nil
+	}
+	return s.Rows[i]
+}
+
+// finish takes the medians, and the ratios to the best peer.
+func (s *Section) finish() {
+	for _, r := range s.Rows {
+		r.Figures, r.Ratios = map[string]float64{}, map[string]float64{}
+		for _, c := range s.Columns {
+			var all []float64
+			for _, round := range r.Rounds {
+				if v, ok := round[c.Key]; ok {
+					all = append(all, v)
+				}
+			}
+			if len(all) > 0 {
+				r.Figures[c.Key] = median(all)
+			}
+		}
+	}
+	for _, c := range s.Columns {
+		if !c.Ratio {
+			continue
+		}
+		if best := s.best(c); best != nil {
+			for _, r := range s.Rows {
+				if v, ok := ratio(r, best, c.Key); ok {
+					r.Ratios[c.Key] = v
+				}
+			}
+		}
+	}
+}
+
+// best is the peer with the best figure, nil if no peer has one.
+func (s *Section) best(c Column) *Row {
+	var peers []*Row
+	for _, r := range s.Rows {
+		if _, ok := r.Figures[c.Key]; ok && r.Kind == Peer {
+			peers = append(peers, r)
+		}
+	}
+	if len(peers) == 0 {
+		return nil
+	}
+	return slices.MinFunc(peers, func(a, b *Row) int {
+		if c.Better == More {
+			a, b = b, a
+		}
+		return cmp.Compare(a.Figures[c.Key], b.Figures[c.Key])
+	})
+}
+
+// ratio is the median of the rounds' ratios of a to b.
+func ratio(a, b *Row, key string) (float64, bool) {
+	var all []float64
+	for i := range min(len(a.Rounds), len(b.Rounds)) {
+		x, ok := a.Rounds[i][key]
+		y, ok2 := b.Rounds[i][key]
+		if ok && ok2 && y != 0 {
+			all = append(all, x/y)
+		}
+	}
+	if len(all) == 0 {
+		return 0, false
+	}
+	return median(all), true
+}
+
+func median(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	n := len(all)
+	if n%2 == 1 {
+		return all[n/2]
+	}
+	return (all[n/2-1] + all[n/2]) / 2
+}
+
+// percentile is the p-th of sorted figures.
+func percentile(sorted []float64, p float64) float64 {
+	i := int(math.Ceil(p/100*float64(len(sorted)))) - 1
+	return sorted[max(0, min(i, len(sorted)-1))]
+}
+
+// note adds a remark once.
+func (r *Row) note(text string) {
+	if text = strings.TrimSpace(text); text != "" && !slices.Contains(r.Notes, text) {
+		r.Notes = append(r.Notes, text)
+	}
+}

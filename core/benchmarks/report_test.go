@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// reportOf is a report of two scenarios, with rounds as given.
+func reportOf() *Report {
+	rounds := func(key string, values ...float64) (all []map[string]float64) {
+		for _, v := range values {
+			all = append(all, map[string]float64{key: v})
+		}
+		return all
+	}
+	r := newReport("default", "7.0")
+	own := ownKeys("own-64", 64, false)
+	r.Sections = []*Section{
+		{Name: own.name, Title: own.title, Columns: own.columns, Rows: []*Row{
+			{Contender: "lockkit", Kind: Kit, Rounds: rounds("rate", 300, 330, 360)},
+			{Contender: "lockkit plain keys", Kind: Kit, Rounds: rounds("rate", 150, 150, 150)},
+			{Contender: "redislock", Kind: Peer, Rounds: rounds("rate", 10, 10, 10)},
+			{Contender: "rueidislock", Kind: Peer, Rounds: rounds("rate", 100, 110, 180)},
+			{Contender: "bare commands", Kind: Bare, Rounds: rounds("rate", 900, 900, 900)},
+		}},
+		{Name: "crowd", Title: "a <crowd>", Columns: crowd(defaultScale).columns, Rows: []*Row{
+			{Contender: "lockkit", Kind: Kit, Rounds: rounds("served", 1, 1)},
+			{Contender: "redislock", Kind: Peer, Rounds: rounds("served", 20), Bounded: []string{"served"}},
+			{Contender: "rueidislock", Kind: Peer, Rounds: rounds("served", 4, 2)},
+		}},
+	}
+	for i, targets := range [][]target{own.targets, crowd(defaultScale).targets} {
+		r.Sections[i].finish()
+		r.Sections[i].judge(targets)
+	}
+	return r
+}
+
+func TestRatiosAreTakenRoundByRoundToTheBestPeer(t *testing.T) {
+	t.Parallel()
+	own, crowd := reportOf().Sections[0], reportOf().Sections[1]
+	for _, want := range []struct {
+		s         *Section
+		contender string
+		key       string
+		ratio     float64
+	}{
+		{own, "lockkit", "rate", 3}, // of 3, 3 and 2
+		{own, "rueidislock", "rate", 1},
+		{own, "bare commands", "rate", 900.0 / 110}, // it is nobody's yardstick here
+		{crowd, "lockkit", "served", 0.375},
+		{crowd, "redislock", "served", 5},
+	} {
+		if got := want.s.row(want.contender).Ratios[want.key]; got != want.ratio {
+			t.Errorf("%s: %s %s: ratio %v, want %v", want.s.Name, want.contender, want.key, got, want.ratio)
+		}
+	}
+}
+
+func TestTargetsAreJudged(t *testing.T) {
+	t.Parallel()
+	for i, want := range [][]string{
+		{"lockkit: cycles/s ≥ 1.30 × the best peer: 3 × true", "lockkit plain keys: cycles/s ≥ 2 × the best peer: 1.36 × false"},
+		{"lockkit: served s ≤ 0.50 × the best peer: 0.38 × true"},
+	} {
+		var got []string
+		for _, v := range reportOf().Sections[i].Verdicts {
+			met := " false"
+			if v.Met {
+				met = " true"
+			}
+			got = append(got, v.Target+": "+v.Text+met)
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("verdicts are %q, want %q", got, want)
+		}
+	}
+}
+
+// again is r, written as JSON and read.
+func again(t *testing.T, r *Report) *Report {
+	t.Helper()
+	text, err := r.json()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := new(Report)
+	if err := json.Unmarshal(text, read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+func TestTheChartIsDrawnFromTheResults(t *testing.T) {
+	t.Parallel()
+	svg, err := again(t, reportOf()).chart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for in := xml.NewDecoder(bytes.NewReader(svg)); ; {
+		if _, err := in.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("it is no XML: %v", err)
+		}
+	}
+	for _, word := range []string{
+		"64 goroutines, own keys", "3 × (330/s)", "a &lt;crowd&gt;, all served", "2.67 × (1 s)", "&lt; 0.20 × (over 20 s)", "rueidislock",
+	} {
+		if !bytes.Contains(svg, []byte(word)) {
+			t.Errorf("it does not say %q", word)
+		}
+	}
+}
+
+func TestTheTableGoesBetweenTheMarkers(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "README.md")
+	if err := os.WriteFile(path, []byte("above\n"+readmeBegin+"\nold\n"+readmeEnd+"\nbelow\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := again(t, reportOf()).intoReadme(path); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := string(page)
+	if !strings.HasPrefix(p, "above\n"+readmeBegin) || !strings.HasSuffix(p, readmeEnd+"\nbelow\n") || strings.Contains(p, "old") {
+		t.Errorf("README became\n%s", p)
+	}
+	for _, line := range []string{
+		"| 64 goroutines, own keys | 3 | 1.36 | 0.091 | — | 1 (110/s) | 8.18 |\n",
+		"\n2 of 3 targets are met. Not met:\n",
+		"- 64 goroutines, own keys, lockkit plain keys: cycles/s ≥ 2 × the best peer: 1.36 ×\n",
+	} {
+		if !strings.Contains(p, line) {
+			t.Errorf("README has no %q:\n%s", line, p)
+		}
+	}
+	if err := os.WriteFile(path, []byte("no markers"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if reportOf().intoReadme(path) == nil {
+		t.Error("a file without markers was accepted")
+	}
+}

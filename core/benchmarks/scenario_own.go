@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+)
+
+// cycleColumns are the figures of scenarios that count cycles.
+func cycleColumns(more ...Column) []Column {
+	return append([]Column{
+		{Key: "rate", Title: "cycles/s", Better: More, Ratio: true},
+		{Key: "commands", Title: "commands", Digits: 2},
+		{Key: "calls", Title: "calls", Digits: 2},
+		{Key: "in", Title: "B in", Digits: 0},
+		{Key: "out", Title: "B out", Digits: 0},
+		{Key: "serverCPU", Title: "server µs", Digits: 1},
+		{Key: "clientCPU", Title: "client µs", Digits: 1},
+		{Key: "allocs", Title: "allocs", Digits: 1},
+	}, more...)
+}
+
+const perCycle = "All but the first columns are per cycle: commands sent, calls with those of scripts, bytes, CPU time, allocations."
+
+// ownKeys is the free lock: each goroutine has a key of its own.
+func ownKeys(name string, goroutines int, cancelable bool) scenario {
+	sc := scenario{
+		name: name, columns: cycleColumns(),
+		about: "Acquire and release of free keys. " + perCycle,
+	}
+	switch {
+	case goroutines > 1:
+		sc.title = fmt.Sprintf("%d goroutines, own keys", goroutines)
+		hash, plain := 1.3, 2.0
+		if goroutines > 64 {
+			hash, plain = 1.5, 2.5
+		}
+		sc.targets = []target{
+			{who: "lockkit", key: "rate", of: bestPeer, least: true, limit: hash},
+			{who: "lockkit plain keys", key: "rate", of: bestPeer, least: true, limit: plain},
+		}
+	case cancelable:
+		sc.title = "one goroutine, own key, under a context that can end"
+	default:
+		sc.title = "one goroutine, own key"
+		sc.targets = []target{
+			{who: "lockkit", key: "rate", of: "bare commands", least: true, limit: 0.95},
+			{who: "lockkit plain keys", key: "rate", of: "bare commands", least: true, limit: 0.95},
+			{who: "lockkit", key: "allocs", limit: 24},
+			{who: "lockkit plain keys", key: "allocs", limit: 24},
+		}
+	}
+	sc.run = func(b *bench, s *Section) error {
+		return b.cycles(s, load{
+			goroutines: goroutines,
+			key:        func(g int) string { return "own:" + strconv.Itoa(g) },
+			warm:       b.window / 5, window: b.window, drain: b.drain, cancelable: cancelable,
+		}, func(l *locks) acquirer { return l.try }, func(int) func(int) gate {
+			gates := make([]gate, goroutines)
+			for g := range gates {
+				gates[g] = newGate()
+			}
+			return func(g int) gate { return gates[g] }
+		})
+	}
+	return sc
+}
+
+// acquirer is one of the functions of locks that acquire.
+type acquirer = func(ctx context.Context, key string) (lease, error)
+
+// conns is how many connections a pool gets for so many goroutines. More made
+// all contenders that pool slower.
+func conns(goroutines int) int { return min(goroutines, 64) }
+
+// cycles runs a load for every contender that can.
+func (b *bench) cycles(s *Section, l load, pick func(*locks) acquirer, gates func(round int) func(g int) gate) error {
+	var stations []station
+	for _, c := range contenders() {
+		open, err := c.open(opening{addr: b.server.addr, conns: conns(l.goroutines)})
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		get := pick(open)
+		if get == nil {
+			if err := open.close(); err != nil {
+				return err
+			}
+			continue
+		}
+		stations = append(stations, station{contender: c, close: open.close, round: func(round int) (outcome, error) {
+			l := l
+			l.get, l.gate = func(int) acquirer { return get }, gates(round)
+			key := l.key
+			l.key = func(g int) string { return c.name + ":" + strconv.Itoa(round) + ":" + key(g) }
+			return b.cycle(c, l)
+		}})
+	}
+	return b.interleave(s, b.rounds, stations)
+}
+
+// cycle is one round of one contender.
+func (b *bench) cycle(c contender, l load) (outcome, error) {
+	var marks []work
+	l.mark = func() error {
+		w, err := b.server.work(b.ctx, c.direct)
+		marks = append(marks, w)
+		return err
+	}
+	t, err := l.run(b.ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	o := outcome{figures: figures(t.total(), t.Took, marks[1].since(marks[0]), t.Used)}
+	o.tell(t)
+	if len(t.Turns) > 1 {
+		o.figures["least"], o.figures["most"] = shares(t.Turns)
+	}
+	return o, nil
+}
+
+// tell takes over what went wrong.
+func (o *outcome) tell(t tally) {
+	o.overlaps += t.Overlaps
+	o.errors += t.Errors
+	o.unserved += t.Unserved
+	o.stuck += t.Stuck
+	if o.first == "" {
+		o.first = t.Error
+	}
+}
+
+// figures are those of cycleColumns.
+func figures(cycles, seconds float64, w work, u usage) map[string]float64 {
+	f := map[string]float64{"rate": cycles / seconds}
+	if cycles == 0 {
+		return f
+	}
+	f["commands"], f["calls"] = w.Commands/cycles, w.Calls/cycles
+	f["in"], f["out"] = w.In/cycles, w.Out/cycles
+	f["serverCPU"], f["clientCPU"] = w.CPU/cycles*1e6, u.CPU/cycles*1e6
+	f["allocs"] = u.Mallocs / cycles
+	return f
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// server is a redis-server of our own that keeps nothing on disk.
+type server struct {
+	addr    string
+	version string
+	control *redis.Client // for what is not measured
+
+	cmd   *exec.Cmd
+	ended chan struct{}
+	dir   string
+}
+
+var errNoServer = errors.New("redis-server is not installed (apt-get install redis-server, or brew install redis)")
+
+// startServer starts a redis-server on a free port of 127.0.0.1.
+func startServer(ctx context.Context) (*server, error) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return nil, errNoServer
+	}
+	dir, err := os.MkdirTemp("", "benchmarks")
+	if err != nil {
+		return nil, err
+	}
+	// Somebody else may take the port between the look and the start.
+	for range 3 {
+		var s *server
+		if s, err = runServer(ctx, dir); err == nil {
+			return s, nil
+		}
+	}
+	return nil, errors.Join(err, os.RemoveAll(dir))
+}
+
+func runServer(ctx context.Context, dir string) (*server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &server{addr: l.Addr().String(), dir: dir, ended: make(chan struct{})}
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(s.addr)
+	log := filepath.Join(dir, "log")
+	s.cmd = exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir,
+		"--logfile", log, "--save", "", "--appendonly", "no")
+	dieWithParent(s.cmd)
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.ended)
+	}()
+	s.control = redis.NewClient(&redis.Options{Addr: s.addr})
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-s.ended:
+			text, _ := os.ReadFile(log)
+			return nil, errors.Join(fmt.Errorf("redis-server ended at once: %s", text), s.control.Close())
+		default:
+		}
+		info, err := s.info(ctx)
+		// A server of another process may have been given the same port.
+		if err == nil && info["process_id"] == strconv.Itoa(s.cmd.Process.Pid) {
+			s.version = info["redis_version"]
+			return s, nil
+		}
+	}
+	return nil, errors.Join(errors.New("redis-server does not answer"), s.stop())
+}
+
+// stop ends the server.
+func (s *server) stop() error {
+	err := s.control.Close()
+	_ = s.cmd.Process.Kill()
+	<-s.ended
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+// wipe forgets all keys.
+func (s *server) wipe(ctx context.Context) error { return s.control.FlushAll(ctx).Err() }
+
+// info is all that INFO says, by field; "info" itself has the length of it.
+func (s *server) info(ctx context.Context) (map[string]string, error) {
+	text, err := s.control.Info(ctx, "all").Result()
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]string{"info": strconv.Itoa(len(text))}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields, nil
+}
+
+// work is what the server has done until some moment, or between two.
+type work struct {
+	Commands float64 // that clients sent
+	Calls    float64 // with those of scripts
+	In, Out  float64 // bytes
+	CPU      float64 // seconds
+	asking   float64 // bytes of the answer to the question itself
+}
+
+// work asks the server what it has done so far. Commands that direct lists
+// count as sent by clients; otherwise those do that no script can call.
+func (s *server) work(ctx context.Context, direct []string) (work, error) {
+	info, err := s.info(ctx)
+	if err != nil {
+		return work{}, err
+	}
+	number := func(field string) float64 {
+		n, _ := strconv.ParseFloat(info[field], 64)
+		return n
+	}
+	w := work{
+		In: number("total_net_input_bytes"), Out: number("total_net_output_bytes"),
+		CPU: number("used_cpu_user") + number("used_cpu_sys"), asking: number("info"),
+	}
+	for field, value := range info {
+		name, ok := strings.CutPrefix(field, "cmdstat_")
+		if !ok || name == "info" {
+			continue
+		}
+		first, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+		calls, _ := strconv.ParseFloat(first, 64)
+		w.Calls += calls
+		if name, _, _ = strings.Cut(name, "|"); sentOnly[name] || slices.Contains(direct, name) {
+			w.Commands += calls
+		}
+	}
+	return w, nil
+}
+
+// sentOnly are commands that scripts do not call.
+var sentOnly = map[string]bool{
+	"eval": true, "evalsha": true, "script": true, "fcall": true, "subscribe": true, "unsubscribe": true,
+	"ping": true, "hello": true, "client": true, "command": true, "wait": true,
+}
+
+// since is what was done between two moments.
+func (w work) since(before work) work {
+	return work{
+		Commands: w.Commands - before.Commands, Calls: w.Calls - before.Calls,
+		// The answer to the first question was sent after it was written.
+		In: w.In - before.In, Out: w.Out - before.Out - before.asking, CPU: w.CPU - before.CPU,
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	others = []contender{{name: "nothing", kind: Peer, open: openNothing}}
+	if child, code := runChild(); child {
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
+
+// openNothing opens a lock that excludes nobody.
+func openNothing(opening) (*locks, error) {
+	acquire := func(context.Context, string) (lease, error) { return nothing{}, nil }
+	return &locks{try: acquire, acquire: acquire, close: func() error { return nil }}, nil
+}
+
+type nothing struct{}
+
+func (nothing) Release(context.Context) error { return nil }
+
+// smokeScale is every scenario, for some milliseconds.
+var smokeScale = scale{
+	name: "smoke", rounds: 1, window: 20 * time.Millisecond, drain: 2 * time.Second, handoffs: 6, handoffTime: 200 * time.Millisecond,
+	crowd: 60, crowdRounds: 1, crowdWatch: 50 * time.Millisecond, crowdBound: 5 * time.Second,
+	growth: []int{2, 4}, held: 200, heldWindow: 50 * time.Millisecond, heldAll: true, replays: 20,
+}
+
+func newBench(t *testing.T) *bench {
+	s, err := startServer(t.Context())
+	if errors.Is(err, errNoServer) && os.Getenv("LOCKKIT_REQUIRE_SERVERS") != "1" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &bench{scale: smokeScale, ctx: context.Background(), server: s, report: newReport("smoke", s.version), log: io.Discard}
+}
+
+// takePart is how many contenders can serve a scenario.
+var takePart = map[string]int{
+	"own-1": 6, "own-1-request": 6, "own-64": 6, "own-512": 6, "one-key": 5, "processes": 5,
+	"hand-off": 5, "crowd": 5, "growth": 5, "held": 5, "replay": 2,
+}
+
+func TestEveryScenarioRuns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	all := scenarios(b.scale)
+	if len(all) != len(takePart) {
+		t.Errorf("%d scenarios, want %d", len(all), len(takePart))
+	}
+	for _, sc := range all {
+		s, err := b.run(sc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, s, sc)
+	}
+	if len(b.report.Failures) > 0 {
+		t.Errorf("failures: %q", b.report.Failures)
+	}
+	text, err := b.report.json()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host, err := os.Hostname(); err == nil && len(host) > 3 && bytes.Contains(text, []byte(host)) {
+		t.Error("the results name the machine")
+	}
+}
+
+func check(t *testing.T, s *Section, sc scenario) {
+	t.Helper()
+	if len(s.Rows) != takePart[s.Name] {
+		t.Errorf("%s: %d rows, want %d", s.Name, len(s.Rows), takePart[s.Name])
+	}
+	for _, r := range s.Rows {
+		first := s.Columns[0].Key
+		if v, ok := r.Figures[first]; !ok || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+			t.Errorf("%s: %s: %s is %v", s.Name, r.Contender, first, v)
+		}
+	}
+	for _, target := range sc.targets {
+		if s.row(target.who) == nil {
+			t.Errorf("%s: a target is for %q, who takes no part", s.Name, target.who)
+		}
+	}
+	// Where each cycle is one acquire and one release, as many were sent. The
+	// window's ends may cut some in two, and a slow machine may have none.
+	if strings.HasPrefix(s.Name, "own-1") {
+		for _, r := range s.Rows {
+			if n, ok := r.Figures["commands"]; ok && (n < 1 || n > 4) {
+				t.Errorf("%s: %s: %v commands a cycle", s.Name, r.Contender, n)
+			}
+		}
+	}
+	if s.Name == "replay" {
+		if n := s.row("lockkit").Figures["commands"]; n != 1 {
+			t.Errorf("a replay is %v commands, want 1", n)
+		}
+	}
+	var text bytes.Buffer
+	s.write(&text)
+	if !strings.Contains(text.String(), s.Title) || !strings.Contains(text.String(), "lockkit") {
+		t.Errorf("%s: a table of\n%s", s.Name, &text)
+	}
+}
+
+func TestALockThatExcludesNobodyIsFoundOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c, err := contenderOf("nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.open(opening{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGate()
+	found := map[string]func() (outcome, error){
+		"goroutines": func() (outcome, error) {
+			return b.cycle(c, load{
+				goroutines: 8, key: func(int) string { return "k" }, gate: func(int) gate { return g }, hold: time.Millisecond,
+				get: func(int) acquirer { return l.acquire }, window: b.window, drain: b.drain,
+			})
+		},
+		"processes": func() (outcome, error) { return b.processRound(c, 0) },
+		"crowd":     func() (outcome, error) { return b.crowdRound(c, "k") },
+		"hand-off":  func() (outcome, error) { return b.handoffRound(c, 0) },
+	}
+	for name, round := range found {
+		o, err := round()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if o.overlaps == 0 {
+			t.Errorf("%s: no overlap was found", name)
+		}
+		b.record(&Section{Name: name}, &Row{Contender: c.name, Kind: c.kind}, o)
+	}
+	if len(b.report.Failures) != len(found) {
+		t.Errorf("failures: %q", b.report.Failures)
+	}
+}

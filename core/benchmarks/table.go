@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// write prints s as a table, with its verdicts.
+func (s *Section) write(out io.Writer) {
+	fmt.Fprintf(out, "\n%s (%s)\n", s.Title, s.Name)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	head := []string{""}
+	for _, c := range s.Columns {
+		head = append(head, c.Title)
+		if c.Ratio {
+			head = append(head, "× best peer")
+		}
+	}
+	fmt.Fprintln(w, strings.Join(head, "\t")+"\t")
+	for _, c := range contenders() {
+		if r := s.row(c.name); r != nil {
+			fmt.Fprintln(w, strings.Join(s.cells(r), "\t")+"\t")
+		} else {
+			fmt.Fprintln(w, c.name+strings.Repeat("\t—", len(head)-1)+"\t")
+		}
+	}
+	_ = w.Flush()
+	for _, r := range s.Rows {
+		for _, n := range r.Notes {
+			fmt.Fprintf(out, "  %s: %s\n", r.Contender, n)
+		}
+	}
+	for _, v := range s.Verdicts {
+		met := "met"
+		if !v.Met {
+			met = "NOT MET"
+		}
+		fmt.Fprintf(out, "  target %s: %s, %s\n", v.Target, v.Text, met)
+	}
+}
+
+func (s *Section) cells(r *Row) []string {
+	cells := []string{r.Contender}
+	for _, c := range s.Columns {
+		cell := "—"
+		if v, ok := r.Figures[c.Key]; ok {
+			cell = r.bound(c, fmt.Sprintf("%.*f", c.Digits, v))
+		}
+		cells = append(cells, cell)
+		if !c.Ratio {
+			continue
+		}
+		cell = "—"
+		if v, ok := r.Ratios[c.Key]; ok {
+			cell = r.bound(c, short(v))
+		}
+		cells = append(cells, cell)
+	}
+	return cells
+}
+
+// bound marks a figure of which only a bound is known.
+func (r *Row) bound(c Column, text string) string {
+	if !slices.Contains(r.Bounded, c.Key) {
+		return text
+	}
+	if c.Better == More {
+		return "<" + text
+	}
+	return ">" + text
+}
+
+// write prints what stands above the tables.
+func (r *Report) write(out io.Writer) {
+	fmt.Fprintf(out, "%d CPUs, %s/%s, Redis %s on %s, %s", r.Machine.CPUs, r.Machine.OS, r.Machine.Arch,
+		r.Versions["redis"], r.Machine.Network, r.Versions["go"])
+	for _, path := range slices.Sorted(maps.Keys(r.Versions)) {
+		if strings.Contains(path, "/") {
+			fmt.Fprintf(out, ", %s %s", strings.TrimPrefix(path, "github.com/"), r.Versions[path])
+		}
+	}
+	fmt.Fprintln(out)
+	for _, c := range contenders() {
+		fmt.Fprintf(out, "  %s: %s\n", c.name, c.about)
+	}
+}
