@@ -6,8 +6,11 @@ CHECKS := all,-ST1003
 
 # For one test package. A hang ends here, with the stacks of all goroutines.
 TIMEOUT ?= 20m
-# Which benchmarks `make bench` runs, as a regular expression.
-BENCH ?= .
+# `make bench SHORT=1` is a quick look, `make bench BENCH=own,hand` some scenarios by parts of their names, `make bench
+# FULL=1` the longest run. Only whole runs go into README.
+BENCH ?=
+SHORT ?=
+FULL ?=
 
 # The kit, and the benchmarks with the peers they compare to, which stay out of the kit's go.mod.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard core/benchmarks/go.mod))
@@ -31,12 +34,11 @@ test: ## Install missing servers where possible, then run all tests with the rac
 	done; \
 	exit $$status
 
-bench: ## Run the benchmarks (BENCH=regexp picks some)
-	@if [ -f core/benchmarks/go.mod ]; then \
-		.ci/servers && cd core/benchmarks && go test -run '^$$' -bench '$(BENCH)' -benchmem ./...; \
-	else \
-		echo "make bench: core/benchmarks does not exist yet, nothing to run"; \
-	fi
+bench: ## Measure the kit beside its peers (SHORT=1: a quick look, BENCH=own,hand: some scenarios)
+	@.ci/servers
+	@cd core/benchmarks && go build -o ../../bin/benchmarks . && \
+	../../bin/benchmarks $(if $(SHORT),-short) $(if $(FULL),-full) $(if $(BENCH),-run '$(BENCH)') \
+		$(if $(SHORT)$(BENCH),,-json result.json -chart chart.svg -readme ../../README.md)
 
 lint: ## Check formatting, go vet, staticcheck and go.mod
 	@unformatted=$$(gofmt -l .); \

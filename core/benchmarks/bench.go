@@ -42,7 +42,7 @@ var (
 		growth: []int{10, 100, 1000}, held: 20_000, heldWindow: ttl/2 + 2*time.Second, replays: 1000,
 	}
 	defaultScale = scale{
-		name: "default", rounds: 5, window: 500 * time.Millisecond, drain: 10 * time.Second, handoffs: 100, handoffTime: 2500 * time.Millisecond,
+		name: "default", rounds: 5, window: 500 * time.Millisecond, drain: 5 * time.Second, handoffs: 100, handoffTime: 2500 * time.Millisecond,
 		crowd: 10_000, crowdRounds: 2, crowdWatch: 3 * time.Second, crowdBound: 15 * time.Second,
 		// Long enough for two extensions by who extends every half of the TTL.
 		growth: []int{10, 100, 1000}, held: 100_000, heldWindow: ttl + 2*time.Second, replays: 2000,
@@ -95,6 +95,7 @@ func (b *bench) run(sc scenario) (*Section, error) {
 		return nil, fmt.Errorf("%s: %w", sc.name, err)
 	}
 	s.finish()
+	b.report.Failures = append(b.report.Failures, s.failures()...)
 	s.judge(sc.targets)
 	return s, nil
 }
@@ -113,8 +114,8 @@ type outcome struct {
 	overlaps int64
 	errors   int64  // of acquires and releases
 	first    string // of them
-	unserved int    // goroutines, as in tally
-	stuck    int
+	unserved int64  // goroutines, as in tally
+	stuck    int64
 	note     string
 	last     bool // further rounds would take too long
 }
@@ -146,7 +147,7 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 				continue
 			}
 			over[i] = o.last
-			b.record(s, rows[i], o)
+			rows[i].take(o)
 			fmt.Fprint(b.log, ".")
 		}
 	}
@@ -158,9 +159,8 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 	return errors.Join(errs...)
 }
 
-// record adds an outcome to a row. An overlap is a failure, whoever's it is; an
-// error is one of the kit only, and a note of a peer.
-func (b *bench) record(s *Section, r *Row, o outcome) {
+// take adds what a round found out.
+func (r *Row) take(o outcome) {
 	r.Rounds = append(r.Rounds, o.figures)
 	for _, key := range o.bounded {
 		if !slices.Contains(r.Bounded, key) {
@@ -168,25 +168,11 @@ func (b *bench) record(s *Section, r *Row, o outcome) {
 		}
 	}
 	r.note(o.note)
-	fail := func(text string) {
-		b.report.Failures = append(b.report.Failures, fmt.Sprintf("%s: %s: %s", s.Name, r.Contender, text))
-	}
-	if o.overlaps > 0 {
-		text := fmt.Sprintf("OVERLAP: %d times two holders at once", o.overlaps)
-		r.note(text)
-		fail(text)
-	}
-	complain := r.note
-	if r.Kind == Kit {
-		complain = fail
-	}
-	if o.errors > 0 {
-		complain(fmt.Sprintf("%d errors, first: %s", o.errors, o.first))
-	}
-	if o.unserved > 0 {
-		complain(fmt.Sprintf("%d goroutines still waited for a free key %v after the end", o.unserved, b.drain))
-	}
-	if o.stuck > 0 {
-		complain(fmt.Sprintf("%d goroutines did not come back when their context ended", o.stuck))
+	r.Overlaps += o.overlaps
+	r.Errors += o.errors
+	r.Unserved += o.unserved
+	r.Stuck += o.stuck
+	if r.Error == "" {
+		r.Error = o.first
 	}
 }

@@ -31,8 +31,8 @@ type tally struct {
 	Overlaps int64
 	Errors   int64
 	Error    string // the first
-	Unserved int    // goroutines that still waited long after all others had gone
-	Stuck    int    // of these, those that did not even come back when their context ended
+	Unserved int64  // goroutines that still waited long after all others had gone
+	Stuck    int64  // of these, those that did not even come back when their context ended
 }
 
 // turn counts what one goroutine does, on a line of its own.
@@ -80,13 +80,13 @@ func (l load) run(ctx context.Context) (tally, error) {
 		close(ended)
 	}()
 	if l.drain > 0 && !within(l.drain, ended) {
-		t.Unserved = l.goroutines - int(r.out.Load())
+		t.Unserved = int64(l.goroutines) - r.out.Load()
 	}
 	if l.drain == 0 || t.Unserved > 0 {
 		cancel()
 	}
 	within(leaving, ended)
-	t.Stuck = l.goroutines - int(r.out.Load())
+	t.Stuck = int64(l.goroutines) - r.out.Load()
 	t.Errors = r.errors.Load()
 	if text := r.first.Load(); text != nil {
 		t.Error = *text

@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -74,6 +76,7 @@ func measure(ctx context.Context, sc scale, picked []string, out, log io.Writer)
 	defer func() { err = errors.Join(err, s.stop()) }()
 	b := &bench{scale: sc, ctx: ctx, server: s, report: newReport(sc.name, s.version), log: log}
 	b.report.write(out)
+	others := watchOthers()
 	for _, scenario := range scenarios(sc) {
 		if !pickedBy(picked, scenario.name) {
 			continue
@@ -90,7 +93,10 @@ func measure(ctx context.Context, sc scale, picked []string, out, log io.Writer)
 	if len(b.report.Sections) == 0 {
 		return nil, errors.New("no scenario has such a name")
 	}
-	return b.report, nil
+	w, err := s.work(ctx, nil)
+	b.report.Machine.Others = others.share(w.CPU + cpuSoFar() + cpuOf(unix.RUSAGE_CHILDREN))
+	fmt.Fprintf(out, "\nOther programs used %.0f %% of the machine.\n", b.report.Machine.Others)
+	return b.report, err
 }
 
 func pickedBy(parts []string, name string) bool {

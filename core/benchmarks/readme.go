@@ -12,6 +12,9 @@ const (
 	readmeEnd   = "<!-- /speed -->"
 )
 
+// quiet is how much of the machine others may use, in percent, without a remark.
+const quiet = 5
+
 // intoReadme writes the table between the markers of the file at path, if there
 // is a path.
 func (r *Report) intoReadme(path string) error {
@@ -39,7 +42,11 @@ func (r *Report) intoReadme(path string) error {
 // markdown is README's table: how fast everybody was, in best peers, and which
 // targets were not met.
 func (r *Report) markdown(out *bytes.Buffer) {
-	fmt.Fprintf(out, "%d cores, Redis %s, %s, %s:\n\n|", r.Machine.CPUs, r.Versions["redis"], r.Machine.Network, r.Versions["go"])
+	fmt.Fprintf(out, "%d cores, Redis %s, %s, %s", r.Machine.CPUs, r.Versions["redis"], r.Machine.Network, r.Versions["go"])
+	if r.Machine.Others > quiet {
+		fmt.Fprintf(out, " (a busy machine: other programs used %.0f %% of it)", r.Machine.Others)
+	}
+	fmt.Fprint(out, ":\n\n|")
 	heads, rule := " speed, in best peers |", "|---|"
 	for _, c := range contenders() {
 		heads, rule = heads+" "+c.name+" |", rule+"---|"

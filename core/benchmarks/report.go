@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -24,6 +25,7 @@ type Machine struct {
 	OS, Arch string
 	CPUs     int
 	Network  string
+	Others   float64 // how much of it other programs used during the run, in percent; -1 if unknown
 }
 
 // Section is one scenario.
@@ -60,12 +62,17 @@ type Row struct {
 	Bounded []string             `json:",omitempty"`
 	Rounds  []map[string]float64 // in order
 	Notes   []string             `json:",omitempty"`
+	// Of all rounds: how often two holders were in at once, acquires and releases
+	// that failed, goroutines that still waited for a free key long after the end,
+	// and those that did not even come back when their context ended.
+	Overlaps, Errors, Unserved, Stuck int64  `json:",omitempty"`
+	Error                             string `json:",omitempty"` // the first
 }
 
 func newReport(scale string, redis string) *Report {
 	r := &Report{
 		Scale:    scale,
-		Machine:  Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Network: "loopback"},
+		Machine:  Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Network: "loopback", Others: -1},
 		Versions: map[string]string{"go": runtime.Version(), "redis": redis},
 		Setups:   map[string]string{},
 	}
@@ -109,6 +116,7 @@ func (s *Section) row(contender string) *Row {
 // finish takes the medians, and the ratios to the best peer.
 func (s *Section) finish() {
 	for _, r := range s.Rows {
+		r.Notes = append(r.Notes, r.wrongs()...)
 		r.Figures, r.Ratios = map[string]float64{}, map[string]float64{}
 		for _, c := range s.Columns {
 			var all []float64
@@ -191,4 +199,32 @@ func (r *Row) note(text string) {
 	if text = strings.TrimSpace(text); text != "" && !slices.Contains(r.Notes, text) {
 		r.Notes = append(r.Notes, text)
 	}
+}
+
+// wrongs are what went wrong.
+func (r *Row) wrongs() (all []string) {
+	add := func(n int64, format string, more ...any) {
+		if n > 0 {
+			all = append(all, fmt.Sprintf(format, append([]any{n}, more...)...))
+		}
+	}
+	add(r.Overlaps, "OVERLAP: %d times two holders at once")
+	add(r.Errors, "%d errors, the first: %s", r.Error)
+	add(r.Unserved, "%d waiters were not served although the key was free, in all rounds")
+	add(r.Stuck, "%d goroutines did not come back when their context ended")
+	return all
+}
+
+// failures are the wrongs that count: an overlap, whoever's it is, and anything
+// of the kit.
+func (s *Section) failures() (all []string) {
+	for _, r := range s.Rows {
+		if r.Overlaps == 0 && r.Kind != Kit {
+			continue
+		}
+		for _, w := range r.wrongs() {
+			all = append(all, s.Name+": "+r.Contender+": "+w)
+		}
+	}
+	return all
 }

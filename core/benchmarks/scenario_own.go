@@ -54,8 +54,8 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 		return b.cycles(s, load{
 			goroutines: goroutines,
 			key:        func(g int) string { return "own:" + strconv.Itoa(g) },
-			warm:       b.window / 5, window: b.window, drain: b.drain, cancelable: cancelable,
-		}, func(l *locks) acquirer { return l.try }, func(int) func(int) gate {
+			warm:       b.window / 10, window: b.window / 2, drain: b.drain, cancelable: cancelable,
+		}, 2*b.rounds, func(l *locks) acquirer { return l.try }, func(int) func(int) gate {
 			gates := make([]gate, goroutines)
 			for g := range gates {
 				gates[g] = newGate()
@@ -73,8 +73,8 @@ type acquirer = func(ctx context.Context, key string) (lease, error)
 // all contenders that pool slower.
 func conns(goroutines int) int { return min(goroutines, 64) }
 
-// cycles runs a load for every contender that can.
-func (b *bench) cycles(s *Section, l load, pick func(*locks) acquirer, gates func(round int) func(g int) gate) error {
+// cycles runs a load for every contender that can, so many rounds.
+func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquirer, gates func(round int) func(g int) gate) error {
 	var stations []station
 	for _, c := range contenders() {
 		open, err := c.open(opening{addr: b.server.addr, conns: conns(l.goroutines)})
@@ -96,7 +96,7 @@ func (b *bench) cycles(s *Section, l load, pick func(*locks) acquirer, gates fun
 			return b.cycle(c, l)
 		}})
 	}
-	return b.interleave(s, b.rounds, stations)
+	return b.interleave(s, rounds, stations)
 }
 
 // cycle is one round of one contender.

@@ -150,12 +150,12 @@ func TestALockThatExcludesNobodyIsFoundOut(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if o.overlaps == 0 {
-			t.Errorf("%s: no overlap was found", name)
+		r := &Row{Contender: c.name, Kind: c.kind}
+		r.take(o)
+		s := &Section{Name: name, Rows: []*Row{r}}
+		s.finish()
+		if text := strings.Join(s.failures(), "\n"); !strings.Contains(text, name+": nothing: OVERLAP") {
+			t.Errorf("%s: no overlap was found: %q", name, text)
 		}
-		b.record(&Section{Name: name}, &Row{Contender: c.name, Kind: c.kind}, o)
-	}
-	if len(b.report.Failures) != len(found) {
-		t.Errorf("failures: %q", b.report.Failures)
 	}
 }

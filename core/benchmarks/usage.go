@@ -1,7 +1,10 @@
 package main
 
 import (
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +23,11 @@ func usedSoFar() usage {
 }
 
 // cpuSoFar is this process's time on the processors, in seconds.
-func cpuSoFar() float64 {
+func cpuSoFar() float64 { return cpuOf(unix.RUSAGE_SELF) }
+
+func cpuOf(who int) float64 {
 	var r unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
+	if unix.Getrusage(who, &r) != nil {
 		return 0
 	}
 	return float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
@@ -39,4 +44,45 @@ func clock() time.Duration {
 		return 0
 	}
 	return time.Duration(t.Nano())
+}
+
+// bystanders tells how much of the machine other programs use.
+type bystanders struct{ idle, all float64 }
+
+func watchOthers() bystanders {
+	idle, all := ticks()
+	return bystanders{idle, all}
+}
+
+// share is what they used since, in percent, if this program and its children,
+// also those that run, used so many seconds of processors; -1 if the system does
+// not say.
+func (b bystanders) share(ours float64) float64 {
+	idle, all := ticks()
+	idle, all = idle-b.idle, all-b.all
+	if all <= 0 {
+		return -1
+	}
+	const hertz = 100 // of ticks, on all that have them
+	return max(0, all-idle-ours*hertz) / all * 100
+}
+
+// ticks is how long all processors were idle, and how long they have run, as
+// the first line of /proc/stat says.
+func ticks() (idle, all float64) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line) {
+		n, _ := strconv.ParseFloat(field, 64)
+		if i == 4 || i == 5 { // idle, and waiting for disks
+			idle += n
+		}
+		if i < 9 { // guests are counted as users too
+			all += n
+		}
+	}
+	return idle, all
 }
