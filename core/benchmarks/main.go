@@ -83,12 +83,9 @@ func measure(ctx context.Context, sc scale, picked []string, out, log io.Writer)
 		}
 		section, err := b.run(scenario)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(context.Cause(ctx), err)
 		}
 		section.write(out)
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
-		}
 	}
 	if len(b.report.Sections) == 0 {
 		return nil, errors.New("no scenario has such a name")
