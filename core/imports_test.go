@@ -43,6 +43,9 @@ var rooms = map[string]room{
 	"core/zkstore": {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
 	"core/pgstore": {kit: []string{"core"}, outside: []string{"github.com/jackc/pgx/v5"}},
 
+	"core/proof":       {tests: true},
+	"core/proof/tally": {tests: true},
+
 	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
 	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",

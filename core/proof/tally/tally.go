@@ -1,0 +1,62 @@
+// Package tally collects what the proof's tests did and saw, for its report.
+package tally
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+)
+
+// File is the environment variable that names the file to which Note appends.
+const File = "LOCKKIT_TALLY"
+
+// Facts is what one test did and saw. Everything but Part is optional; a test
+// gives what it counts.
+type Facts struct {
+	// Part is the part of the proof: "simulation", "matrix", "processes",
+	// "histories", "mutants", "limits", "adapters" or "soak".
+	Part string
+	// Test is the test's name; Note sets it.
+	Test string
+	// Runs is how many runs, trials or cells there were; Seeds names their seeds.
+	Runs  int
+	Seeds string `json:",omitempty"`
+	// Faults counts the faults that really bit, Outcomes what the calls came to
+	// ("granted", "busy", "unknown", "unavailable", "lost", ...), by kind.
+	Faults, Outcomes map[string]int `json:",omitempty"`
+	// Grants and HandOvers count grants, and those to another holder than before.
+	Grants, HandOvers int `json:",omitempty"`
+	// Violations counts what must not be, by kind: "overlaps", "stale writes",
+	// "tokens back", "keys without TTL", "stuck waiters", "leaked goroutines",
+	// "extensions after release". What was looked for and not seen is there as 0.
+	Violations map[string]int `json:",omitempty"`
+	// Expected counts the violations that a test of a limit expects.
+	Expected map[string]int `json:",omitempty"`
+	// Versions are those of the servers, by program.
+	Versions map[string]string `json:",omitempty"`
+}
+
+// Note appends f to the file that LOCKKIT_TALLY names, as one line of JSON; it
+// does nothing without. It is safe for concurrent use, by several processes too.
+func Note(t testing.TB, f Facts) {
+	t.Helper()
+	f.Test = t.Name()
+	name := os.Getenv(File)
+	if name == "" {
+		return
+	}
+	line, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Write(append(line, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
