@@ -17,7 +17,8 @@
 // cluster and every decision is one script on one key. For the key "order:42" and
 // the default prefix it is "lk1:{order:42}", with the fields
 //
-//	h:<lease>  a hold: its deadline, weight and owner
+//	h:<lease>  a hold: its deadline, how far ahead that was when it was written,
+//	           weight and owner
 //	k:<lease>  the same of a hold that was released but stays for a while
 //	d:<lease>  until when a lease is refused that was released before it came
 //	t          the last fencing token
@@ -26,7 +27,10 @@
 //	           saved it
 //	v          the value of the record, as it came, 64 MiB at most
 //
-// Deadlines are in milliseconds on the server's clock. The key expires when the
+// Deadlines are in milliseconds on the server's clock. One that is further ahead
+// than it was when it was written shows that the clock was set back, and counts
+// as that far ahead: a dead holder's key is free after its TTL also then. Answers
+// are kept for longer in this case. The key expires when the
 // last of them has passed, and is deleted when nothing is left but a token that
 // the clock has passed. What has ended is dropped when the key is next used.
 //

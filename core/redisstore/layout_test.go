@@ -87,7 +87,7 @@ func TestLayout(t *testing.T) {
 		c := claimed()
 		args := []any{"hset", stored(c)}
 		for range 5000 {
-			args = append(args, "h:"+rand.Text(), "1000 1 owner")
+			args = append(args, "h:"+rand.Text(), "1000 1000 1 owner")
 		}
 		if err := r.asks.Do(t.Context(), args...).Err(); err != nil {
 			t.Fatal(err)

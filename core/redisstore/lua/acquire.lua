@@ -14,7 +14,7 @@ if s.dead then
 end
 
 -- save writes the hold or the wait list, and the record that a run has begun
--- from an earlier one or none, then drops what is stale.
+-- from an earlier one or none, and what was mended, then drops what is stale.
 local function save(waits, field, value, run, earlier)
   local set = {'HSET', key}
   if field then
@@ -33,6 +33,9 @@ local function save(waits, field, value, run, earlier)
   end
   if s.waits ~= waits and #s.waits > 1 then
     set[#set + 1], set[#set + 2] = 'w', s.waits
+  end
+  for i = 1, #s.mended do
+    set[#set + 1] = s.mended[i]
   end
   if #set > 2 then
     redis.call(unpack(set))
@@ -89,10 +92,9 @@ if not s.own then
       if other == lease or sum > cap then
         break
       end
-      deadline = tonumber(deadline)
-      if (queued == '1' or queued == '3') and o ~= who and deadline > now then
+      if (queued == '1' or queued == '3') and o ~= who and alive(deadline) then
         sum, cap = sum + tonumber(w), math.min(cap, tonumber(l))
-        after = math.min(after or deadline, deadline)
+        after = math.min(after or math.huge, tonumber(deadline))
       end
     end
   end
@@ -106,7 +108,7 @@ if not s.own then
       else
         local live = {'\n'}
         for other in string.gmatch(s.waits, '[^\n]+\n') do
-          if tonumber(string.match(other, ' (%d+)')) > now then
+          if alive(string.match(other, ' (%d+)')) then
             live[#live + 1] = other
           end
         end
@@ -114,7 +116,7 @@ if not s.own then
         s.waits = table.concat(live)
       end
     end
-    if s.waits ~= waits or #s.stale > 0 then
+    if s.waits ~= waits or #s.stale + #s.mended > 0 then
       local done = save(waits)
       if type(done) == 'table' then
         return done
@@ -153,7 +155,7 @@ s.own = {deadline = deadline, weight = weight, owner = who}
 if #s.waits > 1 and s.sum < ALL then
   wake(s, ARGV[10], cluster)
 end
-local done = save(waits, 'h:' .. lease, deadline .. ' ' .. weight .. ' ' .. who, run, earlier)
+local done = save(waits, 'h:' .. lease, deadline .. ' ' .. deadline - now .. ' ' .. weight .. ' ' .. who, run, earlier)
 if type(done) == 'table' then
   return done
 end

@@ -13,8 +13,8 @@ local value = redis.call('HGET', key, field)
 if not value then
   return {LOST}
 end
-local deadline, rest = string.match(value, '^(%d+)( .*)$')
-deadline = tonumber(deadline)
+local deadline, most, rest = string.match(value, '^(%d+) (%d+)( .*)$')
+deadline = math.min(tonumber(deadline), now + most)
 if deadline <= now then
   redis.call('HDEL', key, field)
   return {LOST}
@@ -23,6 +23,6 @@ local ttl = tonumber(ARGV[3])
 if now + ttl > deadline then
   local left = redis.call('PTTL', key)
   redis.call('PEXPIRE', key, math.max(left, ttl))
-  redis.call('HSET', key, field, now + ttl .. rest)
+  redis.call('HSET', key, field, now + ttl .. ' ' .. ARGV[3] .. rest)
 end
 return OK

@@ -33,7 +33,7 @@ if ARGV[12] then
 end
 local flat = redis.call('HGETALL', key)
 if #flat == 0 then
-  local hold = now + ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. ARGV[3]
+  local hold = now + ARGV[7] .. ' ' .. ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. ARGV[3]
   local token, ms = 0, ARGV[7]
   if ARGV[5] == '2147483647' then
     token = us

@@ -46,7 +46,7 @@ if s.own or s.expired then
 end
 if s.own then
   if keep > 0 then
-    set[1], set[2] = 'k:' .. lease, now + keep .. ' ' .. s.own.weight
+    set[1], set[2] = 'k:' .. lease, now + keep .. ' ' .. keep .. ' ' .. s.own.weight
     s.latest = math.max(s.latest or 0, now + keep)
     hold(s, s.own.owner, -s.own.weight)
     hold(s, '', s.own.weight)
@@ -59,7 +59,7 @@ if s.own then
   s.own = nil
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
-  set[1], set[2] = 'd:' .. lease, deadline
+  set[1], set[2] = 'd:' .. lease, deadline .. ' ' .. deadline - now
   s.latest = math.max(s.latest or 0, deadline)
 end
 if undo and begun(record, lease) then

@@ -12,10 +12,11 @@ local function begun(record, lease)
   return record and record.by == lease and (record.state == '0' or record.state == '3')
 end
 
--- load reads what is alive in the answer of HGETALL. `stale` lists expired fields of others, not all of
--- them if they are very many: a call takes a few thousand arguments at most.
+-- load reads what is alive in the answer of HGETALL. `stale` lists expired fields of others, and `mended`
+-- those from before the clock was set back with what they shall be; not all of them if they are very many:
+-- a call takes a few thousand arguments at most.
 local function load(flat, lease)
-  local s = {exists = #flat > 0, sum = 0, owners = {}, stale = {}, token = 0, waits = ''}
+  local s = {exists = #flat > 0, sum = 0, owners = {}, stale = {}, mended = {}, token = 0, waits = ''}
   for i = 1, #flat, 2 do
     local name, value = flat[i], flat[i + 1]
     local kind = string.sub(name, 1, 2)
@@ -29,9 +30,16 @@ local function load(flat, lease)
       local deadline, attempt, state, by = string.match(value, '^(%d+) (%d+) (%d) (%S*)$')
       s.record = {deadline = tonumber(deadline), attempt = tonumber(attempt), state = state, by = by, text = value}
     else
-      local deadline, weight, owner = string.match(value, '^(%d+) ?(%d*) ?(.*)$')
+      local deadline, most, weight, owner = string.match(value, '^(%d+) (%d+) ?(%d*) ?(.*)$')
       deadline, weight = tonumber(deadline), tonumber(weight)
       local own = string.sub(name, 3) == lease
+      if deadline > now + most then
+        deadline = now + most
+        if not (own and kind == 'h:') and #s.mended < 1000 then
+          s.mended[#s.mended + 1] = name
+          s.mended[#s.mended + 1] = deadline .. string.match(value, ' .*')
+        end
+      end
       if deadline > now then
         if kind ~= 'd:' then
           local o = s.owners[owner]
@@ -73,6 +81,14 @@ local function hold(s, owner, weight)
   s.sum = s.sum + weight
 end
 
+-- alive tells whether a place in line has not ended. One that is too far ahead
+-- is of before the clock was set back, and its waiter may be gone; if not, it
+-- asks again.
+local function alive(deadline)
+  deadline = tonumber(deadline)
+  return deadline > now and deadline <= now + 2 * WAITER_LIFE
+end
+
 -- place finds the lease's live entry in the wait list: where it begins and
 -- ends. It drops a dead one.
 local function place(s, lease)
@@ -82,7 +98,7 @@ local function place(s, lease)
   end
   local to = string.find(s.waits, '\n', from + 1, true)
   local deadline = string.match(s.waits, ' (%d+)', from)
-  if tonumber(deadline) > now then
+  if alive(deadline) then
     return from + 1, to
   end
   s.waits = string.sub(s.waits, 1, from) .. string.sub(s.waits, to + 1)
@@ -100,7 +116,7 @@ local function wake(s, channel, cluster)
     local stop = string.find(s.waits, '\n', pos, true)
     local line = string.sub(s.waits, pos, stop)
     local lease, deadline, fair, weight, limit, owner, id = string.match(line, ENTRY)
-    local stay, reached = tonumber(deadline) > now, false
+    local stay, reached = alive(deadline), false
     if stay then
       weight, limit, fair = tonumber(weight), tonumber(limit), fair == '1' or fair == '3'
       local held = s.owners[owner]
@@ -135,7 +151,7 @@ local function tell(s, channel)
     local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')
     if kind < '2' then
       kept[#kept + 1] = line
-    elseif tonumber(deadline) > now then
+    elseif alive(deadline) then
       redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
     end
   end

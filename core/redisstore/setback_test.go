@@ -1,0 +1,216 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// setBack makes what is stored for c look as it does after the server's clock
+// was set back: every moment in it is as much further ahead.
+func (r *rig) setBack(t *testing.T, c core.Claim, by time.Duration) {
+	t.Helper()
+	ctx := context.Background()
+	add := func(number string, d int64) string {
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strconv.FormatInt(n+d, 10)
+	}
+	ms := regexp.MustCompile(`\b\d{13}\b`)
+	for name, value := range r.fields(t, c) {
+		if name == "t" {
+			value = add(value, by.Microseconds())
+		} else if name != "v" {
+			value = ms.ReplaceAllStringFunc(value, func(n string) string { return add(n, by.Milliseconds()) })
+		}
+		if err := r.asks.HSet(ctx, stored(c), name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := r.asks.PTTL(ctx, stored(c)).Val()
+	if ok, err := r.asks.PExpire(ctx, stored(c), left+by).Result(); !ok || err != nil {
+		t.Fatalf("vacuous: nothing is stored (%v)", err)
+	}
+}
+
+// granted asks until the claim is granted, as a waiter does.
+func granted(t *testing.T, r *rig, c core.Claim, limit time.Duration) core.Grant {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		g, err := r.direct.Acquire(t.Context(), c)
+		if err == nil {
+			return g
+		}
+		if !errors.Is(err, core.ErrBusy) || time.Now().After(end) {
+			t.Fatalf("not granted within %v: %v", limit, err)
+		}
+	}
+}
+
+// A clock that is set back leaves deadlines that are further ahead than they
+// were ever meant to be (hazard 20).
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	const hour, ttl = time.Hour, 400 * time.Millisecond
+	r := newRig(t, redistest.Start(t), nil)
+	t.Cleanup(func() { everyKeyExpires(t, r.server) })
+
+	t.Run("a dead holder's key is free after its TTL, and the token grows", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.TTL = ttl
+		before := acquire(t, r.direct, c)
+		r.setBack(t, c, hour)
+		start, next := time.Now(), claimOf(c.Key)
+		_, err := r.direct.Acquire(t.Context(), next)
+		var busy *core.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter > ttl {
+			t.Fatalf("acquire: got %v, want busy for no longer than the TTL", err)
+		}
+		after := granted(t, r, next, slack)
+		// By the server's clock, which is not the test's, nor as fine.
+		if took := time.Since(start); took < ttl-20*time.Millisecond {
+			t.Errorf("the key was free after %v, which is less than the TTL", took)
+		}
+		if floor := before.Token + uint64(hour.Microseconds()); after.Token <= floor {
+			t.Errorf("the token is %d after %d", after.Token, floor)
+		}
+		release(t, r.direct, next)
+		if again := acquire(t, r.direct, claimOf(c.Key)); again.Token <= after.Token {
+			t.Errorf("the token is %d after %d", again.Token, after.Token)
+		}
+	})
+	t.Run("a live holder keeps the key, whoever looks at it", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.TTL = 2 * time.Second
+		acquire(t, r.direct, c)
+		r.setBack(t, c, hour)
+		for end := time.Now().Add(2 * c.TTL); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			_, err := r.direct.Acquire(t.Context(), claimOf(c.Key))
+			wantIs(t, "acquire", err, core.ErrBusy)
+			if err := extend(r.direct, c); err != nil {
+				t.Fatalf("extend: %v", err)
+			}
+		}
+		release(t, r.direct, c)
+	})
+	t.Run("who extends for longer than before has it for that long", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.TTL = ttl
+		acquire(t, r.direct, c)
+		r.setBack(t, c, hour)
+		c.TTL = time.Minute
+		if err := extend(r.direct, c); err != nil {
+			t.Fatalf("extend: %v", err)
+		}
+		_, err := r.direct.Acquire(t.Context(), claimOf(c.Key))
+		var busy *core.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter < 30*time.Second || busy.RetryAfter > time.Minute {
+			t.Errorf("acquire: got %#v, want busy for a minute", err)
+		}
+	})
+	t.Run("the same claim again has it for its TTL, and no longer", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.TTL = ttl
+		acquire(t, r.direct, c)
+		r.setBack(t, c, hour)
+		c.TTL = 10 * time.Second
+		acquire(t, r.direct, c)
+		_, err := r.direct.Acquire(t.Context(), claimOf(c.Key))
+		var busy *core.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter < 5*time.Second || busy.RetryAfter > 10*time.Second {
+			t.Errorf("acquire: got %#v, want busy for 10s", err)
+		}
+	})
+	t.Run("each of several readers ends after its own TTL", func(t *testing.T) {
+		t.Parallel()
+		short, long := claimed(), core.Claim{}
+		short.Weight, short.TTL = 1, ttl
+		long = claimOf(short.Key)
+		long.Weight = 1
+		acquire(t, r.direct, short)
+		acquire(t, r.direct, long)
+		r.setBack(t, short, hour)
+		next := claimOf(short.Key)
+		_, err := r.direct.Acquire(t.Context(), next)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		redistest.Eventually(t, slack, "the short reader's hold is dropped", func() bool {
+			_, err := r.direct.Acquire(t.Context(), next)
+			wantIs(t, "acquire", err, core.ErrBusy)
+			return r.fields(t, short)["h:"+short.Lease] == ""
+		})
+		if err := extend(r.direct, long); err != nil {
+			t.Errorf("extend: %v", err)
+		}
+		release(t, r.direct, long)
+		acquire(t, r.direct, next)
+	})
+	t.Run("a key that is kept is free in time", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.Keep = ttl
+		acquire(t, r.direct, c)
+		release(t, r.direct, c)
+		r.setBack(t, c, hour)
+		granted(t, r, claimOf(c.Key), slack)
+	})
+	t.Run("a dead one at the head of the line holds nobody up", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		acquire(t, r.direct, c)
+		dead, next := claimOf(c.Key), claimOf(c.Key)
+		dead.Fair, dead.Wait, next.Fair = true, true, true
+		_, err := r.direct.Acquire(t.Context(), dead)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		r.setBack(t, c, hour)
+		release(t, r.direct, c)
+		acquire(t, r.direct, next)
+	})
+	t.Run("by a moment: nobody loses a place", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		acquire(t, r.direct, c)
+		first, next := claimOf(c.Key), claimOf(c.Key)
+		first.Fair, first.Wait, next.Fair = true, true, true
+		_, err := r.direct.Acquire(t.Context(), first)
+		wantIs(t, "acquire", err, core.ErrBusy)
+		r.setBack(t, c, time.Second)
+		release(t, r.direct, c)
+		_, err = r.direct.Acquire(t.Context(), next)
+		wantIs(t, "acquire behind the first in line", err, core.ErrBusy)
+		acquire(t, r.direct, first)
+	})
+	t.Run("a straggler is refused after its release", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), c), core.ErrLost)
+		r.setBack(t, c, hour)
+		for range 2 {
+			_, err := r.direct.Acquire(t.Context(), c)
+			wantIs(t, "the straggler", err, core.ErrLost)
+			release(t, r.direct, func() core.Claim { next := claimOf(c.Key); acquire(t, r.direct, next); return next }())
+		}
+	})
+	t.Run("an answer is kept, for longer than it was meant to", func(t *testing.T) {
+		t.Parallel()
+		c := begins(claimed(), "begun")
+		acquire(t, r.direct, c)
+		release(t, r.direct, saves(c, "answer", 1, true))
+		r.setBack(t, c, hour)
+		wantRecord(t, acquire(t, r.direct, begins(claimOf(c.Key), "again")), "answer", 1, true)
+		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < hour {
+			t.Errorf("it is kept for %v", left)
+		}
+	})
+}
