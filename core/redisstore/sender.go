@@ -19,6 +19,9 @@ const (
 	patience = 5 * time.Millisecond
 	// look is how often to look for calls that take too long.
 	look = 50 * time.Millisecond
+	// crowded is how many calls have to wait for a trip for a second one to set
+	// out beside it: with two, the client works while the server does.
+	crowded = 16
 	// maxTrips bounds the connections that trips use up. One that hangs for
 	// longer than giveUp does not count any more: without time-outs of the
 	// client's own it may do so for ever, and the pool is then the bound.
@@ -28,11 +31,12 @@ const (
 
 // sender carries calls to one server. A call that finds no other on its way goes
 // at once and alone; those that come while one is on its way go together, in one
-// pipeline, when it has returned.
+// pipeline, when it has returned, or when they are many.
 type sender struct {
 	client redis.UniversalClient
 	brief  bool          // the client ends a call at its deadline
 	stall  time.Duration // when a trip no longer holds up the calls behind it
+	crowd  int           // that has a second trip set out
 
 	mu    sync.Mutex
 	queue []*command
@@ -48,7 +52,7 @@ type sender struct {
 }
 
 func newSender(client redis.UniversalClient) *sender {
-	s := &sender{client: client, stall: patience}
+	s := &sender{client: client, stall: patience, crowd: crowded}
 	if c, ok := client.(*redis.Client); ok {
 		// Time-outs of the socket would not do, however short: they are for one
 		// reading or writing each, and a new connection takes several.
@@ -128,19 +132,20 @@ func (c *command) late() error {
 	return errNoAnswer
 }
 
-// depart returns a new trip if none is under way but such as have stalled. The
-// caller makes it by itself if it stays.
+// depart returns a new trip if none is under way but such as have stalled, or one
+// that a crowd waits for. The caller makes it by itself if it stays.
 func (s *sender) depart(now time.Time, stays bool) *trip {
-	under := 0
+	prompt, under := 0, 0
 	for _, t := range s.trips {
 		switch age := now.Sub(t.since); {
 		case age < s.stall:
-			return nil
+			prompt++
+			under++
 		case age < giveUp:
 			under++
 		}
 	}
-	if under >= maxTrips {
+	if prompt > 1 || prompt == 1 && len(s.queue) < s.crowd || under >= maxTrips {
 		return nil
 	}
 	t := s.rests

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -118,6 +119,7 @@ func TestCallsTravelTogether(t *testing.T) {
 		// No trip but the first one, however long it is held up.
 		s := newStore(t, client)
 		s.Stall(time.Hour)
+		s.Crowd(math.MaxInt)
 		return s, g
 	}
 	t.Run("those that come while one is under way go in one pipeline, each with its own answer", func(t *testing.T) {
@@ -135,6 +137,36 @@ func TestCallsTravelTogether(t *testing.T) {
 		}
 		if got := fmt.Sprint(g.travelled()); got != "[1 40]" && got != "[1 1 40]" { // with the text of the script
 			t.Errorf("calls travelled as %s, want the first one alone and then all others", got)
+		}
+	})
+	t.Run("a crowd behind one that is under way goes on a second one beside it", func(t *testing.T) {
+		t.Parallel()
+		client, g := redistest.Client(t, server.Addr), newGate()
+		client.AddHook(g)
+		s := newStore(t, client)
+		s.Stall(time.Hour)
+		s.Crowd(16)
+		acquire(t, newStore(t, server.Client()), claimed()) // the server knows the script
+		var wg sync.WaitGroup
+		send := func(n int) {
+			for _, c := range claims(n) {
+				wg.Go(func() {
+					if _, err := s.Acquire(t.Context(), c); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		send(1)
+		<-g.took // and held up
+		send(15)
+		redistest.Eventually(t, time.Minute, "fifteen wait", func() bool { return s.Queued() == 15 })
+		send(1)
+		redistest.Eventually(t, time.Minute, "sixteen have gone", func() bool { return s.Queued() == 0 })
+		close(g.open)
+		wg.Wait()
+		if got := fmt.Sprint(g.travelled()); got != "[1 16]" {
+			t.Errorf("calls travelled as %s, want the first one alone and sixteen together", got)
 		}
 	})
 	t.Run("more than a pipeline takes go in several", func(t *testing.T) {
