@@ -24,6 +24,9 @@ import (
 //   - it may evict keys when memory is short, so that a lock could vanish;
 //   - it refuses writes because it cannot save, or saves nothing at all, so
 //     that a restart would forget all locks at once;
+//   - its clock, or that of a replica in a cluster, differs by more than two
+//     seconds from that of this machine: after a failover leases would end that
+//     much too early or too late;
 //   - fewer replicas are connected than WithReplicas asks for;
 //   - the user lacks rights that are needed.
 //
@@ -59,7 +62,7 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 		}
 		return err
 	})
-	return all, err
+	return append(all, s.skews(ctx)...), err
 }
 
 // judge returns what speaks against one server.
@@ -77,7 +80,7 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 			info[name] = value
 		}
 	}
-	faults := s.unfit(info)
+	faults := append(s.unfit(info), skew(ctx, client)...)
 	if info["aof_enabled"] == "0" {
 		// Without the right to ask this stays open.
 		if save, err := client.ConfigGet(ctx, "save").Result(); err == nil && save["save"] == "" {

@@ -67,6 +67,18 @@ func TestCheck(t *testing.T) {
 		server := redistest.Start(t, fit...)
 		says(t, newStore(t, server.Client(), redisstore.WithReplicas(2, 50*time.Millisecond)), "0 replicas are connected", "0 of 2 replicas")
 	})
+	t.Run("a clock that is wrong (hazard 21)", func(t *testing.T) {
+		t.Parallel()
+		clock := redistest.NewClock(t, 1)
+		s := newStore(t, clock.Start(fit...).Client())
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("with a right clock: %v", err)
+		}
+		clock.Step(40 * time.Second)
+		says(t, s, "40s ahead of this machine's")
+		clock.Step(-2 * time.Hour)
+		says(t, s, "1h59m20s behind this machine's")
+	})
 	t.Run("everything at once is said at once", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")

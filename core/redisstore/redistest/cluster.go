@@ -44,6 +44,12 @@ type Cluster struct {
 // Start.
 func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
+	return startCluster(t, nil, replicas, args...)
+}
+
+// startCluster is StartCluster with more for the environment of the nodes.
+func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cluster {
+	t.Helper()
 	Require(t)
 	c := &Cluster{t: t}
 	t.Cleanup(awaitDials)
@@ -52,7 +58,7 @@ func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 		n = 6
 	}
 	for range n {
-		c.Nodes = append(c.Nodes, startNode(t, append([]string{"--cluster-enabled", "yes",
+		c.Nodes = append(c.Nodes, startNode(t, env, append([]string{"--cluster-enabled", "yes",
 			"--cluster-node-timeout", strconv.FormatInt(ClusterNodeTimeout.Milliseconds(), 10),
 			// A replica may take over however long it has heard nothing.
 			"--cluster-replica-validity-factor", "0"}, args...)...))
@@ -96,9 +102,9 @@ func awaitDials() {
 // startNode runs a server with a port that leaves room for the cluster's bus
 // 10000 above it. Both are below those that the kernel gives to outgoing
 // connections, so that a node can come back at its own.
-func startNode(t testing.TB, args ...string) *Server {
+func startNode(t testing.TB, env []string, args ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, Dir: t.TempDir(), args: args}
+	s := &Server{t: t, Dir: t.TempDir(), args: args, env: env}
 	t.Cleanup(s.Kill)
 	var err error
 	for range 20 {

@@ -41,7 +41,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 		if i > 0 {
 			a = append([]string{"--replicaof", fmt.Sprintf("127.0.0.1 %d", s.Nodes[0].Port())}, args...)
 		}
-		s.Nodes = append(s.Nodes, startNode(t, a...))
+		s.Nodes = append(s.Nodes, startNode(t, nil, a...))
 	}
 	for _, replica := range s.Nodes[1:] {
 		awaitLink(t, replica)

@@ -28,6 +28,7 @@ type Server struct {
 
 	t    testing.TB
 	args []string
+	env  []string // of the process, on top of the test's own
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd // nil when it is not running
@@ -41,8 +42,14 @@ type Server struct {
 // environment says LOCKKIT_REQUIRE_SERVERS=1.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return start(t, &Server{args: args})
+}
+
+// start runs a server that is new but for how it shall run.
+func start(t testing.TB, s *Server) *Server {
+	t.Helper()
 	Require(t)
-	s := &Server{t: t, Dir: tempDir(t), args: args}
+	s.t, s.Dir = t, tempDir(t)
 	t.Cleanup(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -68,11 +75,17 @@ func Require(t testing.TB) {
 	if _, err := exec.LookPath("redis-server"); err == nil {
 		return
 	}
-	const hint = "redis-server is not installed (apt-get install redis-server, or brew install redis)"
+	Missing(t, "redis-server is not installed (apt-get install redis-server, or brew install redis)")
+}
+
+// Missing skips the test for what this machine does not have, or fails it if the
+// environment says LOCKKIT_REQUIRE_SERVERS=1.
+func Missing(t testing.TB, what string) {
+	t.Helper()
 	if os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
-		t.Fatal("redistest: " + hint)
+		t.Fatal("redistest: " + what)
 	}
-	t.Skip(hint)
+	t.Skip(what)
 }
 
 // tempDir returns a directory that is removed after the test, also if a child of
@@ -114,6 +127,7 @@ func (s *Server) run() error {
 	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--logfile", log,
 		"--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"}, s.args...)
 	cmd := exec.Command("redis-server", args...)
+	cmd.Env = append(os.Environ(), s.env...)
 	dieWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		return err

@@ -1,0 +1,46 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// hazard 21
+func TestCheckCluster(t *testing.T) {
+	t.Parallel()
+	clock := redistest.NewClock(t, 1)
+	cluster := clock.StartCluster(true, append(fit, redistest.NoFailover...)...)
+	client := cluster.Client()
+	s := newStore(t, client)
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("with right clocks: %v", err)
+	}
+	clock.Step(40 * time.Second)
+	// A cluster that is young tells of its replicas by and by.
+	redistest.Eventually(t, redistest.Settled, "Check tells of every node", func() bool {
+		client.ReloadState(t.Context())
+		err := s.Check(t.Context())
+		if err == nil {
+			t.Fatal("the clocks were found fit")
+		}
+		for _, node := range cluster.Nodes { // 3 to 5 are replicas
+			if !strings.Contains(err.Error(), node.Addr+": its clock is 40s ahead") {
+				return false
+			}
+		}
+		return true
+	})
+	// One that stands still is left out.
+	cluster.Nodes[4].Pause()
+	start := time.Now()
+	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "40s ahead") {
+		t.Errorf("with a frozen replica: got %v, want the others' clocks", err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("with a frozen replica it took %v", took)
+	}
+	cluster.Nodes[4].Resume()
+}

@@ -1,0 +1,120 @@
+package hazards_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// Servers whose clocks run at another rate than the holder's.
+func TestClockRate(t *testing.T) {
+	redistest.Require(t)
+	t.Parallel()
+	// hazard 22
+	t.Run("1 percent fast: no lease is trusted for longer than it lasts", func(t *testing.T) {
+		t.Parallel()
+		const rate, ttl = 1.01, 6 * time.Second
+		server := redistest.NewClock(t, rate).Start()
+		var looks, closest atomic.Int64
+		closest.Store(int64(ttl))
+		t.Cleanup(func() {
+			n := int(looks.Load())
+			tally.Note(t, tally.Facts{
+				Part: "processes", Runs: count(20), Faults: map[string]int{"clock 1 percent fast": count(20)},
+				Violations: map[string]int{"trust after expiry": 0}, Outcomes: map[string]int{"deadlines compared": n},
+			})
+			t.Logf("%d deadlines compared, the closest was %v before the server's", n, time.Duration(closest.Load()).Round(time.Millisecond))
+			if n < 10*count(20) {
+				t.Errorf("vacuous: %d deadlines compared", n)
+			}
+		})
+		trials(t, count(20), func(t *testing.T, n int) {
+			asks, key := inspect(t, server), fmt.Sprintf("fast:%d", n)
+			lease := acquire(t, newLocker(t, server.Addr), key, core.TTL(ttl))
+			hold := asks.hold(key)
+			for end := mono() + int64(ttl); mono() < end; time.Sleep(100 * time.Millisecond) {
+				// First what is trusted: it may grow in between, and so does the other.
+				local := mono() + int64(time.Until(lease.Deadline()))
+				asked := mono()
+				left := asks.expiry(key, hold) - asked
+				expiry := asked + int64(float64(left)/rate)
+				if local >= expiry {
+					t.Errorf("the lease is trusted for %v longer than it lasts", ms(expiry, local))
+				}
+				looks.Add(1)
+				for c := closest.Load(); expiry-local < c && !closest.CompareAndSwap(c, expiry-local); c = closest.Load() {
+				}
+			}
+			wantHeld(t, lease)
+			release(t, lease)
+		})
+	})
+	// hazard 22
+	t.Run("1 percent fast: nobody is granted a key while its last holder trusts in it", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.NewClock(t, 1.01).Start()
+		oracle := newOracle(t, 2*count(20))
+		trials(t, count(20), func(t *testing.T, n int) {
+			early, late := fixedLease(t, server, fmt.Sprintf("fixed:%d", n))
+			oracle.add(early)
+			oracle.add(late)
+		})
+	})
+	// hazard 22
+	t.Run("10 percent fast is beyond the margin: there are two holders for a moment (limit)", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.NewClock(t, 1.1).Start()
+		var overlaps atomic.Int64
+		t.Cleanup(func() {
+			n := int(overlaps.Load())
+			tally.Note(t, tally.Facts{
+				Part: "limits", Runs: count(20), Faults: map[string]int{"clock 10 percent fast": count(20)},
+				Expected: map[string]int{"overlaps": n},
+			})
+			if !t.Failed() && n < count(20)/2 {
+				t.Errorf("%d overlaps; if this is prevented now, the documentation promises too little", n)
+			}
+		})
+		trials(t, count(20), func(t *testing.T, n int) {
+			var o oracle
+			early, late := fixedLease(t, server, fmt.Sprintf("beyond:%d", n))
+			o.add(early)
+			o.add(late)
+			overlaps.Add(int64(len(o.verdict())))
+		})
+	})
+}
+
+// fixedLease has somebody hold a key that nobody extends for as long as the
+// lease is trusted, while somebody else asks for it all the time.
+func fixedLease(t *testing.T, server *redistest.Server, key string) (early, late span) {
+	t.Helper()
+	const ttl = 6 * time.Second
+	first, second := newLocker(t, server.Addr), newLocker(t, server.Addr)
+	lease := acquire(t, first, key, core.TTL(ttl), core.NoRenew())
+	early = span{Key: key, Who: "first", From: mono(), Token: lease.Token()}
+	next := make(chan span, 1)
+	go func() {
+		s := span{Key: key, Who: "second"}
+		for end := mono() + int64(patience); mono() < end; time.Sleep(5 * time.Millisecond) {
+			if rival, err := second.TryAcquire(context.Background(), key); err == nil {
+				s.From, s.Token = mono(), rival.Token()
+				s.Until = guard(rival, time.Millisecond, func() {})
+				break
+			}
+		}
+		next <- s
+	}()
+	early.Until = guard(lease, patience, func() {})
+	wantLost(t, lease)
+	if late = <-next; late.From == 0 {
+		t.Error("nobody else was granted the key")
+	}
+	return early, late
+}

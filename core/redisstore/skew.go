@@ -1,0 +1,59 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxSkew is far above what clocks differ by that are kept right over a network,
+// and what it takes a busy server to answer.
+const maxSkew = 2 * time.Second
+
+// skew tells of a server's clock that differs from this machine's. Which of the
+// two is wrong, it cannot know. The Store itself never compares them: what
+// matters is that servers agree among themselves.
+func skew(ctx context.Context, client redis.Cmdable) []string {
+	before := time.Now()
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return nil // no right to ask, or no answer, of which others tell
+	}
+	trip := time.Since(before)
+	ahead := now.Sub(before.Add(trip / 2).Round(0))
+	if ahead.Abs() <= maxSkew+trip/2 {
+		return nil
+	}
+	than := "ahead of"
+	if ahead < 0 {
+		than = "behind"
+	}
+	return []string{fmt.Sprintf("its clock is %v %s this machine's, and leases change by as much when a server with another clock takes over: "+
+		"keep all clocks right (NTP)", ahead.Abs().Round(time.Second), than)}
+}
+
+// skews asks the replicas of a cluster for their clocks. One that does not answer
+// soon is left out.
+func (s *Store) skews(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeoutCause(ctx, callLimit/2, errNoAnswer)
+	defer cancel()
+	var mu sync.Mutex
+	var all []string
+	_, _ = leave(ctx, &flight{}, func() (struct{}, error) {
+		return struct{}{}, s.cluster.ForEachSlave(ctx, func(ctx context.Context, replica *redis.Client) error {
+			faults := skew(ctx, replica)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, f := range faults {
+				all = append(all, replica.Options().Addr+": "+f)
+			}
+			return nil
+		})
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	return append([]string(nil), all...)
+}
