@@ -40,8 +40,9 @@ var rooms = map[string]room{
 	"core/redisstore":           {kit: []string{"core"}, outside: []string{"github.com/redis/go-redis/v9"}},
 	"core/redisstore/redistest": {outside: []string{"github.com/redis/go-redis/v9"}, tests: true},
 
-	"core/zkstore": {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/pgstore": {kit: []string{"core"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/zkstore":        {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/pgstore":        {kit: []string{"core"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/pgstore/pgtest": {outside: []string{"github.com/jackc/pgx/v5"}, tests: true},
 
 	"core/proof":       {tests: true},
 	"core/proof/tally": {tests: true},

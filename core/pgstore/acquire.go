@@ -1,0 +1,113 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// What a function answers, see admit in sql/acquire.sql.
+const (
+	okay     = "0"
+	busy     = "1"
+	lost     = "2"
+	heavy    = "3"
+	finished = "4"
+	locked   = "5" // in sql/release.sql
+)
+
+// Acquire implements core.Store in one round trip.
+func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if err := usable("acquire", &c); err != nil {
+		return core.Grant{}, err
+	}
+	rows, err := s.do(ctx, "acquire", s.claim(call("acquire").text(c.Key), &c).end())
+	if err != nil {
+		return core.Grant{}, err
+	}
+	return granted("acquire", &c, rows)
+}
+
+// claim adds the arguments that admit takes.
+func (s *Store) claim(st statement, c *core.Claim) statement {
+	st = st.text(c.Lease).text(c.Owner).text(c.Via).num(c.Weight).num(c.Limit).num(millis(c.TTL)).
+		bool(c.Fair).bool(c.Wait).num(int64(c.MinToken)).word(s.hub.name())
+	if c.Record == nil {
+		return st.null("bytea").num(0)
+	}
+	return st.bytes(c.Record.Value).num(millis(c.Record.Retain))
+}
+
+// granted reads the answer of acquire and handover.
+func granted(op string, c *core.Claim, rows [][][]byte) (core.Grant, error) {
+	unknown := fmt.Errorf("pgstore: %s: outcome unknown: answer cannot be read", op)
+	if len(rows) != 1 || len(rows[0]) != 7 {
+		return core.Grant{}, unknown
+	}
+	row := rows[0]
+	switch string(row[0]) {
+	case okay:
+		owner, err := hex.DecodeString(string(row[1]))
+		token, ok := number(row[2])
+		g := core.Grant{Owner: string(owner), Token: uint64(token), Record: recorded(c, row[4:])}
+		if err == nil && ok && g.Owner != "" && (g.Record != nil) == (c.Record != nil) {
+			return g, nil
+		}
+	case finished:
+		if g := (core.Grant{Owner: c.Owner, Record: recorded(c, row[4:])}); g.Record != nil {
+			g.Record.Done = true
+			return g, nil
+		}
+	case busy:
+		if after, ok := number(row[3]); ok {
+			return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Duration(after) * time.Millisecond}
+		}
+	case lost:
+		return core.Grant{}, fmt.Errorf("pgstore: %s: released before: %w", op, core.ErrLost)
+	case heavy:
+		return core.Grant{}, fmt.Errorf("pgstore: %s: heavier than the hold that it joins: %w", op, core.ErrInvalid)
+	}
+	return core.Grant{}, unknown
+}
+
+// recorded reads what is told of a record: its attempt, how long it is kept, and
+// its value. It is nil if that cannot be read.
+func recorded(c *core.Claim, row [][]byte) *core.Record {
+	if c.Record == nil || row[2] == nil {
+		return nil
+	}
+	attempt, okAttempt := number(row[0])
+	left, okLeft := number(row[1])
+	value, err := hex.DecodeString(string(row[2]))
+	if !okAttempt || !okLeft || err != nil {
+		return nil
+	}
+	return &core.Record{Attempt: int(attempt), Retain: time.Duration(left) * time.Millisecond, Value: value}
+}
+
+func number(b []byte) (int64, bool) {
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	return n, err == nil
+}
+
+// Handover implements core.Handover in one round trip. Both claims have to be of
+// one key.
+func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
+	if err := errors.Join(usable("release", &from), usable("handover", &to)); err != nil {
+		return core.Grant{}, err
+	}
+	if from.Key != to.Key {
+		return core.Grant{}, fmt.Errorf("pgstore: handover between two keys: %w", core.ErrInvalid)
+	}
+	st := s.claim(released(call("handover").text(from.Key), &from), &to).end()
+	rows, err := s.do(ctx, "handover", st)
+	if err != nil {
+		return core.Grant{}, err
+	}
+	return granted("handover", &to, rows)
+}

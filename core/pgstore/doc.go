@@ -1,0 +1,56 @@
+// Package pgstore keeps the locks of package core in PostgreSQL 12 or later, next
+// to the data that they guard.
+//
+//	pool, err := pgxpool.New(ctx, url)
+//	if err != nil {
+//		return err
+//	}
+//	if err := pgstore.Migrate(ctx, pool); err != nil { // once, or whenever a program starts
+//		return err
+//	}
+//	store, err := pgstore.New(pool)
+//	if err != nil {
+//		return err
+//	}
+//	defer store.Close() // before the pool
+//	locks, err := core.New(store)
+//
+// # What is stored
+//
+// Everything is in the schema lockkit. All that is known of a lock is one row of
+// lockkit.keys: holds, tombstones and the list of who waits with their deadlines
+// on the server's clock, the last fencing token, and the record of a run. Every
+// operation is one function in the database, which locks that row, decides, and
+// commits: one round trip. The view lockkit.locks shows what is held at this
+// moment.
+//
+// Nothing is held up by an open transaction of yours, and no lock of yours by one
+// of these. What has ended is dropped when its key is next used. A row of which
+// nothing is alive is deleted within ten minutes, by whoever happens to lock another
+// key then; no job is needed.
+//
+// # Tokens
+//
+// A token is the microseconds of the server's clock, or one more than the last
+// one of the key if that is higher. What is deleted leaves its highest token in
+// lockkit.floor, below which no further one is. So tokens grow when rows are
+// deleted, when the clock is set back, and when an older backup is restored.
+//
+// CheckToken is the other half: in the transaction that changes the data it
+// refuses a holder who has been replaced.
+//
+// # Poolers
+//
+// Everything works through a pooler in transaction mode, such as pgbouncer:
+// nothing is prepared, no session is relied on. The exception are wake-ups. A
+// Store that finds that notifications do not arrive says so, and those who wait
+// ask about once a second; WithListener tells it a way around the pooler.
+//
+// # What the server has to be
+//
+// A lock is as durable as a commit. The Store sees to it that a grant is on disk
+// before it is told, also where synchronous_commit is off; with fsync off, or
+// after a failover to a replica that has not seen it, a lock can be granted
+// twice, with a higher token. Whatever default_transaction_isolation is, steps
+// run in READ COMMITTED.
+package pgstore

@@ -1,0 +1,26 @@
+package pgstore
+
+import "github.com/jackc/pgx/v5"
+
+// Option configures a Store.
+type Option func(*config)
+
+type config struct {
+	quiet    bool
+	separate bool
+	listenOn *pgx.ConnConfig
+}
+
+// WithoutWakeUps makes the Store open no connection to listen on. Watch fails
+// with core.ErrUnsupported, and those who wait ask again and again.
+func WithoutWakeUps() Option {
+	return func(c *config) { c.quiet = true }
+}
+
+// WithListener makes the Store listen on a connection made with direct, of which
+// it takes a copy, instead of one like those of the pool. It is for a pool that goes
+// through a pooler, which passes no notifications on: direct leads to the
+// server itself.
+func WithListener(direct *pgx.ConnConfig) Option {
+	return func(c *config) { c.separate, c.listenOn = true, direct }
+}

@@ -1,0 +1,183 @@
+-- give_up releases a lease. _attempt is null for a release without a record.
+--
+-- code  0 it was held or waiting, or with a record: that is saved; 2 it was not
+CREATE OR REPLACE FUNCTION lockkit.give_up(INOUT s lockkit.state, _key bytea, _now timestamptz,
+  _lease bytea, _ttl bigint, _keep bigint, _undo boolean,
+  _attempt bigint, _done boolean, _retain bigint, _value bytea, OUT code integer) LANGUAGE plpgsql AS $$
+DECLARE
+  own lockkit.hold;
+  earlier timestamptz;
+  waits boolean;
+BEGIN
+  IF _undo AND _attempt IS NULL AND s.run_beginner = _lease THEN
+    IF s.run_fresh THEN
+      s := lockkit.forget(s);
+    ELSE
+      s.run_attempt := s.run_attempt - 1;
+      s.run_beginner := NULL;
+    END IF;
+  END IF;
+
+  SELECT * INTO own FROM unnest(s.holds) h WHERE h.lease = _lease;
+  IF NOT FOUND THEN
+    IF _attempt IS NOT NULL AND s.run_saver = _lease AND s.run_done = _done AND s.run_attempt = _attempt
+      AND (SELECT k.value FROM lockkit.keys k WHERE k.key = _key) = _value THEN
+      code := 0; -- it has saved this before
+      RETURN;
+    END IF;
+    -- Also for a claim that waits: a repetition of its Acquire may still be on
+    -- the way.
+    IF _ttl > 0 THEN
+      earlier := (SELECT t.until FROM unnest(s.tombs) t WHERE t.lease = _lease);
+      s.tombs := ARRAY(SELECT t FROM unnest(s.tombs) t WHERE t.lease <> _lease)
+        || (_lease, greatest(earlier, _now + lockkit.ms(_ttl)))::lockkit.tomb;
+    END IF;
+    waits := EXISTS (SELECT FROM unnest(s.places) p WHERE p.lease = _lease);
+    IF waits THEN
+      s.places := ARRAY(SELECT p FROM unnest(s.places) p WHERE p.lease <> _lease);
+    END IF;
+    code := CASE WHEN waits AND _attempt IS NULL THEN 0 ELSE 2 END;
+    RETURN;
+  END IF;
+
+  s.holds := ARRAY(SELECT h FROM unnest(s.holds) h WHERE h.lease IS DISTINCT FROM _lease);
+  IF _keep > 0 THEN
+    s.holds := s.holds || (NULL, NULL, own.weight, _now + lockkit.ms(_keep))::lockkit.hold;
+  END IF;
+  IF _attempt IS NOT NULL THEN
+    s := lockkit.forget(s);
+    IF _retain > 0 THEN
+      s.run_until := _now + lockkit.ms(_retain);
+      s.run_attempt := _attempt;
+      s.run_done := _done;
+      s.run_saver := _lease;
+      s.value := _value;
+    END IF;
+  END IF;
+  code := 0;
+END $$;
+
+-- release gives up a hold or a place in line, and remembers a lease that is not
+-- held for _ttl.
+--
+-- The short way is for a hold that is all there is. If a crash of the server
+-- undoes it, the hold ends with its TTL; nobody has to wait for the disk.
+CREATE OR REPLACE FUNCTION lockkit.release(_key bytea, _lease bytea, _ttl bigint, _keep bigint, _undo boolean,
+  _attempt bigint, _done boolean, _retain bigint, _value bytea, OUT code integer)
+LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+DECLARE
+  moment timestamptz;
+  s lockkit.state;
+  a record;
+BEGIN
+  PERFORM lockkit.begin_call();
+  IF _keep = 0 AND _attempt IS NULL THEN
+    UPDATE lockkit.keys k SET holds = '{}', until = clock_timestamp(), due = lockkit.due(k.due, clock_timestamp())
+      WHERE k.key = _key AND cardinality(k.holds) = 1 AND (k.holds[1]).lease = _lease
+        AND (k.holds[1]).until > clock_timestamp()
+        AND k.places = '{}' AND k.tombs = '{}' AND k.run_until IS NULL;
+    IF FOUND THEN
+      PERFORM set_config('synchronous_commit', 'off', true);
+      code := 0;
+      RETURN;
+    END IF;
+  END IF;
+  LOOP
+    SELECT * INTO a FROM lockkit.load(_key);
+    EXIT WHEN (a.s).token IS NOT NULL;
+    IF _ttl = 0 THEN
+      code := 2;
+      RETURN;
+    END IF;
+    PERFORM lockkit.create_key(_key, a._now);
+  END LOOP;
+  moment := a._now;
+  SELECT * INTO a
+    FROM lockkit.give_up(a.s, _key, moment, _lease, _ttl, _keep, _undo, _attempt, _done, _retain, _value);
+  s := a.s;
+  code := a.code;
+  IF cardinality(s.places) > 0 THEN
+    s := lockkit.rouse(_key, s);
+  END IF;
+  PERFORM lockkit.save(_key, moment, s);
+END $$;
+
+-- create_key makes a row of which nothing is alive, unless there is one.
+CREATE OR REPLACE FUNCTION lockkit.create_key(_key bytea, _now timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO lockkit.keys (key, token, until, due) VALUES (_key, lockkit.micros(_now), _now, lockkit.bucket(_now))
+    ON CONFLICT (key) DO NOTHING;
+  UPDATE lockkit.keys k SET token = f.token FROM lockkit.floor f WHERE k.key = _key AND k.token < f.token;
+END $$;
+
+-- extend makes a live hold last for _ttl from now, never less than before.
+CREATE OR REPLACE FUNCTION lockkit.extend(_key bytea, _lease bytea, _ttl bigint, OUT code integer)
+LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+DECLARE
+  ends timestamptz := clock_timestamp() + lockkit.ms(_ttl);
+BEGIN
+  PERFORM lockkit.begin_call();
+  UPDATE lockkit.keys k SET until = greatest(k.until, ends), due = lockkit.due(k.due, greatest(k.until, ends)),
+      holds = ARRAY(SELECT CASE WHEN h.lease = _lease
+        THEN (h.lease, h.owner, h.weight, greatest(h.until, ends))::lockkit.hold ELSE h END FROM unnest(k.holds) h)
+    WHERE k.key = _key AND EXISTS (SELECT FROM unnest(k.holds) h WHERE h.lease = _lease AND h.until > clock_timestamp());
+  code := CASE WHEN FOUND THEN 0 ELSE 2 END;
+END $$;
+
+-- extend_all extends many. It keeps the rows that it has locked until its end,
+-- so it never waits for one: what somebody else has locked is answered with 5,
+-- to be asked for again alone.
+CREATE OR REPLACE FUNCTION lockkit.extend_all(_keys bytea[], _leases bytea[], _ttls bigint[]) RETURNS integer[]
+LANGUAGE plpgsql AS $$
+DECLARE
+  codes integer[] := '{}';
+BEGIN
+  PERFORM lockkit.begin_call();
+  FOR i IN 1 .. cardinality(_keys) LOOP
+    PERFORM FROM lockkit.keys k WHERE k.key = _keys[i] FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      codes := codes || lockkit.extend(_keys[i], _leases[i], _ttls[i]);
+    ELSIF EXISTS (SELECT FROM lockkit.keys k WHERE k.key = _keys[i]) THEN
+      codes := codes || 5;
+    ELSE
+      codes := codes || 2;
+    END IF;
+  END LOOP;
+  RETURN codes;
+END $$;
+
+-- handover releases the lease _from and admits another claim in one step. It is
+-- answered like acquire; with 2, nothing was done.
+CREATE OR REPLACE FUNCTION lockkit.handover(_key bytea,
+  _from bytea, _from_ttl bigint, _keep bigint, _undo boolean,
+  _from_attempt bigint, _from_done boolean, _from_retain bigint, _from_value bytea,
+  _lease bytea, _owner bytea, _via bytea, _weight bigint, _cap bigint, _ttl bigint,
+  _fair boolean, _wait boolean, _least bigint, _wake text, _value bytea, _retain bigint,
+  OUT code integer, OUT who text, OUT fence bigint, OUT after bigint,
+  OUT attempt bigint, OUT retain bigint, OUT value text)
+LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+DECLARE
+  moment timestamptz;
+  s lockkit.state;
+  a record;
+BEGIN
+  PERFORM lockkit.begin_call();
+  SELECT * INTO a FROM lockkit.load(_key);
+  moment := a._now;
+  s := a.s;
+  IF s.token IS NULL OR NOT EXISTS (SELECT FROM unnest(s.holds) h WHERE h.lease = _from) THEN
+    code := 2;
+    RETURN;
+  END IF;
+  s := (lockkit.give_up(s, _key, moment, _from, _from_ttl, _keep, _undo,
+    _from_attempt, _from_done, _from_retain, _from_value)).s;
+  SELECT * INTO a FROM lockkit.admit(s, moment, _lease, _owner, _via, _weight, _cap, _ttl,
+    _fair, _wait, _least, _wake, _value, _retain);
+  s := a.s;
+  IF cardinality(s.places) > 0 THEN
+    s := lockkit.rouse(_key, s);
+  END IF;
+  PERFORM lockkit.save(_key, moment, s);
+  SELECT * INTO code, who, fence, after, attempt, retain, value
+    FROM lockkit.answer(_key, moment, s, a.code, a.who, a.fence, a.after, _value IS NOT NULL);
+END $$;

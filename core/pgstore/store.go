@@ -1,0 +1,74 @@
+package pgstore
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// callLimit is how long a call takes at the most, the wait for a connection
+// included. The server gives up a wait for a row after half of it.
+const callLimit = 2 * time.Second
+
+// Store keeps locks in PostgreSQL. It implements core.Store, core.Watcher,
+// core.Handover and core.Prompt and is safe for concurrent use.
+//
+// Every call is one statement, sent once: nothing is repeated behind the
+// caller's back unless it certainly changed nothing. A call returns soon after
+// its ctx ends, or after two seconds. What it has sent by then goes on for the
+// rest of these two seconds and keeps its connection, so that callers who give
+// up do not cost the pool its connections. An error says whether anything can
+// have changed, as core.Store demands.
+type Store struct {
+	config
+	pool *pgxpool.Pool
+	hub  hub
+	// Transactions of this database see one snapshot by default: each call says
+	// what it needs.
+	isolated atomic.Bool
+}
+
+var (
+	_ core.Store    = (*Store)(nil)
+	_ core.Watcher  = (*Store)(nil)
+	_ core.Handover = (*Store)(nil)
+	_ core.Prompt   = (*Store)(nil)
+)
+
+// New returns a Store that uses pool, which the caller keeps and closes after
+// the Store. It sends nothing: Migrate prepares the database, and Check says
+// whether it is fit.
+//
+// It fails with core.ErrInvalid for a nil pool and for options that cannot work.
+func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("pgstore: pool is nil: %w", core.ErrInvalid)
+	}
+	s := &Store{pool: pool}
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("pgstore: option is nil: %w", core.ErrInvalid)
+		}
+		o(&s.config)
+	}
+	if s.separate && s.listenOn == nil {
+		return nil, fmt.Errorf("pgstore: the configuration to listen on is nil: %w", core.ErrInvalid)
+	}
+	s.hub.channel = "lockkit_" + strings.ToLower(rand.Text())
+	s.hub.store = s
+	return s, nil
+}
+
+// Limit implements core.Prompt: two seconds.
+func (s *Store) Limit() time.Duration { return callLimit }
+
+// Close ends what the Store does in the background: watches are closed, and
+// further ones are refused. It does not close the pool. Claims can still be
+// extended and released.
+func (s *Store) Close() error { return s.hub.close() }

@@ -1,0 +1,77 @@
+package pgstore_test
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// Most tests wait for time to pass or for a server, so many of them fit a few
+// processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		_ = flag.Set("test.parallel", "16")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// start returns a server with the schema.
+func start(t testing.TB, settings ...string) *pgtest.Server {
+	t.Helper()
+	server := pgtest.Start(t, settings...)
+	if err := pgstore.Migrate(t.Context(), pgtest.Pool(t, server.URL())); err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+// newStore returns a Store that is closed before its pool.
+func newStore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore.Store {
+	t.Helper()
+	s, err := pgstore.New(pool, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// conformance runs the suite on stores of two processes: a pool each for all
+// cases, and a Store for each case.
+func conformance(t *testing.T, url string, connect func(t testing.TB, pool *pgxpool.Pool) core.Store, without ...storetest.Feature) {
+	t.Helper()
+	pools := []*pgxpool.Pool{pgtest.Pool(t, url), pgtest.Pool(t, url)}
+	storetest.Run(t, storetest.Harness{
+		New: func(t testing.TB) func() core.Store {
+			n := 0
+			return func() core.Store {
+				n++
+				return connect(t, pools[n%2])
+			}
+		},
+		Unit:    200 * time.Millisecond,
+		Without: without,
+	})
+}
+
+func plain(t testing.TB, pool *pgxpool.Pool) core.Store { return newStore(t, pool) }
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	conformance(t, start(t).URL("pool_max_conns=10"), plain)
+}

@@ -1,0 +1,65 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// CheckToken makes a transaction fail that was begun by a stale holder. It notes
+// that token was used for resource and refuses one that is older than the newest
+// that it has seen, with core.ErrLost; the caller then rolls back. The same token
+// again is fine. It is called in the transaction tx that changes the resource,
+// before the changes:
+//
+//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		if err := pgstore.CheckToken(ctx, tx, "account:42", lease.Token()); err != nil {
+//			return err
+//		}
+//		_, err := tx.Exec(ctx, "UPDATE accounts SET …")
+//		return err
+//	})
+//
+// From then until its end the transaction holds up others that check a token of
+// the same resource: they see what became of it, in whatever order holders were
+// paused. Transactions that check several resources do so in the same order, as
+// with any rows. Under REPEATABLE READ and SERIALIZABLE one that was held up can
+// fail with a serialization failure (SQLSTATE 40001), and is to be repeated.
+//
+// The tokens may be of any store, as long as all of one resource are of one
+// store. What was seen of a resource is kept in lockkit.seen until the row is
+// deleted, which is to be done with the resource and not before. The database
+// has to be migrated (Migrate), but need not be the one that keeps the locks.
+//
+// It fails with core.ErrInvalid, before anything is sent, for a token of 0,
+// which no fenced lease has, and for a resource that is empty, longer than 512
+// bytes, or not text.
+func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {
+	switch {
+	case tx == nil:
+		return fmt.Errorf("pgstore: check token: tx is nil: %w", core.ErrInvalid)
+	case resource == "" || len(resource) > 512 || !utf8.ValidString(resource) || strings.ContainsRune(resource, 0):
+		return fmt.Errorf("pgstore: check token: a resource of 1 to 512 bytes of UTF-8 is needed: %w", core.ErrInvalid)
+	case token == 0:
+		return fmt.Errorf("pgstore: check token: 0 is no token, the lease is not fenced: %w", core.ErrInvalid)
+	case token > math.MaxInt64:
+		return fmt.Errorf("pgstore: check token: %d is no token of any store: %w", token, core.ErrInvalid)
+	}
+	// The row is locked also where the condition is false.
+	const note = `INSERT INTO lockkit.seen AS s (resource, token) VALUES ($1, $2)
+		ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token WHERE s.token <= EXCLUDED.token`
+	tag, err := tx.Exec(ctx, note, pgx.QueryExecModeExec, resource, int64(token))
+	if err != nil {
+		return wrap("check token", verdict(err))
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("pgstore: check token: a newer one was seen: %w", core.ErrLost)
+	}
+	return nil
+}

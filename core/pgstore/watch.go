@@ -1,0 +1,200 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Watch implements core.Watcher. All watches of a Store share one connection,
+// apart from the pool's, that listens on a channel of the Store's own. It is
+// opened when it is first needed, and closed a minute after it was last. If it
+// breaks, or the server has not answered for some seconds, the channels of all
+// watches are closed; the next Watch opens another one.
+//
+// It fails with core.ErrUnsupported with WithoutWakeUps and where the connection
+// leads through a pooler that passes no notifications on, with core.ErrClosed
+// after Close, and with core.ErrUnavailable if the server does not confirm that
+// it listens before ctx ends, or within four seconds.
+func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+	if err := usable("watch", &c); err != nil {
+		return nil, err
+	}
+	if s.quiet {
+		return nil, fmt.Errorf("pgstore: watch without wake-ups: %w", core.ErrUnsupported)
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("pgstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+	}
+	w := &watcher{of: payload(&c), ch: make(chan struct{}, 1)}
+	l, err := s.hub.join(w)
+	if err != nil {
+		return nil, err
+	}
+	confirmed := time.NewTimer(2 * callLimit)
+	defer confirmed.Stop()
+	select {
+	case <-l.live:
+	case <-l.ended:
+		err = l.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-confirmed.C:
+		err = errNoAnswer
+		s.hub.end(l, err)
+	}
+	if err != nil {
+		s.hub.leave(w)
+		if errors.Is(err, core.ErrUnsupported) {
+			return nil, fmt.Errorf("pgstore: watch: %w", err)
+		}
+		return nil, fmt.Errorf("pgstore: watch: %w: %w", core.ErrUnavailable, err)
+	}
+	s.hub.mu.Lock()
+	w.stop = context.AfterFunc(ctx, func() { s.hub.leave(w) })
+	s.hub.mu.Unlock()
+	return w.ch, nil
+}
+
+// payload is how rouse in sql/state.sql names a waiting claim.
+func payload(c *core.Claim) string {
+	return hex.EncodeToString([]byte(c.Lease)) + " " + hex.EncodeToString([]byte(c.Key))
+}
+
+// watcher is one Watch.
+type watcher struct {
+	of   string
+	ch   chan struct{}
+	stop func() bool // takes back what waits for the end of ctx; nil at first
+}
+
+// hub is all watches of a Store.
+type hub struct {
+	store   *Store
+	channel string
+
+	mu     sync.Mutex
+	on     *listener // nil while there is none
+	deaf   time.Time // until then, the connection is known to pass nothing on
+	closed bool
+	wg     sync.WaitGroup
+}
+
+var errDeaf = fmt.Errorf("notifications do not arrive, the connection leads through a pooler: "+
+	"use WithListener or WithoutWakeUps: %w", core.ErrUnsupported)
+
+// name is the channel to notify for a claim that waits, or empty if nobody would
+// hear it.
+func (h *hub) name() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.store.quiet || time.Now().Before(h.deaf) {
+		return ""
+	}
+	return h.channel
+}
+
+// join registers w with the listener, which it starts if there is none.
+func (h *hub) join(w *watcher) (*listener, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, fmt.Errorf("pgstore: watch: the store is closed: %w", core.ErrClosed)
+	}
+	if time.Now().Before(h.deaf) {
+		return nil, fmt.Errorf("pgstore: watch: %w", errDeaf)
+	}
+	if h.on == nil {
+		h.on = h.open()
+	}
+	h.on.watchers[w.of] = append(h.on.watchers[w.of], w)
+	h.on.used = time.Now()
+	return h.on, nil
+}
+
+// leave takes w out.
+func (h *hub) leave(w *watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.on == nil {
+		return
+	}
+	all := h.on.watchers[w.of]
+	for i, other := range all {
+		if other != w {
+			continue
+		}
+		if len(all) == 1 {
+			delete(h.on.watchers, w.of)
+		} else {
+			h.on.watchers[w.of] = append(all[:i:i], all[i+1:]...)
+		}
+		h.on.used = time.Now()
+		return
+	}
+}
+
+// wake passes a notification on.
+func (h *hub) wake(l *listener, of string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range l.watchers[of] {
+		select {
+		case w.ch <- struct{}{}:
+		default: // it has not taken the last one yet
+		}
+	}
+}
+
+// end breaks the listener: its watches are told, and a new one can be started.
+// It does nothing a second time.
+func (h *hub) end(l *listener, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.on != l {
+		return
+	}
+	h.on = nil
+	if errors.Is(why, core.ErrUnsupported) {
+		h.deaf = time.Now().Add(deafFor)
+	}
+	l.err = why
+	for _, all := range l.watchers {
+		for _, w := range all {
+			close(w.ch)
+			if w.stop != nil {
+				w.stop()
+			}
+		}
+	}
+	l.watchers = nil
+	close(l.ended)
+	l.cancel()
+}
+
+// close ends what runs and waits for it, but not for ever.
+func (h *hub) close() error {
+	h.mu.Lock()
+	h.closed = true
+	l := h.on
+	h.mu.Unlock()
+	if l != nil {
+		h.end(l, core.ErrClosed)
+	}
+	gone := make(chan struct{})
+	go func() {
+		h.wg.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-time.After(callLimit):
+		return errors.New("pgstore: close: the connection that listens hangs, and will end by its own time-out")
+	}
+}
