@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
@@ -94,9 +95,14 @@ func twoHolders(t *testing.T, p pair) {
 	if err := v.leave(); !errors.Is(err, core.ErrLost) {
 		t.Errorf("the old holder's release: got %v, want %v", err, core.ErrLost)
 	}
-	if len(o.violations()) == 0 {
+	n := len(o.violations())
+	if n == 0 {
 		t.Error("the oracle saw nothing")
 	}
+	tally.Note(t, tally.Facts{
+		Part: "limits", Runs: 1, Faults: map[string]int{"failover that lost the key": 1}, Grants: 2,
+		Violations: map[string]int{"stale writes": 0}, Expected: map[string]int{"overlaps": n},
+	})
 }
 
 func oneHolder(t *testing.T, p pair) {

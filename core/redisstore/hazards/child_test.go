@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
 // patience is how long a test waits for what has to come.
@@ -33,6 +35,12 @@ type child struct {
 // newChild starts a worker. env is added to its environment.
 func newChild(t testing.TB, p plan, env ...string) *child {
 	t.Helper()
+	return newChildOn(t, nil, p, env...)
+}
+
+// newChildOn is newChild on another host.
+func newChildOn(t testing.TB, host *redistest.Host, p plan, env ...string) *child {
+	t.Helper()
 	if p.Name == "" {
 		p.Name = "child"
 	}
@@ -43,7 +51,7 @@ func newChild(t testing.TB, p plan, env ...string) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0])
+	cmd := host.Command(os.Args[0])
 	// With the race detector a program else waits a second before it ends, and
 	// goes on after a race.
 	cmd.Env = append(os.Environ(), append(env, workerEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")...)

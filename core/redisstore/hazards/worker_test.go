@@ -23,6 +23,7 @@ const workerEnv = "LOCKKIT_HAZARDS_WORKER"
 type plan struct {
 	Name, Addr, Prefix string
 	Unlocked           bool // every claim is granted: the oracles must notice
+	Replicas           int  // have to acknowledge a grant
 }
 
 // order is what a worker is told to do, a line of JSON on its standard input.
@@ -119,7 +120,11 @@ func work(text string) int {
 		panic(err)
 	}
 	w.client = redis.NewClient(&redis.Options{Addr: w.Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
-	store, err := redisstore.New(w.client, redisstore.WithPrefix(w.Prefix))
+	opts := []redisstore.Option{redisstore.WithPrefix(w.Prefix)}
+	if w.Replicas > 0 {
+		opts = append(opts, redisstore.WithReplicas(w.Replicas, 500*time.Millisecond))
+	}
+	store, err := redisstore.New(w.client, opts...)
 	if err != nil {
 		panic(err)
 	}

@@ -2,8 +2,8 @@ package redistest
 
 import (
 	"fmt"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -47,28 +47,32 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 		awaitLink(t, replica)
 	}
 	for range 3 {
-		s.Sentinels = append(s.Sentinels, startSentinel(t, s.Nodes[0]))
+		s.Sentinels = append(s.Sentinels, startSentinel(t, nil, s.Nodes[0]))
 	}
 	s.AwaitOK()
 	return s
 }
 
-// startSentinel runs one sentinel for master.
-func startSentinel(t testing.TB, master *Server) *Server {
+// startSentinel runs one sentinel for master, on host if that is not nil.
+func startSentinel(t testing.TB, host *Host, master *Server) *Server {
 	t.Helper()
-	s := &Server{t: t, Dir: t.TempDir()}
+	s := &Server{t: t, Dir: t.TempDir(), host: host}
 	t.Cleanup(s.Kill)
 	for range 20 {
-		s.Addr = fixedAddr(t)
+		if s.Addr = fixedAddr(t); host != nil {
+			s.Addr = host.addr(26379)
+		}
+		ip, _, _ := net.SplitHostPort(s.Addr)
+		masterIP, _, _ := net.SplitHostPort(master.Addr)
 		file := filepath.Join(s.Dir, "sentinel.conf")
-		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
-			"sentinel monitor %[4]s 127.0.0.1 %[5]d 2\nsentinel down-after-milliseconds %[4]s %[6]d\n"+
+		text := fmt.Sprintf("port %[1]d\nbind %[7]s\nprotected-mode no\ndir %[2]s\nlogfile %[3]s\n"+
+			"sentinel monitor %[4]s %[8]s %[5]d 2\nsentinel down-after-milliseconds %[4]s %[6]d\n"+
 			"sentinel failover-timeout %[4]s 10000\nsentinel parallel-syncs %[4]s 2\n",
-			s.Port(), s.Dir, filepath.Join(s.Dir, "log"), SentinelName, master.Port(), SentinelDownAfter.Milliseconds())
+			s.Port(), s.Dir, filepath.Join(s.Dir, "log"), SentinelName, master.Port(), SentinelDownAfter.Milliseconds(), ip, masterIP)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatalf("redistest: %v", err)
 		}
-		cmd := exec.Command("redis-server", file, "--sentinel")
+		cmd := host.Command("redis-server", file, "--sentinel")
 		dieWithParent(cmd)
 		if err := cmd.Start(); err != nil {
 			t.Fatalf("redistest: %v", err)

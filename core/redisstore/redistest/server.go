@@ -29,6 +29,7 @@ type Server struct {
 	t    testing.TB
 	args []string
 	env  []string // of the process, on top of the test's own
+	host *Host    // where it runs; nil: on this machine
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd // nil when it is not running
@@ -57,7 +58,9 @@ func start(t testing.TB, s *Server) *Server {
 	})
 	// Somebody else may take the port between the look and the start.
 	for try := 1; ; try++ {
-		s.Addr = freeAddr(t)
+		if s.Addr = freeAddr(t); s.host != nil {
+			s.Addr = s.host.addr(6379)
+		}
 		err := s.run()
 		if err == nil {
 			return s
@@ -119,14 +122,14 @@ func freeAddr(t testing.TB) string {
 
 // run starts the process and waits until it answers. The caller holds mu.
 func (s *Server) run() error {
-	_, port, err := net.SplitHostPort(s.Addr)
+	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
 		return err
 	}
 	log := filepath.Join(s.Dir, "log")
-	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--logfile", log,
+	args := append([]string{"--port", port, "--bind", host, "--dir", s.Dir, "--logfile", log,
 		"--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"}, s.args...)
-	cmd := exec.Command("redis-server", args...)
+	cmd := s.host.Command("redis-server", args...)
 	cmd.Env = append(os.Environ(), s.env...)
 	dieWithParent(cmd)
 	if err := cmd.Start(); err != nil {

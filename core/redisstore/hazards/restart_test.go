@@ -1,0 +1,59 @@
+package hazards_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// hazard 30. Without a disk a server that restarts is the limit of one server:
+// the test expects two holders until the first is told, and that the token tells
+// them apart.
+func TestRestart(t *testing.T) {
+	redistest.Require(t)
+	t.Parallel()
+	const ttl = 18 * time.Second
+	t.Run("empty: the holder is told at its next extension, and only the token keeps its writes out (limit)", func(t *testing.T) {
+		t.Parallel()
+		var seen told
+		seen.note(t, "server restarted empty")
+		both := newBites(t, "two held the key until the first was told", count(50)/2)
+		trials(t, count(50), func(t *testing.T, n int) {
+			server := redistest.Start(t)
+			lease := acquire(t, newLocker(t, server.Addr), fmt.Sprintf("emptied:%d", n), core.TTL(ttl))
+			time.Sleep(rand.N(ttl / 3)) // at any phase of its extensions
+			server.RestartEmpty()
+			if seen.usurp(t, lease, ttl, newLocker(t, server.Addr)) {
+				both.add()
+			}
+		})
+	})
+	t.Run("with all it had on disk: the holder keeps its key", func(t *testing.T) {
+		t.Parallel()
+		n := count(50)
+		tally.Note(t, tally.Facts{
+			Part: "processes", Runs: n, Faults: map[string]int{"server restarted": n}, Violations: map[string]int{"overlaps": 0},
+		})
+		trials(t, n, func(t *testing.T, n int) {
+			const ttl = 6 * time.Second
+			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			key := fmt.Sprintf("saved:%d", n)
+			lease := acquire(t, newLocker(t, server.Addr), key, core.TTL(ttl))
+			time.Sleep(rand.N(ttl / 3))
+			server.Restart()
+			rivals := newLocker(t, server.Addr)
+			// For longer than a lease that nobody extends.
+			for end := mono() + int64(3*ttl/2); mono() < end; time.Sleep(50 * time.Millisecond) {
+				wantBusy(t, rivals, key)
+			}
+			wantHeld(t, lease)
+			release(t, lease)
+			wantFree(t, rivals, key)
+		})
+	})
+}
