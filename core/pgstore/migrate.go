@@ -3,9 +3,10 @@ package pgstore
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
@@ -42,46 +43,60 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		return fmt.Errorf("pgstore: migrate: %w: %w", core.ErrUnavailable, err)
 	}
 	defer conn.Release()
-	if v, err := installed(ctx, conn.Conn()); err != nil || v >= version {
+	pg := conn.Conn().PgConn()
+	if v, err := installed(ctx, pg); err != nil || v >= version {
 		return wrap("migrate", err)
 	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	// A connection that is released in the middle of a transaction is closed, and
+	// the transaction with it.
+	if _, err := results(ctx, pg, fmt.Sprintf("%s SELECT pg_advisory_xact_lock(%d)", begin, int64(migrating)), 2); err != nil {
+		return wrap("migrate", err)
+	}
+	v, err := installed(ctx, pg)
+	if err == nil && v < version {
+		err = install(ctx, pg)
+	}
 	if err != nil {
-		return wrap("migrate", verdict(err))
+		return wrap("migrate", fmt.Errorf("%w: %w", core.ErrUnavailable, err))
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", int64(migrating)), pgx.QueryExecModeSimpleProtocol); err != nil {
-		return wrap("migrate", verdict(err))
-	}
-	if v, err := installed(ctx, conn.Conn()); err != nil || v >= version {
-		return wrap("migrate", err) // somebody else has done it
-	}
+	_, err = results(ctx, pg, "COMMIT", 1)
+	return wrap("migrate", err)
+}
+
+// install runs the files, in a transaction.
+func install(ctx context.Context, pg *pgconn.PgConn) error {
 	for _, name := range parts {
 		text, err := files.ReadFile(name)
 		if err != nil {
-			return wrap("migrate", err)
+			return err
 		}
-		if _, err := conn.Conn().PgConn().Exec(ctx, string(text)).ReadAll(); err != nil {
-			return wrap("migrate: "+name, fmt.Errorf("%w: %w", core.ErrUnavailable, err))
+		if _, err := pg.Exec(ctx, string(text)).ReadAll(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	const note = "INSERT INTO lockkit.version (version) VALUES (%d) ON CONFLICT (one) DO UPDATE SET version = EXCLUDED.version"
-	if _, err := tx.Exec(ctx, fmt.Sprintf(note, version), pgx.QueryExecModeSimpleProtocol); err != nil {
-		return wrap("migrate", fmt.Errorf("%w: %w", core.ErrUnavailable, err))
-	}
-	return wrap("migrate", verdict(tx.Commit(ctx)))
+	_, err := pg.Exec(ctx, fmt.Sprintf(note, version)).ReadAll()
+	return err
 }
 
 // installed returns the version of the schema in the database, 0 if there is none.
-func installed(ctx context.Context, conn *pgx.Conn) (int, error) {
-	var there bool
-	err := conn.QueryRow(ctx, "SELECT to_regclass('lockkit.version') IS NOT NULL", pgx.QueryExecModeSimpleProtocol).Scan(&there)
-	if err != nil || !there {
-		return 0, verdict(err)
+func installed(ctx context.Context, pg *pgconn.PgConn) (int64, error) {
+	rows, err := results(ctx, pg, "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "+
+		"WHERE n.nspname = 'lockkit' AND c.relname = 'version'", 1)
+	if err != nil {
+		return 0, err
 	}
-	var v int
-	err = conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM lockkit.version", pgx.QueryExecModeSimpleProtocol).Scan(&v)
-	return v, verdict(err)
+	if n, ok := number(rows[0][0]); ok && n == 0 {
+		return 0, nil
+	}
+	if rows, err = results(ctx, pg, "SELECT coalesce(max(version), 0) FROM lockkit.version", 1); err != nil {
+		return 0, err
+	}
+	v, ok := number(rows[0][0])
+	if !ok {
+		return 0, errors.New("the version cannot be read")
+	}
+	return v, nil
 }
 
 func wrap(op string, err error) error {

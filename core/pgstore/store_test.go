@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
@@ -74,4 +75,56 @@ func plain(t testing.TB, pool *pgxpool.Pool) core.Store { return newStore(t, poo
 func TestStore(t *testing.T) {
 	t.Parallel()
 	conformance(t, start(t).URL("pool_max_conns=10"), plain)
+}
+
+// The pooler gives a connection of the server to another client after each
+// call. Nobody can be woken over it, so who waits asks.
+func TestStoreThroughPooler(t *testing.T) {
+	t.Parallel()
+	pgtest.RequirePooler(t)
+	pooler := pgtest.StartPooler(t, start(t))
+	conformance(t, pooler.URL("pool_max_conns=10"), plain, storetest.Watching)
+}
+
+// A connection of its own to the server brings the wake-ups.
+func TestStoreThroughPoolerWithListener(t *testing.T) {
+	t.Parallel()
+	pgtest.RequirePooler(t)
+	server := start(t)
+	pooler := pgtest.StartPooler(t, server)
+	direct, err := pgx.ParseConfig(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance(t, pooler.URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) core.Store {
+		return newStore(t, pool, pgstore.WithListener(direct))
+	})
+}
+
+// What a database may have set for all of its sessions: one snapshot for each
+// transaction, commits that are not waited for, other signs for quoting, and
+// another encoding on the way.
+func TestStoreOnUnusualDatabase(t *testing.T) {
+	t.Parallel()
+	conformance(t, start(t,
+		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",
+		"backslash_quote = off", "bytea_output = 'escape'", "client_encoding = 'SQL_ASCII'", "DateStyle = 'SQL, DMY'",
+		"IntervalStyle = 'sql_standard'", "TimeZone = 'America/St_Johns'", "default_transaction_read_only = off",
+	).URL("pool_max_conns=10"), plain)
+}
+
+// Every request arrives twice: a claim names the state that shall be, and an
+// answer that is saved twice is saved once.
+func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+	t.Parallel()
+	conformance(t, start(t).URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) core.Store {
+		faults := new(storetest.Faults)
+		faults.Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
+			// A claim can be refused and then granted as its repetition. Who
+			// waits finds that out by asking again, which the suite does not.
+			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
+		})
+		t.Cleanup(faults.Wait)
+		return storetest.Faulty(newStore(t, pool), faults)
+	})
 }

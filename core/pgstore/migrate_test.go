@@ -1,0 +1,247 @@
+package pgstore_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+)
+
+// exclusive returns a claim of a new owner for all of a key.
+func exclusive(key string) core.Claim {
+	return core.Claim{
+		Key: key, Owner: rand.Text(), Lease: rand.Text(),
+		Weight: core.All, Limit: core.All, TTL: time.Minute,
+	}
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, "fsync = on", "default_transaction_isolation = 'serializable'")
+	database := func(t *testing.T) string {
+		name := "m" + strings.ToLower(rand.Text())
+		server.Exec("CREATE DATABASE " + name)
+		return strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
+	}
+	locks := func(t *testing.T, url string) {
+		t.Helper()
+		s := newStore(t, pgtest.Pool(t, url))
+		c := exclusive("order:42")
+		if _, err := s.Acquire(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Release(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("a database without the schema is told from one that is down, by every call", func(t *testing.T) {
+		t.Parallel()
+		s := newStore(t, pgtest.Pool(t, database(t)))
+		_, errAcquire := s.Acquire(t.Context(), exclusive("order:42"))
+		for what, err := range map[string]error{
+			"acquire": errAcquire,
+			"extend":  s.Extend(t.Context(), []core.Claim{exclusive("order:42")})[0].Err,
+			"release": s.Release(t.Context(), exclusive("order:42")),
+		} {
+			if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "pgstore.Migrate") {
+				t.Errorf("%s: got %v, want ErrUnavailable and a word about pgstore.Migrate", what, err)
+			}
+		}
+		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "pgstore.Migrate") {
+			t.Errorf("check: got %v, want a word about pgstore.Migrate", err)
+		}
+	})
+
+	t.Run("twice is once, and what is held stays", func(t *testing.T) {
+		t.Parallel()
+		url := database(t)
+		pool := pgtest.Pool(t, url)
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		s, c := newStore(t, pool), exclusive("held")
+		if _, err := s.Acquire(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		if x := s.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+			t.Error(x[0].Err)
+		}
+		locks(t, url)
+	})
+
+	t.Run("several at once", func(t *testing.T) {
+		t.Parallel()
+		url := database(t)
+		var all sync.WaitGroup
+		for range 8 {
+			pool := pgtest.Pool(t, url)
+			all.Go(func() {
+				if err := pgstore.Migrate(t.Context(), pool); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		locks(t, url)
+	})
+
+	t.Run("an older schema is brought up to date, and what is held stays", func(t *testing.T) {
+		t.Parallel()
+		url := database(t)
+		pool := pgtest.Pool(t, url)
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		s, c := newStore(t, pool), exclusive("held")
+		g, err := s.Acquire(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As it would be if functions and tables had been added since.
+		exec(t, pool, `DROP FUNCTION lockkit.sweep; DROP VIEW lockkit.locks; DROP TABLE lockkit.seen;
+			DROP FUNCTION lockkit.extend_all; UPDATE lockkit.version SET version = 0`)
+		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "pgstore.Migrate") {
+			t.Errorf("check: got %v, want a word about pgstore.Migrate", err)
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if err := pgstore.Migrate(t.Context(), pool); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if again, err := s.Acquire(t.Context(), c); err != nil || again.Token != g.Token {
+			t.Errorf("got %+v, %v; want the hold with token %d", again, err, g.Token)
+		}
+		exec(t, pool, `SELECT lockkit.sweep(1); SELECT * FROM lockkit.locks; SELECT * FROM lockkit.seen;
+			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 1)`)
+	})
+
+	t.Run("a later schema is left alone", func(t *testing.T) {
+		t.Parallel()
+		url := database(t)
+		pool := pgtest.Pool(t, url)
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, pool, `UPDATE lockkit.version SET version = 99; DROP VIEW lockkit.locks`)
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, pool, `SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 99)`)
+		locks(t, url)
+	})
+
+	t.Run("a user without rights is told what it needs, and one with them locks", func(t *testing.T) {
+		t.Parallel()
+		url := database(t)
+		owner := pgtest.Pool(t, url)
+		if err := pgstore.Migrate(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
+		name := "u" + strings.ToLower(rand.Text())
+		exec(t, owner, "CREATE ROLE "+name+" LOGIN")
+		own := strings.Replace(url, "postgres@", name+"@", 1)
+		pool := pgtest.Pool(t, own)
+		if err := newStore(t, pool).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "needs USAGE") {
+			t.Errorf("check: got %v, want what the user needs", err)
+		}
+		exec(t, owner, "GRANT USAGE ON SCHEMA lockkit TO "+name)
+		if err := newStore(t, pool).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "needs USAGE") {
+			t.Errorf("check: got %v, want what the user needs", err)
+		}
+		if _, err := newStore(t, pool).Acquire(t.Context(), exclusive("order:42")); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("acquire: got %v, want %v", err, core.ErrUnavailable)
+		}
+		exec(t, owner, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lockkit TO "+name)
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Errorf("migrate, where nothing is to be done: %v", err)
+		}
+		locks(t, own)
+	})
+}
+
+// exec runs statements, of which none may fail.
+func exec(t testing.TB, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Conn().PgConn().Exec(t.Context(), sql).ReadAll(); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	unfit := func(t *testing.T, server *pgtest.Server, want string, opts ...pgstore.Option) {
+		t.Helper()
+		err := newStore(t, pgtest.Pool(t, server.URL()), opts...).Check(t.Context())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+
+	t.Run("a server that does not wait for its disk is unfit", func(t *testing.T) {
+		t.Parallel()
+		unfit(t, start(t), "fsync is off")
+	})
+	t.Run("a fit server is fit", func(t *testing.T) {
+		t.Parallel()
+		server := start(t, "fsync = on")
+		unfit(t, server, "")
+		unfit(t, server, "", pgstore.WithoutWakeUps())
+		server.Exec("ALTER TABLE lockkit.keys SET UNLOGGED")
+		unfit(t, server, "not logged")
+		server.Exec("ALTER TABLE lockkit.keys SET LOGGED; UPDATE lockkit.floor SET token = lockkit.micros(now()) + 300000000")
+		unfit(t, server, "clock is 29")
+		server.Exec("UPDATE lockkit.floor SET token = 0; ALTER DATABASE postgres SET default_transaction_read_only = on")
+		unfit(t, server, "read-only")
+	})
+	t.Run("a pooler is unfit for wake-ups, and fit without them", func(t *testing.T) {
+		t.Parallel()
+		pgtest.RequirePooler(t)
+		pooler := pgtest.StartPooler(t, start(t, "fsync = on"))
+		pool := pgtest.Pool(t, pooler.URL())
+		if err := newStore(t, pool).Check(t.Context()); !errors.Is(err, core.ErrUnsupported) || !strings.Contains(err.Error(), "WithListener") {
+			t.Errorf("got %v, want %v and a word about WithListener", err, core.ErrUnsupported)
+		}
+		if err := newStore(t, pool, pgstore.WithoutWakeUps()).Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a pooler that keeps a connection for a session passes wake-ups on", func(t *testing.T) {
+		t.Parallel()
+		pgtest.RequirePooler(t)
+		pooler := pgtest.StartPooler(t, start(t, "fsync = on"), "pool_mode = session")
+		if err := newStore(t, pgtest.Pool(t, pooler.URL("pool_max_conns=4"))).Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a server that is down is unavailable", func(t *testing.T) {
+		t.Parallel()
+		server := start(t)
+		s := newStore(t, pgtest.Pool(t, server.URL()))
+		server.Kill()
+		if err := s.Check(t.Context()); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("got %v, want %v", err, core.ErrUnavailable)
+		}
+	})
+}
