@@ -54,6 +54,36 @@
 // grow with each grant, over release, expiry and restart, as long as the
 // server's clock is not set back while the key is absent.
 //
+// # What it does not promise
+//
+// Each of these has a test that expects it, named in PROOF.md:
+//
+//   - A holder that is paused after its last look at its context acts while
+//     somebody else holds the key.
+//   - Two copies of one machine, of which one was restored from a snapshot or
+//     cloned, hold one lease.
+//   - A failover to a replica that had not seen a grant forgets it, and the key is
+//     granted again.
+//   - A server that restarts without what it had confirmed forgets it, too.
+//   - A master that is cut off together with some of its clients goes on granting
+//     to them, while the others choose another master.
+//   - A server whose clock is set forward, or a replica that is promoted and whose
+//     clock is ahead, ends leases early.
+//   - A server whose clock is faster than the holder's by more than the margin
+//     ends leases before their holders know.
+//   - Tokens go back if the server's clock is set back while the key is absent.
+//   - A plain key of a dead holder stays taken for as long as the server's clock
+//     was set back.
+//   - A Ring that is disguised as another client has two holders when processes
+//     see different servers.
+//   - A run whose process dies after its effect and before its answer was saved is
+//     run again, and what it did is done again.
+//   - A run that begins while nobody can be told of it looks like one that died,
+//     to who asks after its lease and before the clean-up.
+//
+// In the first seven a resource that compares tokens still takes no write of a
+// holder once it has seen a later one; copies of one holder it cannot tell apart.
+//
 // PROOF.md beside this file lists what can go wrong, each with its defence and
 // the test that shows it. DESIGN.md says why it is built like this.
 package core
