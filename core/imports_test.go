@@ -41,6 +41,7 @@ var rooms = map[string]room{
 	"core/redisstore/redistest": {outside: []string{"github.com/redis/go-redis/v9"}, tests: true},
 
 	"core/zkstore":        {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/zkstore/zktest": {outside: []string{"github.com/go-zookeeper/zk"}, tests: true},
 	"core/pgstore":        {kit: []string{"core"}, outside: []string{"github.com/jackc/pgx/v5"}},
 	"core/pgstore/pgtest": {outside: []string{"github.com/jackc/pgx/v5"}, tests: true},
 

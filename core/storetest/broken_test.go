@@ -50,7 +50,7 @@ func TestFlawed(t *testing.T) {
 	case i >= 0:
 		breaks = flaws()[i].breaks
 	case name == tooAble:
-		h.Without = allFeatures
+		h.Without = tooMuch
 	case name != sound:
 		t.Fatalf("no flaw is called %q", name)
 	}

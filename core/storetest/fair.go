@@ -55,7 +55,7 @@ var fairCases = []testCase{
 		e.release(e.store, c)
 		e.acquire(e.store, e.fair())
 	}},
-	{"an unfair claim does not wait for others", []Feature{Fair}, func(e *env) {
+	{"an unfair claim does not wait for others", []Feature{Fair, Overtaking}, func(e *env) {
 		c, first := e.exclusive(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.store, first)
@@ -67,7 +67,7 @@ var fairCases = []testCase{
 		e.busy(e.other, e.fair())
 		e.acquire(e.store, first)
 	}},
-	{"an unfair waiter holds up no fair claim", []Feature{Fair}, func(e *env) {
+	{"an unfair waiter holds up no fair claim", []Feature{Fair, Overtaking}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.store, e.waiting())
@@ -124,7 +124,7 @@ var fairCases = []testCase{
 		}
 		e.acquire(e.store, next)
 	}},
-	{"a fair reader does not get past a waiting writer", []Feature{Fair, Shared}, func(e *env) {
+	{"a fair reader does not get past a waiting writer", []Feature{Fair, Shared, Overtaking}, func(e *env) {
 		r, w, late := e.reader(), e.fair(), e.fairReader()
 		e.acquire(e.store, r)
 		e.busy(e.other, w)
@@ -254,7 +254,7 @@ var waiterCases = []testCase{
 		e.isHeld()
 		e.extend(e.other, w)
 	}},
-	{"a waiter whose owner holds meanwhile enters again", []Feature{Fair, Reentry}, func(e *env) {
+	{"a waiter whose owner holds meanwhile enters again", []Feature{Fair, Reentry, Overtaking}, func(e *env) {
 		c, first, second := e.exclusive(), e.fair(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.store, first)

@@ -45,6 +45,7 @@ const (
 	Reentry    Feature = "re-entry"   // several holds of one owner; without it, an owner is all that tells holds apart
 	Joining    Feature = "joining"    // Claim.Via
 	Fair       Feature = "fair"       // Claim.Fair
+	Overtaking Feature = "overtaking" // claims that are not Fair pass by those that wait; without it, every claim is as good as Fair, and one that waits keeps its place
 	Fencing    Feature = "fencing"    // Grant.Token and Claim.MinToken
 	Keeping    Feature = "keeping"    // Claim.Keep
 	Records    Feature = "records"    // Claim.Record

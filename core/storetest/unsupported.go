@@ -10,16 +10,17 @@ import (
 // unsupportedCases returns the cases that stand in for what a store lacks.
 func unsupportedCases(without []Feature) []testCase {
 	how := map[Feature]func(e *env){
-		Shared:   func(e *env) { e.unsupported(e.reader()) },
-		Permits:  func(e *env) { e.unsupported(e.permits(1, 2)) },
-		Fair:     func(e *env) { e.unsupported(e.fair()) },
-		Joining:  func(e *env) { e.unsupported(joining(e.exclusive(), e.exclusive())) },
-		Records:  withoutRecords,
-		Keeping:  withoutKeeping,
-		Fencing:  withoutFencing,
-		Reentry:  withoutReentry,
-		Watching: withoutWatching,
-		Handover: withoutHandover,
+		Shared:     func(e *env) { e.unsupported(e.reader()) },
+		Permits:    func(e *env) { e.unsupported(e.permits(1, 2)) },
+		Fair:       func(e *env) { e.unsupported(e.fair()) },
+		Joining:    func(e *env) { e.unsupported(joining(e.exclusive(), e.exclusive())) },
+		Records:    withoutRecords,
+		Keeping:    withoutKeeping,
+		Fencing:    withoutFencing,
+		Reentry:    withoutReentry,
+		Watching:   withoutWatching,
+		Handover:   withoutHandover,
+		Overtaking: withoutOvertaking,
 		Tombstones: func(e *env) {
 			e.notReleased(e.store, e.exclusive())
 			e.isFree()
@@ -126,4 +127,40 @@ func withoutHandover(e *env) {
 	}
 	e.extend(e.store, from)
 	e.notExtended(e.store, to)
+}
+
+// A store that lets nobody overtake treats every claim as a fair one: whoever
+// waits has a place, which others respect, and the hold of an owner is the only
+// way past it.
+func withoutOvertaking(e *env) {
+	c, first, second := e.exclusive(), e.waiting(), e.waiting()
+	e.acquire(e.store, c)
+	e.busy(e.store, first)
+	e.busy(e.other, second)
+	if e.can(Reentry) {
+		inner := nested(c)
+		e.acquire(e.store, inner)
+		e.release(e.store, inner)
+	}
+	e.release(e.store, c)
+	e.busy(e.other, e.exclusive())
+	e.busy(e.store, e.waiting())
+	e.busy(e.other, second)
+	if e.can(Shared) {
+		e.busy(e.store, e.reader())
+	}
+	e.acquire(e.store, first)
+	e.busy(e.other, second)
+	e.release(e.store, first)
+	e.acquire(e.other, second)
+	if !e.can(Watching) {
+		return
+	}
+	third := e.waiting()
+	e.busy(e.store, third)
+	woken := e.watch(e.store, third)
+	e.release(e.other, second)
+	e.wakes(woken)
+	e.busy(e.other, e.exclusive()) // which comes too early, not the waiter too late
+	e.acquire(e.store, third)
 }

@@ -25,13 +25,13 @@ var wakeCases = []testCase{
 		e.notReleased(e.store, e.exclusive())
 		e.wakes(woken)
 	}},
-	{"a waiter that comes too late is woken the next time", []Feature{Watching}, func(e *env) {
+	{"a waiter that comes too late is woken the next time", []Feature{Watching, Overtaking}, func(e *env) {
 		e.comeTooLate(e.waiting())
 	}},
-	{"a fair waiter that comes too late is woken the next time", []Feature{Watching, Fair}, func(e *env) {
+	{"a fair waiter that comes too late is woken the next time", []Feature{Watching, Fair, Overtaking}, func(e *env) {
 		e.comeTooLate(e.fair())
 	}},
-	{"a fair waiter that was overtaken is woken again", []Feature{Watching, Fair}, func(e *env) {
+	{"a fair waiter that was overtaken is woken again", []Feature{Watching, Fair, Overtaking}, func(e *env) {
 		c, w, unfair := e.exclusive(), e.fair(), e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)

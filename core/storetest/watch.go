@@ -54,7 +54,7 @@ var watchCases = []testCase{
 		e.release(e.store, c)
 		e.wakes(woken)
 	}},
-	{"a watch wakes again and again", []Feature{Watching}, func(e *env) {
+	{"a watch wakes again and again", []Feature{Watching, Overtaking}, func(e *env) {
 		w := e.waiting()
 		woken := e.watch(e.other, w)
 		for range 3 {

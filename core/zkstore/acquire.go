@@ -1,0 +1,376 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// errAgain says that what was found has changed meanwhile.
+var errAgain = errors.New("the queue changes faster than it can be read")
+
+// attempts is how often an operation looks anew at a queue that changes.
+const attempts = 20
+
+// Acquire tries once to admit c. A free key takes one request: it creates the
+// claim's node and tells, of the same moment, whether it is the only one.
+func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if c.Record != nil {
+		return core.Grant{}, unsupported("acquire")
+	}
+	sent := time.Now()
+	return run(ctx, s, "acquire", c, func(o *operation) (core.Grant, error) {
+		g, err := s.acquire(o, c, sent)
+		if err != nil && o.made && !errors.Is(err, core.ErrBusy) {
+			// Nothing is to be left of what failed.
+			if h := s.live(o.entry); h != nil {
+				s.forget(h)
+				s.remove(h.path, h.session)
+			}
+		}
+		return g, err
+	})
+}
+
+func unsupported(op string) error {
+	return fmt.Errorf("zkstore: %s: a session's nodes keep no records: %w", op, core.ErrUnsupported)
+}
+
+func lost(op string) error { return fmt.Errorf("zkstore: %s: %w", op, core.ErrLost) }
+
+func (s *Store) acquire(o *operation, c core.Claim, sent time.Time) (core.Grant, error) {
+	for range attempts {
+		s.mu.Lock()
+		tomb := time.Now().Before(o.entry.refused)
+		s.mu.Unlock()
+		if tomb {
+			return core.Grant{}, lost("acquire")
+		}
+		h := s.live(o.entry)
+		var err error
+		switch {
+		case h == nil:
+			err = s.enter(o, c)
+		case h.admitted:
+			err = s.renew(o.ctx, h, c)
+		default:
+			err = s.ask(o, c, h)
+		}
+		if err == nil {
+			if h = s.live(o.entry); h == nil || !h.admitted { // it may have got another's place
+				continue
+			}
+			if err = s.raise(o.ctx, h, c); err == nil {
+				return s.grant(h, c, sent)
+			}
+		}
+		if errors.Is(err, errAgain) {
+			continue
+		}
+		if errors.Is(err, core.ErrBusy) || errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrInvalid) {
+			return core.Grant{}, err
+		}
+		return core.Grant{}, outcome("acquire", err, o.made)
+	}
+	return core.Grant{}, outcome("acquire", errAgain, true)
+}
+
+// grant is the answer for a hold.
+func (s *Store) grant(h *hold, c core.Claim, sent time.Time) (core.Grant, error) {
+	valid := s.sess.valid(h.session, sent)
+	if valid <= 0 {
+		return core.Grant{}, errors.New("zkstore: acquire: the session may have ended")
+	}
+	g := core.Grant{Owner: c.Owner, Valid: min(valid, c.TTL)}
+	if c.Via != "" && digest("owner", c.Via) == h.node.owner {
+		g.Owner = c.Via
+	}
+	if c.Weight == core.All {
+		g.Token = uint64(h.zxid + h.plus)
+	}
+	return g, nil
+}
+
+// enter creates a node for a claim that has none. It returns nil if it is held.
+func (s *Store) enter(o *operation, c core.Claim) error {
+	owner := digest("owner", c.Owner)
+	if c.Via != "" {
+		owner = digest("owner", c.Via)
+	}
+	// A further hold of an owner that has the whole key to itself, by a session
+	// that is ours, needs no look at the queue: if that hold is still there when
+	// this one is created, it is granted.
+	if m := s.holdOf(c.Key, owner, c.Lease); m != nil && m.node.weight >= c.Weight {
+		if err := s.join(o, c, m.node, m.zxid, nil); !errors.Is(err, errAgain) {
+			return err
+		}
+	}
+	if c.Via != "" {
+		l, err := s.list(o.ctx, s.dir(c.Key))
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		if m, ok := l.mate(owner, digest("lease", c.Lease)); ok {
+			if m.weight < c.Weight {
+				return tooHeavy()
+			}
+			return s.join(o, c, m, 0, nil)
+		}
+	}
+	n := node{
+		kind: plain, weight: c.Weight, limit: c.Limit,
+		owner: digest("owner", c.Owner), lease: digest("lease", c.Lease), nonce: newNonce(),
+	}
+	h, stat, err := s.create(o, c, n, nil)
+	if err != nil {
+		return err
+	}
+	if stat.NumChildren == 1 {
+		s.admit(h, c, 0)
+		return nil
+	}
+	return s.ask(o, c, h)
+}
+
+func tooHeavy() error {
+	return fmt.Errorf("zkstore: acquire: heavier than the hold that it joins: %w", core.ErrInvalid)
+}
+
+// holdOf finds a hold of the whole key that an owner has in our session.
+func (s *Store) holdOf(key, owner, lease string) *hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := range s.owners[ownerID(key, owner)] {
+		if h := e.hold; h != nil && h.node.weight == core.All && e.id != key+"\x00"+lease &&
+			time.Now().Before(h.until) && s.sess.current(h.session) {
+			return h
+		}
+	}
+	return nil
+}
+
+// life is how long a claim's node shall stay.
+func life(c core.Claim) time.Duration {
+	if c.Wait {
+		return min(c.TTL, core.WaiterLife)
+	}
+	return c.TTL
+}
+
+// data tells others how long a node stays if nothing more happens, by the
+// servers' clock from the last change on. It is a hint only.
+func data(d time.Duration) []byte { return strconv.AppendInt(nil, d.Milliseconds(), 10) }
+
+// create creates n, after the given requests and in one step with them. The
+// write to the key's node that ends the step is there for its answer: how many
+// children there are, and when n was created.
+func (s *Store) create(o *operation, c core.Claim, n node, first []any) (*hold, zk.Stat, error) {
+	dir := s.dir(c.Key)
+	ops := append(first,
+		&zk.CreateRequest{Path: dir + "/" + n.prefix(), Data: data(life(c)), Acl: s.acl, Flags: zk.FlagEphemeralSequential},
+		&zk.SetDataRequest{Path: dir, Version: -1})
+	for {
+		answers, stat, id, err := s.sess.write(o.ctx, ops...)
+		if errors.Is(err, zk.ErrNoNode) {
+			if len(first) > 0 {
+				return nil, stat, errAgain
+			}
+			if err := s.ensure(o.ctx, dir); err != nil {
+				return nil, stat, err
+			}
+			continue
+		}
+		if err != nil {
+			if !errors.Is(outcome("", err, false), core.ErrUnavailable) {
+				o.made = true
+				s.sweep(dir, n.nonce, id)
+			}
+			return nil, stat, err
+		}
+		o.made = true
+		path := answers[len(first)].String
+		full, ok := parse(path[len(dir)+1:])
+		if !ok {
+			return nil, stat, fmt.Errorf("the server made a node %q", path)
+		}
+		h := &hold{
+			entry: o.entry, dir: dir, path: path, session: id, node: full, zxid: stat.Mzxid,
+			shared: full.kind == copied,
+		}
+		if full.kind != plain {
+			h.zxid = full.zxid
+		}
+		s.keep(h, life(c))
+		return h, stat, nil
+	}
+}
+
+// list reads the queue of a key.
+func (s *Store) list(ctx context.Context, dir string) (line, error) {
+	var children []string
+	_, _, err := s.sess.do(ctx, func() (err error) {
+		children, _, err = s.conn.Children(dir)
+		return err
+	})
+	if err != nil {
+		return line{}, err
+	}
+	return newLine(children), nil
+}
+
+// ask looks whether a node that exists is held by now. It returns nil if so.
+func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
+	l, err := s.list(o.ctx, h.dir)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return err
+	}
+	own, ok := l.find(h.node.name)
+	if l.tombs[h.node.lease] {
+		s.withdraw(o, h)
+		return lost("acquire")
+	}
+	if !ok {
+		s.forget(h)
+		o.made = false
+		return errAgain
+	}
+	if own.kind == plain {
+		if t, ok := l.twin(own); ok {
+			return s.join(o, c, t, 0, h)
+		}
+		for _, name := range []string{c.Via, c.Owner} {
+			if name == "" {
+				continue
+			}
+			m, ok := l.mate(digest("owner", name), own.lease)
+			switch {
+			case !ok || m.name == own.name:
+			case m.weight < c.Weight:
+				s.withdraw(o, h)
+				return tooHeavy()
+			case before(m.pos(), own.pos()):
+				return s.join(o, c, m, 0, h)
+			}
+		}
+	}
+	if !l.admits(own) && !l.holds(own.lease) {
+		return s.wait(o, c, h, l)
+	}
+	// The node was there when the queue was read, by a server that may be behind
+	// the leader. It is there still if the session cannot have ended, and that
+	// is to be known for some time. A waiter beside whom others may have room
+	// tells those behind it as well, by writing to its node.
+	if !o.made && (c.Weight != core.All || !s.sess.fresh(h.session)) {
+		if err := s.touch(o.ctx, h, c.TTL); err != nil {
+			return err
+		}
+	}
+	s.admit(h, c, l.plus)
+	return nil
+}
+
+// admit notes that h is held from now on.
+func (s *Store) admit(h *hold, c core.Claim, plus int64) {
+	s.mu.Lock()
+	h.admitted, h.plus = true, plus
+	h.until = time.Now().Add(c.TTL)
+	h.timer.Reset(c.TTL)
+	id := ownerID(h.entry.key, h.node.owner)
+	if s.owners[id] == nil {
+		s.owners[id] = make(map[*entry]struct{})
+	}
+	s.owners[id][h.entry] = struct{}{}
+	s.unwatchAll(h.entry.id)
+	s.mu.Unlock()
+}
+
+// touch writes to a node of ours, which proves that it is there and our session
+// alive.
+func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
+	s.mu.Lock()
+	version := h.version
+	if h.shared {
+		version = -1
+	}
+	ttl = max(ttl, time.Until(h.until))
+	s.mu.Unlock()
+	_, stat, _, err := s.sess.write(ctx, &zk.SetDataRequest{Path: h.path, Data: data(ttl), Version: version})
+	switch {
+	case errors.Is(err, zk.ErrBadVersion):
+		s.mu.Lock()
+		h.shared = true
+		s.mu.Unlock()
+		return errAgain
+	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrSessionExpired):
+		s.forget(h)
+		return errAgain
+	case err != nil:
+		return err
+	}
+	s.mu.Lock()
+	h.version = stat.Version
+	s.mu.Unlock()
+	return nil
+}
+
+// renew makes a hold last for the claim's TTL from now.
+func (s *Store) renew(ctx context.Context, h *hold, c core.Claim) error {
+	if err := s.touch(ctx, h, c.TTL); err != nil {
+		return err
+	}
+	s.prolong(h, c.TTL)
+	if h.shared && c.Weight == core.All {
+		l, err := s.list(ctx, h.dir)
+		if err != nil {
+			return err
+		}
+		h.plus = l.plus
+	}
+	return nil
+}
+
+// raise makes the token of an exclusive hold at least what the claim wants. What
+// is added stays with the key, for all tokens to come.
+func (s *Store) raise(ctx context.Context, h *hold, c core.Claim) error {
+	if c.Weight != core.All || c.MinToken <= uint64(h.zxid+h.plus) {
+		return nil
+	}
+	plus := int64(c.MinToken) - h.zxid
+	name := string(surcharge) + "." + strconv.FormatInt(plus, 36)
+	_, _, _, err := s.sess.write(ctx, &zk.CheckVersionRequest{Path: h.path, Version: -1},
+		&zk.CreateRequest{Path: h.dir + "/" + name, Acl: s.acl, Flags: zk.FlagPersistent},
+		&zk.SetDataRequest{Path: h.dir, Version: -1})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		s.forget(h)
+		return errAgain
+	case err != nil && !errors.Is(err, zk.ErrNodeExists):
+		return err
+	}
+	h.plus = plus
+	// The smaller ones say nothing any more.
+	if l, err := s.list(ctx, h.dir); err == nil {
+		for _, m := range l.markers {
+			if m != name && l.plus == plus {
+				s.remove(h.dir+"/"+m, 0)
+			}
+		}
+	}
+	return nil
+}
+
+// withdraw takes back a node that is not to stay.
+func (s *Store) withdraw(o *operation, h *hold) {
+	s.forget(h)
+	o.made = false
+	_, _, err := s.sess.do(o.ctx, func() error { return s.conn.Delete(h.path, -1) })
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		s.remove(h.path, h.session)
+	}
+}

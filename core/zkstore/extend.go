@@ -1,0 +1,190 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// batch is how many holds travel in one request: well within the megabyte that
+// servers take.
+const batch = 256
+
+// Extend makes each claim last for its TTL from now. It writes to all nodes in
+// one request, which proves, at the leader, that they are there and the session
+// alive; only if that fails are they asked one by one.
+func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	sent := time.Now()
+	answers := make([]core.Extension, len(claims))
+	var rest []int
+	holds := make(map[*hold][]int)
+	var order []*hold
+	s.mu.Lock()
+	for i, c := range claims {
+		e := s.entries[c.Key+"\x00"+c.Lease]
+		if e == nil || e.hold == nil || !e.hold.admitted || e.hold.shared || !sent.Before(e.hold.until) ||
+			!s.sess.current(e.hold.session) {
+			rest = append(rest, i)
+			continue
+		}
+		if holds[e.hold] == nil {
+			order = append(order, e.hold)
+		}
+		holds[e.hold] = append(holds[e.hold], i)
+	}
+	s.mu.Unlock()
+	for len(order) > 0 {
+		some := order[:min(batch, len(order))]
+		order = order[len(some):]
+		errs := s.extendAll(ctx, claims, some, holds)
+		for k, h := range some {
+			for _, i := range holds[h] {
+				switch {
+				case errors.Is(errs[k], errAgain):
+					rest = append(rest, i)
+				case errs[k] != nil:
+					answers[i].Err = errs[k]
+				default:
+					answers[i] = s.extension(h.session, sent, claims[i].TTL)
+				}
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	width := make(chan struct{}, 16)
+	for _, i := range rest {
+		width <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-width }()
+			x, err := run(ctx, s, "extend", claims[i], func(o *operation) (core.Extension, error) {
+				return s.extend(o, claims[i], sent)
+			})
+			if err != nil {
+				x = core.Extension{Err: err}
+			}
+			answers[i] = x
+		})
+	}
+	wg.Wait()
+	return answers
+}
+
+// extension is the answer for a hold that was confirmed.
+func (s *Store) extension(session int64, sent time.Time, ttl time.Duration) core.Extension {
+	valid := s.sess.valid(session, sent)
+	if valid <= 0 {
+		return core.Extension{Err: errors.New("zkstore: extend: the session may have ended")}
+	}
+	return core.Extension{Valid: min(valid, ttl)}
+}
+
+// extendAll writes to some nodes at once. Its answers are nil, an error for the
+// caller, or errAgain.
+func (s *Store) extendAll(ctx context.Context, claims []core.Claim, some []*hold, holds map[*hold][]int) []error {
+	errs := make([]error, len(some))
+	all := func(err error) []error {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	if ctx.Err() != nil {
+		return all(fmt.Errorf("zkstore: extend: %w: %w", core.ErrUnavailable, context.Cause(ctx)))
+	}
+	ttls := make([]time.Duration, len(some))
+	ops := make([]any, len(some))
+	s.mu.Lock()
+	for k, h := range some {
+		for _, i := range holds[h] {
+			ttls[k] = max(ttls[k], claims[i].TTL)
+		}
+		ops[k] = &zk.SetDataRequest{Path: h.path, Data: data(max(ttls[k], time.Until(h.until))), Version: h.version}
+	}
+	s.mu.Unlock()
+	reply := make(chan []error, 1)
+	if !s.background(func() {
+		answers, _, id, err := s.sess.write(ctx, ops...)
+		errs := make([]error, len(some))
+		for k, h := range some {
+			switch {
+			case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrSessionExpired),
+				err == nil && id != h.session:
+				errs[k] = errAgain
+			case err != nil:
+				errs[k] = outcome("extend", err, false)
+			default:
+				errs[k] = s.extended(h, answers[k].Stat.Version, ttls[k])
+			}
+		}
+		reply <- errs
+	}) {
+		return all(fmt.Errorf("zkstore: extend: %w", errClosed))
+	}
+	select {
+	case errs := <-reply:
+		return errs
+	case <-ctx.Done():
+		return all(fmt.Errorf("zkstore: extend: no answer: %w", context.Cause(ctx)))
+	}
+}
+
+// extended notes that a node of ours was written to.
+func (s *Store) extended(h *hold, version int32, ttl time.Duration) error {
+	s.mu.Lock()
+	gone := h.entry.hold != h
+	h.version = max(h.version, version)
+	s.mu.Unlock()
+	if gone {
+		return errAgain
+	}
+	s.prolong(h, ttl)
+	return nil
+}
+
+// extend extends one hold, which may be of another session: then ours gets a
+// node for the same lease, and keeps it too.
+func (s *Store) extend(o *operation, c core.Claim, sent time.Time) (core.Extension, error) {
+	dir, lease := s.dir(c.Key), digest("lease", c.Lease)
+	for range attempts {
+		h := s.live(o.entry)
+		var err error
+		if h != nil && h.admitted {
+			if err = s.touch(o.ctx, h, c.TTL); err == nil {
+				s.prolong(h, c.TTL)
+				x := s.extension(h.session, sent, c.TTL)
+				return x, x.Err
+			}
+		} else {
+			var l line
+			l, err = s.list(o.ctx, dir)
+			nodes := l.of(lease)
+			if h != nil {
+				// A place is no hold, be it the first by now.
+				nodes = slices.DeleteFunc(nodes, func(n node) bool { return n.name == h.node.name })
+			}
+			if errors.Is(err, zk.ErrNoNode) || err == nil && (len(nodes) == 0 || !l.holds(lease)) {
+				return core.Extension{}, lost("extend")
+			}
+			if err == nil {
+				m := nodes[0]
+				c := c
+				c.Weight, c.Limit, c.Wait = m.weight, m.limit, false
+				err = s.join(o, c, m, 0, h)
+				if err == nil {
+					continue
+				}
+			}
+		}
+		if !errors.Is(err, errAgain) {
+			return core.Extension{}, outcome("extend", err, false)
+		}
+	}
+	return core.Extension{}, outcome("extend", errAgain, true)
+}

@@ -1,0 +1,179 @@
+package zkstore
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// line is what the children of a key say.
+type line struct {
+	nodes   []node          // by their place
+	tombs   map[string]bool // by the digest of the lease
+	plus    int64           // what is added to the tokens
+	markers []string        // the names that say so
+}
+
+func newLine(children []string) line {
+	l := line{tombs: make(map[string]bool)}
+	for _, name := range children {
+		if rest, ok := strings.CutPrefix(name, string(tomb)+"."); ok {
+			l.tombs[rest] = true
+		} else if rest, ok := strings.CutPrefix(name, string(surcharge)+"."); ok {
+			if n, err := strconv.ParseInt(rest, 36, 64); err == nil {
+				l.plus = max(l.plus, n)
+				l.markers = append(l.markers, name)
+			}
+		} else if n, ok := parse(name); ok {
+			l.nodes = append(l.nodes, n)
+		}
+	}
+	slices.SortFunc(l.nodes, func(a, b node) int {
+		switch {
+		case before(a.pos(), b.pos()):
+			return -1
+		case before(b.pos(), a.pos()):
+			return 1
+		case before(a.seq, b.seq):
+			return -1
+		}
+		return 1
+	})
+	return l
+}
+
+func (l line) find(name string) (node, bool) {
+	i := slices.IndexFunc(l.nodes, func(n node) bool { return n.name == name })
+	if i < 0 {
+		return node{}, false
+	}
+	return l.nodes[i], true
+}
+
+// ahead are the nodes of other owners at places before n.
+func (l line) ahead(n node) []node {
+	var some []node
+	for _, m := range l.nodes {
+		if m.owner != n.owner && before(m.pos(), n.pos()) {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+// weigh adds up weights, each lease's once: it has a node for each session that
+// keeps it.
+func weigh(nodes []node) int64 {
+	var sum int64
+	seen := make(map[string]bool)
+	for _, m := range nodes {
+		if m.kind == kept || !seen[m.lease] {
+			sum += m.weight
+		}
+		if m.kind != kept {
+			seen[m.lease] = true
+		}
+	}
+	return sum
+}
+
+// admits tells whether n is held.
+//
+// A plain node is if those ahead leave room for it, and all of them are held.
+// Nodes ahead only go, and what comes at a place ahead is a further hold of an
+// owner that is counted there, so what is admitted once stays admitted, whoever
+// looks, at whatever state of the queue that has the node.
+//
+// A further hold passes those that wait. It counts all that may have been
+// admitted when it was created.
+func (l line) admits(n node) bool {
+	if n.kind == kept {
+		return true
+	}
+	if n.kind == reentry {
+		var others []node
+		for _, m := range l.nodes {
+			if m.owner != n.owner && before(m.seq, n.seq) && (m.kind == reentry || m.kind == kept || l.early(m)) {
+				others = append(others, m)
+			}
+		}
+		return weigh(others)+n.weight <= n.limit
+	}
+	ahead := l.ahead(n)
+	if weigh(ahead)+n.weight > n.limit {
+		return false
+	}
+	// Where all claims have one limit, who is ahead of an admitted node is
+	// admitted as well.
+	return !slices.ContainsFunc(ahead, func(m node) bool { return m.limit != n.limit && m.kind == plain && !l.admits(m) })
+}
+
+// early tells whether a node may have been admitted before later ones came.
+func (l line) early(n node) bool {
+	var some line
+	for _, m := range l.nodes {
+		if m.name == n.name || before(m.seq, n.seq) {
+			some.nodes = append(some.nodes, m)
+		}
+	}
+	return some.admits(n)
+}
+
+// holds tells whether a lease is held, by whatever node of its.
+func (l line) holds(lease string) bool {
+	return slices.ContainsFunc(l.nodes, func(m node) bool { return m.kind != kept && m.lease == lease && l.admits(m) })
+}
+
+// twin finds another node of the same lease, at a place before n or at the same.
+func (l line) twin(n node) (node, bool) {
+	for _, m := range l.nodes {
+		if m.kind != kept && m.lease == n.lease && m.name != n.name && !before(n.pos(), m.pos()) {
+			return m, true
+		}
+	}
+	return node{}, false
+}
+
+// mate finds the heaviest hold that an owner has, apart from one lease.
+func (l line) mate(owner, lease string) (node, bool) {
+	var best node
+	for _, m := range l.nodes {
+		if m.kind != kept && m.owner == owner && m.lease != lease && m.weight > best.weight && l.admits(m) {
+			best = m
+		}
+	}
+	return best, best.weight > 0
+}
+
+// of are all nodes of a lease.
+func (l line) of(lease string) []node {
+	var some []node
+	for _, m := range l.nodes {
+		if m.kind != kept && m.lease == lease {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+// watched is what n waits for: the nodes to be watched, and whether a change of
+// their data counts, which tells that a waiter was admitted.
+//
+// While a node is there beside which n has no room, its end is all that
+// matters; for a writer that is the node just ahead, and for readers the writer
+// ahead, whose end admits them all. Else n waits for the waiter just ahead to be
+// admitted or to leave, and the first waiter for any of those that hold.
+func (l line) watched(n node) (nodes []node, data bool) {
+	ahead := l.ahead(n)
+	for _, m := range slices.Backward(ahead) {
+		if m.weight+n.weight > n.limit {
+			return []node{m}, false
+		}
+	}
+	for _, m := range slices.Backward(ahead) {
+		if m.kind != kept && !l.admits(m) {
+			return []node{m}, true
+		}
+	}
+	return ahead, false
+}

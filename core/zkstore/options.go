@@ -1,0 +1,80 @@
+package zkstore
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+const (
+	defaultRoot = "/lk1" // 1 is the format of what is stored
+	maxRoot     = 256    // bytes
+)
+
+// Option configures a Store.
+type Option func(*config)
+
+type config struct {
+	root    string
+	acl     []zk.ACL
+	session time.Duration
+}
+
+// WithRoot keeps everything under the node at path instead of "/lk1". Stores
+// share locks if they share the servers and the root. The client library knows
+// no chroot: to stay inside one, begin the path with it. What is missing of the
+// path is created when the first key is locked. It may have at most 256 bytes.
+func WithRoot(path string) Option {
+	return func(c *config) { c.root = path }
+}
+
+// WithACL is who may do what with the nodes that the store creates, the root
+// and its missing parents included, instead of everybody everything. The store
+// itself has to be able to read, write, create and delete: with digest
+// authentication, for example, zk.DigestACL(zk.PermAll, user, password) here,
+// and AddAuth("digest", …) on the connection.
+func WithACL(acl []zk.ACL) Option {
+	return func(c *config) { c.acl = acl }
+}
+
+// WithSessionTimeout tells the session time-out that the servers grant, if New
+// says that this version of the client library hides it, or if the servers of an
+// ensemble differ: then it is the shortest. It must not be longer than what the
+// servers grant, since how long a lease is trusted follows from it; the smaller
+// of the two counts where both are known.
+func WithSessionTimeout(d time.Duration) Option {
+	return func(c *config) { c.session = d }
+}
+
+// check refuses options that cannot work.
+func (c *config) check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("zkstore: %s: %w", fmt.Sprintf(format, args...), core.ErrInvalid)
+	}
+	switch {
+	case len(c.root) > maxRoot:
+		return bad("root has %d bytes, at most %d are allowed", len(c.root), maxRoot)
+	case !strings.HasPrefix(c.root, "/") || c.root == "/" || strings.HasSuffix(c.root, "/"):
+		return bad("root %q is not the path of a node, like /app/locks", c.root)
+	case !utf8.ValidString(c.root) || strings.ContainsFunc(c.root, func(r rune) bool { return !unicode.IsGraphic(r) }):
+		return bad("root %q contains a character that is not allowed", c.root)
+	case c.root == "/zookeeper" || strings.HasPrefix(c.root, "/zookeeper/"):
+		return bad("root %q is of ZooKeeper itself", c.root)
+	case len(c.acl) == 0:
+		return bad("an ACL without entries would let nobody do anything")
+	case c.session < 0 || c.session > 0 && c.session < 10*time.Millisecond:
+		return bad("session time-out of %v", c.session)
+	}
+	for part := range strings.SplitSeq(c.root[1:], "/") {
+		if part == "" || part == "." || part == ".." {
+			return bad("root %q has an empty or relative part", c.root)
+		}
+	}
+	return nil
+}

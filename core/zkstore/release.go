@@ -1,0 +1,180 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Release gives up c. A hold of ours is deleted in one request, if nobody but us
+// has written to its node.
+func (s *Store) Release(ctx context.Context, c core.Claim) error {
+	if c.Record != nil {
+		return unsupported("release")
+	}
+	_, err := run(ctx, s, "release", c, func(o *operation) (struct{}, error) {
+		return struct{}{}, s.release(o, c)
+	})
+	return err
+}
+
+func (s *Store) release(o *operation, c core.Claim) error {
+	h := s.live(o.entry)
+	if h != nil && !h.shared {
+		held := h.admitted
+		var err error
+		switch {
+		case held && c.Keep > 0:
+			err = s.leave(o, c, h.node, h.zxid, &zk.DeleteRequest{Path: h.path, Version: h.version})
+		case held || c.TTL <= 0:
+			_, _, err = s.sess.do(o.ctx, func() error { return s.conn.Delete(h.path, h.version) })
+		default:
+			_, _, _, err = s.sess.write(o.ctx, &zk.DeleteRequest{Path: h.path, Version: h.version}, s.tombstone(h))
+			if err == nil {
+				s.refuse(o.entry, h.dir, h.node.lease, c.TTL)
+			}
+		}
+		switch {
+		case err == nil:
+			s.forget(h)
+			return nil
+		case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrSessionExpired),
+			errors.Is(err, zk.ErrNodeExists):
+		default:
+			return outcome("release", err, false)
+		}
+	}
+	for range attempts {
+		err := s.releaseAny(o, c)
+		if errors.Is(err, errAgain) {
+			continue
+		}
+		if h != nil && (err == nil || errors.Is(err, core.ErrLost)) {
+			s.forget(h)
+		}
+		if errors.Is(err, core.ErrLost) {
+			return err
+		}
+		if err != nil {
+			return outcome("release", err, true)
+		}
+		return nil
+	}
+	return outcome("release", errAgain, true)
+}
+
+// releaseAny gives up a lease of which we do not know all nodes.
+func (s *Store) releaseAny(o *operation, c core.Claim) error {
+	dir, lease := s.dir(c.Key), digest("lease", c.Lease)
+	// The tombstone comes first: what is created before it is found below, and
+	// what comes after it finds it.
+	if c.TTL > 0 {
+		if err := s.plant(o, c, dir, lease); err != nil {
+			return err
+		}
+	}
+	l, err := s.list(o.ctx, dir)
+	nodes := l.of(lease)
+	switch {
+	case errors.Is(err, zk.ErrNoNode), err == nil && len(nodes) == 0:
+		return lost("release")
+	case err != nil:
+		return err
+	}
+	held := l.holds(lease)
+	var ops []any
+	for _, n := range nodes {
+		ops = append(ops, &zk.DeleteRequest{Path: dir + "/" + n.name, Version: -1})
+	}
+	if held && c.Keep > 0 {
+		err = s.leave(o, c, nodes[0], 0, ops...)
+	} else {
+		_, _, _, err = s.sess.write(o.ctx, ops...)
+	}
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return errAgain
+	case err != nil:
+		return err
+	}
+	if held && c.TTL > 0 {
+		// Nothing of it can be on its way.
+		s.mu.Lock()
+		o.entry.refused = time.Time{}
+		s.mu.Unlock()
+		s.remove(dir+"/"+tombName(lease), 0)
+	}
+	return nil
+}
+
+// leave deletes a hold and creates what stays in its place for a while, by
+// whatever session: the end of ours is not to free the key.
+func (s *Store) leave(o *operation, c core.Claim, n node, zxid int64, first ...any) error {
+	dir := s.dir(c.Key)
+	k := node{
+		kind: kept, weight: n.weight, limit: n.limit, owner: "-", lease: n.lease, nonce: newNonce(),
+		base: n.pos(), zxid: max(zxid, n.zxid),
+	}
+	answers, _, _, err := s.sess.write(o.ctx, append(first,
+		&zk.CreateRequest{Path: dir + "/" + k.prefix(), Data: data(c.Keep), Acl: s.acl, Flags: zk.FlagSequence},
+		&zk.SetDataRequest{Path: dir, Version: -1})...)
+	if err != nil {
+		return err
+	}
+	path := answers[len(first)].String
+	time.AfterFunc(c.Keep, func() { s.remove(path, 0) })
+	return nil
+}
+
+// tombstone is the request that makes one.
+func (s *Store) tombstone(h *hold) any {
+	return &zk.CreateRequest{Path: h.dir + "/" + tombName(h.node.lease), Acl: s.acl, Flags: zk.FlagEphemeral}
+}
+
+// plant makes a tombstone, or finds one.
+func (s *Store) plant(o *operation, c core.Claim, dir, lease string) error {
+	for {
+		_, _, err := s.sess.do(o.ctx, func() error {
+			_, err := s.conn.Create(dir+"/"+tombName(lease), nil, zk.FlagEphemeral, s.acl)
+			return err
+		})
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			if err := s.ensure(o.ctx, dir); err != nil {
+				return err
+			}
+			continue
+		case err != nil && !errors.Is(err, zk.ErrNodeExists):
+			return err
+		}
+		s.refuse(o.entry, dir, lease, c.TTL)
+		return nil
+	}
+}
+
+// refuse has a lease refused for the time that its tombstone stays.
+func (s *Store) refuse(e *entry, dir, lease string, ttl time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.refused = time.Now().Add(ttl)
+	var end func()
+	end = func() {
+		s.mu.Lock()
+		left := time.Until(e.refused)
+		if left > 0 {
+			s.mu.Unlock()
+			time.AfterFunc(left, end)
+			return
+		}
+		if e.refs == 0 && e.hold == nil && s.entries[e.id] == e {
+			delete(s.entries, e.id)
+		}
+		s.mu.Unlock()
+		s.remove(dir+"/"+tombName(lease), 0)
+	}
+	time.AfterFunc(ttl, end)
+}

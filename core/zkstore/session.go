@@ -1,0 +1,189 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// session is what is known of the client's session, which holds everything that
+// this store has created.
+//
+// The client makes a new session when the servers have ended the old one, and
+// tells nobody who has only the connection. So every request notes the session's
+// ID before and after: if it is the same, the request was served in that
+// session, since IDs do not come back.
+//
+// What keeps a session alive is counted by the leader. It is told by the server
+// of the client, every half tick, whom that server has heard of. A reply to a
+// read proves nothing of that, since a server that was cut off from the leader
+// goes on answering reads; a reply to a write proves that the way to the leader
+// was whole, and the leader one of a majority, after the request was sent. So
+// the leader knows what that server had heard before, which is a ping at least,
+// and those go out every third of the time-out. Two thirds of the time-out from
+// the start of the last confirmed write are therefore safe; where there is only
+// one server, all of it would be.
+type session struct {
+	conn   *zk.Conn
+	option time.Duration
+
+	mu      sync.Mutex
+	id      int64
+	from    time.Time     // when the last confirmed write began
+	timeout time.Duration // as negotiated
+	// The servers' clock in milliseconds, and when it was read.
+	server   int64
+	serverAt time.Time
+}
+
+// field is where the client library keeps the negotiated time-out. It has no
+// other way to learn it.
+const field = "sessionTimeoutMs"
+
+// knowsTimeout tells whether this version of the library has the field.
+func knowsTimeout() bool {
+	f, ok := reflect.TypeFor[zk.Conn]().FieldByName(field)
+	return ok && f.Type.Kind() == reflect.Int32
+}
+
+// confirm notes a write in session id that was confirmed.
+func (s *session) confirm(id int64, from time.Time, clock int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timeout == 0 {
+		// It is read once, when the session has just answered: the client sets
+		// it, without a lock, whenever it connects, and always asks for what it
+		// was given first.
+		s.timeout = s.option
+		if knowsTimeout() {
+			ms := reflect.ValueOf(s.conn).Elem().FieldByName(field).Int()
+			if d := time.Duration(ms) * time.Millisecond; s.timeout == 0 || d < s.timeout {
+				s.timeout = d
+			}
+		}
+	}
+	if s.id != id || from.After(s.from) {
+		s.id, s.from = id, from
+	}
+	if clock > 0 {
+		s.server, s.serverAt = clock, time.Now()
+	}
+}
+
+// valid is how long a hold that session id has can be relied on, from the given
+// moment; not positive if no longer.
+func (s *session) valid(id int64, from time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.id != id {
+		return 0
+	}
+	return s.from.Add(s.timeout * 2 / 3).Sub(from)
+}
+
+// fresh tells whether the last confirmed write was a short time ago, also by the
+// clock that goes on while the machine is suspended.
+func (s *session) fresh(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	wall := now.Round(0).Sub(s.from.Round(0))
+	return s.id == id && max(now.Sub(s.from), wall, -wall) < s.timeout/6
+}
+
+// clock is what the servers' clock shows, or a little less.
+func (s *session) clock() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.server + time.Since(s.serverAt).Milliseconds()
+}
+
+// current tells whether the client has this session.
+func (s *session) current(id int64) bool { return s.conn.SessionID() == id }
+
+var (
+	errNotConnected = fmt.Errorf("not connected: %w", core.ErrUnavailable)
+	errMoved        = errors.New("the session changed meanwhile")
+	errClosed       = fmt.Errorf("store closed: %w", core.ErrUnavailable)
+)
+
+// ready waits until the client has a session, and returns its ID. Requests that
+// are made without one would wait in the client, to be sent at any time later
+// and perhaps in another session.
+func (s *session) ready(ctx context.Context) (int64, error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		if id := s.conn.SessionID(); id != 0 && s.conn.State() == zk.StateHasSession {
+			return id, nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, fmt.Errorf("%w: %w", errNotConnected, context.Cause(ctx))
+		case <-timer.C:
+		}
+	}
+}
+
+// do makes one request, which is not left before it has an answer, and returns
+// the session in which it was served.
+func (s *session) do(ctx context.Context, request func() error) (id int64, from time.Time, err error) {
+	id, err = s.ready(ctx)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	from = time.Now()
+	err = request()
+	if err == nil && !s.current(id) {
+		err = errMoved
+	}
+	return id, from, err
+}
+
+// write makes one request out of several that change something, all or none,
+// the last of which writes to a node whose state it returns.
+func (s *session) write(ctx context.Context, ops ...any) (answers []zk.MultiResponse, stat zk.Stat, id int64, err error) {
+	id, from, err := s.do(ctx, func() (err error) {
+		answers, err = s.conn.Multi(ops...)
+		return err
+	})
+	if err != nil {
+		return nil, stat, id, err
+	}
+	if last := answers[len(answers)-1].Stat; last != nil {
+		stat = *last
+	}
+	s.confirm(id, from, stat.Mtime)
+	return answers, stat, id, nil
+}
+
+// refused are the errors after which nothing has changed: the request was not
+// sent, or the servers would not do it.
+var refused = []error{
+	zk.ErrNoServer, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrSessionMoved, zk.ErrInvalidPath,
+	zk.ErrBadArguments,
+}
+
+// outcome says what an error of a request means. After a step that has changed
+// something, nothing says that nothing was changed.
+func outcome(op string, err error, changed bool) error {
+	switch {
+	case changed && errors.Is(err, core.ErrUnavailable):
+		return fmt.Errorf("zkstore: %s: %v", op, err)
+	case errors.Is(err, core.ErrUnavailable):
+		return fmt.Errorf("zkstore: %s: %w", op, err)
+	}
+	for _, r := range refused {
+		if !changed && errors.Is(err, r) {
+			return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err)
+		}
+	}
+	return fmt.Errorf("zkstore: %s: %w", op, err)
+}

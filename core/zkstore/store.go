@@ -1,0 +1,348 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Store keeps locks in ZooKeeper. It is a core.Store and a core.Watcher. It is
+// safe for concurrent use.
+type Store struct {
+	config
+	conn *zk.Conn
+	sess *session
+
+	ctx    context.Context // of what goes on in the background
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	entries map[string]*entry              // by key and lease
+	owners  map[string]map[*entry]struct{} // that hold, by key and owner
+	subs    map[string]map[*sub]struct{}   // who is to be woken, by key and lease
+	spies   map[spot]*spy                  // the nodes that are watched
+	spots   map[string][]spot              // of which, by key and lease of who waits
+}
+
+// New returns a Store on conn, which stays the caller's: Close the Store before
+// it. Nothing is sent, and conn need not be connected yet.
+//
+// The locks of a Store live and die with the session of conn. Its time-out, as
+// the servers grant it, is how long a crashed holder keeps its key, and two
+// thirds of it the longest that a lease is trusted after a round trip. Several
+// Stores may share a connection.
+//
+// New fails with core.ErrInvalid if an option makes no sense, and if this
+// version of the client library does not tell the session's time-out and
+// WithSessionTimeout is missing.
+func New(conn *zk.Conn, opts ...Option) (*Store, error) {
+	if conn == nil {
+		return nil, fmt.Errorf("zkstore: nil connection: %w", core.ErrInvalid)
+	}
+	c := config{root: defaultRoot, acl: zk.WorldACL(zk.PermAll)}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("zkstore: nil option: %w", core.ErrInvalid)
+		}
+		opt(&c)
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.session == 0 && !knowsTimeout() {
+		return nil, fmt.Errorf("zkstore: the client library does not tell the session time-out, WithSessionTimeout is needed: %w", core.ErrInvalid)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Store{
+		config: c, conn: conn, sess: &session{conn: conn, option: c.session}, ctx: ctx, cancel: cancel,
+		entries: make(map[string]*entry), owners: make(map[string]map[*entry]struct{}),
+		subs: make(map[string]map[*sub]struct{}), spies: make(map[spot]*spy),
+		spots: make(map[string][]spot),
+	}, nil
+}
+
+// Close ends what the Store does in the background, and waits for it, at most
+// three seconds. It gives nothing back: what is held ends with the session, and
+// not at its TTL any more, since that is this Store's part.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, e := range s.entries {
+		if e.hold != nil {
+			e.hold.timer.Stop()
+		}
+	}
+	s.mu.Unlock()
+	s.cancel()
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(3 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return errors.New("zkstore: close: requests are still under way; they end with the connection")
+	}
+}
+
+// background runs f, unless the Store is closed.
+func (s *Store) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.wg.Go(f)
+	return true
+}
+
+// dir is the node of a key.
+func (s *Store) dir(key string) string { return s.root + "/" + escape(key) }
+
+// entry is one lease under one key, as far as this Store knows it.
+type entry struct {
+	key, id string
+	turn    chan struct{} // full while an operation is at work
+	refs    int           // operations, waiting ones included
+	hold    *hold         // nil if there is no node
+	refused time.Time     // until when the lease has a tombstone
+}
+
+// hold is a node of our session for a lease: a hold, or a place in the queue.
+// What does not change once the node exists may be read without a lock.
+type hold struct {
+	entry     *entry
+	dir, path string
+	session   int64
+	node      node
+	zxid      int64 // what its token follows from
+
+	plus     int64     // what is added to the token
+	version  int32     // of the node's data
+	shared   bool      // other sessions have nodes of the lease, perhaps
+	admitted bool      // held
+	until    time.Time // its end
+	timer    *time.Timer
+}
+
+func (s *Store) entryOf(c core.Claim) *entry {
+	id := c.Key + "\x00" + c.Lease
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[id]
+	if e == nil {
+		e = &entry{key: c.Key, id: id, turn: make(chan struct{}, 1)}
+		s.entries[id] = e
+	}
+	e.refs++
+	return e
+}
+
+// put gives an entry back, and forgets it if it says nothing.
+func (s *Store) put(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.refs--; e.refs == 0 && e.hold == nil && time.Now().After(e.refused) && s.entries[e.id] == e {
+		delete(s.entries, e.id)
+	}
+}
+
+// keep notes a node that was just created.
+func (s *Store) keep(h *hold, life time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.entry.hold = h
+	h.until = time.Now().Add(life)
+	h.timer = time.AfterFunc(life, func() { s.background(func() { s.expire(h) }) })
+	if s.closed {
+		h.timer.Stop()
+	}
+}
+
+// prolong has h last for d from now, at least.
+func (s *Store) prolong(h *hold, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if until := time.Now().Add(d); until.After(h.until) {
+		h.until = until
+		h.timer.Reset(d)
+	}
+}
+
+// forget drops what is known of a node that is gone, or will be.
+func (s *Store) forget(h *hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.entry.hold != h {
+		return
+	}
+	h.entry.hold = nil
+	h.timer.Stop()
+	if o := ownerID(h.entry.key, h.node.owner); s.owners[o] != nil {
+		delete(s.owners[o], h.entry)
+		if len(s.owners[o]) == 0 {
+			delete(s.owners, o)
+		}
+	}
+	s.unwatchAll(h.entry.id)
+}
+
+func ownerID(key, owner string) string { return key + "\x00" + owner }
+
+// live returns the entry's node, and forgets it first if its session is over or
+// its time.
+func (s *Store) live(e *entry) *hold {
+	s.mu.Lock()
+	h := e.hold
+	over := h != nil && !time.Now().Before(h.until)
+	s.mu.Unlock()
+	switch {
+	case h == nil:
+		return nil
+	case !s.sess.current(h.session):
+		s.forget(h)
+		return nil
+	case over:
+		s.forget(h)
+		s.remove(h.path, h.session)
+		return nil
+	}
+	return h
+}
+
+// expire ends a hold or a place whose time is over. That is this Store's part,
+// since the session would keep it alive.
+func (s *Store) expire(h *hold) {
+	select {
+	case h.entry.turn <- struct{}{}:
+		defer func() { <-h.entry.turn }()
+	case <-s.ctx.Done():
+		return
+	}
+	s.mu.Lock()
+	left := time.Until(h.until)
+	known := h.entry.hold == h
+	if known && left > 0 {
+		h.timer.Reset(left)
+	}
+	s.mu.Unlock()
+	if !known || left > 0 {
+		return
+	}
+	s.forget(h)
+	s.remove(h.path, h.session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := h.entry; e.refs == 0 && e.hold == nil && s.entries[e.id] == e {
+		delete(s.entries, e.id)
+	}
+}
+
+// remove deletes a node in the background until that is confirmed or its session
+// is over, which 0 is not.
+func (s *Store) remove(path string, session int64) {
+	s.background(func() {
+		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
+			if id := s.conn.SessionID(); session != 0 && id != 0 && id != session {
+				return
+			}
+			_, _, err := s.sess.do(s.ctx, func() error { return s.conn.Delete(path, -1) })
+			if err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth) {
+				return
+			}
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-s.ctx.Done():
+				timer.Stop()
+			}
+		}
+	})
+}
+
+// sweep removes the node that an attempt may have created, by the name that only
+// it can have, until that is certain or the session over.
+func (s *Store) sweep(dir, nonce string, session int64) {
+	s.background(func() {
+		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
+			id, err := s.sess.ready(s.ctx)
+			if err != nil || id != session {
+				return
+			}
+			if s.swept(dir, nonce) {
+				return
+			}
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-s.ctx.Done():
+				timer.Stop()
+			}
+		}
+	})
+}
+
+func (s *Store) swept(dir, nonce string) bool {
+	// The connection on which the attempt was sent is gone. What the leader
+	// gets from there now it refuses, since the session has moved; what it got
+	// before, this server may not have seen yet.
+	if _, err := s.conn.Sync(dir); err != nil {
+		return errors.Is(err, zk.ErrNoNode)
+	}
+	children, _, err := s.conn.Children(dir)
+	if err != nil {
+		return errors.Is(err, zk.ErrNoNode)
+	}
+	for _, name := range children {
+		if n, ok := parse(name); ok && n.nonce == nonce {
+			err := s.conn.Delete(dir+"/"+name, -1)
+			return err == nil || errors.Is(err, zk.ErrNoNode)
+		}
+	}
+	return true
+}
+
+// ensure creates the node of a key, as a container that the servers remove when
+// it is empty, and what is missing of the root.
+func (s *Store) ensure(ctx context.Context, dir string) error {
+	for {
+		_, _, err := s.sess.do(ctx, func() error {
+			_, err := s.conn.CreateContainer(dir, nil, zk.FlagContainer, s.acl)
+			return err
+		})
+		if err == nil || errors.Is(err, zk.ErrNodeExists) {
+			return nil
+		}
+		if !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		for i := 1; i <= len(s.root); i++ {
+			if i < len(s.root) && s.root[i] != '/' {
+				continue
+			}
+			_, _, err := s.sess.do(ctx, func() error {
+				_, err := s.conn.Create(s.root[:i], nil, zk.FlagPersistent, s.acl)
+				return err
+			})
+			// Who may not create in a parent may find that the node is there.
+			if err != nil && !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoAuth) {
+				return err
+			}
+			if errors.Is(err, zk.ErrNoAuth) && i == len(s.root) {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package zkstore_test
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/zkstore"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+// Most tests wait for time to pass or for a server, so many of them fit a few
+// processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		_ = flag.Set("test.parallel", "16")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// session is long enough for a busy machine, and short enough to wait for.
+const session = 30 * time.Second
+
+// newStore returns a Store with a session of its own.
+func newStore(t testing.TB, addrs []string, opts ...zkstore.Option) *zkstore.Store {
+	t.Helper()
+	s, err := zkstore.New(zktest.Connect(t, session, addrs...), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// conformance runs the suite on stores that connect makes.
+func conformance(t *testing.T, connect func(t testing.TB) core.Store) {
+	t.Helper()
+	storetest.Run(t, storetest.Harness{
+		New: func(t testing.TB) func() core.Store {
+			return func() core.Store { return connect(t) }
+		},
+		Unit:    200 * time.Millisecond,
+		Without: []storetest.Feature{storetest.Handover, storetest.Records, storetest.Overtaking},
+	})
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	conformance(t, func(t testing.TB) core.Store { return newStore(t, []string{server.Addr}) })
+}

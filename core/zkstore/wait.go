@@ -1,0 +1,104 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+const (
+	// askAgain is when a waiter is to ask again: its watch tells of everything
+	// else.
+	askAgain = time.Second
+	// looks is of how many that hold is asked when their time is over.
+	looks = 8
+)
+
+// wait leaves h in its place, with an eye on what it waits for, if the claim
+// waits, and takes it back if not. It returns the *core.BusyError, or errAgain.
+func (s *Store) wait(o *operation, c core.Claim, h *hold, l line) error {
+	busy := &core.BusyError{Key: c.Key, RetryAfter: askAgain}
+	ahead := l.ahead(h.node)
+	if h.node.kind == reentry {
+		ahead = l.nodes // whoever has the room
+	}
+	for _, m := range ahead {
+		if m.kind != kept {
+			continue
+		}
+		left, err := s.left(o.ctx, h.dir, m)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return errAgain
+		case err != nil:
+			return err
+		case left <= 0:
+			// Who released it has not come to that.
+			if err := s.conn.Delete(h.dir+"/"+m.name, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
+				return err
+			}
+			return errAgain
+		}
+		busy.RetryAfter = min(busy.RetryAfter, left)
+	}
+	if !c.Wait || h.node.kind == reentry {
+		busy.RetryAfter = s.hint(o.ctx, h, ahead)
+		s.withdraw(o, h)
+		return busy
+	}
+	s.mu.Lock()
+	stale := s.spots[h.entry.id]
+	delete(s.spots, h.entry.id)
+	s.mu.Unlock()
+	nodes, data := l.watched(h.node)
+	for _, m := range nodes {
+		if err := s.watch(o.ctx, spot{h.dir + "/" + m.name, data}, h.entry.id); errors.Is(err, zk.ErrNoNode) {
+			return errAgain
+		} else if err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unwatch(h.entry.id, stale)
+	h.until = time.Now().Add(life(c))
+	h.timer.Reset(life(c))
+	return busy
+}
+
+// left is how long a node stays by the servers' clock if nothing happens to it.
+func (s *Store) left(ctx context.Context, dir string, m node) (time.Duration, error) {
+	var text []byte
+	var stat *zk.Stat
+	_, _, err := s.sess.do(ctx, func() (err error) {
+		text, stat, err = s.conn.Get(dir + "/" + m.name)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	ms, _ := strconv.ParseInt(string(text), 10, 64)
+	return time.Duration(stat.Mtime+ms-s.sess.clock()) * time.Millisecond, nil
+}
+
+// hint is the shortest that one of those ahead still stays.
+func (s *Store) hint(ctx context.Context, h *hold, ahead []node) time.Duration {
+	var best time.Duration
+	for i, m := range ahead {
+		if i == looks || m.name == h.node.name {
+			break
+		}
+		if d, err := s.left(ctx, h.dir, m); err == nil && (best == 0 || d < best) {
+			best = max(d, time.Millisecond)
+		}
+	}
+	if best == 0 {
+		return 10 * time.Millisecond // they have gone meanwhile
+	}
+	return best
+}

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package zktest
+
+import (
+	"errors"
+	"os/exec"
+)
+
+// dieWithParent does nothing here: servers end with their test, but outlive a
+// test process that is killed.
+func dieWithParent(*exec.Cmd) {}
+
+func inNamespace(*exec.Cmd) error { return errors.ErrUnsupported }
