@@ -47,6 +47,7 @@ var rooms = map[string]room{
 
 	"core/proof":       {tests: true},
 	"core/proof/tally": {tests: true},
+	"core/proof/sim":   {tests: true},
 
 	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
 	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{

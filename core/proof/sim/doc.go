@@ -1,0 +1,14 @@
+// Package sim proves the kit in virtual time: its tests run several Lockers,
+// each with a go-redis client and a redisstore of its own, against one embedded
+// Redis, over connections that lose, delay and double what they carry, while the
+// server is emptied and clients are cut off for longer than their leases. What
+// decides is recorded and judged outside of the kit.
+//
+// A run is a seed. It fixes who does what when, and what befalls the n-th
+// command of each client; the order of what happens at one instant is the
+// scheduler's. To play a seed again:
+//
+//	go test ./core/proof/sim -run TestSimulation -seed 4711 -count 20 -v
+//
+// The package has only tests.
+package sim

@@ -1,0 +1,198 @@
+package sim_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// verdict lists what must not be, by kind.
+type verdict map[string][]string
+
+func (v verdict) add(kind, format string, args ...any) {
+	v[kind] = append(v[kind], fmt.Sprintf(format, args...))
+}
+
+// The kinds of what must not be.
+const (
+	overlaps    = "overlaps"
+	tokensBack  = "tokens back"
+	staleWrites = "stale writes"
+	eternalKeys = "keys without TTL"
+	stuckWaits  = "stuck waiters"
+	lateExtends = "extensions after release"
+	leftBehind  = "left behind"
+	twice       = "done twice"
+	answersVary = "answers that differ"
+	historyBad  = "impossible histories"
+)
+
+var kinds = []string{
+	overlaps, tokensBack, staleWrites, eternalKeys, stuckWaits, lateExtends, leftBehind, twice, answersVary, historyBad,
+}
+
+// judge judges a run that is over.
+func (j *journal) judge() verdict {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	v := verdict{}
+	byKey := make(map[string][]*hold)
+	for _, h := range j.holds {
+		byKey[h.key] = append(byKey[h.key], h)
+	}
+	for key, holds := range byKey {
+		slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.from, b.from) })
+		j.judgeOverlaps(v, key, holds)
+		judgeTokens(v, key, holds)
+	}
+	for key, r := range j.registers {
+		judgeWrites(v, key, r)
+	}
+	j.judgeRuns(v)
+	j.judgeAnswers(v)
+	if j.late > 0 {
+		v.add(lateExtends, "%d extensions of leases after their release", j.late)
+	}
+	for _, s := range j.left {
+		v.add(leftBehind, "%s", s)
+	}
+	for _, s := range j.stuck {
+		v.add(stuckWaits, "%s", s)
+	}
+	return v
+}
+
+// end is until when h counts: a wipe of the server voids what was granted
+// before it, since the promise is the server's memory.
+func (j *journal) endOf(h *hold) time.Duration {
+	if lost := j.lostAt(h.asked); lost >= 0 {
+		return min(h.until, lost)
+	}
+	return h.until
+}
+
+// judgeOverlaps: at the moment in which a hold begins, what other owners hold
+// and its own weight are not more than its limit.
+func (j *journal) judgeOverlaps(v verdict, key string, holds []*hold) {
+	for _, h := range holds {
+		if j.endOf(h) <= h.from {
+			continue
+		}
+		others := make(map[string]*hold)
+		for _, o := range holds {
+			if o.owner != h.owner && o.from <= h.from && h.from < j.endOf(o) {
+				if had := others[o.owner]; had == nil || had.weight < o.weight {
+					others[o.owner] = o
+				}
+			}
+		}
+		sum := h.weight
+		for _, o := range others {
+			sum += o.weight
+		}
+		if sum <= h.limit {
+			continue
+		}
+		for _, o := range others {
+			v.add(overlaps, "%s: client %d holds %d of %d from %v (asked at %v), while client %d holds %d from %v until %v",
+				key, h.client, h.weight, h.limit, h.from, h.asked, o.client, o.weight, o.from, j.endOf(o))
+		}
+	}
+}
+
+// judgeTokens: who asked after another one's grant had arrived has a higher
+// token, whatever happened to the server in between.
+func judgeTokens(v verdict, key string, holds []*hold) {
+	for _, h := range holds {
+		if h.token == 0 || h.nested {
+			continue
+		}
+		for _, o := range holds {
+			if o.token != 0 && o.owner != h.owner && o.from < h.asked && o.token >= h.token {
+				v.add(tokensBack, "%s: client %d has token %d, asked for at %v, client %d had %d at %v",
+					key, h.client, h.token, h.asked, o.client, o.token, o.from)
+			}
+		}
+	}
+}
+
+// judgeWrites: nobody writes after somebody who got the key later.
+func judgeWrites(v verdict, key string, r *register) {
+	var last write
+	for _, w := range r.accepted {
+		if last.by != nil && last.by.owner != w.by.owner && last.by.asked > w.by.from {
+			v.add(staleWrites, "%s: client %d, holder since %v, wrote at %v, after client %d, holder since %v, at %v",
+				key, w.by.client, w.by.from, w.at, last.by.client, last.by.from, last.at)
+		}
+		if last.by == nil || w.by.from > last.by.from {
+			last = w
+		}
+	}
+}
+
+// judgeRuns: no two runs of one call at a time, and none after one that was
+// answered.
+func (j *journal) judgeRuns(v verdict) {
+	end := func(w *work) time.Duration {
+		if lost := j.lostAt(w.called); lost >= 0 {
+			return min(w.until, lost)
+		}
+		return w.until
+	}
+	for i, a := range j.works {
+		for _, b := range j.works[i+1:] {
+			if a.key == b.key && max(a.from, b.from) < min(end(a), end(b)) {
+				v.add(overlaps, "%s: run from %v until %v beside another from %v until %v", a.key, a.from, end(a), b.from, end(b))
+			}
+		}
+		for _, o := range j.answers {
+			if o.ok && o.key == a.key && o.until < a.called && j.lostAt(o.from) < 0 {
+				v.add(twice, "%s: a run began at %v, although it was answered at %v", a.key, a.from, o.until)
+			}
+		}
+	}
+}
+
+// judgeAnswers: all that succeed have the same answer, unless the server was
+// wiped.
+func (j *journal) judgeAnswers(v verdict) {
+	for i, a := range j.answers {
+		for _, b := range j.answers[i+1:] {
+			if a.ok && b.ok && a.key == b.key && a.value != b.value && j.lostAt(a.from) == j.lostAt(b.from) &&
+				j.lostAt(a.until) == j.lostAt(a.from) && j.lostAt(b.until) == j.lostAt(b.from) {
+				v.add(answersVary, "%s: %q at %v and %q at %v", a.key, a.value, a.until, b.value, b.until)
+			}
+		}
+	}
+}
+
+// judgeWaits: after the last fault has passed, nobody waits for longer than limit
+// while nobody holds.
+func (j *journal) judgeWaits(quiet, limit time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, w := range j.waits {
+		from := max(w.from, quiet)
+		if w.until-from <= limit {
+			continue
+		}
+		// The holds of its key in this time, one after the other.
+		var busy [][2]time.Duration
+		for _, h := range j.holds {
+			if h.key == w.key && h.freed > from && h.asked < w.until {
+				busy = append(busy, [2]time.Duration{h.asked, h.freed})
+			}
+		}
+		slices.SortFunc(busy, func(a, b [2]time.Duration) int { return cmp.Compare(a[0], b[0]) })
+		idle := from
+		for _, b := range append(busy, [2]time.Duration{w.until, w.until}) {
+			if b[0]-idle > limit {
+				j.stuck = append(j.stuck, fmt.Sprintf("%s: somebody waits from %v until %v (%s), and nobody holds from %v until %v",
+					w.key, w.from, w.until, w.outcome, idle, b[0]))
+				break
+			}
+			idle = max(idle, b[1])
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// ruined is a store with one mistake.
+type ruined struct {
+	core.Store
+	core.Watcher
+	core.Prompt
+	network *network
+	acquire func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error)
+	extend  func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension
+	release func(r *ruined, ctx context.Context, c core.Claim) error
+	n       atomic.Uint64
+}
+
+func (r *ruined) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if r.acquire == nil {
+		return r.Store.Acquire(ctx, c)
+	}
+	return r.acquire(r, ctx, c)
+}
+
+func (r *ruined) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	if r.extend == nil {
+		return r.Store.Extend(ctx, claims)
+	}
+	return r.extend(r, ctx, claims)
+}
+
+func (r *ruined) Release(ctx context.Context, c core.Claim) error {
+	if r.release == nil {
+		return r.Store.Release(ctx, c)
+	}
+	return r.release(r, ctx, c)
+}
+
+// stored are the names that a key may have at the server.
+func stored(key string) []string { return []string{"lk1:{" + key + "}", "lk1:" + key} }
+
+// retoken gives each grant another token.
+func retoken(token func(r *ruined, g core.Grant) uint64) *ruined {
+	return &ruined{acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+		g, err := r.Store.Acquire(ctx, c)
+		if err == nil && g.Token > 0 {
+			g.Token = token(r, g)
+		}
+		return g, err
+	}}
+}
+
+// in is a store with this mistake.
+func (r *ruined) in(n *network, s core.Store) core.Store {
+	bad := &ruined{Store: s, network: n, acquire: r.acquire, extend: r.extend, release: r.release}
+	bad.Watcher, _ = s.(core.Watcher)
+	bad.Prompt, _ = s.(core.Prompt)
+	return bad
+}
+
+// ruins are mistakes, and what the oracles say of each.
+var ruins = []struct {
+	name string
+	says string
+	*ruined
+}{
+	{"each fifth who finds the key busy is admitted", overlaps, &ruined{
+		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := r.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Record == nil && r.n.Add(1)%5 == 0 {
+				return core.Grant{Owner: c.Owner, Token: uint64(time.Now().UnixMicro())}, nil
+			}
+			return g, err
+		},
+	}},
+	{"a release does not look whose hold it is", overlaps, &ruined{
+		release: func(r *ruined, ctx context.Context, c core.Claim) error {
+			if c.Record == nil {
+				for _, name := range stored(c.Key) {
+					r.network.server.Del(name)
+				}
+			}
+			return r.Store.Release(ctx, c)
+		},
+	}},
+	{"an extension of unknown outcome counts as one", overlaps, &ruined{
+		extend: func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension {
+			answers := r.Store.Extend(ctx, claims)
+			for i := range answers {
+				if !errors.Is(answers[i].Err, core.ErrLost) {
+					answers[i].Err = nil
+				}
+			}
+			return answers
+		},
+	}},
+	{"an acquire of unknown outcome counts as a grant", overlaps, &ruined{
+		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := r.Store.Acquire(ctx, c)
+			if err != nil && c.Record == nil && ctx.Err() == nil && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrLost) {
+				return core.Grant{Owner: c.Owner, Token: uint64(time.Now().UnixMicro())}, nil
+			}
+			return g, err
+		},
+	}},
+	{"a lost lease is reported as extended", overlaps, &ruined{
+		extend: func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension {
+			_ = r.Store.Extend(ctx, claims)
+			return make([]core.Extension, len(claims))
+		},
+	}},
+	{"each process counts its own tokens", tokensBack, retoken(func(r *ruined, _ core.Grant) uint64 { return r.n.Add(1) })},
+	{"a token stays for ten seconds", tokensBack, retoken(func(_ *ruined, g core.Grant) uint64 { return g.Token / 10_000_000 })},
+	{"tokens go down", staleWrites, retoken(func(_ *ruined, g core.Grant) uint64 { return 1<<52 - g.Token })},
+	{"a grant takes the key's end of life away", eternalKeys, &ruined{
+		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := r.Store.Acquire(ctx, c)
+			for _, name := range stored(c.Key) {
+				if err == nil && r.network.server.Exists(name) {
+					r.network.server.SetTTL(name, 0)
+				}
+			}
+			return g, err
+		},
+	}},
+	{"a hold outlives its lease, and no release ends it", stuckWaits, &ruined{
+		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+			c.TTL = time.Hour
+			return r.Store.Acquire(ctx, c)
+		},
+		release: func(*ruined, context.Context, core.Claim) error { return nil },
+	}},
+	{"what a release of an unknown lease leaves never ends", leftBehind, &ruined{
+		release: func(r *ruined, ctx context.Context, c core.Claim) error {
+			c.TTL = 24 * time.Hour
+			return r.Store.Release(ctx, c)
+		},
+	}},
+	{"an answer is not kept", twice, &ruined{
+		release: func(r *ruined, ctx context.Context, c core.Claim) error {
+			c.Record = nil
+			return r.Store.Release(ctx, c)
+		},
+	}},
+}
+
+// A proof that the oracles tell: each mistake is found within some seeds.
+func TestRuinedStoresAreCaught(t *testing.T) {
+	t.Parallel()
+	for _, ruin := range ruins {
+		t.Run(ruin.name, func(t *testing.T) {
+			t.Parallel()
+			const most = 200
+			for seed := range uint64(most) {
+				res := run(t, scene{seed: seed + 1, ruin: ruin.in})
+				if found := res.verdict[ruin.says]; len(found) > 0 {
+					t.Logf("seed %d: %s", seed+1, found[0])
+					tally.Note(t, tally.Facts{Part: "simulation", Runs: int(seed) + 1, Expected: map[string]int{ruin.says: len(found)}})
+					return
+				}
+			}
+			t.Errorf("not found within %d seeds: %s", most, ruin.says)
+		})
+	}
+	t.Run("an extension after the release", func(t *testing.T) {
+		t.Parallel()
+		now := time.Duration(0)
+		j := newJournal(func() time.Duration { now++; return now })
+		tap := listen(&ruined{extend: func(*ruined, context.Context, []core.Claim) []core.Extension { return make([]core.Extension, 1) }}, j, 1)
+		claims := []core.Claim{{Key: "a", Owner: "o", Lease: "o"}}
+		tap.Extend(t.Context(), claims)
+		if v := j.judge(); len(v) > 0 {
+			t.Errorf("before it: %v", v)
+		}
+		j.ended["o"] = j.now()
+		tap.Extend(t.Context(), claims)
+		if v := j.judge(); len(v[lateExtends]) != 1 {
+			t.Errorf("after it: %v", v)
+		}
+	})
+}

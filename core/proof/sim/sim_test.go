@@ -1,0 +1,175 @@
+package sim_test
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// Random work of many programs in random trouble. Nobody holds what another one
+// holds, tokens grow, a register that compares them takes no stale write, no key
+// is without an end, a run that was answered is not run again, and when the
+// trouble is over everybody gets on and nothing is left.
+//
+// It is about hazards 7, 8, 9, 10, 11, 12, 13, 14, 16, 25, 34, 39, 43, 45, 51 and 58.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	seeds := count(1500, 200_000)
+	sum := newSummary()
+	if *seedFlag > 0 {
+		sum.add(t, scene{seed: *seedFlag}, run(t, scene{seed: *seedFlag}))
+		t.Log(sum)
+		return
+	}
+	eachSeed(t, seeds, func(t *testing.T, seed uint64) {
+		s := scene{seed: seed}
+		sum.add(t, s, run(t, s))
+	})
+	t.Log(sum)
+	sum.enough(t, seeds)
+	tally.Note(t, sum.facts(seeds))
+}
+
+// eachSeed plays the seeds from 1 to n, some at a time. Few failures are enough.
+func eachSeed(t *testing.T, n int, play func(t *testing.T, seed uint64)) {
+	var next atomic.Uint64
+	t.Run("all seeds", func(t *testing.T) {
+		for i := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint("player ", i+1), func(t *testing.T) {
+				t.Parallel()
+				for !t.Failed() {
+					seed := next.Add(1)
+					if seed > uint64(n) {
+						return
+					}
+					play(t, seed)
+				}
+			})
+		}
+	})
+}
+
+// summary is what many runs did and saw.
+type summary struct {
+	mu         sync.Mutex
+	runs       int
+	grants     int
+	handOvers  int
+	nested     int
+	replays    int
+	refused    int
+	outcomes   map[string]int
+	bit        map[string]int
+	violations map[string]int
+}
+
+func newSummary() *summary {
+	s := &summary{outcomes: make(map[string]int), bit: make(map[string]int), violations: make(map[string]int)}
+	for _, k := range kinds {
+		s.violations[k] = 0
+	}
+	return s
+}
+
+// add counts what came of a run, and fails the test for what must not be.
+func (s *summary) add(t *testing.T, sc scene, res result) {
+	t.Helper()
+	for kind, all := range res.verdict {
+		for _, what := range all[:min(len(all), 5)] {
+			t.Errorf("seed %d: %s: %s", sc.seed, kind, what)
+		}
+		t.Logf("to play it again: go test ./core/proof/sim -run '%s' -seed %d -count 20", rootOf(t), sc.seed)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs++
+	s.refused += res.refused
+	for kind, all := range res.verdict {
+		s.violations[kind] += len(all)
+	}
+	for f, n := range res.bit {
+		if n > 0 {
+			s.bit[fault(f).String()] += n
+		}
+	}
+	for outcome, n := range res.journal.calls {
+		s.outcomes[outcome] += n
+	}
+	last := make(map[string]int)
+	holds := res.journal.holds
+	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.from, b.from) })
+	for _, h := range holds {
+		if h.nested {
+			s.nested++
+			continue
+		}
+		s.grants++
+		if before, known := last[h.key]; known && before != h.client {
+			s.handOvers++
+		}
+		last[h.key] = h.client
+	}
+	done := make(map[string]bool)
+	for _, a := range res.journal.answers {
+		if a.ok && done[a.key] {
+			s.replays++
+		}
+		done[a.key] = done[a.key] || a.ok
+	}
+}
+
+// enough fails the test if too little happened to prove anything.
+func (s *summary) enough(t *testing.T, seeds int) {
+	t.Helper()
+	if t.Failed() {
+		return
+	}
+	least := func(what string, n, want int) {
+		if n < want {
+			t.Errorf("vacuous: %s: %d, want at least %d", what, n, want)
+		}
+	}
+	calls := 0
+	for _, n := range s.outcomes {
+		calls += n
+	}
+	least("runs", s.runs, seeds)
+	least("unknown outcomes", s.outcomes["unknown"], calls/100)
+	least("grants", s.grants, 10*seeds)
+	least("grants to another client than the one before", s.handOvers, 5*seeds)
+	least("re-entries", s.nested, seeds/5)
+	least("answers that were replayed", s.replays, seeds/5)
+	least("stale writes that a register refused", s.refused, seeds/20)
+	for f := dropRequest; f < faults; f++ {
+		least(f.String(), s.bit[f.String()], seeds/10)
+	}
+}
+
+func (s *summary) facts(seeds int) tally.Facts {
+	return tally.Facts{
+		Part: "simulation", Runs: s.runs, Seeds: fmt.Sprint("1 to ", seeds), Faults: s.bit, Outcomes: s.outcomes,
+		Grants: s.grants, HandOvers: s.handOvers, Violations: s.violations,
+	}
+}
+
+func (s *summary) String() string {
+	return fmt.Sprintf("%d runs, %d grants (%d to another client than the one before), %d re-entries, %d replays, %d stale writes refused\n"+
+		"answers of the stores: %v\nfaults: %v", s.runs, s.grants, s.handOvers, s.nested, s.replays, s.refused, s.outcomes, s.bit)
+}
+
+// rootOf is the name of the test function.
+func rootOf(t *testing.T) string {
+	name := t.Name()
+	for i, c := range name {
+		if c == '/' {
+			return name[:i]
+		}
+	}
+	return name
+}

@@ -1,0 +1,242 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// worker is one goroutine of a client's program.
+type worker struct {
+	*client
+	r    *rand.Rand
+	name string
+}
+
+// ttls are the lengths of leases. The longest bounds how long what was left
+// behind blocks a key.
+var ttls = []time.Duration{150 * time.Millisecond, 600 * time.Millisecond, 2 * time.Second, 5 * time.Second}
+
+const longestTTL = 5 * time.Second
+
+// work does n things, with pauses between them.
+func (w *worker) work(n int) {
+	for range n {
+		time.Sleep(lasting(w.r, time.Millisecond, 3*time.Second))
+		if !w.hash || w.r.IntN(10) < 6 {
+			w.lock(fmt.Sprint("mutex:", w.r.IntN(2)))
+			continue
+		}
+		switch w.r.IntN(4) {
+		case 0:
+			w.share("rw:0")
+		case 1:
+			w.lock("rw:0")
+		case 2:
+			w.permits("sem:0")
+		default:
+			w.once(fmt.Sprint("job:", w.r.IntN(3)))
+		}
+	}
+}
+
+// terms are options for an acquire, and a context for it.
+func (w *worker) terms() (context.Context, context.CancelFunc, []core.AcquireOption) {
+	opts := []core.AcquireOption{core.TTL(ttls[w.r.IntN(len(ttls))])}
+	ctx, cancel := w.ctx, context.CancelFunc(func() {})
+	switch w.r.IntN(6) {
+	case 0:
+		opts = append(opts, core.Wait(0))
+	case 1:
+		opts = append(opts, core.Wait(lasting(w.r, 10*time.Millisecond, 10*time.Second)))
+	case 2:
+		ctx, cancel = context.WithTimeout(ctx, lasting(w.r, 10*time.Millisecond, 10*time.Second))
+	case 3:
+		ctx, cancel = context.WithCancel(ctx)
+		time.AfterFunc(lasting(w.r, time.Millisecond, 10*time.Second), cancel)
+	}
+	if w.hash && w.r.IntN(3) == 0 {
+		opts = append(opts, core.Fair())
+	}
+	if w.r.IntN(8) == 0 {
+		opts = append(opts, core.NoRenew())
+	}
+	return ctx, cancel, opts
+}
+
+// acquire takes key, and notes how that went.
+func (w *worker) acquire(ctx context.Context, key string, weight, limit int64, opts ...core.AcquireOption) (*core.Lease, *hold) {
+	from := w.journal.now()
+	var asked time.Duration
+	lease, err := w.locker.Acquire(context.WithValue(ctx, infoKey{}, &asked), key, opts...)
+	w.note(key, from, err)
+	if err != nil {
+		return nil, nil
+	}
+	w.journal.mu.Lock()
+	if at, known := w.journal.asked[lease.Owner()+" "+key]; known && asked == 0 { // it was handed over
+		asked = at
+	}
+	w.journal.mu.Unlock()
+	_, nested := core.LeaseOf(ctx, key)
+	h := w.journal.begin(&hold{
+		key: key, client: w.id, owner: lease.Owner(), nested: nested,
+		weight: weight, limit: limit, token: lease.TokenOf(key), asked: asked,
+	})
+	context.AfterFunc(lease.Context(), func() { w.journal.end(h) })
+	return lease, h
+}
+
+// note notes how an acquire went.
+func (w *worker) note(key string, from time.Duration, err error) {
+	outcome := "granted"
+	if err != nil {
+		outcome = err.Error()
+	}
+	j := w.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.waits = append(j.waits, wait{key: key, from: from, until: j.now(), granted: err == nil, outcome: outcome})
+	if err != nil && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
+		j.stuck = append(j.stuck, fmt.Sprintf("%s: an acquire failed with %v", key, err))
+	}
+}
+
+// release gives a lease back, unless that was done.
+func (w *worker) release(lease *core.Lease, holds ...*hold) {
+	j := w.journal
+	for _, h := range holds {
+		j.end(h)
+	}
+	if !holds[0].nested {
+		j.mu.Lock()
+		j.ended[lease.Owner()] = j.now()
+		j.mu.Unlock()
+	}
+	_ = lease.Release(context.Background())
+	for _, h := range holds {
+		j.free(h)
+	}
+}
+
+// lock holds a key for a while and does things meanwhile.
+func (w *worker) lock(key string) {
+	ctx, cancel, opts := w.terms()
+	defer cancel()
+	lease, h := w.acquire(ctx, key, core.All, core.All, opts...)
+	if lease == nil {
+		return
+	}
+	for range w.r.IntN(4) {
+		w.spend(lease)
+		switch w.r.IntN(5) {
+		case 0:
+			w.nest(lease, key)
+		case 1:
+			_ = lease.Extend(lease.Context(), ttls[w.r.IntN(len(ttls))])
+		default:
+			w.write(lease, h)
+		}
+	}
+	w.spend(lease)
+	if w.r.IntN(6) == 0 {
+		// It does not notice that it has lost the key, or has just looked.
+		if w.r.IntN(2) == 0 {
+			w.release(lease, h)
+		}
+		time.Sleep(lasting(w.r, time.Millisecond, 2*longestTTL))
+		if w.hash {
+			w.journal.write(h)
+		}
+	}
+	w.release(lease, h)
+}
+
+// spend passes some time under the lease, as long as it lasts.
+func (w *worker) spend(lease *core.Lease) {
+	select {
+	case <-time.After(lasting(w.r, time.Millisecond, 4*time.Second)):
+	case <-lease.Context().Done():
+	}
+}
+
+// write writes to the key's register if the lease still stands.
+func (w *worker) write(lease *core.Lease, h *hold) {
+	if w.hash && lease.Context().Err() == nil {
+		w.journal.write(h)
+	}
+}
+
+// nest takes the key again under its own lease.
+func (w *worker) nest(lease *core.Lease, key string) {
+	if !w.hash {
+		return
+	}
+	inner, h := w.acquire(lease.Context(), key, core.All, core.All, core.TTL(ttls[w.r.IntN(len(ttls))]))
+	if inner == nil {
+		return
+	}
+	w.spend(inner)
+	w.write(inner, h)
+	w.release(inner, h)
+}
+
+// share reads.
+func (w *worker) share(key string) {
+	ctx, cancel, opts := w.terms()
+	defer cancel()
+	if lease, h := w.acquire(ctx, key, 1, core.All, append(opts, core.Shared())...); lease != nil {
+		w.spend(lease)
+		w.release(lease, h)
+	}
+}
+
+// permits takes some of three.
+func (w *worker) permits(key string) {
+	ctx, cancel, opts := w.terms()
+	defer cancel()
+	n := 1 + w.r.IntN(2)
+	if lease, h := w.acquire(ctx, key, int64(n), 3, append(opts, core.Permits(n, 3))...); lease != nil {
+		w.spend(lease)
+		w.release(lease, h)
+	}
+}
+
+// once does a job that is to be done once.
+func (w *worker) once(key string) {
+	ctx, cancel, opts := w.terms()
+	defer cancel()
+	j := w.journal
+	from := j.now()
+	long := lasting(w.r, time.Millisecond, 3*time.Second)
+	out, err := w.jobs.With(opts...).Do(ctx, once.Call{Name: "job", Key: key}, func(ctx context.Context) (once.Answer, error) {
+		run := &work{key: key, called: from, from: j.now(), until: -1}
+		end := func() {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			if run.until < 0 {
+				run.until = j.now()
+			}
+		}
+		j.mu.Lock()
+		j.works = append(j.works, run)
+		j.mu.Unlock()
+		stop := context.AfterFunc(ctx, end)
+		defer stop()
+		defer end()
+		select {
+		case <-time.After(long):
+			return once.Answer{Value: fmt.Append(nil, w.name, " at ", j.now())}, nil
+		case <-ctx.Done():
+			return once.Answer{}, context.Cause(ctx)
+		}
+	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.answers = append(j.answers, answer{key, from, j.now(), string(out.Value), err == nil})
+}
