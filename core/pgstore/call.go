@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,9 @@ func (s *Store) send(ctx context.Context, conn *pgxpool.Conn, st statement) ([][
 // results returns the rows of text, which is n statements. They are committed
 // when the last of them is complete, whatever becomes of the connection then.
 func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) ([][][]byte, error) {
+	if conn.IsClosed() || ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: not sent: %w", core.ErrUnavailable, cmp.Or(context.Cause(ctx), pgconn.ErrConnClosed))
+	}
 	all := conn.Exec(ctx, text)
 	var rows [][][]byte
 	for all.NextResult() {

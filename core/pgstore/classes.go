@@ -34,7 +34,9 @@ var refusals = map[string]bool{
 var refusalCodes = map[string]bool{"57014": true, "57P03": true}
 
 // verdict says of an error of the server or of the connection whether anything
-// can have changed.
+// can have changed. It does not ask pgconn.SafeToRetry: a connection that breaks
+// while an answer is read fails with an error that claims to be safe, since the
+// first look at the next message closes it and the second one tells of that.
 func verdict(err error) error {
 	reply, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -42,7 +44,7 @@ func verdict(err error) error {
 		return nil
 	case ok && missing(reply):
 		return fmt.Errorf("%w: the schema lockkit is missing or of another version: call pgstore.Migrate: %w", core.ErrUnavailable, err)
-	case ok && refused(reply), !ok && pgconn.SafeToRetry(err):
+	case ok && refused(reply):
 		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
 	}
 	return fmt.Errorf("outcome unknown: %w", err)

@@ -1,0 +1,119 @@
+package pgstore_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+)
+
+// patience is how long a test waits for what should come at once.
+const patience = 20 * time.Second
+
+// count is n with LONG=1, else a tenth of it, but at least ten.
+func count(n int) int {
+	if os.Getenv("LONG") == "1" {
+		return n
+	}
+	return max(10, n/10)
+}
+
+// rig is a Store behind a proxy, and one beside it.
+type rig struct {
+	server *pgtest.Server
+	proxy  *pgtest.Proxy
+	store  *pgstore.Store
+	direct *pgstore.Store
+}
+
+func newRig(t testing.TB, server *pgtest.Server) *rig {
+	t.Helper()
+	proxy := pgtest.NewProxy(t, server.Port)
+	return &rig{
+		server, proxy,
+		newStore(t, pgtest.Pool(t, proxy.URL("pool_max_conns=6"))),
+		newStore(t, pgtest.Pool(t, server.URL("pool_max_conns=4"))),
+	}
+}
+
+// claimed returns an exclusive claim of a key that nobody else uses.
+func claimed() core.Claim { return exclusive("key:" + rand.Text()) }
+
+// nested returns a further claim of c's owner.
+func nested(c core.Claim) core.Claim {
+	c.Lease = rand.Text()
+	return c
+}
+
+// sql is how a text stands in a statement.
+func sql(s string) string { return hex.EncodeToString([]byte(s)) }
+
+func acquire(t testing.TB, s core.Store, c core.Claim) core.Grant {
+	t.Helper()
+	g, err := s.Acquire(t.Context(), c)
+	if err != nil {
+		t.Fatalf("acquire: %v", err)
+	}
+	return g
+}
+
+func release(t testing.TB, s core.Store, c core.Claim) {
+	t.Helper()
+	if err := s.Release(t.Context(), c); err != nil {
+		t.Fatalf("release: %v", err)
+	}
+}
+
+// held fails the test unless somebody else is kept out of c's key, or let in.
+func held(t testing.TB, s core.Store, c core.Claim, want bool) {
+	t.Helper()
+	next := exclusive(c.Key)
+	_, err := s.Acquire(t.Context(), next)
+	if errors.Is(err, core.ErrBusy) != want || err != nil && !want {
+		t.Fatalf("another one's acquire: got %v, and the key should be held: %v", err, want)
+	}
+	if err == nil {
+		release(t, s, next)
+	}
+}
+
+func wantIs(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("%s: got %v, want %v", what, err, want)
+	}
+}
+
+// unknown fails the test unless err leaves the outcome open.
+func unknown(t testing.TB, what string, err error) {
+	t.Helper()
+	for _, other := range []error{core.ErrUnavailable, core.ErrLost, core.ErrBusy, core.ErrInvalid, core.ErrUnsupported} {
+		if err == nil || errors.Is(err, other) {
+			t.Fatalf("%s: got %v, want an unknown outcome", what, err)
+		}
+	}
+}
+
+// leaving makes a call whose caller leaves when the fault has bitten.
+func leaving(t testing.TB, f *pgtest.Fault, call func(ctx context.Context) error) error {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	done := make(chan error, 1)
+	go func() { done <- call(ctx) }()
+	f.Await(t)
+	start := time.Now()
+	leave()
+	err := <-done
+	if took := time.Since(start); took > patience/4 {
+		t.Errorf("returned %v after its context had ended", took)
+	}
+	return err
+}
