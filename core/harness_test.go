@@ -168,7 +168,11 @@ func wantLost(t *testing.T, lease *core.Lease) {
 // lossTime waits until the lease's context ends by itself and says when.
 func lossTime(t *testing.T, lease *core.Lease) time.Time {
 	t.Helper()
-	<-lease.Context().Done()
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(2 * time.Hour):
+		t.Fatal("the lease was not lost within two hours")
+	}
 	wantErr(t, context.Cause(lease.Context()), core.ErrLost)
 	return time.Now()
 }

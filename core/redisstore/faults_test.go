@@ -50,6 +50,10 @@ var faultCases = []struct {
 		unknown(t, "acquire", err)
 		f.Await(t)
 		sentOnce(t, r, "acquire", c)
+		// The key's end is set by the same step that took it (hazard 25).
+		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left <= 0 {
+			t.Errorf("the key lives for %v, want about %v", left, c.TTL)
+		}
 		// Asking again is the same grant.
 		token := r.fields(t, c)["t"]
 		acquire(t, r.store, c)

@@ -1,0 +1,282 @@
+package histories_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// What a history needs to be evidence.
+const (
+	workers       = 8
+	leastCalls    = 10_000
+	leastGrants   = 500
+	leastHandOver = 30 // of each key
+	leastUnknown  = 20
+	leastBites    = 10
+	longest       = 4 * time.Minute
+)
+
+var keys = []string{"k:1", "k:2", "k:3", "k:4"}
+
+// scene is a server, its workers and what they say.
+type scene struct {
+	t        *testing.T
+	wiped    bool
+	unlocked bool
+	server   *redistest.Server
+	replica  *redistest.Server // of a scene that is wiped
+	register *register
+	history  *history
+	workers  []*child
+	started  int
+}
+
+func newScene(t *testing.T, wiped, unlocked bool) *scene {
+	t.Helper()
+	s := &scene{t: t, wiped: wiped, unlocked: unlocked, register: newRegister(t), history: &history{}}
+	s.server = redistest.Start(t)
+	if wiped {
+		s.replica = redistest.Start(t)
+		follow(s.replica, s.server)
+	}
+	s.workers = make([]*child, workers)
+	for i := range s.workers {
+		s.start(i)
+	}
+	return s
+}
+
+// start makes a worker number i.
+func (s *scene) start(i int) {
+	s.started++
+	var proxy *redistest.Proxy
+	if old := s.workers[i]; old != nil {
+		proxy = old.proxy
+	} else {
+		proxy = redistest.NewProxy(s.t, s.server.Addr)
+	}
+	s.workers[i] = newChild(s.t, plan{
+		Name: fmt.Sprintf("w%d", s.started), Addr: proxy.Addr, Register: s.register.Addr, Keys: keys, Unlocked: s.unlocked,
+	}, proxy, s.history)
+}
+
+// finish lets all workers come to an end.
+func (s *scene) finish() {
+	s.t.Helper()
+	for _, c := range s.workers {
+		c.finish()
+	}
+	late := time.After(patience)
+	for _, c := range s.workers {
+		select {
+		case <-c.gone:
+		case <-late:
+			s.t.Fatalf("%s did not end within %v", c.name, patience)
+		}
+	}
+}
+
+// count is how many histories of a kind there are.
+func count(long int) int {
+	if os.Getenv("LONG") == "1" {
+		return long
+	}
+	return 1
+}
+
+func TestHistories(t *testing.T) {
+	redistest.Require(t)
+	for i := range count(150) {
+		t.Run(fmt.Sprintf("eight processes under a nemesis look like one lock, run %d", i+1), func(t *testing.T) {
+			t.Parallel()
+			run(t, false)
+		})
+	}
+	for i := range count(50) {
+		t.Run(fmt.Sprintf("where the server forgets, the register takes no stale write, run %d", i+1), func(t *testing.T) {
+			t.Parallel()
+			run(t, true)
+		})
+	}
+}
+
+// run makes a history and has it judged.
+func run(t *testing.T, wiped bool) {
+	seed := rand.Uint64()
+	if text := os.Getenv("LOCKKIT_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("LOCKKIT_SEED=%d", seed)
+	s := newScene(t, wiped, false)
+	n := &nemesis{scene: s, rand: rand.New(rand.NewPCG(seed, 0))}
+	v := &verdict{wiped: wiped}
+	for start := time.Now(); ; {
+		n.act()
+		if s.history.size() < leastCalls && time.Since(start) < longest {
+			continue
+		}
+		if v.judge(s.history.tries(), s.register.all(), n.deeds); v.vacuous() == "" || time.Since(start) > longest {
+			break
+		}
+	}
+	s.finish()
+	tries := s.history.tries()
+	v.judge(tries, s.register.all(), n.deeds)
+	v.porcupine(tries)
+	v.note(t, seed, s.server)
+	t.Log(v)
+	if why := v.vacuous(); why != "" {
+		t.Errorf("vacuous: %s", why)
+	}
+	for _, fault := range v.faults() {
+		t.Error(fault)
+	}
+	if t.Failed() {
+		v.save(t, seed, s)
+	}
+}
+
+// verdict is what the judges say of a history.
+type verdict struct {
+	wiped                   bool
+	calls, grants, unknown  int
+	hands, bites, outcomes  map[string]int
+	overlaps, tokens, stale []string
+	late, refused           int // stale writes that came, and that were refused
+	linear                  porcupine.CheckResult
+	info                    porcupine.LinearizationInfo
+	checked                 bool
+}
+
+func (v *verdict) judge(tries []*try, writes []write, deeds []deed) {
+	v.calls, v.unknown, v.outcomes = 0, 0, make(map[string]int)
+	for _, t := range tries {
+		v.outcomes[t.Outcome]++
+		v.unknown += t.unknown()
+		if v.calls++; t.Outcome == "ok" {
+			v.calls++ // its release
+		}
+	}
+	v.grants, v.hands, v.bites = len(granted(tries)), handOvers(tries), bit(deeds, tries)
+	v.overlaps, v.tokens = overlaps(tries), tokensBack(tries)
+	v.stale, v.late = staleWrites(tries, writes, true), len(staleWrites(tries, writes, false))
+	v.refused = 0
+	for _, w := range writes {
+		if !w.Taken {
+			v.refused++
+		}
+	}
+}
+
+func (v *verdict) porcupine(tries []*try) {
+	v.linear, v.info = porcupine.CheckOperationsVerbose(model(v.wiped), operations(tries), patience)
+	v.checked = true
+}
+
+// vacuous is why the history is no evidence, "" if it is.
+func (v *verdict) vacuous() string {
+	var why []string
+	for _, c := range []struct {
+		what     string
+		n, least int
+	}{
+		{"calls", v.calls, leastCalls}, {"grants", v.grants, leastGrants}, {"unknown outcomes", v.unknown, leastUnknown}, {"faults that bit", sum(v.bites), leastBites},
+	} {
+		if c.n < c.least {
+			why = append(why, fmt.Sprintf("%d %s, want %d", c.n, c.what, c.least))
+		}
+	}
+	for _, key := range keys {
+		if v.hands[key] < leastHandOver {
+			why = append(why, fmt.Sprintf("%d hand-overs of %s, want %d", v.hands[key], key, leastHandOver))
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+// faults lists what must not be.
+func (v *verdict) faults() []string {
+	all := slices.Concat(v.tokens, v.stale)
+	if !v.wiped {
+		all = append(all, v.overlaps...)
+	}
+	if v.checked && v.linear != porcupine.Ok {
+		all = append(all, fmt.Sprintf("porcupine: the history is %s", v.linear))
+	}
+	return all
+}
+
+func (v *verdict) String() string {
+	return fmt.Sprintf("%d calls, %d grants, hand-overs %v, outcomes %v, %d unknown, faults that bit %v, %d overlaps, %d stale writes came, %d writes were refused, porcupine: %v",
+		v.calls, v.grants, v.hands, v.outcomes, v.unknown, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
+}
+
+func (v *verdict) note(t *testing.T, seed uint64, server *redistest.Server) {
+	f := tally.Facts{
+		Part: "histories", Runs: 1, Seeds: fmt.Sprint(seed), Faults: v.bites, Outcomes: v.outcomes, Grants: v.grants, HandOvers: sum(v.hands),
+		Violations: map[string]int{"tokens back": len(v.tokens), "stale writes": len(v.stale), "histories that are not a lock's": 0},
+		Expected:   map[string]int{"stale writes that a resource without tokens would take": v.late},
+		Versions:   map[string]string{"redis-server": server.Field("server", "redis_version")},
+	}
+	f.Outcomes["unknown"] = v.unknown
+	if v.linear != porcupine.Ok {
+		f.Violations["histories that are not a lock's"] = 1
+	}
+	if v.wiped {
+		f.Expected["overlaps where the server forgot"] = len(v.overlaps)
+	} else {
+		f.Violations["overlaps"] = len(v.overlaps)
+	}
+	tally.Note(t, f)
+}
+
+// save keeps all that there is to know of a failed run.
+func (v *verdict) save(t *testing.T, seed uint64, s *scene) {
+	dir, err := os.MkdirTemp("", fmt.Sprintf("lockkit-history-%d-", seed))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	var log strings.Builder
+	for _, e := range s.history.entries {
+		line, _ := json.Marshal(e)
+		fmt.Fprintf(&log, "%s\n", line)
+	}
+	text, err := os.ReadFile(filepath.Join(s.server.Dir, "log"))
+	for name, content := range map[string]string{"history.jsonl": log.String(), "server.log": string(text)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	if err == nil && v.checked {
+		err = porcupine.VisualizePath(model(v.wiped), v.info, filepath.Join(dir, "history.html"))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("the history, the server's log and a picture are in %s", dir)
+}
+
+func sum(m map[string]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
