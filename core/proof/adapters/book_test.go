@@ -1,0 +1,66 @@
+package adapters_test
+
+import (
+	"maps"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// book counts over all trials.
+type book struct {
+	mu    sync.Mutex
+	facts tally.Facts
+}
+
+// newBook returns a book that is closed, and told of, when all trials are over
+// and have cleaned up.
+func newBook(t *testing.T) *book {
+	b := &book{facts: tally.Facts{
+		Part:   "adapters",
+		Faults: map[string]int{}, Outcomes: map[string]int{}, Expected: map[string]int{},
+		Violations: map[string]int{
+			"overlaps": 0, "stale writes": 0, "tokens back": 0, "keys without TTL": 0, "keys left": 0,
+			"secrets told": 0, "leaked goroutines": 0, "wrong answers": 0, "wrong effects": 0,
+		},
+	}}
+	mine := goleak.IgnoreCurrent()
+	t.Cleanup(func() {
+		if err := goleak.Find(mine); err != nil {
+			b.facts.Violations["leaked goroutines"]++
+			t.Error(err)
+		}
+		least := 0
+		for _, n := range b.facts.Faults {
+			least += n
+		}
+		if !t.Failed() && least < b.facts.Runs {
+			t.Errorf("vacuous: %d events in %d trials", least, b.facts.Runs)
+		}
+		t.Logf("%d trials, events %v, outcomes %v, violations %v, expected %v",
+			b.facts.Runs, b.facts.Faults, b.facts.Outcomes, b.facts.Violations, b.facts.Expected)
+		tally.Note(t, b.facts)
+	})
+	return b
+}
+
+// trial enters what was seen in one.
+func (b *book) trial(event string, happened bool, outcomes, violations, expected map[string]int, grants int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.facts.Runs++
+	b.facts.Grants += grants
+	if happened {
+		b.facts.Faults[event]++
+	}
+	for to, from := range map[*map[string]int]map[string]int{
+		&b.facts.Outcomes: outcomes, &b.facts.Violations: violations, &b.facts.Expected: expected,
+	} {
+		for kind, n := range maps.All(from) {
+			(*to)[kind] += n
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package adapters_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// disconnect has the client go away in the middle; of a task, the producer
+// closes its connection and the task is cancelled.
+func disconnect(s *stage) answer {
+	s.first = func(r *run) (string, error) {
+		s.write(r)
+		s.wait(r, r.ctx.Done())
+		return r.text(), nil
+	}
+	ctx, leave := context.WithCancel(s.t.Context())
+	defer leave()
+	ended := make(chan struct{})
+	s.request.ended = ended
+	first := s.send(ctx, s.a)
+	r := within(s.t, "the handler runs", s.inside)
+	s.endless()
+	leave()
+	within(s.t, "the handler's context ends", r.ctx.Done())
+	close(ended)
+	s.happened = true
+	got := within(s.t, "the first request is over", first)
+	got.text = r.text() // as nobody could hear
+	return got
+}
+
+// overtime has the time of the request be up in the middle.
+func overtime(s *stage) answer {
+	s.first = func(r *run) (string, error) {
+		s.write(r)
+		s.wait(r, r.ctx.Done())
+		s.a.front.redelivered(1)
+		return "", r.ctx.Err()
+	}
+	for s.request.timeout = time.Second; ; s.request.timeout *= 2 {
+		first := s.send(s.t.Context(), s.a)
+		select {
+		case r := <-s.inside:
+			got := within(s.t, "the first request is over", first)
+			within(s.t, "the handler's context ends", r.ctx.Done())
+			s.happened, s.request.timeout = true, 0
+			return got
+		case got := <-first:
+			select {
+			case <-s.inside:
+				s.happened, s.request.timeout = true, 0
+				return got
+			default:
+			}
+			if s.request.timeout > patience {
+				s.t.Fatalf("the handler did not run within %v: %v", s.request.timeout, got)
+			}
+		}
+	}
+}
+
+// panics has the handler panic after its effect.
+func panics(s *stage) answer {
+	s.first = func(r *run) (string, error) {
+		s.write(r)
+		s.endless()
+		s.happened = true
+		panic("card reader on fire")
+	}
+	return s.ask(s.a)
+}
+
+// deleted has an operator delete the keys in the middle.
+func deleted(s *stage) answer {
+	return s.supplant(func() {
+		var names []string
+		for name := range s.keys(s.db()) {
+			names = append(names, name)
+		}
+		n, err := s.db().Del(context.Background(), names...).Result()
+		if err != nil || n != int64(len(names)) {
+			s.t.Errorf("%d of %q are deleted: %v", n, names, err)
+		}
+		s.happened = n > 0
+	})
+}
+
+// restart has the server of the locks end in the middle, and begin anew with
+// nothing.
+func restart(s *stage) answer {
+	return s.supplant(func() {
+		life := s.life()
+		s.server.Kill()
+		s.down()
+		s.server.RestartEmpty()
+		if n := s.server.Do("DBSIZE"); s.life() == life || n != int64(0) && s.cell.adapter != "task" {
+			s.t.Errorf("the server is the same, or has %v keys", n)
+		}
+		s.happened = true
+	})
+}
+
+// life is another one after each start of the server.
+func (s *stage) life() string { return fmt.Sprint(s.server.Pid()) }
+
+// down asks for another order while the server does not run: nothing is done.
+func (s *stage) down() {
+	before, _, _ := s.seen()
+	request := s.request
+	defer func() { s.request = request }()
+	s.request.order, s.request.key, s.request.untried = request.order+"-other", request.key+"-other", true
+	got := within(s.t, "a request is answered while the server is down", s.send(s.t.Context(), s.b))
+	if after, _, _ := s.seen(); got.outcome != unavailable || after != before {
+		s.t.Errorf("while the server is down, another request is %v, and %d ran", got, after-before)
+	}
+}
+
+// supplant has the store forget the first run in the middle of it, so that the
+// same request runs elsewhere. The first one works on until it was told, and
+// tries to write then.
+func (s *stage) supplant(strike func()) answer {
+	s.first = func(r *run) (string, error) {
+		s.wait(r, s.goOn)
+		r.ended()
+		if s.write(r) {
+			s.t.Error("the write of the first run was taken, after that of the second")
+		}
+		return r.text(), nil
+	}
+	first := s.send(s.t.Context(), s.a)
+	within(s.t, "the handler runs", s.inside)
+	s.endless()
+	s.mu.Lock()
+	s.forgets = true
+	s.mu.Unlock()
+	strike()
+	var second answer
+	redistest.Eventually(s.t, patience, "the request runs elsewhere", func() bool {
+		second = s.ask(s.b)
+		return second.outcome != unavailable
+	})
+	if second.outcome != done {
+		s.t.Errorf("elsewhere, the request is %v, want %s", second, done)
+	}
+	close(s.goOn)
+	got := within(s.t, "the first request is over", first)
+	if _, _, refused := s.seen(); refused != 1 {
+		s.t.Errorf("%d stale writes were refused, want 1", refused)
+	}
+	got.next = &second
+	return got
+}
+
+// duplicates has the same request come twice more while it is worked on.
+func duplicates(s *stage) answer {
+	s.first = func(r *run) (string, error) {
+		s.write(r)
+		s.wait(r, s.goOn)
+		return r.text(), nil
+	}
+	first := s.send(s.t.Context(), s.a)
+	within(s.t, "the handler runs", s.inside)
+	s.endless()
+	var more []<-chan answer
+	for range 2 {
+		more = append(more, s.send(s.t.Context(), s.b))
+	}
+	want := busy
+	if s.cell.adapter == "task" {
+		s.b.front.redelivered(len(more))
+		if want = done; s.idempotent {
+			want = replayed
+		}
+		close(s.goOn)
+	}
+	for _, other := range more {
+		if got := within(s.t, "a duplicate is answered", other); got.outcome != want {
+			s.t.Errorf("a duplicate is %v, want %s", got, want)
+		}
+	}
+	s.happened = true
+	if s.cell.adapter != "task" {
+		if runs, _, _ := s.seen(); runs != 1 {
+			s.t.Errorf("%d runs", runs)
+		}
+		close(s.goOn)
+	}
+	return within(s.t, "the first request is over", first)
+}
+
+// replay has the same request come twice more when it was worked on.
+func replay(s *stage) answer {
+	first := s.ask(s.a)
+	if s.cell.first == refused {
+		s.happened = s.a.front.(*grpcFront).check()
+		return first
+	}
+	for range 2 {
+		runs, _, _ := s.seen()
+		got := s.ask(s.b)
+		if after, _, _ := s.seen(); got.outcome != replayed || after != runs || got.text != "" && got.text != first.text {
+			s.t.Errorf("again, it is %v after %d runs, want %s of %q", got, after, replayed, first.text)
+		}
+		s.happened = got.outcome == replayed
+	}
+	return first
+}
+
+// shutdown has the replica shut down in the middle: the server first, and then
+// its locks, whose time is up before the handler returns if the cell says so.
+func shutdown(s *stage) answer {
+	late := s.cell.cause == closed
+	s.first = func(r *run) (string, error) {
+		s.write(r)
+		s.wait(r, s.goOn)
+		if late {
+			r.ended()
+		}
+		return r.text(), nil
+	}
+	first := s.send(s.t.Context(), s.a)
+	within(s.t, "the handler runs", s.inside)
+	s.endless()
+	stopped := s.a.front.stop()
+	select {
+	case <-stopped:
+		s.t.Error("the shutdown does not wait for the handler")
+	case got := <-first:
+		s.t.Errorf("the request is over before its handler is: %v", got)
+	default:
+		s.happened = true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if late {
+		cancel()
+		if err := s.a.locker.Close(ctx); err == nil {
+			s.t.Error("Close did not notice that its time was up")
+		}
+		close(s.goOn)
+	} else {
+		close(s.goOn)
+	}
+	got := within(s.t, "the first request is over", first)
+	within(s.t, "the server is shut down", stopped)
+	if !late {
+		if err := s.a.locker.Close(ctx); err != nil {
+			s.t.Errorf("close: %v", err)
+		}
+		for _, fields := range s.keys(s.db()) {
+			for field := range fields {
+				if field[0] == 'h' {
+					s.t.Errorf("after Close, a key is held: %q", field)
+				}
+			}
+		}
+	}
+	return got
+}

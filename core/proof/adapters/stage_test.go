@@ -1,0 +1,208 @@
+package adapters_test
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// stage is one trial: two replicas of a service, and one order.
+type stage struct {
+	t          *testing.T
+	book       *book
+	cell       cell
+	open       func(*service) front
+	trial      int
+	idempotent bool
+	server     *redistest.Server // of the locks
+	queue      *redistest.Server // of the tasks
+	prefix     string            // of all keys of the trial
+	asks       *redis.Client
+	request    request
+	a, b       *service
+
+	resource
+	// first is what the first run does, after which others just write.
+	first  func(*run) (string, error)
+	inside chan *run     // the first run, when it is where it is to be
+	goOn   chan struct{} // closed for it to go on
+
+	happened bool // the event did
+	forgets  bool // the store has lost what it granted
+
+	answers struct {
+		sync.Mutex
+		all []answer
+	}
+}
+
+func newStage(t *testing.T, b *book, c cell, open func(*service) front, n int, idempotent bool) *stage {
+	id := rand.Text()
+	return &stage{
+		t: t, book: b, cell: c, open: open, trial: n, idempotent: idempotent,
+		prefix:  "lk1-" + strings.ToLower(id[:12]) + ":",
+		request: request{order: "order-" + id[12:20], key: "request-" + id[18:]},
+		inside:  make(chan *run, 1), goOn: make(chan struct{}),
+	}
+}
+
+// want is what the table says for this trial.
+func (s *stage) want() then {
+	if s.idempotent {
+		return s.cell.once
+	}
+	return s.cell.lock
+}
+
+// run plays the trial and looks at what came of it.
+func (s *stage) run() {
+	ttl := long
+	if s.cell.cause == lost {
+		ttl = short
+	}
+	s.a, s.b = s.serve("a", ttl), s.serve("b", ttl)
+	outcomes, violations, expected := map[string]int{}, map[string]int{}, map[string]int{}
+	s.t.Cleanup(func() {
+		runs, _, refused := s.seen()
+		for _, a := range s.answers.all {
+			outcomes[string(a.outcome)]++
+		}
+		outcomes["stale writes refused"] += refused
+		expected["two at work after the store forgot"] += s.together
+		s.book.trial(s.cell.event, s.happened, outcomes, violations, expected, runs)
+	})
+	wrong := func(kind string, n int, format string, args ...any) {
+		if n > 0 {
+			violations[kind] += n
+			s.t.Errorf(format, args...)
+		}
+	}
+
+	got := scenes[s.cell.event](s)
+	if !s.happened {
+		s.t.Errorf("vacuous: no %s happened", s.cell.event)
+	}
+	want := s.want()
+	s.freed()
+	if got.outcome != s.cell.first {
+		wrong("wrong answers", 1, "the first request is %v, want %s", got, s.cell.first)
+	}
+	runs := s.all()
+	for _, r := range runs[:min(1, len(runs))] {
+		if !s.cell.ends(r.cause) {
+			wrong("wrong answers", 1, "the first handler's context ended with %v, want %v", r.cause, s.cell.cause)
+		}
+	}
+	if _, n, _ := s.seen(); n != want.effects {
+		wrong("wrong effects", 1, "%d effects in %d runs, want %d", n, len(runs), want.effects)
+	}
+
+	again := s.ask(s.b)
+	if again.outcome != want.again || again.outcome == replayed && again.text != "" && again.text != got.kept() {
+		wrong("wrong answers", 1, "again, it is %v, want %s of %q", again, want.again, got.kept())
+	}
+	if _, n, _ := s.seen(); n != want.total {
+		wrong("wrong effects", 1, "%d effects in the end, want %d", n, want.total)
+	}
+	for i, r := range s.all() {
+		if s.idempotent && !s.forgets && r.attempt != i+1 {
+			wrong("wrong answers", 1, "run %d was attempt %d", i+1, r.attempt)
+		}
+	}
+	s.freed()
+	keys, left := s.remains()
+	wrong("keys without TTL", len(keys), "these keys stay for ever: %q", keys)
+	wrong("keys left", len(left), "these keys are left: %q", left)
+	s.close()
+
+	wrong("overlaps", s.overlaps, "%d times two handlers ran at once", s.overlaps)
+	wrong("stale writes", s.stale, "%d stale writes were taken", s.stale)
+	wrong("tokens back", s.back, "%d tokens are not greater than those of earlier runs", s.back)
+	told := s.told()
+	wrong("secrets told", len(told), "answers or events tell secrets: %q", told)
+}
+
+// work is the handler, as every adapter calls it.
+func (s *stage) work(ctx context.Context, service string) (string, error) {
+	s.mu.Lock()
+	forgets := s.forgets
+	s.mu.Unlock()
+	r, err := s.begin(ctx, service, forgets)
+	if err != nil {
+		s.t.Error(err)
+		return "", err
+	}
+	defer s.end(r)
+	if r.n == 1 && s.first != nil {
+		return s.first(r)
+	}
+	s.write(r)
+	return r.text(), nil
+}
+
+// wait has the first run wait for its end of the context, or for goOn.
+func (s *stage) wait(r *run, until <-chan struct{}) {
+	s.inside <- r
+	select {
+	case <-until:
+	case <-time.After(patience):
+		s.t.Error("the first handler was not told to go on")
+	}
+}
+
+// ask sends the request to a replica and waits for what it comes to.
+func (s *stage) ask(to *service) answer {
+	return within(s.t, "a request is answered", s.send(s.t.Context(), to))
+}
+
+// send sends the request to a replica. The client goes away when ctx ends.
+func (s *stage) send(ctx context.Context, to *service) <-chan answer {
+	answers, request := make(chan answer, 1), s.request
+	go func() {
+		a := to.front.call(ctx, request)
+		s.answers.Lock()
+		s.answers.all = append(s.answers.all, a)
+		s.answers.Unlock()
+		answers <- a
+	}()
+	return answers
+}
+
+// close ends the replicas.
+func (s *stage) close() {
+	s.a.close()
+	s.b.close()
+}
+
+// told are the secrets that answers and events tell: parts of keys, owners and
+// tokens. An answer is all that the client can see of it.
+func (s *stage) told() []string {
+	secrets := map[string]string{s.request.order: "a key", s.request.key: "an idempotency key", s.prefix: "a prefix"}
+	for _, r := range s.all() {
+		secrets[r.owner], secrets[strconv.FormatUint(r.token, 10)] = "an owner", "a token"
+	}
+	var said, told []string
+	s.answers.Lock()
+	for _, a := range s.answers.all {
+		said = append(said, a.raw)
+	}
+	s.answers.Unlock()
+	said = append(append(said, s.a.events.said()...), s.b.events.said()...)
+	for secret, what := range maps.All(secrets) {
+		for _, text := range said {
+			if strings.Contains(text, secret) {
+				told = append(told, what+" in "+text)
+			}
+		}
+	}
+	return told
+}
