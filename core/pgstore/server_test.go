@@ -1,0 +1,322 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// newLocker returns a Locker on a Store of its own, as another process has it.
+func newLocker(t testing.TB, url string, opts ...pgstore.Option) *core.Locker {
+	t.Helper()
+	l, err := core.New(newStore(t, pgtest.Pool(t, url), opts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return l
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	for _, setting := range []string{"synchronous_commit = on", "synchronous_commit = off"} {
+		t.Run("what is held and kept outlasts a crash, with "+setting, func(t *testing.T) {
+			t.Parallel()
+			server := start(t, setting)
+			s := newStore(t, pgtest.Pool(t, server.URL()))
+			for range 3 {
+				lock, run := claimed(), claimed()
+				run.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+				g := acquire(t, s, lock)
+				acquire(t, s, run)
+				last := run
+				last.Record = &core.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
+				release(t, s, last)
+				server.Restart()
+				// The pool's connections are those of the old server.
+				pgtest.Eventually(t, patience, "the store answers", func() bool {
+					_, err := s.Acquire(t.Context(), exclusive("probe:"+lock.Key))
+					return err == nil
+				})
+				held(t, s, lock, true)
+				if again := acquire(t, s, lock); again.Token != g.Token {
+					t.Errorf("got token %d, want %d", again.Token, g.Token)
+				}
+				again := run
+				again.Lease = "another"
+				if r := acquire(t, s, again).Record; r == nil || !r.Done || string(r.Value) != "answer" {
+					t.Errorf("got %+v, want the answer", r)
+				}
+				release(t, s, lock)
+			}
+		})
+	}
+
+	t.Run("a lease lives on through a short one and ends in time through a long one", func(t *testing.T) {
+		t.Parallel()
+		server := start(t)
+		l, other := newLocker(t, server.URL()), newLocker(t, server.URL())
+		lease, err := l.Acquire(t.Context(), "order:42", core.TTL(6*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Restart()
+		before := lease.Deadline()
+		pgtest.Eventually(t, patience, "the lease is extended", func() bool { return lease.Deadline().After(before) })
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("the lease has ended: %v", err)
+		}
+		server.Kill()
+		deadline := lease.Deadline()
+		<-lease.Context().Done()
+		if late := time.Since(deadline); late > patience/4 {
+			t.Errorf("told %v after its deadline", late)
+		}
+		wantIs(t, "cause", context.Cause(lease.Context()), core.ErrLost)
+		server.Restart()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		next, err := other.Acquire(ctx, "order:42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Token() <= lease.Token() {
+			t.Errorf("got token %d after %d", next.Token(), lease.Token())
+		}
+		_ = lease.Release(t.Context())
+		if err := next.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Connections that an administrator ends, while locks are taken, extended,
+// waited for and given back: nobody gets in beside somebody else, and everybody
+// gets in at last.
+func TestTerminatedConnections(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	var inside [2]atomic.Int64
+	var grants, ended, overlaps atomic.Int64
+	stop := make(chan struct{})
+	var killer, workers sync.WaitGroup
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(rand.N(10 * time.Millisecond)):
+			}
+			for range server.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity " +
+				"WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < 0.3") {
+				ended.Add(1)
+			}
+		}
+	})
+	rounds := count(100)
+	for i := range 6 {
+		l := newLocker(t, server.URL("pool_max_conns=4"))
+		workers.Go(func() {
+			for n := range rounds {
+				key := (i + n) % 2
+				ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+				lease, err := l.Acquire(ctx, fmt.Sprintf("terminated:%d", key), core.TTL(2*time.Second))
+				cancel()
+				if errors.Is(err, core.ErrUnavailable) {
+					continue // three attempts met three ends
+				}
+				if err != nil {
+					t.Errorf("acquire: %v", err)
+					return
+				}
+				grants.Add(1)
+				if inside[key].Add(1) > 1 {
+					overlaps.Add(1)
+				}
+				time.Sleep(rand.N(2 * time.Millisecond))
+				_ = lease.Extend(t.Context(), 2*time.Second)
+				inside[key].Add(-1)
+				// Where the server has released it and its word was lost, that is
+				// found out.
+				if err := lease.Release(t.Context()); err != nil && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
+					t.Logf("release: %v", err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	close(stop)
+	killer.Wait()
+	if overlaps.Load() > 0 {
+		t.Errorf("%d times somebody got in beside somebody else", overlaps.Load())
+	}
+	if ended.Load() < 20 || grants.Load() < int64(rounds) {
+		t.Errorf("vacuous: %d connections ended, %d grants", ended.Load(), grants.Load())
+	}
+	tally.Note(t, tally.Facts{
+		Part: "matrix", Runs: 1, Grants: int(grants.Load()), Faults: map[string]int{"connection terminated": int(ended.Load())},
+		Violations: map[string]int{"overlaps": int(overlaps.Load())},
+	})
+}
+
+// A watch that breaks is told, and one that is opened again works.
+func TestBrokenListener(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	s, other := newStore(t, pgtest.Pool(t, server.URL())), newStore(t, pgtest.Pool(t, server.URL()))
+	for range 5 {
+		c := claimed()
+		w := exclusive(c.Key)
+		w.Wait = true
+		acquire(t, other, c)
+		wantIs(t, "acquire", second(s.Acquire(t.Context(), w)), core.ErrBusy)
+		woken, err := s.Watch(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(server.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query = '-- ping'" +
+			" OR query LIKE '%pg_backend_pid()' AND pid <> pg_backend_pid()")); n != 1 {
+			t.Fatalf("%d connections listen, want 1", n)
+		}
+		for open := true; open; {
+			select {
+			case _, open = <-woken:
+			case <-time.After(patience):
+				t.Fatal("the watch was not told")
+			}
+		}
+		again, err := s.Watch(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, other, c)
+		select {
+		case _, open := <-again:
+			if !open {
+				t.Error("the second watch broke")
+			}
+		case <-time.After(patience):
+			t.Error("the second watch was not woken")
+		}
+	}
+}
+
+// hazard 23
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	const ttl = 3 * time.Second
+	for i := range 3 {
+		t.Run(fmt.Sprintf("trial %d", i), func(t *testing.T) {
+			pool := pgtest.Pool(t, server.URL("pool_max_conns=4"))
+			s, key := newStore(t, pool), fmt.Sprintf("frozen:%d", i)
+			l, err := core.New(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := time.Now()
+			lease, err := l.Acquire(t.Context(), key, core.TTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Pause()
+			thaw := sync.OnceFunc(server.Resume)
+			defer thaw()
+			frozen := time.Now()
+
+			// Callers return: when their contexts end, and by themselves.
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if _, err := s.Acquire(ctx, exclusive("other")); err == nil || errors.Is(err, core.ErrBusy) {
+				t.Errorf("acquire: got %v", err)
+			}
+			if took := time.Since(frozen); took > patience/4 {
+				t.Errorf("returned after %v", took)
+			}
+			var all sync.WaitGroup
+			for range 8 { // more than there are connections
+				all.Go(func() {
+					if err := s.Release(t.Context(), exclusive("other")); err == nil || errors.Is(err, core.ErrLost) {
+						t.Errorf("release: got %v", err)
+					}
+				})
+			}
+			all.Wait()
+			if took := time.Since(frozen); took > patience/2 {
+				t.Errorf("the calls took %v", took)
+			}
+
+			// The holder is told before the row can expire: no later than a TTL after
+			// the last extension that was confirmed, which came before the freeze.
+			<-lease.Context().Done()
+			told := time.Now()
+			wantIs(t, "cause", context.Cause(lease.Context()), core.ErrLost)
+			if deadline := lease.Deadline(); deadline.After(frozen.Add(ttl)) || deadline.Before(sent) {
+				t.Errorf("trusted until %v after the freeze", deadline.Sub(frozen))
+			}
+			thaw()
+			next := exclusive(key)
+			pgtest.Eventually(t, patience, "the key is free", func() bool {
+				_, err := s.Acquire(t.Context(), next)
+				return err == nil
+			})
+			if granted := time.Now(); granted.Before(told) {
+				t.Error("granted before the holder was told")
+			}
+			release(t, s, next)
+			_ = lease.Release(t.Context())
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	tally.Note(t, tally.Facts{Part: "matrix", Runs: 3, Faults: map[string]int{"server frozen": 3}, Violations: map[string]int{"overlaps": 0}})
+}
+
+// Callers that give up do not cost the pool its connections.
+func TestCancelledCallers(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	pool := pgtest.Pool(t, server.URL("pool_max_conns=4"), func(c *pgxpool.Config) { c.MaxConnIdleTime = time.Hour })
+	s := newStore(t, pool)
+	acquire(t, s, claimed())
+	cancelled := 0
+	for i := range count(2000) {
+		c := claimed()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%20)*20*time.Microsecond)
+		if _, err := s.Acquire(ctx, c); err != nil {
+			cancelled++
+		}
+		cancel()
+		if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, core.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+	}
+	if cancelled < 10 {
+		t.Errorf("vacuous: %d calls were cancelled", cancelled)
+	}
+	if n := pool.Stat().NewConnsCount(); n > 4 {
+		t.Errorf("%d connections were made for a pool of 4", n)
+	}
+	if n := server.Exec("SELECT count(*) FROM lockkit.keys k, unnest(k.holds) h WHERE h.until > now() AND k.key LIKE 'key:%'")[0]; n != "1" {
+		t.Errorf("%s holds are left, want the first one", n)
+	}
+}

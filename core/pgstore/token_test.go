@@ -1,0 +1,347 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+func TestCheckToken(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	server.Exec("CREATE TABLE account (name text PRIMARY KEY, balance int NOT NULL)")
+	pool := pgtest.Pool(t, server.URL("pool_max_conns=20"))
+	check := func(t *testing.T, resource string, token uint64) error {
+		t.Helper()
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			return pgstore.CheckToken(t.Context(), tx, resource, token)
+		})
+	}
+	accept := func(t *testing.T, resource string, token uint64) {
+		t.Helper()
+		if err := check(t, resource, token); err != nil {
+			t.Errorf("%s, token %d: %v", resource, token, err)
+		}
+	}
+
+	t.Run("the same token and newer ones are accepted, older ones are lost", func(t *testing.T) {
+		t.Parallel()
+		for _, token := range []uint64{7, 7, 8, 8, 1 << 40, math.MaxInt64} {
+			accept(t, "grows", token)
+			wantIs(t, "older", check(t, "grows", token-1), core.ErrLost)
+		}
+		accept(t, "another resource", 1)
+		accept(t, "größer \\ '%", 1)
+	})
+
+	t.Run("what was rolled back was not seen", func(t *testing.T) {
+		t.Parallel()
+		accept(t, "rolled back", 5)
+		no := errors.New("no")
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			return errors.Join(no, pgstore.CheckToken(t.Context(), tx, "rolled back", 9))
+		})
+		if !errors.Is(err, no) || errors.Is(err, core.ErrLost) {
+			t.Fatal(err)
+		}
+		accept(t, "rolled back", 6)
+	})
+
+	t.Run("a refused transaction can be read on and rolled back, and changes nothing", func(t *testing.T) {
+		t.Parallel()
+		accept(t, "refused", 5)
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.Background())
+		wantIs(t, "check", pgstore.CheckToken(t.Context(), tx, "refused", 4), core.ErrLost)
+		var one int
+		if err := tx.QueryRow(t.Context(), "SELECT 1").Scan(&one); err != nil {
+			t.Error(err)
+		}
+	})
+
+	t.Run("bad input is invalid before anything is sent", func(t *testing.T) {
+		t.Parallel()
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.Background())
+		for _, err := range []error{
+			pgstore.CheckToken(t.Context(), nil, "a", 1),
+			pgstore.CheckToken(t.Context(), tx, "", 1),
+			pgstore.CheckToken(t.Context(), tx, strings.Repeat("a", 513), 1),
+			pgstore.CheckToken(t.Context(), tx, "a\xff", 1),
+			pgstore.CheckToken(t.Context(), tx, "a\x00", 1),
+			pgstore.CheckToken(t.Context(), tx, "a", 0),
+			pgstore.CheckToken(t.Context(), tx, "a", math.MaxInt64+1),
+		} {
+			wantIs(t, "check", err, core.ErrInvalid)
+		}
+		if err := pgstore.CheckToken(t.Context(), tx, "a", 1); err != nil {
+			t.Error(err) // the transaction is as good as before
+		}
+	})
+
+	t.Run("transactions of one resource wait for each other, and the newer token wins", func(t *testing.T) {
+		t.Parallel()
+		for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+			resource := "order " + string(level)
+			options := pgx.TxOptions{IsoLevel: level}
+			first, err := pool.BeginTx(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer first.Rollback(context.Background())
+			// Whoever sees one snapshot has it from here on.
+			stale, err := pool.BeginTx(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stale.Rollback(context.Background())
+			if _, err := stale.Exec(t.Context(), "SELECT 1"); err != nil {
+				t.Fatal(err)
+			}
+			if err := pgstore.CheckToken(t.Context(), first, resource, 2); err != nil {
+				t.Fatal(err)
+			}
+			answer := make(chan error, 1)
+			go func() { answer <- pgstore.CheckToken(t.Context(), stale, resource, 1) }()
+			pgtest.Eventually(t, patience, "the stale one waits", func() bool {
+				return server.Exec("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%lockkit.seen%'")[0] != "0"
+			})
+			select {
+			case err := <-answer:
+				t.Errorf("%s: answered with %v while the first one has not ended", level, err)
+			default:
+			}
+			if err := first.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			err = <-answer
+			failure, serialization := errors.AsType[*pgconn.PgError](err)
+			if !errors.Is(err, core.ErrLost) && (!serialization || failure.Code != "40001") {
+				t.Errorf("%s: got %v, want ErrLost or a serialization failure", level, err)
+			}
+		}
+	})
+
+	t.Run("tokens of any store are checked, through a pooler too", func(t *testing.T) {
+		t.Parallel()
+		pgtest.RequirePooler(t)
+		pooled := pgtest.Pool(t, pgtest.StartPooler(t, server).URL())
+		locker, err := core.New(memstore.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			lease, err := locker.Acquire(t.Context(), "elsewhere", core.Fenced())
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = pgx.BeginFunc(t.Context(), pooled, func(tx pgx.Tx) error {
+				return pgstore.CheckToken(t.Context(), tx, "elsewhere", lease.Token())
+			})
+			if err := errors.Join(err, lease.Release(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A holder is paused after it has read, a successor writes, and the holder goes
+// on to write what it has computed.
+func TestPausedHolder(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	server.Exec("CREATE TABLE account (name text PRIMARY KEY, balance int NOT NULL)")
+	pool := pgtest.Pool(t, server.URL("pool_max_conns=20"))
+	const trials = 20
+
+	t.Run("its transaction is refused by its token", func(t *testing.T) {
+		t.Parallel()
+		var refused, lost, stale int
+		for i := range trials {
+			err, balance := pausedWrite(t, pool, fmt.Sprintf("fenced:%d", i), true)
+			if errors.Is(err, core.ErrLost) {
+				refused++
+			}
+			if balance == 110 {
+				lost++
+			}
+			if err == nil {
+				stale++
+			}
+		}
+		if refused != trials || lost != 0 {
+			t.Errorf("of %d stale writes %d were refused, %d updates were lost", trials, refused, lost)
+		}
+		tally.Note(t, tally.Facts{
+			Part: "matrix", Runs: trials, Faults: map[string]int{"paused holder": trials},
+			Outcomes: map[string]int{"lost": refused}, Violations: map[string]int{"stale writes": stale},
+		})
+	})
+	t.Run("without the check its successor's update is lost", func(t *testing.T) {
+		t.Parallel()
+		lost := 0
+		for i := range trials {
+			if err, balance := pausedWrite(t, pool, fmt.Sprintf("open:%d", i), false); err == nil && balance == 110 {
+				lost++
+			}
+		}
+		if lost != trials {
+			t.Errorf("of %d stale writes %d were accepted: the test shows nothing", trials, lost)
+		}
+		tally.Note(t, tally.Facts{
+			Part: "limits", Runs: trials, Faults: map[string]int{"paused holder": trials},
+			Expected: map[string]int{"stale writes": lost},
+		})
+	})
+}
+
+// pausedWrite returns what became of the paused holder's transaction, which adds
+// 10 to the 100 that it has read, and the balance after its successor has added
+// 5: 105 or, with the successor's lost, 110.
+func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (error, int) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), "INSERT INTO account VALUES ($1, 100)", name); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, pool)
+	holder, successor := exclusive(name), exclusive(name)
+	holder.TTL = 20 * time.Millisecond
+	g := acquire(t, s, holder)
+	add := func(token uint64, amount int, pause func()) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			var balance int
+			if err := tx.QueryRow(t.Context(), "SELECT balance FROM account WHERE name = $1", name).Scan(&balance); err != nil {
+				return err
+			}
+			pause()
+			if fenced {
+				if err := pgstore.CheckToken(t.Context(), tx, name, token); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Exec(t.Context(), "UPDATE account SET balance = $2 WHERE name = $1", name, balance+amount)
+			return err
+		})
+	}
+	err := add(g.Token, 10, func() {
+		var next core.Grant
+		pgtest.Eventually(t, patience, "the lease runs out", func() bool {
+			var err error
+			next, err = s.Acquire(t.Context(), successor)
+			return err == nil
+		})
+		if err := add(next.Token, 5, func() {}); err != nil {
+			t.Errorf("the successor: %v", err)
+		}
+	})
+	var balance int
+	if err := pool.QueryRow(t.Context(), "SELECT balance FROM account WHERE name = $1", name).Scan(&balance); err != nil {
+		t.Fatal(err)
+	}
+	return err, balance
+}
+
+// The tokens of a key grow whatever becomes of what they are made from.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	pool := pgtest.Pool(t, server.URL())
+	s := newStore(t, pool)
+	grow := func(t *testing.T, key string, last uint64, between func()) {
+		t.Helper()
+		for range count(50) {
+			c := exclusive(key)
+			g, err := s.Acquire(t.Context(), c)
+			if err != nil || g.Token <= last {
+				t.Errorf("got token %d after %d, and %v", g.Token, last, err)
+				return
+			}
+			last = g.Token
+			if err := s.Release(t.Context(), c); err != nil {
+				t.Error(err)
+			}
+			between()
+		}
+	}
+	expire := func(where string) {
+		exec(t, pool, "UPDATE lockkit.keys SET due = 0 WHERE "+where+"; SELECT lockkit.sweep(1000000)")
+	}
+
+	// hazard 34
+	t.Run("when rows are deleted, and the clock is behind what was given (hazard 34)", func(t *testing.T) {
+		c := exclusive("swept")
+		c.MinToken = uint64(time.Now().Add(24 * time.Hour).UnixMicro()) // as if the clock had been set back by a day
+		g := acquire(t, s, c)
+		release(t, s, c)
+		grow(t, "swept", g.Token, func() {
+			expire("until <= clock_timestamp()")
+			if n := server.Exec("SELECT count(*) FROM lockkit.keys WHERE until <= clock_timestamp()")[0]; n != "0" {
+				t.Fatalf("%s rows are left", n)
+			}
+		})
+	})
+	// hazard 34
+	t.Run("when all that is known of them is lost (hazard 34)", func(t *testing.T) {
+		// As in a database that was restored from before, or made anew.
+		restore := func() { exec(t, pool, "DELETE FROM lockkit.keys; UPDATE lockkit.floor SET token = 0") }
+		restore()
+		grow(t, "restored", 0, restore)
+	})
+	t.Run("of readers that come in between, on a row of their own", func(t *testing.T) {
+		c := exclusive("read")
+		c.MinToken = uint64(time.Now().Add(25 * time.Hour).UnixMicro())
+		g := acquire(t, s, c)
+		release(t, s, c)
+		grow(t, "read", g.Token, func() {
+			expire("until <= clock_timestamp()")
+			r := exclusive("read")
+			r.Weight = 1
+			if acquire(t, s, r).Token != 0 {
+				t.Error("a reader has a token")
+			}
+			release(t, s, r)
+		})
+	})
+	t.Run("of claims that come while their row is deleted", func(t *testing.T) {
+		var all sync.WaitGroup
+		stop := make(chan struct{})
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					expire("until <= clock_timestamp()")
+				}
+			}
+		})
+		var grants sync.WaitGroup
+		for _, key := range []string{"a", "b", "c"} {
+			grants.Go(func() { grow(t, key, 0, func() {}) })
+		}
+		grants.Wait()
+		close(stop)
+		all.Wait()
+	})
+}
