@@ -1,0 +1,248 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// Lockers of several processes on one server.
+func TestLocker(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	for _, c := range []struct {
+		name  string
+		limit int64
+		opts  func(i int) (weight int64, opts []core.AcquireOption)
+	}{
+		{"a mutex", 1, func(int) (int64, []core.AcquireOption) { return 1, nil }},
+		{"a fair mutex", 1, func(int) (int64, []core.AcquireOption) { return 1, []core.AcquireOption{core.Fair()} }},
+		{"three permits", 3, func(int) (int64, []core.AcquireOption) { return 1, []core.AcquireOption{core.Permits(1, 3)} }},
+		{"five fair permits, one to three each", 5, func(i int) (int64, []core.AcquireOption) {
+			n := 1 + i%3
+			return int64(n), []core.AcquireOption{core.Permits(n, 5), core.Fair()}
+		}},
+		{"readers and writers", 100, func(i int) (int64, []core.AcquireOption) {
+			if i%3 == 0 {
+				return 100, nil
+			}
+			return 1, []core.AcquireOption{core.Shared()}
+		}},
+	} {
+		t.Run(c.name+": weights never exceed the limit, and all get in", func(t *testing.T) {
+			t.Parallel()
+			var inside, grants atomic.Int64
+			var all sync.WaitGroup
+			for i := range 6 {
+				l := newLocker(t, server.URL("pool_max_conns=3"))
+				for range 2 {
+					all.Go(func() {
+						for n := range count(80) {
+							weight, opts := c.opts(i + n)
+							err := l.Do(t.Context(), "crowd:"+c.name, func(context.Context) error {
+								grants.Add(1)
+								if sum := inside.Add(weight); sum > c.limit {
+									t.Errorf("weight %d is inside, at most %d is allowed", sum, c.limit)
+								}
+								time.Sleep(rand.N(2 * time.Millisecond))
+								inside.Add(-weight)
+								return nil
+							}, opts...)
+							if err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+			all.Wait()
+			if want := int64(12 * count(80)); grants.Load() != want {
+				t.Errorf("%d grants, want %d", grants.Load(), want)
+			}
+			tally.Note(t, tally.Facts{
+				Part: "processes", Runs: 1, Grants: int(grants.Load()), Violations: map[string]int{"overlaps": 0},
+			})
+		})
+	}
+
+	t.Run("a lease is joined from another process, and kept beyond its release", func(t *testing.T) {
+		t.Parallel()
+		a, b := newLocker(t, server.URL()), newLocker(t, server.URL())
+		outer, err := a.Acquire(t.Context(), "joined")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, err := b.TryAcquire(core.ContextWithOwner(t.Context(), outer.Owner()), "joined", core.KeepFor(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inner.Token() != outer.Token() || inner.Owner() != outer.Owner() {
+			t.Errorf("token %d of owner %q, want those of the outer lease", inner.Token(), inner.Owner())
+		}
+		if err := errors.Join(outer.Release(t.Context()), inner.Release(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if _, err := b.TryAcquire(t.Context(), "joined"); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("got %v, want %v", err, core.ErrBusy)
+		}
+	})
+}
+
+// Many clients that each want several of few keys, in any order, while their
+// leases are extended in batches: nobody waits for ever, at the server either.
+func TestNoDeadlock(t *testing.T) {
+	t.Parallel()
+	server := start(t, "deadlock_timeout = '50ms'", "log_lock_waits = on")
+	const clients, keys = 64, 5
+	var grants, extended atomic.Int64
+	var inside [keys]atomic.Int64
+	var all sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
+	defer cancel()
+	lockers := make([]*core.Locker, 8)
+	stores := make([]*pgstore.Store, len(lockers))
+	for i := range lockers {
+		stores[i] = newStore(t, pgtest.Pool(t, server.URL("pool_max_conns=8")))
+		var err error
+		if lockers[i], err = core.New(stores[i]); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lockers[i].Close(context.Background()) })
+	}
+	stop := make(chan struct{})
+	var extenders sync.WaitGroup
+	for i := range stores {
+		// Extensions of many keys at once, in any order.
+		extenders.Go(func() {
+			held := make([]core.Claim, keys)
+			for k := range held {
+				held[k] = exclusive(fmt.Sprintf("few:%d", k))
+				held[k].Weight = 1
+			}
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				rand.Shuffle(keys, func(a, b int) { held[a], held[b] = held[b], held[a] })
+				for _, x := range stores[i].Extend(ctx, held) {
+					if !errors.Is(x.Err, core.ErrLost) {
+						t.Errorf("extend: %v", x.Err)
+					}
+					extended.Add(1)
+				}
+			}
+		})
+	}
+	for i := range clients {
+		all.Go(func() {
+			for range count(40) / 4 {
+				order := rand.Perm(keys)[:2+rand.N(2)]
+				also := make([]string, 0, keys)
+				for _, k := range order[1:] {
+					also = append(also, fmt.Sprintf("few:%d", k))
+				}
+				lease, err := lockers[i%len(lockers)].Acquire(ctx, fmt.Sprintf("few:%d", order[0]), core.Also(also...))
+				if err != nil {
+					t.Errorf("client %d: %v", i, err)
+					return
+				}
+				grants.Add(1)
+				for _, k := range order {
+					if inside[k].Add(1) != 1 {
+						t.Errorf("somebody is inside key %d already", k)
+					}
+				}
+				if err := lease.Extend(ctx, time.Minute); err != nil {
+					t.Errorf("extend: %v", err)
+				}
+				for _, k := range order {
+					inside[k].Add(-1)
+				}
+				if err := lease.Release(ctx); err != nil {
+					t.Errorf("release: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	extenders.Wait()
+	if n := server.Exec("SELECT sum(deadlocks) FROM pg_stat_database")[0]; n != "0" {
+		t.Errorf("the server has found %s deadlocks", n)
+	}
+	tally.Note(t, tally.Facts{
+		Part: "processes", Runs: 1, Grants: int(grants.Load()), Violations: map[string]int{"overlaps": 0, "deadlocks": 0},
+	})
+}
+
+// Round trips, as a proxy counts them, and connections.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	proxy := pgtest.NewProxy(t, server.Port)
+	s := newStore(t, pgtest.Pool(t, proxy.URL("pool_max_conns=1", "pool_min_conns=1")))
+	acquire(t, s, claimed()) // the connection is there
+	trips := func(what string, want int, call func()) {
+		t.Helper()
+		proxy.Forget()
+		call()
+		// A connection that was idle for a second is pinged by the pool.
+		if n := proxy.Trips() - len(proxy.Queries("-- ping")); n != want {
+			t.Errorf("%s: %d round trips, want %d: %q", what, n, want, proxy.Queries())
+		}
+	}
+	c := claimed()
+	trips("acquire of a free key", 1, func() { acquire(t, s, c) })
+	trips("acquire of a held key", 1, func() { wantIs(t, "acquire", second(s.Acquire(t.Context(), exclusive(c.Key))), core.ErrBusy) })
+	trips("extension", 1, func() { s.Extend(t.Context(), []core.Claim{c}) })
+	trips("extension of 256", 1, func() {
+		many := []core.Claim{c}
+		for range 255 {
+			many = append(many, claimed())
+		}
+		if x := s.Extend(t.Context(), many); x[0].Err != nil || !errors.Is(x[255].Err, core.ErrLost) {
+			t.Errorf("got %v and %v", x[0].Err, x[255].Err)
+		}
+	})
+	trips("release", 1, func() { release(t, s, c) })
+	trips("acquire of a key that was used before", 1, func() { acquire(t, s, c) })
+	to := exclusive(c.Key)
+	trips("handover", 1, func() {
+		if _, err := s.Handover(t.Context(), c, to); err != nil {
+			t.Error(err)
+		}
+	})
+	run := claimed()
+	run.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+	trips("a run", 1, func() { acquire(t, s, run) })
+	last := run
+	last.Record = &core.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
+	trips("its answer", 1, func() { release(t, s, last) })
+	trips("a replay", 1, func() {
+		if g := acquire(t, s, run); g.Record == nil || !g.Record.Done {
+			t.Errorf("got %+v", g)
+		}
+	})
+
+	t.Run("one more for the first call alone where transactions see one snapshot", func(t *testing.T) {
+		server := start(t, "default_transaction_isolation = 'repeatable read'")
+		proxy = pgtest.NewProxy(t, server.Port)
+		s = newStore(t, pgtest.Pool(t, proxy.URL("pool_max_conns=1", "pool_min_conns=1")))
+		acquire(t, newStore(t, pgtest.Pool(t, server.URL())), claimed())
+		trips("first acquire", 2, func() { acquire(t, s, c) })
+		trips("release", 1, func() { release(t, s, c) })
+		trips("acquire", 1, func() { acquire(t, s, c) })
+	})
+}
