@@ -33,12 +33,15 @@ type Store struct {
 	hub  hub
 	id   any // of the channel that wakes waiters of this Store
 	wake any // prefix of all such channels
+
+	identity identity
 }
 
 var (
 	_ core.Store   = (*Store)(nil)
 	_ core.Watcher = (*Store)(nil)
 	_ core.Prompt  = (*Store)(nil)
+	_ core.Node    = (*Store)(nil)
 )
 
 // New returns a Store that uses client, which the caller keeps and closes after

@@ -31,6 +31,7 @@ var imports = map[string]string{
 	"core":       "github.com/lockkit/lockkit/core",
 	"once":       "github.com/lockkit/lockkit/core/once",
 	"memstore":   "github.com/lockkit/lockkit/core/memstore",
+	"redlock":    "github.com/lockkit/lockkit/core/redlock",
 	"redisstore": "github.com/lockkit/lockkit/core/redisstore",
 	"httpmw":     "github.com/lockkit/lockkit/httpmw",
 	"grpc":       "google.golang.org/grpc",
@@ -41,7 +42,7 @@ var imports = map[string]string{
 }
 
 // given is what the pieces may use without saying where it comes from.
-const given = `ctx context.Context, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client,
+const given = `ctx context.Context, a, b, c core.Store, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client,
 	store *redisstore.Store, locks *core.Locker, mux *asynq.ServeMux, queue asynq.RedisConnOpt, book, send, write asynq.Handler, metrics core.Observer, pay, transfer gin.HandlerFunc,
 	audit func(context.Context) error, charge func(context.Context, string) error,
 	provider func(context.Context, string, int) ([]byte, error),

@@ -1,0 +1,247 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Extend implements core.Store: a claim is extended when a majority of all nodes
+// has extended it, and lost when so many nodes have no such hold that no majority
+// can have it. A node that lacks a claim which a majority has just confirmed gets
+// it back in the background, so that a node that was restarted or cut off for a
+// while does not leave the lock on a bare majority. That is never done after a
+// loss, since then somebody else may hold.
+func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	answers := make([]core.Extension, len(claims))
+	if ctx.Err() != nil {
+		for i := range answers {
+			answers[i].Err = fmt.Errorf("redlock: extend: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+		}
+		return answers
+	}
+	x := &extension{store: s, start: time.Now(), done: make(chan struct{}), pending: len(s.nodes)}
+	var ask []core.Claim // a copy: it goes on when the caller has gone
+	for i, c := range claims {
+		if answers[i].Err = s.lasting("extend", &c); answers[i].Err == nil {
+			c.Wait, c.Fair, c.Record, c.Keep = false, false, nil, 0
+			ask = append(ask, c)
+		}
+	}
+	if len(ask) == 0 {
+		return answers
+	}
+	budget := s.timeout
+	for _, c := range ask {
+		budget = min(budget, s.budget(c.TTL))
+	}
+	x.claims, x.tallies = ask, make([]tally, len(ask))
+	x.unsettled.Add(len(s.nodes))
+	s.ledger.extending(ask)
+	for _, n := range s.nodes {
+		x.send(ctx, n, budget)
+	}
+	s.run(func() {
+		x.unsettled.Wait()
+		s.ledger.extended(ask)
+	})
+	timer := time.NewTimer(budget + s.timeout/10)
+	defer timer.Stop()
+	select {
+	case <-x.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k := 0
+	for i := range answers {
+		if answers[i].Err == nil {
+			answers[i] = x.answer(ctx, k)
+			k++
+		}
+	}
+	return answers
+}
+
+// extension is the answers of the nodes to one Extend. Those that come after the
+// caller has its answer may still show who lacks a claim.
+type extension struct {
+	store  *Store
+	claims []core.Claim
+	start  time.Time
+
+	unsettled sync.WaitGroup // calls of nodes, and healing
+
+	mu      sync.Mutex
+	tallies []tally
+	pending int
+	decided bool
+	done    chan struct{}
+}
+
+// tally is the answers for one claim.
+type tally struct {
+	have []int // nodes that have extended it
+	lack []int // nodes that have no such hold, and have not been given it yet
+	lost int   // how many have none
+	err  error
+}
+
+func (x *extension) send(ctx context.Context, n *node, budget time.Duration) {
+	var got []core.Extension
+	x.store.call(ctx, n, budget, func(ctx context.Context) error {
+		got = n.store.Extend(ctx, x.claims)
+		return nil
+	}, func(err error) {
+		x.settle(ctx, n, got, err)
+	})
+}
+
+func (x *extension) settle(ctx context.Context, n *node, got []core.Extension, err error) {
+	s := x.store
+	x.mu.Lock()
+	x.pending--
+	open := false
+	heal := make(map[int][]int) // claims by node
+	for i := range x.claims {
+		t := &x.tallies[i]
+		e := err
+		switch {
+		case e != nil:
+		case i >= len(got):
+			e = errors.New("no answer")
+		default:
+			e = got[i].Err
+		}
+		switch {
+		case e == nil:
+			t.have = append(t.have, n.index)
+		case errors.Is(e, core.ErrLost):
+			t.lost++
+			t.lack = append(t.lack, n.index)
+		case t.err == nil:
+			t.err = e
+		}
+		confirmed := len(t.have) >= s.quorum
+		if confirmed && !s.unhealed {
+			for _, at := range t.lack {
+				heal[at] = append(heal[at], i)
+			}
+			t.lack = nil
+		}
+		open = open || !confirmed && t.lost <= len(s.nodes)-s.quorum
+	}
+	if !x.decided && (!open || x.pending == 0) {
+		x.decided = true
+		close(x.done)
+	}
+	x.mu.Unlock()
+	for at, lacks := range heal {
+		x.heal(ctx, s.nodes[at], lacks)
+	}
+	x.unsettled.Done()
+}
+
+// answer is that for claim i as far as is known.
+func (x *extension) answer(ctx context.Context, i int) core.Extension {
+	s, t := x.store, &x.tallies[i]
+	valid := s.valid(x.claims[i].TTL)
+	switch {
+	case len(t.have) >= s.quorum && time.Since(x.start) < valid:
+		return core.Extension{Valid: valid}
+	case t.lost > len(s.nodes)-s.quorum:
+		return core.Extension{Err: fmt.Errorf("redlock: extend: %w", core.ErrLost)}
+	}
+	cause := t.err
+	if ctx.Err() != nil {
+		cause = context.Cause(ctx)
+	} else if cause == nil {
+		cause = errTimeout
+	}
+	return core.Extension{Err: &uncertain{op: "extend", cause: cause}}
+}
+
+// heal gives node n the claims that it lacks, while the confirmation is fresh. It
+// stops at the first that is not answered, until the next Extend.
+func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
+	s := x.store
+	x.unsettled.Add(1)
+	s.run(func() {
+		defer x.unsettled.Done()
+		for _, i := range lacks {
+			c := x.claims[i]
+			if s.ctx.Err() != nil || time.Since(x.start) >= s.valid(c.TTL)/2 || !x.remint(ctx, &c, i) {
+				return
+			}
+			t, ok := s.ledger.heal(&c, n.index)
+			if !ok {
+				continue
+			}
+			settled := make(chan kind, 1)
+			s.call(ctx, n, s.budget(c.TTL), func(ctx context.Context) error {
+				err := s.calm(ctx, &c, n.index, t)
+				if err == nil {
+					_, err = n.store.Acquire(ctx, c)
+				}
+				return err
+			}, func(err error) {
+				k := kindOf(err)
+				if s.ledger.asked(&c, n.index, t, answer{unknown: k == unknown, holds: k == granted}) {
+					s.sendBack(ctx, n, c, func(error) {})
+				}
+				settled <- k
+			})
+			if k := <-settled; k == unknown || k == failed {
+				return
+			}
+		}
+	})
+}
+
+// remint has the claim that a node is given carry the token of the hold, so that
+// it is not forgotten when all nodes have been replaced one after another. It is
+// false if no majority tells the token.
+func (x *extension) remint(ctx context.Context, c *core.Claim, i int) bool {
+	s := x.store
+	if !s.fencing || c.Weight < core.All {
+		return true
+	}
+	x.mu.Lock()
+	have := slices.Clone(x.tallies[i].have)
+	x.mu.Unlock()
+	told := 0
+	for _, at := range have {
+		t, ok := s.ledger.heal(c, at)
+		if !ok {
+			continue
+		}
+		tokens := make(chan uint64, 1)
+		n := s.nodes[at]
+		var g core.Grant
+		s.call(ctx, n, s.budget(c.TTL), func(ctx context.Context) (err error) {
+			if err = s.calm(ctx, c, at, t); err == nil {
+				g, err = n.store.Acquire(ctx, *c)
+			}
+			return err
+		}, func(err error) {
+			if s.ledger.asked(c, at, t, answer{unknown: kindOf(err) == unknown, holds: err == nil}) {
+				s.sendBack(ctx, n, *c, func(error) {})
+			}
+			if err != nil {
+				g.Token = 0
+			}
+			tokens <- g.Token
+		})
+		if token := <-tokens; token > 0 {
+			told++
+			c.MinToken = max(c.MinToken, token)
+		}
+	}
+	return told >= s.quorum
+}

@@ -1,0 +1,80 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// grid is the distance of the tokens that are granted, in the nodes' unit of a
+// microsecond. A token on the grid was written back, one between is a node's own.
+const grid = 1 << 14
+
+// fence returns the token of a claim that was granted: at least the highest that
+// a majority has given, and known to a majority before it is returned. Any
+// later majority has a node among those, whose token is then higher.
+//
+// A node that was late may still give itself a token of its own, for the same
+// hold. Rounding up keeps that below, so that other holds of the owner get the
+// same token.
+func (s *Store) fence(ctx context.Context, c core.Claim, owner string, b *ballot) (uint64, error) {
+	token, known := b.token(ctx)
+	if known {
+		return token, nil
+	}
+	if token%grid != 0 {
+		token = (token/grid + 1) * grid
+	}
+	c.MinToken, c.Wait = max(c.MinToken, token), false
+	b = s.newBallot(c)
+	b.ask(ctx, func(vote) bool { return true })
+	if v := b.await(ctx); v != won {
+		b.recall(ctx)
+		return 0, &uncertain{op: "acquire", cause: b.failure(ctx, v)}
+	}
+	got, votes := b.votesOf()
+	b.expel(ctx)
+	for _, v := range votes {
+		if v.grant.Token < c.MinToken || got != owner {
+			b.recall(ctx)
+			return 0, &uncertain{op: "acquire", cause: errors.New("another grant came between")}
+		}
+	}
+	return c.MinToken, nil
+}
+
+// token returns the highest token of the votes, or one on the grid that a
+// majority has, which is known then. Where single nodes have one on the grid and
+// others a higher one of their own, it waits a moment for more votes: the owner
+// holds already, and a node has heard of that too late.
+func (b *ballot) token(ctx context.Context) (token uint64, known bool) {
+	timer := time.NewTimer(firstGrace)
+	defer timer.Stop()
+	for {
+		_, votes := b.votesOf()
+		count, most := make(map[uint64]int), uint64(0)
+		for _, v := range votes {
+			if t := v.grant.Token; t%grid == 0 {
+				count[t]++
+			}
+			most = max(most, v.grant.Token)
+		}
+		for t, n := range count {
+			if n >= b.store.quorum {
+				return t, true
+			}
+		}
+		if len(count) == 0 || len(votes) == len(b.votes) || most%grid == 0 {
+			return most, false
+		}
+		select {
+		case <-b.news:
+		case <-timer.C:
+			return most, false
+		case <-ctx.Done():
+			return most, false
+		}
+	}
+}

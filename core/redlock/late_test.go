@@ -1,0 +1,235 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// scene is some nodes in memory, each behind faults of its own.
+type scene struct {
+	*testing.T
+	inner  []*memstore.Store
+	faults []*storetest.Faults
+	nodes  []core.Store
+}
+
+// late runs fn on a scene of n nodes in virtual time.
+func late(t *testing.T, name string, n int, fn func(s *scene)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := &scene{T: t}
+			for range n {
+				m, f := memstore.New(), new(storetest.Faults)
+				t.Cleanup(f.Wait)
+				s.inner, s.faults, s.nodes = append(s.inner, m), append(s.faults, f), append(s.nodes, storetest.Faulty(m, f))
+			}
+			fn(s)
+		})
+	})
+}
+
+// has tells at which nodes c is held.
+func (s *scene) has(c core.Claim) (at []int) {
+	s.Helper()
+	for i, m := range s.inner {
+		if x := m.Extend(s.Context(), []core.Claim{c}); x[0].Err == nil {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// taken has somebody else hold the key at some nodes.
+func (s *scene) taken(at ...int) {
+	s.Helper()
+	for _, i := range at {
+		acquire(s.T, s.inner[i], claim("other"))
+	}
+}
+
+// free has them release it at one.
+func (s *scene) free(i int) {
+	s.Helper()
+	if err := s.inner[i].Release(s.Context(), claim("other")); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *scene) busy(store core.Store, c core.Claim) {
+	s.Helper()
+	if _, err := store.Acquire(s.Context(), c); !errors.Is(err, core.ErrBusy) {
+		s.Fatalf("got %v, want busy", err)
+	}
+}
+
+// What an earlier attempt leaves under way neither undoes a later one of the same lease
+// nor counts for it. Each scene is a way in which two could hold. hazard 54
+func TestLateMessages(t *testing.T) {
+	t.Parallel()
+	const far = 30 * time.Millisecond // and still within the time of a node
+
+	late(t, "a release that is to be remembered for no time leaves nothing under way", 3, func(s *scene) {
+		ours, theirs := newStore(s, s.nodes), newStore(s, s.nodes)
+		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far})
+		c := claim("ours")
+		brief := c
+		brief.TTL = 0
+		if err := ours.Release(s.Context(), brief); !errors.Is(err, core.ErrLost) {
+			s.Fatalf("release: got %v, want %v", err, core.ErrLost)
+		}
+		acquire(s.T, theirs, c)
+		time.Sleep(time.Second)
+		if at := s.has(c); len(at) != 3 {
+			s.Errorf("the claim is at nodes %v, want all", at)
+		}
+	})
+
+	late(t, "any other release answers with the majority", 3, func(s *scene) {
+		ours := newStore(s, s.nodes)
+		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far})
+		c := claim("ours")
+		acquire(s.T, ours, c)
+		synctest.Wait() // all nodes have it
+		start := time.Now()
+		if err := ours.Release(s.Context(), c); err != nil || time.Since(start) > 0 {
+			s.Errorf("got %v after %v, want no error at once", err, time.Since(start))
+		}
+		time.Sleep(time.Second)
+		if at := s.has(c); len(at) != 0 {
+			s.Errorf("the claim is still at nodes %v", at)
+		}
+	})
+
+	late(t, "what is granted late to an attempt that failed is given back, and is no vote for the next", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.taken(1, 2)
+		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
+		c := claim("ours")
+		s.busy(store, c)
+		time.Sleep(2 * far) // the grant has come and was given back
+		if at := s.has(c); len(at) != 0 {
+			s.Fatalf("the claim is at nodes %v after it failed", at)
+		}
+		s.faults[0].Hook(func(storetest.Op, []core.Claim) storetest.Fault { return storetest.Fault{Err: core.ErrUnavailable} })
+		s.free(1)
+		if _, err := store.Acquire(s.Context(), c); err == nil {
+			s.Errorf("granted, with the claim at nodes %v", s.has(c))
+		}
+	})
+
+	late(t, "what is granted late to an attempt that failed belongs to the next one that has the node", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.taken(1, 2)
+		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
+		c := claim("ours")
+		s.busy(store, c)
+		s.free(1)
+		acquire(s.T, store, c) // while the first answer of node 0 is still under way
+		time.Sleep(5 * time.Second)
+		if at := s.has(c); len(at) != 2 {
+			s.Errorf("the claim was granted and is at nodes %v, want 0 and 1", at)
+		}
+	})
+
+	late(t, "what is granted late while a split vote is asked again counts and stays", 5, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.taken(1, 2, 3)
+		s.faults[4].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 3 * time.Millisecond})
+		time.AfterFunc(2*time.Millisecond, func() { s.free(1) })
+		c := claim("ours")
+		acquire(s.T, store, c)
+		time.Sleep(5 * time.Second)
+		if at := s.has(c); len(at) != 3 {
+			s.Errorf("the claim was granted and is at nodes %v, want 0, 1 and 4", at)
+		}
+	})
+
+	late(t, "a node at which a release of the claim timed out is not asked for it", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.taken(1, 2)
+		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: time.Second})
+		c := claim("ours")
+		s.busy(store, c) // node 0 has granted it, and is told to release it a second later
+		s.free(1)
+		asked := s.faults[0].Calls(storetest.OpAcquire)
+		if _, err := store.Acquire(s.Context(), c); err == nil {
+			s.Errorf("granted by nodes %v, of which one is about to release it", s.has(c))
+		}
+		if s.faults[0].Calls(storetest.OpAcquire) != asked {
+			s.Error("node 0 was asked again")
+		}
+		s.free(2)
+		acquire(s.T, store, c) // by the others
+		time.Sleep(5 * time.Second)
+		if at := s.has(c); len(at) != 2 {
+			s.Errorf("the claim was granted and is at nodes %v, want 1 and 2", at)
+		}
+	})
+
+	late(t, "a claim does not overtake its own release", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.taken(1, 2)
+		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: far})
+		c := claim("ours")
+		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond) // who asks does not wait for the release
+		defer cancel()
+		if _, err := store.Acquire(ctx, c); !errors.Is(err, core.ErrBusy) {
+			s.Fatalf("got %v, want busy", err)
+		}
+		s.free(1)
+		acquire(s.T, store, c)
+		time.Sleep(5 * time.Second)
+		if at := s.has(c); len(at) != 2 {
+			s.Errorf("the claim was granted and is at nodes %v, want 0 and 1", at)
+		}
+	})
+
+	late(t, "a grant that was released before its answer came is no vote", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		for _, i := range []int{1, 2} {
+			s.faults[i].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
+		}
+		c, done := claim("ours"), make(chan error)
+		go func() {
+			_, err := store.Acquire(s.Context(), c)
+			done <- err
+		}()
+		time.Sleep(far / 2)
+		if err := store.Release(s.Context(), c); err != nil {
+			s.Fatal(err)
+		}
+		if err := <-done; err == nil {
+			s.Errorf("granted, and held by nodes %v", s.has(c))
+		}
+	})
+
+	late(t, "rounds that are sent late leave a majority that has answered all", 3, func(s *scene) {
+		ours, theirs := newStore(s, s.nodes, redlock.WithFencing()), newStore(s, s.nodes, redlock.WithFencing())
+		c := claim("ours")
+		acquire(s.T, theirs, c)
+		synctest.Wait()
+		// Of two rounds the first is late at node 1 and the second at node 2.
+		s.faults[1].Next(storetest.OpAcquire, storetest.Fault{Delay: far})
+		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{}, storetest.Fault{Delay: far})
+		raised := c
+		raised.MinToken = 1<<51 + 1 // which takes two rounds
+		acquire(s.T, ours, raised)
+		if err := theirs.Release(s.Context(), c); err != nil {
+			s.Fatal(err)
+		}
+		time.Sleep(2 * far)
+		if at := s.has(c); len(at) > 1 {
+			s.Errorf("the released claim is back at nodes %v", at)
+		}
+	})
+}

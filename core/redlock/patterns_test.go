@@ -1,0 +1,236 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+func claim(name string) core.Claim {
+	return core.Claim{Key: "order:1", Owner: name, Lease: name, Weight: core.All, Limit: core.All, TTL: 10 * time.Second}
+}
+
+// Every pattern of answers of five nodes: yes, no (somebody else holds), and a
+// grant whose reply is lost. hazards 52 and 54
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	for pattern := range 243 {
+		var answers []int
+		for p, i := pattern, 0; i < 5; i, p = i+1, p/3 {
+			answers = append(answers, p%3)
+		}
+		t.Run(fmt.Sprint("yes, no and lost replies as in ", answers), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { checkPattern(t, answers) })
+		})
+	}
+}
+
+func checkPattern(t *testing.T, answers []int) {
+	var inner []*memstore.Store
+	var nodes []core.Store
+	count := [3]int{}
+	for _, a := range answers {
+		count[a]++
+		s, faults := memstore.New(), new(storetest.Faults)
+		inner = append(inner, s)
+		nodes = append(nodes, storetest.Faulty(s, faults))
+		switch a {
+		case 1:
+			if _, err := s.Acquire(t.Context(), claim("other")); err != nil {
+				t.Fatal(err)
+			}
+		case 2:
+			faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {
+				if op == storetest.OpAcquire {
+					return storetest.Fault{Lose: storetest.LoseReply}
+				}
+				return storetest.Fault{}
+			})
+		}
+	}
+	s := newStore(t, nodes)
+	c := claim("ours")
+	start := time.Now()
+	g, err := s.Acquire(t.Context(), c)
+	if took := time.Since(start); took > s.Limit() {
+		t.Errorf("answered after %v, the limit is %v", took, s.Limit())
+	}
+	switch yes, no, lost := count[0], count[1], count[2]; {
+	case yes >= 3:
+		if err != nil || g.Valid <= 0 || g.Valid >= c.TTL-100*time.Millisecond {
+			t.Fatalf("got %+v and %v, want a grant with its drift taken off", g, err)
+		}
+		if x := s.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+			t.Errorf("extend: %v", x[0].Err)
+		}
+		if err := s.Release(t.Context(), c); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	case yes+no >= 3:
+		if !errors.Is(err, core.ErrBusy) {
+			t.Fatalf("got %v, want busy", err)
+		}
+	default:
+		if err == nil || errors.Is(err, core.ErrBusy) || errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrUnavailable) {
+			t.Fatalf("got %v with %d lost replies, want an unknown outcome", err, lost)
+		}
+		if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, core.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+	}
+	time.Sleep(5 * time.Second) // what nobody waits for has been given back long before the TTL
+	for i, in := range inner {
+		if x := in.Extend(t.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
+			t.Errorf("node %d still has the claim: %v", i, x[0].Err)
+		}
+	}
+	if leases, chores := s.Unsettled(); leases+chores > 0 {
+		t.Errorf("%d leases and %d chores are left", leases, chores)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	m := memstores(5)
+	var none *memstore.Store
+	for name, s := range map[string]struct {
+		nodes []core.Store
+		opts  []redlock.Option
+	}{
+		"no node":            {nil, nil},
+		"two nodes":          {m[:2], nil},
+		"a nil node":         {[]core.Store{m[0], m[1], nil}, nil},
+		"a nil store":        {[]core.Store{m[0], m[1], none}, nil},
+		"a node twice":       {[]core.Store{m[0], m[1], m[0]}, nil}, // hazard 53
+		"a nil option":       {m, []redlock.Option{nil}},
+		"no node timeout":    {m, []redlock.Option{redlock.WithNodeTimeout(0)}},
+		"a drift of one":     {m, []redlock.Option{redlock.WithDrift(1)}},
+		"a negative drift":   {m, []redlock.Option{redlock.WithDrift(-0.1)}},
+		"negative age":       {m, []redlock.Option{redlock.WithQuarantine(-1)}},
+		"a huge node budget": {m, []redlock.Option{redlock.WithNodeTimeout(time.Hour)}},
+	} {
+		if _, err := redlock.New(s.nodes, s.opts...); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", name, err, core.ErrInvalid)
+		}
+	}
+}
+
+// Tokens grow over a thousand grants while random nodes are away, whose clocks
+// differ too. hazard 34
+func TestTokensGrow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []core.Store
+		down := make([]atomic.Bool, 5)
+		for i := range 5 {
+			faults := new(storetest.Faults)
+			faults.Hook(func(storetest.Op, []core.Claim) storetest.Fault {
+				if down[i].Load() {
+					return storetest.Fault{Err: core.ErrUnavailable}
+				}
+				return storetest.Fault{}
+			})
+			nodes = append(nodes, storetest.Faulty(&ahead{Store: memstore.New(), by: uint64(i) * 700_001}, faults))
+		}
+		s := newStore(t, nodes, redlock.WithFencing())
+		var last uint64
+		for i := range 1000 {
+			for n := range down {
+				down[n].Store(n == (i*7)%5 || n == (i*i+3)%5)
+			}
+			c := claim(fmt.Sprint(i))
+			g, err := s.Acquire(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Token <= last {
+				t.Fatalf("grant %d: token %d after %d", i, g.Token, last)
+			}
+			last = g.Token
+			again, err := s.Acquire(t.Context(), c)
+			if err != nil || again.Token != g.Token {
+				t.Fatalf("grant %d: the same claim again: %+v and %v, want token %d", i, again, err, g.Token)
+			}
+			if err := s.Release(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			for n := range down {
+				down[n].Store(false)
+			}
+			time.Sleep(time.Second) // what is told again is done
+		}
+	})
+}
+
+// ahead is a store whose clock is ahead of the others.
+type ahead struct {
+	core.Store
+	by uint64
+}
+
+func (a *ahead) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if c.MinToken == 0 {
+		probe, err := a.Store.Acquire(ctx, c)
+		if err != nil {
+			return probe, err
+		}
+		if now := uint64(time.Now().UnixMicro()); probe.Token <= now {
+			c.MinToken = now + a.by
+		}
+	}
+	return a.Store.Acquire(ctx, c)
+}
+
+// Five clients that ask at once again and again: each gets in. hazard 54
+func TestSplitVotes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := memstores(5)
+		var inside, total int
+		done := make(chan int)
+		for client := range 5 {
+			locker, err := core.New(newStore(t, distant(t, nodes)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = locker.Close(t.Context()) })
+			go func() {
+				defer func() { done <- client }()
+				for range 40 {
+					lease, err := locker.Acquire(t.Context(), "order:1", core.Wait(time.Minute))
+					if err != nil {
+						t.Errorf("client %d: %v", client, err)
+						return
+					}
+					if inside++; inside != 1 {
+						t.Errorf("%d are inside", inside)
+					}
+					time.Sleep(time.Millisecond)
+					inside--
+					total++
+					if err := lease.Release(t.Context()); err != nil {
+						t.Errorf("client %d: release: %v", client, err)
+					}
+				}
+			}()
+		}
+		var order []int
+		for range 5 {
+			order = append(order, <-done)
+		}
+		if total != 200 || len(slices.Compact(slices.Sorted(slices.Values(order)))) != 5 {
+			t.Errorf("%d grants to %v, want 40 for each", total, order)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package redlock
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Rounds of a split vote: a few, with pauses from splitPause on that double.
+const (
+	splitRounds = 7
+	splitPause  = time.Millisecond
+	firstGrace  = 5 * time.Millisecond // for the first nodes to say whose they are
+)
+
+// insist asks again in a split vote, if this claim is the favourite.
+func (b *ballot) insist(ctx context.Context, v verdict, start time.Time) verdict {
+	pause := splitPause
+	if v == refused {
+		b.settleFirst(ctx)
+	}
+	for range splitRounds {
+		if v != refused || !b.favourite() || time.Since(start) > 2*b.store.timeout {
+			return v
+		}
+		if !sleep(ctx, pause/2+rand.N(pause)) {
+			return v
+		}
+		pause *= 2
+		b.ask(ctx, func(v vote) bool { return v.kind == busy })
+		v = b.await(ctx)
+	}
+	return v
+}
+
+// settleFirst waits a moment for the nodes before the first one that has answered:
+// without them it is not certain who the favourite is. One whose time is over is
+// not waited for.
+func (b *ballot) settleFirst(ctx context.Context) {
+	took := time.Since(b.since)
+	timer := time.NewTimer(min(b.store.timeout-took, max(firstGrace, 2*took)))
+	defer timer.Stop()
+	for b.firstIsSilent() {
+		select {
+		case <-b.news:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (b *ballot) firstIsSilent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, v := range b.votes {
+		if b.asked[i] || v.kind == granted || v.kind == busy {
+			return b.asked[i]
+		}
+	}
+	return false
+}
+
+// favourite tells that this claim has the first of the nodes that have granted it
+// to somebody. In a split vote that is one claim only: it may go on asking, while
+// the others give back.
+func (b *ballot) favourite() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, v := range b.votes {
+		if !b.asked[i] && (v.kind == granted || v.kind == busy) {
+			return v.kind == granted
+		}
+	}
+	return false
+}
