@@ -1,0 +1,267 @@
+package redisstore_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// rightsIn reads from a text what it says that users need. The further rights
+// are those that follow in it, by what they are for.
+func rightsIn(t *testing.T, file string) (basic []string, further map[string][]string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Comments are read like prose.
+	prose := strings.Join(strings.Fields(strings.ReplaceAll(string(text), "\n//", "\n")), " ")
+	find := func(pattern string) []string {
+		t.Helper()
+		m := regexp.MustCompile(pattern).FindStringSubmatch(prose)
+		if m == nil {
+			t.Fatalf("%s does not say %s", file, pattern)
+		}
+		return strings.Fields(m[1])
+	}
+	const words = `((?:[~&+][^ ` + "`" + `,]+ ?)+)`
+	basic = find("ACL SETUSER locks on >secret " + words)
+	further = map[string][]string{
+		"plain":   find("(?:with plain keys ACL SETUSER locks on >secret ~lk1:\\*|With plain keys:) `?" + words),
+		"cluster": find(words + "`? in (?:addition in )?a Cluster"),
+	}
+	return basic, further
+}
+
+// What README and the package say of rights is the same, and enough for all that
+// a Store does, on one server and in a cluster whose slots move.
+func TestDocumentedRights(t *testing.T) {
+	t.Parallel()
+	basic, further := rightsIn(t, "../../README.md")
+	again, furtherAgain := rightsIn(t, "doc.go")
+	same := func(what string, a, b []string) {
+		if strings.Join(a, " ") != strings.Join(b, " ") {
+			t.Errorf("%s: README says %q, the package %q", what, a, b)
+		}
+	}
+	same("rights", basic, again)
+	for what, rights := range further {
+		same(what, rights, furtherAgain[what])
+	}
+	user := func(rights ...[]string) []any {
+		args := []any{"ACL", "SETUSER", "locks", "reset", "on", ">secret"}
+		for _, all := range rights {
+			for _, r := range all {
+				args = append(args, r)
+			}
+		}
+		return args
+	}
+	t.Run("one server", func(t *testing.T) {
+		t.Parallel()
+		// Nobody else gets in.
+		server := redistest.Start(t, fit...)
+		server.Do(user(basic)...)
+		asks := server.Client()
+		if err := asks.Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">other").Err(); err != nil {
+			t.Fatal(err)
+		}
+		s := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
+		plays(t, s, "rights")
+		wrong := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "guessed" }))
+		_, err := wrong.Acquire(t.Context(), claimed())
+		wantIs(t, "acquire with a wrong password", err, core.ErrUnavailable)
+		if err != nil && (strings.Contains(err.Error(), "guessed") || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("the error %q shows a password", err)
+		}
+	})
+	t.Run("plain keys", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, fit...)
+		server.Do(user([]string{"~lk1:*"}, further["plain"])...)
+		s := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }), redisstore.WithPlainKeys())
+		c := claimed()
+		acquire(t, s, c)
+		if err := extend(s, c); err != nil {
+			t.Errorf("extend: %v", err)
+		}
+		c.Keep = time.Second
+		release(t, s, c)
+	})
+	t.Run("a cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.StartCluster(t, true, append(fit, redistest.NoFailover...)...)
+		for _, node := range cluster.Nodes {
+			node.Do(user(basic, further["cluster"], []string{"+info", "+wait"})...)
+		}
+		client := cluster.Client(func(o *redis.ClusterOptions) { o.Username, o.Password = "locks", "secret" })
+		s := newStore(t, client, redisstore.WithReplicas(1, 2*time.Second))
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("check: %v", err)
+		}
+		for i, key := range []string{"rights:0", "rights:1", "rights:2", "rights:3", "rights:4", "rights:5"} {
+			plays(t, s, key)
+			if i == 2 {
+				// A slot is on its way, so that the client is asked to ask elsewhere.
+				moved := claimOf("rights:moved")
+				slot := redistest.Slot(keyOf(moved.Key))
+				acquire(t, s, moved)
+				from := cluster.Master(slot)
+				to := cluster.Nodes[0]
+				if to == from {
+					to = cluster.Nodes[1]
+				}
+				m := cluster.BeginMigration(slot, to)
+				for m.MoveKeys(10) > 0 {
+				}
+				if err := extend(s, moved); err != nil {
+					t.Errorf("extend: %v", err)
+				}
+				m.Finish()
+				release(t, s, moved)
+			}
+		}
+	})
+}
+
+// plays goes through everything that a store can do with a key.
+func plays(t *testing.T, s *redisstore.Store, key string) {
+	t.Helper()
+	for _, st := range scene(s, key) {
+		if err := st.do(); !errors.Is(err, st.want) {
+			t.Errorf("%s: got %v, want %v", st.name, err, st.want)
+		}
+	}
+	handedOver(t, s, s)
+}
+
+// Locks go over TLS with certificates on both sides, wake-ups and extensions
+// too, and with nothing less.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca := newAuthority(t, dir)
+	ca.issue(t, dir, "server")
+	ca.issue(t, dir, "client")
+	port := freePort(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	redistest.Start(t, append(fit, "--tls-port", strconv.Itoa(port), "--requirepass", "secret",
+		"--tls-cert-file", in("server.crt"), "--tls-key-file", in("server.key"), "--tls-ca-cert-file", in("ca.crt"))...)
+	pair, err := tls.LoadX509KeyPair(in("client.crt"), in("client.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(config *tls.Config) *redisstore.Store {
+		return newStore(t, redistest.Client(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), func(o *redis.Options) {
+			o.Password, o.TLSConfig = "secret", config
+		}))
+	}
+	trusted := x509.NewCertPool()
+	trusted.AddCert(ca.cert)
+	s := connect(&tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{pair}})
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	plays(t, s, "tls")
+	for name, config := range map[string]*tls.Config{
+		"without TLS":                         nil,
+		"with a server that we do not trust":  {Certificates: []tls.Certificate{pair}},
+		"with a client that is not certified": {RootCAs: trusted},
+		"with a server of another name":       {RootCAs: trusted, Certificates: []tls.Certificate{pair}, ServerName: "other"},
+	} {
+		_, err := connect(config).Acquire(t.Context(), claimed())
+		wantIs(t, "acquire "+name, err, core.ErrUnavailable)
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error %q shows the password", err)
+		}
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// authority signs certificates for this test.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T, dir string) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{key: key}
+	a.cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of a test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, filepath.Join(dir, "ca.crt"), "CERTIFICATE", der)
+	return a
+}
+
+// issue writes a certificate for 127.0.0.1 and its key.
+func (a *authority) issue(t *testing.T, dir, name string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		NotBefore: a.cert.NotBefore, NotAfter: a.cert.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, filepath.Join(dir, name+".crt"), "CERTIFICATE", der)
+	writePEM(t, filepath.Join(dir, name+".key"), "EC PRIVATE KEY", private)
+}
+
+func writePEM(t *testing.T, name, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
