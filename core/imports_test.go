@@ -45,9 +45,10 @@ var rooms = map[string]room{
 	"core/pgstore":        {kit: []string{"core"}, outside: []string{"github.com/jackc/pgx/v5"}},
 	"core/pgstore/pgtest": {outside: []string{"github.com/jackc/pgx/v5"}, tests: true},
 
-	"core/proof":       {tests: true},
-	"core/proof/tally": {tests: true},
-	"core/proof/sim":   {tests: true},
+	"core/proof":        {tests: true},
+	"core/proof/tally":  {tests: true},
+	"core/proof/matrix": {tests: true},
+	"core/proof/sim":    {tests: true},
 
 	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
 	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{

@@ -77,7 +77,9 @@ type Fault struct {
 	action Action
 	fired  chan struct{} // closed at the first time
 	free   chan struct{} // closed by Deliver
+	done   chan struct{} // closed when the server has answered the command
 	once   sync.Once
+	ended  sync.Once
 
 	// Under the proxy's mutex.
 	seen  int
@@ -103,6 +105,13 @@ func (f *Fault) take() bool {
 
 // Fired is closed when the fault has befallen its first command.
 func (f *Fault) Fired() <-chan struct{} { return f.fired }
+
+// Answered is closed when the server has done the first command that the fault
+// has befallen, whether the client is told or not; of a doubled one, the second
+// time. It never is for an action that keeps the command from the server.
+func (f *Fault) Answered() <-chan struct{} { return f.done }
+
+func (f *Fault) answered() { f.ended.Do(func() { close(f.done) }) }
 
 // Await fails the test if the fault does not fire soon.
 func (f *Fault) Await(t testing.TB) {

@@ -26,7 +26,8 @@ type link struct {
 // pending is a command that waits for its reply. If told is set the reply is
 // known already and the server does not get the command.
 type pending struct {
-	fault *Fault
+	fault *Fault // what befalls the reply
+	done  *Fault // what befell the command
 	told  []byte
 	skip  bool // its reply is swallowed
 }
@@ -123,14 +124,14 @@ func (l *link) commands() {
 			if !l.wait(fault.free) {
 				return
 			}
-			l.pass(cmd, pending{})
+			l.pass(cmd, pending{done: fault})
 		case DoubleRequest.name:
 			l.pass(cmd, pending{})
-			l.pass(cmd, pending{skip: true})
+			l.pass(cmd, pending{done: fault, skip: true})
 		case "error reply":
 			l.answer(errorFrame(fault.action.text))
 		default:
-			l.pass(cmd, pending{fault: fault})
+			l.pass(cmd, pending{fault: fault, done: fault})
 		}
 	}
 }
@@ -192,6 +193,9 @@ func (l *link) reply(reply *frame) bool {
 	}
 	l.mu.Unlock()
 	raw := reply.raw
+	if p.done != nil {
+		p.done.answered()
+	}
 	if p.fault != nil {
 		switch p.fault.action.name {
 		case DropReply.name:

@@ -91,7 +91,7 @@ func (p *Proxy) accept() {
 // Inject has the action befall the commands that m selects, from now on. Of
 // several faults for one command the earliest acts.
 func (p *Proxy) Inject(m Match, a Action) *Fault {
-	f := &Fault{match: m, action: a, fired: make(chan struct{}), free: make(chan struct{})}
+	f := &Fault{match: m, action: a, fired: make(chan struct{}), free: make(chan struct{}), done: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = append(p.faults, f)

@@ -3,6 +3,7 @@ package redistest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -164,6 +165,37 @@ func TestProxy(t *testing.T) {
 		}
 		if v, err := c.Get(t.Context(), "doubled").Result(); err != nil || v != "2" {
 			t.Errorf("the server has %q (%v), want 2", v, err)
+		}
+	})
+	t.Run("a fault tells when the server has done its command", func(t *testing.T) {
+		p, c := through(t)
+		for action, want := range map[redistest.Action]bool{
+			redistest.DropReply: true, redistest.CloseReply: true, redistest.HoldRequest: true, redistest.HoldReply: true,
+			redistest.DoubleRequest: true, redistest.DropRequest: false, redistest.CloseRequest: false, redistest.ErrorReply("ERR no"): false,
+		} {
+			key := fmt.Sprint("answered:", action)
+			f := p.Inject(redistest.Match{Command: "incr"}, action)
+			_ = c.Incr(brief(t), key).Err()
+			f.Await(t)
+			if action == redistest.HoldRequest {
+				select {
+				case <-f.Answered():
+					t.Errorf("%v: it is answered before it is delivered", action)
+				default:
+				}
+			}
+			f.Deliver()
+			if !want {
+				continue
+			}
+			select {
+			case <-f.Answered():
+			case <-time.After(10 * time.Second):
+				t.Errorf("%v: it is not answered", action)
+			}
+			if v := value(t, key); v != "1" && !(v == "2" && action == redistest.DoubleRequest) {
+				t.Errorf("%v: it is answered, and the value is %q", action, v)
+			}
 		}
 	})
 	t.Run("an error reply takes the place of the command, in its turn", func(t *testing.T) {

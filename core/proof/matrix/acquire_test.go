@@ -1,0 +1,141 @@
+package matrix_test
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// cancelled is ctx, which ends when the fault has befallen its message, if that
+// is to be overtaken by what its end leads to.
+func (r *rig) cancelled(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	r.t.Cleanup(cancel)
+	if r.fault.when == overtaken {
+		for _, f := range r.armed {
+			go func() {
+				select {
+				case <-f.Fired():
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+		}
+	}
+	return ctx
+}
+
+// gaveUp waits until who gave up has released what it may have, and delivers it.
+func (r *rig) gaveUp(err error) {
+	r.t.Helper()
+	if !errors.Is(err, context.Canceled) {
+		r.t.Errorf("the caller is told %v, want its context's end too", err)
+	}
+	r.eventually("the clean-up overtakes", func() bool { return r.with("d:") == 1 })
+	r.deliver()
+	r.wantHolds(r.cell.holds)
+}
+
+// acquireOp takes a free key.
+func acquireOp(r *rig) {
+	r.arm("acquire", 0)
+	lease, err := r.locker.Acquire(r.cancelled(context.Background()), r.key, core.TTL(ttl))
+	r.told(err)
+	if err != nil {
+		r.gaveUp(err)
+		r.finish(true)
+		return
+	}
+	r.wantToken(lease, 1)
+	r.wantHolds(r.cell.holds)
+	r.wantBusy()
+	if r.fault.when == within {
+		r.unmoved()
+	}
+	if r.fault.when == beyond {
+		r.outlast()
+	}
+	r.release(lease)
+	if r.fault.when == beyond {
+		r.eventually("the release is remembered", func() bool { return r.with("d:") == 1 })
+		r.unmoved()
+	}
+	r.wantHolds(0)
+	r.finish(true)
+}
+
+// reenterOp takes the key again under its own lease.
+func reenterOp(r *rig) {
+	outer := r.acquire(context.Background(), r.locker)
+	r.arm("acquire", 0)
+	inner, err := r.locker.Acquire(r.cancelled(outer.Context()), r.key, core.TTL(ttl))
+	r.told(err)
+	if err != nil {
+		r.gaveUp(err)
+	} else {
+		r.wantToken(inner, 1)
+		r.wantHolds(r.cell.holds)
+		if r.fault.when == within {
+			r.unmoved()
+		}
+		if r.fault.when == beyond {
+			r.outlast()
+		}
+		r.release(inner)
+		if r.fault.when == beyond {
+			r.eventually("the release is remembered", func() bool { return r.with("d:") == 1 })
+			r.unmoved()
+		}
+	}
+	r.wantHolds(1)
+	r.wantBusy()
+	r.release(outer)
+	r.wantHolds(0)
+	r.finish(true)
+}
+
+// waitOp waits for a key that the rival holds.
+func waitOp(r *rig) {
+	holder := r.acquire(context.Background(), r.rival)
+	// The first question is busy, the second one, with an open watch, waits.
+	r.arm("acquire", 1)
+	got := make(chan *core.Lease, 1)
+	go func() {
+		lease, err := r.locker.Acquire(context.Background(), r.key, core.TTL(ttl), core.Wait(patience))
+		r.told(err)
+		got <- lease
+	}()
+	r.fired()
+	if r.fault.when == within {
+		r.eventually("it asks again", func() bool { return r.sent() > 2 })
+		r.eventually("it has a place", func() bool { return r.places() == 1 })
+		r.deliver()
+	}
+	if r.fault.name == "duplicated" {
+		r.deliver()
+		if n := r.places(); n != 1 {
+			r.t.Errorf("one claim has %d places", n)
+		}
+	}
+	r.release(holder)
+	if r.fault.when == overtaken {
+		r.deliver()
+	}
+	lease := <-got
+	if lease == nil {
+		return
+	}
+	r.wantToken(lease, 2)
+	r.wantHolds(r.cell.holds)
+	if r.fault.when == beyond {
+		r.outlast()
+	}
+	r.release(lease)
+	if r.fault.when == beyond {
+		r.eventually("the release is remembered", func() bool { return r.with("d:") == 1 })
+		r.unmoved()
+	}
+	r.wantHolds(0)
+	r.finish(true)
+}

@@ -1,0 +1,184 @@
+package matrix_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// places is how many claims wait for the key.
+func (r *rig) places() int {
+	r.t.Helper()
+	list := strings.TrimSpace(r.fields()["w"])
+	if list == "" {
+		return 0
+	}
+	return 1 + strings.Count(list, "\n")
+}
+
+// renewOp holds a key until the watchdog has extended it.
+func renewOp(r *rig) {
+	lease := r.acquire(context.Background(), r.locker)
+	first := r.end()
+	r.arm("extend", 0)
+	r.fired()
+	if r.fault.when == overtaken {
+		r.release(lease)
+		r.wantHolds(r.cell.holds)
+		r.unmoved()
+		r.finish(true)
+		return
+	}
+	// Asked again, if the first question was not answered: a doubled one was.
+	r.eventually("the hold is extended", func() bool { return r.sent() >= r.cell.sent && r.end() > first })
+	r.wantHolds(r.cell.holds)
+	switch r.fault.when {
+	case within:
+		before := r.end()
+		r.unmoved()
+		if after := r.end(); after < before {
+			r.t.Errorf("the late extension took %d ms away", before-after)
+		}
+	case beyond:
+		r.outlast()
+		r.release(lease)
+		next := r.acquire(context.Background(), r.rival)
+		r.wantToken(next, 2)
+		r.unmoved()
+		r.release(next)
+		r.wantHolds(0)
+		r.finish(false)
+		return
+	}
+	r.wantBusy()
+	r.release(lease)
+	r.wantHolds(0)
+	r.finish(true)
+}
+
+// leaveOp gives up the inner of two holds.
+func leaveOp(r *rig) {
+	outer := r.acquire(context.Background(), r.locker)
+	inner := r.acquire(outer.Context(), r.locker)
+	r.wantHolds(2)
+	r.arm("release", 0)
+	if r.fault.when == overtaken {
+		done := make(chan error, 1)
+		go func() { done <- inner.Release(context.Background()) }()
+		r.fired()
+		r.told(outer.Release(context.Background()))
+		r.told(<-done)
+		next := r.acquire(context.Background(), r.rival)
+		r.wantToken(next, r.cell.tokens)
+		r.wantHolds(r.cell.holds)
+		r.unmoved()
+		r.release(next)
+		r.finish(false)
+		return
+	}
+	r.told(inner.Release(context.Background()))
+	r.wantHolds(r.cell.holds)
+	r.wantBusy()
+	switch r.fault.when {
+	case beyond:
+		r.outlast()
+		r.unmoved()
+	case within:
+		r.unmoved()
+	}
+	r.wantBusy()
+	if err := outer.Extend(context.Background(), ttl); err != nil {
+		r.t.Errorf("the outer lease cannot be extended: %v", err)
+	}
+	r.release(outer)
+	r.wantHolds(0)
+	r.finish(true)
+}
+
+// releaseOp gives a key back for which the rival waits.
+func releaseOp(r *rig) {
+	lease := r.acquire(context.Background(), r.locker)
+	got := make(chan *core.Lease, 1)
+	go func() {
+		l, err := r.rival.Acquire(context.Background(), r.key, core.TTL(ttl), core.Wait(patience))
+		if err != nil {
+			r.t.Errorf("the waiter is told %v", err)
+		}
+		got <- l
+	}()
+	r.eventually("somebody waits", func() bool { return r.places() == 1 })
+	r.arm("release", 0)
+	r.told(lease.Release(context.Background()))
+	next := <-got
+	if next == nil {
+		return
+	}
+	r.wantToken(next, 2)
+	if r.fault.when == overtaken {
+		r.release(next)
+		next = r.acquire(context.Background(), r.rival)
+	}
+	r.wantToken(next, r.cell.tokens)
+	r.wantHolds(r.cell.holds)
+	if r.fault.when == beyond {
+		r.outlast()
+	}
+	if r.fault.when != inTime {
+		r.unmoved()
+	}
+	if err := next.Extend(context.Background(), ttl); err != nil {
+		r.t.Errorf("the next lease cannot be extended: %v", err)
+	}
+	r.release(next)
+	r.wantHolds(0)
+	r.finish(false)
+}
+
+// recordOp ends a run with its answer.
+func recordOp(r *rig) {
+	ctx := context.Background()
+	begin := core.Record{Value: []byte("begun"), Retain: time.Hour}
+	lease, _, err := r.locker.Begin(ctx, r.key, begin, core.TTL(ttl))
+	if err != nil {
+		r.t.Fatalf("begin: %v", err)
+	}
+	r.wantToken(lease, 1)
+	open := r.fault.when == overtaken
+	r.arm("release", 0)
+	r.told(lease.Finish(ctx, core.Record{Value: []byte("the answer"), Attempt: 1, Done: !open, Retain: time.Hour}))
+	r.wantHolds(r.cell.holds)
+	if r.fault.when == beyond {
+		r.outlast()
+	}
+	if open {
+		next, found, err := r.rival.Begin(ctx, r.key, begin, core.TTL(ttl))
+		if err != nil {
+			r.t.Fatalf("begin: %v", err)
+		}
+		if found.Attempt != 2 || string(found.Value) != "the answer" {
+			r.t.Errorf("the next run finds attempt %d and value %q", found.Attempt, found.Value)
+		}
+		r.wantToken(next, r.cell.tokens)
+		r.unmoved()
+		if err := next.Finish(ctx, core.Record{Value: []byte("another"), Attempt: 2, Done: true, Retain: time.Hour}); err != nil {
+			r.t.Errorf("finish: %v", err)
+		}
+		r.wantHolds(0)
+		r.finish(false)
+		return
+	}
+	if r.fault.when != inTime {
+		r.unmoved()
+	}
+	again, found, err := r.rival.Begin(ctx, r.key, begin, core.TTL(ttl))
+	if err != nil || again != nil || !found.Done || found.Attempt != 1 || string(found.Value) != "the answer" {
+		r.t.Errorf("who calls again gets %v, attempt %d, %q and error %v; want the answer", again != nil, found.Attempt, found.Value, err)
+	}
+	if token := r.fields()["t"]; token != fmt.Sprint(r.last+r.cell.tokens) {
+		r.t.Errorf("the last token is %s after %d, want %d more", token, r.last, r.cell.tokens)
+	}
+	r.finish(false)
+}

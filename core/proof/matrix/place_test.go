@@ -1,0 +1,115 @@
+package matrix_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// place is where locks are kept: one kind of Redis, which all trials share.
+type place struct {
+	name    string
+	version string
+	nodes   []string // the servers that hold keys
+	// client reaches the place, through the dialer if there is one. The client is
+	// careful or has the defaults of go-redis.
+	client func(t *testing.T, careful bool, dial dialer) redis.UniversalClient
+}
+
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// places starts one of each kind. None fails over: what a failover does is shown
+// elsewhere, and a busy machine must not cause one.
+func places(t *testing.T) []place {
+	single := redistest.Start(t)
+	sentinel := redistest.StartSentinel(t, "--replica-priority", "0")
+	cluster := redistest.StartCluster(t, false, append(redistest.NoFailover,
+		"--cluster-node-timeout", "60000", "--cluster-require-full-coverage", "no")...)
+	all := []place{
+		{
+			name: "single", nodes: []string{single.Addr},
+			client: func(t *testing.T, careful bool, dial dialer) redis.UniversalClient {
+				return redistest.Client(t, single.Addr, func(o *redis.Options) {
+					o.Dialer = dial
+					if !careful {
+						o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0
+					}
+				})
+			},
+		},
+		{
+			name: "sentinel", nodes: []string{sentinel.Master().Addr},
+			client: func(_ *testing.T, careful bool, dial dialer) redis.UniversalClient {
+				return sentinel.Client(func(o *redis.FailoverOptions) {
+					o.Dialer = dial
+					if careful {
+						o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, -1, 1
+					}
+				})
+			},
+		},
+		{
+			name: "cluster", nodes: cluster.Addrs(),
+			client: func(_ *testing.T, careful bool, dial dialer) redis.UniversalClient {
+				return cluster.Client(func(o *redis.ClusterOptions) {
+					o.Dialer = dial
+					if careful {
+						o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, -1, 1
+					}
+				})
+			},
+		},
+	}
+	for i := range all {
+		all[i].version = single.Field("server", "redis_version")
+		all[i].warm(t)
+	}
+	return all
+}
+
+// warm has every server get to know the scripts, so that a call is one command.
+func (p place) warm(t *testing.T) {
+	t.Helper()
+	l := newLocker(t, p.client(t, true, nil), nil)
+	for i := range 40 {
+		lease, err := l.Acquire(t.Context(), fmt.Sprint("warm-up:", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Extend(t.Context(), ttl); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// newLocker returns a Locker that is closed after the test.
+func newLocker(t *testing.T, client redis.UniversalClient, observer core.Observer) *core.Locker {
+	t.Helper()
+	store, err := redisstore.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := core.New(store, core.WithObserver(core.Observers(observer)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := l.Close(ctx); err != nil && !t.Failed() {
+			t.Errorf("close: %v", err)
+		}
+		_ = store.Close()
+	})
+	return l
+}

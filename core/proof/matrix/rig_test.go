@@ -1,0 +1,287 @@
+package matrix_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// rig is one trial: a program whose way to the servers leads through proxies, a
+// rival that has a direct way, and a key that nobody else uses.
+type rig struct {
+	t       *testing.T
+	cell    cell
+	fault   fault
+	trial   int
+	key     string
+	proxies map[string]*redistest.Proxy
+	locker  *core.Locker
+	rival   *core.Locker
+	asks    redis.UniversalClient
+	last    uint64 // the token before the trial
+	script  string // whose message is faulty
+	armed   []*redistest.Fault
+}
+
+var number atomic.Int64
+
+func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, cell: c, fault: f, trial: trial, key: fmt.Sprint("cell:", number.Add(1)),
+		proxies: make(map[string]*redistest.Proxy),
+	}
+	for _, addr := range p.nodes {
+		r.proxies[addr] = redistest.NewProxy(t, addr)
+	}
+	ours := p.client(t, trial%2 == 0, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if proxy := r.proxies[addr]; proxy != nil {
+			addr = proxy.Addr
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	})
+	r.asks = p.client(t, true, nil)
+	r.locker, r.rival = newLocker(t, ours, nil), newLocker(t, r.asks, nil)
+	for _, c := range []redis.UniversalClient{ours, r.asks} {
+		if err := c.Set(t.Context(), r.stored()+":probe", 1, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A token ahead of the server's clock is counted on from by one.
+	r.last = uint64(time.Now().Add(time.Hour).UnixMicro())
+	if err := r.asks.HSet(t.Context(), r.stored(), "t", strconv.FormatUint(r.last, 10)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) stored() string { return "lk1:{" + r.key + "}" }
+
+// arm has the fault befall the next call of a script, after skip others.
+func (r *rig) arm(script string, skip int) {
+	r.script = script
+	for _, p := range r.proxies {
+		p.Forget()
+		r.armed = append(r.armed, p.Inject(redistest.Match{Script: script, Arg: r.stored(), Skip: skip}, r.fault.of(r.trial)))
+	}
+}
+
+// fired waits until the fault has befallen its message.
+func (r *rig) fired() {
+	r.t.Helper()
+	r.eventually("the fault fires", func() bool { return r.times() > 0 })
+}
+
+// times is how many messages the fault has befallen.
+func (r *rig) times() (n int) {
+	for _, f := range r.armed {
+		select {
+		case <-f.Fired():
+			n++
+		default:
+		}
+	}
+	return n
+}
+
+// deliver lets the late message go, and waits until the server has done what it
+// says.
+func (r *rig) deliver() {
+	r.t.Helper()
+	for _, f := range r.armed {
+		select {
+		case <-f.Fired():
+			f.Deliver()
+			select {
+			case <-f.Answered():
+			case <-time.After(patience):
+				r.t.Fatal("the late message was not answered")
+			}
+		default:
+		}
+	}
+}
+
+// outlast waits until a lease from the time of the message would have ended.
+func (r *rig) outlast() { time.Sleep(ttl + 200*time.Millisecond) }
+
+// sent is how often the faulty message, or another of its kind, was sent.
+func (r *rig) sent() (n int) {
+	for _, p := range r.proxies {
+		n += p.Count(redistest.Match{Script: r.script, Arg: r.stored()})
+	}
+	return n
+}
+
+func (r *rig) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	redistest.Eventually(r.t, patience, what, ok)
+}
+
+// fields is what the server has for the key.
+func (r *rig) fields() map[string]string {
+	r.t.Helper()
+	m, err := r.asks.HGetAll(context.Background(), r.stored()).Result()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return m
+}
+
+// with is how many fields begin like this.
+func (r *rig) with(prefix string) (n int) {
+	r.t.Helper()
+	for f := range r.fields() {
+		if strings.HasPrefix(f, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// wantHolds fails the test unless the key has so many holds.
+func (r *rig) wantHolds(n int) {
+	r.t.Helper()
+	if got := r.with("h:"); got != n {
+		r.t.Errorf("the key has %d holds, want %d: %v", got, n, r.fields())
+	}
+}
+
+// same is what of the key must not change under another one's late message:
+// holds, token and record, but not the end of a hold, which is extended
+// meanwhile, and not the memory of what was released.
+func (r *rig) same() map[string]string {
+	r.t.Helper()
+	m := r.fields()
+	maps.DeleteFunc(m, func(f, _ string) bool { return strings.HasPrefix(f, "d:") })
+	for f, v := range m {
+		if strings.HasPrefix(f, "h:") {
+			_, m[f], _ = strings.Cut(v, " ")
+		}
+	}
+	return m
+}
+
+// unmoved fails the test if the late message changes anything.
+func (r *rig) unmoved() {
+	r.t.Helper()
+	before := r.same()
+	r.deliver()
+	if after := r.same(); !maps.Equal(before, after) {
+		r.t.Errorf("the late message made %v of %v", after, before)
+	}
+}
+
+// end is the end of the only hold, in ms on the server's clock; 0 if there is
+// none.
+func (r *rig) end() int64 {
+	r.t.Helper()
+	for f, v := range r.fields() {
+		if strings.HasPrefix(f, "h:") {
+			deadline, _, _ := strings.Cut(v, " ")
+			n, _ := strconv.ParseInt(deadline, 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// acquire takes the key for one of the two, waiting for it.
+func (r *rig) acquire(ctx context.Context, l *core.Locker) *core.Lease {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	r.t.Cleanup(cancel)
+	lease, err := l.Acquire(ctx, r.key, core.TTL(ttl))
+	for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
+		lease, err = l.Acquire(ctx, r.key, core.TTL(ttl)) // a busy machine
+	}
+	if err != nil {
+		r.t.Fatalf("acquire: %v", err)
+	}
+	return lease
+}
+
+// release gives a lease back, which has to be held still.
+func (r *rig) release(lease *core.Lease) {
+	r.t.Helper()
+	if err := lease.Context().Err(); err != nil {
+		r.t.Errorf("the lease has ended: %v", context.Cause(lease.Context()))
+	}
+	if err := lease.Release(context.Background()); err != nil {
+		r.t.Errorf("release: %v", err)
+	}
+}
+
+// wantBusy fails the test unless the rival is refused.
+func (r *rig) wantBusy() {
+	r.t.Helper()
+	lease, err := r.rival.TryAcquire(context.Background(), r.key)
+	if err == nil {
+		r.t.Error("a rival gets the key")
+		_ = lease.Release(context.Background())
+	} else if !errors.Is(err, core.ErrBusy) {
+		r.t.Errorf("a rival gets %v, want busy", err)
+	}
+}
+
+// wantToken fails the test unless the lease has the n-th token of the trial.
+func (r *rig) wantToken(lease *core.Lease, n uint64) {
+	r.t.Helper()
+	if got := lease.Token(); got != r.last+n {
+		r.t.Errorf("the token is %d after %d, want %d more", got, r.last, n)
+	}
+}
+
+// told fails the test unless the caller was told what the table says.
+func (r *rig) told(err error) {
+	r.t.Helper()
+	if !errors.Is(err, r.cell.says) {
+		r.t.Errorf("the caller is told %v, want %v", err, r.cell.says)
+	}
+}
+
+// finish takes the key once more, by the rival, and looks at what is left.
+func (r *rig) finish(next bool) {
+	r.t.Helper()
+	if next {
+		lease, err := r.rival.TryAcquire(context.Background(), r.key)
+		if err != nil {
+			r.t.Fatalf("the key is not free: %v, %v", err, r.fields())
+		}
+		r.wantToken(lease, r.cell.tokens)
+		r.release(lease)
+	}
+	for f := range r.fields() {
+		if f != "t" && f != "r" && f != "v" && !strings.HasPrefix(f, "d:") {
+			r.t.Errorf("%s is left", f)
+		}
+	}
+	if left := r.asks.PTTL(context.Background(), r.stored()).Val(); left <= 0 {
+		r.t.Errorf("the key has %v to live", left)
+	}
+	if n := r.times(); n != 1 {
+		r.t.Errorf("vacuous: the fault has befallen %d messages, want one", n)
+	}
+	for _, p := range r.proxies {
+		for _, f := range r.armed {
+			if n := p.Times(f); n > 1 {
+				r.t.Errorf("vacuous: the fault has befallen %d messages at a server, want one", n)
+			}
+		}
+	}
+	if n := r.sent(); n < r.cell.sent {
+		r.t.Errorf("the message was sent %d times, want %d at least", n, r.cell.sent)
+	}
+}

@@ -1,0 +1,87 @@
+package matrix_test
+
+import "github.com/lockkit/lockkit/core"
+
+// cell is what has to come of an operation to whose message something happens.
+type cell struct {
+	says   error  // what the caller is told; nil is success
+	sent   int    // how often the message is sent, at least
+	holds  int    // how many holds the key has right after it
+	tokens uint64 // how many tokens have been given by the end, to us and, last, to another one
+	why    string
+}
+
+// table has every operation with every fault. It is the same for every kind of
+// Redis: what a message does is decided by one script on one key.
+var table = map[string]map[string]cell{
+	"acquire": {
+		"request lost":          {nil, 2, 1, 2, "the second attempt is granted"},
+		"reply lost and closed": {nil, 2, 1, 2, "the same claim again is the same grant"},
+		"reply lost and hung":   {nil, 2, 1, 2, "the same claim again is the same grant"},
+		"late within the lease": {nil, 2, 1, 2, "the late claim is the one that is granted already"},
+		"late beyond the lease": {nil, 2, 1, 2, "the late claim finds that its lease was released"},
+		"duplicated":            {nil, 1, 1, 2, "the same claim again is the same grant"},
+		"reordered":             {core.ErrUnavailable, 1, 0, 1, "who gave up releases; what was overtaken by that is refused"},
+		"error reply":           {nil, 2, 1, 2, "the second attempt is granted"},
+	},
+	"re-enter": {
+		"request lost":          {nil, 2, 2, 2, "the second attempt joins the outer hold"},
+		"reply lost and closed": {nil, 2, 2, 2, "the same claim again is the same hold, not a third one"},
+		"reply lost and hung":   {nil, 2, 2, 2, "the same claim again is the same hold, not a third one"},
+		"late within the lease": {nil, 2, 2, 2, "the late claim is the hold that is there already"},
+		"late beyond the lease": {nil, 2, 2, 2, "the late claim finds that its lease was released, and the outer one stands"},
+		"duplicated":            {nil, 1, 2, 2, "the same claim again is the same hold, not a third one"},
+		"reordered":             {core.ErrUnavailable, 1, 1, 2, "who gave up releases; the outer hold stands, the overtaken one is refused"},
+		"error reply":           {nil, 2, 2, 2, "the second attempt joins the outer hold"},
+	},
+	"renew": {
+		"request lost":          {nil, 2, 1, 2, "it is asked again before the old end"},
+		"reply lost and closed": {nil, 2, 1, 2, "what is not confirmed is asked again"},
+		"reply lost and hung":   {nil, 2, 1, 2, "what is not confirmed is asked again"},
+		"late within the lease": {nil, 2, 1, 2, "the late extension shortens nothing"},
+		"late beyond the lease": {nil, 2, 1, 2, "the late extension changes nothing for the next holder"},
+		"duplicated":            {nil, 1, 1, 2, "an extension names an end, not a step"},
+		"reordered":             {nil, 1, 0, 2, "an extension after the release creates nothing"},
+		"error reply":           {nil, 2, 1, 2, "it is asked again before the old end"},
+	},
+	"leave": {
+		"request lost":          {nil, 2, 1, 2, "it is sent again; the outer hold stands"},
+		"reply lost and closed": {nil, 2, 1, 2, "the second attempt finds it gone, which is success"},
+		"reply lost and hung":   {nil, 2, 1, 2, "the second attempt finds it gone, which is success"},
+		"late within the lease": {nil, 2, 1, 2, "the late release names a hold that is gone, not the outer one"},
+		"late beyond the lease": {nil, 2, 1, 2, "the late release names a hold that is gone, not the outer one"},
+		"duplicated":            {nil, 1, 1, 2, "a release names a hold, and gives up no other"},
+		"reordered":             {nil, 2, 1, 2, "the outer release overtakes it; the key is free when both are done"},
+		"error reply":           {nil, 2, 1, 2, "it is sent again; the outer hold stands"},
+	},
+	"release": {
+		"request lost":          {nil, 2, 1, 2, "it is sent again; the waiter gets the key"},
+		"reply lost and closed": {nil, 2, 1, 2, "the second attempt finds it gone, which is success"},
+		"reply lost and hung":   {nil, 2, 1, 2, "the second attempt finds it gone, which is success"},
+		"late within the lease": {nil, 2, 1, 2, "the late release does not touch the next hold"},
+		"late beyond the lease": {nil, 2, 1, 2, "the late release does not touch the next hold"},
+		"duplicated":            {nil, 1, 1, 2, "the second one does not touch the next hold"},
+		"reordered":             {nil, 2, 1, 3, "its own repetition overtakes it, and two holders after that are not touched"},
+		"error reply":           {nil, 2, 1, 2, "it is sent again; the waiter gets the key"},
+	},
+	"record": {
+		"request lost":          {nil, 2, 0, 1, "it is sent again, and saved"},
+		"reply lost and closed": {nil, 2, 0, 1, "the second attempt is told that this answer is saved"},
+		"reply lost and hung":   {nil, 2, 0, 1, "the second attempt is told that this answer is saved"},
+		"late within the lease": {nil, 2, 0, 1, "the late one saves nothing anew"},
+		"late beyond the lease": {nil, 2, 0, 1, "the late one saves nothing anew"},
+		"duplicated":            {nil, 1, 0, 1, "it is saved once"},
+		"reordered":             {nil, 2, 0, 2, "the next run has begun, and the late one neither ends nor overwrites it"},
+		"error reply":           {nil, 2, 0, 1, "it is sent again, and saved"},
+	},
+	"wait": {
+		"request lost":          {nil, 3, 1, 3, "the waiter asks again, and is served"},
+		"reply lost and closed": {nil, 3, 1, 3, "the waiter asks again in its own place, and is served"},
+		"reply lost and hung":   {nil, 3, 1, 3, "the waiter asks again in its own place, and is served"},
+		"late within the lease": {nil, 3, 1, 3, "the late claim keeps the same place"},
+		"late beyond the lease": {nil, 3, 1, 3, "the late claim finds that its lease was released"},
+		"duplicated":            {nil, 2, 1, 3, "one claim has one place"},
+		"reordered":             {nil, 2, 1, 3, "the release overtakes it; whichever attempt comes first is the one grant"},
+		"error reply":           {nil, 3, 1, 3, "the waiter asks again, and is served"},
+	},
+}
