@@ -118,11 +118,25 @@ func (a *attempt) take(key string) (err error) {
 		}
 	}
 	t := &a.lease.turn
-	a.lines.enter(t, key, a.wait == 0)
-	defer a.lines.leave(t)
-	if err := t.await(a.lease.Context(), a.until, a.closing); err != nil {
-		a.tellBusy(err)
-		return a.gaveUp(&c, err)
+	var heir *Claim
+	if a.heritable(&c) {
+		heir = &gone
+	}
+	a.lines.enter(t, key, a.wait == 0, heir, a.name)
+	defer func() {
+		var holder *Lease
+		if a.lease.hold(key) != nil && a.lease.passable() {
+			holder = a.lease
+		}
+		if g := a.lines.leave(t, holder); g != nil {
+			a.refuse(&c, g)
+		}
+	}()
+	if !t.first {
+		if err := t.await(a.lease.Context(), a.until, a.closing); err != nil {
+			a.tellBusy(err)
+			return a.gaveUp(&c, err)
+		}
 	}
 	err = a.lead(t, &c)
 	if a.failed != nil {
@@ -150,6 +164,10 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 	if a.lease.hold(c.Key).claim.Owner != c.Via {
 		outer.lose() // and the lease is given back by acquire
 		return lost
+	}
+	if h := a.lease.hold(c.Key); h.token > 0 {
+		// It is one hold, and the resource may have seen its token already.
+		h.token = outer.hold(c.Key).token
 	}
 	return nil
 }

@@ -24,6 +24,9 @@ type attempt struct {
 // lead is the head of the line: it asks, and as long as the answer is busy
 // waits for a wake-up or a while, and asks again.
 func (a *attempt) lead(t *turn, c *Claim) error {
+	if !t.first && a.receive(t, c) {
+		return nil
+	}
 	var w watch
 	defer w.close()
 	// A lone caller asks first and opens a watch only if it has to wait. Who
@@ -58,16 +61,22 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
 		}
 		a.lines.sleep(t, busy)
-		err = a.sleep(&w, d, busy)
-		a.lines.wake(t)
+		err = a.sleep(t, &w, d, busy)
+		given := a.lines.wake(t)
+		if given && err == nil {
+			err = t.await(a.lease.Context(), a.until, a.closing)
+		}
 		if err != nil {
 			return a.gaveUp(c, err)
+		}
+		if given && a.receive(t, c) {
+			return nil
 		}
 	}
 }
 
 // sleep returns nil when it is time to ask again, and else why not to.
-func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
+func (a *attempt) sleep(t *turn, w *watch, d time.Duration, busy *BusyError) error {
 	last := false
 	if !a.until.IsZero() {
 		if left := time.Until(a.until); left <= d {
@@ -81,6 +90,8 @@ func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 		if !ok {
 			w.broke()
 		}
+		return nil
+	case <-t.ready:
 		return nil
 	case <-timer.C:
 		if last {
@@ -158,13 +169,18 @@ func (a *attempt) ask(c *Claim) error {
 		}
 		a.lease.found = *g.Record
 	}
+	return a.admit(c, g, start)
+}
+
+// admit adds the hold that c was granted after start.
+func (a *attempt) admit(c *Claim, g Grant, start moment) error {
 	h := &a.lease.first
 	if len(a.lease.holds) > 0 {
 		h = &hold{}
 	}
 	*h = hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
 	h.claim.Owner, h.claim.Via = g.Owner, ""
-	h.claim.Wait, h.claim.Record = false, nil
+	h.claim.Wait, h.claim.Yield, h.claim.Record = false, false, nil
 	if g.Valid > 0 {
 		h.valid = g.Valid
 	}

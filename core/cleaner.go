@@ -172,18 +172,18 @@ const releaseLimit = 3 * time.Second
 
 // release gives back a hold, or says why the store did not confirm it and
 // leaves it to the cleaner. If the claim was sent more often than it was
-// answered, the store is told again, so that a straggler is refused.
-func (l *Locker) release(c Claim, name string, unsure bool, until time.Time) error {
-	err := l.tryRelease(c, until)
+// answered, the store is told again, so that a straggler is refused. Unknown says
+// that it may have been released by an attempt before this.
+func (l *Locker) release(c Claim, name string, unknown, unsure bool, until time.Time) error {
+	err := l.tryRelease(c, unknown, until)
 	if unsure || err != nil && !errors.Is(err, ErrLost) {
 		l.cleaner.add(c, name, true)
 	}
 	return err
 }
 
-func (l *Locker) tryRelease(c Claim, until time.Time) error {
+func (l *Locker) tryRelease(c Claim, unknown bool, until time.Time) error {
 	var pause func() (time.Duration, bool)
-	unknown := false
 	for {
 		ctx, cancel := l.within(context.Background(), min(budget(c.TTL), time.Until(until)))
 		err := l.store.Release(ctx, c)

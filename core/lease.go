@@ -25,6 +25,7 @@ type Lease struct {
 	since   moment // of the first grant
 	granted moment // when the grant of the last key had arrived
 	found   Record // of a lease of Begin: what the store has
+	chain   *chain // of hand-overs that the lease is in, nil if it began none
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
 	released sync.WaitGroup  // done when Release has its answer
@@ -219,7 +220,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.giveBack(r)
+		err = l.giveUp(r)
 	}
 	switch {
 	case errors.Is(err, ErrLost):
@@ -235,17 +236,28 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	return l.err
 }
 
+// giveUp hands the lease over to who waits for it in this process, or gives it
+// back.
+func (l *Lease) giveUp(r *Record) error {
+	if tried, err := l.handOver(time.Now().Add(releaseLimit)); tried {
+		l.locker.lines.vacate(l)
+		return err
+	}
+	return l.giveBack(r)
+}
+
 // giveBack releases at the store whatever this lease may have there, with the
 // record of a run that has ended.
 func (l *Lease) giveBack(r *Record) error {
 	l.stop(gone)
 	l.end(nil)
+	defer l.locker.lines.vacate(l)
 	until := time.Now().Add(releaseLimit)
 	var first error
 	for _, h := range slices.Backward(l.holds) {
 		c := l.leaving(h)
 		c.Record = r
-		err := l.locker.release(c, l.name, l.unsure[h.claim.Key], until)
+		err := l.locker.release(c, l.name, false, l.unsure[h.claim.Key], until)
 		if first == nil {
 			first = err
 		}
@@ -257,6 +269,7 @@ func (l *Lease) giveBack(r *Record) error {
 func (l *Lease) abandon() {
 	l.stop(gone)
 	l.end(nil)
+	l.locker.lines.vacate(l)
 	for _, h := range l.holds {
 		l.locker.cleaner.add(l.leaving(h), l.name, l.unsure[h.claim.Key])
 	}

@@ -94,6 +94,7 @@ func (l *Lease) lose() {
 		return
 	}
 	l.end(ErrLost)
+	l.locker.lines.vacate(l)
 	l.locker.observe(context.WithoutCancel(l.ctx.Context), Event{
 		Kind: Lost, Name: l.name, Held: l.locker.now().since(l.since), Err: ErrLost,
 	})

@@ -20,6 +20,9 @@ type lines struct {
 type line struct {
 	head, tail *turn
 	once       int // how many of them want one attempt only
+	// holder is the lease of this process that has the key, if it was granted
+	// with others behind it and can be passed on. The head then need not ask.
+	holder *Lease
 	// asleep is the answer that the head is waiting after; nil while the head
 	// is asking the store. Who does not want to wait need not stay then.
 	asleep *BusyError
@@ -32,8 +35,14 @@ type turn struct {
 	first      bool // found the line empty
 	in         bool // is in its line
 	prev, next *turn
-	ready      chan struct{}
-	answer     error // why it was sent away; set before ready is closed
+	ready      chan struct{} // closed when it has to look
+	answer     error         // why it was sent away; set before ready is closed
+
+	// What it can be given, see handover.go.
+	claim *Claim // nil if it has to ask
+	name  string
+	rests bool  // it is the head, and asks nobody until it is woken
+	gift  *gift // on its way, or given and not yet taken
 }
 
 func (n *line) push(t *turn) {
@@ -66,9 +75,10 @@ func (n *line) remove(t *turn) {
 	}
 }
 
-// enter puts the caller at the end of the key's line, as t.
-func (l *lines) enter(t *turn, key string, once bool) {
-	*t = turn{key: key, once: once}
+// enter puts the caller at the end of the key's line, as t. The claim, if there
+// is one, can be given a key that is handed over.
+func (l *lines) enter(t *turn, key string, once bool, claim *Claim, name string) {
+	*t = turn{key: key, once: once, claim: claim, name: name}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.of[key]
@@ -80,21 +90,31 @@ func (l *lines) enter(t *turn, key string, once bool) {
 		t.first = true
 	} else {
 		t.ready = make(chan struct{})
-		if once && n.asleep != nil {
-			t.answer = n.asleep
-			close(t.ready)
-			return
+		if once {
+			if t.answer = n.refusal(); t.answer != nil {
+				close(t.ready)
+				return
+			}
 		}
 	}
 	n.push(t)
 }
 
-// await waits until t is the head, until is reached (if it is not zero), closing
-// is closed or ctx ends. It returns the reason why t is not the head.
-func (t *turn) await(ctx context.Context, until time.Time, closing <-chan struct{}) error {
-	if t.first {
-		return nil
+// refusal is the answer for who wants one attempt only, while the head waits.
+func (n *line) refusal() error {
+	switch {
+	case n.asleep != nil:
+		return n.asleep
+	case n.holder != nil && n.head.rests:
+		return &BusyError{RetryAfter: n.holder.first.claim.TTL}
 	}
+	return nil
+}
+
+// await waits until t is the head or was given the key, until is reached (if it
+// is not zero), closing is closed or ctx ends. It returns the reason why it is
+// neither.
+func (t *turn) await(ctx context.Context, until time.Time, closing <-chan struct{}) error {
 	var timeout <-chan time.Time
 	if !until.IsZero() {
 		timer := time.NewTimer(time.Until(until))
@@ -121,6 +141,10 @@ func (l *lines) sleep(t *turn, busy *BusyError) {
 	n := l.of[t.key]
 	n.asleep = busy
 	n.dismiss(busy)
+	t.ready = nil // was heard
+	if t.claim != nil {
+		t.rests, t.ready = true, make(chan struct{})
+	}
 }
 
 // fail tells the line that the store did not answer its head. Those behind it
@@ -145,21 +169,32 @@ func (n *line) dismiss(answer error) {
 	}
 }
 
-// wake tells the line that its head asks the store again.
-func (l *lines) wake(t *turn) {
+// wake tells the line that its head asks the store again, and returns true if
+// the head was given the key, or is about to be, so that it must not.
+func (l *lines) wake(t *turn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of[t.key].asleep = nil
+	t.rests = false
+	return t.gift != nil
 }
 
 // leave takes t out of its line, whether it became the head, was sent away or
 // still waits. If it was the head, the next one is: a head that leaves with an
-// unused wake-up thereby hands it on, since a new head begins by asking.
-func (l *lines) leave(t *turn) {
+// unused wake-up thereby hands it on, since a new head begins by asking. If it
+// leaves with a lease that can be passed on, the next one waits for that without
+// asking, if it can. It returns what t was given and has not taken.
+func (l *lines) leave(t *turn, lease *Lease) (unused *gift) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if g := t.gift; g != nil {
+		if g.left = true; g.done {
+			unused = g
+		}
+		t.gift = nil
+	}
 	if !t.in {
-		return // sent away
+		return unused // sent away
 	}
 	n := l.of[t.key]
 	head := n.head == t
@@ -171,7 +206,12 @@ func (l *lines) leave(t *turn) {
 		*n = line{}
 		l.spare = n
 	default:
-		n.asleep = nil
-		close(n.head.ready)
+		n.asleep, n.holder = nil, lease
+		if next := n.head; lease == nil || next.claim == nil {
+			close(next.ready)
+		} else if next.rests = true; n.once > 0 {
+			n.dismiss(n.refusal())
+		}
 	}
+	return unused
 }

@@ -23,6 +23,7 @@ type Locker struct {
 	limit    time.Duration // of the store's calls, 0 if unknown
 
 	lines    lines
+	hands    handing
 	watchdog watchdog
 	cleaner  cleaner
 
@@ -53,6 +54,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	if p, ok := store.(Prompt); ok {
 		l.limit = p.Limit()
 	}
+	l.hands.store, _ = store.(Handover)
 	l.lines.of = make(map[string]*line)
 	l.watchdog.locker = l
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())

@@ -219,7 +219,7 @@ func TestSlogObserver(t *testing.T) {
 		for _, want := range []string{
 			"lock acquired: DEBUG", "lock busy: DEBUG", "lock gave up with an error: DEBUG", "lock extended: DEBUG",
 			"lock extend failed with an error: WARN", "lock lost with an error: ERROR", "lock released: DEBUG",
-			"lock released with an error: WARN", "lock cleaned up: DEBUG", "lock overrun: WARN",
+			"lock released with an error: WARN", "lock cleaned up: DEBUG", "lock overrun: WARN", "lock handed over: DEBUG",
 		} {
 			if !levels[want] {
 				t.Errorf("%s is missing", want)

@@ -50,6 +50,9 @@ type Claim struct {
 	// Undo is for Release without a record: it also takes back the run that the
 	// lease has begun, whose work, by the word of the caller, has not begun.
 	Undo bool
+	// Yield is for Handover: whoever else waits for the key and can have it comes
+	// first, fair or not.
+	Yield bool
 	// Record is the answer kept under the key; nil for a plain lock.
 	Record *Record
 }
@@ -161,9 +164,15 @@ type Watcher interface {
 
 // Handover is a Store that can pass a key on in one step.
 type Handover interface {
-	// Handover releases from and admits to, with a new token. If from is not
-	// held, or not any more, it returns ErrLost and does nothing. If from was released but to may
-	// not be admitted, because others are ahead of it, it returns *BusyError.
+	// Handover releases from and admits to, with a new token. Both are of one
+	// key; from has no Keep, and neither joins another owner or has a record.
+	//
+	// If from is not held, or not any more, it returns ErrLost and does nothing,
+	// so the same Handover again, or one that comes late, changes nothing. If
+	// from was released but to is not admitted, because others hold or are ahead
+	// of it or because it was released before, it returns *BusyError, and wakes
+	// who waits as Release does; to is not remembered by that, Wait or not.
+	// Other errors are of the classes that Acquire and Release have.
 	Handover(ctx context.Context, from, to Claim) (Grant, error)
 }
 

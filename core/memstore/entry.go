@@ -222,6 +222,14 @@ func (e *entry) woken() (leases []string) {
 	return leases
 }
 
+// others tells whether anybody but lease waits for what it could have now.
+func (e *entry) others(lease string) bool {
+	return slices.ContainsFunc(e.places, func(p place) bool {
+		_, fits := e.room(p.claim)
+		return fits && p.claim.Lease != lease
+	})
+}
+
 // expire sets now and forgets what has ended by then.
 func (e *entry) expire(now time.Time) {
 	e.now = now

@@ -108,6 +108,11 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 		}
 		// A held claim is released without fail.
 		_ = e.release(from)
+		if _, dead := e.tombs[to.Lease]; dead || to.Yield && e.others(to.Lease) {
+			err = &core.BusyError{Key: to.Key}
+			return true
+		}
+		to.Wait = false
 		g, err = e.acquire(to)
 		return true
 	})

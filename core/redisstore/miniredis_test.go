@@ -39,9 +39,8 @@ func TestStoreOnMiniredis(t *testing.T) {
 				}))
 			}
 		},
-		Unit:    200 * time.Millisecond,
-		Wrap:    synctest.Test,
-		Without: []storetest.Feature{storetest.Handover},
+		Unit: 200 * time.Millisecond,
+		Wrap: synctest.Test,
 	})
 }
 

@@ -29,9 +29,13 @@ var (
 	extendScript  = newScript("extend", "clock.lua", "extend.lua")
 	releaseScript = newScript("release", "clock.lua", "only.lua", "state.lua", "release.lua")
 
+	handoverScript = newScript("handover", "clock.lua", "state.lua", "handover.lua")
+
 	plainAcquireScript = newScript("acquire", "plain_acquire.lua")
 	plainExtendScript  = newScript("extend", "plain_extend.lua")
 	plainReleaseScript = newScript("release", "plain_release.lua")
+
+	plainHandoverScript = newScript("handover", "plain_handover.lua")
 )
 
 //go:embed lua/*.lua

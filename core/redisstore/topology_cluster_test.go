@@ -50,8 +50,7 @@ func TestOnCluster(t *testing.T) {
 				New: func(t testing.TB) func() core.Store {
 					return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
 				},
-				Unit:    200 * time.Millisecond,
-				Without: []storetest.Feature{storetest.Handover},
+				Unit: 200 * time.Millisecond,
 			})
 		})
 		t.Run("the first in line of each process come in the order in which they came", func(t *testing.T) {

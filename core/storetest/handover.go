@@ -95,6 +95,82 @@ var handoverCases = []testCase{
 		e.notExtended(e.store, to)
 		e.extend(e.store, from)
 	}},
+	{"the same handover again changes nothing", []Feature{Handover}, func(e *env) {
+		from, to := e.exclusive(), e.exclusive()
+		e.acquire(e.store, from)
+		e.handsOver(from, to)
+		e.noHandover(from, to, core.ErrLost)
+		e.extend(e.store, to)
+		e.release(e.store, to)
+		e.noHandover(from, to, core.ErrLost)
+		e.notExtended(e.store, to)
+		e.isFree()
+	}},
+	{"a handover that comes after the release of its lease changes nothing", []Feature{Handover}, func(e *env) {
+		from, to := e.exclusive(), e.exclusive()
+		e.acquire(e.store, from)
+		e.release(e.store, from)
+		e.noHandover(from, to, core.ErrLost)
+		e.notExtended(e.store, to)
+		e.isFree()
+	}},
+	{"an acquire after a handover gives the same grant", []Feature{Handover}, func(e *env) {
+		from, to := e.exclusive(), e.exclusive()
+		e.acquire(e.store, from)
+		g := e.handsOver(from, to)
+		if again := e.acquire(e.store, to); again.Token != g.Token || again.Owner != g.Owner {
+			e.Errorf("got %+v, then %+v", g, again)
+		}
+		e.release(e.store, to)
+		e.isFree()
+	}},
+	{"a handover to a claim that was given up leaves the key free", []Feature{Handover, Tombstones}, func(e *env) {
+		from, to := e.exclusive(), e.exclusive()
+		e.acquire(e.store, from)
+		e.notReleased(e.store, to)
+		e.noHandover(from, to, core.ErrBusy)
+		e.notExtended(e.store, from)
+		e.notExtended(e.store, to)
+		e.isFree()
+	}},
+	{"a handover that yields to nobody is granted", []Feature{Handover, Watching}, func(e *env) {
+		from, to := e.exclusive(), yielding(e.exclusive())
+		e.acquire(e.store, from)
+		e.handsOver(from, to)
+		e.notExtended(e.store, from)
+		e.extend(e.store, to)
+	}},
+	{"a handover gets past those who wait, unless it yields", []Feature{Handover, Watching}, func(e *env) {
+		from, first, to, last := e.exclusive(), e.waiting(), e.exclusive(), yielding(e.exclusive())
+		e.acquire(e.store, from)
+		woken := e.watch(e.other, first)
+		e.busy(e.other, first)
+		e.handsOver(from, to)
+		e.busy(e.other, first)
+		e.noHandover(to, last, core.ErrBusy)
+		e.notExtended(e.store, to)
+		e.notExtended(e.store, last)
+		e.wakes(woken)
+		e.acquire(e.other, first)
+	}},
+	{"a handover that yields does not yield to its own place", []Feature{Handover, Watching}, func(e *env) {
+		from, to := e.exclusive(), e.waiting()
+		e.acquire(e.store, from)
+		e.watch(e.store, to)
+		e.busy(e.store, to)
+		e.handsOver(from, yielding(to))
+		e.release(e.store, to)
+		e.isFree()
+	}},
+	{"a handover yields to no one who has died waiting", []Feature{Handover, Fair}, func(e *env) {
+		from, dead, to := e.exclusive(), e.waiting(), yielding(e.exclusive())
+		dead.TTL = e.units(1)
+		e.acquire(e.store, from)
+		e.busy(e.other, dead)
+		e.outlive(dead.TTL)
+		e.handsOver(from, to)
+		e.extend(e.store, to)
+	}},
 	{"a handover between readers leaves the others in", []Feature{Handover, Shared}, func(e *env) {
 		from, to, r := e.reader(), e.reader(), e.reader()
 		e.acquire(e.store, from)
@@ -105,6 +181,11 @@ var handoverCases = []testCase{
 		e.extend(e.store, to)
 		e.isHeld()
 	}},
+}
+
+func yielding(c core.Claim) core.Claim {
+	c.Yield = true
+	return c
 }
 
 func handover(t testing.TB, s core.Store) core.Handover {

@@ -78,27 +78,8 @@ if not s.own then
   if held and weight > held.heaviest then
     return {HEAVY}
   end
-  local sum, cap, after = weight, limit, nil
-  for name, o in pairs(s.owners) do
-    if name ~= who then
-      sum = sum + o.sum
-      after = math.min(after or o.first, o.first)
-    end
-  end
-  if fair and not held and sum <= cap then
-    -- Earlier fair waiters count as if they held: who is admitted past them
-    -- takes nothing from them.
-    for other, deadline, queued, w, l, o in string.gmatch(s.waits, ENTRY) do
-      if other == lease or sum > cap then
-        break
-      end
-      if (queued == '1' or queued == '3') and o ~= who and alive(deadline) then
-        sum, cap = sum + tonumber(w), math.min(cap, tonumber(l))
-        after = math.min(after or math.huge, tonumber(deadline))
-      end
-    end
-  end
-  if sum > cap then
+  local fits, after = room(s, lease, who, held, weight, limit, fair)
+  if not fits then
     if wait then
       local life = math.min(ttl, WAITER_LIFE)
       local line = string.format('%s %.0f %d %.0f %.0f %s %s\n',

@@ -74,34 +74,5 @@ end
 if #s.waits > 1 and s.sum < ALL then
   wake(s, ARGV[6], cluster)
 end
-if s.waits ~= waits then
-  if #s.waits > 1 then
-    set[#set + 1], set[#set + 2] = 'w', s.waits
-  else
-    drop[#drop + 1] = 'w'
-  end
-end
-if s.spent then
-  drop[#drop + 1], drop[#drop + 2] = 'r', 'v'
-end
-
-local ms = horizon(s)
-if ms <= 0 then
-  if s.exists then
-    redis.call('DEL', key)
-  end
-  return answer
-end
--- What is added goes first: if only one of the two is allowed, the key is
--- rather taken too long than free too soon.
-redis.call('PEXPIRE', key, ms)
-if #set > 0 then
-  redis.call('HSET', key, unpack(set))
-  if not s.exists then
-    redis.call('PEXPIRE', key, ms)
-  end
-end
-if #drop > 0 then
-  redis.call('HDEL', key, unpack(drop))
-end
+finish(s, waits, set, drop)
 return answer

@@ -105,19 +105,46 @@ local function place(s, lease)
   return nil
 end
 
+-- room tells whether weight of limit fits, and if not, when the first of those
+-- in the way is over. who is the one to hold it, held what that holds already.
+local function room(s, lease, who, held, weight, limit, fair)
+  local sum, cap, after = weight, limit, nil
+  for name, o in pairs(s.owners) do
+    if name ~= who then
+      sum = sum + o.sum
+      after = math.min(after or o.first, o.first)
+    end
+  end
+  if fair and not held and sum <= cap then
+    -- Earlier fair waiters count as if they held: who is admitted past them
+    -- takes nothing from them.
+    for other, deadline, queued, w, l, o in string.gmatch(s.waits, ENTRY) do
+      if other == lease or sum > cap then
+        break
+      end
+      if (queued == '1' or queued == '3') and o ~= who and alive(deadline) then
+        sum, cap = sum + tonumber(w), math.min(cap, tonumber(l))
+        after = math.min(after or math.huge, tonumber(deadline))
+      end
+    end
+  end
+  return sum <= cap, after
+end
+
 -- wake publishes to the first waiter that fits now and can be reached. A fair
 -- waiter keeps its place, and what it asks for counts for the fair ones behind
 -- it; any other has to ask again. In a cluster the count of receivers tells
--- nothing, as they may be at another node.
-local function wake(s, channel, cluster)
-  local kept, pos = '', 2
+-- nothing, as they may be at another node. It passes over one lease, if there
+-- is such, and tells whether it reached anybody.
+local function wake(s, channel, cluster, but)
+  local kept, pos, reached = '', 2, false
   local ahead, cap = 0, ALL
   while pos <= #s.waits do
     local stop = string.find(s.waits, '\n', pos, true)
     local line = string.sub(s.waits, pos, stop)
     local lease, deadline, fair, weight, limit, owner, id = string.match(line, ENTRY)
-    local stay, reached = alive(deadline), false
-    if stay then
+    local stay = alive(deadline)
+    if stay and lease ~= but then
       weight, limit, fair = tonumber(weight), tonumber(limit), fair == '1' or fair == '3'
       local held = s.owners[owner]
       local sum = s.sum + weight - (held and held.sum or 0)
@@ -141,6 +168,7 @@ local function wake(s, channel, cluster)
     end
   end
   s.waits = '\n' .. kept .. string.sub(s.waits, pos)
+  return reached
 end
 
 -- tell publishes to all who wait with a record, which is finished now. They are
@@ -178,4 +206,37 @@ local function horizon(s)
     ms = math.max(ms, math.ceil((s.token - us) / 1000) + 1)
   end
   return ms
+end
+
+-- finish writes what a release has changed, and drops what is stale. What is
+-- added goes first: if only one of the two is allowed, the key is rather taken
+-- too long than free too soon.
+local function finish(s, waits, set, drop)
+  if s.waits ~= waits then
+    if #s.waits > 1 then
+      set[#set + 1], set[#set + 2] = 'w', s.waits
+    else
+      drop[#drop + 1] = 'w'
+    end
+  end
+  if s.spent then
+    drop[#drop + 1], drop[#drop + 2] = 'r', 'v'
+  end
+  local ms = horizon(s)
+  if ms <= 0 then
+    if s.exists then
+      redis.call('DEL', key)
+    end
+    return
+  end
+  redis.call('PEXPIRE', key, ms)
+  if #set > 0 then
+    redis.call('HSET', key, unpack(set))
+    if not s.exists then
+      redis.call('PEXPIRE', key, ms)
+    end
+  end
+  if #drop > 0 then
+    redis.call('HDEL', key, unpack(drop))
+  end
 end

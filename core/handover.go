@@ -1,0 +1,196 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// A chain of hand-overs within a process gives way to whoever waits elsewhere
+// when it has been this long: in leases, and in time.
+const (
+	chainLength = 16
+	chainTime   = 10 * time.Millisecond
+)
+
+// chain is a row of leases of one process that handed a key on to each other.
+type chain struct {
+	leases int
+	since  time.Time // when the first one of them was granted
+}
+
+// gift is a key on its way from a lease of this process that is being released
+// to the head of the line.
+type gift struct {
+	claim Claim  // what it is admitted as
+	name  string // of that
+	chain *chain
+
+	// Under the lines' mutex.
+	done  bool // what follows is known
+	left  bool // who was to get it has gone
+	grant Grant
+	start moment // when it was asked for
+	err   error  // why it was not given
+	doubt bool   // it may have been given all the same
+}
+
+// handing is how a Locker passes keys on in one step, if its store can.
+type handing struct {
+	store Handover // nil if it cannot
+	off   atomic.Bool
+}
+
+func (h *handing) works() bool { return h.store != nil && !h.off.Load() }
+
+// heritable tells that c, a claim of this request, can be given what a lease of
+// the same process gives up: it is exclusive and all that its lease wants, joins
+// nobody, and neither has a place in a queue that is not this one nor begins a
+// run.
+func (a *attempt) heritable(c *Claim) bool {
+	return a.hands.works() && a.wait != 0 && !a.fair && c.Weight == All && c.Record == nil && c.Via == "" && len(a.keys) == 1
+}
+
+// passable tells that the lease's only hold can go to the next in line when it
+// is released. What joined another owner's hold leaves the key taken.
+func (l *Lease) passable() bool {
+	r := l.opts
+	return l.locker.hands.works() && len(r.keys) == 1 && r.weight == All && r.record == nil && r.keep == 0 &&
+		len(l.holds) == 1 && l.first.claim.Owner == l.id
+}
+
+// handOver gives the key to the head of its line, if there is one that can be
+// given it, in the round trip that releases it. It reports what a release would
+// have, or tried false. If the outcome is unknown, the head asks for itself under
+// the same name, and the lease is released once more: then it is not held any
+// more, and no straggler can hand it over.
+func (l *Lease) handOver(until time.Time) (tried bool, err error) {
+	q := l.locker
+	if !l.passable() || l.unsure[l.key] {
+		return false, nil
+	}
+	select {
+	case <-q.closing:
+		return false, nil // who waits is going
+	default:
+	}
+	t, g := q.lines.heir(l)
+	if g == nil {
+		return false, nil
+	}
+	from := l.leaving(&l.first)
+	g.start = q.now()
+	ctx, cancel := q.within(context.Background(), min(budget(min(from.TTL, g.claim.TTL)), time.Until(until)))
+	grant, err := q.hands.store.Handover(ctx, from, g.claim)
+	cancel()
+	switch {
+	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrBusy):
+	case errors.Is(err, ErrUnsupported):
+		q.hands.off.Store(true)
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrUnavailable):
+	default:
+		g.doubt = true
+	}
+	g.grant, g.err = grant, err
+	if !q.lines.give(t, g) && (err == nil || g.doubt) {
+		q.cleaner.add(g.claim, g.name, g.doubt)
+	}
+	switch {
+	case err == nil:
+		q.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: HandedOver, Name: l.name})
+		return true, nil
+	case errors.Is(err, ErrLost):
+		return true, err
+	case errors.Is(err, ErrBusy):
+		return true, nil // it is released, others come first
+	}
+	return true, q.release(from, l.name, g.doubt, false, until)
+}
+
+// receive is what a turn does that was woken: it adds the hold if the turn was
+// given the key, and reports whether it was.
+func (a *attempt) receive(t *turn, c *Claim) bool {
+	g := a.lines.unwrap(t)
+	if g == nil {
+		return false
+	}
+	if g.doubt {
+		a.lease.doubt(c.Key)
+	}
+	if g.err != nil || a.admit(&g.claim, g.grant, g.start) != nil {
+		return false
+	}
+	a.lease.chain = g.chain
+	return true
+}
+
+// refuse has what c was given, and is not taken, given back by take.
+func (a *attempt) refuse(c *Claim, g *gift) {
+	if g.doubt {
+		a.lease.doubt(c.Key)
+	}
+	a.placed = a.placed || g.err == nil
+}
+
+// heir picks who gets the key of a lease that is being released: the head of its
+// line, if it waits and asks nobody.
+func (l *lines) heir(from *Lease) (*turn, *gift) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.of[from.key]
+	if n == nil {
+		return nil, nil
+	}
+	t := n.head
+	if !t.rests || t.gift != nil {
+		return nil, nil
+	}
+	c := from.chain
+	if c == nil {
+		c = &chain{since: from.granted.at}
+	}
+	c.leases++
+	t.gift = &gift{claim: *t.claim, name: t.name, chain: c}
+	// Only the store knows whether anybody waits elsewhere.
+	t.gift.claim.Yield = c.leases >= chainLength || time.Since(c.since) >= chainTime
+	return t, t.gift
+}
+
+// give tells t what became of g, and returns false if it has gone.
+func (l *lines) give(t *turn, g *gift) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.done = true
+	if g.left {
+		return false
+	}
+	t.rests = false
+	close(t.ready)
+	return true
+}
+
+// unwrap takes what t was given, if anything was on its way.
+func (l *lines) unwrap(t *turn) *gift {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := t.gift
+	t.gift = nil
+	return g
+}
+
+// vacate tells the line that the lease does not hold its key any more, so that
+// its head has to ask the store.
+func (l *lines) vacate(lease *Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.of[lease.key]
+	if n == nil || n.holder != lease {
+		return
+	}
+	n.holder = nil
+	if t := n.head; t.rests && t.gift == nil {
+		t.rests = false
+		close(t.ready)
+	}
+}

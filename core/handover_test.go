@@ -1,0 +1,325 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+// cycles has n goroutines take key k times each, for d, and says how the calls
+// went through fn.
+func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.AcquireOption) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for range k {
+				err := l.Do(t.Context(), "order:1", func(ctx context.Context) error {
+					time.Sleep(d)
+					return ctx.Err()
+				}, o...)
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// next has a holder, and one who waits for it in the same process.
+func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.Lease, got <-chan *core.Lease) {
+	t.Helper()
+	holder = acquire(t, t.Context(), l, "order:1", o...)
+	ch := make(chan *core.Lease, 1)
+	go func() {
+		lease, err := l.Acquire(t.Context(), "order:1", o...)
+		if err != nil {
+			t.Errorf("the next: %v", err)
+		}
+		ch <- lease
+	}()
+	synctest.Wait()
+	return holder, ch
+}
+
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	sim(t, "goroutines of one process pass a key on in one round trip each, however long they hold it", func(t *testing.T) {
+		for _, hold := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond} {
+			const goroutines, rounds = 64, 20
+			l, store := setup(t)
+			store.setAll(slow(50*time.Microsecond, 50*time.Microsecond))
+			cycles(t, l, goroutines, rounds, hold)
+			if n := store.count(); n > goroutines*rounds+5 {
+				t.Errorf("%d calls for %d cycles of %v", n, goroutines*rounds, hold)
+			}
+			if n := store.count(opHandover); n != goroutines*rounds-1 {
+				t.Errorf("%d were handed over, want all but the first", n)
+			}
+			store.setAll(nil)
+			wantFree(t, store.inner, "order:1")
+		}
+	})
+	sim(t, "the next one has a new token and a lease that is extended, and both are told of it", func(t *testing.T) {
+		events := &recorder{}
+		l, store := setup(t, core.WithObserver(events))
+		holder, got := next(t, l)
+		token := holder.Token()
+		release(t, holder)
+		lease := <-got
+		if lease.Token() <= token {
+			t.Errorf("token %d came after %d", lease.Token(), token)
+		}
+		if n := len(events.all(core.HandedOver)); n != 1 || store.count(opRelease) != 0 {
+			t.Errorf("handed over %d times, released %d times", n, store.count(opRelease))
+		}
+		time.Sleep(time.Hour)
+		wantHeldLease(t, lease)
+		wantHeld(t, store.inner, "order:1")
+		release(t, lease)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "another process has its turn soon, however many of this one want the key", func(t *testing.T) {
+		for _, hold := range []time.Duration{0, 100 * time.Microsecond, 5 * time.Millisecond, 50 * time.Millisecond} {
+			l, store := setup(t)
+			store.setAll(slow(50*time.Microsecond, 50*time.Microsecond))
+			other := newLocker(t, store.inner)
+			ctx, stop := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						_ = l.Do(ctx, "order:1", func(context.Context) error {
+							time.Sleep(hold)
+							return nil
+						})
+					}
+				})
+			}
+			for range 50 {
+				time.Sleep(rand.N(20 * time.Millisecond))
+				before := store.count(opHandover)
+				start := time.Now()
+				lease := acquire(t, t.Context(), other, "order:1")
+				if n, took := store.count(opHandover)-before, time.Since(start); n > 20 || took > 15*time.Millisecond+2*hold {
+					t.Errorf("with holds of %v it waited for %v and %d hand-overs", hold, took, n)
+				}
+				release(t, lease)
+			}
+			stop()
+			wg.Wait()
+		}
+	})
+	for name, f := range map[string]fault{
+		"the request is lost": loseRequest, "the reply is lost": loseReply, "it is refused": refuse,
+		"the store hangs before it": hang, "the store hangs after it": hangAfter, "it comes late": late(time.Second),
+		"it comes very late": late(5 * time.Second),
+	} {
+		sim(t, "when "+name+" the release is as good as any, and the next one has the key", func(t *testing.T) {
+			for range 20 {
+				l, store := setup(t)
+				store.set(f, opHandover)
+				holder, got := next(t, l)
+				start := time.Now()
+				if err := holder.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				if took := time.Since(start); took > 3*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				lease := <-got
+				if took := time.Since(start); took > 4*time.Second {
+					t.Errorf("the next one waited for %v", took)
+				}
+				time.Sleep(20 * time.Second)
+				wantHeldLease(t, lease)
+				wantHeld(t, store.inner, "order:1")
+				release(t, lease)
+				time.Sleep(10 * time.Second)
+				wantFree(t, store.inner, "order:1")
+			}
+		})
+		sim(t, "when "+name+" and the next one goes meanwhile nothing is left behind", func(t *testing.T) {
+			for range 50 {
+				l, store := setup(t)
+				store.set(f, opHandover)
+				holder := acquire(t, t.Context(), l, "order:1")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second+rand.N(3*time.Second))
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					if lease, err := l.Acquire(ctx, "order:1"); err == nil {
+						release(t, lease)
+					}
+				}()
+				time.Sleep(time.Second)
+				if err := holder.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				<-done
+				cancel()
+				time.Sleep(10 * time.Second)
+				wantFree(t, store.inner, "order:1")
+				if took := freeAfter(store.inner, "order:1"); took != 0 {
+					t.Errorf("the key was free %v later", took)
+				}
+			}
+		})
+	}
+	sim(t, "a key that was lost is not handed over, and the next one asks", func(t *testing.T) {
+		l, store := setup(t)
+		holder, got := next(t, l, core.TTL(3*time.Second), core.NoRenew())
+		time.Sleep(3 * time.Second)
+		wantLost(t, holder)
+		wantErr(t, holder.Release(t.Context()), core.ErrLost)
+		lease := <-got
+		wantHeld(t, store.inner, "order:1")
+		release(t, lease)
+	})
+	sim(t, "who parks behind a lease that is lost has the key when it expires", func(t *testing.T) {
+		l, store := setup(t)
+		first, got := next(t, l, core.TTL(3*time.Second), core.NoRenew())
+		gotThird := make(chan time.Time, 1)
+		go func() { // parks behind the second, without having asked
+			lease := acquire(t, t.Context(), l, "order:1")
+			gotThird <- time.Now()
+			release(t, lease)
+		}()
+		synctest.Wait()
+		release(t, first)
+		second := <-got
+		start := time.Now()
+		took := (<-gotThird).Sub(start)
+		wantLost(t, second)
+		if took < 2700*time.Millisecond || took > 3100*time.Millisecond {
+			t.Errorf("served %v after the grant of a lease of 3s", took)
+		}
+		wantErr(t, second.Release(t.Context()), core.ErrLost)
+		time.Sleep(time.Second)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "what cannot be handed over is released", func(t *testing.T) {
+		for name, o := range map[string][]core.AcquireOption{
+			"fair": opts(core.Fair()), "shared": opts(core.Shared()), "permits": opts(core.Permits(1, 1)),
+			"kept": opts(core.KeepFor(time.Second)), "several": opts(core.Also("order:2")),
+		} {
+			l, store := setup(t)
+			cycles(t, l, 4, 5, time.Millisecond, o...)
+			if n := store.count(opHandover); n != 0 {
+				t.Errorf("%s: handed over %d times", name, n)
+			}
+		}
+	})
+	sim(t, "a store that cannot after all is asked once", func(t *testing.T) {
+		store := newScripted(blind{memstore.New()})
+		l := newLocker(t, store)
+		store.set(func(context.Context, int, func() error) error { return fmt.Errorf("no: %w", core.ErrUnsupported) }, opHandover)
+		cycles(t, l, 4, 5, time.Millisecond)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "a nested lease does not give away the outer one's key", func(t *testing.T) {
+		l, store := setup(t)
+		outer, got := next(t, l)
+		inner := acquire(t, outer.Context(), l, "order:1")
+		release(t, inner)
+		select {
+		case <-got:
+			t.Error("the next one has the key")
+		case <-time.After(time.Minute):
+		}
+		wantHeldLease(t, outer)
+		inner = acquire(t, outer.Context(), l, "order:1")
+		release(t, outer)
+		select {
+		case <-got:
+			t.Error("the next one has the key")
+		case <-time.After(time.Minute):
+		}
+		release(t, inner)
+		release(t, <-got)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "Close during hand-overs leaves nothing", func(t *testing.T) {
+		for range 200 {
+			l, store := setup(t)
+			store.setAll(jitter(5 * time.Millisecond))
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for {
+						lease, err := l.Acquire(t.Context(), "order:1")
+						if err != nil {
+							wantErr(t, err, core.ErrClosed)
+							return
+						}
+						time.Sleep(rand.N(time.Millisecond))
+						release(t, lease)
+					}
+				})
+			}
+			time.Sleep(rand.N(100 * time.Millisecond))
+			if err := l.Close(t.Context()); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			wg.Wait()
+			store.setAll(nil)
+			wantFree(t, store.inner, "order:1")
+			if left := l.Left(); left != "" {
+				t.Errorf("left is %s", left)
+			}
+		}
+	})
+	sim(t, "whoever goes at the instant of a hand-over, the one behind has the key soon", func(t *testing.T) {
+		l, store := setup(t)
+		times, gone := 10_000, 0
+		for range times {
+			store.setAll(jitter(5 * time.Millisecond))
+			holder := acquire(t, t.Context(), l, "order:1")
+			ctx, cancel := context.WithCancel(t.Context())
+			went := make(chan error, 1)
+			go func() {
+				lease, err := l.Acquire(ctx, "order:1")
+				if err == nil {
+					err = lease.Release(ctx)
+				}
+				went <- err
+			}()
+			got := make(chan time.Time, 1)
+			go func() {
+				lease, err := l.Acquire(t.Context(), "order:1")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got <- time.Now()
+				release(t, lease)
+			}()
+			time.Sleep(50 * time.Millisecond)
+			start := time.Now()
+			time.AfterFunc(rand.N(15*time.Millisecond), cancel)
+			release(t, holder)
+			if err := <-went; err != nil {
+				wantErr(t, err, context.Canceled)
+				gone++
+			}
+			if took := (<-got).Sub(start); took > 100*time.Millisecond {
+				t.Fatalf("the one behind had the key after %v", took)
+			}
+			cancel()
+			time.Sleep(100 * time.Millisecond)
+		}
+		store.setAll(nil)
+		wantFree(t, store.inner, "order:1")
+		if n := store.count(opHandover); n < times/2 || gone < times/20 {
+			t.Errorf("vacuous: %d hand-overs, %d went", n, gone)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+-- Handover releases one lease and admits another, in one step.
+--
+-- KEYS[1]  the key's hash
+-- ARGV     1 'handover', 2 lease to release, 3 lease to admit, 4 its owner, 5
+--          weight, 6 limit, 7 TTL in ms, 8 least token, 9 flags: f fair, y who
+--          waits comes first, c cluster, 10 prefix of the wake channels
+-- answer   token       granted
+--          {BUSY, ms}  released, but not granted
+--          {LOST}      it was not held, and nothing has changed
+--
+-- The first write is a PEXPIRE, which a server out of memory accepts; after it
+-- the others are accepted too.
+
+local from, lease, owner = ARGV[2], ARGV[3], ARGV[4]
+local weight, limit, ttl, least = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local fair = string.find(ARGV[9], 'f', 1, true) ~= nil
+local yields = string.find(ARGV[9], 'y', 1, true) ~= nil
+local cluster = string.find(ARGV[9], 'c', 1, true) ~= nil
+
+local flat = redis.call('HGETALL', key)
+local field, to = 'h:' .. from, 'h:' .. lease
+if #flat == 4 and ARGV[5] == '2147483647' then
+  -- A lone exclusive hold and its token, in either order.
+  local i = flat[1] == field and 1 or flat[3] == field and 3
+  if i and flat[4 - i] == 't' and tonumber(string.match(flat[i + 1], '^%d+')) > now then
+    local token = math.max(tonumber(flat[5 - i]) + 1, us, least)
+    local ms = ttl
+    if token > us then
+      ms = math.max(ms, math.ceil((token - us) / 1000) + 1)
+    end
+    redis.call('PEXPIRE', key, ms)
+    redis.call('HSET', key, to, now + ttl .. ' ' .. ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. owner, 't', token)
+    redis.call('HDEL', key, field)
+    return token
+  end
+end
+
+local s = load(flat, from)
+if not s.own then
+  return {LOST}
+end
+local waits, drop, set = s.waits, s.stale, {}
+drop[#drop + 1] = field
+hold(s, s.own.owner, -s.own.weight)
+s.own = nil
+local refused = false
+for i = 1, #flat, 2 do
+  -- Who was released before is not admitted, and who holds asks for itself.
+  refused = refused or flat[i] == 'd:' .. lease or flat[i] == to
+end
+local first, last = place(s, lease)
+local fits, after = false, nil
+if not refused then
+  if yields and #s.waits > 1 and s.sum < ALL then
+    refused = wake(s, ARGV[10], cluster, lease)
+    first, last = place(s, lease)
+  end
+  if not refused then
+    fits, after = room(s, lease, owner, s.owners[owner], weight, limit, fair)
+  end
+end
+if fits then
+  if first then
+    s.waits = string.sub(s.waits, 1, first - 1) .. string.sub(s.waits, last + 1)
+  end
+  hold(s, owner, weight)
+  s.own = {deadline = now + ttl, weight = weight, owner = owner}
+  set[1], set[2] = to, now + ttl .. ' ' .. ttl .. ' ' .. weight .. ' ' .. owner
+  if weight == ALL then
+    s.token = math.max(s.token + 1, us, least)
+    set[3], set[4] = 't', s.token
+  end
+end
+if #s.waits > 1 and s.sum < ALL and not refused then
+  wake(s, ARGV[10], cluster)
+end
+finish(s, waits, set, drop)
+if not fits then
+  return {BUSY, math.max((after or now) - now, 1)}
+end
+return weight == ALL and s.token or 0
