@@ -95,17 +95,20 @@ func number(b []byte) (int64, bool) {
 	return n, err == nil
 }
 
-// Handover implements core.Handover in one round trip. Both claims have to be of
-// one key.
+// Handover implements core.Handover in one round trip. It fails with
+// core.ErrInvalid for claims of two keys, and for those with a record, with an
+// owner to join, or with Keep.
 func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
 	if err := errors.Join(usable("release", &from), usable("handover", &to)); err != nil {
 		return core.Grant{}, err
 	}
-	if from.Key != to.Key {
-		return core.Grant{}, fmt.Errorf("pgstore: handover between two keys: %w", core.ErrInvalid)
+	if from.Key != to.Key || from.Keep > 0 || from.Record != nil || to.Record != nil || to.Via != "" {
+		return core.Grant{}, fmt.Errorf("pgstore: handover between two keys, with a record, an owner to join, or Keep: %w", core.ErrInvalid)
 	}
-	st := s.claim(released(call("handover").text(from.Key), &from), &to).end()
-	rows, err := s.do(ctx, "handover", st)
+	st := call("handover").text(from.Key).text(from.Lease).num(millis(from.TTL)).
+		text(to.Lease).text(to.Owner).num(to.Weight).num(to.Limit).num(millis(to.TTL)).
+		bool(to.Fair).num(int64(to.MinToken)).bool(false)
+	rows, err := s.do(ctx, "handover", st.end())
 	if err != nil {
 		return core.Grant{}, err
 	}

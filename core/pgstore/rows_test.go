@@ -81,13 +81,15 @@ func TestRows(t *testing.T) {
 
 	t.Run("who takes the same key again and again leaves no index entries", func(t *testing.T) {
 		server.Exec("SELECT pg_stat_reset()")
-		c := claimed()
+		c, pool := claimed(), pgtest.Pool(t, server.URL())
+		s := newStore(t, pool)
 		for range 200 {
 			c.Lease, c.Owner = claimed().Lease, claimed().Owner
 			acquire(t, s, c)
 			s.Extend(t.Context(), []core.Claim{c})
 			release(t, s, c)
 		}
+		pool.Close() // with it, the server's processes tell what they have counted
 		pgtest.Eventually(t, patience, "600 updates, of which nearly all leave the indexes alone", func() bool {
 			return one("SELECT n_tup_upd >= 599 AND n_tup_hot_upd > n_tup_upd * 0.9 FROM pg_stat_user_tables WHERE relname = 'keys'") == "t"
 		})

@@ -146,13 +146,35 @@ BEGIN
   RETURN codes;
 END $$;
 
--- handover releases the lease _from and admits another claim in one step. It is
--- answered like acquire; with 2, nothing was done.
-CREATE OR REPLACE FUNCTION lockkit.handover(_key bytea,
-  _from bytea, _from_ttl bigint, _keep bigint, _undo boolean,
-  _from_attempt bigint, _from_done boolean, _from_retain bigint, _from_value bytea,
-  _lease bytea, _owner bytea, _via bytea, _weight bigint, _cap bigint, _ttl bigint,
-  _fair boolean, _wait boolean, _least bigint, _wake text, _value bytea, _retain bigint,
+-- others tells whether anybody but _lease waits for what it could have now.
+CREATE OR REPLACE FUNCTION lockkit.others(s lockkit.state, _lease bytea) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  p lockkit.place;
+  own bigint;
+  need bigint;
+  ahead bigint := 0;
+  lowest bigint := 2147483647;
+BEGIN
+  FOREACH p IN ARRAY s.places LOOP
+    own := coalesce((SELECT sum(h.weight) FROM unnest(s.holds) h WHERE h.owner = p.owner), 0);
+    need := coalesce((SELECT sum(h.weight) FROM unnest(s.holds) h), 0) - own + p.weight;
+    IF p.fair AND own = 0 THEN
+      need := need + ahead;
+      ahead := ahead + p.weight;
+      lowest := least(lowest, p.cap);
+    END IF;
+    IF p.lease <> _lease AND need <= least(p.cap, CASE WHEN p.fair AND own = 0 THEN lowest END) THEN
+      RETURN true;
+    END IF;
+  END LOOP;
+  RETURN false;
+END $$;
+
+-- handover releases the lease _from and admits another claim in one step, which
+-- neither waits nor joins nor has a record. With _yield others who wait come
+-- first. It is answered like acquire; with 2, nothing was done.
+CREATE OR REPLACE FUNCTION lockkit.handover(_key bytea, _from bytea, _from_ttl bigint,
+  _lease bytea, _owner bytea, _weight bigint, _cap bigint, _ttl bigint, _fair boolean, _least bigint, _yield boolean,
   OUT code integer, OUT who text, OUT fence bigint, OUT after bigint,
   OUT attempt bigint, OUT retain bigint, OUT value text)
 LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
@@ -169,15 +191,20 @@ BEGIN
     code := 2;
     RETURN;
   END IF;
-  s := (lockkit.give_up(s, _key, moment, _from, _from_ttl, _keep, _undo,
-    _from_attempt, _from_done, _from_retain, _from_value)).s;
-  SELECT * INTO a FROM lockkit.admit(s, moment, _lease, _owner, _via, _weight, _cap, _ttl,
-    _fair, _wait, _least, _wake, _value, _retain);
+  SELECT * INTO a FROM lockkit.give_up(s, _key, moment, _from, _from_ttl, 0, false, NULL, NULL, NULL, NULL);
   s := a.s;
+  IF EXISTS (SELECT FROM unnest(s.tombs) t WHERE t.lease = _lease) OR _yield AND lockkit.others(s, _lease) THEN
+    code := 1;
+    after := 1;
+  ELSE
+    SELECT * INTO a FROM lockkit.admit(s, moment, _lease, _owner, '', _weight, _cap, _ttl,
+      _fair, false, _least, '', NULL, 0);
+    s := a.s;
+    SELECT * INTO code, who, fence, after, attempt, retain, value
+      FROM lockkit.answer(_key, moment, s, a.code, a.who, a.fence, a.after, false);
+  END IF;
   IF cardinality(s.places) > 0 THEN
     s := lockkit.rouse(_key, s);
   END IF;
   PERFORM lockkit.save(_key, moment, s);
-  SELECT * INTO code, who, fence, after, attempt, retain, value
-    FROM lockkit.answer(_key, moment, s, a.code, a.who, a.fence, a.after, _value IS NOT NULL);
 END $$;

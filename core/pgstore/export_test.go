@@ -1,0 +1,4 @@
+package pgstore
+
+// Verdict is verdict, for its table.
+var Verdict = verdict

@@ -1,0 +1,162 @@
+package pgstore_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+)
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, "postgres://127.0.0.1:1/none")
+	for what, err := range map[string]error{
+		"a nil pool":       second(pgstore.New(nil)),
+		"a nil option":     second(pgstore.New(pool, nil)),
+		"a nil listener":   second(pgstore.New(pool, pgstore.WithListener(nil))),
+		"a nil migration":  pgstore.Migrate(t.Context(), nil),
+		"a nil tx's token": pgstore.CheckToken(t.Context(), nil, "a", 1),
+	} {
+		if !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", what, err, core.ErrInvalid)
+		}
+	}
+}
+
+// Claims that cannot be are refused before anything is sent: nobody listens
+// there.
+func TestRefusedClaims(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, pgtest.Pool(t, "postgres://127.0.0.1:1/none"))
+	for what, edit := range map[string]func(c *core.Claim){
+		"no key":                     func(c *core.Claim) { c.Key = "" },
+		"a long key":                 func(c *core.Claim) { c.Key = strings.Repeat("k", 513) },
+		"a key that is not text":     func(c *core.Claim) { c.Key = "\xff" },
+		"a key with a control sign":  func(c *core.Claim) { c.Key = "a\x00" },
+		"no lease":                   func(c *core.Claim) { c.Lease = "" },
+		"no owner":                   func(c *core.Claim) { c.Owner = "" },
+		"a long owner to join":       func(c *core.Claim) { c.Via = strings.Repeat("v", 257) },
+		"no TTL":                     func(c *core.Claim) { c.TTL = 0 },
+		"a TTL of ages":              func(c *core.Claim) { c.TTL = math.MaxInt64 },
+		"no weight":                  func(c *core.Claim) { c.Weight = 0 },
+		"more than the limit":        func(c *core.Claim) { c.Limit = 1 },
+		"a limit beyond all":         func(c *core.Claim) { c.Limit = core.All + 1 },
+		"a token beyond all":         func(c *core.Claim) { c.MinToken = math.MaxUint64 },
+		"a record kept for no time":  func(c *core.Claim) { c.Record = &core.Record{} },
+		"a record kept for ages":     func(c *core.Claim) { c.Record = &core.Record{Retain: math.MaxInt64} },
+		"a record that is very long": func(c *core.Claim) { c.Record = &core.Record{Retain: time.Hour, Value: make([]byte, 65<<20)} },
+	} {
+		c := claimed()
+		edit(&c)
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", what, err, core.ErrInvalid)
+		}
+		if _, err := s.Handover(t.Context(), exclusive(c.Key), c); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s: handover: got %v, want %v", what, err, core.ErrInvalid)
+		}
+	}
+	c := claimed()
+	c.Weight, c.MinToken = 1, 1
+	wantIs(t, "a reader's token", second(s.Acquire(t.Context(), c)), core.ErrUnsupported)
+	wantIs(t, "another key", second(s.Handover(t.Context(), claimed(), claimed())), core.ErrInvalid)
+	c = claimed()
+	c.Keep = -1
+	wantIs(t, "release", s.Release(t.Context(), c), core.ErrInvalid)
+	c.Keep, c.Record = 0, &core.Record{Attempt: -1}
+	wantIs(t, "release", s.Release(t.Context(), c), core.ErrInvalid)
+	c.Record, c.Key = nil, ""
+	wantIs(t, "extend", s.Extend(t.Context(), []core.Claim{c})[0].Err, core.ErrInvalid)
+	wantIs(t, "watch", second(s.Watch(t.Context(), c)), core.ErrInvalid)
+
+	wantIs(t, "a call of a server that is not there", second(s.Acquire(t.Context(), claimed())), core.ErrUnavailable)
+	wantIs(t, "a watch of it", second(s.Watch(t.Context(), claimed())), core.ErrUnavailable)
+}
+
+func TestClosedStore(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	s := newStore(t, pgtest.Pool(t, server.URL()))
+	c := claimed()
+	acquire(t, s, c)
+	woken, err := s.Watch(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, open := <-woken; open {
+		t.Error("the watch is open")
+	}
+	wantIs(t, "watch", second(s.Watch(t.Context(), c)), core.ErrClosed)
+	release(t, s, c)
+
+	quiet := newStore(t, pgtest.Pool(t, server.URL()), pgstore.WithoutWakeUps())
+	wantIs(t, "watch", second(quiet.Watch(t.Context(), c)), core.ErrUnsupported)
+}
+
+// What an error of the server says about the outcome (hazard 17).
+func TestErrorReplies(t *testing.T) {
+	t.Parallel()
+	for code, refused := range map[string]bool{
+		"40001": true, "40P01": true, "55P03": true, "57014": true, "57P03": true, "25006": true, "42501": true,
+		"53300": true, "53100": true, "22P05": true, "28P01": true, "3D000": true, "3F000": true, "42883": true,
+		"08P01": false, "08006": false, "57P01": false, "57P02": false, "58000": false, "58030": false,
+		"XX000": false, "XX001": false, "F0000": false, "40003": false, "": false, "?": false,
+	} {
+		err := pgstore.Verdict(&pgconn.PgError{Severity: "ERROR", Code: code})
+		if errors.Is(err, core.ErrUnavailable) != refused {
+			t.Errorf("%q: got %v, and that it was not done is certain: %v", code, err, refused)
+		}
+	}
+	if err := pgstore.Verdict(pgconn.ErrConnClosed); errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("a connection that is closed: got %v, want an unknown outcome", err)
+	}
+
+	t.Run("of a server that refuses, nothing is taken", func(t *testing.T) {
+		t.Parallel()
+		server := start(t)
+		c, owner := claimed(), newStore(t, pgtest.Pool(t, server.URL()))
+		held(t, owner, c, false) // there is a row
+		for what, setting := range map[string]string{
+			"a read-only database": "default_transaction_read_only = on",
+			"no time":              "statement_timeout = 1",
+		} {
+			name := "u" + strings.ToLower(rand.Text())
+			server.Exec("CREATE ROLE " + name + " LOGIN SUPERUSER; ALTER ROLE " + name + " SET " + setting)
+			s := newStore(t, pgtest.Pool(t, strings.Replace(server.URL(), "postgres@", name+"@", 1)))
+			tx := lockRow(t, server, c.Key)
+			_, err := s.Acquire(t.Context(), exclusive(c.Key))
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantIs(t, what, err, core.ErrUnavailable)
+			held(t, owner, c, false)
+		}
+	})
+
+	t.Run("a caller whose context has a cause is told it", func(t *testing.T) {
+		t.Parallel()
+		server := start(t)
+		s, c, gone := newStore(t, pgtest.Pool(t, server.URL())), claimed(), errors.New("gone")
+		acquire(t, s, c)
+		tx := lockRow(t, server, c.Key)
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, gone)
+		defer cancel()
+		err := s.Release(ctx, c)
+		unknown(t, "release", err)
+		wantIs(t, "release", err, gone)
+	})
+}

@@ -1,0 +1,140 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+)
+
+// Runs and their answers.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	proxy := pgtest.NewProxy(t, server.Port)
+	newOnce := func(t *testing.T, url string, opts ...once.Option) *once.Once {
+		t.Helper()
+		o, err := once.New(newLocker(t, url), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	charge := func(key string) once.Call {
+		return once.Call{Name: "charge", Scope: "tenant", Key: key, Fingerprint: []byte("10 EUR")}
+	}
+	work := func(n *int, answer string) func(context.Context) (once.Answer, error) {
+		return func(context.Context) (once.Answer, error) {
+			*n++
+			return once.Answer{Value: []byte(answer)}, nil
+		}
+	}
+
+	t.Run("a run is two round trips, and a replay one", func(t *testing.T) {
+		o, other := newOnce(t, proxy.URL()), newOnce(t, proxy.URL())
+		n := 0
+		for i, key := range []string{"first", "second"} {
+			proxy.Forget()
+			out, err := o.Do(t.Context(), charge(key), work(&n, "receipt"))
+			if err != nil || out.Replayed || out.Attempt != 1 || n != i+1 {
+				t.Fatalf("got %+v, %v after %d runs", out, err, n)
+			}
+			out, err = other.Do(t.Context(), charge(key), work(&n, "again"))
+			if err != nil || !out.Replayed || string(out.Value) != "receipt" || n != i+1 {
+				t.Fatalf("got %+v, %v after %d runs", out, err, n)
+			}
+			if q := proxy.Queries("lockkit."); len(q) != 3 {
+				t.Errorf("a run and a replay are %d calls, want 3: %q", len(q), q)
+			}
+		}
+	})
+
+	t.Run("another payload under the same key is refused", func(t *testing.T) {
+		o := newOnce(t, server.URL())
+		n := 0
+		if _, err := o.Do(t.Context(), charge("mismatch"), work(&n, "receipt")); err != nil {
+			t.Fatal(err)
+		}
+		c := charge("mismatch")
+		c.Fingerprint = []byte("1000 EUR")
+		if _, err := o.Do(t.Context(), c, work(&n, "again")); !errors.Is(err, once.ErrMismatch) || n != 1 {
+			t.Errorf("got %v after %d runs", err, n)
+		}
+	})
+
+	t.Run("a run that died midway is attempt 2 for the next one, or never run again", func(t *testing.T) {
+		for i, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
+			key := fmt.Sprintf("crash %d", i)
+			cut := pgtest.NewProxy(t, server.Port)
+			// Its process dies: nothing more is heard of it.
+			dying, err := core.New(newStore(t, pgtest.Pool(t, cut.URL())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := once.New(dying, append(opts, once.Acquire(core.TTL(300*time.Millisecond), core.NoRenew()))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			ended := make(chan struct{})
+			out := make(chan error, 1)
+			begun := make(chan struct{})
+			go func() {
+				_, err := o.Do(t.Context(), charge(key), func(context.Context) (once.Answer, error) {
+					cut.Stall()
+					close(begun)
+					<-ended
+					return once.Answer{Value: []byte("stale")}, nil
+				})
+				out <- err
+			}()
+			<-begun
+			next := newOnce(t, server.URL(), append(opts, once.Acquire(core.Wait(patience)))...)
+			got, err := next.Do(t.Context(), charge(key), work(&n, "receipt"))
+			switch {
+			case opts == nil && (err != nil || got.Attempt != 2 || n != 1):
+				t.Errorf("got %+v, %v after %d runs; want attempt 2", got, err, n)
+			case opts != nil && (!errors.Is(err, once.ErrIndeterminate) || n != 0):
+				t.Errorf("got %v after %d runs, want %v", err, n, once.ErrIndeterminate)
+			}
+			// The dead one was only slow, and saves nothing now.
+			cut.Flow()
+			close(ended)
+			if err := <-out; err == nil {
+				t.Error("the stale run was told that its answer is saved")
+			}
+			if opts == nil {
+				if got, err = next.Do(t.Context(), charge(key), work(&n, "again")); err != nil || string(got.Value) != "receipt" {
+					t.Errorf("got %+v, %v; want the answer of attempt 2", got, err)
+				}
+			}
+			if err := dying.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+
+	t.Run("lost replies make no further run, no further attempt and no lost answer", func(t *testing.T) {
+		o, other := newOnce(t, proxy.URL(), once.AtMostOnce()), newOnce(t, server.URL(), once.AtMostOnce())
+		for i := range 10 {
+			for _, call := range []string{"acquire", "release"} {
+				n, key := 0, fmt.Sprintf("%s lost %d", call, i)
+				f := proxy.Inject(pgtest.LoseReply, "lockkit."+call)
+				out, err := o.Do(t.Context(), charge(key), work(&n, "receipt"))
+				if err != nil || out.Replayed || out.Attempt != 1 || n != 1 {
+					t.Fatalf("%s: got %+v, %v after %d runs", key, out, err, n)
+				}
+				f.Await(t)
+				out, err = other.Do(t.Context(), charge(key), work(&n, "again"))
+				if err != nil || !out.Replayed || string(out.Value) != "receipt" || n != 1 {
+					t.Errorf("%s: got %+v, %v after %d runs", key, out, err, n)
+				}
+			}
+		}
+	})
+}
