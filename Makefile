@@ -16,7 +16,7 @@ FULL ?=
 MODULES := . $(patsubst %/go.mod,%,$(wildcard core/benchmarks/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help test bench lint
+.PHONY: help test proof bench lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,10 @@ test: ## Install missing servers where possible, then run all tests with the rac
 		(cd $$module && set -x && go test $$race -p 1 -shuffle=on -timeout $(TIMEOUT) ./...) || status=1; \
 	done; \
 	exit $$status
+
+proof: ## Run everything that shows what the kit promises, write the report (LONG=1: the full counts, hours)
+	@.ci/servers
+	@go run ./core/proof
 
 bench: ## Measure the kit beside its peers (SHORT=1: a quick look, BENCH=own,hand: some scenarios)
 	@.ci/servers

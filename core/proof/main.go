@@ -1,0 +1,137 @@
+// Command proof runs everything that shows what the kit promises, and what it
+// does not, and writes down what was done and seen.
+//
+//	make proof          # installs the servers that it can, runs all, writes REPORT.md and README's summary
+//	LONG=1 make proof   # with the full counts; takes hours
+//	go run ./core/proof -run histories,soak   # some parts, by their names; writes nothing
+//
+// Each part is some packages of tests. They tell what they did by package tally;
+// the program adds that up. It fails if a test fails, if a part has nothing to
+// tell, or if anything was seen that must not be.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// part is some packages, and what they are about.
+type part struct {
+	name, about string
+	packages    []string
+}
+
+var parts = []part{
+	{"engine", "the engine alone, in virtual time", []string{"core"}},
+	{"simulation", "many clients in random trouble, in virtual time, from a seed", []string{"core/proof/sim"}},
+	{"matrix", "each message with each thing that can befall it", []string{"core/proof/matrix"}},
+	{"stores", "the contract of a store, and each store's own troubles", []string{
+		"core/storetest", "core/memstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
+	}},
+	{"processes", "real processes and servers that are killed, stopped, frozen and cut off", []string{"core/redisstore/hazards"}},
+	{"histories", "what eight processes did under a nemesis, judged by three oracles", []string{"core/proof/histories"}},
+	{"adapters", "HTTP, gRPC and tasks, and answers that are kept", []string{"core/once", "core/proof/adapters", "httpmw", "grpcmw", "taskmw"}},
+	{"mutants", "small mistakes in the kit, each of which a test has to notice", []string{"core/proof/mutants"}},
+	{"soak", "a constant load with a nemesis, and what builds up", []string{"core/proof/soak"}},
+}
+
+func main() {
+	if err := command(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "proof:", err)
+		os.Exit(1)
+	}
+}
+
+// command is the whole program. It runs in the directory of the module.
+func command(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
+	names := flags.String("run", "", "only these parts, separated by commas; nothing is written")
+	report := flags.String("report", "core/proof/REPORT.md", "write the report into this `file`")
+	readme := flags.String("readme", "README.md", "write the summary into this `file`, between the markers of proof")
+	from := flags.String("from", "", "run nothing, report of what this `directory` has of an earlier run")
+	keep := flags.String("keep", "", "keep what the run writes in this `directory`, for -from")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	picked, err := pick(*names)
+	if err != nil {
+		return err
+	}
+	r := &record{Start: time.Now().UTC(), Long: os.Getenv("LONG") == "1"}
+	if *from != "" {
+		err = r.load(*from)
+	} else {
+		err = r.run(picked, *keep, out)
+	}
+	if err != nil {
+		return err
+	}
+	mutants, err := readMutants("core/proof/mutants")
+	if err != nil {
+		return err
+	}
+	if *names == "" {
+		err = errors.Join(os.WriteFile(*report, []byte(r.report(mutants)), 0o644), r.intoReadme(*readme, len(mutants)))
+	} else {
+		fmt.Fprint(out, "\n", r.report(nil))
+	}
+	return errors.Join(err, r.fault())
+}
+
+// pick returns the parts with these names, or all.
+func pick(names string) ([]part, error) {
+	if names == "" {
+		return parts, nil
+	}
+	var some []part
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no part %q", name)
+		}
+		some = append(some, parts[i])
+	}
+	return some, nil
+}
+
+// mutant is what the report says of one.
+type mutant struct{ name, breaks, hazard, test string }
+
+// readMutants reads the first lines of the files of mutants.
+func readMutants(dir string) ([]mutant, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.mutant"))
+	if err != nil {
+		return nil, err
+	}
+	var all []mutant
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		m := mutant{name: strings.TrimSuffix(filepath.Base(file), ".mutant")}
+		for line := range strings.Lines(string(text)) {
+			word, rest, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			switch word {
+			case "breaks":
+				m.breaks = rest
+			case "hazard":
+				m.hazard = rest
+			case "test":
+				m.test = rest
+			}
+			if m.test != "" {
+				break
+			}
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// sample is a run of two packages, in which f was told.
+func sample(f ...tally.Facts) *record {
+	return &record{
+		Start: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), CPUs: 2, Versions: map[string]string{"Go": "1.26"},
+		Results: []result{{Part: "engine", Package: "core", Passed: 3}, {Part: "soak", Package: "core/proof/soak", Passed: 1}},
+		facts:   f,
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	t.Run("what tests told is added up, by part", func(t *testing.T) {
+		t.Parallel()
+		r := sample(
+			tally.Facts{Part: "histories", Test: "TestA", Runs: 1, Seeds: "7", Faults: map[string]int{"kill": 2}, Grants: 5, HandOvers: 3, Violations: map[string]int{"overlaps": 0}},
+			tally.Facts{Part: "histories", Runs: 1, Faults: map[string]int{"kill": 1}, Grants: 6, Expected: map[string]int{"stale writes": 4}},
+			tally.Facts{Part: "mutants", Runs: 2, Faults: map[string]int{"no-margin": 1, "no-polling": 1}},
+		)
+		text := r.report([]mutant{{"no-margin", "it has none", "22", "core: TestTrust"}})
+		for _, want := range []string{
+			"| histories | 2 | 3 | 11 | 3 | 0 | 4 |", "| kill | 3 |", "| overlaps | 0 |", "- TestA: 7", "| no-margin | it has none | 22 | core: TestTrust |",
+			"4 tests and cases passed, 0 failed", "2026-01-02",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the report lacks %q:\n%s", want, text)
+			}
+		}
+		if err := r.fault(); err != nil {
+			t.Errorf("got %v, want no fault", err)
+		}
+	})
+	t.Run("a violation, a failed test and a package without tests are faults", func(t *testing.T) {
+		t.Parallel()
+		for what, r := range map[string]*record{
+			"overlaps":       sample(tally.Facts{Part: "soak", Violations: map[string]int{"overlaps": 1}}),
+			"tests failed":   {Results: []result{{Package: "core", Passed: 1, Failed: 1}}},
+			"no test passed": {Results: []result{{Package: "core", Skipped: 1}}},
+			"exit status":    {Results: []result{{Package: "core", Passed: 1, Fault: "exit status 2"}}},
+		} {
+			if err := r.fault(); err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("got %v, want %s", err, what)
+			}
+		}
+	})
+	t.Run("the summary goes between the markers, and nothing else changes", func(t *testing.T) {
+		t.Parallel()
+		file := filepath.Join(t.TempDir(), "README.md")
+		write := func(text string) {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("before\n" + readmeBegin + "\nstale text\n" + readmeEnd + "\nafter\n")
+		if err := sample().intoReadme(file, 30); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := string(text); !strings.HasPrefix(s, "before\n"+readmeBegin+"\n") || !strings.HasSuffix(s, readmeEnd+"\nafter\n") ||
+			strings.Contains(s, "stale text") || !strings.Contains(s, "30 ways to break a lock") {
+			t.Errorf("README is now\n%s", s)
+		}
+		write("no markers")
+		if err := sample().intoReadme(file, 30); err == nil {
+			t.Error("a README without markers is taken")
+		}
+	})
+	t.Run("tests are counted as go test tells of them", func(t *testing.T) {
+		t.Parallel()
+		var res result
+		var out strings.Builder
+		res.read(strings.NewReader(`{"Action":"run","Test":"TestA"}
+{"Action":"output","Test":"TestA","Output":"it is wrong\n"}
+{"Action":"fail","Test":"TestA"}
+{"Action":"output","Test":"TestB","Output":"fine\n"}
+{"Action":"pass","Test":"TestB"}
+{"Action":"skip","Test":"TestC"}
+{"Action":"fail"}
+`), io.Writer(&out))
+		if res.Passed != 1 || res.Failed != 1 || res.Skipped != 1 || out.String() != "it is wrong\n" {
+			t.Errorf("got %+v and %q", res, out.String())
+		}
+	})
+	t.Run("each part's packages are there, and no part has another one's name", func(t *testing.T) {
+		t.Parallel()
+		seen := map[string]bool{}
+		for _, p := range parts {
+			for _, name := range append([]string{p.name}, p.packages...) {
+				if seen[name] {
+					t.Errorf("%s is there twice", name)
+				}
+				seen[name] = true
+			}
+			for _, pkg := range p.packages {
+				if _, err := os.Stat(filepath.Join("../..", pkg)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if _, err := pick("engine,nonsense"); err == nil {
+			t.Error("a part that does not exist is picked")
+		}
+	})
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// record is a run, and what its tests told.
+type record struct {
+	Start    time.Time
+	Took     time.Duration
+	Long     bool
+	Race     bool
+	CPUs     int
+	Results  []result
+	Versions map[string]string
+
+	facts []tally.Facts
+}
+
+// result is what became of one package's tests.
+type result struct {
+	Part, Package           string
+	Passed, Failed, Skipped int
+	Fault                   string `json:",omitempty"` // why the package failed beyond its tests
+	Took                    time.Duration
+}
+
+// The files of a run.
+const (
+	tallyFile  = "tally.jsonl"
+	recordFile = "record.json"
+)
+
+// run runs the parts, one package after the other: tests with real processes are
+// better off without others.
+func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "lockkit-proof-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dir, tallyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	r.Race = exec.Command("go", "build", "-race", "runtime/race").Run() == nil
+	r.CPUs, r.Versions = runtime.NumCPU(), versions()
+	for _, p := range picked {
+		for _, pkg := range p.packages {
+			fmt.Fprintf(out, "%s: %s\n", p.name, pkg)
+			res := r.test(pkg, filepath.Join(dir, tallyFile), out)
+			res.Part = p.name
+			r.Results = append(r.Results, res)
+			fmt.Fprintf(out, "    %d passed, %d failed, %d skipped %s (%v)\n", res.Passed, res.Failed, res.Skipped, res.Fault, res.Took.Round(time.Second))
+		}
+	}
+	r.Took = time.Since(r.Start)
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, recordFile), text, 0o644); err != nil {
+		return err
+	}
+	return r.load(dir)
+}
+
+// test runs the tests of a package, and prints what the failed ones say.
+func (r *record) test(pkg, tallyPath string, out io.Writer) result {
+	res, start := result{Package: pkg}, time.Now()
+	timeout := "30m"
+	if r.Long {
+		timeout = "24h"
+	}
+	args := []string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout}
+	if r.Race {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "./"+pkg)...)
+	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	pipe, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		res.Fault = err.Error()
+		return res
+	}
+	res.read(pipe, out)
+	if err := cmd.Wait(); err != nil && res.Failed == 0 {
+		res.Fault = fmt.Sprintf("%v %s", err, strings.TrimSpace(stderr.String()))
+	}
+	res.Took = time.Since(start)
+	return res
+}
+
+// read counts the tests in the output of go test -json. A test with cases counts
+// as well as they do.
+func (res *result) read(in io.Reader, out io.Writer) {
+	said := make(map[string][]string)
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var e struct{ Action, Test, Output string }
+		if json.Unmarshal(line, &e) != nil {
+			continue
+		}
+		switch {
+		case e.Action == "output":
+			said[e.Test] = append(said[e.Test], e.Output)
+			continue
+		case e.Test == "":
+			if e.Action == "fail" && res.Failed == 0 {
+				res.Fault = "failed outside of its tests"
+				fmt.Fprint(out, strings.Join(said[""], ""))
+			}
+			continue
+		case e.Action == "pass":
+			res.Passed++
+		case e.Action == "skip":
+			res.Skipped++
+		case e.Action == "fail":
+			res.Failed++
+			fmt.Fprint(out, strings.Join(said[e.Test], ""))
+		default:
+			continue
+		}
+		delete(said, e.Test)
+	}
+}
+
+// load reads what a run has left in dir.
+func (r *record) load(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, r); err != nil {
+		return err
+	}
+	text, err = os.ReadFile(filepath.Join(dir, tallyFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	r.facts = nil
+	for line := range bytes.Lines(text) {
+		var f tally.Facts
+		if err := json.Unmarshal(line, &f); err != nil {
+			return fmt.Errorf("%s: %w", tallyFile, err)
+		}
+		r.facts = append(r.facts, f)
+		for program, v := range f.Versions {
+			r.Versions[program] = v
+		}
+	}
+	return nil
+}
+
+// versions are those of Go and of what the kit is built with.
+func versions() map[string]string {
+	v := map[string]string{"Go": strings.TrimPrefix(runtime.Version(), "go")}
+	for name, module := range map[string]string{
+		"go-redis": "github.com/redis/go-redis/v9", "go-zookeeper": "github.com/go-zookeeper/zk", "pgx": "github.com/jackc/pgx/v5",
+		"gin": "github.com/gin-gonic/gin", "grpc-go": "google.golang.org/grpc", "asynq": "github.com/hibiken/asynq",
+	} {
+		if text, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output(); err == nil {
+			v[name] = strings.TrimPrefix(strings.TrimSpace(string(text)), "v")
+		}
+	}
+	return v
+}
