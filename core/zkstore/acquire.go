@@ -78,7 +78,10 @@ func (s *Store) acquire(o *operation, c core.Claim, sent time.Time) (core.Grant,
 		}
 		return core.Grant{}, outcome("acquire", err, o.made)
 	}
-	return core.Grant{}, outcome("acquire", errAgain, true)
+	if h := s.live(o.entry); h != nil && !h.admitted && !c.Wait {
+		_ = s.withdraw(o, h)
+	}
+	return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
 }
 
 // grant is the answer for a hold.
@@ -187,9 +190,9 @@ func (s *Store) create(o *operation, c core.Claim, n node, first []any) (*hold, 
 			continue
 		}
 		if err != nil {
-			if !errors.Is(outcome("", err, false), core.ErrUnavailable) {
+			if unknown(err) {
 				o.made = true
-				s.sweep(dir, n.nonce, id)
+				s.sweep(dir, n.nonce)
 			}
 			return nil, stat, err
 		}
@@ -232,7 +235,7 @@ func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
 	}
 	own, ok := l.find(h.node.name)
 	if l.tombs[h.node.lease] {
-		s.withdraw(o, h)
+		_ = s.withdraw(o, h)
 		return lost("acquire")
 	}
 	if !ok {
@@ -252,7 +255,7 @@ func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
 			switch {
 			case !ok || m.name == own.name:
 			case m.weight < c.Weight:
-				s.withdraw(o, h)
+				_ = s.withdraw(o, h)
 				return tooHeavy()
 			case before(m.pos(), own.pos()):
 				return s.join(o, c, m, 0, h)
@@ -277,10 +280,11 @@ func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
 
 // admit notes that h is held from now on.
 func (s *Store) admit(h *hold, c core.Claim, plus int64) {
+	d := s.span(h, c.TTL)
 	s.mu.Lock()
 	h.admitted, h.plus = true, plus
-	h.until = time.Now().Add(c.TTL)
-	h.timer.Reset(c.TTL)
+	h.until = time.Now().Add(d)
+	h.timer.Reset(d)
 	id := ownerID(h.entry.key, h.node.owner)
 	if s.owners[id] == nil {
 		s.owners[id] = make(map[*entry]struct{})
@@ -365,12 +369,24 @@ func (s *Store) raise(ctx context.Context, h *hold, c core.Claim) error {
 	return nil
 }
 
-// withdraw takes back a node that is not to stay.
-func (s *Store) withdraw(o *operation, h *hold) {
+// withdraw takes back a node that is not to stay, if the given nodes are still
+// there. If not, the answer is errAgain: it may have become the first of the
+// queue. So the first always gets the key. If nodes could go at any time, each of
+// many that ask at once could find others ahead, which are about to go, and give
+// up as well.
+func (s *Store) withdraw(o *operation, h *hold, blockers ...node) error {
+	var ops []any
+	for _, m := range blockers {
+		ops = append(ops, &zk.CheckVersionRequest{Path: h.dir + "/" + m.name, Version: -1})
+	}
+	_, _, _, err := s.sess.write(o.ctx, append(ops, &zk.DeleteRequest{Path: h.path, Version: -1})...)
+	if len(blockers) > 0 && errors.Is(err, zk.ErrNoNode) {
+		return errAgain
+	}
 	s.forget(h)
 	o.made = false
-	_, _, err := s.sess.do(o.ctx, func() error { return s.conn.Delete(h.path, -1) })
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		s.remove(h.path, h.session)
 	}
+	return nil
 }

@@ -25,16 +25,18 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 func (s *Store) release(o *operation, c core.Claim) error {
 	h := s.live(o.entry)
 	if h != nil && !h.shared {
-		held := h.admitted
+		s.mu.Lock()
+		held, version := h.admitted, h.version
+		s.mu.Unlock()
 		var err error
 		switch {
 		case held && c.Keep > 0:
-			err = s.leave(o, c, h.node, h.zxid, &zk.DeleteRequest{Path: h.path, Version: h.version})
+			err = s.leave(o, c, h.node, h.zxid, &zk.DeleteRequest{Path: h.path, Version: version})
 		case held || c.TTL <= 0:
-			_, _, err = s.sess.do(o.ctx, func() error { return s.conn.Delete(h.path, h.version) })
+			_, _, err = s.sess.do(o.ctx, func() error { return s.conn.Delete(h.path, version) })
 		default:
-			_, _, _, err = s.sess.write(o.ctx, &zk.DeleteRequest{Path: h.path, Version: h.version}, s.tombstone(h))
-			if err == nil {
+			_, _, _, err = s.sess.write(o.ctx, &zk.DeleteRequest{Path: h.path, Version: version}, s.tombstone(h))
+			if err == nil || unknown(err) {
 				s.refuse(o.entry, h.dir, h.node.lease, c.TTL)
 			}
 		}
@@ -122,12 +124,14 @@ func (s *Store) leave(o *operation, c core.Claim, n node, zxid int64, first ...a
 	answers, _, _, err := s.sess.write(o.ctx, append(first,
 		&zk.CreateRequest{Path: dir + "/" + k.prefix(), Data: data(c.Keep), Acl: s.acl, Flags: zk.FlagSequence},
 		&zk.SetDataRequest{Path: dir, Version: -1})...)
-	if err != nil {
-		return err
+	switch {
+	case err == nil:
+		path := answers[len(first)].String
+		time.AfterFunc(c.Keep, func() { s.remove(path, 0) })
+	case unknown(err):
+		time.AfterFunc(c.Keep, func() { s.sweep(dir, k.nonce) })
 	}
-	path := answers[len(first)].String
-	time.AfterFunc(c.Keep, func() { s.remove(path, 0) })
-	return nil
+	return err
 }
 
 // tombstone is the request that makes one.
@@ -148,11 +152,14 @@ func (s *Store) plant(o *operation, c core.Claim, dir, lease string) error {
 				return err
 			}
 			continue
-		case err != nil && !errors.Is(err, zk.ErrNodeExists):
+		case err != nil && !errors.Is(err, zk.ErrNodeExists) && !unknown(err):
 			return err
 		}
 		s.refuse(o.entry, dir, lease, c.TTL)
-		return nil
+		if errors.Is(err, zk.ErrNodeExists) {
+			return nil
+		}
+		return err
 	}
 }
 

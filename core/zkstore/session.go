@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -171,6 +172,21 @@ var refused = []error{
 	zk.ErrBadArguments,
 }
 
+// unknown tells that a request may have been served, whatever it has answered.
+func unknown(err error) bool {
+	if err == nil || errors.Is(err, core.ErrUnavailable) {
+		return false
+	}
+	for _, known := range append([]error{
+		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrSessionExpired,
+	}, refused...) {
+		if errors.Is(err, known) {
+			return false
+		}
+	}
+	return true
+}
+
 // outcome says what an error of a request means. After a step that has changed
 // something, nothing says that nothing was changed.
 func outcome(op string, err error, changed bool) error {
@@ -180,10 +196,8 @@ func outcome(op string, err error, changed bool) error {
 	case errors.Is(err, core.ErrUnavailable):
 		return fmt.Errorf("zkstore: %s: %w", op, err)
 	}
-	for _, r := range refused {
-		if !changed && errors.Is(err, r) {
-			return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err)
-		}
+	if !changed && slices.ContainsFunc(refused, func(r error) bool { return errors.Is(err, r) }) {
+		return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err)
 	}
 	return fmt.Errorf("zkstore: %s: %w", op, err)
 }

@@ -171,8 +171,16 @@ func (s *Store) keep(h *hold, life time.Duration) {
 	}
 }
 
-// prolong has h last for d from now, at least.
-func (s *Store) prolong(h *hold, d time.Duration) {
+// span is how long a hold lasts that has just been confirmed: for its TTL, but not
+// longer than it can be relied on. Who was cut off for longer is told that it has
+// lost the key, and so the key is free when the connection is back.
+func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
+	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
+}
+
+// prolong has h last for a TTL from now, at least.
+func (s *Store) prolong(h *hold, ttl time.Duration) {
+	d := s.span(h, ttl)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if until := time.Now().Add(d); until.After(h.until) {
@@ -273,15 +281,12 @@ func (s *Store) remove(path string, session int64) {
 }
 
 // sweep removes the node that an attempt may have created, by the name that only
-// it can have, until that is certain or the session over.
-func (s *Store) sweep(dir, nonce string, session int64) {
+// it can have, until that is certain. The client's own way of creating such nodes
+// is not enough: it looks once, and at what the new server happens to have seen.
+func (s *Store) sweep(dir, nonce string) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
-			id, err := s.sess.ready(s.ctx)
-			if err != nil || id != session {
-				return
-			}
-			if s.swept(dir, nonce) {
+			if _, err := s.sess.ready(s.ctx); err != nil || s.swept(dir, nonce) {
 				return
 			}
 			timer := time.NewTimer(pause)

@@ -57,6 +57,6 @@ func conformance(t *testing.T, connect func(t testing.TB) core.Store) {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
-	conformance(t, func(t testing.TB) core.Store { return newStore(t, []string{server.Addr}) })
+	server := zktest.Shared(t)
+	conformance(t, func(t testing.TB) core.Store { return newStore(t, []string{server}) })
 }

@@ -46,16 +46,21 @@ func (s *Store) wait(o *operation, c core.Claim, h *hold, l line) error {
 		}
 		busy.RetryAfter = min(busy.RetryAfter, left)
 	}
+	nodes, data := l.watched(h.node)
 	if !c.Wait || h.node.kind == reentry {
 		busy.RetryAfter = s.hint(o.ctx, h, ahead)
-		s.withdraw(o, h)
+		if h.node.kind == reentry {
+			nodes = nil
+		}
+		if err := s.withdraw(o, h, nodes...); err != nil {
+			return err
+		}
 		return busy
 	}
 	s.mu.Lock()
 	stale := s.spots[h.entry.id]
 	delete(s.spots, h.entry.id)
 	s.mu.Unlock()
-	nodes, data := l.watched(h.node)
 	for _, m := range nodes {
 		if err := s.watch(o.ctx, spot{h.dir + "/" + m.name, data}, h.entry.id); errors.Is(err, zk.ErrNoNode) {
 			return errAgain

@@ -1,0 +1,281 @@
+package zkstore_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+// hazard 56
+//
+// The server creates the node and the reply is lost. Whoever asks again has that
+// one place and no other, and nothing stays of who does not.
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	n := count(100)
+	server := zktest.Shared(t)
+	admin := zktest.Connect(t, session, server)
+	var bit, orphans atomic.Int64
+	t.Run("trials", func(t *testing.T) {
+		for i := range n {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				key := "lost" + strconv.Itoa(i)
+				proxy := zktest.NewProxy(t, server)
+				s, _ := storeOn(t, session, []string{proxy.Addr})
+				if i%2 == 1 { // somebody holds
+					outside, _ := storeOn(t, session, []string{server})
+					holder := exclusive(key)
+					grant(t, outside, holder)
+					defer func() {
+						if err := outside.Release(context.Background(), holder); err != nil {
+							t.Error(err)
+						}
+						eventually(t, "nothing is left", func() bool { return len(places(t, admin, key)) == 0 })
+					}()
+				} else {
+					c := exclusive(key) // whose node there is
+					grant(t, s, c)
+					if err := s.Release(t.Context(), c); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var lost atomic.Int64
+				proxy.OnRequest(func(r zktest.Request) zktest.Fault {
+					if r.Creates() && lost.Add(1) <= int64(1+i%3) {
+						bit.Add(1)
+						return zktest.LoseReply
+					}
+					return zktest.Pass
+				})
+				c := exclusive(key)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				_, err := s.Acquire(ctx, c)
+				if err == nil || errors.Is(err, core.ErrUnavailable) {
+					t.Fatalf("got %v, want an error that leaves the outcome open", err)
+				}
+				switch i % 4 {
+				case 0: // asks again
+					for err != nil && ctx.Err() == nil {
+						_, err = s.Acquire(ctx, c)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					eventually(t, "there is one node", func() bool { return len(places(t, admin, key)) == 1 })
+					if err := s.Release(ctx, c); err != nil {
+						t.Error(err)
+					}
+				case 1, 2: // gives up
+					for err != nil && !errors.Is(err, core.ErrLost) && ctx.Err() == nil {
+						err = s.Release(ctx, c)
+					}
+				default: // does nothing at all
+				}
+				eventually(t, "nothing is left of it", func() bool { return len(places(t, admin, key)) == i%2 })
+			})
+		}
+	})
+	for i := range n {
+		orphans.Add(int64(len(places(t, admin, "lost"+strconv.Itoa(i)))))
+	}
+	if bit.Load() < int64(n) {
+		t.Errorf("vacuous: %d replies were lost in %d trials", bit.Load(), n)
+	}
+	if orphans.Load() != 0 {
+		t.Errorf("%d nodes are left", orphans.Load())
+	}
+	tally.Note(t, tally.Facts{
+		Part: "limits", Runs: n, Faults: map[string]int{"lost replies": int(bit.Load())},
+		Violations: map[string]int{"orphan nodes": int(orphans.Load())},
+	})
+}
+
+// Connections break at any request while several processes take turns: nobody is
+// in beside another, and in the end nothing is left.
+func TestBrokenConnections(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	admin := zktest.Connect(t, session, server)
+	const processes, rounds = 4, 12
+	var inside, overlaps, broken, grants atomic.Int64
+	var last atomic.Uint64
+	var wg sync.WaitGroup
+	for p := range processes {
+		proxy := zktest.NewProxy(t, server)
+		s, _ := storeOn(t, session, []string{proxy.Addr})
+		l := lockerOn(t, s)
+		random := rand.New(rand.NewPCG(1, uint64(p)))
+		var mu sync.Mutex
+		var over atomic.Bool
+		proxy.OnRequest(func(zktest.Request) zktest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if over.Load() || random.IntN(10) > 0 {
+				return zktest.Pass
+			}
+			broken.Add(1)
+			return zktest.LoseRequest + zktest.Fault(random.IntN(2))
+		})
+		wg.Go(func() {
+			defer over.Store(true)
+			for i := range rounds {
+				var opts []core.AcquireOption
+				if i%2 == 0 {
+					opts = append(opts, core.Fair())
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+				lease, err := l.Acquire(ctx, "storm", append(opts, core.Wait(2*patience))...)
+				for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
+					lease, err = l.Acquire(ctx, "storm", append(opts, core.Wait(2*patience))...)
+				}
+				cancel()
+				if err != nil {
+					t.Errorf("process %d: %v", p, err)
+					return
+				}
+				if inside.Add(1) > 1 && lease.Context().Err() == nil {
+					overlaps.Add(1)
+				}
+				if before := last.Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("got token %d after %d", lease.Token(), before)
+				}
+				grants.Add(1)
+				time.Sleep(2 * time.Millisecond)
+				inside.Add(-1)
+				_ = lease.Release(context.Background()) // lost replies are cleaned up in the background
+			}
+		})
+	}
+	wg.Wait()
+	if overlaps.Load() > 0 {
+		t.Errorf("two were in %d times", overlaps.Load())
+	}
+	if broken.Load() < processes*rounds/4 {
+		t.Errorf("vacuous: %d connections broke", broken.Load())
+	}
+	eventually(t, "nothing is left", func() bool { return len(places(t, admin, "storm")) == 0 })
+	t.Logf("%d grants, %d broken connections", grants.Load(), broken.Load())
+}
+
+// A cancelled acquire leaves no node, whenever it is cancelled.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	admin := zktest.Connect(t, session, server)
+	s, _ := storeOn(t, session, []string{server})
+	l := lockerOn(t, s)
+	holder := exclusive("cancelled")
+	grant(t, s, holder)
+	var wg sync.WaitGroup
+	for i := range count(1000) {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*100*time.Microsecond)
+			defer cancel()
+			if i%2 == 0 { // the store by itself
+				if _, err := s.Acquire(ctx, waiting("cancelled")); err == nil {
+					t.Error("granted a key that is held")
+				} else if ctx.Err() == nil && !errors.Is(err, core.ErrBusy) {
+					t.Error(err)
+				}
+				return
+			}
+			if lease, err := l.Acquire(ctx, "cancelled", core.Fair()); err == nil {
+				t.Errorf("granted a key that is held: %v", lease)
+			}
+		})
+	}
+	wg.Wait()
+	// A store's own waiters keep their places for ten seconds.
+	eventually(t, "only the holder is left", func() bool { return len(places(t, admin, "cancelled")) == 1 })
+	if err := s.Release(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing is left", func() bool { return len(places(t, admin, "cancelled")) == 0 })
+}
+
+// hazard 57
+//
+// The key's node goes, by the server or an operator, and numbers its children
+// from 0 again. Tokens grow all the same.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	admin := zktest.Connect(t, session, server)
+	s, _ := storeOn(t, session, []string{server})
+	var last uint64
+	restarts, highest := 0, ""
+	const rounds = 20
+	for i := range rounds {
+		for range 3 {
+			c := exclusive("numbers")
+			g := grant(t, s, c)
+			names := places(t, admin, "numbers")
+			if len(names) != 1 {
+				t.Fatalf("got %v, want one node", names)
+			}
+			number := names[0][len(names[0])-10:]
+			if number < highest {
+				restarts++
+			}
+			highest = number
+			_, stat, err := admin.Exists("/lk1/numbers/" + names[0])
+			if err != nil || stat == nil || g.Token != uint64(stat.Czxid) {
+				t.Errorf("got token %d, want the node's creation: %+v, %v", g.Token, stat, err)
+			}
+			if g.Token <= last {
+				t.Errorf("got token %d after %d", g.Token, last)
+			}
+			last = g.Token
+			if err := s.Release(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%2 == 0 {
+			if err := admin.Delete("/lk1/numbers", -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
+				t.Fatal(err)
+			}
+		} else if i == 1 {
+			eventually(t, "the server has removed the empty node", func() bool {
+				there, _, err := admin.Exists("/lk1/numbers")
+				return err == nil && !there
+			})
+		}
+	}
+	if restarts < rounds/2 {
+		t.Errorf("vacuous: the numbers began again %d times", restarts)
+	}
+	tally.Note(t, tally.Facts{
+		Part: "limits", Runs: rounds, Faults: map[string]int{"numbers began again": restarts},
+		Grants: 3 * rounds, Violations: map[string]int{"tokens back": 0},
+	})
+}
+
+// Every extension and release arrives twice: a claim names the state that shall be.
+func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	conformance(t, func(t testing.TB) core.Store {
+		faults := new(storetest.Faults)
+		faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {
+			// A claim that is refused at first and then granted would stay
+			// unknown to the suite, which sends claims again by itself.
+			return storetest.Fault{Twice: op != storetest.OpAcquire}
+		})
+		t.Cleanup(faults.Wait)
+		return storetest.Faulty(newStore(t, []string{server}), faults)
+	})
+}

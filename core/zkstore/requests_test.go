@@ -1,0 +1,233 @@
+package zkstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+// What an operation costs is counted between the client and the server, beside
+// the lock that comes with the client library.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	proxy := zktest.NewProxy(t, server)
+	store, conn := storeOn(t, session, []string{proxy.Addr})
+	locker := lockerOn(t, store)
+
+	t.Run("a free lock costs two requests, and the library's own three", func(t *testing.T) {
+		release(t, acquire(t, locker, "free"))
+		proxy.Forget()
+		release(t, acquire(t, locker, "free"))
+		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Delete)
+
+		theirs := zk.NewLock(conn, "/theirs", zk.WorldACL(zk.PermAll))
+		for range 2 {
+			proxy.Forget()
+			if err := theirs.Lock(); err != nil {
+				t.Fatal(err)
+			}
+			if err := theirs.Unlock(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sameOps(t, "theirs", proxy.Requests(), zktest.Create, zktest.Children, zktest.Delete)
+	})
+	t.Run("the first lock of a key creates its node as well", func(t *testing.T) {
+		proxy.Forget()
+		release(t, acquire(t, locker, "first"))
+		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Container, zktest.Multi, zktest.Delete)
+	})
+	t.Run("a nested lock costs two requests", func(t *testing.T) {
+		outer := acquire(t, locker, "nested")
+		proxy.Forget()
+		inner, err := locker.Acquire(outer.Context(), "nested")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, inner)
+		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Delete)
+		release(t, outer)
+	})
+	t.Run("a hundred holds are extended in one request", func(t *testing.T) {
+		var claims []core.Claim
+		for i := range 100 {
+			c := exclusive(fmt.Sprintf("many:%d", i))
+			grant(t, store, c)
+			claims = append(claims, c)
+		}
+		proxy.Forget()
+		for _, x := range store.Extend(t.Context(), claims) {
+			if x.Err != nil {
+				t.Error(x.Err)
+			}
+		}
+		sameOps(t, "ours", proxy.Requests(), zktest.Multi)
+	})
+	t.Run("a lock that is passed on among goroutines costs two requests, and the library's own five", func(t *testing.T) {
+		const workers, rounds = 8, 5
+		each := func(lock func() error, unlock func() error) {
+			for range rounds {
+				if err := lock(); err != nil {
+					t.Error(err)
+					return
+				}
+				if err := unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		crowd := func(worker func()) int {
+			proxy.Forget()
+			var wg sync.WaitGroup
+			for range workers {
+				wg.Go(worker)
+			}
+			wg.Wait()
+			return len(proxy.Requests())
+		}
+		release(t, acquire(t, locker, "crowd"))
+		ours := crowd(func() {
+			var lease *core.Lease
+			each(func() (err error) {
+				lease, err = locker.Acquire(context.Background(), "crowd")
+				return err
+			}, func() error { return lease.Release(context.Background()) })
+		})
+		theirs := crowd(func() {
+			l := zk.NewLock(conn, "/theirs", zk.WorldACL(zk.PermAll))
+			each(l.Lock, l.Unlock)
+		})
+		const passed = workers * rounds
+		t.Logf("%d cycles: %d requests, and %d of the library's own lock", passed, ours, theirs)
+		if ours > 2*passed+passed/2 {
+			t.Errorf("%d cycles took %d requests, want two each", passed, ours)
+		}
+		if theirs < 2*ours*9/10 {
+			t.Errorf("the library's own lock took %d requests, ours %d", theirs, ours)
+		}
+	})
+	t.Run("a lock that is passed on to another process costs six requests, one more than the library's own", func(t *testing.T) {
+		other := zktest.NewProxy(t, server)
+		second, theirConn := storeOn(t, session, []string{other.Addr})
+		rival := lockerOn(t, second)
+		holder := acquire(t, locker, "passed")
+		got := make(chan *core.Lease, 1)
+		go func() {
+			lease, err := rival.Acquire(context.Background(), "passed", core.Fair(), core.Wait(patience))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		eventually(t, "the rival waits", func() bool { return len(other.Requests()) >= 4 })
+		release(t, holder)
+		if lease := <-got; lease != nil {
+			release(t, lease)
+		}
+		sameOps(t, "ours", other.Requests(), zktest.Multi, zktest.Children, zktest.Children, // its node, the queue, the watch
+			zktest.Children,                // the queue again, with the watch
+			zktest.Children, zktest.Delete) // woken, and released
+		if other.Events() != 1 {
+			t.Errorf("got %d events, want 1", other.Events())
+		}
+
+		other.Forget()
+		ours, theirs := zk.NewLock(conn, "/theirs", zk.WorldACL(zk.PermAll)), zk.NewLock(theirConn, "/theirs", zk.WorldACL(zk.PermAll))
+		if err := ours.Lock(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- theirs.Lock() }()
+		eventually(t, "the rival waits", func() bool { return len(other.Requests()) >= 3 })
+		if err := ours.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if err := theirs.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		sameOps(t, "theirs", other.Requests(), zktest.Create, zktest.Children, zktest.GetData, zktest.Children, zktest.Delete)
+	})
+}
+
+// A release wakes the one that comes next, however many wait.
+// It is not parallel to other tests: places last ten seconds only.
+func TestHerd(t *testing.T) {
+	const waiters = 200
+	server := zktest.Shared(t)
+	proxy := zktest.NewProxy(t, server)
+	var stores []core.Store
+	for range 4 {
+		s, _ := storeOn(t, session, []string{proxy.Addr})
+		stores = append(stores, s)
+	}
+	holder := exclusive("herd")
+	grant(t, stores[0], holder)
+	type waiter struct {
+		store core.Store
+		claim core.Claim
+		woken <-chan struct{}
+	}
+	var line []waiter
+	stay := func(line []waiter) {
+		var wg sync.WaitGroup
+		for _, w := range line {
+			wg.Go(func() {
+				if _, err := w.store.Acquire(t.Context(), w.claim); !errors.Is(err, core.ErrBusy) {
+					t.Errorf("got %v, want %v", err, core.ErrBusy)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for i := range waiters {
+		if i%50 == 0 {
+			stay(line)
+		}
+		w := waiter{store: stores[i%len(stores)], claim: waiting("herd")}
+		busy(t, w.store, w.claim)
+		woken, err := w.store.(core.Watcher).Watch(t.Context(), w.claim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.woken = woken
+		line = append(line, w)
+	}
+	proxy.Forget()
+	store, last := stores[0], holder
+	for i, w := range line {
+		if err := store.Release(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-w.woken:
+		case <-time.After(patience):
+			t.Fatalf("waiter %d was not woken", i)
+		}
+		// A place lasts ten seconds; who waits for longer asks now and then.
+		if i%50 == 0 {
+			stay(line[i+1:])
+		}
+		grant(t, w.store, w.claim)
+		store, last = w.store, w.claim
+	}
+	if n := proxy.Events(); n != waiters {
+		t.Errorf("%d releases made the server wake %d waiters, want one each", waiters, n)
+	}
+	for _, w := range line {
+		if len(w.woken) != 0 {
+			t.Error("a waiter was woken twice")
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package zkstore_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/zkstore"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+// patience bounds what should come at once.
+const patience = 30 * time.Second
+
+// count is n with LONG=1, else a tenth of it, but at least ten.
+func count(n int) int {
+	if os.Getenv("LONG") == "1" {
+		return n
+	}
+	return max(10, n/10)
+}
+
+// storeOn returns a Store on a connection with sessions of the given length.
+func storeOn(t testing.TB, session time.Duration, addrs []string, opts ...zkstore.Option) (*zkstore.Store, *zk.Conn) {
+	t.Helper()
+	conn := zktest.Connect(t, session, addrs...)
+	s, err := zkstore.New(conn, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, conn
+}
+
+// lockerOn returns a Locker on s, which is closed first.
+func lockerOn(t testing.TB, s core.Store, opts ...core.Option) *core.Locker {
+	t.Helper()
+	l, err := core.New(s, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	lease, err := l.Acquire(context.WithoutCancel(ctx), key, append(opts, core.Wait(patience))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func release(t testing.TB, l *core.Lease) {
+	t.Helper()
+	if err := l.Release(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exclusive(key string) core.Claim {
+	return core.Claim{
+		Key: key, Owner: rand.Text(), Lease: rand.Text(),
+		Weight: core.All, Limit: core.All, TTL: time.Minute,
+	}
+}
+
+func waiting(key string) core.Claim {
+	c := exclusive(key)
+	c.Wait, c.Fair = true, true
+	return c
+}
+
+func grant(t testing.TB, s core.Store, c core.Claim) core.Grant {
+	t.Helper()
+	g, err := s.Acquire(t.Context(), c)
+	if err != nil {
+		t.Fatalf("acquire: got %v, want a grant", err)
+	}
+	return g
+}
+
+func busy(t testing.TB, s core.Store, c core.Claim) {
+	t.Helper()
+	if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrBusy) {
+		t.Fatalf("acquire: got %v, want %v", err, core.ErrBusy)
+	}
+}
+
+// children are those of a key's node, which has a plain name.
+func children(t testing.TB, conn *zk.Conn, key string) []string {
+	t.Helper()
+	dir := "/lk1/" + key
+	if _, err := conn.Sync(dir); err != nil && !errors.Is(err, zk.ErrNoNode) {
+		t.Fatal(err)
+	}
+	names, _, err := conn.Children(dir)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// places are the nodes of those who hold or wait.
+func places(t testing.TB, conn *zk.Conn, key string) []string {
+	t.Helper()
+	return slices.DeleteFunc(children(t, conn, key), func(name string) bool { return strings.HasPrefix(name, "t.") })
+}
+
+// eventually fails the test unless what is wanted comes soon.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for stop := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(stop) {
+			t.Fatalf("not so after %v: %s", patience, what)
+		}
+	}
+}
+
+// lostBy waits for a lease's end and returns when it was seen.
+func lostBy(t testing.TB, l *core.Lease) time.Time {
+	t.Helper()
+	select {
+	case <-l.Context().Done():
+	case <-time.After(patience):
+		t.Fatal("the holder was not told")
+	}
+	at := time.Now()
+	if err := context.Cause(l.Context()); !errors.Is(err, core.ErrLost) {
+		t.Errorf("the lease ended with %v, want %v", err, core.ErrLost)
+	}
+	return at
+}
+
+// ops are the kinds of requests, in order.
+func ops(requests []zktest.Request) []zktest.Op {
+	var some []zktest.Op
+	for _, r := range requests {
+		some = append(some, r.Op)
+	}
+	return some
+}
+
+func sameOps(t testing.TB, what string, got []zktest.Request, want ...zktest.Op) {
+	t.Helper()
+	if !slices.Equal(ops(got), want) {
+		t.Errorf("%s: got requests %v, want %v", what, got, want)
+	}
+}

@@ -1,0 +1,274 @@
+package zkstore_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/zkstore"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+// short is a session that ends while a test waits for it.
+const short = 3 * time.Second
+
+// expire cuts a client off until its session has ended, and lets it back.
+func expire(t testing.TB, proxy *zktest.Proxy, conn *zk.Conn) {
+	t.Helper()
+	old := conn.SessionID()
+	proxy.Down()
+	time.Sleep(short + 2*zktest.Tick) // the server lets a session end at its next tick
+	proxy.Up()
+	eventually(t, "the client has a new session", func() bool {
+		return conn.SessionID() != old && conn.State() == zk.StateHasSession
+	})
+}
+
+func TestSession(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	admin := zktest.Connect(t, session, server)
+
+	t.Run("a grant is good for two thirds of the session that the server grants, not of what was asked for", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct {
+			ask, least, most time.Duration
+			opts             []zkstore.Option
+		}{
+			{short, short * 6 / 10, short * 2 / 3, nil},
+			{time.Millisecond, 0, 2 * zktest.Tick * 2 / 3, nil}, // two ticks are the least
+			{time.Hour, 50 * time.Second, 400 * zktest.Tick * 2 / 3, nil},
+			{session, 5 * time.Second, 6 * time.Second, []zkstore.Option{zkstore.WithSessionTimeout(9 * time.Second)}},
+			{short, short * 6 / 10, short * 2 / 3, []zkstore.Option{zkstore.WithSessionTimeout(time.Hour)}},
+		} {
+			s, _ := storeOn(t, c.ask, []string{server}, c.opts...)
+			claim := exclusive("valid" + strconv.Itoa(int(c.ask/time.Millisecond)) + strconv.Itoa(len(c.opts)))
+			claim.TTL = time.Hour
+			g, err := s.Acquire(t.Context(), claim)
+			if c.least == 0 && err != nil {
+				continue // too short for a machine as busy as this
+			}
+			// It counts from the call, a little before the request.
+			if err != nil || g.Valid < c.least || g.Valid > c.most+time.Second/2 {
+				t.Errorf("session of %v: valid for %v, %v; want %v to %v", c.ask, g.Valid, err, c.least, c.most)
+			}
+			claim.TTL = time.Second / 10
+			claim.Key += "x"
+			if g, err := s.Acquire(t.Context(), claim); err == nil && g.Valid > claim.TTL {
+				t.Errorf("valid for %v, longer than the TTL of %v", g.Valid, claim.TTL)
+			}
+		}
+	})
+	t.Run("a session that ends between the node and the look at the queue grants nothing", func(t *testing.T) {
+		t.Parallel()
+		proxy := zktest.NewProxy(t, server)
+		s, conn := storeOn(t, short, []string{proxy.Addr})
+		outside, _ := storeOn(t, session, []string{server})
+		mark := exclusive("between") // so that there is a queue to look at
+		mark.Weight = 1
+		grant(t, outside, mark)
+		var cut atomic.Bool
+		proxy.OnRequest(func(r zktest.Request) zktest.Fault {
+			if r.Op == zktest.Children && cut.CompareAndSwap(false, true) {
+				return zktest.LoseRequest
+			}
+			return zktest.Pass
+		})
+		c := exclusive("between")
+		c.Weight = 1
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		g, err := s.Acquire(ctx, c)
+		if err == nil || errors.Is(err, core.ErrUnavailable) {
+			t.Fatalf("got %+v, %v; want an error that leaves the outcome open", g, err)
+		}
+		if !cut.Load() {
+			t.Fatal("vacuous: the look at the queue was not lost")
+		}
+		expire(t, proxy, conn)
+		if g, err = s.Acquire(ctx, c); err != nil {
+			t.Fatalf("in the new session: %v", err)
+		}
+		if n := len(places(t, admin, "between")); n != 2 {
+			t.Errorf("there are %d nodes, want ours and the other reader's", n)
+		}
+	})
+	t.Run("a waiter whose session ends waits on in the new one", func(t *testing.T) {
+		t.Parallel()
+		proxy := zktest.NewProxy(t, server)
+		s, conn := storeOn(t, short, []string{proxy.Addr})
+		outside, _ := storeOn(t, session, []string{server})
+		holder := exclusive("waits")
+		grant(t, outside, holder)
+		got := make(chan error, 1)
+		l := lockerOn(t, s)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+			defer cancel()
+			for {
+				lease, err := l.Acquire(ctx, "waits", core.Fair(), core.Wait(2*patience))
+				if errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
+					continue // while it was cut off
+				}
+				if err == nil {
+					err = lease.Release(ctx)
+				}
+				got <- err
+				return
+			}
+		}()
+		eventually(t, "it waits", func() bool { return len(places(t, admin, "waits")) == 2 })
+		expire(t, proxy, conn)
+		eventually(t, "it waits again", func() bool { return len(places(t, admin, "waits")) == 2 })
+		select {
+		case err := <-got:
+			t.Fatalf("did not wait: %v", err)
+		default:
+		}
+		if err := outside.Release(t.Context(), holder); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Error("was not granted the key")
+		}
+		eventually(t, "nothing is left", func() bool { return len(places(t, admin, "waits")) == 0 })
+	})
+	t.Run("a holder whose session ends is told, and enters no more", func(t *testing.T) {
+		t.Parallel()
+		proxy := zktest.NewProxy(t, server)
+		s, conn := storeOn(t, short, []string{proxy.Addr})
+		outside, _ := storeOn(t, session, []string{server})
+		l := lockerOn(t, s)
+		outer := acquire(t, l, "held")
+		claim := exclusive("held too")
+		claim.Key = "held2"
+		g := grant(t, s, claim)
+		expire(t, proxy, conn)
+		lostBy(t, outer)
+		if _, err := l.Acquire(outer.Context(), "held"); !errors.Is(err, core.ErrLost) {
+			t.Errorf("a nested acquire got %v, want %v", err, core.ErrLost)
+		}
+		if err := outer.Release(context.Background()); !errors.Is(err, core.ErrLost) {
+			t.Errorf("the release got %v, want %v", err, core.ErrLost)
+		}
+		if x := s.Extend(t.Context(), []core.Claim{claim}); !errors.Is(x[0].Err, core.ErrLost) {
+			t.Errorf("the extension got %v, want %v", x[0].Err, core.ErrLost)
+		}
+		// Somebody else, who then is there for whoever asks in the lost one's name.
+		next := exclusive("held2")
+		if n := grant(t, outside, next); n.Token <= g.Token {
+			t.Errorf("got token %d after %d", n.Token, g.Token)
+		}
+		nested := claim
+		nested.Lease, nested.Via = "nested", claim.Owner
+		busy(t, s, nested)
+	})
+}
+
+// hazard 55
+//
+// A holder that is cut off stops by itself before the server ends its session,
+// and somebody else is let in only after that.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	n := count(50)
+	server := zktest.Shared(t)
+	rivals := lockerOn(t, func() core.Store { s, _ := storeOn(t, session, []string{server}); return s }())
+	cuts := []struct {
+		name string
+		cut  func(p *zktest.Proxy)
+	}{
+		{"silent", (*zktest.Proxy).Partition},
+		{"refused", (*zktest.Proxy).Down},
+	}
+	var bit, overlaps atomic.Int64
+	least := new(atomic.Int64)
+	least.Store(int64(short))
+	t.Run("trials", func(t *testing.T) {
+		for i := range n {
+			cut := cuts[i%len(cuts)]
+			t.Run(cut.name+" "+strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				proxy := zktest.NewProxy(t, server)
+				s, _ := storeOn(t, short, []string{proxy.Addr})
+				key := "cut" + strconv.Itoa(i)
+				lease := acquire(t, lockerOn(t, s), key)
+				granted := make(chan time.Time, 1)
+				go func() {
+					rival, err := rivals.Acquire(context.Background(), key, core.Wait(2*patience))
+					granted <- time.Now()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = rival.Release(context.Background())
+				}()
+				time.Sleep(time.Duration(i%7) * short / 20) // somewhere between two extensions
+				if lease.Context().Err() != nil {
+					t.Error("the lease was lost before the cut")
+				}
+				cut.cut(proxy)
+				ended := lostBy(t, lease)
+				at := <-granted
+				proxy.Up()
+				proxy.Heal() // so that the Locker can give back what is lost
+				bit.Add(1)
+				if margin := at.Sub(ended); margin <= 0 {
+					overlaps.Add(1)
+					t.Errorf("somebody else got in %v before the holder was told", -margin)
+				} else if int64(margin) < least.Load() {
+					least.Store(int64(margin))
+				}
+			})
+		}
+	})
+	if bit.Load() < int64(n) {
+		t.Errorf("vacuous: %d of %d trials were played", bit.Load(), n)
+	}
+	t.Logf("the latest was told %v before somebody else got in", time.Duration(least.Load()))
+	tally.Note(t, tally.Facts{
+		Part: "limits", Runs: n, Faults: map[string]int{"cut": int(bit.Load())},
+		Grants: 2 * n, HandOvers: n, Violations: map[string]int{"overlaps": int(overlaps.Load())},
+	})
+}
+
+// hazard 55
+//
+// The server itself stands still, for longer than the session: all is told lost
+// while it does.
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	s, _ := storeOn(t, short, []string{server.Addr})
+	l := lockerOn(t, s)
+	lease := acquire(t, l, "frozen")
+	start := time.Now()
+	server.Pause()
+	at := lostBy(t, lease)
+	if took := at.Sub(start); took > short {
+		t.Errorf("the holder was told after %v, a session lasts %v", took, short)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := l.TryAcquire(ctx, "frozen"); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, core.ErrUnavailable)
+	}
+	server.Resume()
+	again := acquire(t, l, "frozen")
+	if again.Token() <= lease.Token() {
+		t.Errorf("got token %d after %d", again.Token(), lease.Token())
+	}
+	release(t, again)
+}

@@ -1,0 +1,208 @@
+package zkstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/zkstore"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	conn, _, err := zk.Connect([]string{"127.0.0.1:1"}, session, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for name, c := range map[string]struct {
+		conn *zk.Conn
+		opt  zkstore.Option
+	}{
+		"a missing connection":       {nil, zkstore.WithRoot("/a")},
+		"a missing option":           {conn, nil},
+		"a root without a slash":     {conn, zkstore.WithRoot("a")},
+		"the root of all":            {conn, zkstore.WithRoot("/")},
+		"a root that ends early":     {conn, zkstore.WithRoot("/a/")},
+		"an empty part":              {conn, zkstore.WithRoot("/a//b")},
+		"a relative part":            {conn, zkstore.WithRoot("/a/../b")},
+		"a control character":        {conn, zkstore.WithRoot("/a\x01")},
+		"a root that is too long":    {conn, zkstore.WithRoot("/" + strings.Repeat("a", 300))},
+		"ZooKeeper's own node":       {conn, zkstore.WithRoot("/zookeeper/locks")},
+		"an ACL that lets nobody":    {conn, zkstore.WithACL(nil)},
+		"a session of no time":       {conn, zkstore.WithSessionTimeout(time.Millisecond)},
+		"a session of negative time": {conn, zkstore.WithSessionTimeout(-time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if s, err := zkstore.New(c.conn, c.opt); !errors.Is(err, core.ErrInvalid) || s != nil {
+				t.Errorf("got %v, %v; want %v", s, err, core.ErrInvalid)
+			}
+		})
+	}
+	t.Run("without a connection nothing is sent, and calls end with their context", func(t *testing.T) {
+		s, err := zkstore.New(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		c := exclusive("nowhere")
+		if _, err := s.Acquire(ctx, c); !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("acquire: %v", err)
+		}
+		if x := s.Extend(ctx, []core.Claim{c}); x[0].Err == nil || errors.Is(x[0].Err, core.ErrLost) {
+			t.Errorf("extend: %v", x[0].Err)
+		}
+		if err := s.Release(ctx, c); err == nil || errors.Is(err, core.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+		if took := time.Since(start); took > patience/2 {
+			t.Errorf("the calls took %v", took)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("after Close: got %v, want %v", err, core.ErrUnavailable)
+		}
+	})
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+func TestRootAndRights(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	admin := zktest.Connect(t, session, server.Addr)
+	if _, err := admin.Create("/tenants", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.AddAuth("digest", []byte("ours:secret")); err != nil {
+		t.Fatal(err)
+	}
+	private := zk.DigestACL(zk.PermAll, "ours", "secret")
+	opts := []zkstore.Option{zkstore.WithRoot("/tenants/a/locks"), zkstore.WithACL(private)}
+
+	s, conn := storeOn(t, session, []string{server.Addr}, opts...)
+	c := exclusive("key")
+	t.Run("who is not authenticated gets nothing", func(t *testing.T) {
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, zk.ErrInvalidACL) && !errors.Is(err, zk.ErrNoAuth) {
+			t.Errorf("got %v, want %v because of the rights", err, core.ErrUnavailable)
+		}
+	})
+	t.Run("everything stays below the root, with the rights that are wanted", func(t *testing.T) {
+		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
+			t.Fatal(err)
+		}
+		grant(t, s, c)
+		top, _, err := admin.Children("/")
+		if err != nil || len(top) != 2 { // with /zookeeper
+			t.Errorf("there is %v, %v", top, err)
+		}
+		names, _, err := admin.Children("/tenants/a/locks/key")
+		if err != nil || len(names) != 1 {
+			t.Fatalf("there is %v, %v; want one node", names, err)
+		}
+		for _, path := range []string{"/tenants/a", "/tenants/a/locks", "/tenants/a/locks/key", "/tenants/a/locks/key/" + names[0]} {
+			acl, _, err := admin.GetACL(path)
+			if err != nil || len(acl) != 1 || acl[0] != private[0] {
+				t.Errorf("%s has the rights %v, %v; want %v", path, acl, err, private)
+			}
+		}
+	})
+	t.Run("strangers cannot take, free or read", func(t *testing.T) {
+		stranger, _ := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/a/locks"))
+		if _, err := stranger.Acquire(t.Context(), exclusive("key")); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("acquire: got %v, want %v", err, core.ErrUnavailable)
+		}
+		if err := stranger.Release(t.Context(), c); err == nil || errors.Is(err, core.ErrLost) {
+			t.Errorf("release: got %v", err)
+		}
+		if x := s.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+			t.Error(x[0].Err)
+		}
+	})
+	t.Run("rights outlive a broken connection", func(t *testing.T) {
+		proxy := zktest.NewProxy(t, server.Addr)
+		s, conn := storeOn(t, session, []string{proxy.Addr}, opts...)
+		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
+			t.Fatal(err)
+		}
+		grant(t, s, exclusive("other"))
+		proxy.Sever()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var err error = core.ErrUnavailable
+		for err != nil && ctx.Err() == nil {
+			_, err = s.Acquire(ctx, exclusive("another"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("stores with other roots do not meet", func(t *testing.T) {
+		other, _ := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/b"))
+		grant(t, other, exclusive("key"))
+	})
+	t.Run("an empty key leaves nothing", func(t *testing.T) {
+		if err := s.Release(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the key's node is gone", func() bool {
+			there, _, err := admin.Exists("/tenants/a/locks/key")
+			return err == nil && !there
+		})
+		grant(t, s, exclusive("key"))
+	})
+}
+
+// While servers remove empty nodes, locks are taken: none is refused or doubled.
+func TestEmptyNodesGo(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	admin := zktest.Connect(t, session, server)
+	s, _ := storeOn(t, session, []string{server})
+	gone := 0
+	for stop := time.Now().Add(4 * zktest.ContainerCheck); time.Now().Before(stop); {
+		c := exclusive("empty")
+		grant(t, s, c)
+		if err := s.Release(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if there, _, err := admin.Exists("/lk1/empty"); err == nil && !there {
+			gone++
+		}
+	}
+	eventually(t, "the node is gone", func() bool {
+		there, _, err := admin.Exists("/lk1/empty")
+		return err == nil && !there
+	})
+	t.Logf("removed %d times meanwhile", gone)
+}
+
+// Others may list a key's children; that does not tell them an owner, which is
+// all that one needs to join.
+func TestOwnersStaySecret(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	admin := zktest.Connect(t, session, server)
+	s, _ := storeOn(t, session, []string{server})
+	c := exclusive("secret")
+	grant(t, s, c)
+	for _, name := range children(t, admin, "secret") {
+		text, _, err := admin.Get("/lk1/secret/" + name)
+		if err != nil || strings.Contains(name+string(text), c.Owner) || strings.Contains(name+string(text), c.Lease) {
+			t.Errorf("%q, %q, %v", name, text, err)
+		}
+	}
+}
