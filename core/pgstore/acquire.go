@@ -107,7 +107,7 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 	}
 	st := call("handover").text(from.Key).text(from.Lease).num(millis(from.TTL)).
 		text(to.Lease).text(to.Owner).num(to.Weight).num(to.Limit).num(millis(to.TTL)).
-		bool(to.Fair).num(int64(to.MinToken)).bool(false)
+		bool(to.Fair).num(int64(to.MinToken)).bool(to.Yield)
 	rows, err := s.do(ctx, "handover", st.end())
 	if err != nil {
 		return core.Grant{}, err
