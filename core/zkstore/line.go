@@ -109,11 +109,24 @@ func (l line) admits(n node) bool {
 }
 
 // early tells whether a node may have been admitted before later ones came.
+//
+// A further hold shows that its owner has held at that place all the time, with
+// its weight at least, since nobody's weight grows: so it counts also where it
+// came later and the first hold is gone.
 func (l line) early(n node) bool {
 	var some line
+	there := make(map[string]int)
 	for _, m := range l.nodes {
-		if m.name == n.name || before(m.seq, n.seq) {
+		switch i, ok := there[m.owner]; {
+		case m.name == n.name || before(m.seq, n.seq):
 			some.nodes = append(some.nodes, m)
+			there[m.owner] = -1
+		case m.kind != reentry || m.owner == n.owner || !before(m.pos(), n.pos()) || i == -1:
+		case !ok:
+			there[m.owner] = len(some.nodes)
+			some.nodes = append(some.nodes, m)
+		case m.weight > some.nodes[i].weight:
+			some.nodes[i] = m
 		}
 	}
 	return some.admits(n)

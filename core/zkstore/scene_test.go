@@ -166,3 +166,12 @@ func sameOps(t testing.TB, what string, got []zktest.Request, want ...zktest.Op)
 		t.Errorf("%s: got requests %v, want %v", what, got, want)
 	}
 }
+
+func newStoreOn(t testing.TB, conn *zk.Conn) *zkstore.Store {
+	t.Helper()
+	s, err := zkstore.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,157 @@
+package zkstore_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+// The leader of three servers is killed while processes take turns and others
+// hold. What is held stays held, or its holder is told; nobody is in beside
+// another; tokens grow.
+func TestLeaderDies(t *testing.T) {
+	t.Parallel()
+	const processes, holders, session = 4, 6, 12 * time.Second
+	ensemble := zktest.StartEnsemble(t)
+	var all []*core.Locker
+	for range processes {
+		s, _ := storeOn(t, session, ensemble.Addrs())
+		all = append(all, lockerOn(t, s))
+	}
+	var held []*core.Lease
+	for i := range holders {
+		held = append(held, acquire(t, all[i%processes], "held"+strconv.Itoa(i)))
+	}
+
+	var inside, overlaps, grants, lost atomic.Int64
+	var last atomic.Uint64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, l := range all {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				lease, err := l.Acquire(context.Background(), "turns", core.Fair(), core.Wait(patience))
+				if errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrBusy) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if inside.Add(1) > 1 && lease.Context().Err() == nil {
+					overlaps.Add(1)
+				}
+				if before := last.Swap(lease.Token()); before >= lease.Token() {
+					t.Errorf("got token %d after %d", lease.Token(), before)
+				}
+				grants.Add(1)
+				time.Sleep(5 * time.Millisecond)
+				if lease.Context().Err() != nil {
+					lost.Add(1)
+				}
+				inside.Add(-1)
+				_ = lease.Release(context.Background()) // what is not confirmed is cleaned up
+			}
+		})
+	}
+	more := func(n int64) {
+		t.Helper()
+		from := grants.Load()
+		eventually(t, "processes take turns", func() bool { return grants.Load() >= from+n })
+	}
+	more(20)
+	leader := ensemble.Leader()
+	leader.Kill()
+	more(20) // the two that are left go on
+	leader.Restart()
+	more(20)
+	close(stop)
+	wg.Wait()
+	if overlaps.Load() > 0 {
+		t.Errorf("two were in %d times", overlaps.Load())
+	}
+
+	rival, conn := storeOn(t, session, ensemble.Addrs())
+	kept := 0
+	for i, lease := range held {
+		c := exclusive("held" + strconv.Itoa(i))
+		if lease.Context().Err() == nil {
+			kept++
+			busy(t, rival, c)
+			if lease.Context().Err() == nil {
+				if err := lease.Extend(t.Context(), time.Minute); err != nil {
+					t.Errorf("lease %d: %v", i, err)
+				}
+			}
+		}
+	}
+	t.Logf("%d grants, %d of %d leases kept, %d lost while inside", grants.Load(), kept, holders, lost.Load())
+	if kept == 0 {
+		t.Error("no lease outlived the leader, and a session is much longer than an election")
+	}
+	for _, lease := range held {
+		_ = lease.Release(context.Background())
+	}
+	for i := range held {
+		key := "held" + strconv.Itoa(i)
+		eventually(t, key+" is free", func() bool { return len(places(t, conn, key)) == 0 })
+	}
+}
+
+// Two of three servers are stopped: the third can grant nothing, nobody can rely
+// on what it says, and holders are told in time.
+func TestMajorityIsGone(t *testing.T) {
+	t.Parallel()
+	ensemble := zktest.StartEnsemble(t)
+	leader := ensemble.Leader()
+	var follower *zktest.Server
+	for _, s := range ensemble.Servers {
+		if s != leader {
+			follower = s
+		}
+	}
+	// On this server alone, which goes on answering what it can by itself.
+	s, conn := storeOn(t, short, []string{follower.Addr})
+	l := lockerOn(t, s)
+	lease := acquire(t, l, "minority")
+	for _, s := range ensemble.Servers {
+		if s != follower {
+			s.Pause()
+		}
+	}
+	start := time.Now()
+	at := lostBy(t, lease)
+	if took := at.Sub(start); took > short*2/3+time.Second/2 {
+		t.Errorf("the holder was told after %v", took)
+	}
+	_, _, err := conn.Get("/lk1/minority")
+	t.Logf("the follower's answer to a read by then: %v", err)
+	if lease, err := l.TryAcquire(t.Context(), "other"); err == nil {
+		t.Errorf("granted %v without a majority", lease.Key())
+	}
+	for _, s := range ensemble.Servers {
+		if s != follower {
+			s.Resume()
+		}
+	}
+	again := acquire(t, l, "minority")
+	if again.Token() <= lease.Token() {
+		t.Errorf("got token %d after %d", again.Token(), lease.Token())
+	}
+	release(t, again)
+	eventually(t, "it is connected", func() bool { return conn.State() == zk.StateHasSession })
+}

@@ -1,0 +1,100 @@
+package zkstore_test
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/zkstore"
+)
+
+// child is the name of a node as the server completes it.
+func child(owner string, weight, limit int64, number int32) string {
+	return fmt.Sprintf("h.%s.%s.%s.lease-%s.nonce.%010d", strconv.FormatInt(weight, 36), strconv.FormatInt(limit, 36), owner, owner, number)
+}
+
+func TestLine(t *testing.T) {
+	t.Parallel()
+	const all = core.All
+	for _, c := range []struct {
+		name  string
+		nodes []string
+		held  []bool
+	}{
+		{"the first has the key", []string{child("a", all, all, 3), child("b", all, all, 7)}, []bool{true, false}},
+		{"the order of the listing says nothing", []string{child("b", all, all, 7), child("a", all, all, 3)}, []bool{false, true}},
+		{
+			"numbers wrap around", // what comes after the highest is negative
+			[]string{child("c", all, all, math.MinInt32), child("a", all, all, math.MaxInt32-1), child("b", all, all, math.MaxInt32)},
+			[]bool{false, true, false},
+		},
+		{"and go on below zero", []string{child("b", all, all, 0), child("a", all, all, -1)}, []bool{false, true}},
+		{
+			"readers up to the first writer",
+			[]string{child("a", 1, all, 1), child("b", 1, all, 2), child("c", all, all, 3), child("d", 1, all, 4)},
+			[]bool{true, true, false, false},
+		},
+		{
+			"a light claim does not pass a heavy one with another limit",
+			[]string{child("a", 3, 5, 1), child("b", 3, 5, 2), child("c", 1, 100, 3)},
+			[]bool{true, false, false},
+		},
+		{
+			"a further hold is counted at its owner's place",
+			[]string{
+				child("a", all, all, 1), child("b", all, all, 2),
+				"r." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.more.nonce.1.zz.0000000003",
+			},
+			[]bool{true, false, true},
+		},
+		{
+			"also when the first one is gone",
+			[]string{
+				child("b", all, all, 2),
+				"r." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.more.nonce.1.zz.0000000003",
+			},
+			[]bool{false, true},
+		},
+		{"what others put there does not count", []string{"lock-0000000000", "h.x", child("a", all, all, 1)}, []bool{false, false, true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			held := zkstore.Admitted(c.nodes)
+			for i, n := range c.nodes {
+				if held[n] != c.held[i] {
+					t.Errorf("%s is held: %v, want %v", n, held[n], c.held[i])
+				}
+			}
+		})
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	f.Add("h.1.1.a.b.c.0000000001")
+	f.Add("r.1.1.a.b.c.1.1.-2147483648")
+	f.Add("k.zzzzzzzzzzzzzzzzz.1.a.b.c.1.1.9999999999")
+	f.Add("m.")
+	f.Fuzz(func(_ *testing.T, name string) {
+		zkstore.Parse(name) // whatever others name their nodes
+		zkstore.Admitted([]string{name, name + "0", "h.1.1.a.b.c.0000000001"})
+	})
+}
+
+func FuzzEscape(f *testing.F) {
+	f.Add("order:42", "order%3A42")
+	f.Add("a/b", "a%2Fb")
+	f.Add(".", "..")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		x, y := zkstore.Escape(a), zkstore.Escape(b)
+		if x == y && a != b {
+			t.Errorf("%q and %q have the same node %q", a, b, x)
+		}
+		if a != "" && (strings.Contains(x, "/") || x == "." || x == ".." || !utf8.ValidString(x)) {
+			t.Errorf("%q has the node %q", a, x)
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package zkstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+func TestLocker(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	here := lockerOn(t, newStore(t, []string{server}))
+	there := lockerOn(t, newStore(t, []string{server}))
+
+	t.Run("waiters of several processes get in one after the other, in order", func(t *testing.T) {
+		t.Parallel()
+		const n = 6
+		admin := zktest.Connect(t, session, server)
+		holder := acquire(t, here, "order")
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range n {
+			// A Locker of its own each: a process has one place for its line.
+			l := lockerOn(t, newStore(t, []string{server}))
+			wg.Go(func() {
+				lease, err := l.Acquire(context.Background(), "order", core.Fair(), core.Wait(patience))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				if err := lease.Release(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			eventually(t, "it waits", func() bool { return len(places(t, admin, "order")) == i+2 })
+		}
+		release(t, holder)
+		wg.Wait()
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("got in as %v", order)
+			}
+		}
+	})
+	t.Run("readers share, writers do not", func(t *testing.T) {
+		t.Parallel()
+		a, b := acquire(t, here, "shared", core.Shared()), acquire(t, there, "shared", core.Shared())
+		if _, err := there.TryAcquire(t.Context(), "shared"); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("a writer beside readers: %v", err)
+		}
+		release(t, a)
+		if _, err := here.TryAcquire(t.Context(), "shared"); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("a writer beside a reader: %v", err)
+		}
+		release(t, b)
+		w := acquire(t, here, "shared")
+		if _, err := there.TryAcquire(t.Context(), "shared", core.Shared()); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("a reader beside a writer: %v", err)
+		}
+		release(t, w)
+	})
+	t.Run("permits are given out up to their number", func(t *testing.T) {
+		t.Parallel()
+		a := acquire(t, here, "permits", core.Permits(2, 3))
+		if _, err := there.TryAcquire(t.Context(), "permits", core.Permits(2, 3)); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("four of three: %v", err)
+		}
+		b := acquire(t, there, "permits", core.Permits(1, 3))
+		release(t, a)
+		release(t, b)
+	})
+	t.Run("a holder enters again, and another process with its owner", func(t *testing.T) {
+		t.Parallel()
+		outer := acquire(t, here, "again")
+		inner, err := here.Acquire(outer.Context(), "again")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inner.Token() != outer.Token() {
+			t.Errorf("got token %d, want the outer %d", inner.Token(), outer.Token())
+		}
+		joined, err := there.Acquire(core.ContextWithOwner(context.Background(), outer.Owner()), "again", core.Wait(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if joined.Token() != outer.Token() {
+			t.Errorf("got token %d, want the outer %d", joined.Token(), outer.Token())
+		}
+		release(t, outer)
+		release(t, inner)
+		if _, err := here.TryAcquire(t.Context(), "again"); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("while the other process holds: %v", err)
+		}
+		release(t, joined)
+		release(t, acquire(t, here, "again"))
+	})
+	t.Run("a lease outlives its session's time-out and its TTL while it is renewed", func(t *testing.T) {
+		t.Parallel()
+		s, _ := storeOn(t, short, []string{server})
+		l := lockerOn(t, s)
+		lease := acquire(t, l, "renewed", core.TTL(short))
+		time.Sleep(short * 3 / 2)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("lost: %v", context.Cause(lease.Context()))
+		}
+		if _, err := there.TryAcquire(t.Context(), "renewed"); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("got %v, want %v", err, core.ErrBusy)
+		}
+		release(t, lease)
+	})
+	t.Run("a lease that is not renewed ends at its TTL, though its session lives", func(t *testing.T) {
+		t.Parallel()
+		const ttl = 2 * time.Second
+		start := time.Now()
+		lease := acquire(t, here, "fixed", core.TTL(ttl), core.NoRenew())
+		next := acquire(t, there, "fixed")
+		if took := time.Since(start); took < ttl || took > session/2 {
+			t.Errorf("free after %v, want its TTL of %v", took, ttl)
+		}
+		if !errors.Is(context.Cause(lease.Context()), core.ErrLost) {
+			t.Errorf("the lease ended with %v", context.Cause(lease.Context()))
+		}
+		release(t, next)
+	})
+	t.Run("a key is kept for a while after its release, also when the process has ended", func(t *testing.T) {
+		t.Parallel()
+		const keep = 3 * time.Second
+		conn := zktest.Connect(t, session, server)
+		s := newStoreOn(t, conn)
+		l, err := core.New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		release(t, acquire(t, l, "kept", core.KeepFor(keep)))
+		_ = l.Close(t.Context())
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		next := acquire(t, there, "kept")
+		if took := time.Since(start); took < keep-time.Millisecond {
+			t.Errorf("free after %v, want %v", took, keep)
+		}
+		release(t, next)
+	})
+	t.Run("answers are not kept here, and that is said at once", func(t *testing.T) {
+		t.Parallel()
+		if _, err := once.New(here); !errors.Is(err, core.ErrUnsupported) {
+			t.Errorf("got %v, want %v", err, core.ErrUnsupported)
+		}
+	})
+}
