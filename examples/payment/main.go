@@ -6,11 +6,17 @@
 //	go run ./examples/payment              # embedded Redis, no server needed
 //	go run ./examples/payment -unlocked    # the same without the lock: exits 1
 //	go run ./examples/payment -redis 127.0.0.1:6379
+//	go run ./examples/payment -store redlock -redlock 127.0.0.1:6381,127.0.0.1:6382,127.0.0.1:6383
+//	go run ./examples/payment -store zookeeper -zookeeper 127.0.0.1:2181
+//	go run ./examples/payment -store postgres -postgres postgres://user@127.0.0.1/db
 //	go run ./examples/payment -serve       # keeps serving, see -addr
 //
 // It exits 0 if every order was charged exactly once, 1 if not, and 2 if it
 // could not tell: because something failed, or because -unlocked did no harm.
 // With -unlocked nobody loses patience.
+//
+// The orders are kept in Redis, wherever the locks are. So are the answers to an
+// Idempotency-Key, if the store of the locks keeps none.
 package main
 
 import (
@@ -23,20 +29,23 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/once"
 )
 
 type config struct {
-	serve, unlocked, json    bool
-	addr, redis              string
-	orders, clicks, replicas int
-	retries                  int
+	serve, unlocked, json               bool
+	store                               string
+	addr                                string
+	redis, redlock, zookeeper, postgres string // addresses
+	orders, clicks, replicas            int
+	retries                             int
 }
 
 func main() {
@@ -44,6 +53,10 @@ func main() {
 	flag.BoolVar(&c.serve, "serve", false, "keep serving instead of clicking")
 	flag.StringVar(&c.addr, "addr", "127.0.0.1:8080", "where -serve listens")
 	flag.StringVar(&c.redis, "redis", "", "address of a Redis server; several processes with the same one are one service (default: an embedded one)")
+	flag.StringVar(&c.store, "store", "redis", "where the locks live: redis, redlock, zookeeper or postgres")
+	flag.StringVar(&c.redlock, "redlock", "", "for -store redlock: addresses of three or more independent Redis servers, with commas (default: three embedded ones)")
+	flag.StringVar(&c.zookeeper, "zookeeper", "127.0.0.1:2181", "for -store zookeeper: addresses of the ensemble, with commas")
+	flag.StringVar(&c.postgres, "postgres", "postgres://127.0.0.1/postgres", "for -store postgres: URL of the database, in which the schema of the locks is made")
 	flag.IntVar(&c.orders, "orders", 8, "how many orders")
 	flag.IntVar(&c.clicks, "clicks", 20, "how many clicks on each order, all at once")
 	flag.IntVar(&c.replicas, "replicas", 3, "how many replicas of the service")
@@ -72,17 +85,16 @@ func payment(ctx context.Context, c config) (status int, err error) {
 	if c.retries < 0 {
 		return 2, errors.New("-retries must not be negative")
 	}
-	addr := c.redis
-	if addr == "" {
-		embedded, stop, err := startEmbedded()
-		if err != nil {
-			return 2, err
-		}
-		defer stop()
-		addr = embedded
+	if places[c.store] == nil {
+		return 2, fmt.Errorf("-store is %q: redis, redlock, zookeeper and postgres are there", c.store)
 	}
+	stop, err := c.embed()
+	if err != nil {
+		return 2, err
+	}
+	defer stop()
 	if c.serve {
-		r, err := startReplica(ctx, c.addr, addr, c.unlocked)
+		r, err := startReplica(ctx, c.addr, c)
 		if err != nil {
 			return 2, err
 		}
@@ -93,7 +105,7 @@ func payment(ctx context.Context, c config) (status int, err error) {
 
 	var replicas []string
 	for range c.replicas {
-		r, err := startReplica(ctx, "127.0.0.1:0", addr, c.unlocked)
+		r, err := startReplica(ctx, "127.0.0.1:0", c)
 		if err != nil {
 			return 2, err
 		}
@@ -126,34 +138,79 @@ type replica struct {
 	stop func() error
 }
 
+// embed starts the servers for which no address is given.
+func (c *config) embed() (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	start := func(n int) (string, error) {
+		addrs := make([]string, n)
+		for i := range addrs {
+			addr, f, err := startEmbedded()
+			if err != nil {
+				stop()
+				return "", err
+			}
+			addrs[i], stops = addr, append(stops, f)
+		}
+		return strings.Join(addrs, ","), nil
+	}
+	if c.redis == "" {
+		if c.redis, err = start(1); err != nil {
+			return nil, err
+		}
+	}
+	if c.store == "redlock" && c.redlock == "" {
+		if c.redlock, err = start(3); err != nil {
+			return nil, err
+		}
+	}
+	return stop, nil
+}
+
 // startReplica starts a replica as a process of its own would: with its own
 // connections, its own Locker, its own server.
-func startReplica(ctx context.Context, addr, redisAddr string, unlocked bool) (*replica, error) {
-	client := redis.NewClient(&redis.Options{Addr: redisAddr})
-	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("redis at %s: %w", redisAddr, err), client.Close())
+func startReplica(ctx context.Context, addr string, c config) (_ *replica, err error) {
+	var closers closers
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closers.Close())
+		}
+	}()
+	db := redis.NewClient(&redis.Options{Addr: c.redis})
+	closers.add(db.Close)
+	if err := db.Ping(ctx).Err(); err != nil {
+		return nil, fmt.Errorf("redis at %s: %w", c.redis, err)
 	}
-	store, err := redisstore.New(client)
+	locks, err := openLocks(ctx, c, &closers)
 	if err != nil {
 		return nil, err
 	}
-	locks, err := core.New(store)
-	if err != nil {
+	runs, err := once.New(locks)
+	if errors.Is(err, core.ErrUnsupported) {
+		// Such a store keeps no answers. Redis does, and its locks with them.
+		c.store = "redis"
+		answers, err := openLocks(ctx, c, &closers)
+		if err != nil {
+			return nil, err
+		}
+		if runs, err = once.New(answers); err != nil {
+			return nil, err
+		}
+	} else if err != nil {
 		return nil, err
 	}
-	mounted := locks
-	if unlocked {
-		mounted = nil
-	}
-	routes, err := (&service{client}).routes(mounted)
-	if err != nil {
-		return nil, err
+	if c.unlocked {
+		locks = nil
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: (&service{db}).routes(locks, runs), ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	return &replica{listener.Addr().String(), func() error {
@@ -161,10 +218,28 @@ func startReplica(ctx context.Context, addr, redisAddr string, unlocked bool) (*
 		defer cancel()
 		// The order matters: requests first, then the locks they held, then
 		// the connections that give the locks back.
-		err := errors.Join(server.Shutdown(ctx), locks.Close(ctx), store.Close(), client.Close())
+		err := errors.Join(server.Shutdown(ctx), closers.Close())
 		if served := <-served; !errors.Is(served, http.ErrServerClosed) {
 			err = errors.Join(err, served)
 		}
 		return err
 	}}, nil
+}
+
+// openLocks makes a Locker on a store of its own.
+func openLocks(ctx context.Context, c config, closers *closers) (*core.Locker, error) {
+	store, err := places[c.store](ctx, c, closers)
+	if err != nil {
+		return nil, err
+	}
+	locks, err := core.New(store)
+	if err != nil {
+		return nil, err
+	}
+	closers.add(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return locks.Close(ctx)
+	})
+	return locks, nil
 }

@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
 )
 
 func TestPayment(t *testing.T) {
@@ -47,6 +49,16 @@ func TestPayment(t *testing.T) {
 			}
 		}
 	})
+	for name, start := range stores {
+		t.Run("every order is charged once with the locks in "+name, func(t *testing.T) {
+			t.Parallel()
+			out, status := run(t, program, start(t)...)
+			if status != 0 || !strings.Contains(out, "8 charged once, 0 more than once, 0 never") ||
+				!strings.Contains(out, "4 got the receipt of the first try") {
+				t.Errorf("exit status %d:\n%s", status, out)
+			}
+		})
+	}
 	t.Run("without the lock orders are charged more than once", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program, "-unlocked")
@@ -68,6 +80,9 @@ func TestPayment(t *testing.T) {
 			"negative":   {"-retries", "-1"},
 			"unexpected": {"now"},
 			"redis at":   {"-redis", "127.0.0.1:1"},
+			"-store is":  {"-store", "etcd"},
+			"postgres:":  {"-store", "postgres", "-postgres", "postgres://127.0.0.1:1/db"},
+			"zookeeper":  {"-store", "zookeeper", "-zookeeper", "127.0.0.1:1"},
 			"listen tcp": {"-serve", "-addr", "nowhere:-1"},
 		} {
 			if out, status := run(t, program, args...); status != 2 || !strings.Contains(out, want) {
@@ -125,6 +140,24 @@ func TestPayment(t *testing.T) {
 			}
 		}
 	})
+}
+
+// stores starts real servers and returns the flags that name them.
+var stores = map[string]func(t *testing.T) []string{
+	"redlock": func(t *testing.T) []string {
+		var nodes []string
+		for range 3 {
+			nodes = append(nodes, redistest.Start(t).Addr)
+		}
+		return []string{"-store", "redlock", "-redlock", strings.Join(nodes, ",")}
+	},
+	"three embedded nodes": func(*testing.T) []string { return []string{"-store", "redlock"} },
+	"zookeeper": func(t *testing.T) []string {
+		return []string{"-store", "zookeeper", "-zookeeper", zktest.Start(t).Addr}
+	},
+	"postgres": func(t *testing.T) []string {
+		return []string{"-store", "postgres", "-postgres", pgtest.Start(t).URL()}
+	},
 }
 
 func pay(t *testing.T, replica, order, key, customer string) (status int, replayed bool) {

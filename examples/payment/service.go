@@ -31,25 +31,21 @@ type service struct {
 }
 
 // routes mounts the service. locks may be nil, to show what happens then.
-func (s *service) routes(locks *core.Locker) (http.Handler, error) {
+func (s *service) routes(locks *core.Locker, runs *once.Once) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.Use(gin.Recovery())
 	r.GET("/orders/:id", s.show)
 	if locks == nil {
 		r.POST("/orders/:id/pay", s.pay)
-		return r, nil
-	}
-	runs, err := once.New(locks)
-	if err != nil {
-		return nil, err
+		return r
 	}
 	// A client that asks again under its Idempotency-Key gets the first answer,
 	// also if it went away before there was one. Clients without a key are only
 	// kept from each other.
 	idempotent := httpmw.Idempotent(runs, customer, httpmw.Detached(), httpmw.Skip(withoutKey))
 	r.POST("/orders/:id/pay", idempotent, httpmw.Lock(locks, "order", httpmw.Param("id")), s.pay)
-	return r, nil
+	return r
 }
 
 // customer is who pays. A service that can tell takes it from what authentication

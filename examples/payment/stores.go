@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/zkstore"
+)
+
+// places is where locks can live, by the value of -store: each opens a store
+// with connections of its own. closers give the connections back, the last one
+// first.
+var places = map[string]func(ctx context.Context, c config, closers *closers) (core.Store, error){
+	"redis": func(ctx context.Context, c config, closers *closers) (core.Store, error) {
+		return openRedis(ctx, c.redis, closers)
+	},
+	"redlock":   openRedlock,
+	"zookeeper": openZooKeeper,
+	"postgres":  openPostgres,
+}
+
+func openRedis(ctx context.Context, addr string, closers *closers) (*redisstore.Store, error) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	closers.add(client.Close)
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, fmt.Errorf("redis at %s: %w", addr, err)
+	}
+	store, err := redisstore.New(client)
+	if err != nil {
+		return nil, err
+	}
+	closers.add(store.Close)
+	return store, nil
+}
+
+// openRedlock does not ask whether the nodes are there: up to a minority of them
+// may be down.
+func openRedlock(_ context.Context, c config, closers *closers) (core.Store, error) {
+	var nodes []core.Store
+	for addr := range strings.SplitSeq(c.redlock, ",") {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		closers.add(client.Close)
+		node, err := redisstore.New(client)
+		if err != nil {
+			return nil, err
+		}
+		closers.add(node.Close)
+		nodes = append(nodes, node)
+	}
+	// All of this shares one machine, which may be busy: patience with a node.
+	store, err := redlock.New(nodes, redlock.WithFencing(), redlock.WithNodeTimeout(500*time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	closers.add(store.Close)
+	return store, nil
+}
+
+func openZooKeeper(ctx context.Context, c config, closers *closers) (core.Store, error) {
+	conn, events, err := zk.Connect(strings.Split(c.zookeeper, ","), 10*time.Second, zk.WithLogger(quiet{}))
+	if err != nil {
+		return nil, err
+	}
+	closers.add(func() error { conn.Close(); return nil })
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for conn.State() != zk.StateHasSession {
+		select {
+		case <-events:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("zookeeper at %s: no session: %w", c.zookeeper, ctx.Err())
+		}
+	}
+	store, err := zkstore.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	closers.add(store.Close)
+	return store, nil
+}
+
+func openPostgres(ctx context.Context, c config, closers *closers) (core.Store, error) {
+	pool, err := pgxpool.New(ctx, c.postgres)
+	if err != nil {
+		return nil, err
+	}
+	closers.add(func() error { pool.Close(); return nil })
+	// Here at every start; a service would do it when it is deployed.
+	if err := pgstore.Migrate(ctx, pool); err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	store, err := pgstore.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	closers.add(store.Close)
+	return store, nil
+}
+
+// quiet keeps the client from printing.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// closers are to be called in the end, the last one first.
+type closers []func() error
+
+func (c *closers) add(f func() error) { *c = append(*c, f) }
+
+// Close calls them.
+func (c *closers) Close() (err error) {
+	for i := len(*c) - 1; i >= 0; i-- {
+		err = errors.Join(err, (*c)[i]())
+	}
+	*c = nil
+	return err
+}
