@@ -1,2 +1,63 @@
-// Package zkstore keeps locks in ZooKeeper.
+// Package zkstore keeps the locks of package core in ZooKeeper 3.5 or later,
+// on one server or an ensemble, through a connection of go-zookeeper/zk.
+//
+//	conn, _, err := zk.Connect(servers, 10*time.Second)
+//	if err != nil {
+//		return err
+//	}
+//	defer conn.Close()
+//	store, err := zkstore.New(conn)
+//	if err != nil {
+//		return err
+//	}
+//	defer store.Close() // before the connection
+//	locks, err := core.New(store)
+//
+// # What is stored
+//
+// A key is a container node below the root, "/lk1/order:42" for the key
+// "order:42", which the servers remove some time after its last child has gone. A
+// claim is an ephemeral sequential child of it:
+//
+//	h.…  a claim, at its place in the queue
+//	r.…  a further hold of an owner, at the place of its first
+//	p.…  the same hold again, for another session that extends it too
+//	k.…  what stays taken for a while after a release with KeepFor; this one is
+//	     not ephemeral
+//	t.…  a lease that was released before it came
+//	m.…  what is added to tokens, since a higher one was asked for; it stays, and
+//	     the key's node with it
+//
+// The names tell weight, limit, and digests of owner and lease, so that one
+// listing decides. Who is ahead holds as far as there is room; who waits watches
+// one node, and is woken once. The token is the zxid that created the node.
+//
+// So every claim has a place: nobody overtakes who waits, whether the claims are
+// fair or not.
+//
+// # How long a lease lasts
+//
+// Until its TTL, which is this process's part: the session would keep the node
+// alive, so a timer deletes it. If the process dies, until the session ends: the
+// time-out of the session is what the TTL is elsewhere, and the key of a crashed
+// holder is not free before it is over, however short the TTL.
+//
+// A lease is trusted for two thirds of the session's time-out after the last
+// confirmed write, at most, and extended three times in that. A server that was
+// cut off from the others goes on answering reads, so they prove nothing; a
+// write is confirmed by a majority. The clocks of the servers do not matter,
+// except for KeepFor, whose time is counted by the leader's.
+//
+// The time-out that counts is the one that the servers grant, which is between 2
+// and 20 of their ticks if nothing else is configured. All servers should have
+// the same limits; see WithSessionTimeout.
+//
+// # What the servers have to be
+//
+// One server is as good as its disk. With its setting forceSync=no, a restart may
+// forget what was granted. An ensemble grants while a majority lives. When a
+// leader dies, sessions outlive the election.
+//
+// Records are refused with core.ErrUnsupported: an answer has to outlive its
+// session, and what outlives sessions here has no end of life.
 package zkstore
