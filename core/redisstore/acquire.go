@@ -77,7 +77,7 @@ func granted(c *core.Claim, a answer) (core.Grant, error) {
 		if len(a.list) > 3 {
 			g.Record = recorded(c, a.list[3:])
 		}
-		if g.Owner != "" && (g.Record != nil) == (c.Record != nil) {
+		if g.Owner != "" && a.n >= 0 && (g.Record != nil) == (c.Record != nil) {
 			return g, nil
 		}
 	case finished:

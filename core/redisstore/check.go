@@ -74,12 +74,7 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 	if err != nil {
 		return nil, err
 	}
-	info := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
-		}
-	}
+	info := fields(text)
 	faults := append(s.unfit(info), skew(ctx, client)...)
 	if info["aof_enabled"] == "0" {
 		// Without the right to ask this stays open.
@@ -88,6 +83,17 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 		}
 	}
 	return faults, nil
+}
+
+// fields are those of an answer of INFO.
+func fields(text string) map[string]string {
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
 }
 
 // unfit reads the answer of INFO.
