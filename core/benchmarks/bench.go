@@ -65,10 +65,10 @@ type scenario struct {
 
 // scenarios are all that can be run, in order.
 func scenarios(s scale) []scenario {
-	return []scenario{
+	return append([]scenario{
 		ownKeys("own-1", 1, false), ownKeys("own-1-request", 1, true), ownKeys("own-64", 64, false), ownKeys("own-512", 512, false),
 		oneKey(), processes(), handoff(), crowd(s), growth(s), heldLeases(s), replay(),
-	}
+	}, postgresScenarios()...)
 }
 
 // bench runs scenarios on one server.

@@ -21,11 +21,21 @@ func (s *Section) write(out io.Writer) {
 		}
 	}
 	fmt.Fprintln(w, strings.Join(head, "\t")+"\t")
+	known := make(map[string]bool)
+	for _, c := range contenders() {
+		known[c.name] = true
+	}
+	strangers := slices.ContainsFunc(s.Rows, func(r *Row) bool { return !known[r.Contender] })
 	for _, c := range contenders() {
 		if r := s.row(c.name); r != nil {
 			fmt.Fprintln(w, strings.Join(s.cells(r), "\t")+"\t")
-		} else {
+		} else if !strangers {
 			fmt.Fprintln(w, c.name+strings.Repeat("\t—", len(head)-1)+"\t")
+		}
+	}
+	for _, r := range s.Rows {
+		if !known[r.Contender] { // of a scenario that has contenders of its own
+			fmt.Fprintln(w, strings.Join(s.cells(r), "\t")+"\t")
 		}
 	}
 	_ = w.Flush()

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// postgresServer is a PostgreSQL server of our own.
+type postgresServer struct {
+	url   string
+	dir   string
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+var errNoPostgres = errors.New("PostgreSQL is not installed (apt-get install postgresql, or brew install postgresql)")
+
+// initdb is where that program is, or empty.
+func initdb() string {
+	if path, err := exec.LookPath("initdb"); err == nil {
+		return path
+	}
+	// Debian does not put it where other programs are.
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		return ""
+	}
+	return found[len(found)-1]
+}
+
+// startPostgres starts a server on a free port of 127.0.0.1, as it is set up by
+// default, but for its size.
+func startPostgres(ctx context.Context) (*postgresServer, error) {
+	program := initdb()
+	if program == "" {
+		return nil, errNoPostgres
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "benchmarks")
+	if err != nil {
+		return nil, err
+	}
+	s := &postgresServer{
+		url: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port), dir: dir, ended: make(chan struct{}),
+	}
+	setup := exec.Command(program, "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	if err := asPostgres(setup, dir); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if out, err := setup.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(dir))
+	}
+	s.cmd = exec.Command(filepath.Join(filepath.Dir(program), "postgres"), "-D", filepath.Join(dir, "data"),
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "port="+strconv.Itoa(port))
+	if err := asPostgres(s.cmd, dir); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.ended)
+	}()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		var conn *pgx.Conn
+		if conn, err = pgx.Connect(ctx, s.url); err == nil {
+			return s, conn.Close(ctx)
+		}
+	}
+	return nil, errors.Join(err, s.stop())
+}
+
+// asPostgres has the command run as a user that PostgreSQL accepts, which root
+// is not, and end with this program.
+func asPostgres(cmd *exec.Cmd, dir string) error {
+	dieWithParent(cmd)
+	cmd.Dir = dir
+	if os.Getuid() != 0 {
+		return nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return err
+	}
+	uid, errU := strconv.Atoi(u.Uid)
+	gid, errG := strconv.Atoi(u.Gid)
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return errors.Join(errU, errG, os.Chown(dir, uid, gid))
+}
+
+// stop ends the server.
+func (s *postgresServer) stop() error {
+	_ = s.cmd.Process.Signal(syscall.SIGQUIT) // its children too, at once
+	<-s.ended
+	return os.RemoveAll(s.dir)
+}
