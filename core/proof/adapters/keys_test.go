@@ -2,6 +2,9 @@ package adapters_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,26 +46,35 @@ func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 // long before the TTL of what was not lost.
 func (s *stage) freed() {
 	s.t.Helper()
-	db := s.db()
-	redistest.Eventually(s.t, patience, "no key is held", func() bool {
-		for _, fields := range s.keys(db) {
-			for field := range fields {
-				if strings.HasPrefix(field, "h:") || strings.HasPrefix(field, "k:") || field == "w" {
-					return false
-				}
-			}
-		}
-		return true
-	})
+	redistest.Eventually(s.t, patience, "no key is held, and nobody waits", func() bool { return !s.has("h:", "k:", "w") })
 }
 
-// remains are the keys that have no end of life, and those that are there when
-// everything is over and the short TTL has passed. Records of runs stay for as
-// long as they are to be retained, which is a day.
+// held tells whether a key of the trial is held.
+func (s *stage) held() bool {
+	s.t.Helper()
+	return s.has("h:", "k:")
+}
+
+// has tells whether a key of the trial has a field that begins with one of these.
+func (s *stage) has(prefixes ...string) bool {
+	s.t.Helper()
+	for _, fields := range s.keys(s.db()) {
+		for field := range fields {
+			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(field, p) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// remains are the keys that have no end of life, and those that are more than
+// they should be when everything is over: a mark of a lease that may not be
+// granted any more stays for a TTL, and the record of a run for a day.
 func (s *stage) remains() (endless, left []string) {
 	s.t.Helper()
-	db, end := s.db(), time.Now().Add(patience)
-	for {
+	db := s.db()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		endless, left = nil, nil
 		for name, fields := range s.keys(db) {
 			ttl, err := db.PTTL(context.Background(), name).Result()
@@ -70,17 +82,26 @@ func (s *stage) remains() (endless, left []string) {
 				s.t.Fatal(err)
 			}
 			_, isRecord := fields["r"]
+			most := s.ttl
+			if isRecord && s.idempotent {
+				most = 24 * time.Hour
+			}
+			var more []string
+			for field := range fields {
+				if !strings.HasPrefix(field, "d:") && field != "t" && !(isRecord && (field == "r" || field == "v")) {
+					more = append(more, field)
+				}
+			}
 			switch {
 			case ttl == -1:
 				endless = append(endless, name)
-			case ttl > 0 && !(isRecord && s.idempotent && ttl <= 24*time.Hour):
-				left = append(left, name)
+			case ttl > most, ttl > 0 && (len(more) > 0 || isRecord && !s.idempotent):
+				left = append(left, fmt.Sprint(name, " for ", ttl, " with ", slices.Sorted(maps.Keys(fields))))
 			}
 		}
 		if len(left) == 0 || time.Now().After(end) {
 			return endless, left
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -91,7 +112,7 @@ func (s *stage) endless() {
 	all := s.keys(db)
 	for name := range all {
 		if ttl := db.PTTL(context.Background(), name).Val(); ttl == -1 {
-			s.t.Errorf("%s has no end of life while it is held", name)
+			s.wrong("keys without TTL", 1, "%s has no end of life while it is held", name)
 		}
 	}
 	if len(all) == 0 {

@@ -37,8 +37,9 @@ const (
 	patience = 30 * time.Second
 	// long is a TTL that no trial outlasts: what is free before was given back.
 	long = 2 * time.Minute
-	// short is the TTL of those who are to lose their lease.
-	short = 4 * time.Second
+	// short is the TTL where a lease is to be lost, which its holder is told a third
+	// of it later at the latest. It must survive a busy machine until then.
+	short = 10 * time.Second
 )
 
 // trials is how often each cell of the table is played.

@@ -97,9 +97,8 @@ func (e *events) said() (all []string) {
 	return all
 }
 
-// serve starts a replica whose leases last for ttl. Every third trial has a
-// client with default options.
-func (s *stage) serve(name string, ttl time.Duration) *service {
+// serve starts a replica. Every third trial has a client with default options.
+func (s *stage) serve(name string) *service {
 	s.t.Helper()
 	v := &service{stage: s, name: name, events: &events{}}
 	client := redistest.Client(s.t, s.server.Addr, func(o *redis.Options) {
@@ -111,7 +110,7 @@ func (s *stage) serve(name string, ttl time.Duration) *service {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if v.locker, err = core.New(store, core.WithObserver(v.events), core.WithDefaults(core.TTL(ttl))); err != nil {
+	if v.locker, err = core.New(store, core.WithObserver(v.events), core.WithDefaults(core.TTL(s.ttl))); err != nil {
 		s.t.Fatal(err)
 	}
 	if v.runs, err = once.New(v.locker); err != nil {

@@ -27,6 +27,7 @@ type stage struct {
 	queue      *redistest.Server // of the tasks
 	prefix     string            // of all keys of the trial
 	asks       *redis.Client
+	ttl        time.Duration // of the leases
 	request    request
 	a, b       *service
 
@@ -36,8 +37,9 @@ type stage struct {
 	inside chan *run     // the first run, when it is where it is to be
 	goOn   chan struct{} // closed for it to go on
 
-	happened bool // the event did
-	forgets  bool // the store has lost what it granted
+	happened bool           // the event did
+	wrongs   map[string]int // what must not be, by kind
+	forgets  bool           // the store has lost what it granted
 
 	answers struct {
 		sync.Mutex
@@ -52,6 +54,7 @@ func newStage(t *testing.T, b *book, c cell, open func(*service) front, n int, i
 		prefix:  "lk1-" + strings.ToLower(id[:12]) + ":",
 		request: request{order: "order-" + id[12:20], key: "request-" + id[18:]},
 		inside:  make(chan *run, 1), goOn: make(chan struct{}),
+		wrongs: map[string]int{},
 	}
 }
 
@@ -65,12 +68,11 @@ func (s *stage) want() then {
 
 // run plays the trial and looks at what came of it.
 func (s *stage) run() {
-	ttl := long
-	if s.cell.cause == lost {
-		ttl = short
+	if s.ttl = long; s.cell.cause == lost {
+		s.ttl = short
 	}
-	s.a, s.b = s.serve("a", ttl), s.serve("b", ttl)
-	outcomes, violations, expected := map[string]int{}, map[string]int{}, map[string]int{}
+	s.a, s.b = s.serve("a"), s.serve("b")
+	outcomes, expected := map[string]int{}, map[string]int{}
 	s.t.Cleanup(func() {
 		runs, _, refused := s.seen()
 		for _, a := range s.answers.all {
@@ -78,15 +80,8 @@ func (s *stage) run() {
 		}
 		outcomes["stale writes refused"] += refused
 		expected["two at work after the store forgot"] += s.together
-		s.book.trial(s.cell.event, s.happened, outcomes, violations, expected, runs)
+		s.book.trial(s.cell.event, s.happened, outcomes, s.wrongs, expected, runs)
 	})
-	wrong := func(kind string, n int, format string, args ...any) {
-		if n > 0 {
-			violations[kind] += n
-			s.t.Errorf(format, args...)
-		}
-	}
-
 	got := scenes[s.cell.event](s)
 	if !s.happened {
 		s.t.Errorf("vacuous: no %s happened", s.cell.event)
@@ -94,41 +89,51 @@ func (s *stage) run() {
 	want := s.want()
 	s.freed()
 	if got.outcome != s.cell.first {
-		wrong("wrong answers", 1, "the first request is %v, want %s", got, s.cell.first)
+		s.wrong("wrong answers", 1, "the first request is %v, want %s", got, s.cell.first)
 	}
 	runs := s.all()
 	for _, r := range runs[:min(1, len(runs))] {
 		if !s.cell.ends(r.cause) {
-			wrong("wrong answers", 1, "the first handler's context ended with %v, want %v", r.cause, s.cell.cause)
+			s.wrong("wrong answers", 1, "the first handler's context ended with %v, want %v", r.cause, s.cell.cause)
 		}
 	}
 	if _, n, _ := s.seen(); n != want.effects {
-		wrong("wrong effects", 1, "%d effects in %d runs, want %d", n, len(runs), want.effects)
+		s.wrong("wrong effects", 1, "%d effects in %d runs, want %d", n, len(runs), want.effects)
 	}
 
 	again := s.ask(s.b)
 	if again.outcome != want.again || again.outcome == replayed && again.text != "" && again.text != got.kept() {
-		wrong("wrong answers", 1, "again, it is %v, want %s of %q", again, want.again, got.kept())
+		s.wrong("wrong answers", 1, "again, it is %v, want %s of %q", again, want.again, got.kept())
 	}
 	if _, n, _ := s.seen(); n != want.total {
-		wrong("wrong effects", 1, "%d effects in the end, want %d", n, want.total)
+		s.wrong("wrong effects", 1, "%d effects in the end, want %d", n, want.total)
 	}
 	for i, r := range s.all() {
 		if s.idempotent && !s.forgets && r.attempt != i+1 {
-			wrong("wrong answers", 1, "run %d was attempt %d", i+1, r.attempt)
+			s.wrong("wrong answers", 1, "run %d was attempt %d", i+1, r.attempt)
 		}
 	}
 	s.freed()
 	keys, left := s.remains()
-	wrong("keys without TTL", len(keys), "these keys stay for ever: %q", keys)
-	wrong("keys left", len(left), "these keys are left: %q", left)
+	s.wrong("keys without TTL", len(keys), "these keys stay for ever: %q", keys)
+	s.wrong("keys left", len(left), "these keys are left: %q", left)
 	s.close()
 
-	wrong("overlaps", s.overlaps, "%d times two handlers ran at once", s.overlaps)
-	wrong("stale writes", s.stale, "%d stale writes were taken", s.stale)
-	wrong("tokens back", s.back, "%d tokens are not greater than those of earlier runs", s.back)
+	s.wrong("overlaps", s.overlaps, "%d times two handlers ran at once", s.overlaps)
+	s.wrong("stale writes", s.stale, "%d stale writes were taken", s.stale)
+	s.wrong("tokens back", s.back, "%d tokens are not greater than those of earlier runs", s.back)
 	told := s.told()
-	wrong("secrets told", len(told), "answers or events tell secrets: %q", told)
+	s.wrong("secrets told", len(told), "answers or events tell secrets: %q", told)
+}
+
+// wrong fails the trial for n things of a kind that must not be, if n is not 0.
+// It is for the trial's own goroutine.
+func (s *stage) wrong(kind string, n int, format string, args ...any) {
+	s.t.Helper()
+	if n > 0 {
+		s.wrongs[kind] += n
+		s.t.Errorf(format, args...)
+	}
 }
 
 // work is the handler, as every adapter calls it.
