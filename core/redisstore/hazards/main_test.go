@@ -20,6 +20,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 func TestMain(m *testing.M) {
@@ -71,6 +73,7 @@ type bites struct{ n atomic.Int64 }
 func newBites(t *testing.T, what string, least int) *bites {
 	b := &bites{}
 	t.Cleanup(func() {
+		tally.Note(t, tally.Facts{Part: "processes", Runs: 1, Faults: map[string]int{what: int(b.n.Load())}})
 		if n := b.n.Load(); !t.Failed() && n < int64(least) {
 			t.Errorf("vacuous: %d times %s, want at least %d", n, what, least)
 		}

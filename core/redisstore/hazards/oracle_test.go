@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
@@ -31,9 +33,17 @@ type oracle struct {
 func newOracle(t *testing.T, least int) *oracle {
 	o := &oracle{}
 	t.Cleanup(func() {
+		f := tally.Facts{Part: "processes", Runs: 1, Grants: o.len(), Violations: map[string]int{"overlaps": 0, "tokens back": 0}}
 		for _, fault := range o.verdict() {
 			t.Error(fault)
+			if strings.Contains(fault, " has token ") {
+				f.Violations["tokens back"]++
+			} else {
+				f.Violations["overlaps"]++
+			}
 		}
+		f.HandOvers = o.handOvers()
+		tally.Note(t, f)
 		if n := o.len(); !t.Failed() && n < least {
 			t.Errorf("vacuous: %d holds, want at least %d", n, least)
 		}
@@ -51,6 +61,20 @@ func (o *oracle) len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.spans)
+}
+
+// handOvers is how often a key went to another holder than before.
+func (o *oracle) handOvers() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last := make(map[string]string) // by key
+	for _, s := range o.spans {
+		if who, ok := last[s.Key]; ok && who != s.Who {
+			n++
+		}
+		last[s.Key] = s.Who
+	}
+	return n
 }
 
 // verdict lists what must not be.

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
@@ -69,7 +70,13 @@ func (r *rig) inject(script string, a redistest.Action) *redistest.Fault {
 
 // injectAll is inject for so many calls, -1 for all.
 func (r *rig) injectAll(script string, a redistest.Action, times int) *redistest.Fault {
-	return r.proxy.Inject(redistest.Match{Script: script, Arg: stored(r.key), Times: times}, a)
+	f := r.proxy.Inject(redistest.Match{Script: script, Arg: stored(r.key), Times: times}, a)
+	r.t.Cleanup(func() {
+		tally.Note(r.t, tally.Facts{Part: "processes", Runs: 1, Faults: map[string]int{
+			"a message of " + script + " was lost, late or doubled": r.proxy.Times(f),
+		}})
+	})
+	return f
 }
 
 // lossOf is how a reply gets lost in this trial: with its connection, or in
