@@ -133,7 +133,7 @@ func withoutHandover(e *env) {
 // waits has a place, which others respect, and the hold of an owner is the only
 // way past it.
 func withoutOvertaking(e *env) {
-	c, first, second := e.exclusive(), e.waiting(), e.waiting()
+	c, first, second, last := e.exclusive(), e.waiting(), e.waiting(), e.waiting()
 	e.acquire(e.store, c)
 	e.busy(e.store, first)
 	e.busy(e.other, second)
@@ -144,7 +144,7 @@ func withoutOvertaking(e *env) {
 	}
 	e.release(e.store, c)
 	e.busy(e.other, e.exclusive())
-	e.busy(e.store, e.waiting())
+	e.busy(e.store, last)
 	e.busy(e.other, second)
 	if e.can(Shared) {
 		e.busy(e.store, e.reader())
@@ -156,11 +156,10 @@ func withoutOvertaking(e *env) {
 	if !e.can(Watching) {
 		return
 	}
-	third := e.waiting()
-	e.busy(e.store, third)
-	woken := e.watch(e.store, third)
+	e.busy(e.store, last)
+	woken := e.watch(e.store, last)
 	e.release(e.other, second)
 	e.wakes(woken)
 	e.busy(e.other, e.exclusive()) // which comes too early, not the waiter too late
-	e.acquire(e.store, third)
+	e.acquire(e.store, last)
 }

@@ -23,10 +23,19 @@ func TestRequests(t *testing.T) {
 	store, conn := storeOn(t, session, []string{proxy.Addr})
 	locker := lockerOn(t, store)
 
+	give := func(c core.Claim) {
+		t.Helper()
+		if err := store.Release(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Run("a free lock costs two requests, and the library's own three", func(t *testing.T) {
-		release(t, acquire(t, locker, "free"))
-		proxy.Forget()
-		release(t, acquire(t, locker, "free"))
+		for range 2 {
+			proxy.Forget()
+			c := exclusive("free")
+			grant(t, store, c)
+			give(c)
+		}
 		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Delete)
 
 		theirs := zk.NewLock(conn, "/theirs", zk.WorldACL(zk.PermAll))
@@ -43,19 +52,23 @@ func TestRequests(t *testing.T) {
 	})
 	t.Run("the first lock of a key creates its node as well", func(t *testing.T) {
 		proxy.Forget()
-		release(t, acquire(t, locker, "first"))
+		c := exclusive("first")
+		grant(t, store, c)
+		give(c)
 		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Container, zktest.Multi, zktest.Delete)
 	})
 	t.Run("a nested lock costs two requests", func(t *testing.T) {
-		outer := acquire(t, locker, "nested")
+		outer := exclusive("nested")
+		grant(t, store, outer)
 		proxy.Forget()
-		inner, err := locker.Acquire(outer.Context(), "nested")
-		if err != nil {
-			t.Fatal(err)
+		inner := exclusive("nested")
+		inner.Via = outer.Owner
+		if g := grant(t, store, inner); g.Owner != outer.Owner {
+			t.Errorf("granted to %q, want the outer owner", g.Owner)
 		}
-		release(t, inner)
+		give(inner)
 		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Delete)
-		release(t, outer)
+		give(outer)
 	})
 	t.Run("a hundred holds are extended in one request", func(t *testing.T) {
 		var claims []core.Claim
@@ -118,20 +131,24 @@ func TestRequests(t *testing.T) {
 	t.Run("a lock that is passed on to another process costs six requests, one more than the library's own", func(t *testing.T) {
 		other := zktest.NewProxy(t, server)
 		second, theirConn := storeOn(t, session, []string{other.Addr})
-		rival := lockerOn(t, second)
-		holder := acquire(t, locker, "passed")
-		got := make(chan *core.Lease, 1)
-		go func() {
-			lease, err := rival.Acquire(context.Background(), "passed", core.Fair(), core.Wait(patience))
-			if err != nil {
-				t.Error(err)
-			}
-			got <- lease
-		}()
-		eventually(t, "the rival waits", func() bool { return len(other.Requests()) >= 4 })
-		release(t, holder)
-		if lease := <-got; lease != nil {
-			release(t, lease)
+		holder, w := exclusive("passed"), waiting("passed")
+		grant(t, store, holder)
+		// What a Locker does: it asks, opens a watch, and asks again.
+		busy(t, second, w)
+		woken, err := second.Watch(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy(t, second, w)
+		give(holder)
+		select {
+		case <-woken:
+		case <-time.After(patience):
+			t.Fatal("was not woken")
+		}
+		grant(t, second, w)
+		if err := second.Release(t.Context(), w); err != nil {
+			t.Fatal(err)
 		}
 		sameOps(t, "ours", other.Requests(), zktest.Multi, zktest.Children, zktest.Children, // its node, the queue, the watch
 			zktest.Children,                // the queue again, with the watch

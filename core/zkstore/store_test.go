@@ -20,13 +20,13 @@ func TestMain(m *testing.M) {
 	parallel := false
 	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
 	if !parallel {
-		_ = flag.Set("test.parallel", "16")
+		_ = flag.Set("test.parallel", "8")
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// session is long enough for a busy machine, and short enough to wait for.
-const session = 30 * time.Second
+// session is long enough for a busy machine.
+const session = 60 * time.Second
 
 // newStore returns a Store with a session of its own.
 func newStore(t testing.TB, addrs []string, opts ...zkstore.Option) *zkstore.Store {
@@ -50,7 +50,7 @@ func conformance(t *testing.T, connect func(t testing.TB) core.Store) {
 		New: func(t testing.TB) func() core.Store {
 			return func() core.Store { return connect(t) }
 		},
-		Unit:    200 * time.Millisecond,
+		Unit:    400 * time.Millisecond, // a request is a write to a log, by a program that is as busy
 		Without: []storetest.Feature{storetest.Handover, storetest.Records, storetest.Overtaking},
 	})
 }
