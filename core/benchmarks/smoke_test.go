@@ -66,6 +66,12 @@ func TestEveryScenarioRuns(t *testing.T) {
 	for _, sc := range postgresScenarios() {
 		takePart[sc.name] = 2
 	}
+	for _, sc := range zookeeperScenarios() {
+		takePart[sc.name] = 2
+	}
+	if len(zookeeperScenarios()) == 0 && os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
+		t.Error(errNoZookeeper)
+	}
 	if len(postgresScenarios()) == 0 && os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
 		t.Error(errNoPostgres)
 	}
