@@ -69,6 +69,7 @@
 //     to them, while the others choose another master.
 //   - A server whose clock is set forward, or a replica that is promoted and whose
 //     clock is ahead, ends leases early.
+//   - A quorum of which a majority has its clocks set forward ends leases early.
 //   - A server whose clock is faster than the holder's by more than the margin
 //     ends leases before their holders know.
 //   - Tokens go back if the server's clock is set back while the key is absent.
@@ -81,7 +82,7 @@
 //   - A run that begins while nobody can be told of it looks like one that died,
 //     to who asks after its lease and before the clean-up.
 //
-// In the first seven a resource that compares tokens still takes no write of a
+// In the first six a resource that compares tokens still takes no write of a
 // holder once it has seen a later one; copies of one holder it cannot tell apart.
 //
 // PROOF.md beside this file lists what can go wrong, each with its defence and
