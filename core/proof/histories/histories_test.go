@@ -69,7 +69,7 @@ func (s *scene) start(i int) {
 		proxy = redistest.NewProxy(s.t, s.server.Addr)
 	}
 	s.workers[i] = newChild(s.t, plan{
-		Name: fmt.Sprintf("w%d", s.started), Addr: proxy.Addr, Register: s.register.Addr, Keys: keys, Unlocked: s.unlocked,
+		Name: fmt.Sprintf("w%d", s.started), Addr: proxy.Addr, Register: s.register.Addr, Keys: keys, Lanes: 1 + i%2, Unlocked: s.unlocked,
 	}, proxy, s.history)
 }
 

@@ -95,8 +95,8 @@ func granted(tries []*try) []*try {
 	return held
 }
 
-// handOvers is how often the holder of each key was another process than the one
-// before.
+// handOvers is how often the holder of each key was another goroutine than the one
+// before, mostly of another process.
 func handOvers(tries []*try) map[string]int {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Compare(a.Ret, b.Ret) })

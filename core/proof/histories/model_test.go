@@ -98,6 +98,7 @@ func operations(tries []*try) []porcupine.Operation {
 			add(t, "unknown", t.Call, t.Call)
 		}
 		switch {
+		case t.Outcome == "busy" && t.Crowded: // it may be the answer to who stood before it
 		case t.Outcome == "busy":
 			add(t, "busy", t.Call, t.Ret)
 		case t.Outcome == "ok":

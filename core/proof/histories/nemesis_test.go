@@ -51,7 +51,6 @@ func (n *nemesis) do(what string) {
 	c, d := n.workers[i], n.while()
 	switch what {
 	case "kill":
-		n.history.kill(c.name, mono())
 		c.kill()
 		n.start(i)
 	case "stop":

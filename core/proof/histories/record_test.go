@@ -6,8 +6,7 @@ import "sync"
 type history struct {
 	mu      sync.Mutex
 	entries []entry
-	killed  map[string]int64 // when a worker was killed, by name
-	calls   int              // acquires and releases that came to an end
+	calls   int // acquires and releases that came to an end
 }
 
 func (h *history) add(e entry) {
@@ -17,16 +16,6 @@ func (h *history) add(e entry) {
 	if e.Step == "acquire" || e.Step == "release" {
 		h.calls++
 	}
-}
-
-// kill notes that a worker is killed at a moment.
-func (h *history) kill(name string, at int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.killed == nil {
-		h.killed = make(map[string]int64)
-	}
-	h.killed[name] = at
 }
 
 func (h *history) size() int {
@@ -42,6 +31,7 @@ type try struct {
 	Outcome         string
 	Token           uint64
 	Unknown         int
+	Crowded         bool
 
 	// Of one that was granted: until when its holder relied on it, and its release,
 	// if that was begun.
@@ -61,7 +51,7 @@ func (h *history) tries() []*try {
 		t := by[e.Lease]
 		switch e.Step {
 		case "call":
-			t = &try{Lease: e.Lease, Who: e.Who, Key: e.Key, Call: e.Call, Outcome: "died"}
+			t = &try{Lease: e.Lease, Who: e.Who, Key: e.Key, Call: e.Call, Crowded: e.Crowded, Outcome: "died"}
 			by[e.Lease], all = t, append(all, t)
 		case "acquire":
 			t.Ret, t.Outcome, t.Token, t.Until = e.Ret, e.Outcome, e.Token, e.Until

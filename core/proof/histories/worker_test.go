@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,15 +28,17 @@ const workerEnv = "LOCKKIT_HISTORIES_WORKER"
 type plan struct {
 	Name, Addr, Register string
 	Keys                 []string
+	Lanes                int  // how many goroutines take locks, one after the other each
 	Unlocked             bool // every claim is granted: the judges must notice
 }
 
 // entry is what a worker says of one step, a line of JSON. Times are on the
 // monotonic clock.
 type entry struct {
-	Lease string // name of the acquire, unique; also of what follows it
-	Who   string
-	Key   string
+	Lease   string // name of the acquire, unique; also of what follows it
+	Who     string
+	Key     string
+	Crowded bool `json:",omitempty"` // others of its process may have stood before it
 	// Step is "call" and then "acquire"; if that is granted "hold" for each look
 	// at the context, "letgo" before the release, and "release".
 	Step      string
@@ -81,6 +84,15 @@ func (c *counting) Extend(ctx context.Context, claims []core.Claim) []core.Exten
 	return answers
 }
 
+func (c *counting) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
+	if c.unlocked {
+		return core.Grant{}, core.ErrUnsupported
+	}
+	g, err := c.Store.Handover(ctx, from, to)
+	c.note(err)
+	return g, err
+}
+
 func (c *counting) Release(ctx context.Context, claim core.Claim) error {
 	if c.unlocked {
 		return nil
@@ -90,15 +102,23 @@ func (c *counting) Release(ctx context.Context, claim core.Claim) error {
 	return err
 }
 
-// worker is a process that takes locks, one after the other.
+// worker is a process that takes locks.
 type worker struct {
 	plan
 	store  *counting
 	locker *core.Locker
-	to     *bufio.ReadWriter // the register
-	out    *json.Encoder
-	n      int
-	last   int64 // unknown outcomes so far
+
+	mu   sync.Mutex
+	out  *json.Encoder
+	last int64 // unknown outcomes so far
+}
+
+// lane takes one lock after the other.
+type lane struct {
+	*worker
+	name string
+	to   *bufio.ReadWriter // the register
+	n    int
 }
 
 // work is the main of a worker. It ends when its standard input does.
@@ -116,27 +136,34 @@ func work(text string) int {
 	if w.locker, err = core.New(w.store, core.WithDefaults(core.TTL(ttl))); err != nil {
 		panic(err)
 	}
-	conn, err := net.Dial("tcp", w.Register)
-	if err != nil {
-		panic(err)
-	}
-	w.to = bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn))
 	var stop atomic.Bool
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop.Store(true)
 	}()
-	for !stop.Load() {
-		w.turn()
+	var wg sync.WaitGroup
+	for i := range w.Lanes {
+		conn, err := net.Dial("tcp", w.Register)
+		if err != nil {
+			panic(err)
+		}
+		l := &lane{worker: w, name: fmt.Sprintf("%s.%d", w.Name, i+1), to: bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn))}
+		wg.Go(func() {
+			for !stop.Load() {
+				l.turn()
+			}
+		})
 	}
-	w.say(entry{Step: "done"})
+	wg.Wait()
 	return 0
 }
 
 // say writes an entry. It is in the parent's hands before the next step, whatever
 // becomes of this process.
-func (w *worker) say(e entry) {
-	e.Who = w.Name
+func (w *lane) say(e entry) {
+	e.Who = w.name
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if now := w.store.unknown.Load(); now > w.last && e.Ret > 0 {
 		e.Unknown, w.last = int(now-w.last), now
 	}
@@ -146,9 +173,9 @@ func (w *worker) say(e entry) {
 }
 
 // turn is one acquire, and if it is granted some work.
-func (w *worker) turn() {
+func (w *lane) turn() {
 	w.n++
-	e := entry{Lease: fmt.Sprintf("%s/%d", w.Name, w.n), Key: w.Keys[rand.N(len(w.Keys))], Step: "call", Call: mono()}
+	e := entry{Lease: fmt.Sprintf("%s/%d", w.name, w.n), Crowded: w.Lanes > 1, Key: w.Keys[rand.N(len(w.Keys))], Step: "call", Call: mono()}
 	w.say(e)
 	wait := rand.N(ttl / 2)
 	if rand.N(3) == 0 {
@@ -175,7 +202,7 @@ func (w *worker) turn() {
 
 // hold works under the lease: it looks at its context, and writes a moment later,
 // as real work does.
-func (w *worker) hold(e entry, lease *core.Lease) {
+func (w *lane) hold(e entry, lease *core.Lease) {
 	steps := 1 + rand.N(3)
 	if rand.N(100) == 0 {
 		steps = 400 // long enough to be extended
