@@ -19,6 +19,8 @@ type attempt struct {
 	told   bool      // the store has answered busy
 	placed bool      // the store was asked to remember the key's claim
 	failed error     // why the store could not be asked
+
+	gaveWay time.Duration // how long to leave the key to others who cannot be woken
 }
 
 // lead is the head of the line: it asks, and as long as the answer is busy
@@ -31,8 +33,12 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 	defer w.close()
 	// A lone caller asks first and opens a watch only if it has to wait. Who
 	// waited behind others of this process knows that it will probably have to.
-	if !t.first && a.wait != 0 {
-		w.open(a, c)
+	if !t.first && a.wait != 0 && !w.open(a, c) && a.gaveWay > 0 {
+		// Others cannot be woken either, and only find a key that is free for a while.
+		t.ready = nil // was heard
+		if err := a.sleep(t, &w, a.gaveWay, &BusyError{}); err != nil {
+			return a.gaveUp(c, err)
+		}
 	}
 	var pause func() (time.Duration, bool)
 	for {
@@ -55,7 +61,7 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 			return err
 		}
 		if w.live() {
-			d = patience(busy.RetryAfter)
+			d = patience(busy)
 		}
 		if c.Wait {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
@@ -152,6 +158,11 @@ func (a *attempt) ask(c *Claim) error {
 	ctx, cancel := a.within(a.ctx, budget(c.TTL))
 	defer cancel()
 	g, err := a.store.Acquire(ctx, *c)
+	if err == nil && a.noRenew && g.Valid > 0 && g.Valid < c.TTL/2 {
+		// A short grant is meant to be extended; this lease is to last as it is.
+		start = a.now()
+		g, err = a.store.Acquire(ctx, *c)
+	}
 	if err != nil {
 		if !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable) {
 			a.lease.doubt(c.Key)

@@ -31,6 +31,9 @@ type BusyError struct {
 	// RetryAfter is a hint: how long the present holder may still hold if it
 	// does not extend. 0 if unknown.
 	RetryAfter time.Duration
+	// Waiting is about how many claims the store has waiting for the key, in all
+	// processes; 0 if it does not tell.
+	Waiting int
 }
 
 // Error names the lock, never the key.

@@ -118,6 +118,9 @@ func (a *attempt) receive(t *turn, c *Claim) bool {
 	if g.doubt {
 		a.lease.doubt(c.Key)
 	}
+	if g.claim.Yield && errors.Is(g.err, ErrBusy) {
+		a.gaveWay = min(time.Since(g.chain.since), chainTime) / 2
+	}
 	if g.err != nil || a.admit(&g.claim, g.grant, g.start) != nil {
 		return false
 	}

@@ -81,7 +81,7 @@ func TestQueue(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "thousands of waiters on a held key cost one question a second, and all are served", func(t *testing.T) {
+	sim(t, "thousands of waiters on a held key cost less than one question a second, and all are served", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		holder := acquire(t, t.Context(), other, "order:1")
@@ -101,8 +101,8 @@ func TestQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		store.forget()
 		time.Sleep(time.Minute)
-		if n := store.count(); n > 60 || n < 50 {
-			t.Errorf("%d calls in a minute, want about 57", n)
+		if n := store.count(); n > 44 || n < 36 {
+			t.Errorf("%d calls in a minute, want about 41", n)
 		}
 		start := time.Now()
 		release(t, holder)

@@ -159,6 +159,11 @@ type Watcher interface {
 	// ends with ctx. The channel is closed when the watch breaks, after which
 	// the caller polls, and may watch again; when ctx ends it need not be. A
 	// store that cannot wake this kind of claim returns ErrUnsupported.
+	//
+	// A store may admit c in the step that makes room, so that nobody gets in
+	// between, and let the wake-up say so: the Acquire that follows is then
+	// answered with what is left of that grant, which is short. Until it has
+	// expired, a claim that does not ask keeps others out.
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 

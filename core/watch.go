@@ -7,8 +7,13 @@ import (
 )
 
 // pollEvery is how often a waiter asks although it is watching: a wake-up can
-// be lost.
-const pollEvery = time.Second
+// be lost. Where many wait, each asks more seldom, as one of them will find a key
+// that is free: they ask pollShare times a second together, up to pollMost apart.
+const (
+	pollEvery = 1400 * time.Millisecond
+	pollShare = 20
+	pollMost  = 5 * time.Second
+)
 
 // watch is the head of a line's view of the store's wake-ups. Its zero value is
 // closed.
@@ -54,10 +59,12 @@ func (w *watch) close() {
 }
 
 // patience is how long to wait for a wake-up before asking anyway. The holder's
-// remaining time bounds it, since nobody is woken when a hold merely expires.
-func patience(holder time.Duration) time.Duration {
-	d := pollEvery + rand.N(pollEvery/10)
-	if holder > 0 {
+// remaining time bounds it, since nobody is woken when a hold merely expires;
+// among many waiters there is always one who asks soon after that.
+func patience(busy *BusyError) time.Duration {
+	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMost)
+	d += rand.N(d / 10)
+	if holder := busy.RetryAfter; holder > 0 && busy.Waiting <= pollShare {
 		d = min(d, max(holder, 10*time.Millisecond)+rand.N(5*time.Millisecond))
 	}
 	return d

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -18,14 +19,50 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.plain {
 		return s.acquirePlain(ctx, c)
 	}
-	cmd := newCommand(nil, acquireScript, s.key(c.Key)).
+	key := s.key(c.Key)
+	if s.pushable(&c) {
+		return s.acquirePushed(ctx, c, key)
+	}
+	return s.admit(ctx, &c, s.asking(&c, key, s.flags(&c)).ready(ctx))
+}
+
+// acquirePushed is Acquire for a claim that may have been granted by message.
+func (s *Store) acquirePushed(ctx context.Context, c core.Claim, key string) (core.Grant, error) {
+	of := key + " " + c.Lease
+	g, watching := s.hub.pushedTo(of)
+	if g != nil && ctx.Err() == nil {
+		g.Owner = c.Owner
+		return *g, nil
+	}
+	if !watching {
+		return s.admit(ctx, &c, s.asking(&c, key, s.flags(&c)).ready(ctx))
+	}
+	flags := "wg"
+	if c.Fair {
+		flags = "fwg"
+	}
+	asked := time.Now()
+	a, err := s.call(ctx, "acquire", s.asking(&c, key, flags).ready(ctx))
+	if err != nil {
+		return core.Grant{}, err
+	}
+	if a.word == busy && len(a.list) > 3 {
+		until, _ := a.list[3].(int64)
+		s.hub.placed(of, place{asked, strconv.FormatInt(until, 10)})
+	}
+	return granted(&c, a)
+}
+
+// asking is a call of acquire.lua.
+func (s *Store) asking(c *core.Claim, key string, flags any) *command {
+	cmd := newCommand(nil, acquireScript, key).
 		text(c.Lease).text(c.Owner).text(c.Via).
 		num(c.Weight).num(c.Limit).num(millis(c.TTL)).
-		word(s.flags(&c)).num(int64(c.MinToken)).word(s.wake).word(s.id)
+		word(flags).num(int64(c.MinToken)).word(s.wake).word(s.id)
 	if c.Record != nil {
 		cmd.text(string(c.Record.Value))
 	}
-	return s.admit(ctx, &c, cmd.ready(ctx))
+	return cmd
 }
 
 // flags are those of acquire.lua, as constants where there is no record.
@@ -86,7 +123,12 @@ func granted(c *core.Claim, a answer) (core.Grant, error) {
 			return g, nil
 		}
 	case busy:
-		return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Duration(a.n) * time.Millisecond}
+		e := &core.BusyError{Key: c.Key, RetryAfter: time.Duration(a.n) * time.Millisecond}
+		if len(a.list) > 2 {
+			waiting, _ := a.list[2].(int64)
+			e.Waiting = int(waiting)
+		}
+		return core.Grant{}, e
 	case lost:
 		return core.Grant{}, fmt.Errorf("redisstore: acquire: released before: %w", core.ErrLost)
 	case heavy:

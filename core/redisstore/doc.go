@@ -39,8 +39,9 @@
 // with it, and by plain claims of the same key, of which there had better be none.
 //
 // A waiter is woken through a pub/sub channel of its Store, "lk1:wake:<id>",
-// named in the list of waiters; the script that makes room publishes to it. A
-// Store subscribes once, when it first waits.
+// named in the list of waiters; the script that makes room publishes to it. If
+// the process listens, the script has admitted the waiter for a moment by then,
+// and says so. A Store subscribes once, when it first waits.
 //
 // With WithPlainKeys a lock is one string, prefix and key, that holds the owner.
 //
@@ -56,14 +57,15 @@
 //
 //	ACL SETUSER locks on >secret ~lk1:* &lk1:wake:*
 //	    +eval +evalsha +hgetall +hget +hset +hdel +del +time +pexpire +pttl
-//	    +publish +subscribe +unsubscribe +ping
+//	    +publish +subscribe +unsubscribe +pubsub|numsub +ping
 //
 // and with plain keys
 //
 //	ACL SETUSER locks on >secret ~lk1:*
 //	    +eval +evalsha +get +set +del +pexpire +pttl
 //
-// Without the right to publish or subscribe waiters poll.
+// Without the right to publish or subscribe waiters poll, and without that to
+// PUBSUB NUMSUB they are woken and then have to ask.
 //
 // # What the client may be
 //

@@ -14,9 +14,10 @@ import (
 // not notice a connection that died in silence. These bound how long a waiter
 // relies on one.
 const (
-	pingEvery  = 2 * time.Second
-	deadAfter  = 5 * time.Second // without any word from the server
-	closeAfter = time.Minute     // without any watch
+	lookEvery  = 2 * time.Second
+	pingAfter  = 4 * time.Second  // without any word from the server
+	deadAfter  = 10 * time.Second // the same
+	closeAfter = time.Minute      // without any watch
 )
 
 // hub is all watches of a Store.
@@ -40,6 +41,7 @@ type subscription struct {
 	// Under the hub's mutex.
 	watchers map[string][]*watcher
 	used     time.Time // when a watch last came or went
+	heard    time.Time // when the server last said anything
 }
 
 // open starts a subscription. The caller holds the mutex.
@@ -89,6 +91,7 @@ func (h *hub) receive(ctx context.Context, sub *subscription, conn *redis.PubSub
 			return err
 		}
 		dead.Reset(deadAfter)
+		h.hears(sub)
 		switch m := m.(type) {
 		case *redis.Message:
 			h.wake(sub, m.Payload)
@@ -107,7 +110,7 @@ func (h *hub) receive(ctx context.Context, sub *subscription, conn *redis.PubSub
 // ping has the server say something now and then, and ends a subscription that
 // nobody needs.
 func (h *hub) ping(ctx context.Context, sub *subscription, conn *redis.PubSub) {
-	tick := time.NewTicker(pingEvery)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -119,9 +122,23 @@ func (h *hub) ping(ctx context.Context, sub *subscription, conn *redis.PubSub) {
 			h.end(sub, errors.New("the subscription is not used"))
 			return
 		}
-		// A failure shows where messages are received.
-		_ = conn.Ping(ctx)
+		if h.quiet(sub) {
+			// A failure shows where messages are received.
+			_ = conn.Ping(ctx)
+		}
 	}
+}
+
+func (h *hub) hears(sub *subscription) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sub.heard = time.Now()
+}
+
+func (h *hub) quiet(sub *subscription) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(sub.heard) > pingAfter-lookEvery/2
 }
 
 func (h *hub) unused(sub *subscription) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -61,8 +62,13 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 
 // watcher is one Watch.
 type watcher struct {
-	of   string // the redis key and the lease that it is for
-	ch   chan struct{}
+	of string // the redis key and the lease that it is for
+	ch chan struct{}
+
+	// Under the hub's mutex.
+	place  place
+	pushed *pushed // nil if none has come
+
 	stop func() bool // takes back what waits for the end of ctx; nil at first
 }
 
@@ -104,10 +110,14 @@ func (h *hub) leave(w *watcher) {
 }
 
 // wake passes a message on.
-func (h *hub) wake(sub *subscription, of string) {
+func (h *hub) wake(sub *subscription, text string) {
+	of, grant, granted := strings.Cut(text, "\n")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range sub.watchers[of] {
+		if granted {
+			w.pushed = readPush(grant)
+		}
 		select {
 		case w.ch <- struct{}{}:
 		default: // it has not taken the last one yet

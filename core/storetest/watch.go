@@ -58,8 +58,9 @@ var watchCases = []testCase{
 		w := e.waiting()
 		woken := e.watch(e.other, w)
 		for range 3 {
+			// The store may keep the key for who was woken, for a while.
 			c := e.exclusive()
-			e.acquire(e.store, c)
+			e.becomesFree(e.store, c)
 			e.busy(e.other, w)
 			e.release(e.store, c)
 			e.wakes(woken)

@@ -5,6 +5,7 @@ local weight, limit, ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7
 local fair = string.find(ARGV[8], 'f', 1, true) ~= nil
 local wait = string.find(ARGV[8], 'w', 1, true) ~= nil
 local cluster = string.find(ARGV[8], 'c', 1, true) ~= nil
+local listens = string.find(ARGV[8], 'g', 1, true) ~= nil
 local least = tonumber(ARGV[9])
 local exclusive = weight == ALL
 
@@ -33,6 +34,9 @@ local function save(waits, field, value, run, earlier)
   end
   if s.waits ~= waits and #s.waits > 1 then
     set[#set + 1], set[#set + 2] = 'w', s.waits
+  end
+  for _, g in ipairs(s.granted or {}) do
+    set[#set + 1], set[#set + 2] = g.field, g.value
   end
   for i = 1, #s.mended do
     set[#set + 1] = s.mended[i]
@@ -83,18 +87,21 @@ if not s.own then
     if wait then
       local life = math.min(ttl, WAITER_LIFE)
       local line = string.format('%s %.0f %d %.0f %.0f %s %s\n',
-        lease, now + life, (fair and 1 or 0) + (ARGV[12] and 2 or 0), weight, limit, owner, ARGV[11])
+        lease, now + life, (fair and 1 or 0) + (ARGV[12] and 2 or 0) + (listens and 4 or 0), weight, limit, owner, ARGV[11])
       if from then
         s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
       else
-        local live = {'\n'}
-        for other in string.gmatch(s.waits, '[^\n]+\n') do
-          if alive(string.match(other, ' (%d+)')) then
-            live[#live + 1] = other
+        -- To look at each takes its time, and most of the dead are in front.
+        if #s.waits < 4096 or us % 64 == 0 or not alive(string.match(s.waits, ' (%d+)')) then
+          local live = {'\n'}
+          for other in string.gmatch(s.waits, '[^\n]+\n') do
+            if alive(string.match(other, ' (%d+)')) then
+              live[#live + 1] = other
+            end
           end
+          s.waits = table.concat(live)
         end
-        live[#live + 1] = line
-        s.waits = table.concat(live)
+        s.waits = #s.waits > 0 and s.waits .. line or '\n' .. line
       end
     end
     if s.waits ~= waits or #s.stale + #s.mended > 0 then
@@ -103,7 +110,11 @@ if not s.own then
         return done
       end
     end
-    return {BUSY, math.max((after or now) - now, 1)}
+    local left = math.max((after or now) - now, 1)
+    if wait then
+      return {BUSY, left, math.ceil(#s.waits / 120), now + math.min(ttl, WAITER_LIFE)}
+    end
+    return {BUSY, left}
   end
 end
 
@@ -140,6 +151,7 @@ local done = save(waits, 'h:' .. lease, deadline .. ' ' .. deadline - now .. ' '
 if type(done) == 'table' then
   return done
 end
+announce(s)
 local token = exclusive and s.token or 0
 if ARGV[12] then
   return {OK, token, who, s.record.attempt, s.record.deadline - now, s.value}

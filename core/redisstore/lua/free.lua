@@ -3,8 +3,8 @@
 --
 -- KEYS[1]  the key's hash
 -- ARGV     1 'acquire', 2 lease, 3 owner, 4 owner to join or '', 5 weight,
---          6 limit, 7 TTL in ms, 8 flags: f fair, w wait, c cluster, r<ms> how
---          long to keep the record of a run, 9 least token, 10 prefix of the
+--          6 limit, 7 TTL in ms, 8 flags: f fair, w wait, g it can be granted
+--          by message, c cluster, r<ms> how long to keep the record of a run, 9 least token, 10 prefix of the
 --          wake channels, 11 id of the caller's channel, 12 the value that a
 --          run begins with, absent for a claim without a record
 -- answer   token               granted
@@ -14,7 +14,10 @@
 --                              kept and its value, if that is not the claim's
 --          {DONE, attempt, ms, value}
 --                              a finished record; nothing was claimed
---          {BUSY, ms}          until the first blocking hold expires
+--          {BUSY, ms[, n, deadline]}
+--                              until the first blocking hold expires; of a claim
+--                              that waits, about how many do, and until when it is
+--                              remembered
 --          {LOST}              the lease was released before
 --          {HEAVY}             the claim is heavier than the hold it joins
 --

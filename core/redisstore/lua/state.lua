@@ -4,7 +4,11 @@
 local ALL = 2147483647
 local WAITER_LIFE = 10000
 -- A line of the wait list: lease, deadline, 1 if it is fair plus 2 if it has a
--- record, weight, limit, owner, channel id.
+-- record or 4 if it can be granted by message, weight, limit, owner, channel id.
+local FAIR = {['1'] = true, ['3'] = true, ['5'] = true}
+-- What is granted by message lasts for so long, from when its waiter last asked
+-- on. See push.go.
+local WINDOW, ASKED = 1500, 7000
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
 
 -- begun tells whether lease has begun the run of a record, and nobody ended it.
@@ -122,7 +126,7 @@ local function room(s, lease, who, held, weight, limit, fair)
       if other == lease or sum > cap then
         break
       end
-      if (queued == '1' or queued == '3') and o ~= who and alive(deadline) then
+      if FAIR[queued] and o ~= who and alive(deadline) then
         sum, cap = sum + tonumber(w), math.min(cap, tonumber(l))
         after = math.min(after or math.huge, tonumber(deadline))
       end
@@ -131,44 +135,86 @@ local function room(s, lease, who, held, weight, limit, fair)
   return sum <= cap, after
 end
 
--- wake publishes to the first waiter that fits now and can be reached. A fair
--- waiter keeps its place, and what it asks for counts for the fair ones behind
--- it; any other has to ask again. In a cluster the count of receivers tells
+-- grant admits a waiter without having been asked, if its process listens. It is
+-- told of that when it is written. The hold is short: the waiter may have gone.
+local function grant(s, channel, lease, deadline, weight, owner)
+  local age = WAITER_LIFE - (deadline - now)
+  if age < 0 or age > ASKED then
+    return false
+  end
+  local got = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  if got.err or tonumber(got[2]) == 0 then
+    return false
+  end
+  local ms, token = age + WINDOW, 0
+  if weight == ALL then
+    s.token = math.max(s.token + 1, us)
+    token = s.token
+  end
+  hold(s, owner, weight)
+  s.latest = math.max(s.latest or 0, now + ms)
+  s.granted = s.granted or {}
+  s.granted[#s.granted + 1] = {
+    field = 'h:' .. lease, value = now + ms .. ' ' .. ms .. ' ' .. weight .. ' ' .. owner, channel = channel,
+    text = string.format('%s %s\n%s %.0f %.0f', key, lease, deadline, token, ms),
+  }
+  return true
+end
+
+-- announce publishes what was granted, once it is written. What nobody hears is
+-- taken back.
+local function announce(s)
+  for _, g in ipairs(s.granted or {}) do
+    local got = redis.pcall('PUBLISH', g.channel, g.text)
+    if type(got) ~= 'number' or got == 0 then
+      redis.pcall('HDEL', key, g.field)
+    end
+  end
+end
+
+-- wake publishes to the first waiter that fits now and can be reached. One that
+-- can be granted the key by message is; any other has to ask. A fair
+-- waiter keeps its place till then, and what it asks for counts for the fair ones behind
+-- it. In a cluster the count of receivers tells
 -- nothing, as they may be at another node. It passes over one lease, if there
 -- is such, and tells whether it reached anybody.
 local function wake(s, channel, cluster, but)
-  local kept, pos, reached = '', 2, false
+  local kept, pos, any, reached = '', 2, false, false
   local ahead, cap = 0, ALL
-  while pos <= #s.waits do
+  while pos <= #s.waits and not reached and s.sum < ALL do
     local stop = string.find(s.waits, '\n', pos, true)
     local line = string.sub(s.waits, pos, stop)
-    local lease, deadline, fair, weight, limit, owner, id = string.match(line, ENTRY)
+    local lease, deadline, kind, weight, limit, owner, id = string.match(line, ENTRY)
     local stay = alive(deadline)
     if stay and lease ~= but then
-      weight, limit, fair = tonumber(weight), tonumber(limit), fair == '1' or fair == '3'
-      local held = s.owners[owner]
+      weight, limit = tonumber(weight), tonumber(limit)
+      local fair, held = FAIR[kind], s.owners[owner]
       local sum = s.sum + weight - (held and held.sum or 0)
+      local most = limit
       if fair and not held then
-        sum, limit = sum + ahead, math.min(limit, cap)
-        ahead, cap = ahead + weight, limit
+        sum, most = sum + ahead, math.min(limit, cap)
       end
-      if sum <= limit then
-        -- pcall: without the right to publish, waiters poll.
-        local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
-        reached = cluster or type(got) ~= 'number' or got > 0
-        stay = fair
+      if sum <= most then
+        if kind >= '4' and not held and grant(s, channel .. id, lease, deadline, weight, owner) then
+          stay, any, fair = false, true, false
+        else
+          -- pcall: without the right to publish, waiters poll.
+          local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
+          reached = cluster or type(got) ~= 'number' or got > 0
+          stay = fair or not reached
+        end
+      end
+      if fair and not held then
+        ahead, cap = ahead + weight, most
       end
     end
     if stay then
       kept = kept .. line
     end
     pos = stop + 1
-    if reached then
-      break
-    end
   end
   s.waits = '\n' .. kept .. string.sub(s.waits, pos)
-  return reached
+  return any or reached
 end
 
 -- tell publishes to all who wait with a record, which is finished now. They are
@@ -177,7 +223,7 @@ local function tell(s, channel)
   local kept = {'\n'}
   for line in string.gmatch(s.waits, '[^\n]+\n') do
     local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')
-    if kind < '2' then
+    if kind ~= '2' and kind ~= '3' then
       kept[#kept + 1] = line
     elseif alive(deadline) then
       redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
@@ -222,6 +268,10 @@ local function finish(s, waits, set, drop)
   if s.spent then
     drop[#drop + 1], drop[#drop + 2] = 'r', 'v'
   end
+  for _, g in ipairs(s.granted or {}) do
+    set[#set + 1], set[#set + 2] = g.field, g.value
+    set[#set + 1], set[#set + 2] = 't', s.token
+  end
   local ms = horizon(s)
   if ms <= 0 then
     if s.exists then
@@ -239,4 +289,5 @@ local function finish(s, waits, set, drop)
   if #drop > 0 then
     redis.call('HDEL', key, unpack(drop))
   end
+  announce(s)
 end

@@ -1,0 +1,106 @@
+package redisstore
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A waiter whose process listens is not only woken: the script that makes room
+// admits it, and publishes the grant. So a key goes to another process in one
+// message, and nobody gets in between.
+//
+// The waiter does not know when that happened, but it was after the waiter's
+// last question, of which it knows when it was sent. The grant lasts for as long
+// as that was ago, and WINDOW of state.lua: until then the waiter extends it, or
+// has died and the key is free again. A message is only believed if it is about
+// the place that this question got, since an earlier grant may have expired.
+
+const (
+	// worth is what has to be left of a grant by message.
+	worth = time.Second / 2
+	// steady is by how much the clocks of the wall and of the process may differ.
+	// If it is more, the machine may have been suspended.
+	steady = 5 * time.Millisecond
+)
+
+// place is what a watching claim knows of its place in the wait list.
+type place struct {
+	asked time.Time // when the question was sent that renewed it
+	until string    // its deadline, which names it
+}
+
+// pushed is a grant that came by message.
+type pushed struct {
+	until string // of the place
+	token uint64
+	valid time.Duration
+}
+
+// readPush reads what a grant says behind its key and lease, nil if that is
+// nothing that can be relied on.
+func readPush(text string) *pushed {
+	f := strings.Split(text, " ")
+	if len(f) != 3 {
+		return nil
+	}
+	token, err := strconv.ParseUint(f[1], 10, 64)
+	ms, err2 := strconv.ParseInt(f[2], 10, 64)
+	if err != nil || err2 != nil || ms <= 0 {
+		return nil
+	}
+	return &pushed{f[0], token, time.Duration(ms) * time.Millisecond}
+}
+
+// pushable tells that c can be granted by message, as far as it goes. A lease
+// that is shorter than a place is not worth it. In a cluster nobody knows whether
+// a process listens, and WAIT is no part of a message.
+func (s *Store) pushable(c *core.Claim) bool {
+	return c.Wait && c.Record == nil && c.Via == "" && c.MinToken <= 1 && c.TTL >= core.WaiterLife && !s.acks && s.cluster == nil
+}
+
+// pushedTo takes the grant that has come for a claim, and tells whether the
+// claim is watching.
+func (h *hub) pushedTo(of string) (g *core.Grant, watching bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sub == nil {
+		return nil, false
+	}
+	all := h.sub.watchers[of]
+	for _, w := range all {
+		p := w.pushed
+		w.pushed = nil
+		if g == nil && p != nil && p.until == w.place.until {
+			g = p.grant(w.place.asked, time.Now())
+		}
+	}
+	return g, len(all) > 0
+}
+
+// grant is what is left at now of a grant that came after asked.
+func (p *pushed) grant(asked, now time.Time) *core.Grant {
+	age := now.Sub(asked)
+	if drift := now.Round(0).Sub(asked.Round(0)) - age; drift.Abs() > steady {
+		return nil
+	}
+	// The clocks of two machines are not equally fast.
+	left := p.valid - age - age/50
+	if left < worth {
+		return nil
+	}
+	return &core.Grant{Token: p.token, Valid: left}
+}
+
+// placed notes the place that a watching claim was given.
+func (h *hub) placed(of string, p place) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sub != nil {
+		for _, w := range h.sub.watchers[of] {
+			w.place = p
+		}
+	}
+}

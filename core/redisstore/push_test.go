@@ -1,0 +1,175 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// inPlace is a claim that waits for c's key, and listens.
+func inPlace(t testing.TB, s *redisstore.Store, c core.Claim, edit ...func(*core.Claim)) (core.Claim, <-chan struct{}) {
+	t.Helper()
+	w := claimOf(c.Key)
+	w.Wait, w.TTL = true, 30*time.Second
+	for _, e := range edit {
+		e(&w)
+	}
+	ch := watch(t, s, w)
+	if _, err := s.Acquire(context.Background(), w); !errors.Is(err, core.ErrBusy) {
+		t.Fatalf("acquire: got %v, want busy", err)
+	}
+	return w, ch
+}
+
+func busyWith(t testing.TB, s *redisstore.Store, c core.Claim) {
+	t.Helper()
+	if _, err := s.Acquire(context.Background(), c); !errors.Is(err, core.ErrBusy) {
+		t.Fatalf("acquire: got %v, want busy", err)
+	}
+}
+
+// A release grants the key to the first who listens, and says so in a message.
+func TestPush(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	handedOver(t, r.direct, r.store)
+	t.Run("the waiter has the key without asking, and nobody gets in between", func(t *testing.T) {
+		for _, fair := range []bool{false, true} {
+			c := claimed()
+			last := acquire(t, r.direct, c).Token
+			w, ch := inPlace(t, r.store, c, func(w *core.Claim) { w.Fair = fair })
+			release(t, r.direct, c)
+			busyWith(t, r.direct, claimOf(c.Key))
+			wakes(t, ch)
+			r.proxy.Forget()
+			g := acquire(t, r.store, w)
+			if n := len(r.proxy.Commands()); n != 0 {
+				t.Errorf("%d commands, want none", n)
+			}
+			if g.Token <= last || g.Owner != w.Owner || g.Valid <= 0 || g.Valid > 2*time.Second {
+				t.Errorf("got %+v after token %d", g, last)
+			}
+			if again := acquire(t, r.store, w); again.Token != g.Token || again.Valid != 0 {
+				t.Errorf("got %+v, then %+v", g, again)
+			}
+			if err := extend(r.store, w); err != nil {
+				t.Error(err)
+			}
+			release(t, r.store, w)
+			acquire(t, r.direct, claimOf(c.Key))
+		}
+	})
+	t.Run("it is good for no longer than the server keeps it", func(t *testing.T) {
+		c := claimed()
+		acquire(t, r.direct, c)
+		w, ch := inPlace(t, r.store, c)
+		time.Sleep(700 * time.Millisecond) // the place has an age
+		release(t, r.direct, c)
+		wakes(t, ch)
+		g := acquire(t, r.store, w)
+		before := time.Now()
+		next := claimOf(c.Key)
+		redistest.Eventually(t, soon, "the key is free again", func() bool {
+			_, err := r.direct.Acquire(t.Context(), next)
+			return err == nil
+		})
+		if took := time.Since(before); took < g.Valid-10*time.Millisecond {
+			t.Errorf("valid for %v, and free after %v", g.Valid, took)
+		}
+	})
+	t.Run("a waiter that has died keeps the key for a moment only", func(t *testing.T) {
+		c := claimed()
+		acquire(t, r.direct, c)
+		inPlace(t, r.store, c)
+		release(t, r.direct, c)
+		start := time.Now()
+		next := claimOf(c.Key)
+		redistest.Eventually(t, soon, "the key is free again", func() bool {
+			_, err := r.direct.Acquire(t.Context(), next)
+			return err == nil
+		})
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("that took %v", took)
+		}
+	})
+	t.Run("a waiter that gives up passes the key on", func(t *testing.T) {
+		c := claimed()
+		acquire(t, r.direct, c)
+		w, ch := inPlace(t, r.store, c)
+		second, ch2 := inPlace(t, r.direct, c)
+		release(t, r.direct, c)
+		wakes(t, ch)
+		release(t, r.store, w)
+		wakes(t, ch2)
+		acquire(t, r.direct, second)
+	})
+	t.Run("a message about an earlier place is not believed", func(t *testing.T) {
+		channels := r.asks.PubSubChannels(t.Context(), "lk1:wake:*").Val()
+		c := claimed()
+		acquire(t, r.direct, c)
+		w, ch := inPlace(t, r.store, c)
+		place := strings.Fields(r.fields(t, c)["w"])[1]
+		time.Sleep(5 * time.Millisecond)
+		busyWith(t, r.store, w) // has a new place
+		for _, grant := range []string{place + " 9 5000", "1 9 5000", place, "", " ", place + " x 5000", place + " 9 -1", place + " 9 5000 1"} {
+			for _, channel := range channels {
+				if err := r.asks.Publish(t.Context(), channel, fmt.Sprintf("%s %s\n%s", stored(c), w.Lease, grant)).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wakes(t, ch)
+			busyWith(t, r.store, w)
+		}
+	})
+	t.Run("a message that comes late is not believed", func(t *testing.T) {
+		c := claimed()
+		acquire(t, r.direct, c)
+		w, ch := inPlace(t, r.store, c)
+		release(t, r.direct, c)
+		wakes(t, ch)
+		time.Sleep(2 * time.Second)
+		next := claimOf(c.Key)
+		acquire(t, r.direct, next)
+		busyWith(t, r.store, w)
+	})
+	t.Run("readers in line are granted together", func(t *testing.T) {
+		c := claimed()
+		acquire(t, r.direct, c)
+		reader := func(w *core.Claim) { w.Weight = 1 }
+		a, chA := inPlace(t, r.store, c, reader)
+		b, chB := inPlace(t, r.direct, c, reader)
+		x, _ := inPlace(t, r.direct, c)
+		release(t, r.direct, c)
+		wakes(t, chA)
+		wakes(t, chB)
+		for s, w := range map[*redisstore.Store]core.Claim{r.store: a, r.direct: b} {
+			if g := acquire(t, s, w); g.Token != 0 || g.Valid == 0 {
+				t.Errorf("got %+v", g)
+			}
+		}
+		busyWith(t, r.direct, x)
+	})
+	t.Run("who asks for a short lease, or for a run, is only woken", func(t *testing.T) {
+		for _, edit := range []func(*core.Claim){
+			func(w *core.Claim) { w.TTL = 5 * time.Second },
+			func(w *core.Claim) { w.Record = &core.Record{Retain: time.Minute} },
+			func(w *core.Claim) { w.Via = "somebody" },
+		} {
+			c := claimed()
+			acquire(t, r.direct, c)
+			w, ch := inPlace(t, r.store, c, edit)
+			release(t, r.direct, c)
+			wakes(t, ch)
+			if g := acquire(t, r.store, w); g.Valid != 0 {
+				t.Errorf("got %+v", g)
+			}
+		}
+	})
+}
