@@ -39,6 +39,10 @@ const (
 	callers  = 8 // of each service
 	keys     = 6
 	ttl      = 2 * time.Second
+	// A client has these connections, and some for its subscription and for what
+	// is on its way out.
+	poolSize        = 10
+	moreConnections = 4
 	// What may be there afterwards beyond what was there before.
 	moreGoroutines = 20
 	moreFiles      = 20
@@ -69,7 +73,7 @@ type service struct {
 func newService(t *testing.T, addr string) *service {
 	t.Helper()
 	s := &service{proxy: redistest.NewProxy(t, addr)}
-	s.client = redistest.Client(t, s.proxy.Addr)
+	s.client = redistest.Client(t, s.proxy.Addr, func(o *redis.Options) { o.PoolSize = poolSize })
 	var err error
 	if s.store, err = redisstore.New(s.client); err != nil {
 		t.Fatal(err)
@@ -190,20 +194,27 @@ func (l *load) hold(ctx context.Context, s *service, n int, key string, opts []c
 	return lease.Release(ctx)
 }
 
-// level is what builds up if something leaks.
-type level struct{ goroutines, files, heap int }
+// level is what builds up if something leaks. A client keeps the connections that
+// it has needed, up to the size of its pool: they are counted, and what each takes
+// here, at the client and on both sides of the proxy, is not counted again.
+type level struct{ goroutines, files, heap, connections int }
 
-func measure() level {
+func measure(all []*service) level {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	files, _ := os.ReadDir("/dev/fd")
-	return level{runtime.NumGoroutine(), len(files), int(m.HeapAlloc)}
+	n := 0
+	for _, s := range all {
+		n += s.proxy.Links()
+	}
+	return level{runtime.NumGoroutine() - 2*n, len(files) - 3*n, int(m.HeapAlloc), n}
 }
 
 func (l level) over(before level) bool {
-	return l.goroutines > before.goroutines+moreGoroutines || l.files > before.files+moreFiles || l.heap > before.heap+moreHeap
+	return l.goroutines > before.goroutines+moreGoroutines || l.files > before.files+moreFiles || l.heap > before.heap+moreHeap ||
+		l.connections > services*(poolSize+moreConnections)
 }
 
 func TestSoak(t *testing.T) {
@@ -216,12 +227,12 @@ func TestSoak(t *testing.T) {
 	l := &load{t: t, results: map[string]int{}}
 	run(l, all, 2*time.Second, nil) // clients have their connections, maps their size
 	forget(all)
-	before := measure()
+	before := measure(all)
 	n := &nemesis{server: server, services: all, deeds: map[string]int{}}
 	run(l, all, length(), n)
 	forget(all)
-	after := measure()
-	for end := time.Now().Add(time.Minute); after.over(before) && time.Now().Before(end); after = measure() {
+	after := measure(all)
+	for end := time.Now().Add(time.Minute); after.over(before) && time.Now().Before(end); after = measure(all) {
 		time.Sleep(100 * time.Millisecond) // what is cleaned up in the background
 	}
 	t.Logf("before %+v, after %+v, faults %v, outcomes %v", before, after, n.deeds, l.results)

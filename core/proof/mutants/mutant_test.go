@@ -1,0 +1,165 @@
+package mutants_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// mutant is one small change to the kit's own code, and the test that has to
+// fail with it. Its file says so in a few lines, and then what to replace:
+//
+//	breaks: what is wrong with it
+//	hazard: the number in core/PROOF.md
+//	test: package: TestName/its case
+//
+//	--- file
+//	text that stands there exactly once
+//	+++
+//	text to put in its place
+//
+// with as many replacements as it takes.
+type mutant struct {
+	Name, Breaks, Hazard string
+	Package, Test        string
+	edits                []edit
+}
+
+type edit struct{ file, from, to string }
+
+var header = regexp.MustCompile(`^breaks: (.+)\nhazard: (\d+)\ntest: ([\w/]+): (Test.+)\n$`)
+
+// parse reads the file of a mutant.
+func parse(name, text string) (*mutant, error) {
+	parts := strings.Split(text, "\n--- ")
+	head := header.FindStringSubmatch(parts[0])
+	if head == nil {
+		return nil, fmt.Errorf("%s: it has to begin with lines breaks, hazard and test", name)
+	}
+	m := &mutant{Name: name, Breaks: head[1], Hazard: head[2], Package: head[3], Test: head[4]}
+	for _, part := range parts[1:] {
+		file, rest, _ := strings.Cut(part, "\n")
+		from, to, ok := strings.Cut(rest, "\n+++\n")
+		from, to = strings.TrimRight(from, "\n"), strings.TrimRight(to, "\n")
+		if !ok || from == "" || from == to {
+			return nil, fmt.Errorf("%s: what to replace in %s is not said", name, file)
+		}
+		m.edits = append(m.edits, edit{file, from, to})
+	}
+	if len(m.edits) == 0 {
+		return nil, fmt.Errorf("%s: it changes nothing", name)
+	}
+	return m, nil
+}
+
+// load reads all mutants of a directory.
+func load(dir string) ([]*mutant, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.mutant"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*mutant
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		m, err := parse(strings.TrimSuffix(filepath.Base(file), ".mutant"), string(text))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// apply returns the files of the module at root that are other with the mutant.
+// It fails for a mutant that is stale: its text does not stand there, or not once.
+func (m *mutant) apply(root string) (map[string]string, error) {
+	changed := make(map[string]string)
+	for _, e := range m.edits {
+		text, ok := changed[e.file]
+		if !ok {
+			source, err := os.ReadFile(filepath.Join(root, e.file))
+			if err != nil {
+				return nil, fmt.Errorf("stale: %w", err)
+			}
+			text = string(source)
+		}
+		if n := strings.Count(text, e.from); n != 1 {
+			return nil, fmt.Errorf("stale: %s has the text %d times, it has to be there once:\n%s", e.file, n, e.from)
+		}
+		changed[e.file] = strings.Replace(text, e.from, e.to, 1)
+	}
+	return changed, nil
+}
+
+// overlay writes the changed files into dir, and beside them what go build
+// -overlay wants to know. It returns the name of that.
+func (m *mutant) overlay(root, dir string) (string, error) {
+	changed, err := m.apply(root)
+	if err != nil {
+		return "", err
+	}
+	replace := make(map[string]string)
+	for file, text := range changed {
+		to := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, file)] = to
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "overlay.json")
+	return name, os.WriteFile(name, text, 0o600)
+}
+
+// pattern is what -run takes for the tests of these mutants.
+func pattern(mutants ...*mutant) string {
+	var all []string
+	for _, m := range mutants {
+		var parts []string
+		for part := range strings.SplitSeq(m.Test, "/") {
+			parts = append(parts, "^"+regexp.QuoteMeta(spelt(part))+"$")
+		}
+		if one := strings.Join(parts, "/"); !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, "|")
+}
+
+// spelt is how go test writes the name of a test.
+func spelt(name string) string { return strings.ReplaceAll(name, " ", "_") }
+
+// ending is how a test ended, by the output of go test -v: PASS, FAIL, SKIP, or
+// nothing.
+func ending(output, test string) string {
+	m := regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): ` + regexp.QuoteMeta(spelt(test)) + ` \(`).FindStringSubmatch(output)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+// caught tells by the output of a mutant's test whether an assertion of it
+// failed, and not something else.
+func caught(output, test string) error {
+	switch {
+	case regexp.MustCompile(`(?m)^(panic|fatal error): `).MatchString(output):
+		return errors.New("the test did not come to its end")
+	case ending(output, test) == "PASS":
+		return errors.New("nobody notices")
+	case ending(output, test) != "FAIL":
+		return errors.New("the test did not run")
+	}
+	return nil
+}
