@@ -1,0 +1,103 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// remove deletes a node in the background until that is confirmed or its session
+// is over, which 0 is not.
+func (s *Store) remove(path string, session int64) {
+	s.background(func() {
+		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
+			if id := s.conn.SessionID(); session != 0 && id != 0 && id != session {
+				return
+			}
+			_, _, err := s.sess.do(s.ctx, func() error { return s.conn.Delete(path, -1) })
+			if err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth) {
+				return
+			}
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-s.ctx.Done():
+				timer.Stop()
+			}
+		}
+	})
+}
+
+// sweep removes the node that an attempt may have created, by the name that only
+// it can have, until that is certain. The client's own way of creating such nodes
+// is not enough: it looks once, and at what the new server happens to have seen.
+func (s *Store) sweep(dir, nonce string) {
+	s.background(func() {
+		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
+			if _, err := s.sess.ready(s.ctx); err != nil || s.swept(dir, nonce) {
+				return
+			}
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-s.ctx.Done():
+				timer.Stop()
+			}
+		}
+	})
+}
+
+func (s *Store) swept(dir, nonce string) bool {
+	// The connection on which the attempt was sent is gone. What the leader
+	// gets from there now it refuses, since the session has moved; what it got
+	// before, this server may not have seen yet.
+	if _, err := s.conn.Sync(dir); err != nil {
+		return errors.Is(err, zk.ErrNoNode)
+	}
+	children, _, err := s.conn.Children(dir)
+	if err != nil {
+		return errors.Is(err, zk.ErrNoNode)
+	}
+	for _, name := range children {
+		if n, ok := parse(name); ok && n.nonce == nonce {
+			err := s.conn.Delete(dir+"/"+name, -1)
+			return err == nil || errors.Is(err, zk.ErrNoNode)
+		}
+	}
+	return true
+}
+
+// ensure creates the node of a key, as a container that the servers remove when
+// it is empty, and what is missing of the root.
+func (s *Store) ensure(ctx context.Context, dir string) error {
+	for {
+		_, _, err := s.sess.do(ctx, func() error {
+			_, err := s.conn.CreateContainer(dir, nil, zk.FlagContainer, s.acl)
+			return err
+		})
+		if err == nil || errors.Is(err, zk.ErrNodeExists) {
+			return nil
+		}
+		if !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		for i := 1; i <= len(s.root); i++ {
+			if i < len(s.root) && s.root[i] != '/' {
+				continue
+			}
+			_, _, err := s.sess.do(ctx, func() error {
+				_, err := s.conn.Create(s.root[:i], nil, zk.FlagPersistent, s.acl)
+				return err
+			})
+			// Who may not create in a parent may find that the node is there.
+			if err != nil && !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoAuth) {
+				return err
+			}
+			if errors.Is(err, zk.ErrNoAuth) && i == len(s.root) {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// touch writes to a node of ours, which proves that it is there and our session
+// alive.
+func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
+	s.mu.Lock()
+	version := h.version
+	if h.shared {
+		version = -1
+	}
+	ttl = max(ttl, time.Until(h.until))
+	s.mu.Unlock()
+	_, stat, _, err := s.sess.write(ctx, &zk.SetDataRequest{Path: h.path, Data: data(ttl), Version: version})
+	switch {
+	case errors.Is(err, zk.ErrBadVersion):
+		s.mu.Lock()
+		h.shared = true
+		s.mu.Unlock()
+		return errAgain
+	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrSessionExpired):
+		s.forget(h)
+		return errAgain
+	case err != nil:
+		return err
+	}
+	s.mu.Lock()
+	h.version = stat.Version
+	s.mu.Unlock()
+	return nil
+}
+
+// renew makes a hold last for the claim's TTL from now.
+func (s *Store) renew(ctx context.Context, h *hold, c core.Claim) error {
+	if err := s.touch(ctx, h, c.TTL); err != nil {
+		return err
+	}
+	s.prolong(h, c.TTL)
+	if h.shared && c.Weight == core.All {
+		l, err := s.list(ctx, h.dir)
+		if err != nil {
+			return err
+		}
+		h.plus = l.plus
+	}
+	return nil
+}
+
+// raise makes the token of an exclusive hold at least what the claim wants. What
+// is added stays with the key, for all tokens to come.
+func (s *Store) raise(ctx context.Context, h *hold, c core.Claim) error {
+	if c.Weight != core.All || c.MinToken <= uint64(h.zxid+h.plus) {
+		return nil
+	}
+	plus := int64(c.MinToken) - h.zxid
+	name := string(surcharge) + "." + strconv.FormatInt(plus, 36)
+	_, _, _, err := s.sess.write(ctx, &zk.CheckVersionRequest{Path: h.path, Version: -1},
+		&zk.CreateRequest{Path: h.dir + "/" + name, Acl: s.acl, Flags: zk.FlagPersistent},
+		&zk.SetDataRequest{Path: h.dir, Version: -1})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		s.forget(h)
+		return errAgain
+	case err != nil && !errors.Is(err, zk.ErrNodeExists):
+		return err
+	}
+	h.plus = plus
+	// The smaller ones say nothing any more.
+	if l, err := s.list(ctx, h.dir); err == nil {
+		for _, m := range l.markers {
+			if m != name && l.plus == plus {
+				s.remove(h.dir+"/"+m, 0)
+			}
+		}
+	}
+	return nil
+}
