@@ -148,7 +148,22 @@ func quietWaiters(t *testing.T) {
 		}
 	}
 	redistest.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
-	time.Sleep(100 * time.Millisecond)
+	// What a waiter does at first is not counted: it asks, watches, asks again.
+	redistest.Eventually(t, patience, "each of them polls", func() bool {
+		asked := make(map[string]int)
+		for _, c := range s.tap.allCalls() {
+			if name, of, lease := c.script(); name == "acquire" && of == stored(key) {
+				asked[lease]++
+			}
+		}
+		polling := 0
+		for _, n := range asked {
+			if n >= 3 {
+				polling++
+			}
+		}
+		return polling == processes
+	})
 	from := mono()
 	time.Sleep(seconds * time.Second)
 	until := mono()
