@@ -3,6 +3,7 @@ package matrix_test
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -40,8 +41,11 @@ func (r *rig) gaveUp(err error) {
 // acquireOp takes a free key.
 func acquireOp(r *rig) {
 	r.arm("acquire", 0)
+	began := time.Now()
 	lease, err := r.locker.Acquire(r.cancelled(context.Background()), r.key, core.TTL(ttl))
-	r.told(err)
+	if !r.told(err, began, 0) {
+		return
+	}
 	if err != nil {
 		r.gaveUp(err)
 		r.finish(true)
@@ -69,8 +73,12 @@ func acquireOp(r *rig) {
 func reenterOp(r *rig) {
 	outer := r.acquire(context.Background(), r.locker)
 	r.arm("acquire", 0)
+	began := time.Now()
 	inner, err := r.locker.Acquire(r.cancelled(outer.Context()), r.key, core.TTL(ttl))
-	r.told(err)
+	if !r.told(err, began, 1) {
+		r.release(outer)
+		return
+	}
 	if err != nil {
 		r.gaveUp(err)
 	} else {
@@ -100,11 +108,12 @@ func waitOp(r *rig) {
 	holder := r.acquire(context.Background(), r.rival)
 	// The first question is busy, the second one, with an open watch, waits.
 	r.arm("acquire", 1)
-	got := make(chan *core.Lease, 1)
+	var lease *core.Lease
+	got, began := make(chan error, 1), time.Now()
 	go func() {
-		lease, err := r.locker.Acquire(context.Background(), r.key, core.TTL(ttl), core.Wait(patience))
-		r.told(err)
-		got <- lease
+		l, err := r.locker.Acquire(context.Background(), r.key, core.TTL(ttl), core.Wait(patience))
+		lease = l
+		got <- err
 	}()
 	r.fired()
 	if r.fault.when == within {
@@ -122,8 +131,7 @@ func waitOp(r *rig) {
 	if r.fault.when == overtaken {
 		r.deliver()
 	}
-	lease := <-got
-	if lease == nil {
+	if !r.told(<-got, began, 0) {
 		return
 	}
 	r.wantToken(lease, 2)

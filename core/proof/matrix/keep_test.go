@@ -66,11 +66,11 @@ func leaveOp(r *rig) {
 	r.wantHolds(2)
 	r.arm("release", 0)
 	if r.fault.when == overtaken {
-		done := make(chan error, 1)
+		done, began := make(chan error, 1), time.Now()
 		go func() { done <- inner.Release(context.Background()) }()
 		r.fired()
-		r.told(outer.Release(context.Background()))
-		r.told(<-done)
+		leave(r.t, outer)
+		r.told(<-done, began, 0)
 		next := r.acquire(context.Background(), r.rival)
 		r.wantToken(next, r.cell.tokens)
 		r.wantHolds(r.cell.holds)
@@ -79,7 +79,8 @@ func leaveOp(r *rig) {
 		r.finish(false)
 		return
 	}
-	r.told(inner.Release(context.Background()))
+	began := time.Now()
+	r.told(inner.Release(context.Background()), began, 1)
 	r.wantHolds(r.cell.holds)
 	r.wantBusy()
 	switch r.fault.when {
@@ -111,7 +112,8 @@ func releaseOp(r *rig) {
 	}()
 	r.eventually("somebody waits", func() bool { return r.places() == 1 })
 	r.arm("release", 0)
-	r.told(lease.Release(context.Background()))
+	began := time.Now()
+	r.told(lease.Release(context.Background()), began, 1)
 	next := <-got
 	if next == nil {
 		return
@@ -148,7 +150,8 @@ func recordOp(r *rig) {
 	r.wantToken(lease, 1)
 	open := r.fault.when == overtaken
 	r.arm("release", 0)
-	r.told(lease.Finish(ctx, core.Record{Value: []byte("the answer"), Attempt: 1, Done: !open, Retain: time.Hour}))
+	began := time.Now()
+	r.told(lease.Finish(ctx, core.Record{Value: []byte("the answer"), Attempt: 1, Done: !open, Retain: time.Hour}), began, 0)
 	r.wantHolds(r.cell.holds)
 	if r.fault.when == beyond {
 		r.outlast()

@@ -70,6 +70,9 @@ func TestMatrix(t *testing.T) {
 	for _, n := range bit {
 		trialsPlayed += n
 	}
+	if n := int(tooBusy.Load()); n > trialsPlayed/10 {
+		t.Errorf("vacuous: the machine was too busy %d times", n)
+	}
 	want := len(operations) * len(faults) * len(all) * trials()
 	if !t.Failed() && trialsPlayed != want {
 		t.Errorf("vacuous: %d faults in %d trials", trialsPlayed, want)
