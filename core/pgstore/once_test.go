@@ -76,7 +76,7 @@ func TestOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o, err := once.New(dying, append(opts, once.Acquire(core.TTL(300*time.Millisecond), core.NoRenew()))...)
+			o, err := once.New(dying, append(opts, once.Acquire(core.TTL(2*time.Second), core.NoRenew()))...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,11 @@ func TestOnce(t *testing.T) {
 				})
 				out <- err
 			}()
-			<-begun
+			select {
+			case <-begun:
+			case err := <-out:
+				t.Fatalf("the run did not begin: %v", err)
+			}
 			next := newOnce(t, server.URL(), append(opts, once.Acquire(core.Wait(patience)))...)
 			got, err := next.Do(t.Context(), charge(key), work(&n, "receipt"))
 			switch {
