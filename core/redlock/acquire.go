@@ -43,7 +43,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 			return core.Grant{}, err
 		}
 	}
-	s.thin(ctx, &c)
+	s.thin(ctx, &c, len(s.nodes)-s.quorum)
 	if time.Since(start) >= g.Valid {
 		b.recall(ctx)
 		return core.Grant{}, &uncertain{op: "acquire", cause: errTimeout}
@@ -51,12 +51,11 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	return g, nil
 }
 
-// thin waits until no majority of the nodes has a request of c on its way, as can
-// be after several rounds, or where c is sent by many at once. If another process
-// releases c at once, those that come late make it anew, but not at so many nodes that
-// nobody else could get the key.
-func (s *Store) thin(ctx context.Context, c *core.Claim) {
-	few := len(s.nodes) - s.quorum
+// thin waits until no more than a few nodes have a request of c on its way. There
+// can be more than a minority after several rounds, or where c is sent by many at
+// once: if another process releases c at once, those that come late make it anew, and
+// at so many nodes nobody else could get the key.
+func (s *Store) thin(ctx context.Context, c *core.Claim, few int) {
 	back := s.ledger.crowded(c, few)
 	if back == nil {
 		return
@@ -77,12 +76,16 @@ func (s *Store) thin(ctx context.Context, c *core.Claim) {
 // elect has the nodes vote. What a claim that is refused has got is given back. If
 // that was something, the key is changing hands, perhaps to nobody: a release has
 // not reached all nodes yet, or another claim is giving back as well. So it asks
-// again, twice at the most.
+// again, twice at the most, but not the nodes whose time was over: it would
+// keep from others what it gets, for as long as it waits for them.
 func (s *Store) elect(ctx context.Context, c core.Claim, start time.Time) (*ballot, verdict) {
-	pause := splitPause
+	pause, overdue := splitPause, []vote(nil)
 	for {
 		b := s.newBallot(c)
-		b.ask(ctx, func(vote) bool { return true })
+		b.mu.Lock()
+		copy(b.votes, overdue)
+		b.mu.Unlock()
+		b.ask(ctx, func(v vote) bool { return v.kind == silent })
 		v := b.insist(ctx, b.await(ctx), start)
 		if v != refused {
 			if v != won {
@@ -94,6 +97,7 @@ func (s *Store) elect(ctx context.Context, c core.Claim, start time.Time) (*ball
 		if !some || pause > 4*splitPause || time.Since(start) > 2*s.timeout || !sleep(ctx, pause+rand.N(2*pause)) {
 			return b, v
 		}
+		overdue = b.overdue()
 		pause *= 4
 	}
 }

@@ -223,6 +223,19 @@ func (b *ballot) withoutTheSilent() verdict {
 	return dead
 }
 
+// overdue returns the votes of those that have not answered in time.
+func (b *ballot) overdue() []vote {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	votes := make([]vote, len(b.votes))
+	for i, v := range b.votes {
+		if b.asked[i] || v.kind == unknown {
+			votes[i] = vote{kind: unknown, err: errNodeTimeout}
+		}
+	}
+	return votes
+}
+
 // votesOf returns the votes for the owner, once won.
 func (b *ballot) votesOf() (owner string, votes []vote) {
 	b.mu.Lock()

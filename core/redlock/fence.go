@@ -30,7 +30,9 @@ func (s *Store) fence(ctx context.Context, c core.Claim, owner string, b *ballot
 	c.MinToken, c.Wait = max(c.MinToken, token), false
 	b = s.newBallot(c)
 	b.ask(ctx, func(vote) bool { return true })
-	if v := b.await(ctx); v != won {
+	// Claims that were refused may not have given back yet.
+	v := b.again(ctx, b.await(ctx), time.Now(), func() bool { return true })
+	if v != won {
 		b.recall(ctx)
 		return 0, &uncertain{op: "acquire", cause: b.failure(ctx, v)}
 	}

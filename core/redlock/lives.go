@@ -40,6 +40,10 @@ type life struct {
 // lookEvery is how often the servers are asked again while some may not vote.
 const lookEvery = 100 * time.Millisecond
 
+// lookTime is how long all nodes together have to answer a look, which dials them
+// for the first time. It is rare, so it may take longer than a vote.
+func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
+
 // markKey is the key of the mark at the nodes.
 const markKey = "lockkit.redlock.lives"
 
@@ -197,14 +201,14 @@ func (s *Store) askLives(ctx context.Context) error {
 	})
 }
 
-// everyNode calls fn for each node and waits for all of them, within the budget
-// of one.
+// everyNode calls fn for each node and waits for all of them, for as long as a
+// look may take.
 func (s *Store) everyNode(ctx context.Context, fn func(ctx context.Context, n *node) error) error {
 	answers := make(chan error, len(s.nodes))
 	for _, n := range s.nodes {
-		s.call(ctx, n, s.timeout, func(ctx context.Context) error { return fn(ctx, n) }, func(err error) { answers <- err })
+		s.call(ctx, n, s.lookTime(), func(ctx context.Context) error { return fn(ctx, n) }, func(err error) { answers <- err })
 	}
-	timer := time.NewTimer(s.timeout + s.timeout/4)
+	timer := time.NewTimer(s.lookTime() * 5 / 4)
 	defer timer.Stop()
 	var first error
 	for range s.nodes {

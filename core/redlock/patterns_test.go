@@ -63,8 +63,14 @@ func checkPattern(t *testing.T, answers []int) {
 	c := claim("ours")
 	start := time.Now()
 	g, err := s.Acquire(t.Context(), c)
-	if took := time.Since(start); took > s.Limit() {
-		t.Errorf("answered after %v, the limit is %v", took, s.Limit())
+	took, most := time.Since(start), 55*time.Millisecond // one node's time, and a little
+	if count[0] >= 3 {
+		most = 0
+	} else if count[0]+count[1] >= 3 {
+		most = s.Limit() // a split vote is asked again
+	}
+	if took > most {
+		t.Errorf("answered after %v, want at most %v", took, most)
 	}
 	switch yes, no, lost := count[0], count[1], count[2]; {
 	case yes >= 3:
@@ -228,6 +234,12 @@ func TestSplitVotes(t *testing.T) {
 		var order []int
 		for range 5 {
 			order = append(order, <-done)
+		}
+		time.Sleep(4 * time.Second) // what is told again is done
+		for i, n := range nodes {
+			if _, err := n.Acquire(t.Context(), claim("stranger")); err != nil {
+				t.Errorf("something is left at node %d: %v", i, err)
+			}
 		}
 		if total != 200 || len(slices.Compact(slices.Sorted(slices.Values(order)))) != 5 {
 			t.Errorf("%d grants to %v, want 40 for each", total, order)

@@ -30,6 +30,9 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 		return fmt.Errorf("redlock: release: %w: %w", core.ErrUnavailable, context.Cause(ctx))
 	}
 	s.ledger.end(&c)
+	if c.TTL == 0 {
+		s.thin(ctx, &c, 0) // or what is on its way would have to be remembered after all
+	}
 	r := &resignation{store: s, claim: c, done: make(chan struct{}), pending: len(s.nodes)}
 	for _, n := range s.nodes {
 		r.send(ctx, n)

@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core/redlock"
 )
 
-const slow = time.Second // a node's budget on a busy machine
+const slow = 5 * time.Second // a node's budget on a busy machine
 
 // fit returns s once all its nodes are there and count.
-func fit(t *testing.T, s *redlock.Store) *redlock.Store {
+func fit(t testing.TB, s *redlock.Store) *redlock.Store {
 	t.Helper()
-	redistest.Eventually(t, 20*time.Second, "the nodes are fit", func() bool { return s.Check(t.Context()) == nil })
+	redistest.Eventually(t, time.Minute, "the nodes are fit", func() bool { return s.Check(t.Context()) == nil })
 	return s
 }
 
@@ -156,7 +156,7 @@ func TestCutOffMajority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := locker.Acquire(t.Context(), "order:1", core.TTL(3*time.Second))
+	lease, err := locker.Acquire(t.Context(), "order:1", core.TTL(9*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestCutOffMajority(t *testing.T) {
 	if cause := context.Cause(lease.Context()); !errors.Is(cause, core.ErrLost) {
 		t.Errorf("told %v, want %v", cause, core.ErrLost)
 	}
-	if after := time.Since(cut); after > 4*time.Second {
+	if after := time.Since(cut); after > 12*time.Second {
 		t.Errorf("told %v after the cut", after)
 	}
 	for _, p := range proxies {

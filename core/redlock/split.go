@@ -15,12 +15,17 @@ const (
 
 // insist asks again in a split vote, if this claim is the favourite.
 func (b *ballot) insist(ctx context.Context, v verdict, start time.Time) verdict {
-	pause := splitPause
 	if v == refused {
 		b.settleFirst(ctx)
 	}
+	return b.again(ctx, v, start, b.favourite)
+}
+
+// again asks those that were busy a few times, while the claim is refused and may.
+func (b *ballot) again(ctx context.Context, v verdict, start time.Time, may func() bool) verdict {
+	pause := splitPause
 	for range splitRounds {
-		if v != refused || !b.favourite() || time.Since(start) > 2*b.store.timeout {
+		if v != refused || !may() || time.Since(start) > 3*b.store.timeout {
 			return v
 		}
 		if !sleep(ctx, pause/2+rand.N(pause)) {

@@ -81,8 +81,9 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limit implements core.Prompt: two rounds, a split vote, and giving back.
-func (s *Store) Limit() time.Duration { return 8*s.timeout + 10*firstGrace }
+// Limit implements core.Prompt: a look at the servers, two rounds, a split vote,
+// and giving back.
+func (s *Store) Limit() time.Duration { return 3*s.lookTime() + 12*s.timeout + 10*firstGrace }
 
 // Close ends what goes on in the background, and waits for it: claims that are
 // being given back are left to end with their TTL, and watches are closed. It

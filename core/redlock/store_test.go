@@ -3,10 +3,13 @@ package redlock_test
 import (
 	"flag"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
@@ -63,10 +66,7 @@ func TestStore(t *testing.T) {
 		for _, fencing := range []bool{false, true} {
 			t.Run(fmt.Sprintf("of %d memstores, fencing %v", n, fencing), func(t *testing.T) {
 				t.Parallel()
-				lacks, opts := without, []redlock.Option{redlock.WithFencing()}
-				if !fencing {
-					lacks, opts = append(lacks[:len(lacks):len(lacks)], storetest.Fencing), nil
-				}
+				lacks, opts := lacking(fencing)
 				storetest.Run(t, storetest.Harness{
 					New: func(t testing.TB) func() core.Store {
 						nodes := memstores(n)
@@ -105,7 +105,7 @@ func distant(t testing.TB, nodes []core.Store) []core.Store {
 	return far
 }
 
-// Every request arrives twice, and one node never answers.
+// One node never answers.
 func TestStoreWithAFrozenNode(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []int{0, 2} {
@@ -131,17 +131,100 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 	}
 }
 
-// servers starts n of them, and returns how to reach them with new stores.
+// Of five nodes one loses every third reply to an acquire, and one gets every acquire twice.
+// The rest arrives once and is answered: where too much is not, it is not known
+// whether a majority has the claim.
+func TestStoreOverFaultyNodes(t *testing.T) {
+	t.Parallel()
+	for _, fencing := range []bool{false} {
+		t.Run(fmt.Sprint("fencing ", fencing), func(t *testing.T) {
+			t.Parallel()
+			lacks, opts := lacking(fencing)
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB) func() core.Store {
+					nodes := memstores(5)
+					return func() core.Store {
+						own := append([]core.Store(nil), nodes...)
+						var calls atomic.Int64
+						for i, fault := range []func() storetest.Fault{
+							func() storetest.Fault {
+								if calls.Add(1)%3 == 0 {
+									return storetest.Fault{Lose: storetest.LoseReply}
+								}
+								return storetest.Fault{}
+							},
+							func() storetest.Fault { return storetest.Fault{Twice: true} },
+						} {
+							own[i] = storetest.Faulty(own[i], faultsOf(t, fault, storetest.OpAcquire))
+						}
+						return newStore(t, own, append(opts, redlock.WithNodeTimeout(20*time.Millisecond))...)
+					}
+				},
+				Unit: 200 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
+			})
+		})
+	}
+}
+
+// The way to the whole is faulty: long, and extensions and releases arrive twice. (An
+// acquire would be granted to nobody by its second arrival, where the first was refused.)
+func TestFaultyStore(t *testing.T) {
+	t.Parallel()
+	for _, fencing := range []bool{false, true} {
+		t.Run(fmt.Sprint("fencing ", fencing), func(t *testing.T) {
+			t.Parallel()
+			lacks, opts := lacking(fencing)
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB) func() core.Store {
+					nodes := memstores(3)
+					faults := faultsOf(t, func() storetest.Fault {
+						return storetest.Fault{Twice: true, Delay: 2 * time.Millisecond, ReplyDelay: time.Millisecond}
+					}, storetest.OpExtend, storetest.OpRelease)
+					return func() core.Store { return storetest.Faulty(newStore(t, nodes, opts...), faults) }
+				},
+				Unit: 100 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
+			})
+		})
+	}
+}
+
+// faultsOf has fault befall some operations.
+func faultsOf(t testing.TB, fault func() storetest.Fault, ops ...storetest.Op) *storetest.Faults {
+	faults := new(storetest.Faults)
+	faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {
+		if !slices.Contains(ops, op) {
+			return storetest.Fault{}
+		}
+		return fault()
+	})
+	t.Cleanup(faults.Wait)
+	return faults
+}
+
+// lacking is what a Store with or without tokens cannot do, and its options.
+func lacking(fencing bool) ([]storetest.Feature, []redlock.Option) {
+	if fencing {
+		return without, []redlock.Option{redlock.WithFencing()}
+	}
+	return append(without[:len(without):len(without)], storetest.Fencing), nil
+}
+
+// servers starts n of them, and returns how to reach them with new stores, on one
+// client for each.
 func servers(t testing.TB, n int) ([]*redistest.Server, func(t testing.TB) []core.Store) {
 	t.Helper()
 	var all []*redistest.Server
 	for range n {
 		all = append(all, redistest.Start(t))
 	}
+	var clients []*redis.Client
+	for _, s := range all {
+		clients = append(clients, redistest.Client(t, s.Addr))
+	}
 	return all, func(t testing.TB) []core.Store {
 		var nodes []core.Store
-		for _, s := range all {
-			nodes = append(nodes, redisNode(t, s.Addr))
+		for _, c := range clients {
+			nodes = append(nodes, nodeOn(t, c))
 		}
 		return nodes
 	}
@@ -149,7 +232,12 @@ func servers(t testing.TB, n int) ([]*redistest.Server, func(t testing.TB) []cor
 
 func redisNode(t testing.TB, addr string) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.New(redistest.Client(t, addr))
+	return nodeOn(t, redistest.Client(t, addr))
+}
+
+func nodeOn(t testing.TB, client *redis.Client) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.New(client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,18 +248,20 @@ func redisNode(t testing.TB, addr string) *redisstore.Store {
 func TestStoreOnServers(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {
-		t.Run(fmt.Sprintf("of %d", n), func(t *testing.T) {
-			t.Parallel()
-			_, connect := servers(t, n)
-			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) func() core.Store {
-					return func() core.Store {
-						return newStore(t, connect(t), redlock.WithNodeTimeout(time.Second))
-					}
-				},
-				Unit:    500 * time.Millisecond,
-				Without: append(without[:len(without):len(without)], storetest.Fencing),
+		for _, fencing := range []bool{false, true} {
+			t.Run(fmt.Sprintf("of %d, fencing %v", n, fencing), func(t *testing.T) {
+				t.Parallel()
+				_, connect := servers(t, n)
+				lacks, opts := lacking(fencing)
+				storetest.Run(t, storetest.Harness{
+					New: func(t testing.TB) func() core.Store {
+						return func() core.Store {
+							return fit(t, newStore(t, connect(t), append(opts, redlock.WithNodeTimeout(10*time.Second))...))
+						}
+					},
+					Unit: time.Second, Without: lacks,
+				})
 			})
-		})
+		}
 	}
 }
