@@ -58,6 +58,7 @@ func newBench(t *testing.T) *bench {
 var takePart = map[string]int{
 	"own-1": 6, "own-1-request": 6, "own-64": 6, "own-512": 6, "one-key": 5, "processes": 5,
 	"hand-off": 5, "crowd": 5, "growth": 5, "held": 5, "replay": 2,
+	"quorum": 3, "quorum-silent": 3,
 }
 
 func TestEveryScenarioRuns(t *testing.T) {

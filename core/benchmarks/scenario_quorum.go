@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redlock"
+)
+
+// quorum is a lock on a majority of three servers, of which one may be silent.
+func quorum(silent bool) scenario {
+	sc := scenario{
+		name: "quorum", title: "a majority of three servers",
+		columns: []Column{
+			{Key: "p50", Title: "p50 ms", Digits: 2, Better: Less, Ratio: true},
+			{Key: "p99", Title: "p99 ms", Digits: 2, Better: Less, Ratio: true},
+			{Key: "count", Title: "cycles"},
+			{Key: "clientCPU", Title: "client µs"},
+		},
+		targets: []target{{who: "lockkit", key: "p50", of: "redsync", limit: 1}},
+	}
+	if silent {
+		sc.name, sc.title = "quorum-silent", "a majority of three servers, one of them silent"
+		sc.targets = append(sc.targets, target{who: "lockkit", key: "p99", of: "redsync", limit: 0.1})
+	}
+	sc.about = "Acquire and release of free keys by one goroutine, on three servers"
+	if silent {
+		sc.about += ", of which the last one is stopped: connections stay open and nothing answers"
+	}
+	sc.about += ". Milliseconds a cycle; redsync with its own time-outs, once as it is and once with WithFailFast."
+	sc.run = func(b *bench, s *Section) error { return b.quorum(s, silent) }
+	return sc
+}
+
+// quorumContenders are who can lock a majority of servers.
+func quorumContenders() []quorumContender {
+	return []quorumContender{
+		{"lockkit", Kit, openRedlock},
+		{"redsync", Peer, func(clients []*redis.Client) (*locks, error) { return openRedsyncs(clients) }},
+		{"redsync fail fast", Peer, func(clients []*redis.Client) (*locks, error) {
+			return openRedsyncs(clients, redsync.WithFailFast(true))
+		}},
+	}
+}
+
+type quorumContender struct {
+	name string
+	kind Kind
+	open func(clients []*redis.Client) (*locks, error)
+}
+
+func openRedlock(clients []*redis.Client) (*locks, error) {
+	var nodes []core.Store
+	var closers []func() error
+	for _, c := range clients {
+		node, err := redisstore.New(c)
+		if err != nil {
+			return nil, err
+		}
+		nodes, closers = append(nodes, node), append(closers, node.Close)
+	}
+	store, err := redlock.New(nodes)
+	if err != nil {
+		return nil, err
+	}
+	locker, err := core.New(store, core.WithDefaults(core.TTL(ttl)))
+	if err != nil {
+		return nil, err
+	}
+	return &locks{
+		try: func(ctx context.Context, key string) (lease, error) {
+			held, err := locker.TryAcquire(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			return held, nil
+		},
+		close: func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			errs := []error{locker.Close(ctx), store.Close()}
+			for _, end := range closers {
+				errs = append(errs, end())
+			}
+			return errors.Join(errs...)
+		},
+	}, nil
+}
+
+func openRedsyncs(clients []*redis.Client, opts ...redsync.Option) (*locks, error) {
+	var pools []redsyncredis.Pool
+	for _, c := range clients {
+		pools = append(pools, goredis.NewPool(c))
+	}
+	rs := redsync.New(pools...)
+	opts = append(opts, redsync.WithExpiry(ttl))
+	return &locks{
+		try: func(ctx context.Context, key string) (lease, error) {
+			m := rs.NewMutex(key, opts...)
+			if err := m.TryLockContext(ctx); err != nil {
+				return nil, err
+			}
+			return (*mutex)(m), nil
+		},
+		close: func() error { return nil },
+	}, nil
+}
+
+// quorum measures the contenders in turns, each with servers' clients of its own.
+func (b *bench) quorum(s *Section, silent bool) (err error) {
+	var servers []*server
+	defer func() {
+		for _, s := range servers {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	for range 3 {
+		server, err := startServer(b.ctx)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, server)
+	}
+	var stations []station
+	var clients []*redis.Client
+	for _, c := range quorumContenders() {
+		var own []*redis.Client
+		for _, s := range servers {
+			own = append(own, goRedis(opening{addr: s.addr, conns: 64}))
+		}
+		clients = append(clients, own...)
+		l, err := c.open(own)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		// Before one goes silent: who has just started looks at all of them.
+		if held, err := l.try(b.ctx, c.name+":warm"); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		} else if err := held.Release(b.ctx); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		stations = append(stations, station{contender: contender{name: c.name, kind: c.kind}, close: l.close, round: func(round int) (outcome, error) {
+			return b.latencies(l, fmt.Sprintf("%s:%d", c.name, round))
+		}})
+	}
+	if silent {
+		if err := servers[2].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+	}
+	err = b.interleave(s, b.rounds, stations)
+	for _, c := range clients {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// latencies is one round: cycles one after the other, for a while.
+func (b *bench) latencies(l *locks, key string) (o outcome, err error) {
+	var took []float64
+	gate, used := newGate(), usedSoFar()
+	for start := time.Now(); time.Since(start) < 4*b.window || len(took) == 0; {
+		begun := time.Now()
+		held, err := l.try(b.ctx, fmt.Sprintf("%s:%d", key, len(took)))
+		if err != nil {
+			return o, err
+		}
+		gate.enter()
+		gate.leave()
+		if err := held.Release(b.ctx); err != nil {
+			return o, err
+		}
+		took = append(took, time.Since(begun).Seconds()*1e3)
+	}
+	n := float64(len(took))
+	slices.Sort(took)
+	o.overlaps = gate.overlaps.Load()
+	o.figures = map[string]float64{
+		"p50": percentile(took, 50), "p99": percentile(took, 99), "count": n,
+		"clientCPU": usedSoFar().since(used).CPU / n * 1e6,
+	}
+	return o, nil
+}
