@@ -54,15 +54,24 @@ func (l lock) bury(lease string) lock {
 	return l
 }
 
+// somebody is a holder of whom nobody has heard yet: a release grants the key to
+// one of those who wait, for a moment.
+const somebody = "?"
+
+// free is what a lock can be when its holder has gone.
+func (l lock) free() []lock {
+	return []lock{{"", l.last, true, l.dead}, {somebody, l.last, true, l.dead}}
+}
+
 // after is what the lock can be after the call, nothing if the call's answer was
 // impossible.
 func (l lock) after(c call) []lock {
 	same, none := []lock{l}, []lock(nil)
-	mine := l.holder == c.lease
+	mine, open := l.holder == c.lease, l.holder == "" || l.holder == somebody
 	switch c.op + " " + c.outcome {
-	case "acquire granted", "hand over granted":
+	case "acquire granted":
 		switch {
-		case l.holder == "" && !l.isDead(c.lease) && c.token > l.last,
+		case open && !l.isDead(c.lease) && c.token > l.last,
 			mine && l.told && c.token == l.last,
 			mine && !l.told && c.token > l.last:
 			return []lock{{c.lease, c.token, true, l.dead}}
@@ -76,25 +85,49 @@ func (l lock) after(c call) []lock {
 		if !l.isDead(c.lease) {
 			return none
 		}
-	case "acquire unknown", "hand over unknown":
-		if l.holder == "" && !l.isDead(c.lease) {
+	case "acquire unknown":
+		if open && !l.isDead(c.lease) {
 			return []lock{l, {c.lease, l.last, false, l.dead}}
 		}
+	case "hand granted":
+		if l.holder == c.giver && !l.isDead(c.lease) && c.token > l.last {
+			return []lock{{c.lease, c.token, true, l.dead}}
+		}
+		return none
+	case "hand busy":
+		if l.holder != c.giver {
+			return none
+		}
+		return l.free()
+	case "hand lost":
+		if l.holder == c.giver {
+			return none
+		}
+	case "hand unknown":
+		if l.holder == c.giver {
+			return append(l.free(), l, lock{c.lease, l.last, false, l.dead})
+		}
 	case "release done":
-		if mine {
-			return []lock{{"", l.last, true, l.dead}}
+		if mine || open {
+			return l.free()
 		} // else it had a place in line
 	case "release lost":
-		switch {
-		case mine:
+		if mine {
 			return none
-		case c.remembers:
-			return []lock{l.bury(c.lease)}
 		}
+		if c.remembers {
+			l = l.bury(c.lease)
+		}
+		if open {
+			return l.free()
+		}
+		return []lock{l}
 	case "release unknown":
 		switch {
 		case mine:
-			return []lock{l, {"", l.last, true, l.dead}}
+			return append(l.free(), l)
+		case c.remembers && open:
+			return append(l.bury(c.lease).free(), l)
 		case c.remembers:
 			return []lock{l, l.bury(c.lease)}
 		}

@@ -69,6 +69,7 @@ type journal struct {
 	works     []*work
 	wipes     []time.Duration
 	asked     map[string]time.Duration // by lease and key: the question that was granted
+	placed    map[string]time.Duration // by lease and key: the last question that left it waiting
 	ended     map[string]time.Duration // by lease: when Release was called
 	late      int                      // extensions of a lease after that
 	calls     map[string]int           // of the stores, by outcome
@@ -82,7 +83,7 @@ type journal struct {
 func newJournal(now func() time.Duration) *journal {
 	return &journal{
 		now: now, registers: make(map[string]*register), asked: make(map[string]time.Duration),
-		ended: make(map[string]time.Duration), calls: make(map[string]int),
+		placed: make(map[string]time.Duration), ended: make(map[string]time.Duration), calls: make(map[string]int),
 	}
 }
 

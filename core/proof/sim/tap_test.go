@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -21,6 +22,7 @@ type call struct {
 	op          string
 	client      int
 	key, lease  string
+	giver       string // the lease that hands over
 	from, until time.Duration
 	outcome     string
 	token       uint64
@@ -69,8 +71,14 @@ func (t *tap) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	from := t.journal.now()
 	g, err := t.Store.Acquire(ctx, c)
 	t.note("acquire", ctx, c, from, g.Token, err)
-	if err == nil {
+	switch {
+	case err == nil:
 		t.granted(ctx, c, from)
+	case c.Wait:
+		// A release may grant it from now on, before it asks again.
+		t.journal.mu.Lock()
+		t.journal.placed[c.Lease+" "+c.Key] = from
+		t.journal.mu.Unlock()
 	}
 	return g, err
 }
@@ -79,6 +87,9 @@ func (t *tap) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 func (t *tap) granted(ctx context.Context, c core.Claim, asked time.Duration) {
 	t.journal.mu.Lock()
 	defer t.journal.mu.Unlock()
+	if at, known := t.journal.placed[c.Lease+" "+c.Key]; known {
+		asked = min(asked, at)
+	}
 	t.journal.asked[c.Lease+" "+c.Key] = asked
 	if at, ok := ctx.Value(infoKey{}).(*time.Duration); ok {
 		*at = asked
@@ -117,7 +128,7 @@ type handed struct {
 func (h handed) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
 	at := h.tap.journal.now()
 	g, err := h.store.Handover(ctx, from, to)
-	h.tap.note("hand over", ctx, to, at, g.Token, err)
+	h.tap.note("hand over "+from.Lease, ctx, to, at, g.Token, err)
 	if err == nil {
 		h.tap.granted(context.Background(), to, at)
 	}
@@ -127,8 +138,9 @@ func (h handed) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 // note counts an answer.
 func (t *tap) note(op string, ctx context.Context, c core.Claim, from time.Duration, token uint64, err error) {
 	what := "unknown"
+	op, giver, _ := strings.Cut(op, " over ")
 	switch {
-	case err == nil && op == "acquire", err == nil && op == "hand over":
+	case err == nil && op == "acquire", err == nil && op == "hand":
 		what = "granted"
 	case err == nil:
 		what = "done"
@@ -146,6 +158,6 @@ func (t *tap) note(op string, ctx context.Context, c core.Claim, from time.Durat
 	defer j.mu.Unlock()
 	j.calls[what]++
 	if j.keep {
-		j.history = append(j.history, call{op, t.client, c.Key, c.Lease, from, j.now(), what, token, c.TTL > 0})
+		j.history = append(j.history, call{op, t.client, c.Key, c.Lease, giver, from, j.now(), what, token, c.TTL > 0})
 	}
 }
