@@ -64,11 +64,18 @@ var takePart = map[string]int{
 func TestEveryScenarioRuns(t *testing.T) {
 	t.Parallel()
 	takePart := maps.Clone(takePart)
-	for _, sc := range postgresScenarios() {
-		takePart[sc.name] = 2
+	takePart["stores"] = 3
+	if all := postgresScenarios(); len(all) > 0 {
+		takePart["stores"]++
+		for _, sc := range all {
+			takePart[sc.name] = 2
+		}
 	}
-	for _, sc := range zookeeperScenarios() {
-		takePart[sc.name] = 2
+	if all := zookeeperScenarios(); len(all) > 0 {
+		takePart["stores"]++
+		for _, sc := range all {
+			takePart[sc.name] = 2
+		}
 	}
 	if len(zookeeperScenarios()) == 0 && os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
 		t.Error(errNoZookeeper)

@@ -33,6 +33,11 @@ var imports = map[string]string{
 	"memstore":   "github.com/lockkit/lockkit/core/memstore",
 	"redlock":    "github.com/lockkit/lockkit/core/redlock",
 	"redisstore": "github.com/lockkit/lockkit/core/redisstore",
+	"zk":         "github.com/go-zookeeper/zk",
+	"zkstore":    "github.com/lockkit/lockkit/core/zkstore",
+	"pgx":        "github.com/jackc/pgx/v5",
+	"pgxpool":    "github.com/jackc/pgx/v5/pgxpool",
+	"pgstore":    "github.com/lockkit/lockkit/core/pgstore",
 	"httpmw":     "github.com/lockkit/lockkit/httpmw",
 	"grpc":       "google.golang.org/grpc",
 	"grpcmw":     "github.com/lockkit/lockkit/grpcmw",
@@ -42,7 +47,7 @@ var imports = map[string]string{
 }
 
 // given is what the pieces may use without saying where it comes from.
-const given = `ctx context.Context, a, b, c core.Store, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client,
+const given = `ctx context.Context, a, b, c core.Store, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client, zkConn *zk.Conn, pool *pgxpool.Pool,
 	store *redisstore.Store, locks *core.Locker, mux *asynq.ServeMux, queue asynq.RedisConnOpt, book, send, write asynq.Handler, metrics core.Observer, pay, transfer gin.HandlerFunc,
 	audit func(context.Context) error, charge func(context.Context, string) error,
 	provider func(context.Context, string, int) ([]byte, error),

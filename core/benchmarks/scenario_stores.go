@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/redisstore"
+)
+
+// stores is the kit on each of its stores.
+func stores() scenario {
+	return scenario{
+		name: "stores", title: "one goroutine, own key, on each store",
+		about: "Acquire and release of free keys, in milliseconds a cycle. All servers are on this machine: three for Redlock, one of ZooKeeper " +
+			"and of PostgreSQL, which wait for their disk.",
+		columns: []Column{
+			{Key: "p50", Title: "p50 ms", Digits: 3, Better: Less},
+			{Key: "p99", Title: "p99 ms", Digits: 3, Better: Less},
+			{Key: "count", Title: "cycles"},
+			{Key: "clientCPU", Title: "client µs"},
+		},
+		run: func(b *bench, s *Section) error { return b.stores(s) },
+	}
+}
+
+// place is a store with its servers.
+type place struct {
+	name string
+	open func(b *bench) (*locks, error) // errors of missing servers are errNoZookeeper and errNoPostgres
+}
+
+var places = []place{
+	{"Redis", func(b *bench) (*locks, error) { return openKit(opening{addr: b.server.addr, conns: 8}) }},
+	{"Redis, plain keys", func(b *bench) (*locks, error) {
+		return openKit(opening{addr: b.server.addr, conns: 8}, redisstore.WithPlainKeys())
+	}},
+	{"Redlock of three", func(b *bench) (*locks, error) {
+		var clients []*redis.Client
+		var closers []func() error
+		for range 3 {
+			s, err := startServer(b.ctx)
+			if err != nil {
+				return nil, err
+			}
+			c := goRedis(opening{addr: s.addr, conns: 8})
+			clients, closers = append(clients, c), append(closers, c.Close, s.stop)
+		}
+		l, err := openRedlock(clients)
+		return l.and(closers...), err
+	}},
+	{"ZooKeeper", func(b *bench) (*locks, error) {
+		s, err := startZookeeper(b.ctx)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := s.connect(net.DialTimeout)
+		if err != nil {
+			return nil, err
+		}
+		l, err := openZkstore(conn)
+		return l.and(func() error { conn.Close(); return s.stop() }), err
+	}},
+	{"PostgreSQL", func(b *bench) (*locks, error) {
+		s, err := startPostgres(b.ctx)
+		if err != nil {
+			return nil, err
+		}
+		pool, err := pgxpool.New(b.ctx, s.url)
+		if err != nil {
+			return nil, err
+		}
+		l, err := openPgstore(pool)
+		return l.and(func() error { pool.Close(); return s.stop() }), err
+	}},
+}
+
+// and closes more in the end.
+func (l *locks) and(more ...func() error) *locks {
+	if l == nil {
+		return nil
+	}
+	first := l.close
+	l.close = func() error {
+		err := first()
+		for _, f := range more {
+			err = errors.Join(err, f())
+		}
+		return err
+	}
+	return l
+}
+
+func (b *bench) stores(s *Section) error {
+	var stations []station
+	for _, p := range places {
+		l, err := p.open(b)
+		if errors.Is(err, errNoZookeeper) || errors.Is(err, errNoPostgres) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if l.try == nil {
+			l.try = l.acquire
+		}
+		stations = append(stations, station{contender: contender{name: p.name, kind: Kit}, close: l.close, round: func(round int) (outcome, error) {
+			return b.latencies(l, fmt.Sprintf("%s:%d", p.name, round))
+		}})
+	}
+	return b.interleave(s, b.rounds, stations)
+}
