@@ -35,6 +35,8 @@
 // one of the key if that is higher. What is deleted leaves its highest token in
 // lockkit.floor, below which no further one is. So tokens grow when rows are
 // deleted, when the clock is set back, and when an older backup is restored.
+// A clock that is set back does not make holds last either: what was left of them
+// when their row was last written is what is left then.
 //
 // CheckToken is the other half: in the transaction that changes the data it
 // refuses a holder who has been replaced.

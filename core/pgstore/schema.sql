@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS lockkit.keys (
   token        bigint NOT NULL,      -- the last fencing token
   until        timestamptz NOT NULL, -- when nothing of this row is alive any more
   due          integer NOT NULL,     -- when to look for it then, see lockkit.bucket
+  written      timestamptz NOT NULL, -- when the deadlines below were as far ahead as they are meant, see lockkit.load
   holds        lockkit.hold[] NOT NULL DEFAULT '{}',
   places       lockkit.place[] NOT NULL DEFAULT '{}', -- in order of arrival
   tombs        lockkit.tomb[] NOT NULL DEFAULT '{}',

@@ -151,15 +151,15 @@ BEGIN
     END IF;
   END IF;
 
-  INSERT INTO lockkit.keys AS k (key, token, until, due, holds,
+  INSERT INTO lockkit.keys AS k (key, token, until, due, written, holds,
       run_until, run_attempt, run_done, run_beginner, run_fresh, value)
-    VALUES (_key, greatest(lockkit.micros(moment), _least), ends, lockkit.bucket(ends),
+    VALUES (_key, greatest(lockkit.micros(moment), _least), ends, lockkit.bucket(ends), moment,
       ARRAY[(_lease, _owner, _weight, moment + lockkit.ms(_ttl))::lockkit.hold],
       CASE WHEN begins THEN moment + lockkit.ms(_retain) END, CASE WHEN begins THEN 1 END,
       CASE WHEN begins THEN false END, CASE WHEN begins THEN _lease END, CASE WHEN begins THEN true END, _value)
     ON CONFLICT (key) DO UPDATE SET
       token = CASE WHEN _weight = everything THEN greatest(k.token + 1, EXCLUDED.token) ELSE k.token END,
-      until = EXCLUDED.until, due = lockkit.due(k.due, EXCLUDED.until),
+      until = EXCLUDED.until, due = lockkit.due(k.due, EXCLUDED.until), written = EXCLUDED.written,
       holds = EXCLUDED.holds, places = '{}', tombs = '{}',
       run_until = EXCLUDED.run_until, run_attempt = EXCLUDED.run_attempt, run_done = EXCLUDED.run_done,
       run_saver = NULL, run_beginner = EXCLUDED.run_beginner, run_fresh = EXCLUDED.run_fresh, value = EXCLUDED.value
@@ -210,7 +210,7 @@ BEGIN
   END IF;
   -- A refusal promises nothing that would have to outlast a crash.
   PERFORM set_config('synchronous_commit', 'off', true);
-  IF _code = 1 AND _wait THEN
+  IF _code = 1 AND _wait OR s.mended THEN
     PERFORM lockkit.save(_key, _now, s);
   END IF;
 END $$;

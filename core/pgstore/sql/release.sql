@@ -105,7 +105,8 @@ END $$;
 -- create_key makes a row of which nothing is alive, unless there is one.
 CREATE OR REPLACE FUNCTION lockkit.create_key(_key bytea, _now timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO lockkit.keys (key, token, until, due) VALUES (_key, lockkit.micros(_now), _now, lockkit.bucket(_now))
+  INSERT INTO lockkit.keys (key, token, until, due, written)
+    VALUES (_key, lockkit.micros(_now), _now, lockkit.bucket(_now), _now)
     ON CONFLICT (key) DO NOTHING;
   UPDATE lockkit.keys k SET token = f.token FROM lockkit.floor f WHERE k.key = _key AND k.token < f.token;
 END $$;
@@ -114,14 +115,26 @@ END $$;
 CREATE OR REPLACE FUNCTION lockkit.extend(_key bytea, _lease bytea, _ttl bigint, OUT code integer)
 LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
-  ends timestamptz := clock_timestamp() + lockkit.ms(_ttl);
+  moment timestamptz := clock_timestamp();
+  ends timestamptz := moment + lockkit.ms(_ttl);
+  a record;
 BEGIN
   PERFORM lockkit.begin_call();
   UPDATE lockkit.keys k SET until = greatest(k.until, ends), due = lockkit.due(k.due, greatest(k.until, ends)),
-      holds = ARRAY(SELECT CASE WHEN h.lease = _lease
+      written = greatest(k.written, moment), holds = ARRAY(SELECT CASE WHEN h.lease = _lease
         THEN (h.lease, h.owner, h.weight, greatest(h.until, ends))::lockkit.hold ELSE h END FROM unnest(k.holds) h)
-    WHERE k.key = _key AND EXISTS (SELECT FROM unnest(k.holds) h WHERE h.lease = _lease AND h.until > clock_timestamp());
-  code := CASE WHEN FOUND THEN 0 ELSE 2 END;
+    WHERE k.key = _key AND k.written <= clock_timestamp()
+      AND EXISTS (SELECT FROM unnest(k.holds) h WHERE h.lease = _lease AND h.until > clock_timestamp());
+  IF FOUND THEN
+    code := 0;
+  ELSIF EXISTS (SELECT FROM lockkit.keys k WHERE k.key = _key AND k.written > clock_timestamp()) THEN
+    SELECT * INTO a FROM lockkit.load(_key);
+    IF (a.s).token IS NOT NULL THEN
+      PERFORM lockkit.save(_key, a._now, a.s);
+      code := lockkit.extend(_key, _lease, _ttl);
+    END IF;
+  END IF;
+  code := coalesce(code, 2);
 END $$;
 
 -- extend_all extends many. It keeps the rows that it has locked until its end,
@@ -188,6 +201,9 @@ BEGIN
   moment := a._now;
   s := a.s;
   IF s.token IS NULL OR NOT EXISTS (SELECT FROM unnest(s.holds) h WHERE h.lease = _from) THEN
+    IF s.mended THEN
+      PERFORM lockkit.save(_key, moment, s);
+    END IF;
     code := 2;
     RETURN;
   END IF;

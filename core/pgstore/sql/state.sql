@@ -1,13 +1,13 @@
 -- The state of one key, as the functions pass it on: its row without key and
 -- dates, at one moment, of which only what is alive. value is what to write if
--- changed is set.
+-- changed is set; mended says that all of it is to be written.
 DO $$
 BEGIN
   IF to_regtype('lockkit.state') IS NULL THEN
     CREATE TYPE lockkit.state AS (
       token bigint, holds lockkit.hold[], places lockkit.place[], tombs lockkit.tomb[],
       run_until timestamptz, run_attempt bigint, run_done boolean, run_saver bytea, run_beginner bytea,
-      run_fresh boolean, value bytea, changed boolean);
+      run_fresh boolean, value bytea, changed boolean, mended boolean);
   END IF;
 END $$;
 
@@ -45,11 +45,16 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT _ms * interval '1 millisecond'
 
 -- load locks the row of a key and returns what of it is alive at _now, or null if
 -- there is no row.
+--
+-- A row that was written later than now is of before the clock was set back. What
+-- was left of each deadline when it was written is what is left of it now: never
+-- less than there is, and never more than was asked for.
 CREATE OR REPLACE FUNCTION lockkit.load(_key bytea, OUT _now timestamptz, OUT s lockkit.state) LANGUAGE plpgsql AS $$
 DECLARE
   k record;
+  ahead interval;
 BEGIN
-  SELECT token, holds, places, tombs, run_until, run_attempt, run_done, run_saver, run_beginner, run_fresh
+  SELECT token, written, holds, places, tombs, run_until, run_attempt, run_done, run_saver, run_beginner, run_fresh
     INTO k FROM lockkit.keys WHERE key = _key FOR UPDATE;
   _now := clock_timestamp();
   IF NOT FOUND THEN
@@ -60,6 +65,15 @@ BEGIN
   s.places := k.places;
   s.tombs := k.tombs;
   s.changed := false;
+  s.mended := k.written > _now;
+  IF s.mended THEN
+    ahead := (lockkit.micros(k.written) - lockkit.micros(_now)) * interval '1 microsecond'; -- no days, whose length varies
+    k.holds := ARRAY(SELECT (h.lease, h.owner, h.weight, h.until - ahead)::lockkit.hold FROM unnest(k.holds) h);
+    k.places := ARRAY(SELECT (p.lease, p.owner, p.weight, p.cap, p.fair, p.run, p.wake, p.until - ahead)::lockkit.place
+      FROM unnest(k.places) p);
+    k.tombs := ARRAY(SELECT (t.lease, t.until - ahead)::lockkit.tomb FROM unnest(k.tombs) t);
+    k.run_until := k.run_until - ahead;
+  END IF;
   IF cardinality(s.holds) > 0 THEN
     s.holds := ARRAY(SELECT h FROM unnest(k.holds) h WHERE h.until > _now);
   END IF;
@@ -95,7 +109,7 @@ BEGIN
   IF cardinality(s.tombs) > 0 THEN
     ends := greatest(ends, (SELECT max(t.until) FROM unnest(s.tombs) t));
   END IF;
-  UPDATE lockkit.keys k SET token = s.token, until = ends, due = lockkit.due(k.due, ends),
+  UPDATE lockkit.keys k SET token = s.token, until = ends, due = lockkit.due(k.due, ends), written = _now,
     holds = s.holds, places = s.places, tombs = s.tombs,
     run_until = s.run_until, run_attempt = s.run_attempt, run_done = s.run_done, run_saver = s.run_saver,
     run_beginner = s.run_beginner, run_fresh = s.run_fresh,

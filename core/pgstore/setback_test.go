@@ -1,0 +1,203 @@
+package pgstore_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+)
+
+// setBack makes what is stored for c look as it does after the server's clock
+// was set back: every moment in it is as much further ahead.
+func setBack(t *testing.T, server *pgtest.Server, c core.Claim, by time.Duration) {
+	t.Helper()
+	if n := server.Exec(fmt.Sprintf(`UPDATE lockkit.keys k SET token = token + %[2]d, until = until + d, written = written + d,
+			holds = ARRAY(SELECT (h.lease, h.owner, h.weight, h.until + d)::lockkit.hold FROM unnest(holds) h),
+			places = ARRAY(SELECT (p.lease, p.owner, p.weight, p.cap, p.fair, p.run, p.wake, p.until + d)::lockkit.place FROM unnest(places) p),
+			tombs = ARRAY(SELECT (x.lease, x.until + d)::lockkit.tomb FROM unnest(tombs) x), run_until = run_until + d
+		FROM (VALUES (%[2]d * interval '1 microsecond')) v (d) WHERE key = '%[1]s' RETURNING 1`, c.Key, by.Microseconds())); len(n) != 1 {
+		t.Fatal("vacuous: nothing is stored")
+	}
+}
+
+// granted asks until the claim is granted, as a waiter does.
+func granted(t *testing.T, s core.Store, c core.Claim) core.Grant {
+	t.Helper()
+	var g core.Grant
+	pgtest.Eventually(t, patience, "the key is free", func() bool {
+		var err error
+		if g, err = s.Acquire(t.Context(), c); err != nil {
+			wantIs(t, "acquire", err, core.ErrBusy)
+		}
+		return err == nil
+	})
+	return g
+}
+
+// busyFor fails the test unless c's key is taken for more than least and no
+// longer than most.
+func busyFor(t *testing.T, s core.Store, c core.Claim, least, most time.Duration) {
+	t.Helper()
+	_, err := s.Acquire(t.Context(), exclusive(c.Key))
+	busy, ok := errors.AsType[*core.BusyError](err)
+	if !ok || busy.RetryAfter < least || busy.RetryAfter > most {
+		t.Fatalf("acquire: got %#v, want busy for %v to %v", err, least, most)
+	}
+}
+
+// A clock that is set back leaves deadlines that are further ahead than they
+// were ever meant to be (hazard 20).
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	server := start(t, "TimeZone = 'America/St_Johns'") // where days differ in length
+	s := newStore(t, pgtest.Pool(t, server.URL("pool_max_conns=12")))
+	const ttl, slack = 400 * time.Millisecond, 20 * time.Millisecond
+	const back = 200 * 24 * time.Hour
+
+	t.Run("a dead holder's key is free after its TTL, and the token grows", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.TTL = ttl
+		before := acquire(t, s, c)
+		setBack(t, server, c, back)
+		start := time.Now()
+		busyFor(t, s, c, time.Millisecond, ttl)
+		next := exclusive(c.Key)
+		after := granted(t, s, next)
+		if took := time.Since(start); took < ttl-slack {
+			t.Errorf("the key was free after %v, which is less than the TTL", took)
+		}
+		if floor := before.Token + uint64(back.Microseconds()); after.Token <= floor {
+			t.Errorf("the token is %d after %d", after.Token, floor)
+		}
+		release(t, s, next)
+		if again := acquire(t, s, exclusive(c.Key)); again.Token <= after.Token {
+			t.Errorf("the token is %d after %d", again.Token, after.Token)
+		}
+	})
+	t.Run("a live holder keeps the key, whoever looks at it, alone or in a batch", func(t *testing.T) {
+		t.Parallel()
+		for _, batch := range []int{0, 1} {
+			c := claimed()
+			c.TTL = 2 * time.Second
+			acquire(t, s, c)
+			setBack(t, server, c, back)
+			claims := append(make([]core.Claim, 0, 2), c)
+			for range batch {
+				claims = append(claims, claimed())
+			}
+			for end := time.Now().Add(2 * c.TTL); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				if x := s.Extend(t.Context(), claims); x[0].Err != nil {
+					t.Fatalf("extend: %v", x[0].Err)
+				}
+				busyFor(t, s, c, time.Millisecond, c.TTL)
+			}
+			release(t, s, c)
+		}
+	})
+	t.Run("who extends for longer than before has it for that long, and who claims again too", func(t *testing.T) {
+		t.Parallel()
+		for _, again := range []func(c core.Claim) error{
+			func(c core.Claim) error { return s.Extend(t.Context(), []core.Claim{c})[0].Err },
+			func(c core.Claim) error { return second(s.Acquire(t.Context(), c)) },
+		} {
+			c := claimed()
+			c.TTL = ttl
+			acquire(t, s, c)
+			setBack(t, server, c, back)
+			c.TTL = time.Minute
+			if err := again(c); err != nil {
+				t.Fatal(err)
+			}
+			busyFor(t, s, c, 30*time.Second, time.Minute)
+			setBack(t, server, c, back)
+			busyFor(t, s, c, 30*time.Second, time.Minute)
+		}
+	})
+	t.Run("each of several readers ends after its own TTL, also if others are extended", func(t *testing.T) {
+		t.Parallel()
+		short := claimed()
+		short.Weight, short.TTL = 1, ttl
+		long := exclusive(short.Key)
+		long.Weight = 1
+		acquire(t, s, short)
+		acquire(t, s, long)
+		setBack(t, server, short, back)
+		extend := func(c core.Claim) error { return s.Extend(t.Context(), []core.Claim{c})[0].Err }
+		if err := extend(long); err != nil {
+			t.Errorf("extend: %v", err)
+		}
+		pgtest.Eventually(t, patience, "the short reader's hold is over", func() bool {
+			return server.Exec("SELECT holds FROM lockkit.locks WHERE key = '" + short.Key + "'")[0] == "1"
+		})
+		wantIs(t, "extend", extend(short), core.ErrLost)
+		busyFor(t, s, long, time.Second, long.TTL)
+		release(t, s, long)
+		acquire(t, s, exclusive(long.Key))
+	})
+	t.Run("a key that is kept is free in time", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.Keep = ttl
+		acquire(t, s, c)
+		release(t, s, c)
+		setBack(t, server, c, back)
+		granted(t, s, exclusive(c.Key))
+	})
+	t.Run("asking for a handover does not put the end off", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.TTL = ttl
+		acquire(t, s, c)
+		setBack(t, server, c, back)
+		pgtest.Eventually(t, patience, "the key is free", func() bool {
+			wantIs(t, "handover", second(s.Handover(t.Context(), exclusive(c.Key), exclusive(c.Key))), core.ErrLost)
+			return server.Exec("SELECT count(*) FROM lockkit.locks WHERE key = '" + c.Key + "'")[0] == "0"
+		})
+	})
+	t.Run("a dead one at the head of the line holds nobody up for long, and a live one keeps its place", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		acquire(t, s, c)
+		dead, live, next := exclusive(c.Key), exclusive(c.Key), exclusive(c.Key)
+		dead.TTL = ttl
+		for _, w := range []*core.Claim{&dead, &live, &next} {
+			w.Fair, w.Wait = true, true
+			wantIs(t, "acquire", second(s.Acquire(t.Context(), *w)), core.ErrBusy)
+		}
+		setBack(t, server, c, back)
+		release(t, s, c)
+		granted(t, s, live)
+		release(t, s, live)
+		acquire(t, s, next)
+	})
+	t.Run("a straggler is refused after its release", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		wantIs(t, "release of an unknown lease", s.Release(t.Context(), c), core.ErrLost)
+		setBack(t, server, c, back)
+		for range 2 {
+			wantIs(t, "the straggler", second(s.Acquire(t.Context(), c)), core.ErrLost)
+			held(t, s, c, false)
+		}
+	})
+	t.Run("an answer is kept for as long as it was meant to", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		c.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+		acquire(t, s, c)
+		last := c
+		last.Record = &core.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
+		release(t, s, last)
+		setBack(t, server, c, back)
+		held(t, s, c, false)
+		again := exclusive(c.Key)
+		again.Record = c.Record
+		if r := acquire(t, s, again).Record; r == nil || string(r.Value) != "answer" || r.Retain > time.Minute || r.Retain < 30*time.Second {
+			t.Errorf("got %+v, want the answer for a minute", r)
+		}
+	})
+}
