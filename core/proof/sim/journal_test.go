@@ -77,7 +77,6 @@ type journal struct {
 	keep      bool
 	left      []string // what was still there when all was over
 	stuck     []string
-	crowded   int // grants to another client than the one before
 }
 
 func newJournal(now func() time.Duration) *journal {
