@@ -76,7 +76,17 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if len(faults) > 0 {
 		return faults, nil
 	}
-	rows, err = results(ctx, pg, "SELECT (token - lockkit.micros(clock_timestamp())) / 1000000 FROM lockkit.floor", 1)
+	// What the sweep needs, which an acquire calls now and then.
+	rows, err = results(ctx, pg, "SELECT pg_catalog.has_schema_privilege('lockkit', 'USAGE') AND (SELECT pg_catalog.bool_and("+
+		"pg_catalog.has_table_privilege(t, r)) FROM (VALUES ('lockkit.keys', 'DELETE'), ('lockkit.floor', 'UPDATE')) v (t, r))", 1)
+	if hasCode(err, "42501") || err == nil && string(rows[0][0]) != "t" {
+		return []string{advice}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	rows, err = results(ctx, pg, begin+"SET LOCAL search_path = "+systemOnly+
+		";SELECT (token - lockkit.micros(clock_timestamp())) / 1000000 FROM lockkit.floor"+commit, 4)
 	if hasCode(err, "42501") {
 		return []string{advice}, nil
 	}
@@ -89,7 +99,8 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	return faults, nil
 }
 
-const advice = "the user needs USAGE on the schema lockkit and SELECT, INSERT, UPDATE and DELETE on all of its tables"
+const advice = "the user needs USAGE on the schema lockkit, SELECT, INSERT, UPDATE and DELETE on all of its tables, " +
+	"and EXECUTE on its functions if PUBLIC does not have that"
 
 // try does with a key of its own what the Store does with any.
 func (s *Store) try(ctx context.Context) error {

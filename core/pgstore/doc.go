@@ -48,6 +48,21 @@
 // Store that finds that notifications do not arrive says so, and those who wait
 // ask about once a second; WithListener tells it a way around the pooler.
 //
+// # Rights
+//
+// Who calls Migrate owns the schema. A user who locks needs no more than
+//
+//	GRANT USAGE ON SCHEMA lockkit TO app;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.keys TO app;
+//	GRANT SELECT, UPDATE ON lockkit.floor TO app;
+//	GRANT SELECT ON lockkit.version TO app; -- for Check, and for Migrate with nothing to do
+//	GRANT SELECT, INSERT, UPDATE ON lockkit.seen TO app; -- for CheckToken
+//	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit TO app; -- if default privileges deny it
+//
+// The functions have the rights of who calls them. Who may write lockkit.keys can
+// take and free every lock, so programs that do not trust each other have
+// databases of their own.
+//
 // # What the server has to be
 //
 // A lock is as durable as a commit. The Store sees to it that a grant is on disk

@@ -17,6 +17,9 @@ import (
 // version works on while it is replaced.
 const version = 1
 
+// systemOnly is the search path of all that is done, see schema.sql.
+const systemOnly = "pg_catalog, pg_temp"
+
 //go:embed schema.sql sql/*.sql
 var files embed.FS
 
@@ -65,6 +68,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 
 // install runs the files, in a transaction.
 func install(ctx context.Context, pg *pgconn.PgConn) error {
+	if _, err := pg.Exec(ctx, "SET LOCAL search_path = "+systemOnly).ReadAll(); err != nil {
+		return err
+	}
 	for _, name := range parts {
 		text, err := files.ReadFile(name)
 		if err != nil {

@@ -3,7 +3,9 @@
 --
 -- All that is known of one lock is one row, so that every step locks one row and
 -- no more, and its state is that of one moment. Keys, owners and leases are
--- bytes: nothing depends on encodings or collations.
+-- bytes: nothing depends on encodings or collations. The functions that are called
+-- from outside find names in pg_catalog alone, and so does this while it is run:
+-- what others have put into the search path may fit an operator better.
 
 CREATE SCHEMA IF NOT EXISTS lockkit;
 

@@ -131,7 +131,7 @@ CREATE OR REPLACE FUNCTION lockkit.acquire(_key bytea,
   _fair boolean, _wait boolean, _least bigint, _wake text, _value bytea, _retain bigint,
   OUT code integer, OUT who text, OUT fence bigint, OUT after bigint,
   OUT attempt bigint, OUT retain bigint, OUT value text)
-LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SET lock_timeout = '1s' SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   everything CONSTANT bigint := 2147483647;
   moment timestamptz := clock_timestamp();
@@ -238,7 +238,8 @@ END $$;
 
 -- sweep deletes up to _most rows of which nothing is alive and returns their
 -- number. It waits for nobody, so it can be called whatever is locked.
-CREATE OR REPLACE FUNCTION lockkit.sweep(_most integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lockkit.sweep(_most integer) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   moment timestamptz := clock_timestamp();
   n integer := 0;

@@ -64,7 +64,7 @@ END $$;
 -- undoes it, the hold ends with its TTL; nobody has to wait for the disk.
 CREATE OR REPLACE FUNCTION lockkit.release(_key bytea, _lease bytea, _ttl bigint, _keep bigint, _undo boolean,
   _attempt bigint, _done boolean, _retain bigint, _value bytea, OUT code integer)
-LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SET lock_timeout = '1s' SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   moment timestamptz;
   s lockkit.state;
@@ -113,7 +113,7 @@ END $$;
 
 -- extend makes a live hold last for _ttl from now, never less than before.
 CREATE OR REPLACE FUNCTION lockkit.extend(_key bytea, _lease bytea, _ttl bigint, OUT code integer)
-LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SET lock_timeout = '1s' SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   moment timestamptz := clock_timestamp();
   ends timestamptz := moment + lockkit.ms(_ttl);
@@ -141,7 +141,7 @@ END $$;
 -- so it never waits for one: what somebody else has locked is answered with 5,
 -- to be asked for again alone.
 CREATE OR REPLACE FUNCTION lockkit.extend_all(_keys bytea[], _leases bytea[], _ttls bigint[]) RETURNS integer[]
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   codes integer[] := '{}';
 BEGIN
@@ -190,7 +190,7 @@ CREATE OR REPLACE FUNCTION lockkit.handover(_key bytea, _from bytea, _from_ttl b
   _lease bytea, _owner bytea, _weight bigint, _cap bigint, _ttl bigint, _fair boolean, _least bigint, _yield boolean,
   OUT code integer, OUT who text, OUT fence bigint, OUT after bigint,
   OUT attempt bigint, OUT retain bigint, OUT value text)
-LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SET lock_timeout = '1s' SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   moment timestamptz;
   s lockkit.state;

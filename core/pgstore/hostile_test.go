@@ -1,0 +1,161 @@
+package pgstore_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+)
+
+// Somebody who may make functions in a schema of the search path makes some that
+// fit better than those of the system: none of them is called.
+func TestHostileSchema(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, "fsync = on")
+	server.Exec(`CREATE FUNCTION public.evil() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil'; END $$;
+		CREATE FUNCTION public.less(double precision, numeric) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
+		CREATE OPERATOR public.< (LEFTARG = double precision, RIGHTARG = numeric, FUNCTION = public.less);
+		CREATE FUNCTION public.times(numeric, integer) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
+		CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = integer, FUNCTION = public.times);
+		CREATE FUNCTION public.span(bigint, interval) RETURNS interval LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
+		CREATE OPERATOR public.* (LEFTARG = bigint, RIGHTARG = interval, FUNCTION = public.span);
+		CREATE FUNCTION public.over(numeric, integer) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
+		CREATE OPERATOR public./ (LEFTARG = numeric, RIGHTARG = integer, FUNCTION = public.over);
+		CREATE FUNCTION public.encode(bytea, unknown_text text DEFAULT '') RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$`)
+	pool := pgtest.Pool(t, server.URL())
+	if err := pgstore.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	// And some that fit the types of the schema.
+	server.Exec(`CREATE FUNCTION public.unnest(lockkit.hold[]) RETURNS SETOF lockkit.hold LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
+		CREATE FUNCTION public.unnest(lockkit.place[]) RETURNS SETOF lockkit.place LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
+		CREATE FUNCTION public.cardinality(lockkit.hold[]) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$`)
+	s := newStore(t, pool)
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	for range 200 { // some of them sweep
+		c := claimed()
+		acquire(t, s, c)
+		release(t, s, c)
+	}
+	c, reader, run := claimed(), claimed(), claimed()
+	reader.Weight = 1
+	run.Record = &core.Record{Value: []byte("begun"), Retain: run.TTL}
+	for _, c := range []core.Claim{c, reader, run} {
+		acquire(t, s, c)
+		acquire(t, s, nested(c))
+	}
+	for _, x := range s.Extend(t.Context(), []core.Claim{c, reader, run}) {
+		if x.Err != nil {
+			t.Error(x.Err)
+		}
+	}
+	w := exclusive(c.Key)
+	w.Wait, w.Fair = true, true
+	wantIs(t, "acquire", second(s.Acquire(t.Context(), w)), core.ErrBusy)
+	if _, err := s.Handover(t.Context(), c, exclusive(c.Key)); !errors.Is(err, core.ErrBusy) {
+		t.Errorf("handover: got %v, want %v", err, core.ErrBusy)
+	}
+	release(t, s, reader)
+	release(t, s, run)
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "a", 1) })
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// What stands in a key or a resource is never taken for SQL.
+func TestHostileKeys(t *testing.T) {
+	t.Parallel()
+	server := start(t, "standard_conforming_strings = off", "backslash_quote = on", "escape_string_warning = off")
+	pool := pgtest.Pool(t, server.URL())
+	s := newStore(t, pool)
+	for _, key := range []string{
+		"'", "''", `\`, `\'`, `\x00`, "$$", "$1", `";--`, "'); DROP SCHEMA lockkit CASCADE; --", "/*", "%s", "größer, 鍵",
+		strings.Repeat("'", 512), strings.Repeat(`\`, 512),
+	} {
+		c, other := exclusive(key), exclusive(key)
+		c.Owner, c.Lease = key[:min(len(key), 256)], key[:min(len(key), 256)]
+		c.Record = &core.Record{Value: []byte(key + "\x00\xff"), Retain: c.TTL}
+		if g := acquire(t, s, c); g.Owner != c.Owner || string(g.Record.Value) != string(c.Record.Value) {
+			t.Errorf("%q: got %+v", key, g)
+		}
+		other.Wait = true
+		wantIs(t, key, second(s.Acquire(t.Context(), other)), core.ErrBusy)
+		woken, err := s.Watch(t.Context(), other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Record = nil
+		release(t, s, c)
+		<-woken
+		for _, token := range []uint64{2, 1} {
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, key, token) })
+			if errors.Is(err, core.ErrLost) != (token == 1) || token == 2 && err != nil {
+				t.Errorf("%q: token %d: %v", key, token, err)
+			}
+		}
+	}
+	for from, want := range map[string]string{"lockkit.keys": "14", "lockkit.seen": "14"} {
+		if n := server.Exec("SELECT count(*) FROM " + from)[0]; n != want {
+			t.Errorf("%s has %s rows, want %s", from, n, want)
+		}
+	}
+}
+
+// The least rights with which a user locks, and those with which it checks
+// tokens. Check tells what else is missing, also what is rarely needed.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, "fsync = on")
+	// Somebody has seen to it that nobody may call what others have made.
+	server.Exec("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC; ALTER DEFAULT PRIVILEGES REVOKE USAGE ON TYPES FROM PUBLIC")
+	if err := pgstore.Migrate(t.Context(), pgtest.Pool(t, server.URL())); err != nil {
+		t.Fatal(err)
+	}
+	user := func(rights ...string) (string, *pgstore.Store) {
+		name := "u" + strings.ToLower(rand.Text())
+		server.Exec("CREATE ROLE " + name + " LOGIN; GRANT USAGE ON SCHEMA lockkit TO " + name)
+		for _, r := range rights {
+			server.Exec("GRANT " + r + " TO " + name)
+		}
+		url := strings.Replace(server.URL(), "postgres@", name+"@", 1)
+		return url, newStore(t, pgtest.Pool(t, url))
+	}
+	const calls = "EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit"
+	const keys, floor, version = "SELECT, INSERT, UPDATE, DELETE ON lockkit.keys", "SELECT, UPDATE ON lockkit.floor", "SELECT ON lockkit.version"
+
+	_, s := user(calls, keys, floor, version)
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	for range 200 {
+		c := claimed()
+		acquire(t, s, c)
+		release(t, s, c)
+	}
+	for what, rights := range map[string][]string{
+		"no calls":           {keys, floor, version},
+		"no deletion":        {calls, "SELECT, INSERT, UPDATE ON lockkit.keys", floor, version},
+		"a floor to look at": {calls, keys, "SELECT ON lockkit.floor", version},
+	} {
+		_, s := user(rights...)
+		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "needs USAGE") {
+			t.Errorf("%s: got %v, want what the user needs", what, err)
+		}
+	}
+	url, _ := user("SELECT, INSERT, UPDATE ON lockkit.seen")
+	err := pgx.BeginFunc(t.Context(), pgtest.Pool(t, url), func(tx pgx.Tx) error {
+		return errors.Join(pgstore.CheckToken(t.Context(), tx, "a", 1), pgstore.CheckToken(t.Context(), tx, "a", 2))
+	})
+	if err != nil {
+		t.Errorf("check token: %v", err)
+	}
+}
