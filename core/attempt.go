@@ -45,6 +45,7 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 		// A place without a watch would take the wake-up from somebody who
 		// hears it; but who is fair has a place to keep.
 		c.Wait = a.wait != 0 && (c.Fair || w.live())
+		c.Push = c.Wait && w.live()
 		err := a.once(c)
 		busy, ok := errors.AsType[*BusyError](err)
 		if !ok || a.wait == 0 || a.ctx.Err() != nil {
@@ -161,7 +162,9 @@ func (a *attempt) ask(c *Claim) error {
 	if err == nil && a.noRenew && g.Valid > 0 && g.Valid < c.TTL/2 {
 		// A short grant is meant to be extended; this lease is to last as it is.
 		start = a.now()
-		g, err = a.store.Acquire(ctx, *c)
+		if g, err = a.store.Acquire(ctx, *c); err != nil {
+			a.lease.doubt(c.Key) // the first grant stands
+		}
 	}
 	if err != nil {
 		if !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable) {
@@ -191,7 +194,7 @@ func (a *attempt) admit(c *Claim, g Grant, start moment) error {
 	}
 	*h = hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
 	h.claim.Owner, h.claim.Via = g.Owner, ""
-	h.claim.Wait, h.claim.Yield, h.claim.Record = false, false, nil
+	h.claim.Wait, h.claim.Push, h.claim.Yield, h.claim.Record = false, false, false, nil
 	if g.Valid > 0 {
 		h.valid = g.Valid
 	}

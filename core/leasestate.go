@@ -141,3 +141,10 @@ func (l *Lease) isReleased() bool {
 	defer l.mu.Unlock()
 	return l.state == gone || l.releasing
 }
+
+// stands tells that the lease was neither lost nor released so far.
+func (l *Lease) stands() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state == held
+}

@@ -206,6 +206,9 @@ func (l *lines) leave(t *turn, lease *Lease) (unused *gift) {
 		*n = line{}
 		l.spare = n
 	default:
+		if lease != nil && !lease.stands() {
+			lease = nil // it was lost meanwhile, and told nobody of that
+		}
 		n.asleep, n.holder = nil, lease
 		if next := n.head; lease == nil || next.claim == nil {
 			close(next.ready)

@@ -41,6 +41,9 @@ type Claim struct {
 	// WaiterLife, to keep its place if it is Fair, and to wake its Watch. Asking
 	// again renews that and keeps the place.
 	Wait bool
+	// Push goes with Wait, and lets the store admit the claim later, as Watcher
+	// says. Whoever sets it heeds Grant.Valid.
+	Push bool
 	// MinToken is the least fencing token that will do. A store that cannot
 	// fence refuses a claim with MinToken > 0.
 	MinToken uint64
@@ -160,10 +163,11 @@ type Watcher interface {
 	// the caller polls, and may watch again; when ctx ends it need not be. A
 	// store that cannot wake this kind of claim returns ErrUnsupported.
 	//
-	// A store may admit c in the step that makes room, so that nobody gets in
-	// between, and let the wake-up say so: the Acquire that follows is then
-	// answered with what is left of that grant, which is short. Until it has
-	// expired, a claim that does not ask keeps others out.
+	// A store may admit c, if it said Push when it last asked, in the step that
+	// makes room, so that nobody gets in between, and let the wake-up say so: the
+	// Acquire that follows is then answered with what is left of that grant,
+	// which is short. Until it has expired, a claim that does not ask keeps
+	// others out.
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 

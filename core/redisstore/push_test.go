@@ -17,7 +17,7 @@ import (
 func inPlace(t testing.TB, s *redisstore.Store, c core.Claim, edit ...func(*core.Claim)) (core.Claim, <-chan struct{}) {
 	t.Helper()
 	w := claimOf(c.Key)
-	w.Wait, w.TTL = true, 30*time.Second
+	w.Wait, w.Push, w.TTL = true, true, 30*time.Second
 	for _, e := range edit {
 		e(&w)
 	}
@@ -172,4 +172,25 @@ func TestPush(t *testing.T) {
 			}
 		}
 	})
+}
+
+// One step admits a bounded number: a script takes so many arguments only, and
+// the server does nothing else meanwhile.
+func TestPushToVeryMany(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	c := claimed()
+	acquire(t, r.direct, c)
+	const many = 3000
+	waiters := make([]core.Claim, many)
+	woken := make([]<-chan struct{}, many)
+	for i := range waiters {
+		waiters[i], woken[i] = inPlace(t, r.direct, c, func(w *core.Claim) { w.Weight = 1 })
+	}
+	release(t, r.direct, c)
+	// Each asks when it is woken, as a process would.
+	for i := range waiters {
+		wakes(t, woken[i])
+		acquire(t, r.direct, waiters[i])
+	}
 }

@@ -28,13 +28,19 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if err := s.ready(ctx); err != nil {
 		return core.Grant{}, fmt.Errorf("redlock: acquire: %w", err)
 	}
+	c.Push = false // a node alone cannot admit it
 	start := time.Now()
 	b, v := s.elect(ctx, c, start)
 	if v != won {
 		return core.Grant{}, b.failure(ctx, v)
 	}
-	owner, _ := b.votesOf()
+	owner, votes := b.votesOf()
 	g := core.Grant{Owner: owner, Valid: s.valid(c.TTL)}
+	for _, v := range votes {
+		if v.grant.Valid > 0 {
+			g.Valid = min(g.Valid, s.valid(v.grant.Valid))
+		}
+	}
 	b.expel(ctx)
 	if s.fencing && c.Weight == core.All && c.Limit == core.All {
 		var err error

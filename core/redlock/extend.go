@@ -91,6 +91,8 @@ type tally struct {
 	lack []int // nodes that have no such hold, and have not been given it yet
 	lost int   // how many have none
 	err  error
+
+	valid time.Duration // the shortest that a node has told, 0 if none has
 }
 
 func (x *extension) send(ctx context.Context, n *node, budget time.Duration) {
@@ -122,6 +124,9 @@ func (x *extension) settle(ctx context.Context, n *node, got []core.Extension, e
 		switch {
 		case e == nil:
 			t.have = append(t.have, n.index)
+			if v := got[i].Valid; v > 0 && (t.valid == 0 || v < t.valid) {
+				t.valid = v
+			}
 		case errors.Is(e, core.ErrLost):
 			t.lost++
 			t.lack = append(t.lack, n.index)
@@ -152,6 +157,9 @@ func (x *extension) settle(ctx context.Context, n *node, got []core.Extension, e
 func (x *extension) answer(ctx context.Context, i int) core.Extension {
 	s, t := x.store, &x.tallies[i]
 	valid := s.valid(x.claims[i].TTL)
+	if t.valid > 0 {
+		valid = min(valid, s.valid(t.valid))
+	}
 	switch {
 	case len(t.have) >= s.quorum && time.Since(x.start) < valid:
 		return core.Extension{Valid: valid}

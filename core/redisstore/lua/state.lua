@@ -9,6 +9,8 @@ local FAIR = {['1'] = true, ['3'] = true, ['5'] = true}
 -- What is granted by message lasts for so long, from when its waiter last asked
 -- on. See push.go.
 local WINDOW, ASKED = 1500, 7000
+-- So many are granted in one step; the next one is woken, and goes on with it.
+local MOST = 100
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
 
 -- begun tells whether lease has begun the run of a record, and nobody ended it.
@@ -139,7 +141,7 @@ end
 -- told of that when it is written. The hold is short: the waiter may have gone.
 local function grant(s, channel, lease, deadline, weight, owner)
   local age = WAITER_LIFE - (deadline - now)
-  if age < 0 or age > ASKED then
+  if age < 0 or age > ASKED or s.granted and #s.granted >= MOST then
     return false
   end
   local got = redis.pcall('PUBSUB', 'NUMSUB', channel)

@@ -1,0 +1,51 @@
+package redlock_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/redlock"
+)
+
+// A node may grant the key to a waiter in the step that makes room, for a moment
+// only. A majority of such grants is no lease of the claim's length.
+func TestGrantsOfNodesThatAreShort(t *testing.T) {
+	t.Parallel()
+	_, connect := servers(t, 3)
+	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
+	rival := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
+	for name, weight := range map[string]int64{"a reader": 1, "exclusive": core.All} {
+		t.Run(name, func(t *testing.T) {
+			holder, waiter := claim("holder"), claim("waiter")
+			holder.Key, waiter.Key = "order:"+name, "order:"+name
+			waiter.Wait, waiter.Weight, waiter.TTL = true, weight, 30*time.Second
+			waiter.Push = true // as a core.Locker says
+			acquire(t, rival, holder)
+			woken, err := s.Watch(t.Context(), waiter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Acquire(t.Context(), waiter); !errors.Is(err, core.ErrBusy) {
+				t.Fatalf("got %v, want busy", err)
+			}
+			if err := rival.Release(t.Context(), holder); err != nil {
+				t.Fatal(err)
+			}
+			<-woken
+			start := time.Now()
+			g := acquire(t, s, waiter)
+			next := claim("next")
+			next.Key = waiter.Key
+			redistest.Eventually(t, 20*time.Second, "a moment has passed", func() bool {
+				_, err := rival.Acquire(t.Context(), next)
+				if took := time.Since(start); err == nil && took < g.Valid-time.Second {
+					t.Fatalf("granted to another after %v, of %v", took, g.Valid)
+				}
+				return err == nil || time.Since(start) > 11*time.Second
+			})
+		})
+	}
+}
