@@ -133,6 +133,16 @@ var handoverCases = []testCase{
 		e.notExtended(e.store, to)
 		e.isFree()
 	}},
+	{"a handover to a claim that was given up wakes who waits", []Feature{Handover, Tombstones, Watching}, func(e *env) {
+		from, to, first := e.exclusive(), e.exclusive(), e.waiting()
+		e.acquire(e.store, from)
+		e.notReleased(e.store, to)
+		woken := e.watch(e.other, first)
+		e.busy(e.other, first)
+		e.noHandover(from, to, core.ErrBusy)
+		e.wakes(woken)
+		e.acquire(e.other, first)
+	}},
 	{"a handover that yields to nobody is granted", []Feature{Handover, Watching}, func(e *env) {
 		from, to := e.exclusive(), yielding(e.exclusive())
 		e.acquire(e.store, from)

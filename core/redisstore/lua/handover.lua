@@ -43,7 +43,7 @@ local waits, drop, set = s.waits, s.stale, {}
 drop[#drop + 1] = field
 hold(s, s.own.owner, -s.own.weight)
 s.own = nil
-local refused = false
+local refused, woken = false, false
 for i = 1, #flat, 2 do
   -- Who was released before is not admitted, and who holds asks for itself.
   refused = refused or flat[i] == 'd:' .. lease or flat[i] == to
@@ -52,7 +52,8 @@ local first, last = place(s, lease)
 local fits, after = false, nil
 if not refused then
   if yields and #s.waits > 1 and s.sum < ALL then
-    refused = wake(s, ARGV[10], cluster, lease)
+    woken = wake(s, ARGV[10], cluster, lease)
+    refused = woken
     first, last = place(s, lease)
   end
   if not refused then
@@ -71,7 +72,7 @@ if fits then
     set[3], set[4] = 't', s.token
   end
 end
-if #s.waits > 1 and s.sum < ALL and not refused then
+if #s.waits > 1 and s.sum < ALL and not woken then
   wake(s, ARGV[10], cluster)
 end
 finish(s, waits, set, drop)
