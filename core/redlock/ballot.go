@@ -236,6 +236,18 @@ func (b *ballot) overdue() []vote {
 	return votes
 }
 
+// promising tells that a node has still to answer which is not known to be silent.
+func (b *ballot) promising() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, asked := range b.asked {
+		if asked && !b.store.nodes[i].silent.Load() {
+			return true
+		}
+	}
+	return false
+}
+
 // votesOf returns the votes for the owner, once won.
 func (b *ballot) votesOf() (owner string, votes []vote) {
 	b.mu.Lock()

@@ -48,13 +48,16 @@ func (s *Store) fence(ctx context.Context, c core.Claim, owner string, b *ballot
 }
 
 // token returns the highest token of the votes, or one on the grid that a
-// majority has, which is known then. Where single nodes have one on the grid and
-// others a higher one of their own, it waits a moment for more votes: the owner
-// holds already, and a node has heard of that too late.
+// majority has, which is known then. It waits a moment for all votes: who sends
+// the same claim at the same time then finds the same highest one, and who holds
+// already finds the majority that knows its token, also where a node that was late
+// has given itself a higher one. Without them a claim that is sent again can get a
+// token of its own, which is higher and so does no harm to the resource.
 func (b *ballot) token(ctx context.Context) (token uint64, known bool) {
-	timer := time.NewTimer(firstGrace)
+	timer := time.NewTimer(b.store.timeout / 5)
 	defer timer.Stop()
 	for {
+		whole := !b.promising() // before the votes are read
 		_, votes := b.votesOf()
 		count, most := make(map[uint64]int), uint64(0)
 		for _, v := range votes {
@@ -68,7 +71,7 @@ func (b *ballot) token(ctx context.Context) (token uint64, known bool) {
 				return t, true
 			}
 		}
-		if len(count) == 0 || len(votes) == len(b.votes) || most%grid == 0 {
+		if whole {
 			return most, false
 		}
 		select {

@@ -233,3 +233,49 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 }
+
+// All that is sent of one claim gets one token, whichever nodes are late with what.
+// hazard 34
+func TestOneToken(t *testing.T) {
+	t.Parallel()
+
+	late(t, "for a claim that comes again, although a late node has given itself a higher one", 3, func(s *scene) {
+		store := newStore(s, s.nodes, redlock.WithFencing())
+		c := claim("ours")
+		delay := storetest.Fault{Delay: 2 * 30 * time.Millisecond}
+		s.faults[2].Next(storetest.OpAcquire, delay, delay)
+		first := acquire(s.T, store, c)
+		time.Sleep(time.Second)
+		if own := acquire(s.T, s.inner[2], c); own.Token <= first.Token {
+			s.Fatalf("node 2 has token %d, which is not higher than %d", own.Token, first.Token)
+		}
+		s.faults[1].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 8 * time.Millisecond})
+		if again := acquire(s.T, store, c); again.Token != first.Token {
+			s.Errorf("got token %d again, want %d", again.Token, first.Token)
+		}
+	})
+
+	late(t, "for a claim that two processes send at once, each near to other nodes", 3, func(s *scene) {
+		s.nodes[2] = storetest.Faulty(&ahead{Store: s.inner[2], by: 700_001}, s.faults[2])
+		far := new(storetest.Faults)
+		s.Cleanup(far.Wait)
+		for range 2 {
+			far.Next(storetest.OpAcquire, storetest.Fault{Delay: time.Millisecond, ReplyDelay: 3 * time.Millisecond})
+		}
+		ours := newStore(s, []core.Store{s.nodes[0], s.nodes[1], storetest.Faulty(s.nodes[2], far)}, redlock.WithFencing())
+		theirs := newStore(s, s.nodes, redlock.WithFencing())
+		c, got := claim("ours"), make(chan core.Grant, 2)
+		for _, store := range []core.Store{ours, theirs} {
+			go func() {
+				g, err := store.Acquire(s.Context(), c)
+				if err != nil {
+					s.Error(err)
+				}
+				got <- g
+			}()
+		}
+		if a, b := <-got, <-got; a.Token != b.Token {
+			s.Errorf("got tokens %d and %d for one claim", a.Token, b.Token)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -19,6 +20,7 @@ type node struct {
 	server core.Node // the same, if it can tell which server it is
 	index  int
 	room   chan struct{} // has an element for each call on its way
+	silent atomic.Bool   // the last call that came back had no answer in time: it is not worth waiting for
 }
 
 var (
@@ -42,7 +44,10 @@ func (s *Store) call(ctx context.Context, n *node, budget time.Duration, fn func
 		defer func() { <-n.room }()
 		ctx, cancel := context.WithTimeoutCause(ctx, budget, errNodeTimeout)
 		defer cancel()
-		settle(fn(ctx))
+		err := fn(ctx)
+		// Set before it settles, and only for what cannot be an answer.
+		n.silent.Store(err != nil && ctx.Err() != nil && kindOf(err) >= failed)
+		settle(err)
 	})
 }
 

@@ -39,8 +39,8 @@ func (b *ballot) again(ctx context.Context, v verdict, start time.Time, may func
 }
 
 // settleFirst waits a moment for the nodes before the first one that has answered:
-// without them it is not certain who the favourite is. One whose time is over is
-// not waited for.
+// without them it is not certain who the favourite is. One whose time is over, or
+// that had no answer the last time, is not waited for.
 func (b *ballot) settleFirst(ctx context.Context) {
 	took := time.Since(b.since)
 	timer := time.NewTimer(min(b.store.timeout-took, max(firstGrace, 2*took)))
@@ -60,7 +60,9 @@ func (b *ballot) firstIsSilent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, v := range b.votes {
-		if b.asked[i] || v.kind == granted || v.kind == busy {
+		switch {
+		case b.asked[i] && b.store.nodes[i].silent.Load():
+		case b.asked[i] || v.kind == granted || v.kind == busy:
 			return b.asked[i]
 		}
 	}
