@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -21,6 +22,8 @@ type Proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 	gate     sync.RWMutex // held for writing while the line is stalled
+	stalled  atomic.Bool
+	over     chan struct{} // closed at the end, for what is held
 
 	mu      sync.Mutex
 	links   map[*link]bool
@@ -28,27 +31,6 @@ type Proxy struct {
 	queries []string
 	trips   int
 	closed  bool
-}
-
-// Kind is what happens to a statement.
-type Kind int
-
-// The kinds.
-const (
-	LoseRequest Kind = iota // the connection breaks before the server sees it
-	LoseReply               // the connection breaks when the server has done it
-	Silence                 // the server does it, and nothing is heard of that
-	HoldRequest             // it arrives when Deliver is called, whether somebody waits for it or not
-)
-
-// Fault befalls one statement.
-type Fault struct {
-	kind    Kind
-	parts   []string
-	bit     chan struct{}
-	deliver chan struct{}
-	arrived chan struct{}
-	once    sync.Once
 }
 
 // NewProxy puts a proxy before the server at port.
@@ -60,7 +42,7 @@ func NewProxy(t testing.TB, port int) *Proxy {
 	}
 	p := &Proxy{
 		Port: l.Addr().(*net.TCPAddr).Port, server: fmt.Sprintf("127.0.0.1:%d", port),
-		listener: l, links: make(map[*link]bool),
+		listener: l, links: make(map[*link]bool), over: make(chan struct{}),
 	}
 	p.wg.Go(p.accept)
 	t.Cleanup(p.close)
@@ -82,35 +64,18 @@ func (p *Proxy) Inject(kind Kind, parts ...string) *Fault {
 	return f
 }
 
-// Await fails the test unless the fault befalls a statement.
-func (f *Fault) Await(t testing.TB) {
-	t.Helper()
-	select {
-	case <-f.bit:
-	case <-time.After(20 * time.Second):
-		t.Fatalf("pgtest: no statement with %q came", f.parts)
-	}
-}
-
-// Bit is closed when the fault befalls a statement.
-func (f *Fault) Bit() <-chan struct{} { return f.bit }
-
-// Deliver lets a held statement go on, and waits until the server has answered.
-func (f *Fault) Deliver(t testing.TB) {
-	t.Helper()
-	f.once.Do(func() { close(f.deliver) })
-	select {
-	case <-f.arrived:
-	case <-time.After(20 * time.Second):
-		t.Fatal("pgtest: the server did not answer what was held")
-	}
-}
-
 // Stall stops everything on the line, without a word, until Flow.
-func (p *Proxy) Stall() { p.gate.Lock() }
+func (p *Proxy) Stall() {
+	p.gate.Lock()
+	p.stalled.Store(true)
+}
 
 // Flow ends a Stall.
-func (p *Proxy) Flow() { p.gate.Unlock() }
+func (p *Proxy) Flow() {
+	if p.stalled.CompareAndSwap(true, false) {
+		p.gate.Unlock()
+	}
+}
 
 // Cut breaks all connections.
 func (p *Proxy) Cut() {
@@ -199,6 +164,8 @@ func (p *Proxy) close() {
 		l.close()
 	}
 	p.mu.Unlock()
+	close(p.over)
+	p.Flow() // a test that failed may have left it stalled
 	p.wg.Wait()
 }
 
@@ -249,7 +216,11 @@ func (l *link) up() {
 					return
 				}
 				if f.kind == HoldRequest {
-					<-f.deliver
+					select {
+					case <-f.deliver:
+					case <-l.proxy.over:
+						return
+					}
 				}
 			}
 		}

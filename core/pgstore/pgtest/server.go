@@ -174,7 +174,7 @@ func (s *Server) Restart() {
 	defer s.mu.Unlock()
 	s.kill()
 	var err error
-	for range 50 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if err = s.run(); err == nil {
 			return
 		}
