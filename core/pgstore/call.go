@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,14 +17,14 @@ var errNoAnswer = errors.New("no answer within the time of a call")
 // do sends one statement and returns the rows of its answer.
 //
 // The wait for a connection ends with ctx, and nothing was sent then. The
-// statement itself has its own two seconds: pgx closes a connection whose
-// context ends while it is used, and a new one costs the server a process.
+// statement has two seconds of its own, whenever the caller leaves: pgx closes a
+// connection whose context ends while it is used, and a new one costs the server
+// a process. A pool that is too small would get smaller still.
 func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("pgstore: %s: %w: %w", op, core.ErrUnavailable, context.Cause(ctx))
 	}
-	until := time.Now().Add(callLimit)
-	waiting, cancel := context.WithDeadlineCause(ctx, until, errNoAnswer)
+	waiting, cancel := context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
 	defer cancel()
 	conn, err := s.pool.Acquire(waiting)
 	if err != nil {
@@ -39,7 +38,7 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 		err  error
 	}
 	done := make(chan outcome, 1)
-	going, stop := context.WithDeadlineCause(context.WithoutCancel(ctx), until, errNoAnswer)
+	going, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errNoAnswer)
 	go func() {
 		defer stop()
 		defer conn.Release()

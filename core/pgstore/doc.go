@@ -48,6 +48,12 @@
 // Store that finds that notifications do not arrive says so, and those who wait
 // ask about once a second; WithListener tells it a way around the pooler.
 //
+// # Pools
+//
+// A call takes a connection for a round trip. Give the pool a connect_timeout of a
+// few seconds: pgx's own is two minutes, for which a server that is cut off
+// without a word keeps the place of each connection that was begun.
+//
 // # Rights
 //
 // Who calls Migrate owns the schema. A user who locks needs no more than

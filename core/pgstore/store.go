@@ -21,9 +21,9 @@ const callLimit = 2 * time.Second
 //
 // Every call is one statement, sent once: nothing is repeated behind the
 // caller's back unless it certainly changed nothing. A call returns soon after
-// its ctx ends, or after two seconds. What it has sent by then goes on for the
-// rest of these two seconds and keeps its connection, so that callers who give
-// up do not cost the pool its connections. An error says whether anything can
+// its ctx ends, or after two seconds. What it has sent by then goes on and keeps
+// its connection, for two seconds from sending at the most, so that callers who
+// give up do not cost the pool its connections. An error says whether anything can
 // have changed, as core.Store demands.
 type Store struct {
 	config

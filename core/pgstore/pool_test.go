@@ -1,0 +1,148 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// hazard 23
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	const ttl = 3 * time.Second
+	for i := range 3 {
+		t.Run(fmt.Sprintf("trial %d", i), func(t *testing.T) {
+			pool := pgtest.Pool(t, server.URL("pool_max_conns=4"))
+			s, key := newStore(t, pool), fmt.Sprintf("frozen:%d", i)
+			l, err := core.New(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := time.Now()
+			lease, err := l.Acquire(t.Context(), key, core.TTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Pause()
+			thaw := sync.OnceFunc(server.Resume)
+			defer thaw()
+			frozen := time.Now()
+
+			// Callers return: when their contexts end, and by themselves.
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if _, err := s.Acquire(ctx, exclusive("other")); err == nil || errors.Is(err, core.ErrBusy) {
+				t.Errorf("acquire: got %v", err)
+			}
+			if took := time.Since(frozen); took > patience/4 {
+				t.Errorf("returned after %v", took)
+			}
+			var all sync.WaitGroup
+			for range 8 { // more than there are connections
+				all.Go(func() {
+					if err := s.Release(t.Context(), exclusive("other")); err == nil || errors.Is(err, core.ErrLost) {
+						t.Errorf("release: got %v", err)
+					}
+				})
+			}
+			all.Wait()
+			if took := time.Since(frozen); took > patience/2 {
+				t.Errorf("the calls took %v", took)
+			}
+
+			// The holder is told before the row can expire: no later than a TTL after
+			// the last extension that was confirmed, which came before the freeze.
+			<-lease.Context().Done()
+			told := time.Now()
+			wantIs(t, "cause", context.Cause(lease.Context()), core.ErrLost)
+			if deadline := lease.Deadline(); deadline.After(frozen.Add(ttl)) || deadline.Before(sent) {
+				t.Errorf("trusted until %v after the freeze", deadline.Sub(frozen))
+			}
+			thaw()
+			next := exclusive(key)
+			pgtest.Eventually(t, patience, "the key is free", func() bool {
+				_, err := s.Acquire(t.Context(), next)
+				return err == nil
+			})
+			if granted := time.Now(); granted.Before(told) {
+				t.Error("granted before the holder was told")
+			}
+			release(t, s, next)
+			_ = lease.Release(t.Context())
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	tally.Note(t, tally.Facts{Part: "matrix", Runs: 3, Faults: map[string]int{"server frozen": 3}, Violations: map[string]int{"overlaps": 0}})
+}
+
+// Callers that give up do not cost the pool its connections.
+func TestCancelledCallers(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	pool := pgtest.Pool(t, server.URL("pool_max_conns=4"), func(c *pgxpool.Config) { c.MaxConnIdleTime = time.Hour })
+	s := newStore(t, pool)
+	acquire(t, s, claimed())
+	cancelled := 0
+	for i := range count(2000) {
+		c := claimed()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%20)*20*time.Microsecond)
+		if _, err := s.Acquire(ctx, c); err != nil {
+			cancelled++
+		}
+		cancel()
+		if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, core.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+	}
+	if cancelled < 10 {
+		t.Errorf("vacuous: %d calls were cancelled", cancelled)
+	}
+	if n := pool.Stat().NewConnsCount(); n > 4 {
+		t.Errorf("%d connections were made for a pool of 4", n)
+	}
+	if n := server.Exec("SELECT count(*) FROM lockkit.keys k, unnest(k.holds) h WHERE h.until > now() AND k.key LIKE 'key:%'")[0]; n != "1" {
+		t.Errorf("%s holds are left, want the first one", n)
+	}
+}
+
+// A call that got its connection late does not cost the pool that connection
+// when its caller has to leave: a pool that is too small would lose them all.
+func TestLateConnection(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	pool := pgtest.Pool(t, server.URL("pool_max_conns=1"))
+	s, c := newStore(t, pool), claimed()
+	acquire(t, newStore(t, pgtest.Pool(t, server.URL())), c)
+	tx := lockRow(t, server, c.Key)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := time.AfterFunc(s.Limit()*7/10, conn.Release)
+	defer released.Stop()
+	if err := s.Release(t.Context(), c); err == nil {
+		t.Error("release: got no error while the row is locked")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err = pool.Acquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn.Release()
+	if n := pool.Stat().NewConnsCount(); n != 1 {
+		t.Errorf("%d connections were made for a pool of 1", n)
+	}
+}
