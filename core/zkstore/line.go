@@ -12,10 +12,11 @@ type line struct {
 	tombs   map[string]bool // by the digest of the lease
 	plus    int64           // what is added to the tokens
 	markers []string        // the names that say so
+	held    map[string]bool // by name, as far as it was asked
 }
 
 func newLine(children []string) line {
-	l := line{tombs: make(map[string]bool)}
+	l := line{tombs: make(map[string]bool), held: make(map[string]bool)}
 	for _, name := range children {
 		if rest, ok := strings.CutPrefix(name, string(tomb)+"."); ok {
 			l.tombs[rest] = true
@@ -87,6 +88,17 @@ func weigh(nodes []node) int64 {
 // A further hold passes those that wait. It counts all that may have been
 // admitted when it was created.
 func (l line) admits(n node) bool {
+	// Each node is decided once: where limits differ, every node asks for all
+	// those ahead of it, which ask in turn.
+	held, ok := l.held[n.name]
+	if !ok {
+		held = l.decide(n)
+		l.held[n.name] = held
+	}
+	return held
+}
+
+func (l line) decide(n node) bool {
 	if n.kind == kept {
 		return true
 	}
@@ -114,7 +126,7 @@ func (l line) admits(n node) bool {
 // its weight at least, since nobody's weight grows: so it counts also where it
 // came later and the first hold is gone.
 func (l line) early(n node) bool {
-	var some line
+	some := line{held: make(map[string]bool)}
 	there := make(map[string]int)
 	for _, m := range l.nodes {
 		switch i, ok := there[m.owner]; {

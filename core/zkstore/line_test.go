@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
@@ -97,4 +98,39 @@ func FuzzEscape(f *testing.F) {
 			t.Errorf("%q has the node %q", a, x)
 		}
 	})
+}
+
+// A deploy that changes how many permits there are has claims of two limits side
+// by side for a while.
+func TestLineOfTwoLimits(t *testing.T) {
+	t.Parallel()
+	var nodes []string
+	for i := range 60 {
+		nodes = append(nodes, child("o"+strconv.Itoa(i), 1, 100+int64(i%2)*100, int32(i)))
+	}
+	done := make(chan map[string]bool, 1)
+	go func() { done <- zkstore.Admitted(nodes) }()
+	select {
+	case held := <-done:
+		for _, n := range nodes {
+			if !held[n] {
+				t.Errorf("%s is not held, and there is room", n)
+			}
+		}
+	case <-time.After(patience):
+		t.Fatal("the queue of sixty is still being looked at")
+	}
+}
+
+// Whoever can write here can lock everything; but nobody gets in by a mistake.
+func TestNamesBeyondMeasure(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		child("a", -core.All, core.All, 1), child("a", 0, core.All, 1), child("a", math.MaxInt64, core.All, 1),
+		child("a", 1, 0, 1), child("a", 1, -1, 1), child("a", 1, math.MaxInt64, 1),
+	} {
+		if zkstore.Parse(name) {
+			t.Errorf("%s counts, which no store has created", name)
+		}
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // The kinds of children that a key's node has. What a child stands for is told
@@ -89,6 +91,9 @@ func parse(name string) (node, bool) {
 		if e != nil {
 			return node{}, false
 		}
+	}
+	if n.weight < 1 || n.weight > core.All || n.limit < 1 || n.limit > core.All {
+		return node{}, false // no claim is like that, and sums stay sums
 	}
 	return n, true
 }
