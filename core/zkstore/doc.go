@@ -42,7 +42,7 @@
 // time-out of the session is what the TTL is elsewhere, and the key of a crashed
 // holder is not free before it is over, however short the TTL.
 //
-// A lease is trusted for two thirds of the session's time-out after the last
+// A lease is trusted for half of the session's time-out after the last
 // confirmed write, at most, and extended three times in that. A server that was
 // cut off from the others goes on answering reads, so they prove nothing; a
 // write is confirmed by a majority. The clocks of the servers do not matter,

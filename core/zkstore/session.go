@@ -27,10 +27,13 @@ import (
 // read proves nothing of that, since a server that was cut off from the leader
 // goes on answering reads; a reply to a write proves that the way to the leader
 // was whole, and the leader one of a majority, after the request was sent. So
-// the leader knows what that server had heard before, which is a ping at least,
-// and those go out every third of the time-out. Two thirds of the time-out from
-// the start of the last confirmed write are therefore safe; where there is only
-// one server, all of it would be.
+// the leader knows what that server had heard when it passed that on before: not
+// of the write, but of a ping, and those go out every third of the time-out. That
+// ping is a third of the time-out and half a tick old at most, and no older than
+// two halves of a tick where these are rarer than pings. No session is shorter
+// than two ticks, so either is half of it: the other half, from the start of the
+// last confirmed write, is safe. Where there is only one server, all of it would
+// be.
 type session struct {
 	conn   *zk.Conn
 	option time.Duration
@@ -86,7 +89,7 @@ func (s *session) valid(id int64, from time.Time) time.Duration {
 	if s.id != id {
 		return 0
 	}
-	return s.from.Add(s.timeout * 2 / 3).Sub(from)
+	return s.from.Add(s.timeout / 2).Sub(from)
 }
 
 // fresh tells whether the last confirmed write was a short time ago, also by the

@@ -36,9 +36,9 @@ type Store struct {
 // it. Nothing is sent, and conn need not be connected yet.
 //
 // The locks of a Store live and die with the session of conn. Its time-out, as
-// the servers grant it, is how long a crashed holder keeps its key, and two
-// thirds of it the longest that a lease is trusted after a round trip. Several
-// Stores may share a connection.
+// the servers grant it, is how long a crashed holder keeps its key, and half of
+// it the longest that a lease is trusted after a round trip. Several Stores may
+// share a connection.
 //
 // New fails with core.ErrInvalid if an option makes no sense, and if this
 // version of the client library does not tell the session's time-out and

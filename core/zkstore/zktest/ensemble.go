@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -12,25 +11,44 @@ import (
 // Ensemble is several servers that form one store.
 type Ensemble struct {
 	Servers []*Server
-	t       testing.TB
+
+	t     testing.TB
+	links [][]*Link // by who follows and who leads
 }
 
 // StartEnsemble runs three servers and waits until all serve.
 func StartEnsemble(t testing.TB) *Ensemble {
 	t.Helper()
+	return StartTicking(t, Tick)
+}
+
+// StartTicking is StartEnsemble with another tick. Sessions last 2 ticks at least.
+func StartTicking(t testing.TB, tick time.Duration) *Ensemble {
+	t.Helper()
 	Require(t)
-	e := &Ensemble{t: t}
-	var lines strings.Builder
-	for id := 1; id <= 3; id++ {
+	const n = 3
+	e := &Ensemble{t: t, links: make([][]*Link, n)}
+	var peers, elections []string
+	for range n {
 		s := newServer(t)
-		s.Addr = freeAddr(t)
+		s.Addr, s.tick = freeAddr(t), tick
 		e.Servers = append(e.Servers, s)
-		_, peer, _ := strings.Cut(freeAddr(t), ":")
-		_, election, _ := strings.Cut(freeAddr(t), ":")
-		fmt.Fprintf(&lines, "server.%d=127.0.0.1:%s:%s\n", id, peer, election)
+		peers = append(peers, freeAddr(t))
+		elections = append(elections, port(freeAddr(t)))
 	}
 	for i, s := range e.Servers {
-		s.extra = lines.String()
+		for j, peer := range peers {
+			// To itself a server is where it is, to the others at the end of a link.
+			var link *Link
+			if i != j {
+				link = newLink(t, peer)
+				peer = link.addr
+			}
+			e.links[i] = append(e.links[i], link)
+			s.extra += fmt.Sprintf("server.%d=127.0.0.1:%s:%s\n", j+1, port(peer), elections[j])
+		}
+	}
+	for i, s := range e.Servers {
 		if err := os.WriteFile(filepath.Join(s.Dir, "myid"), fmt.Appendln(nil, i+1), 0o600); err != nil {
 			t.Fatalf("zktest: %v", err)
 		}
@@ -44,6 +62,20 @@ func StartEnsemble(t testing.TB) *Ensemble {
 		}
 	}
 	return e
+}
+
+// Link is the way from a follower to the leader. Elections do not use it.
+func (e *Ensemble) Link(follower, leader *Server) *Link {
+	e.t.Helper()
+	for i, s := range e.Servers {
+		for j, l := range e.Servers {
+			if s == follower && l == leader && i != j {
+				return e.links[i][j]
+			}
+		}
+	}
+	e.t.Fatal("zktest: no such link")
+	return nil
 }
 
 // Addrs are where clients connect to.
@@ -68,3 +100,5 @@ func (e *Ensemble) Leader() *Server {
 	e.t.Fatal("zktest: the ensemble has no leader")
 	return nil
 }
+
+func port(addr string) string { return addr[len("127.0.0.1:"):] }

@@ -34,6 +34,7 @@ type Server struct {
 	Dir  string // data, configuration and log, removed after the test
 
 	t     testing.TB
+	tick  time.Duration
 	extra string // lines of the configuration
 
 	mu     sync.Mutex
@@ -90,7 +91,7 @@ func newServer(t testing.TB) *Server {
 	if err != nil {
 		t.Fatalf("zktest: %v", err)
 	}
-	s := &Server{t: t, Dir: dir}
+	s := &Server{t: t, Dir: dir, tick: Tick}
 	t.Cleanup(func() {
 		s.Kill()
 		_ = os.RemoveAll(dir)
@@ -124,7 +125,7 @@ maxClientCnxns=0
 maxSessionTimeout=%d
 initLimit=50
 syncLimit=25
-%s`, Tick.Milliseconds(), s.Dir, port, 400*Tick.Milliseconds(), s.extra)
+%s`, s.tick.Milliseconds(), s.Dir, port, 400*Tick.Milliseconds(), s.extra)
 	file := filepath.Join(s.Dir, "zoo.cfg")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return err

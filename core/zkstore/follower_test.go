@@ -1,0 +1,120 @@
+package zkstore_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+// hazard 55
+//
+// A follower is cut off from the leader right after it has confirmed a grant, and
+// goes on answering its clients. What they were told a grant is good for ends
+// before anybody else is let in, wherever in the ticks of the leader and between
+// two pings of the client the grant came. Ticks are long, since what the follower
+// has heard it tells the leader every half of one.
+func TestCutOffFollower(t *testing.T) {
+	t.Parallel()
+	const clients, tick, short = 20, time.Second, 2200 * time.Millisecond
+	rounds := count(50)
+	ensemble := zktest.StartTicking(t, tick)
+	type holder struct {
+		claim core.Claim
+		ends  time.Time
+	}
+	grants, overlaps, least := 0, 0, short
+	for round := range rounds {
+		t.Run(strconv.Itoa(round), func(t *testing.T) {
+			leader := ensemble.Leader()
+			var follower *zktest.Server
+			for _, s := range ensemble.Servers {
+				if s != leader {
+					follower = s
+				}
+			}
+			link := ensemble.Link(follower, leader)
+			rival, _ := storeOn(t, session, []string{leader.Addr})
+			var stores []core.Store
+			for range clients {
+				s, _ := storeOn(t, short, []string{follower.Addr})
+				stores = append(stores, s)
+				time.Sleep(short / 3 / clients) // so that their pings are spread over the time
+			}
+			time.Sleep(short/3 + time.Duration(round)*tick/7)
+			ctx, cancel := context.WithTimeout(t.Context(), short/2)
+			defer cancel()
+			var mu sync.Mutex
+			var holders []holder
+			var wg sync.WaitGroup
+			for i, s := range stores {
+				wg.Go(func() {
+					c := exclusive("far" + strconv.Itoa(round) + "." + strconv.Itoa(i))
+					sent := time.Now()
+					g, err := s.Acquire(ctx, c)
+					link.Cut() // at the first answer, with others on their way
+					if err == nil {
+						mu.Lock()
+						defer mu.Unlock()
+						holders = append(holders, holder{c, sent.Add(g.Valid)})
+					}
+				})
+			}
+			wg.Wait()
+			grants += len(holders)
+			for _, h := range holders {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					await(ctx, t, rival, waiting(h.claim.Key))
+					margin := time.Since(h.ends)
+					mu.Lock()
+					defer mu.Unlock()
+					if margin <= 0 {
+						overlaps++
+						t.Errorf("somebody else got in %v before the end of a grant", -margin)
+					}
+					least = min(least, margin)
+				})
+			}
+			wg.Wait()
+			link.Mend()
+			eventually(t, "the follower is back", func() bool { return follower.Mode() != "" })
+		})
+	}
+	t.Logf("%d grants, %d overlaps; the closest end was %v before the next grant", grants, overlaps, least)
+	if grants < rounds {
+		t.Errorf("vacuous: %d grants in %d rounds", grants, rounds)
+	}
+	tally.Note(t, tally.Facts{
+		Part: "limits", Runs: rounds, Faults: map[string]int{"follower cut off": rounds},
+		Grants: 2 * grants, HandOvers: grants, Violations: map[string]int{"overlaps": overlaps},
+	})
+}
+
+// await has a claim wait until it is granted, as a Locker does.
+func await(ctx context.Context, t testing.TB, s core.Store, c core.Claim) {
+	t.Helper()
+	woken, err := s.(core.Watcher).Watch(ctx, c)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for {
+		if _, err = s.Acquire(ctx, c); err == nil {
+			return
+		}
+		select {
+		case <-woken:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			t.Errorf("was not granted %s: %v", c.Key, err)
+			return
+		}
+	}
+}
