@@ -24,6 +24,9 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if c.Record != nil {
 		return core.Grant{}, unsupported("acquire")
 	}
+	if err := usable("acquire", c); err != nil {
+		return core.Grant{}, err
+	}
 	sent := time.Now()
 	return run(ctx, s, "acquire", c, func(o *operation) (core.Grant, error) {
 		g, err := s.acquire(o, c, sent)

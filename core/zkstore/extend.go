@@ -28,6 +28,9 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	var order []*hold
 	s.mu.Lock()
 	for i, c := range claims {
+		if answers[i].Err = usable("extend", c); answers[i].Err != nil {
+			continue
+		}
 		e := s.entries[c.Key+"\x00"+c.Lease]
 		if e == nil || e.hold == nil || !e.hold.admitted || e.hold.shared || !sent.Before(e.hold.until) ||
 			!s.sess.current(e.hold.session) {

@@ -16,6 +16,9 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if c.Record != nil {
 		return unsupported("release")
 	}
+	if err := usable("release", c); err != nil {
+		return err
+	}
 	_, err := run(ctx, s, "release", c, func(o *operation) (struct{}, error) {
 		return struct{}{}, s.release(o, c)
 	})

@@ -19,15 +19,19 @@ type spot struct {
 	data bool
 }
 
-// spy waits for the one event of a watch, on behalf of all that want to know.
+// spy waits for the one event of a watch, on behalf of all that want to know. It
+// stays when there is none left: the client cannot take a watch back, so whoever
+// comes next has this one, as long as the node is there.
 type spy struct {
-	ids  map[string]struct{} // key and lease of those
-	stop chan struct{}       // closed when there is none left
+	ids map[string]struct{} // key and lease of those
 }
 
 // Watch returns a channel that receives when what the waiting claim c waits for
 // has gone. It sends nothing: Acquire has set the watch of a claim that waits.
 func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+	if err := usable("watch", c); err != nil {
+		return nil, err
+	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("zkstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
 	}
@@ -86,13 +90,12 @@ func (s *Store) listen(at spot, id string, events <-chan zk.Event) bool {
 	case p == nil && events == nil:
 		return false
 	case p == nil && !s.closed:
-		p = &spy{ids: make(map[string]struct{}), stop: make(chan struct{})}
+		p = &spy{ids: make(map[string]struct{})}
 		s.spies[at] = p
 		s.wg.Go(func() {
 			select {
 			case <-events:
 				s.wake(at, p)
-			case <-p.stop:
 			case <-s.ctx.Done():
 			}
 		})
@@ -122,17 +125,11 @@ func (s *Store) wake(at spot, p *spy) {
 }
 
 // unwatch ends what a waiter waits for at these spots, but for those where it
-// waits again, under the mutex. The client cannot take a watch back; it goes with
-// the node.
+// waits again, under the mutex.
 func (s *Store) unwatch(id string, spots []spot) {
 	for _, at := range spots {
-		p := s.spies[at]
-		if p == nil || slices.Contains(s.spots[id], at) {
-			continue
-		}
-		if delete(p.ids, id); len(p.ids) == 0 {
-			close(p.stop)
-			delete(s.spies, at)
+		if p := s.spies[at]; p != nil && !slices.Contains(s.spots[id], at) {
+			delete(p.ids, id)
 		}
 	}
 }

@@ -1,0 +1,40 @@
+package zkstore
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// usable refuses claims that no Locker sends, before anything is sent: a weight
+// that is not positive, for example, would make room for others.
+func usable(op string, c core.Claim) error {
+	var fault string
+	switch {
+	case c.Key == "" || len(c.Key) > 512 || !utf8.ValidString(c.Key) || strings.ContainsAny(c.Key, "{}") ||
+		strings.ContainsFunc(c.Key, unicode.IsControl):
+		fault = "a key of 1 to 512 bytes of printable UTF-8 without braces is needed"
+	case c.Lease == "" || c.Owner == "":
+		fault = "an owner and a lease are needed"
+	case op == "watch" || op == "release":
+		return nil
+	case c.TTL < time.Millisecond:
+		fault = "a TTL of at least 1ms is needed"
+	case op == "extend":
+		return nil
+	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > core.All:
+		fault = "the weight has to be at least 1 and at most the limit"
+	case c.MinToken > math.MaxInt64/2:
+		fault = "the least token is too high to count on from"
+	case c.MinToken > 0 && c.Weight < core.All:
+		return fmt.Errorf("zkstore: %s: a token for a claim that is not exclusive: %w", op, core.ErrUnsupported)
+	default:
+		return nil
+	}
+	return fmt.Errorf("zkstore: %s: %s: %w", op, fault, core.ErrInvalid)
+}
