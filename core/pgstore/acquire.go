@@ -65,7 +65,10 @@ func granted(op string, c *core.Claim, rows [][][]byte) (core.Grant, error) {
 		}
 	case busy:
 		if after, ok := number(row[3]); ok {
-			return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Duration(after) * time.Millisecond}
+			waiting, _ := number(row[4])
+			return core.Grant{}, &core.BusyError{
+				Key: c.Key, RetryAfter: time.Duration(after) * time.Millisecond, Waiting: int(waiting),
+			}
 		}
 	case lost:
 		return core.Grant{}, fmt.Errorf("pgstore: %s: released before: %w", op, core.ErrLost)

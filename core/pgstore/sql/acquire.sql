@@ -215,7 +215,7 @@ BEGIN
   END IF;
 END $$;
 
--- answer is what the client is told.
+-- answer is what the client is told. If it is busy, attempt is how many wait.
 CREATE OR REPLACE FUNCTION lockkit.answer(_key bytea, _now timestamptz, s lockkit.state,
   _code integer, _who bytea, _fence bigint, _after timestamptz, _begins boolean,
   OUT code integer, OUT who text, OUT fence bigint, OUT after bigint,
@@ -225,7 +225,9 @@ BEGIN
   fence := _fence;
   who := encode(_who, 'hex');
   after := greatest(ceil(extract(epoch FROM _after - _now) * 1000)::bigint, 1);
-  IF _begins AND _code IN (0, 4) THEN
+  IF _code = 1 THEN
+    attempt := cardinality(s.places);
+  ELSIF _begins AND _code IN (0, 4) THEN
     attempt := s.run_attempt;
     retain := greatest(floor(extract(epoch FROM s.run_until - _now) * 1000)::bigint, 1);
     IF s.changed THEN

@@ -145,6 +145,7 @@ DECLARE
   lowest bigint := everything;
   need bigint;
   roused boolean := false;
+  seen integer := 0;
   -- A stuck listener somewhere must not make this transaction fail.
   room boolean := pg_notification_queue_usage() < 0.5;
 BEGIN
@@ -156,6 +157,11 @@ BEGIN
       END IF;
       CONTINUE;
     END IF;
+    IF roused AND s.run_done IS NOT TRUE THEN
+      kept := kept || s.places[seen + 1 :]; -- the rest only waits
+      EXIT;
+    END IF;
+    seen := seen + 1;
     IF NOT roused THEN
       own := coalesce((SELECT sum(h.weight) FROM unnest(s.holds) h WHERE h.owner = p.owner), 0);
       need := held - own + p.weight;
