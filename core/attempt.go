@@ -96,6 +96,7 @@ func (a *attempt) sleep(t *turn, w *watch, d time.Duration, busy *BusyError) err
 	case _, ok := <-w.wakeUps:
 		if !ok {
 			w.broke()
+			a.hands.hears.Store(false)
 		}
 		return nil
 	case <-t.ready:

@@ -40,6 +40,7 @@ type gift struct {
 type handing struct {
 	store Handover // nil if it cannot
 	off   atomic.Bool
+	hears atomic.Bool // the last watch of this process could be opened
 }
 
 func (h *handing) works() bool { return h.store != nil && !h.off.Load() }
@@ -80,6 +81,14 @@ func (l *Lease) handOver(until time.Time) (tried bool, err error) {
 		return false, nil
 	}
 	from := l.leaving(&l.first)
+	if g.claim.Yield && !q.hands.hears.Load() {
+		// Who waits elsewhere may hear nothing either. The store does not know of
+		// them then, and they can only find a key that is free.
+		err := q.release(from, l.name, false, false, until)
+		g.err = &BusyError{Key: l.key}
+		q.lines.give(t, g)
+		return true, err
+	}
 	g.start = q.now()
 	ctx, cancel := q.within(context.Background(), min(budget(min(from.TTL, g.claim.TTL)), time.Until(until)))
 	grant, err := q.hands.store.Handover(ctx, from, g.claim)

@@ -61,8 +61,9 @@ func TestHandover(t *testing.T) {
 			if n := store.count(); n > goroutines*rounds+5 {
 				t.Errorf("%d calls for %d cycles of %v", n, goroutines*rounds, hold)
 			}
-			if n := store.count(opHandover); n != goroutines*rounds-1 {
-				t.Errorf("%d were handed over, want all but the first", n)
+			// Once it gives way, as it has not tried yet whether it can be woken.
+			if n := store.count(opHandover); n != goroutines*rounds-2 {
+				t.Errorf("%d were handed over, want all but the first and one", n)
 			}
 			store.setAll(nil)
 			wantFree(t, store.inner, "order:1")

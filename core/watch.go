@@ -38,8 +38,12 @@ func (w *watch) open(a *attempt, c *Claim) bool {
 	if !limit.Stop() || err != nil {
 		cancel()
 		w.reopen = time.Now().Add(pollEvery)
+		if a.ctx.Err() == nil {
+			a.hands.hears.Store(false)
+		}
 		return false
 	}
+	a.hands.hears.Store(true)
 	w.wakeUps, w.cancel = wakeUps, cancel
 	return true
 }
