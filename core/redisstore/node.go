@@ -22,18 +22,28 @@ type identity struct {
 	hook  sync.Once
 	dials atomic.Int64 // connections that have come about
 
-	mu    sync.Mutex
-	known bool
-	at    int64 // dials before it was asked
-	asked time.Time
-	info  core.NodeInfo
+	mu     sync.Mutex
+	known  bool
+	at     int64 // dials before it was asked
+	asked  time.Time
+	info   core.NodeInfo
+	asking *inquiry // under way, nil if none is
+}
+
+// inquiry is one question to the server, which all who want to know share.
+type inquiry struct {
+	at   int64         // dials before
+	done chan struct{} // closed when the rest is known
+	info core.NodeInfo
+	err  error
 }
 
 // Node implements core.Node for a *redis.Client, by INFO, which the user has to
 // be allowed; for a cluster, which is many servers, it fails with
 // core.ErrUnsupported. It asks again only after the client has dialed, which a
-// hook on the client counts. A proxy that keeps its clients' connections while it
-// changes the server behind them is not noticed.
+// hook on the client counts, and once for all who want to know then. A proxy that
+// keeps its clients' connections while it changes the server behind them is not
+// noticed.
 func (s *Store) Node(ctx context.Context) (core.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
@@ -42,12 +52,59 @@ func (s *Store) Node(ctx context.Context) (core.NodeInfo, error) {
 	d := &s.identity
 	d.hook.Do(func() { client.AddHook(dialHook{&d.dials}) })
 	dials := d.dials.Load()
-	if info, ok := d.recall(dials); ok {
-		return info, nil
+	for {
+		info, l, ours := d.join(dials)
+		if l == nil {
+			return info, nil
+		}
+		if ours {
+			s.ask(ctx, client, l)
+		}
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return core.NodeInfo{}, s.failure(ctx, "node", &flight{}, context.Cause(ctx))
+		}
+		// What others have asked began too early, or ended with their time.
+		if ours || l.err == nil && l.at >= dials {
+			return l.info, l.err
+		}
 	}
+}
+
+// join returns what is known since there were as many dials, or else the
+// inquiry that is under way, or one that is ours to make.
+func (d *identity) join(dials int64) (info core.NodeInfo, l *inquiry, ours bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.known && d.at >= dials {
+		info = d.info
+		info.Age += time.Since(d.asked)
+		return info, nil, false
+	}
+	if d.asking == nil {
+		d.asking, ours = &inquiry{at: d.dials.Load(), done: make(chan struct{})}, true
+	}
+	return core.NodeInfo{}, d.asking, ours
+}
+
+// ask asks the server, and notes its answer.
+func (s *Store) ask(ctx context.Context, client *redis.Client, l *inquiry) {
+	d := &s.identity
+	asked := time.Now()
+	l.info, l.err = s.info(ctx, client)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l.err == nil {
+		d.known, d.at, d.asked, d.info = true, l.at, asked, l.info
+	}
+	d.asking = nil
+	close(l.done)
+}
+
+func (s *Store) info(ctx context.Context, client *redis.Client) (core.NodeInfo, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	asked := time.Now()
 	text, err := leave(ctx, &flight{}, func() (string, error) { return client.Info(ctx).Result() })
 	switch {
 	case isReply(err, "NOPERM"), isReply(err, "ERR"):
@@ -59,25 +116,7 @@ func (s *Store) Node(ctx context.Context) (core.NodeInfo, error) {
 	if !ok {
 		return core.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not tell: %w", core.ErrUnsupported)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.known || dials >= d.at {
-		d.known, d.at, d.asked, d.info = true, dials, asked, info
-	}
 	return info, nil
-}
-
-// recall returns what is known, if it was asked for when there were as many
-// dials.
-func (d *identity) recall(dials int64) (core.NodeInfo, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.known || d.at != dials {
-		return core.NodeInfo{}, false
-	}
-	info := d.info
-	info.Age += time.Since(d.asked)
-	return info, true
 }
 
 // parseNode reads the answer of INFO.
@@ -108,7 +147,9 @@ type dialHook struct{ dials *atomic.Int64 }
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
-		h.dials.Add(1)
+		if err == nil {
+			h.dials.Add(1)
+		}
 		return conn, err
 	}
 }

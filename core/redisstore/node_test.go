@@ -1,0 +1,112 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+var infoCommand = redistest.Match{Command: "info"}
+
+// nodeBehind returns a store on a server behind a proxy.
+func nodeBehind(t *testing.T) (*redistest.Server, *redistest.Proxy, *redisstore.Store) {
+	t.Helper()
+	server := redistest.Start(t)
+	p := redistest.NewProxy(t, server.Addr)
+	s, err := redisstore.New(redistest.Client(t, p.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return server, p, s
+}
+
+func nodeOf(t *testing.T, s *redisstore.Store) core.NodeInfo {
+	t.Helper()
+	info, err := s.Node(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// Many grants on connections that are new may not flood the server with INFO.
+func TestNodeIsAskedOnceForAll(t *testing.T) {
+	t.Parallel()
+	_, p, s := nodeBehind(t)
+	held := p.Inject(infoCommand, redistest.HoldReply)
+	const n = 40
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			if _, err := s.Node(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	held.Await(t)
+	held.Deliver()
+	all.Wait()
+	// One that dials, one for whoever came after that, and nothing from then on.
+	if asked := p.Count(infoCommand); asked > 3 {
+		t.Errorf("the server was asked %d times by %d callers", asked, n)
+	}
+	nodeOf(t, s)
+	asked := p.Count(infoCommand)
+	for range n {
+		nodeOf(t, s)
+	}
+	if again := p.Count(infoCommand) - asked; again != 0 {
+		t.Errorf("the server was asked %d times more without a new connection", again)
+	}
+}
+
+func TestNodeTellsARestart(t *testing.T) {
+	t.Parallel()
+	server, p, s := nodeBehind(t)
+	before := nodeOf(t, s)
+	server.RestartEmpty()
+	p.Sever()
+	if _, err := s.Acquire(t.Context(), core.Claim{
+		Key: "order:1", Owner: "o", Lease: "l", Weight: core.All, Limit: core.All, TTL: time.Minute,
+	}); err != nil && !errors.Is(err, core.ErrUnavailable) {
+		t.Logf("a connection was lost: %v", err)
+	}
+	redistest.Eventually(t, 20*time.Second, "another life of the server", func() bool {
+		after, err := s.Node(t.Context())
+		return err == nil && after.ID != before.ID
+	})
+}
+
+// Who shares an inquiry that ends with another caller's time asks on its own.
+func TestNodeInquiryOfACallerWhoLeaves(t *testing.T) {
+	t.Parallel()
+	_, p, s := nodeBehind(t)
+	held := p.Inject(infoCommand, redistest.DropRequest)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	gone := make(chan error, 1)
+	go func() {
+		_, err := s.Node(ctx)
+		gone <- err
+	}()
+	held.Await(t)
+	got := make(chan error, 1)
+	go func() {
+		_, err := s.Node(t.Context())
+		got <- err
+	}()
+	leave()
+	if err := <-gone; !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("who left got %v, want %v", err, core.ErrUnavailable)
+	}
+	if err := <-got; err != nil {
+		t.Errorf("who stayed got %v", err)
+	}
+}
