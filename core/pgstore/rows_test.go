@@ -119,6 +119,19 @@ func TestRows(t *testing.T) {
 		release(t, s, stuck)
 	})
 
+	t.Run("who finds a key busy is told how many wait, so that many poll more seldom", func(t *testing.T) {
+		c := claimed()
+		acquire(t, s, c)
+		for i := range 30 {
+			w := exclusive(c.Key)
+			w.Wait, w.Fair = true, i%2 == 0
+			_, err := s.Acquire(t.Context(), w)
+			if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Waiting != i+1 {
+				t.Fatalf("got %#v, want busy with %d waiting", err, i+1)
+			}
+		}
+	})
+
 	t.Run("people can see what is held", func(t *testing.T) {
 		c := claimed()
 		c.Key = "größer: " + c.Key
