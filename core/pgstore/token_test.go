@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -260,88 +259,4 @@ func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (er
 		t.Fatal(err)
 	}
 	return err, balance
-}
-
-// The tokens of a key grow whatever becomes of what they are made from.
-func TestTokens(t *testing.T) {
-	t.Parallel()
-	server := start(t)
-	pool := pgtest.Pool(t, server.URL())
-	s := newStore(t, pool)
-	grow := func(t *testing.T, key string, last uint64, between func()) {
-		t.Helper()
-		for range count(50) {
-			c := exclusive(key)
-			g, err := s.Acquire(t.Context(), c)
-			if err != nil || g.Token <= last {
-				t.Errorf("got token %d after %d, and %v", g.Token, last, err)
-				return
-			}
-			last = g.Token
-			if err := s.Release(t.Context(), c); err != nil {
-				t.Error(err)
-			}
-			between()
-		}
-	}
-	expire := func(where string) {
-		exec(t, pool, "UPDATE lockkit.keys SET due = 0 WHERE "+where+"; SELECT lockkit.sweep(1000000)")
-	}
-
-	// hazard 34
-	t.Run("when rows are deleted, and the clock is behind what was given (hazard 34)", func(t *testing.T) {
-		c := exclusive("swept")
-		c.MinToken = uint64(time.Now().Add(24 * time.Hour).UnixMicro()) // as if the clock had been set back by a day
-		g := acquire(t, s, c)
-		release(t, s, c)
-		grow(t, "swept", g.Token, func() {
-			expire("until <= clock_timestamp()")
-			if n := server.Exec("SELECT count(*) FROM lockkit.keys WHERE until <= clock_timestamp()")[0]; n != "0" {
-				t.Fatalf("%s rows are left", n)
-			}
-		})
-	})
-	// hazard 34
-	t.Run("when all that is known of them is lost (hazard 34)", func(t *testing.T) {
-		// As in a database that was restored from before, or made anew.
-		restore := func() { exec(t, pool, "DELETE FROM lockkit.keys; UPDATE lockkit.floor SET token = 0") }
-		restore()
-		grow(t, "restored", 0, restore)
-	})
-	t.Run("of readers that come in between, on a row of their own", func(t *testing.T) {
-		c := exclusive("read")
-		c.MinToken = uint64(time.Now().Add(25 * time.Hour).UnixMicro())
-		g := acquire(t, s, c)
-		release(t, s, c)
-		grow(t, "read", g.Token, func() {
-			expire("until <= clock_timestamp()")
-			r := exclusive("read")
-			r.Weight = 1
-			if acquire(t, s, r).Token != 0 {
-				t.Error("a reader has a token")
-			}
-			release(t, s, r)
-		})
-	})
-	t.Run("of claims that come while their row is deleted", func(t *testing.T) {
-		var all sync.WaitGroup
-		stop := make(chan struct{})
-		all.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					expire("until <= clock_timestamp()")
-				}
-			}
-		})
-		var grants sync.WaitGroup
-		for _, key := range []string{"a", "b", "c"} {
-			grants.Go(func() { grow(t, key, 0, func() {}) })
-		}
-		grants.Wait()
-		close(stop)
-		all.Wait()
-	})
 }
