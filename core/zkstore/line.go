@@ -116,32 +116,46 @@ func (l line) decide(n node) bool {
 		return false
 	}
 	// Where all claims have one limit, who is ahead of an admitted node is
-	// admitted as well.
-	return !slices.ContainsFunc(ahead, func(m node) bool { return m.limit != n.limit && m.kind == plain && !l.admits(m) })
+	// admitted as well. After a reply that was lost, a copy may be all that
+	// there is of a waiter.
+	return !slices.ContainsFunc(ahead, func(m node) bool { return m.limit != n.limit && (m.kind == plain || m.kind == copied) && !l.admits(m) })
 }
 
 // early tells whether a node may have been admitted before later ones came.
 //
-// A further hold shows that its owner has held at that place all the time, with
-// its weight at least, since nobody's weight grows: so it counts also where it
-// came later and the first hold is gone.
+// A further hold, or what a hold has left, shows that its owner has held at that
+// place all the time, with its weight at least, since nobody's weight grows: so it
+// counts also where it came later and the first hold is gone.
 func (l line) early(n node) bool {
 	some := line{held: make(map[string]bool)}
-	there := make(map[string]int)
+	later := make(map[int32]node) // by place, the heaviest
 	for _, m := range l.nodes {
-		switch i, ok := there[m.owner]; {
+		switch {
 		case m.name == n.name || before(m.seq, n.seq):
 			some.nodes = append(some.nodes, m)
-			there[m.owner] = -1
-		case m.kind != reentry || m.owner == n.owner || !before(m.pos(), n.pos()) || i == -1:
-		case !ok:
-			there[m.owner] = len(some.nodes)
+		case (m.kind == reentry || m.kind == kept) && m.owner != n.owner && before(m.pos(), n.pos()) && m.weight > later[m.pos()].weight:
+			later[m.pos()] = m
+		}
+	}
+	for place, m := range later {
+		m.weight -= weigh(some.at(place))
+		if m.weight > 0 {
+			m.kind, m.lease = kept, ""
 			some.nodes = append(some.nodes, m)
-		case m.weight > some.nodes[i].weight:
-			some.nodes[i] = m
 		}
 	}
 	return some.admits(n)
+}
+
+// at are the nodes at a place.
+func (l line) at(place int32) []node {
+	var some []node
+	for _, m := range l.nodes {
+		if m.pos() == place {
+			some = append(some, m)
+		}
+	}
+	return some
 }
 
 // holds tells whether a lease is held, by whatever node of its.

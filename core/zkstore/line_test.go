@@ -60,6 +60,19 @@ func TestLine(t *testing.T) {
 			},
 			[]bool{false, true},
 		},
+		{
+			"nor does it pass one of whom only a copy is left",
+			[]string{child("b", 2, 3, 1), "p.3.3.a.lease-a.nonce.2.zz.0000000004", child("c", 1, all, 5)},
+			[]bool{true, false, false},
+		},
+		{
+			"who entered again for reading and for writing has both when the first hold is gone",
+			[]string{
+				"r.1." + strconv.FormatInt(all, 36) + ".a.read.nonce.1.zz.0000000003", child("d", 1, all, 4),
+				"r." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.write.nonce.1.zz.0000000005",
+			},
+			[]bool{true, false, true},
+		},
 		{"what others put there does not count", []string{"lock-0000000000", "h.x", child("a", all, all, 1)}, []bool{false, false, true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
