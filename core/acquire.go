@@ -56,7 +56,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			break
 		}
 	}
-	if err == nil && lease.found.Done {
+	if err == nil && lease.found != nil && lease.found.Done {
 		lease.abandon()
 		l.end(lease)
 		l.observe(ctx, Event{Kind: Answered, Name: r.name, Wait: time.Since(start)})
@@ -117,7 +117,7 @@ func (a *attempt) take(key string) (err error) {
 			return err
 		}
 	}
-	t := &a.lease.turn
+	t := &a.turn
 	var heir *Claim
 	if a.heritable(&c) {
 		heir = &gone

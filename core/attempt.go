@@ -179,10 +179,10 @@ func (a *attempt) ask(c *Claim) error {
 			a.lease.doubt(c.Key)
 			return errors.New("the store gave no record")
 		case g.Record.Done:
-			a.lease.found, a.placed = *g.Record, false
+			a.lease.found, a.placed = g.Record, false
 			return nil
 		}
-		a.lease.found = *g.Record
+		a.lease.found = g.Record
 	}
 	return a.admit(c, g, start)
 }

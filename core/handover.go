@@ -50,14 +50,13 @@ func (h *handing) works() bool { return h.store != nil && !h.off.Load() }
 // nobody, and neither has a place in a queue that is not this one nor begins a
 // run.
 func (a *attempt) heritable(c *Claim) bool {
-	return a.hands.works() && a.wait != 0 && !a.fair && c.Weight == All && c.Record == nil && c.Via == "" && len(a.keys) == 1
+	return a.hands.works() && a.wait != 0 && !a.fair && a.lone && c.Record == nil && c.Via == ""
 }
 
 // passable tells that the lease's only hold can go to the next in line when it
 // is released. What joined another owner's hold leaves the key taken.
 func (l *Lease) passable() bool {
-	r := l.opts
-	return l.locker.hands.works() && len(r.keys) == 1 && r.weight == All && r.record == nil && r.keep == 0 &&
+	return l.locker.hands.works() && l.opts.lone && l.opts.record == nil && l.opts.keep == 0 &&
 		len(l.holds) == 1 && l.first.claim.Owner == l.id
 }
 

@@ -18,14 +18,14 @@ type Lease struct {
 	id      string
 	key     string
 	name    string
-	opts    *request
+	opts    terms
 	outer   *Lease // the innermost lease of the context it was acquired under
 	ctx     leaseContext
 	end     context.CancelCauseFunc
-	since   moment // of the first grant
-	granted moment // when the grant of the last key had arrived
-	found   Record // of a lease of Begin: what the store has
-	chain   *chain // of hand-overs that the lease is in, nil if it began none
+	since   moment  // of the first grant
+	granted moment  // when the grant of the last key had arrived
+	found   *Record // of a lease of Begin: what the store has
+	chain   *chain  // of hand-overs that the lease is in, nil if it began none
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
 	released sync.WaitGroup  // done when Release has its answer
@@ -40,7 +40,6 @@ type Lease struct {
 	holds     []*hold
 
 	// What nearly every lease needs, in one piece with it.
-	turn  turn
 	first hold
 	one   [1]*hold
 }
@@ -73,7 +72,7 @@ type hold struct {
 }
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {
-	lease := &Lease{locker: l, id: newID(), key: r.key, name: r.name, opts: r}
+	lease := &Lease{locker: l, id: newID(), key: r.key, name: r.name, opts: r.terms}
 	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
 	parent, end := context.WithCancelCause(ctx)

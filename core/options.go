@@ -36,18 +36,25 @@ func WithObserver(o Observer) Option {
 // ErrInvalid before anything is sent.
 type AcquireOption func(*request)
 
+// terms are the options of an acquire that its lease goes on to need.
+type terms struct {
+	noRenew bool
+	maxHold time.Duration // 0: no end
+	keep    time.Duration
+	record  *Record // of Begin
+	lone    bool    // exclusive, of one key
+}
+
 // request is what the options of one acquire add up to.
 type request struct {
+	terms
 	key     string
 	keys    []string // key and also, sorted, each once
 	one     [1]string
 	also    []string
 	name    string
 	ttl     time.Duration
-	noRenew bool
-	maxHold time.Duration // 0: no end
 	wait    time.Duration // negative: no end but ctx
-	keep    time.Duration
 	pace    retry.Policy
 	weight  int64
 	limit   int64
@@ -55,8 +62,8 @@ type request struct {
 	permits bool
 	fair    bool
 	fenced  bool
-	record  *Record // of Begin
-	bad     error   // the first thing an option itself had to refuse
+	bad     error // the first thing an option itself had to refuse
+	turn    turn  // of the acquire, which needs one at a time
 }
 
 // TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The
@@ -189,6 +196,7 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
+	r.lone = len(r.also) == 0 && r.weight == All
 	if len(r.also) == 0 {
 		r.one[0] = key
 		r.keys = r.one[:]

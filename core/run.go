@@ -39,9 +39,9 @@ func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...Ac
 	case err != nil:
 		return nil, Record{}, err
 	case lease.found.Done:
-		return nil, lease.found, nil
+		return nil, *lease.found, nil
 	}
-	return lease, lease.found, nil
+	return lease, *lease.found, nil
 }
 
 // CheckRun is Check for Begin. It fails with ErrUnsupported if the store keeps no

@@ -1,0 +1,53 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// granting is a store that admits everything and keeps nothing.
+type granting struct{}
+
+func (granting) Acquire(_ context.Context, c core.Claim) (core.Grant, error) {
+	return core.Grant{Owner: c.Owner, Token: 1}, nil
+}
+
+func (granting) Extend(_ context.Context, claims []core.Claim) []core.Extension {
+	return make([]core.Extension, len(claims))
+}
+
+func (granting) Release(context.Context, core.Claim) error { return nil }
+
+// It runs before the parallel tests go on, so that what they take does not count.
+func TestMemory(t *testing.T) {
+	t.Run("a held lease takes less than a KiB", func(t *testing.T) {
+		l := newLocker(t, granting{})
+		const n = 20_000
+		leases := make([]*core.Lease, n)
+		before := heap()
+		for i := range leases {
+			leases[i] = acquire(t, t.Context(), l, fmt.Sprintf("held:%d", i))
+		}
+		if each := (heap() - before) / n; each > 1024 {
+			t.Errorf("it takes %d bytes", each)
+		} else {
+			t.Logf("it takes %d bytes", each)
+		}
+		for _, lease := range leases {
+			release(t, lease)
+		}
+	})
+}
+
+// heap is how much is in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what finalizers and pools let go of
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
