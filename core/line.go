@@ -9,8 +9,11 @@ import (
 // lines are the queues of this process, one for each key that somebody is
 // acquiring. Only the head of a line talks to the store.
 type lines struct {
-	mu sync.Mutex
-	of map[string]*line
+	perKey, total int // bounds of those who stand behind the first of a line; 0 for none
+
+	mu     sync.Mutex
+	of     map[string]*line
+	behind int // how many stand, or stood when they came, behind the first of a line
 
 	spare *line // the last one that was left empty
 }
@@ -19,6 +22,7 @@ type lines struct {
 // thousands can leave at once.
 type line struct {
 	head, tail *turn
+	length     int
 	once       int // how many of them want one attempt only
 	// holder is the lease of this process that has the key, if it was granted
 	// with others behind it and can be passed on. The head then need not ask.
@@ -33,6 +37,7 @@ type turn struct {
 	key        string
 	once       bool // wants one attempt only
 	first      bool // found the line empty
+	behind     bool // counts among those who do not
 	in         bool // is in its line
 	prev, next *turn
 	ready      chan struct{} // closed when it has to look
@@ -53,6 +58,7 @@ func (n *line) push(t *turn) {
 		n.tail.next = t
 	}
 	n.tail = t
+	n.length++
 	if t.once {
 		n.once++
 	}
@@ -70,6 +76,7 @@ func (n *line) remove(t *turn) {
 		t.next.prev = t.prev
 	}
 	t.in, t.prev, t.next = false, nil, nil
+	n.length--
 	if t.once {
 		n.once--
 	}
@@ -90,12 +97,17 @@ func (l *lines) enter(t *turn, key string, once bool, claim *Claim, name string)
 		t.first = true
 	} else {
 		t.ready = make(chan struct{})
-		if once {
-			if t.answer = n.refusal(); t.answer != nil {
-				close(t.ready)
-				return
-			}
+		if l.perKey > 0 && n.length > l.perKey || l.total > 0 && l.behind >= l.total {
+			t.answer = &BusyError{}
+		} else if once {
+			t.answer = n.refusal()
 		}
+		if t.answer != nil {
+			close(t.ready)
+			return
+		}
+		t.behind = true
+		l.behind++
 	}
 	n.push(t)
 }
@@ -192,6 +204,10 @@ func (l *lines) leave(t *turn, lease *Lease) (unused *gift) {
 			unused = g
 		}
 		t.gift = nil
+	}
+	if t.behind {
+		t.behind = false
+		l.behind--
 	}
 	if !t.in {
 		return unused // sent away

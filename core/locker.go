@@ -56,6 +56,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	}
 	l.hands.store, _ = store.(Handover)
 	l.lines.of = make(map[string]*line)
+	l.lines.perKey, l.lines.total = defaultWaitingPerKey, defaultWaiting
 	l.watchdog.locker = l
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
 	l.cleaner.locker = l
@@ -64,6 +65,9 @@ func New(store Store, opts ...Option) (*Locker, error) {
 			return nil, fmt.Errorf("new locker: an option is nil: %w", ErrInvalid)
 		}
 		o(l)
+	}
+	if l.lines.perKey < 0 || l.lines.total < 0 {
+		return nil, fmt.Errorf("new locker: WithMaxWaiting(%d, %d): 0 or more is allowed: %w", l.lines.perKey, l.lines.total, ErrInvalid)
 	}
 	if isNil(l.observer) {
 		return nil, fmt.Errorf("new locker: observer is nil: %w", ErrInvalid)

@@ -15,6 +15,9 @@ const (
 	minTTL     = 100 * time.Millisecond
 	minRetain  = time.Millisecond
 	maxTTL     = 24 * 24 * time.Hour
+
+	defaultWaitingPerKey = 1 << 14
+	defaultWaiting       = 1 << 16
 )
 
 // Option is a setting of a Locker, given to New.
@@ -30,6 +33,15 @@ func WithDefaults(opts ...AcquireOption) Option {
 // Observers for several.
 func WithObserver(o Observer) Option {
 	return func(l *Locker) { l.observer = o }
+}
+
+// WithMaxWaiting bounds how many callers of this Locker stand in line behind the
+// first: perKey for one key, total for all keys together, 0 for no bound. Whoever
+// comes when a line is full fails with ErrBusy at once. By default they are
+// 16,384 and 65,536, so that strangers who ask faster than their keys come free
+// do not use up the memory. Negative bounds make New fail with ErrInvalid.
+func WithMaxWaiting(perKey, total int) Option {
+	return func(l *Locker) { l.lines.perKey, l.lines.total = perKey, total }
 }
 
 // AcquireOption is a setting of one acquire. Bad values make it fail with

@@ -1,0 +1,93 @@
+package core_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestMaxWaiting(t *testing.T) {
+	t.Parallel()
+	sim(t, "a line takes as many as are allowed, all lines together too, and whoever leaves makes room", func(t *testing.T) {
+		_, store := setup(t)
+		l := newLocker(t, store, core.WithMaxWaiting(2, 3))
+		var held []*core.Lease
+		for _, key := range []string{"order:1", "order:2"} {
+			held = append(held, acquire(t, t.Context(), l, key))
+		}
+		var wg sync.WaitGroup
+		served := 0
+		wait := func(ctx context.Context, key string) {
+			wg.Go(func() {
+				if err := l.Do(ctx, key, func(context.Context) error { served++; return nil }); ctx.Err() == nil && err != nil {
+					t.Errorf("who waits for %s got %v", key, err)
+				}
+			})
+			synctest.Wait()
+		}
+		full := func(key string) {
+			t.Helper()
+			n := store.count()
+			_, err := l.Acquire(t.Context(), key)
+			wantErr(t, err, core.ErrBusy)
+			if store.count() != n {
+				t.Error("the store was asked")
+			}
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		wait(t.Context(), "order:1") // the first in line
+		wait(leaving, "order:1")
+		wait(t.Context(), "order:1")
+		full("order:1") // of its own
+		wait(t.Context(), "order:2")
+		wait(t.Context(), "order:2")
+		full("order:2") // of all
+		release(t, acquire(t, t.Context(), l, "order:3"))
+		leave()
+		synctest.Wait()
+		wait(t.Context(), "order:1")
+		full("order:1")
+		full("order:2")
+		for _, lease := range held {
+			release(t, lease)
+		}
+		wg.Wait()
+		if served != 5 {
+			t.Errorf("%d were served, want 5", served)
+		}
+		for range 2 { // nobody counts any more
+			held = append(held[:0], acquire(t, t.Context(), l, "order:1"))
+			wait(t.Context(), "order:1")
+			wait(t.Context(), "order:1")
+			wait(t.Context(), "order:1")
+			full("order:1")
+			release(t, held[0])
+			wg.Wait()
+		}
+	})
+	sim(t, "0 is no bound", func(t *testing.T) {
+		_, store := setup(t)
+		l := newLocker(t, store, core.WithMaxWaiting(0, 0))
+		holder := acquire(t, t.Context(), l, "order:1")
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if err := l.Do(t.Context(), "order:1", func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		release(t, holder)
+		wg.Wait()
+	})
+	t.Run("a negative bound is refused", func(t *testing.T) {
+		for _, n := range [][2]int{{-1, 0}, {0, -1}} {
+			_, err := core.New(granting{}, core.WithMaxWaiting(n[0], n[1]))
+			wantErr(t, err, core.ErrInvalid)
+		}
+	})
+}
