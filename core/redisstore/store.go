@@ -121,8 +121,7 @@ const maxToken = 1 << 52
 func (s *Store) usable(op string, c *core.Claim) error {
 	var fault string
 	switch {
-	case c.Key == "" || len(c.Key) > 512 || !utf8.ValidString(c.Key) || strings.ContainsAny(c.Key, "{}") ||
-		strings.ContainsFunc(c.Key, unicode.IsControl):
+	case c.Key == "" || len(c.Key) > 512 || !printable(c.Key):
 		fault = "a key of 1 to 512 bytes of printable UTF-8 without braces is needed"
 	case !word(c.Lease):
 		fault = "a lease is a word of 1 to 256 bytes"
@@ -150,8 +149,31 @@ func (s *Store) usable(op string, c *core.Claim) error {
 	return s.recordable(op, c.Record)
 }
 
+// printable tells that s is printable UTF-8 without braces.
+func printable(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c >= utf8.RuneSelf {
+			return utf8.ValidString(s) && !strings.ContainsAny(s, "{}") && !strings.ContainsFunc(s, unicode.IsControl)
+		} else if c < ' ' || c == 0x7f || c == '{' || c == '}' {
+			return false
+		}
+	}
+	return true
+}
+
 // word tells that s can stand in a list that is separated by spaces.
 func word(s string) bool {
+	ascii := true
+	for i := range len(s) {
+		if c := s[i]; c >= utf8.RuneSelf {
+			ascii = false
+		} else if c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	if ascii {
+		return s != "" && len(s) <= 256
+	}
 	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.IsSpace(r)
 	})
