@@ -181,16 +181,20 @@ func TestPushToVeryMany(t *testing.T) {
 	r := newRig(t, redistest.Start(t), nil)
 	c := claimed()
 	acquire(t, r.direct, c)
-	const many = 3000
-	waiters := make([]core.Claim, many)
-	woken := make([]<-chan struct{}, many)
-	for i := range waiters {
-		waiters[i], woken[i] = inPlace(t, r.direct, c, func(w *core.Claim) { w.Weight = 1 })
+	w, ch := inPlace(t, r.direct, c, func(w *core.Claim) { w.Weight = 1 })
+	// As if three thousand processes had taken their places at once.
+	first := strings.TrimPrefix(r.fields(t, c)["w"], "\n")
+	all := "\n" + first
+	for i := range 3000 {
+		all += strings.NewReplacer(w.Lease, fmt.Sprint("lease-", i), w.Owner, fmt.Sprint("owner-", i)).Replace(first)
+	}
+	if err := r.asks.HSet(t.Context(), stored(c), "w", all).Err(); err != nil {
+		t.Fatal(err)
 	}
 	release(t, r.direct, c)
-	// Each asks when it is woken, as a process would.
-	for i := range waiters {
-		wakes(t, woken[i])
-		acquire(t, r.direct, waiters[i])
+	wakes(t, ch)
+	acquire(t, r.direct, w)
+	if n := len(r.fields(t, c)); n > 250 {
+		t.Errorf("%d fields, which are nearly all holds", n)
 	}
 }
