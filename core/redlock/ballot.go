@@ -128,11 +128,11 @@ func (s *Store) calm(ctx context.Context, c *core.Claim, i int, t ticket) error 
 // given back.
 func (b *ballot) settle(ctx context.Context, n *node, t ticket, v vote) {
 	b.mu.Lock()
-	gone := b.store.ledger.asked(&b.claim, n.index, t, answer{
+	fate := b.store.ledger.asked(&b.claim, n.index, t, answer{
 		unknown: v.kind == unknown, holds: b.holds(v),
 		unwanted: b.final || b.verdict == won && v.grant.Owner != b.owner,
 	})
-	if gone {
+	if fate != stays {
 		v.kind, v.err = failed, errLeaving // what is given back is no vote
 	}
 	b.votes[n.index], b.asked[n.index] = v, false
@@ -144,7 +144,7 @@ func (b *ballot) settle(ctx context.Context, n *node, t ticket, v vote) {
 	case b.news <- struct{}{}:
 	default:
 	}
-	if gone {
+	if fate == gone {
 		b.store.sendBack(ctx, n, b.claim, func(error) {})
 	}
 }

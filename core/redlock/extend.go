@@ -200,7 +200,7 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 				return err
 			}, func(err error) {
 				k := kindOf(err)
-				if s.ledger.asked(&c, n.index, t, answer{unknown: k == unknown, holds: k == granted}) {
+				if s.ledger.asked(&c, n.index, t, answer{unknown: k == unknown, holds: k == granted}) == gone {
 					s.sendBack(ctx, n, c, func(error) {})
 				}
 				settled <- k
@@ -238,7 +238,7 @@ func (x *extension) remint(ctx context.Context, c *core.Claim, i int) bool {
 			}
 			return err
 		}, func(err error) {
-			if s.ledger.asked(c, at, t, answer{unknown: kindOf(err) == unknown, holds: err == nil}) {
+			if s.ledger.asked(c, at, t, answer{unknown: kindOf(err) == unknown, holds: err == nil}) == gone {
 				s.sendBack(ctx, n, *c, func(error) {})
 			}
 			if err != nil {

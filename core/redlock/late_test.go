@@ -194,6 +194,24 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
+	late(t, "a late answer takes nothing away from the release that is on its way", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.taken(0, 1)
+		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
+		c := claim("ours")
+		s.busy(store, c)
+		s.free(1)
+		acquire(s.T, store, c) // by nodes 1 and 2, while the first answer of node 2 is still under way
+		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far + 10*time.Millisecond})
+		if err := store.Release(s.Context(), c); err != nil {
+			s.Errorf("release of a claim that two of three have: %v", err)
+		}
+		time.Sleep(5 * time.Second)
+		if at := s.has(c); len(at) != 0 {
+			s.Errorf("the claim is still at nodes %v", at)
+		}
+	})
+
 	late(t, "a grant that was released before its answer came is no vote", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		for _, i := range []int{1, 2} {

@@ -36,6 +36,7 @@ type entry struct {
 type mark struct {
 	asking  int           // acquires on their way
 	leaving int           // releases on their way
+	ending  int           // those among them that also see to what is answered meanwhile
 	doubt   bool          // an acquire had no answer: it may still be granted
 	banned  bool          // a release was not answered: it may still arrive
 	owed    int           // releases that the janitor has still to send
@@ -89,10 +90,18 @@ type answer struct {
 	unwanted bool // but is of no use to who asked
 }
 
-// asked notes that an acquire has come back. If what it got has to go, it also
-// notes that a release is on its way, and is true. What an older attempt got
-// belongs to the newer one.
-func (l *ledger) asked(c *core.Claim, i int, t ticket, a answer) (gone bool) {
+// fate is what becomes of what an acquire got.
+type fate int
+
+const (
+	stays  fate = iota // or there is nothing
+	leaves             // a release is on its way that sees to it
+	gone               // a release has to be sent now, which is noted as on its way
+)
+
+// asked notes that an acquire has come back. What an older attempt got belongs to
+// the newer one.
+func (l *ledger) asked(c *core.Claim, i int, t ticket, a answer) fate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entry(c)
@@ -106,12 +115,17 @@ func (l *ledger) asked(c *core.Claim, i int, t ticket, a answer) (gone bool) {
 		m.doubt = true
 		e.until = time.Now().Add(max(e.ttl, remember))
 	}
-	if a.holds && (!m.wanted || a.unwanted && m.last == t.serial) {
+	f := stays
+	switch {
+	case !a.holds || m.wanted && (!a.unwanted || m.last != t.serial):
+	case m.ending > 0 && !m.wanted:
+		f = leaves // another would take from it what it is to answer for
+	default:
 		m.leaving++
-		m.wanted, gone = false, true
+		m.wanted, f = false, gone
 	}
 	l.drop(c, e)
-	return gone
+	return f
 }
 
 // crowded returns what is closed when the next acquire of c has come back, or nil
@@ -145,12 +159,21 @@ func (l *ledger) leave(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
 	return l.leaving(c, i)
 }
 
+// resign is leave for a release of all nodes, whose end is left with ended set.
+func (l *ledger) resign(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unsure, ttl = l.leaving(c, i)
+	l.entry(c).marks[i].ending++
+	return unsure, ttl
+}
+
 // leaveUnless is leave if c was not sent since its acquire with the serial last, and
 // is still unsettled; else it is false and notes nothing.
 func (l *ledger) leaveUnless(c *core.Claim, i int, last uint64) (ttl time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.entries[hold{c.Key, c.Lease}]; e == nil || e.last != last {
+	if e := l.entries[hold{c.Key, c.Lease}]; e == nil || last == 0 || e.last != last {
 		return 0, false
 	}
 	_, ttl = l.leaving(c, i)
@@ -170,6 +193,7 @@ type released struct {
 	unknown bool // it may still arrive
 	settled bool // the node now refuses what may still arrive
 	again   bool // a further one is owed, until paid
+	ended   bool // it was noted by resign
 }
 
 // left notes that a release has come back.
@@ -181,6 +205,9 @@ func (l *ledger) left(c *core.Claim, i int, r released) {
 	if m.leaving--; m.leaving == 0 && m.quiet != nil {
 		close(m.quiet)
 		m.quiet = nil
+	}
+	if r.ended {
+		m.ending--
 	}
 	if r.again {
 		m.owed++

@@ -65,7 +65,7 @@ type resignation struct {
 
 func (r *resignation) send(ctx context.Context, n *node) {
 	s, c := r.store, r.claim
-	unsure, ttl := s.ledger.leave(&c, n.index)
+	unsure, ttl := s.ledger.resign(&c, n.index)
 	if unsure {
 		c.TTL = max(c.TTL, ttl)
 	}
@@ -75,7 +75,7 @@ func (r *resignation) send(ctx context.Context, n *node) {
 		k := kindOf(err)
 		// The claim must not come to this node again if a release may still.
 		again := k == unknown || k == granted && unsure || k == failed && c.TTL > 0
-		s.ledger.left(&c, n.index, released{unknown: k == unknown, settled: k == lost, again: again})
+		s.ledger.left(&c, n.index, released{unknown: k == unknown, settled: k == lost, again: again, ended: true})
 		if again {
 			s.janitor.now(c, n.index, unsure || k == unknown)
 		}
