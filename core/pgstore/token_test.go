@@ -178,7 +178,7 @@ func TestPausedHolder(t *testing.T) {
 		t.Parallel()
 		var refused, lost, stale int
 		for i := range trials {
-			err, balance := pausedWrite(t, pool, fmt.Sprintf("fenced:%d", i), true)
+			balance, err := pausedWrite(t, pool, fmt.Sprintf("fenced:%d", i), true)
 			if errors.Is(err, core.ErrLost) {
 				refused++
 			}
@@ -201,7 +201,7 @@ func TestPausedHolder(t *testing.T) {
 		t.Parallel()
 		lost := 0
 		for i := range trials {
-			if err, balance := pausedWrite(t, pool, fmt.Sprintf("open:%d", i), false); err == nil && balance == 110 {
+			if balance, err := pausedWrite(t, pool, fmt.Sprintf("open:%d", i), false); err == nil && balance == 110 {
 				lost++
 			}
 		}
@@ -218,7 +218,7 @@ func TestPausedHolder(t *testing.T) {
 // pausedWrite returns what became of the paused holder's transaction, which adds
 // 10 to the 100 that it has read, and the balance after its successor has added
 // 5: 105 or, with the successor's lost, 110.
-func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (error, int) {
+func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (balance int, err error) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), "INSERT INTO account VALUES ($1, 100)", name); err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (er
 			return err
 		})
 	}
-	err := add(g.Token, 10, func() {
+	err = add(g.Token, 10, func() {
 		var next core.Grant
 		pgtest.Eventually(t, patience, "the lease runs out", func() bool {
 			var err error
@@ -254,9 +254,8 @@ func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (er
 			t.Errorf("the successor: %v", err)
 		}
 	})
-	var balance int
 	if err := pool.QueryRow(t.Context(), "SELECT balance FROM account WHERE name = $1", name).Scan(&balance); err != nil {
 		t.Fatal(err)
 	}
-	return err, balance
+	return balance, err
 }

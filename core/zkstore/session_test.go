@@ -93,7 +93,7 @@ func TestSession(t *testing.T) {
 			t.Fatal("vacuous: the look at the queue was not lost")
 		}
 		expire(t, proxy, conn)
-		if g, err = s.Acquire(ctx, c); err != nil {
+		if _, err = s.Acquire(ctx, c); err != nil {
 			t.Fatalf("in the new session: %v", err)
 		}
 		if n := len(places(t, admin, "between")); n != 2 {

@@ -142,7 +142,7 @@ func TestRootAndRights(t *testing.T) {
 		proxy.Sever()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		var err error = core.ErrUnavailable
+		err := core.ErrUnavailable
 		for err != nil && ctx.Err() == nil {
 			_, err = s.Acquire(ctx, exclusive("another"))
 		}

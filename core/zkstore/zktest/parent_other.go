@@ -2,13 +2,8 @@
 
 package zktest
 
-import (
-	"errors"
-	"os/exec"
-)
+import "os/exec"
 
 // dieWithParent does nothing here: servers end with their test, but outlive a
 // test process that is killed.
 func dieWithParent(*exec.Cmd) {}
-
-func inNamespace(*exec.Cmd) error { return errors.ErrUnsupported }
