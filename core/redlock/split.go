@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Rounds of a split vote: a few, with pauses from splitPause on that double.
+// Rounds of a split vote: a few, with pauses from splitPause on that double, or
+// more for half of a node's time, within which the others have given back.
 const (
 	splitRounds = 7
 	splitPause  = time.Millisecond
@@ -23,15 +24,15 @@ func (b *ballot) insist(ctx context.Context, v verdict, start time.Time) verdict
 
 // again asks those that were busy a few times, while the claim is refused and may.
 func (b *ballot) again(ctx context.Context, v verdict, start time.Time, may func() bool) verdict {
-	pause := splitPause
-	for range splitRounds {
+	pause, begun := splitPause, time.Now()
+	for round := 0; round < splitRounds || time.Since(begun) < b.store.timeout/2; round++ {
 		if v != refused || !may() || time.Since(start) > 3*b.store.timeout {
 			return v
 		}
 		if !sleep(ctx, pause/2+rand.N(pause)) {
 			return v
 		}
-		pause *= 2
+		pause = min(2*pause, 64*splitPause)
 		b.ask(ctx, func(v vote) bool { return v.kind == busy })
 		v = b.await(ctx)
 	}

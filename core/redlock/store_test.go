@@ -245,12 +245,12 @@ func nodeOn(t testing.TB, client *redis.Client) *redisstore.Store {
 	return s
 }
 
+// One group after the other: each has many cases that run side by side.
 func TestStoreOnServers(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {
 		for _, fencing := range []bool{false, true} {
 			t.Run(fmt.Sprintf("of %d, fencing %v", n, fencing), func(t *testing.T) {
-				t.Parallel()
 				_, connect := servers(t, n)
 				lacks, opts := lacking(fencing)
 				storetest.Run(t, storetest.Harness{

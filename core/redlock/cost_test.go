@@ -1,0 +1,79 @@
+package redlock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/redlock"
+)
+
+// A free lock costs each node one command to acquire and one to release, and its
+// identity is not asked for while no connection is new; with tokens it is two to
+// acquire.
+func TestCommandsOfACycle(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts     []redlock.Option
+		acquires int
+	}{
+		"without fencing": {nil, 1},
+		"with fencing":    {[]redlock.Option{redlock.WithFencing()}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var nodes []core.Store
+			var proxies []*redistest.Proxy
+			for range 3 {
+				p := redistest.NewProxy(t, redistest.Start(t).Addr)
+				proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
+			}
+			s := fit(t, newStore(t, nodes, append(c.opts, redlock.WithNodeTimeout(slow))...))
+			cycle := func(i int) {
+				c := claim(fmt.Sprint("c", i))
+				c.Key = fmt.Sprint("order:", i)
+				acquire(t, s, c)
+				settled(t, s)
+				if err := s.Release(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+				settled(t, s)
+			}
+			cycle(0) // the scripts are known after that
+			for _, p := range proxies {
+				p.Forget()
+			}
+			const cycles = 20
+			for i := range cycles {
+				cycle(1 + i)
+			}
+			for i, p := range proxies {
+				links := make(map[int]bool)
+				for _, cmd := range p.Commands() {
+					links[cmd.Link] = true
+				}
+				for script, want := range map[string]int{"acquire": c.acquires * cycles, "release": cycles} {
+					if n := p.Count(redistest.Match{Script: script}); n != want {
+						t.Errorf("node %d got %d times %s in %d cycles, want %d", i, n, script, cycles, want)
+					}
+				}
+				// A trip that takes long on a busy machine has another connection opened.
+				if n := p.Count(infoCommand); n > 0 && n >= len(links) {
+					t.Errorf("node %d was asked %d times who it is, on %d connections", i, n, len(links))
+				}
+			}
+		})
+	}
+}
+
+var infoCommand = redistest.Match{Command: "info"}
+
+// settled waits until nothing is on its way to a node.
+func settled(t *testing.T, s *redlock.Store) {
+	t.Helper()
+	redistest.Eventually(t, 20*time.Second, "nothing is on its way", func() bool {
+		leases, chores := s.Unsettled()
+		return leases+chores == 0
+	})
+}

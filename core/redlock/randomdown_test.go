@@ -1,0 +1,68 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/redlock"
+)
+
+// count is n with LONG=1, else a tenth of it.
+func count(n int) int {
+	if os.Getenv("LONG") == "1" {
+		return n
+	}
+	return n / 10
+}
+
+// Tokens grow over a thousand grants by servers of which any two are cut off at
+// any time, so that most grants come from another majority than the one before.
+// hazard 34
+func TestTokensGrowOnServers(t *testing.T) {
+	t.Parallel()
+	var nodes []core.Store
+	var proxies []*redistest.Proxy
+	for range 5 {
+		p := redistest.NewProxy(t, redistest.Start(t).Addr)
+		proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
+	}
+	s := fit(t, newStore(t, nodes, redlock.WithNodeTimeout(2*time.Second), redlock.WithFencing()))
+	total, cuts := count(1000), 0
+	var last uint64
+	for i := range total {
+		away := rand.Perm(5)[:rand.N(3)]
+		for _, n := range away {
+			proxies[n].Partition()
+			cuts++
+		}
+		c := claim(fmt.Sprint(i))
+		var g core.Grant
+		redistest.Eventually(t, 30*time.Second, "a grant", func() (granted bool) {
+			var err error
+			g, err = s.Acquire(t.Context(), c) // a busy machine may need several
+			return err == nil
+		})
+		if g.Token <= last {
+			t.Fatalf("grant %d, without nodes %v: token %d after %d", i, away, g.Token, last)
+		}
+		last = g.Token
+		if err := s.Release(t.Context(), c); errors.Is(err, core.ErrLost) {
+			t.Fatalf("grant %d, without nodes %v: release: %v", i, away, err)
+		}
+		for _, n := range away {
+			proxies[n].Heal()
+		}
+		settled(t, s)
+	}
+	tally.Note(t, tally.Facts{
+		Part: "processes", Grants: total, Faults: map[string]int{"servers cut off": cuts},
+		Violations: map[string]int{"tokens back": 0},
+	})
+}
