@@ -26,20 +26,21 @@ import (
 type part struct {
 	name, about string
 	packages    []string
+	swift       bool // without the race detector: that leaves time for more, and make test runs it with that
 }
 
 var parts = []part{
-	{"engine", "the engine alone, in virtual time", []string{"core"}},
-	{"simulation", "many clients in random trouble, in virtual time, from a seed", []string{"core/proof/sim"}},
-	{"matrix", "each message with each thing that can befall it", []string{"core/proof/matrix"}},
-	{"stores", "the contract of a store, and each store's own troubles", []string{
+	{name: "engine", about: "the engine alone, in virtual time", packages: []string{"core"}},
+	{name: "simulation", about: "many clients in random trouble, in virtual time, from a seed", packages: []string{"core/proof/sim"}, swift: true},
+	{name: "matrix", about: "each message with each thing that can befall it", packages: []string{"core/proof/matrix"}},
+	{name: "stores", about: "the contract of a store, and each store's own troubles", packages: []string{
 		"core/storetest", "core/memstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
 	}},
-	{"processes", "real processes and servers that are killed, stopped, frozen and cut off", []string{"core/redisstore/hazards"}},
-	{"histories", "what eight processes did under a nemesis, judged by three oracles", []string{"core/proof/histories"}},
-	{"adapters", "HTTP, gRPC and tasks, and answers that are kept", []string{"core/once", "core/proof/adapters", "httpmw", "grpcmw", "taskmw"}},
-	{"mutants", "small mistakes in the kit, each of which a test has to notice", []string{"core/proof/mutants"}},
-	{"soak", "a constant load with a nemesis, and what builds up", []string{"core/proof/soak"}},
+	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/redisstore/hazards"}},
+	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
+	{name: "adapters", about: "HTTP, gRPC and tasks, and answers that are kept", packages: []string{"core/once", "core/proof/adapters", "httpmw", "grpcmw", "taskmw"}},
+	{name: "mutants", about: "small mistakes in the kit, each of which a test has to notice", packages: []string{"core/proof/mutants"}},
+	{name: "soak", about: "a constant load with a nemesis, and what builds up", packages: []string{"core/proof/soak"}},
 }
 
 func main() {

@@ -127,7 +127,7 @@ func (r *record) conditions(b *strings.Builder) {
 		counts = "full counts (LONG=1)"
 	}
 	if r.Race {
-		race = "with the race detector"
+		race = "with the race detector but for the simulation"
 	}
 	var v []string
 	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {

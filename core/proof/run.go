@@ -66,7 +66,7 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	for _, p := range picked {
 		for _, pkg := range p.packages {
 			fmt.Fprintf(out, "%s: %s\n", p.name, pkg)
-			res := r.test(pkg, filepath.Join(dir, tallyFile), out)
+			res := r.test(pkg, r.Race && !p.swift, filepath.Join(dir, tallyFile), out)
 			res.Part = p.name
 			r.Results = append(r.Results, res)
 			fmt.Fprintf(out, "    %d passed, %d failed, %d skipped %s (%v)\n", res.Passed, res.Failed, res.Skipped, res.Fault, res.Took.Round(time.Second))
@@ -84,14 +84,14 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 }
 
 // test runs the tests of a package, and prints what the failed ones say.
-func (r *record) test(pkg, tallyPath string, out io.Writer) result {
+func (r *record) test(pkg string, race bool, tallyPath string, out io.Writer) result {
 	res, start := result{Package: pkg}, time.Now()
 	timeout := "30m"
 	if r.Long {
 		timeout = "24h"
 	}
 	args := []string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout}
-	if r.Race {
+	if race {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./"+pkg)...)

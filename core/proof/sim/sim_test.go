@@ -20,7 +20,7 @@ import (
 // It is about hazards 7, 8, 9, 10, 11, 12, 13, 14, 16, 25, 34, 39, 43, 45, 51 and 58.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	seeds := count(1500, 200_000)
+	seeds := count(2000, 200_000)
 	sum := newSummary()
 	if *seedFlag > 0 {
 		sum.add(t, scene{seed: *seedFlag}, run(t, scene{seed: *seedFlag}))
