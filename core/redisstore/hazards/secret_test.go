@@ -61,6 +61,15 @@ func TestSecrets(t *testing.T) {
 		redistest.ErrorReply("READONLY You can't write against a read only replica."), redistest.ErrorReply("ERR what is this"),
 	}
 	scripts := []string{"acquire", "extend", "release"}
+	// Something that goes well, before nothing is sure to.
+	calm, err := lockers[0].Acquire(t.Context(), "order:"+rand.Text(), core.TTL(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, time.Minute, "the lease is extended", func() bool { return w.count(core.Extended) > 0 })
+	if err := calm.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	for g := range 12 {
 		wg.Go(func() {
@@ -116,6 +125,12 @@ func (w *witness) Observe(_ context.Context, e core.Event) {
 	w.mu.Unlock()
 	fmt.Fprintf(w, "%v %+v\n", e, e)
 	w.error(e.Err)
+}
+
+func (w *witness) count(k core.Kind) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events[k]
 }
 
 func (w *witness) error(err error) {
