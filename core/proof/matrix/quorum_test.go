@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -22,16 +21,13 @@ var quorumTable = []struct {
 	name string
 	play func(m *member)
 	why  string
-	// open is what is not settled: such an operation is played in long runs only.
-	open string
 }{
-	{"acquire", quorumAcquire, "four servers grant; the fifth grants the same claim or refuses it once it was released", ""},
-	{"re-enter", quorumReenter, "four servers join the outer hold, which stands when the inner one is released",
-		"with a silent server, on a busy machine, the release of a nested lease has been answered with ErrLost"},
-	{"renew", quorumRenew, "a majority extends; a late extension creates nothing and shortens nothing", ""},
-	{"leave", quorumLeave, "a majority gives up the inner hold and keeps the outer one; the fifth is told again", ""},
-	{"release", quorumRelease, "a majority is free at once, for the waiter; the fifth is told again", ""},
-	{"wait", quorumWait, "the waiter is woken by the others, and served by a majority", ""},
+	{"acquire", quorumAcquire, "four servers grant; the fifth grants the same claim or refuses it once it was released"},
+	{"re-enter", quorumReenter, "four servers join the outer hold, which stands when the inner one is released"},
+	{"renew", quorumRenew, "a majority extends; a late extension creates nothing and shortens nothing"},
+	{"leave", quorumLeave, "a majority gives up the inner hold and keeps the outer one; the fifth is told again"},
+	{"release", quorumRelease, "a majority is free at once, for the waiter; the fifth is told again"},
+	{"wait", quorumWait, "the waiter is woken by the others, and served by a majority"},
 }
 
 // A quorum, of which one server's message meets with something. Records are not
@@ -47,10 +43,6 @@ func TestQuorumMatrix(t *testing.T) {
 	bit, played, want := make(map[string]int), 0, 0
 	t.Run("cells", func(t *testing.T) {
 		for _, op := range quorumTable {
-			if op.open != "" && os.Getenv("LONG") != "1" {
-				t.Logf("%s is played with LONG=1 only: %s", op.name, op.open)
-				continue
-			}
 			want += len(faults) * trials()
 			for _, f := range faults {
 				for trial := range trials() {
