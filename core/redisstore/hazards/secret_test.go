@@ -70,6 +70,9 @@ func TestSecrets(t *testing.T) {
 	if err := calm.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	for n := range 12 {
+		w.use(lockers[n%len(lockers)], server, proxy, 0, n)
+	}
 	var wg sync.WaitGroup
 	for g := range 12 {
 		wg.Go(func() {
