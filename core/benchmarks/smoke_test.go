@@ -139,7 +139,7 @@ func check(t *testing.T, s *Section, sc scenario, rows int) {
 	}
 	var text bytes.Buffer
 	s.write(&text)
-	if !strings.Contains(text.String(), s.Title) || !strings.Contains(text.String(), "lockkit") {
+	if !strings.Contains(text.String(), s.Title) || !strings.Contains(text.String(), s.Rows[0].Contender) {
 		t.Errorf("%s: a table of\n%s", s.Name, &text)
 	}
 }
