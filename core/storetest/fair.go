@@ -216,7 +216,7 @@ var waiterCases = []testCase{
 		e.acquire(e.other, second)
 	}},
 	{"a waiter that asks again lives on", []Feature{Fair}, func(e *env) {
-		life := min(e.units(10), core.WaiterLife)
+		life := min(e.units(20), core.WaiterLife) // long, for a machine that is busy
 		c, first := e.exclusive(), e.fair()
 		first.TTL = life
 		e.acquire(e.store, c)
