@@ -10,7 +10,7 @@ import (
 const All int64 = 1<<31 - 1
 
 // WaiterLife bounds how long a store remembers a waiting claim that does not
-// ask again. A live waiter asks at least once a second, a dead one must not
+// ask again. A live waiter asks at least every five and a half seconds, a dead one must not
 // hold up the fair queue for the whole of a long TTL.
 const WaiterLife = 10 * time.Second
 
