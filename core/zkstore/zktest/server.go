@@ -55,7 +55,7 @@ func Start(t testing.TB) *Server {
 		s.Addr = freeAddr(t)
 		err := s.start()
 		if err == nil {
-			err = s.await(30 * time.Second)
+			err = s.await(time.Minute)
 		}
 		if err == nil {
 			return s
@@ -217,7 +217,7 @@ func (s *Server) Restart() {
 	if err := s.start(); err != nil {
 		s.t.Fatalf("zktest: %v", err)
 	}
-	if err := s.await(30 * time.Second); err != nil {
+	if err := s.await(time.Minute); err != nil {
 		s.t.Fatalf("zktest: %v", err)
 	}
 }
