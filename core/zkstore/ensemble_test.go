@@ -20,7 +20,7 @@ import (
 // another; tokens grow.
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()
-	const processes, holders, session = 4, 6, 20 * time.Second
+	const processes, holders = 4, 6
 	ensemble := zktest.StartEnsemble(t)
 	var all []*core.Locker
 	for range processes {
@@ -148,7 +148,7 @@ func TestMajorityIsGone(t *testing.T) {
 			s.Resume()
 		}
 	}
-	again := acquire(t, l, "minority")
+	again := reacquire(t, l, "minority")
 	if again.Token() <= lease.Token() {
 		t.Errorf("got token %d after %d", again.Token(), lease.Token())
 	}

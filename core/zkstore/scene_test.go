@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds what should come at once.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // count is n with LONG=1, else a tenth of it, but at least ten.
 func count(n int) int {
@@ -68,6 +68,21 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 		t.Fatal(err)
 	}
 	return lease
+}
+
+// reacquire is acquire after an outage: a client is back when it is, and until then
+// the store is unavailable.
+func reacquire(t testing.TB, l *core.Locker, key string) *core.Lease {
+	t.Helper()
+	for stop := time.Now().Add(patience); ; {
+		lease, err := l.Acquire(context.Background(), key, core.Wait(patience))
+		if err == nil {
+			return lease
+		}
+		if !errors.Is(err, core.ErrUnavailable) || time.Now().After(stop) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func release(t testing.TB, l *core.Lease) {

@@ -266,7 +266,7 @@ func TestFrozenServer(t *testing.T) {
 		t.Errorf("got %v, want %v", err, core.ErrUnavailable)
 	}
 	server.Resume()
-	again := acquire(t, l, "frozen")
+	again := reacquire(t, l, "frozen")
 	if again.Token() <= lease.Token() {
 		t.Errorf("got token %d after %d", again.Token(), lease.Token())
 	}
