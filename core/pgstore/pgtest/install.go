@@ -151,7 +151,7 @@ func initialize() (*os.File, error) {
 	}
 	defer removeDir(dir)
 	if err := run(nil, program("initdb"), "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust",
-		"-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1", "--no-instructions"); err != nil {
+		"-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1"); err != nil {
 		return nil, err
 	}
 	if err := run(nil, "tar", "-cf", filepath.Join(dir, "data.tar"), "-C", dir, "data"); err != nil {
