@@ -1,0 +1,314 @@
+package matrix_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// What a lease has to last so that its waiter is granted the key with the
+// message, and so that it is only woken. A grant that nobody takes up must not
+// last for that.
+const (
+	pushedTTL = 3 * patience
+	wokenTTL  = core.WaiterLife - time.Second
+)
+
+// wakeUps are who the message is for, which says that a key is free, or theirs.
+var wakeUps = []struct {
+	name string
+	play func(w *wakeUp)
+	why  string
+}{
+	{"to who asks", (*wakeUp).woken, "the waiter asks anyway, and competes with others for the key"},
+	{"with a grant", (*wakeUp).granted, "the grant is of the waiter's own lease: it has it when it next asks"},
+	{"with a grant to who leaves", (*wakeUp).leaves, "the release of who leaves ends the grant, heard of or not"},
+	{"with a grant to who is gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
+}
+
+// The message that wakes a waiter, or grants it the key, with each thing that
+// can befall that, on each kind of Redis.
+//
+// It is about hazards 39, 43 and 44.
+func TestWakeUps(t *testing.T) {
+	redistest.Require(t)
+	t.Parallel()
+	var mu sync.Mutex
+	bit, grants := make(map[string]int), 0
+	all := places(t)
+	t.Run("cells", func(t *testing.T) {
+		for _, op := range wakeUps {
+			for _, m := range mishaps {
+				for _, p := range all {
+					for trial := range trials() {
+						t.Run(fmt.Sprint("wake-up ", op.name, ", ", m, ", ", p.name, ", ", trial+1), func(t *testing.T) {
+							t.Parallel()
+							w := newWakeUp(t, p, m, trial)
+							op.play(w)
+							if t.Failed() {
+								t.Logf("what was wanted: %s", op.why)
+								return
+							}
+							mu.Lock()
+							defer mu.Unlock()
+							bit["wake-up "+string(m)]++
+							if strings.Contains(w.tap.message(), "\n") {
+								grants++
+							}
+						})
+					}
+				}
+			}
+		}
+	})
+	played := 0
+	for _, n := range bit {
+		played += n
+	}
+	if want := len(wakeUps) * len(mishaps) * len(all) * trials(); !t.Failed() && played != want {
+		t.Errorf("vacuous: %d of %d trials", played, want)
+	}
+	// In a Cluster nothing is granted by message, and who asks is not either.
+	if want := (len(wakeUps) - 1) * len(mishaps) * (len(all) - 1) * trials(); !t.Failed() && grants != want {
+		t.Errorf("vacuous: %d grants by message in %d trials", grants, want)
+	}
+	tally.Note(t, tally.Facts{
+		Part: "matrix", Runs: played, Faults: bit, Outcomes: map[string]int{"done": played},
+		Violations: map[string]int{"overlaps": 0, "tokens back": 0, "stuck waiters": 0, "left behind": 0},
+	})
+}
+
+// wakeUp is one trial: a program that hears messages through a tap, a rival that
+// has the key first, and a third one that tries to get in between.
+type wakeUp struct {
+	*rig
+	tap    *tap
+	third  *core.Locker
+	store  *redisstore.Store // the program's own, for claims without a Locker
+	mu     sync.Mutex
+	inside map[*core.Lease]bool
+	token  uint64
+}
+
+func newWakeUp(t *testing.T, p place, m mishap, trial int) *wakeUp {
+	t.Helper()
+	key := fmt.Sprint("woken:", number.Add(1))
+	w := &wakeUp{inside: make(map[*core.Lease]bool), tap: newTap(t, m, "lk1:{"+key+"} ", trial)}
+	ours := p.client(t, trial%2 == 0, w.tap.dial)
+	w.rig = &rig{t: t, trial: trial, key: key, locker: newLocker(t, ours, nil), asks: p.client(t, true, nil)}
+	w.rival, w.third = newLocker(t, w.asks, nil), newLocker(t, w.asks, nil)
+	var err error
+	if w.store, err = redisstore.New(ours); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.store.Close() })
+	return w
+}
+
+// hold has who holds the lease look whether somebody else does, and whether the
+// tokens grow, and gives it back.
+func (w *wakeUp) hold(lease *core.Lease) {
+	w.mu.Lock()
+	for other := range w.inside {
+		if other.Context().Err() == nil && lease.Context().Err() == nil {
+			w.t.Error("two hold the key")
+		}
+	}
+	w.inside[lease] = true
+	if lease.Token() <= w.token {
+		w.t.Errorf("token %d comes after %d", lease.Token(), w.token)
+	}
+	w.token = lease.Token()
+	w.mu.Unlock()
+	time.Sleep(50 * time.Millisecond) // so that others could
+	w.mu.Lock()
+	delete(w.inside, lease)
+	w.mu.Unlock()
+	w.leave(lease)
+}
+
+// leave releases a lease. One that began with what was left of a grant may have
+// ended, if the machine is too busy to extend it in time.
+func (w *wakeUp) leave(lease *core.Lease) {
+	if errors.Is(context.Cause(lease.Context()), core.ErrLost) {
+		tooBusy.Add(1)
+		_ = lease.Release(context.Background())
+		return
+	}
+	leave(w.t, lease)
+}
+
+// intrude has the third one take the key a few times, if it can. The function
+// that it returns waits until it has ended.
+func (w *wakeUp) intrude() func() {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for got := 0; got < 3; {
+			lease, err := w.third.TryAcquire(context.Background(), w.key)
+			if err == nil {
+				got++
+				w.hold(lease)
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	end := sync.OnceFunc(func() { close(stop); <-done })
+	w.t.Cleanup(end)
+	return end
+}
+
+// waiter waits for the key in the program, and is in line when waiter returns.
+func (w *wakeUp) waiter(ctx context.Context, ttl time.Duration) <-chan *core.Lease {
+	got := waiterOf(ctx, w.t, w.locker, w.key, ttl)
+	w.eventually("it is in line", func() bool { return w.places() == 1 })
+	return got
+}
+
+// waiterOf waits for a key, until ctx ends.
+func waiterOf(ctx context.Context, t *testing.T, l *core.Locker, key string, ttl time.Duration) <-chan *core.Lease {
+	got := make(chan *core.Lease, 1)
+	go func() {
+		defer close(got)
+		lease, err := l.Acquire(ctx, key, core.TTL(ttl), core.Wait(patience))
+		for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
+			lease, err = l.Acquire(ctx, key, core.TTL(ttl), core.Wait(patience)) // a busy machine
+		}
+		if err == nil {
+			got <- lease
+		} else if ctx.Err() == nil {
+			t.Errorf("the waiter: %v", err)
+		}
+	}()
+	return got
+}
+
+// served fails the test unless the waiter gets the key in its turn.
+func served(t *testing.T, got <-chan *core.Lease) *core.Lease {
+	t.Helper()
+	select {
+	case lease, ok := <-got:
+		if !ok {
+			t.FailNow()
+		}
+		return lease
+	case <-time.After(patience):
+		t.Fatal("the waiter is not served")
+		return nil
+	}
+}
+
+// serves plays a waiter to whose wake-up the mishap happens.
+func (w *wakeUp) serves(ttl time.Duration) {
+	holder := w.acquire(context.Background(), w.rival)
+	got := w.waiter(context.Background(), ttl)
+	w.leave(holder)
+	w.tap.message()
+	end := w.intrude()
+	lease := served(w.t, got)
+	w.hold(lease)
+	end()
+
+	// It waits again when what is late arrives, which is not about this lease.
+	holder = w.acquire(context.Background(), w.rival)
+	got = w.waiter(context.Background(), ttl)
+	before := w.same()
+	w.tap.deliver()
+	delete(before, "w")
+	after := w.same()
+	delete(after, "w")
+	if fmt.Sprint(before) != fmt.Sprint(after) {
+		w.t.Errorf("the late message made %v of %v", after, before)
+	}
+	w.hold(holder)
+	w.hold(served(w.t, got))
+	w.clean()
+}
+
+func (w *wakeUp) woken()   { w.serves(wokenTTL) }
+func (w *wakeUp) granted() { w.serves(pushedTTL) }
+
+// leaves plays a waiter that goes when the message that grants it the key is on
+// its way.
+func (w *wakeUp) leaves() {
+	holder := w.acquire(context.Background(), w.rival)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	got := w.waiter(ctx, pushedTTL)
+	w.leave(holder)
+	w.tap.message()
+	cancel()
+	end := w.intrude()
+	if lease, ok := <-got; ok { // it was faster
+		_ = lease.Release(context.Background())
+	}
+	lease := w.acquire(context.Background(), w.rival)
+	w.tap.deliver()
+	w.hold(lease)
+	end()
+	w.clean()
+}
+
+// gone plays a waiter that never asks again, while its process goes on to hear.
+func (w *wakeUp) gone() {
+	holder := w.acquire(context.Background(), w.rival)
+	dead := core.Claim{
+		Key: w.key, Owner: "gone", Lease: "gone", Weight: core.All, Limit: core.All, TTL: pushedTTL, Wait: true, Push: true,
+	}
+	watching, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.eventually("it listens", func() bool {
+		_, err := w.store.Watch(watching, dead)
+		return err == nil
+	})
+	w.eventually("it is in line", func() bool {
+		_, err := w.store.Acquire(context.Background(), dead)
+		return errors.Is(err, core.ErrBusy)
+	})
+	w.leave(holder)
+	w.tap.message()
+	next := w.acquire(context.Background(), w.rival)
+	w.tap.deliver()
+	// Whether the message comes before or after that, it is too old.
+	w.eventually("who was gone asks", func() bool {
+		g, err := w.store.Acquire(context.Background(), dead)
+		if err == nil {
+			w.t.Fatalf("who was gone has %+v", g)
+		}
+		return errors.Is(err, core.ErrBusy)
+	})
+	w.eventually("it leaves", func() bool {
+		err := w.store.Release(context.Background(), dead)
+		return err == nil || errors.Is(err, core.ErrLost)
+	})
+	w.hold(next)
+	w.clean()
+}
+
+// clean looks at what is left when all have gone.
+func (w *wakeUp) clean() {
+	w.t.Helper()
+	lease := w.acquire(context.Background(), w.rival)
+	w.hold(lease)
+	w.eventually("nothing is left but the token and what was released", func() bool {
+		for f := range w.fields() {
+			if f != "t" && !strings.HasPrefix(f, "d:") {
+				return false
+			}
+		}
+		return true
+	})
+}
