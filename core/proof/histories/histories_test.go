@@ -26,6 +26,7 @@ const (
 	leastHandOver = 30 // of each key
 	leastUnknown  = 20
 	leastBites    = 10
+	leastBusy     = 500 // that only the holder can explain
 	longest       = 4 * time.Minute
 )
 
@@ -35,7 +36,7 @@ var keys = []string{"k:1", "k:2", "k:3", "k:4"}
 type scene struct {
 	t        *testing.T
 	wiped    bool
-	unlocked bool
+	mistake  string
 	server   *redistest.Server
 	replica  *redistest.Server // of a scene that is wiped
 	register *register
@@ -44,9 +45,9 @@ type scene struct {
 	started  int
 }
 
-func newScene(t *testing.T, wiped, unlocked bool) *scene {
+func newScene(t *testing.T, wiped bool, mistake string) *scene {
 	t.Helper()
-	s := &scene{t: t, wiped: wiped, unlocked: unlocked, register: newRegister(t), history: &history{}}
+	s := &scene{t: t, wiped: wiped, mistake: mistake, register: newRegister(t), history: &history{}}
 	s.server = redistest.Start(t)
 	if wiped {
 		s.replica = redistest.Start(t)
@@ -69,8 +70,13 @@ func (s *scene) start(i int) {
 		proxy = redistest.NewProxy(s.t, s.server.Addr)
 	}
 	s.workers[i] = newChild(s.t, plan{
-		Name: fmt.Sprintf("w%d", s.started), Addr: proxy.Addr, Register: s.register.Addr, Keys: keys, Lanes: 1 + i%2, Unlocked: s.unlocked,
+		Name: fmt.Sprintf("w%d", s.started), Addr: proxy.Addr, Register: s.register.Addr, Keys: keys, Lanes: 1 + i%2, Mistake: s.mistake,
 	}, proxy, s.history)
+}
+
+// replace starts a worker in the place of one that died.
+func (s *scene) replace(name string) {
+	s.start(slices.IndexFunc(s.workers, func(c *child) bool { return c.name == name }))
 }
 
 // finish lets all workers come to an end.
@@ -123,7 +129,7 @@ func run(t *testing.T, wiped bool) {
 		}
 	}
 	t.Logf("LOCKKIT_SEED=%d", seed)
-	s := newScene(t, wiped, false)
+	s := newScene(t, wiped, "")
 	n := &nemesis{scene: s, rand: rand.New(rand.NewPCG(seed, 0))}
 	v := &verdict{wiped: wiped}
 	for start := time.Now(); ; {
@@ -131,14 +137,13 @@ func run(t *testing.T, wiped bool) {
 		if s.history.size() < leastCalls && time.Since(start) < longest {
 			continue
 		}
-		if v.judge(s.history.tries(), s.register.all(), n.deeds); v.vacuous() == "" || time.Since(start) > longest {
+		if v.judge(s.history.read(n.deeds), s.register.all()); v.vacuous() == "" || time.Since(start) > longest {
 			break
 		}
 	}
 	s.finish()
-	tries := s.history.tries()
-	v.judge(tries, s.register.all(), n.deeds)
-	v.porcupine(tries)
+	v.judge(s.history.read(n.deeds), s.register.all())
+	v.porcupine()
 	v.note(t, seed, s.server)
 	t.Log(v)
 	if why := v.vacuous(); why != "" {
@@ -148,7 +153,7 @@ func run(t *testing.T, wiped bool) {
 		t.Error(fault)
 	}
 	if t.Failed() {
-		v.save(t, seed, s)
+		v.save(t, seed, s, n.deeds)
 	}
 }
 
@@ -159,12 +164,14 @@ type verdict struct {
 	hands, bites, outcomes  map[string]int
 	overlaps, tokens, stale []string
 	late, refused           int // stale writes that came, and that were refused
+	script                  *script
 	linear                  porcupine.CheckResult
 	info                    porcupine.LinearizationInfo
 	checked                 bool
 }
 
-func (v *verdict) judge(tries []*try, writes []write, deeds []deed) {
+func (v *verdict) judge(r *record, writes []write) {
+	tries := r.tries
 	v.calls, v.unknown, v.outcomes = 0, 0, make(map[string]int)
 	for _, t := range tries {
 		v.outcomes[t.Outcome]++
@@ -173,7 +180,7 @@ func (v *verdict) judge(tries []*try, writes []write, deeds []deed) {
 			v.calls++ // its release
 		}
 	}
-	v.grants, v.hands, v.bites = len(granted(tries)), handOvers(tries), bit(deeds, tries)
+	v.grants, v.hands, v.bites = len(granted(tries)), handOvers(tries), bit(r.deeds, tries)
 	v.overlaps, v.tokens = overlaps(tries), tokensBack(tries)
 	v.stale, v.late = staleWrites(tries, writes, true), len(staleWrites(tries, writes, false))
 	v.refused = 0
@@ -182,10 +189,11 @@ func (v *verdict) judge(tries []*try, writes []write, deeds []deed) {
 			v.refused++
 		}
 	}
+	v.script = r.operations()
 }
 
-func (v *verdict) porcupine(tries []*try) {
-	v.linear, v.info = porcupine.CheckOperationsVerbose(model(v.wiped), operations(tries), patience)
+func (v *verdict) porcupine() {
+	v.linear, v.info = porcupine.CheckOperationsVerbose(model, v.script.all, patience)
 	v.checked = true
 }
 
@@ -197,6 +205,7 @@ func (v *verdict) vacuous() string {
 		n, least int
 	}{
 		{"calls", v.calls, leastCalls}, {"grants", v.grants, leastGrants}, {"unknown outcomes", v.unknown, leastUnknown}, {"faults that bit", sum(v.bites), leastBites},
+		{"busy answers that only the holder explains", v.script.busy, leastBusy},
 	} {
 		if c.n < c.least {
 			why = append(why, fmt.Sprintf("%d %s, want %d", c.n, c.what, c.least))
@@ -217,14 +226,14 @@ func (v *verdict) faults() []string {
 		all = append(all, v.overlaps...)
 	}
 	if v.checked && v.linear != porcupine.Ok {
-		all = append(all, fmt.Sprintf("porcupine: the history is %s", v.linear))
+		all = append(all, fmt.Sprintf("porcupine: the history is %s: %s", v.linear, stuck(v.info, v.script)))
 	}
 	return all
 }
 
 func (v *verdict) String() string {
-	return fmt.Sprintf("%d calls, %d grants, hand-overs %v, outcomes %v, %d unknown, faults that bit %v, %d overlaps, %d stale writes came, %d writes were refused, porcupine: %v",
-		v.calls, v.grants, v.hands, v.outcomes, v.unknown, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
+	return fmt.Sprintf("%d calls, %d grants, hand-overs %v, outcomes %v, %d unknown, %d busy answers judged and %d excused, faults that bit %v, %d overlaps, %d stale writes came, %d writes were refused, porcupine: %v",
+		v.calls, v.grants, v.hands, v.outcomes, v.unknown, v.script.busy, v.script.excused, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
 }
 
 func (v *verdict) note(t *testing.T, seed uint64, server *redistest.Server) {
@@ -247,7 +256,7 @@ func (v *verdict) note(t *testing.T, seed uint64, server *redistest.Server) {
 }
 
 // save keeps all that there is to know of a failed run.
-func (v *verdict) save(t *testing.T, seed uint64, s *scene) {
+func (v *verdict) save(t *testing.T, seed uint64, s *scene, deeds []deed) {
 	dir, err := os.MkdirTemp("", fmt.Sprintf("lockkit-history-%d-", seed))
 	if err != nil {
 		t.Error(err)
@@ -258,19 +267,20 @@ func (v *verdict) save(t *testing.T, seed uint64, s *scene) {
 		line, _ := json.Marshal(e)
 		fmt.Fprintf(&log, "%s\n", line)
 	}
+	done, _ := json.Marshal(deeds)
 	text, err := os.ReadFile(filepath.Join(s.server.Dir, "log"))
-	for name, content := range map[string]string{"history.jsonl": log.String(), "server.log": string(text)} {
+	for name, content := range map[string]string{"history.jsonl": log.String(), "deeds.json": string(done), "server.log": string(text)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Error(err)
 		}
 	}
 	if err == nil && v.checked {
-		err = porcupine.VisualizePath(model(v.wiped), v.info, filepath.Join(dir, "history.html"))
+		err = porcupine.VisualizePath(model, v.info, filepath.Join(dir, "history.html"))
 	}
 	if err != nil {
 		t.Error(err)
 	}
-	t.Logf("the history, the server's log and a picture are in %s", dir)
+	t.Logf("the history, the nemesis's deeds, the server's log and a picture are in %s", dir)
 }
 
 func sum(m map[string]int) int {

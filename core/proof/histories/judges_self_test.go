@@ -11,31 +11,44 @@ import (
 
 // ok is a try that was granted, relied on until and released.
 func ok(lease string, call, ret int64, token uint64, until, released int64) *try {
-	t := &try{Lease: lease, Who: lease, Key: "k", Call: call, Ret: ret, Outcome: "ok", Token: token, Until: until}
+	t := &try{Lease: lease, Who: lease, Key: "k:1", Call: call, Ret: ret, Outcome: "ok", Token: token, Until: until}
 	if released > 0 {
 		t.ReleaseCall, t.ReleaseRet, t.Released = until, released, "ok"
 	}
 	return t
 }
 
+// busy is a try that was told so.
+func busy(call, ret int64) *try {
+	return &try{Lease: "b", Who: "b", Key: "k:1", Call: call, Ret: ret, Outcome: "busy"}
+}
+
+// of makes a claim of what the store said, t's if there is such.
+func of(t *try, calls ...call) *claim {
+	c := &claim{Key: "k:1", Who: "p", try: t, calls: calls}
+	if t != nil {
+		t.claim, c.Who = c, t.Who
+	}
+	return c
+}
+
 func TestJudges(t *testing.T) {
 	t.Parallel()
-	busy := &try{Lease: "b", Who: "b", Key: "k", Call: 21, Ret: 22, Outcome: "busy"}
-	died := &try{Lease: "d", Who: "d", Key: "k", Call: 5, Outcome: "died"}
+	const linear, illegal = porcupine.Ok, porcupine.Illegal
+	type tries []*try
 	for name, c := range map[string]struct {
-		tries            []*try
+		tries            tries
 		overlaps, tokens int
-		linear, forgets  porcupine.CheckResult
+		want             porcupine.CheckResult
 	}{
-		"holds that follow each other are fine":             {[]*try{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 8, 2, 9, 10)}, 0, 0, porcupine.Ok, porcupine.Ok},
-		"two at a time are told":                            {[]*try{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 4, 2, 9, 10)}, 1, 0, porcupine.Illegal, porcupine.Ok},
-		"a hold that was lost may be followed at its end":   {[]*try{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 6, 2, 9, 10)}, 0, 0, porcupine.Ok, porcupine.Ok},
-		"and not before that":                               {[]*try{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 4, 2, 9, 10)}, 1, 0, porcupine.Illegal, porcupine.Ok},
-		"a token that stays is told":                        {[]*try{ok("x", 1, 2, 7, 5, 6), ok("y", 7, 8, 7, 9, 10)}, 0, 1, porcupine.Illegal, porcupine.Illegal},
-		"tokens of grants that went on together may be any": {[]*try{ok("x", 1, 8, 2, 9, 10), ok("y", 1, 2, 1, 5, 6)}, 0, 0, porcupine.Ok, porcupine.Ok},
-		"busy while somebody holds is fine":                 {[]*try{ok("x", 1, 2, 1, 30, 31), busy}, 0, 0, porcupine.Ok, porcupine.Ok},
-		"busy while nobody holds is told":                   {[]*try{ok("x", 1, 2, 1, 5, 6), busy}, 0, 0, porcupine.Illegal, porcupine.Illegal},
-		"unless somebody may hold of whom nothing is known": {[]*try{died, ok("x", 1, 2, 1, 5, 6), busy}, 0, 0, porcupine.Ok, porcupine.Ok},
+		"holds that follow each other are fine":             {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 8, 2, 9, 10)}, 0, 0, linear},
+		"two at a time are told":                            {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
+		"a hold that was lost may be followed at its end":   {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 6, 2, 9, 10)}, 0, 0, linear},
+		"and not before that":                               {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
+		"a token that stays is told":                        {tries{ok("x", 1, 2, 7, 5, 6), ok("y", 7, 8, 7, 9, 10)}, 0, 1, illegal},
+		"tokens of grants that went on together may be any": {tries{ok("x", 1, 8, 2, 9, 10), ok("y", 1, 2, 1, 5, 6)}, 0, 0, linear},
+		"busy while somebody holds is fine":                 {tries{ok("x", 1, 2, 1, 30, 31), busy(21, 22)}, 0, 0, linear},
+		"busy while nobody holds is told":                   {tries{ok("x", 1, 2, 1, 5, 6), busy(21, 22)}, 0, 0, illegal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -45,10 +58,8 @@ func TestJudges(t *testing.T) {
 			if got := tokensBack(c.tries); len(got) != c.tokens {
 				t.Errorf("of the tokens is said %q, want %d faults", got, c.tokens)
 			}
-			for wiped, want := range map[bool]porcupine.CheckResult{false: c.linear, true: c.forgets} {
-				if got := porcupine.CheckOperationsTimeout(model(wiped), operations(c.tries), patience); got != want {
-					t.Errorf("porcupine says %v, want %v (forgetful: %v)", got, want, wiped)
-				}
+			if got := (&record{tries: c.tries}).linear(); got != c.want {
+				t.Errorf("porcupine says %v, want %v", got, c.want)
 			}
 		})
 	}
@@ -65,13 +76,28 @@ func TestJudges(t *testing.T) {
 	})
 	t.Run("processes without a lock are told by every judge", func(t *testing.T) {
 		t.Parallel()
-		s := newScene(t, false, true)
+		s := newScene(t, false, grantsAll)
 		redistest.Eventually(t, patience, "every judge tells of it", func() bool {
 			time.Sleep(100 * time.Millisecond)
-			tries := s.history.tries()
-			return len(overlaps(tries)) > 0 && len(tokensBack(tries)) > 0 && len(staleWrites(tries, s.register.all(), true)) > 0 &&
-				porcupine.CheckOperationsTimeout(model(false), operations(tries), patience) == porcupine.Illegal
+			r := s.history.read(nil)
+			return len(overlaps(r.tries)) > 0 && len(tokensBack(r.tries)) > 0 && len(staleWrites(r.tries, s.register.all(), true)) > 0 && r.linear() == porcupine.Illegal
 		})
 		s.finish()
 	})
+	t.Run("processes that are kept out of a free key are told by porcupine", func(t *testing.T) {
+		t.Parallel()
+		s := newScene(t, false, refusesAll)
+		redistest.Eventually(t, patience, "porcupine tells of it", func() bool {
+			time.Sleep(100 * time.Millisecond)
+			return s.history.read(nil).linear() == porcupine.Illegal
+		})
+		s.finish()
+		if r := s.history.read(nil); len(overlaps(r.tries)) > 0 || len(tokensBack(r.tries)) > 0 {
+			t.Error("the other judges tell of something too")
+		}
+	})
+}
+
+func (r *record) linear() porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(model, r.operations().all, patience)
 }

@@ -2,64 +2,70 @@ package histories_test
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/anishathalye/porcupine"
 )
 
-// lock is the state of one key's lock, and asked what may happen to it.
-//
-// What nobody knows stays open, in the state instead of in many of them: a hold
-// that ended otherwise than by a release that was confirmed may be gone from that
-// moment on, or not yet (Loose); and an acquire that was not answered may have
-// been granted at any time since (Ghosts), which then explains a busy answer.
+// lock is the state of one key's lock, as far as it follows from what its users
+// were told. Whatever else may be held at the server is no part of it: see
+// doubts_test.go.
 type lock struct {
 	Holder string // lease, "" if none
-	Loose  bool   // it may have ended
-	Ghosts bool   // somebody may hold it whom nobody knows
+	Loose  bool   // the server may have forgotten it
 	Last   uint64 // token
 }
 
 type asked struct {
-	What  string // "acquire", "busy", "unknown", "release" or "end"
+	// What is "acquire", "busy", "release", or "end" for a hold that ended
+	// otherwise, from when on others may have the key; and where the server loses
+	// what it had, "forget", or "may forget" if it is not known what.
+	What  string
 	Lease string
 	Token uint64
+	Sure  bool // a release that ended a hold, and not an earlier attempt of it
 }
 
-// model is a lock that a server with a memory keeps. Where the server may lose
-// what it knew (wiped), a hold can end at any time, and tokens grow all the same.
-func model(wiped bool) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return lock{} },
-		Step: func(state, input, _ any) (bool, any) {
-			s, in := state.(lock), input.(asked)
-			switch in.What {
-			case "acquire":
-				ok := (wiped || s.Holder == "" || s.Loose) && in.Token > s.Last
-				return ok, lock{Holder: in.Lease, Last: in.Token, Ghosts: s.Ghosts}
-			case "busy":
-				return s.Holder != "" && s.Holder != in.Lease || s.Ghosts, s
-			case "unknown":
-				s.Ghosts = true
-			case "release":
-				if s.Holder != in.Lease || s.Loose {
-					return wiped, s
-				}
+// model is a lock.
+//
+// A holder whom the server forgot goes on for a while, and others have the key
+// meanwhile. Its release is one only if the store has confirmed it at once: it may
+// be that the first attempt was answered "not held", but nobody heard that.
+var model = porcupine.Model{
+	Init: func() any { return lock{} },
+	Step: func(state, input, _ any) (bool, any) {
+		s, in := state.(lock), input.(asked)
+		switch in.What {
+		case "acquire":
+			return (s.Holder == "" || s.Loose) && in.Token > s.Last, lock{Holder: in.Lease, Last: in.Token}
+		case "busy":
+			return s.Holder != "" && s.Holder != in.Lease, s
+		case "release":
+			if s.Holder != in.Lease {
+				return !in.Sure, s
+			}
+			s.Holder = ""
+		case "end":
+			if s.Holder == in.Lease {
 				s.Holder = ""
-			case "end":
-				s.Loose = s.Loose || s.Holder == in.Lease
 			}
-			return true, s
-		},
-		Partition: byKey,
-		DescribeOperation: func(input, _ any) string {
-			in := input.(asked)
-			if in.Token > 0 {
-				return fmt.Sprintf("%s %s, token %d", in.What, in.Lease, in.Token)
-			}
-			return in.What + " " + in.Lease
-		},
-		DescribeState: func(state any) string { return fmt.Sprintf("%+v", state) },
-	}
+		case "forget":
+			s.Holder = ""
+		case "may forget":
+			s.Loose = true
+		}
+		s.Loose = s.Loose && s.Holder != ""
+		return true, s
+	},
+	Partition: byKey,
+	DescribeOperation: func(input, _ any) string {
+		in := input.(asked)
+		if in.Token > 0 {
+			return fmt.Sprintf("%s %s, token %d", in.What, in.Lease, in.Token)
+		}
+		return in.What + " " + in.Lease
+	},
+	DescribeState: func(state any) string { return fmt.Sprintf("%+v", state) },
 }
 
 // byKey splits a history: each operation carries its key as output.
@@ -75,40 +81,117 @@ func byKey(all []porcupine.Operation) [][]porcupine.Operation {
 	return parts
 }
 
-// operations is what the tries look like to the model.
-func operations(tries []*try) []porcupine.Operation {
-	clients := make(map[string]int)
-	var all []porcupine.Operation
-	add := func(t *try, what string, call, ret int64) {
-		name := t.Who
-		if what == "end" || what == "unknown" {
-			name += "?" // beside what the client goes on with
-		}
-		if _, ok := clients[name]; !ok {
-			clients[name] = len(clients)
-		}
-		in := asked{What: what, Lease: t.Lease}
-		if what == "acquire" {
-			in.Token = t.Token
-		}
-		all = append(all, porcupine.Operation{ClientId: clients[name], Input: in, Call: call, Output: t.Key, Return: max(ret, call+1)})
+// script is a record as the model sees it.
+type script struct {
+	all           []porcupine.Operation
+	clients       map[string]int
+	busy, excused int // busy answers that are in it, and that are not
+}
+
+func (s *script) add(who, key string, in asked, call, ret int64) {
+	if _, ok := s.clients[who]; !ok {
+		s.clients[who] = len(s.clients)
 	}
-	for _, t := range tries {
-		if t.Outcome != "ok" && (t.Outcome != "busy" || t.Unknown > 0) {
-			add(t, "unknown", t.Call, t.Call)
+	s.all = append(s.all, porcupine.Operation{ClientId: s.clients[who], Input: in, Call: call, Output: key, Return: max(ret, call+1)})
+}
+
+// operations is what the record looks like to the model. A busy answer that can
+// have come from somebody whom the model does not know is left out.
+func (r *record) operations() *script {
+	s := &script{clients: make(map[string]int)}
+	doubts := r.doubts()
+	busy := func(who, key, lease string, call, ret int64) {
+		if within(doubts[key], call, ret) {
+			s.excused++
+			return
 		}
+		s.busy++
+		s.add(who, key, asked{What: "busy", Lease: lease}, call, ret)
+	}
+	for _, t := range r.tries {
 		switch {
 		case t.Outcome == "busy" && t.Crowded: // it may be the answer to who stood before it
 		case t.Outcome == "busy":
-			add(t, "busy", t.Call, t.Ret)
+			busy(t.Who, t.Key, t.Lease, t.Call, t.Ret)
 		case t.Outcome == "ok":
-			add(t, "acquire", t.Call, t.Ret)
+			s.add(t.Who, t.Key, asked{What: "acquire", Lease: t.Lease, Token: t.Token}, t.Call, t.Ret)
 			if t.Released == "ok" {
-				add(t, "release", t.ReleaseCall, t.ReleaseRet)
+				s.add(t.Who, t.Key, asked{What: "release", Lease: t.Lease, Sure: r.sure(t)}, t.ReleaseCall, t.ReleaseRet)
 			} else {
-				add(t, "end", max(t.Until, t.Ret), 0)
+				s.add(t.Who+"?", t.Key, asked{What: "end", Lease: t.Lease}, max(t.Until, t.Ret), 0) // beside what the client goes on with
 			}
 		}
 	}
-	return all
+	for _, c := range r.claims {
+		lease := ""
+		if c.try != nil {
+			lease = c.try.Lease
+		}
+		for _, o := range c.calls {
+			if o.What == "ask" && o.Outcome == "busy" {
+				busy(c.Who+"'s store", c.Key, lease, o.Call, o.Ret)
+			}
+		}
+	}
+	for _, d := range r.deeds {
+		for _, key := range keys {
+			switch {
+			case d.What == "fail over":
+				s.add("nemesis", key, asked{What: "may forget"}, d.From, d.To)
+			case d.forgets():
+				s.add("nemesis", key, asked{What: "forget"}, d.From, d.To)
+			}
+		}
+	}
+	return s
+}
+
+// sure tells that only who held the key can have been told that t has released
+// it.
+func (r *record) sure(t *try) bool {
+	forgetful := false
+	for _, d := range r.deeds {
+		forgetful = forgetful || d.forgets()
+	}
+	if !forgetful || t.claim == nil {
+		return true
+	}
+	for _, d := range r.deeds {
+		if d.What == "fail over" && d.From <= t.ReleaseRet && d.To >= t.Call {
+			return false
+		}
+	}
+	for _, o := range t.claim.calls {
+		if o.Outcome == "unknown" {
+			return false
+		}
+	}
+	return true
+}
+
+// stuck says of each key that is no lock's how far it went and what comes next.
+func stuck(info porcupine.LinearizationInfo, s *script) string {
+	var text []string
+	for _, part := range info.PartialLinearizationsOperations() {
+		var best []porcupine.Operation
+		for _, p := range part {
+			if len(p) > len(best) {
+				best = p
+			}
+		}
+		done := make(map[porcupine.Operation]bool)
+		for _, o := range best {
+			done[o] = true
+		}
+		var next *porcupine.Operation
+		for i, o := range s.all {
+			if len(best) > 0 && o.Output == best[0].Output && !done[o] && (next == nil || o.Return < next.Return) {
+				next = &s.all[i]
+			}
+		}
+		if next != nil {
+			text = append(text, fmt.Sprintf("%s: nothing explains {%s} from %d to %d", next.Output, model.DescribeOperation(next.Input, nil), next.Call, next.Return))
+		}
+	}
+	return strings.Join(text, "; ")
 }

@@ -9,10 +9,16 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
-// deed is something that the nemesis did, and when.
+// deed is something that the nemesis did, and when. Who is the process that it
+// killed.
 type deed struct {
-	What     string
-	From, To int64
+	What, Who string
+	From, To  int64
+}
+
+// forgets tells that the server may have lost what it had.
+func (d deed) forgets() bool {
+	return d.What == "delete all" || d.What == "restart empty" || d.What == "fail over"
 }
 
 // nemesis does one bad thing after the other.
@@ -35,9 +41,12 @@ func (n *nemesis) act() {
 		all = wipes
 	}
 	d := deed{What: all[n.rand.IntN(len(all))], From: mono()}
-	n.do(d.What)
+	d.Who = n.do(d.What)
 	d.To = mono()
 	n.deeds = append(n.deeds, d)
+	if d.Who != "" {
+		n.replace(d.Who)
+	}
 	time.Sleep(time.Duration(n.rand.Int64N(int64(ttl / 4))))
 }
 
@@ -46,13 +55,15 @@ func (n *nemesis) while() time.Duration {
 	return ttl/10 + time.Duration(n.rand.Int64N(int64(ttl*12/5)))
 }
 
-func (n *nemesis) do(what string) {
-	i := n.rand.IntN(len(n.workers))
-	c, d := n.workers[i], n.while()
+// do returns whom it has killed.
+func (n *nemesis) do(what string) (killed string) {
+	c, d := n.workers[n.rand.IntN(len(n.workers))], n.while()
 	switch what {
 	case "kill":
+		killed = c.name
 		c.kill()
-		n.start(i)
+		// Whatever it had sent has reached the server when its connections are gone.
+		redistest.Eventually(n.t, patience, "the connections of a dead process end", func() bool { return c.proxy.Links() == 0 })
 	case "stop":
 		c.signal(syscall.SIGSTOP)
 		time.Sleep(d)
@@ -91,6 +102,7 @@ func (n *nemesis) do(what string) {
 	default:
 		panic("no such deed: " + what)
 	}
+	return killed
 }
 
 // failOver promotes the replica, which may lack what was written last.

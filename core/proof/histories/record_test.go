@@ -1,6 +1,9 @@
 package histories_test
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // history is what the workers said, in the order in which it came.
 type history struct {
@@ -24,14 +27,21 @@ func (h *history) size() int {
 	return h.calls
 }
 
+// record is a history put together.
+type record struct {
+	tries  []*try
+	claims []*claim
+	deeds  []deed
+}
+
 // try is an acquire and what became of it.
 type try struct {
 	Lease, Who, Key string
 	Call, Ret       int64 // Ret is 0 if the worker died before
 	Outcome         string
 	Token           uint64
-	Unknown         int
 	Crowded         bool
+	claim           *claim // nil if the store was not asked
 
 	// Of one that was granted: until when its holder relied on it, and its release,
 	// if that was begun.
@@ -41,21 +51,52 @@ type try struct {
 	letGo                   int64
 }
 
-// tries puts the entries together.
-func (h *history) tries() []*try {
+// claim is what was said of a claim by the store that has it. A try has one; one
+// without a try was handed a key over when its try had gone.
+type claim struct {
+	Key, Who string // the process
+	try      *try
+	calls    []call
+}
+
+// call is one of the store.
+type call struct {
+	What      string
+	Call, Ret int64
+	Outcome   string
+}
+
+// read puts the entries together.
+func (h *history) read(deeds []deed) *record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var all []*try
-	by := make(map[string]*try)
+	r := &record{deeds: deeds}
+	tries, claims := make(map[string]*try), make(map[string]*claim)
+	of := func(e entry) *claim {
+		c := claims[e.Claim]
+		if c == nil {
+			c = &claim{Key: e.Key, Who: process(e.Who)}
+			claims[e.Claim], r.claims = c, append(r.claims, c)
+		}
+		if t := tries[e.Lease]; t != nil {
+			t.claim, c.try = c, t
+		}
+		return c
+	}
 	for _, e := range h.entries {
-		t := by[e.Lease]
+		t := tries[e.Lease]
 		switch e.Step {
+		case "ask", "leave", "extend":
+			c := of(e)
+			c.calls = append(c.calls, call{e.Step, e.Call, e.Ret, e.Outcome})
 		case "call":
 			t = &try{Lease: e.Lease, Who: e.Who, Key: e.Key, Call: e.Call, Crowded: e.Crowded, Outcome: "died"}
-			by[e.Lease], all = t, append(all, t)
+			tries[e.Lease], r.tries = t, append(r.tries, t)
 		case "acquire":
 			t.Ret, t.Outcome, t.Token, t.Until = e.Ret, e.Outcome, e.Token, e.Until
-			t.Unknown += e.Unknown
+			if e.Claim != "" {
+				of(e)
+			}
 		case "hold":
 			t.Until = max(t.Until, e.Until)
 		case "letgo":
@@ -63,29 +104,42 @@ func (h *history) tries() []*try {
 			t.Until = min(t.Until, e.Call)
 		case "release":
 			t.ReleaseCall, t.ReleaseRet, t.Released = t.letGo, e.Ret, e.Outcome
-			t.Unknown += e.Unknown
 		}
 	}
-	for _, t := range all {
+	for _, t := range r.tries {
 		if t.letGo > 0 && t.ReleaseRet == 0 {
 			t.ReleaseCall, t.Released = t.letGo, "died"
 		}
 	}
-	return all
+	return r
+}
+
+// process is the one that a goroutine belongs to.
+func process(who string) string {
+	name, _, _ := strings.Cut(who, ".")
+	return name
 }
 
 // failed tells that the nemesis got at t.
 func (t *try) failed() bool {
-	return t.Unknown > 0 || t.Outcome != "ok" && t.Outcome != "busy" ||
+	return t.unknown() > 0 || t.Outcome != "ok" && t.Outcome != "busy" ||
 		t.Outcome == "ok" && t.Released != "ok"
 }
 
 // unknown is how many outcomes of t nobody knew, at least.
 func (t *try) unknown() int {
+	n := 0
 	if t.Outcome == "died" || t.Outcome == "ok" && t.Released == "died" {
-		return t.Unknown + 1
+		n++
 	}
-	return t.Unknown
+	if t.claim != nil {
+		for _, c := range t.claim.calls {
+			if c.Outcome == "unknown" {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // end is when t was over, or the last that is known of it.

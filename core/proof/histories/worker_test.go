@@ -28,89 +28,37 @@ const workerEnv = "LOCKKIT_HISTORIES_WORKER"
 type plan struct {
 	Name, Addr, Register string
 	Keys                 []string
-	Lanes                int  // how many goroutines take locks, one after the other each
-	Unlocked             bool // every claim is granted: the judges must notice
+	Lanes                int    // how many goroutines take locks, one after the other each
+	Mistake              string // of the store, see telling; the judges must notice
 }
 
 // entry is what a worker says of one step, a line of JSON. Times are on the
 // monotonic clock.
 type entry struct {
-	Lease   string // name of the acquire, unique; also of what follows it
-	Who     string
+	Lease   string `json:",omitempty"` // name of the acquire, unique; also of what follows it
+	Claim   string `json:",omitempty"` // what the store knows it by
+	Who     string // the goroutine; of the store's calls the process
 	Key     string
 	Crowded bool `json:",omitempty"` // others of its process may have stood before it
 	// Step is "call" and then "acquire"; if that is granted "hold" for each look
-	// at the context, "letgo" before the release, and "release".
+	// at the context, "letgo" before the release, and "release". In between, and
+	// from the clean-up after it too, come the calls of the store that can give or
+	// take the key, when they have returned: "ask", "leave", and "extend" if its
+	// outcome is unknown.
 	Step      string
 	Call, Ret int64
 	Outcome   string `json:",omitempty"`
 	Token     uint64 `json:",omitempty"`
 	Until     int64  `json:",omitempty"` // the local deadline, as it is known now
-	Unknown   int    `json:",omitempty"` // calls of the store whose outcome stayed unknown meanwhile
-}
-
-// counting counts calls whose outcome is unknown. Unlocked, it locks nothing.
-type counting struct {
-	*redisstore.Store
-	unlocked bool
-	unknown  atomic.Int64
-}
-
-func (c *counting) note(err error) {
-	for _, known := range []error{core.ErrBusy, core.ErrLost, core.ErrUnavailable, core.ErrInvalid} {
-		if errors.Is(err, known) {
-			return
-		}
-	}
-	if err != nil {
-		c.unknown.Add(1)
-	}
-}
-
-func (c *counting) Acquire(ctx context.Context, claim core.Claim) (core.Grant, error) {
-	if c.unlocked {
-		return core.Grant{Owner: claim.Owner, Token: uint64(time.Now().UnixMicro()) / 20_000}, nil
-	}
-	g, err := c.Store.Acquire(ctx, claim)
-	c.note(err)
-	return g, err
-}
-
-func (c *counting) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	answers := c.Store.Extend(ctx, claims)
-	for _, a := range answers {
-		c.note(a.Err)
-	}
-	return answers
-}
-
-func (c *counting) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	if c.unlocked {
-		return core.Grant{}, core.ErrUnsupported
-	}
-	g, err := c.Store.Handover(ctx, from, to)
-	c.note(err)
-	return g, err
-}
-
-func (c *counting) Release(ctx context.Context, claim core.Claim) error {
-	if c.unlocked {
-		return nil
-	}
-	err := c.Store.Release(ctx, claim)
-	c.note(err)
-	return err
 }
 
 // worker is a process that takes locks.
 type worker struct {
 	plan
-	store  *counting
 	locker *core.Locker
 
-	mu   sync.Mutex
-	out  *json.Encoder
-	last int64 // unknown outcomes so far
+	mu  sync.Mutex
+	out *json.Encoder
 }
 
 // lane takes one lock after the other.
@@ -132,8 +80,7 @@ func work(text string) int {
 	if err != nil {
 		panic(err)
 	}
-	w.store = &counting{Store: store, unlocked: w.Unlocked}
-	if w.locker, err = core.New(w.store, core.WithDefaults(core.TTL(ttl))); err != nil {
+	if w.locker, err = core.New(&telling{Store: store, worker: w}, core.WithDefaults(core.TTL(ttl))); err != nil {
 		panic(err)
 	}
 	var stop atomic.Bool
@@ -160,16 +107,17 @@ func work(text string) int {
 
 // say writes an entry. It is in the parent's hands before the next step, whatever
 // becomes of this process.
-func (w *lane) say(e entry) {
-	e.Who = w.name
+func (w *worker) say(e entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := w.store.unknown.Load(); now > w.last && e.Ret > 0 {
-		e.Unknown, w.last = int(now-w.last), now
-	}
 	if w.out.Encode(e) != nil {
 		os.Exit(1) // the parent is gone
 	}
+}
+
+func (w *lane) say(e entry) {
+	e.Who = w.name
+	w.worker.say(e)
 }
 
 // turn is one acquire, and if it is granted some work.
@@ -181,7 +129,7 @@ func (w *lane) turn() {
 	if rand.N(3) == 0 {
 		wait = 0
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*ttl)
+	ctx, cancel := context.WithTimeout(named(e.Lease), 3*ttl)
 	defer cancel()
 	lease, err := w.locker.Acquire(ctx, e.Key, core.Wait(wait))
 	e.Step, e.Ret, e.Outcome = "acquire", mono(), outcome(err)
@@ -190,7 +138,7 @@ func (w *lane) turn() {
 		time.Sleep(rand.N(5 * time.Millisecond))
 		return
 	}
-	e.Token, e.Until = lease.Token(), deadline(lease)
+	e.Claim, e.Token, e.Until = lease.Owner(), lease.Token(), deadline(lease)
 	w.say(e)
 	w.hold(e, lease)
 	w.say(entry{Lease: e.Lease, Key: e.Key, Step: "letgo", Call: mono()})
