@@ -23,6 +23,9 @@ func TestDoubts(t *testing.T) {
 	kill := []deed{{What: "kill", Who: "d", From: 6, To: 10}}
 	forget := func(from, to int64) []deed { return []deed{{What: "delete all", From: from, To: to}} }
 	over := func(from, to int64) []deed { return []deed{{What: "fail over", From: from, To: to}} }
+	left := func(ids ...string) []deed {
+		return []deed{{What: "fail over", From: 8, To: 10, Left: map[string][]string{"k:1": ids, "k:2": {}, "k:3": {}, "k:4": {}}}}
+	}
 	add := func(r *record, more ...*try) *record {
 		r.tries = append(r.tries, more...)
 		return r
@@ -72,12 +75,21 @@ func TestDoubts(t *testing.T) {
 		"who was forgotten has nothing to release":        {during(add(of(ok("x", 1, 2, 1, 9, 10), call{"ask", 1, 2, "ok"}, call{"leave", 9, 10, "ok"}), ok("y", 5, 6, 2, 19, 20)), forget(3, 4)), illegal},
 		"though a second attempt may look like a release": {during(add(of(ok("x", 1, 2, 1, 8, 10), call{"ask", 1, 2, "ok"}, call{"leave", 8, 9, "unknown"}, call{"leave", 9, 10, "lost"}), ok("y", 5, 6, 2, 19, 20)), forget(3, 4)), linear},
 
-		"a fail-over may bring back what was released":         {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), over(8, 10)), linear},
-		"until that has expired too":                           {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late, late+1)), over(8, 10)), illegal},
-		"what was not lost by it keeps others out":             {during(add(&record{}, ok("x", 1, 2, 1, 3*late, 3*late+1), busy(2*late, 2*late+1)), over(8, 10)), linear},
-		"what was lost by it does not":                         {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}, call{"leave", 30, 31, "ok"}), ok("y", 11, 12, 2, 13, 14)), over(8, 10)), linear},
-		"a hold can be forgotten and back and be extended":     {during(add(of(ok("x", 1, 2, 1, 3*late, 3*late+1), call{"ask", 1, 2, "ok"}, call{"leave", 3 * late, 3*late + 1, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(2*late, 2*late+1)), append(over(3, 4), over(9, 10)...)), linear},
-		"until it is released":                                 {during(add(of(ok("x", 1, 2, 1, 3*late, 3*late+1), call{"ask", 1, 2, "ok"}, call{"leave", 3 * late, 3*late + 1, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(3*late+2, 3*late+3)), append(over(3, 4), over(9, 10)...)), illegal},
+		"a fail-over may bring back what was released":       {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), over(8, 10)), linear},
+		"until that has expired too":                         {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late, late+1)), over(8, 10)), illegal},
+		"what was not lost by it keeps others out":           {during(add(&record{}, ok("x", 1, 2, 1, 3*late, 3*late+1), busy(2*late, 2*late+1)), over(8, 10)), linear},
+		"what was lost by it does not":                       {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}, call{"leave", 30, 31, "ok"}), ok("y", 11, 12, 2, 13, 14)), over(8, 10)), linear},
+		"a hold can be forgotten and back and be extended":   {during(add(of(ok("x", 1, 2, 1, 3*late, 3*late+1), call{"ask", 1, 2, "ok"}, call{"leave", 3 * late, 3*late + 1, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(2*late, 2*late+1)), append(over(3, 4), over(9, 10)...)), linear},
+		"until it is released":                               {during(add(of(ok("x", 1, 2, 1, 3*late, 3*late+1), call{"ask", 1, 2, "ok"}, call{"leave", 3 * late, 3*late + 1, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(3*late+2, 3*late+3)), append(over(3, 4), over(9, 10)...)), illegal},
+		"a hold that a fail-over lost keeps nobody out":      {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), busy(21, 22)), left()), illegal},
+		"nor does one that it lost come back":                {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), ok("y", 11, 12, 2, 13, 14), busy(21, 22)), left()), illegal},
+		"one that it kept does, and others may have it":      {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), busy(21, 22), ok("y", 25, 26, 2, 27, 28)), left("x")), linear},
+		"even if it was forgotten before":                    {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(21, 22)), append(forget(3, 4), left("x")...)), linear},
+		"until its release, even if it was forgotten":        {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(33, 34)), append(forget(3, 4), left("x")...)), illegal},
+		"one that it brought back after its release expires": {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x")), linear},
+		"and keeps nobody out after that":                    {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late, late+1)), left("x")), illegal},
+		"of one that was being released nothing is known":    {during(add(of(ok("x", 1, 2, 1, 7, 9), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x")), linear},
+		"nor of two": {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x", "z")), linear},
 		"two at a time are told in a history that forgets too": {during(add(&record{}, ok("x", 11, 12, 1, 15, 16), ok("y", 13, 14, 2, 19, 20)), over(8, 10)), illegal},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import "math"
 //   - A hold that ended otherwise than by a release that was confirmed, from the
 //     end of what its holder relied on; also after one that was confirmed, if an
 //     attempt to get it may still be on its way.
-//   - A fail-over. See returns.
+//   - A fail-over that brings back what was over. See failover_test.go.
 //
 // Clean-up goes on until it is confirmed, so that without a bound a stretch is
 // open only at the end of a history, or where a worker died. The deed that killed
@@ -31,9 +31,16 @@ const (
 	life = int64(ttl + ttl/20)
 )
 
-// doubts is the stretches of each key.
-func (r *record) doubts() map[string][]stretch {
-	d := doubts{record: r, all: make(map[string][]stretch), killed: make(map[string]int64)}
+type doubts struct {
+	*record
+	all    map[string][]stretch // by key
+	killed map[string]int64     // when nothing of a process was left that died
+	turns  []turn
+}
+
+// doubts finds the stretches of each key, and what the deeds did to it.
+func (r *record) doubts() *doubts {
+	d := &doubts{record: r, all: make(map[string][]stretch), killed: make(map[string]int64)}
 	for _, deed := range r.deeds {
 		if deed.Who != "" {
 			d.killed[deed.Who] = deed.To
@@ -48,17 +55,16 @@ func (r *record) doubts() map[string][]stretch {
 		}
 	}
 	for _, deed := range r.deeds {
-		if deed.What == "fail over" {
-			d.returns(deed)
+		for _, key := range keys {
+			switch {
+			case deed.What == "fail over":
+				d.failOver(deed, key)
+			case deed.forgets():
+				d.turns = append(d.turns, turn{deed, key, asked{What: "forget"}})
+			}
 		}
 	}
-	return d.all
-}
-
-type doubts struct {
-	*record
-	all    map[string][]stretch
-	killed map[string]int64 // when nothing of a process was left that died
+	return d
 }
 
 func (d *doubts) add(key string, from, to int64) {
@@ -158,32 +164,13 @@ func (d *doubts) forgot(from, to int64) bool {
 	return false
 }
 
-// returns adds the stretches of a fail-over. The new master knows what the old
-// one knew a while ago, or did when it was last the master itself: what has ended
-// since is back until it expires. Even a hold that the server had forgotten can
-// be back while its holder still relies on it, and then goes on with all its
-// extensions, though others have had the key in between.
-func (d *doubts) returns(over deed) {
-	ends := make(map[string]int64)
-	for _, key := range keys {
-		ends[key] = over.To + life
+// gone is when nothing is held any more by a claim that was granted.
+func (d *doubts) gone(c *claim) int64 {
+	_, doubtful := c.grants()
+	if c.try.Released == "ok" && len(doubtful) == 0 {
+		return c.try.ReleaseRet
 	}
-	for _, c := range d.claims {
-		known, doubtful := c.grants()
-		if known == nil || c.try.Call > over.To {
-			continue
-		}
-		gone := c.try.ReleaseRet
-		if c.try.Released != "ok" || len(doubtful) > 0 {
-			gone = max(gone, d.settled(c))
-		}
-		if gone >= over.From {
-			ends[c.Key] = max(ends[c.Key], gone)
-		}
-	}
-	for key, end := range ends {
-		d.add(key, over.From, end)
-	}
+	return max(c.try.ReleaseRet, d.settled(c))
 }
 
 // within tells whether any of the stretches has a moment of this time.

@@ -26,7 +26,7 @@ const (
 	leastHandOver = 30 // of each key
 	leastUnknown  = 20
 	leastBites    = 10
-	leastBusy     = 500 // that only the holder can explain
+	leastBusy     = 1000 // that only the holder can explain
 	longest       = 4 * time.Minute
 )
 

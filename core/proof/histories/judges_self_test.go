@@ -27,7 +27,7 @@ func busy(call, ret int64) *try {
 func of(t *try, calls ...call) *claim {
 	c := &claim{Key: "k:1", Who: "p", try: t, calls: calls}
 	if t != nil {
-		t.claim, c.Who = c, t.Who
+		t.claim, c.Who, c.ID = c, t.Who, t.Lease
 	}
 	return c
 }

@@ -6,11 +6,13 @@
 // monotonic clock, the stretches in which processes relied on a key are disjoint,
 // and tokens grow in the order of real time. The register: a resource that refuses
 // older tokens has taken no write of a holder after one of its successor. And
-// porcupine, to which the history has to look like that of one lock. Runs in which
-// the server loses what it had promise tokens only, and are judged by these.
+// porcupine, to which the history has to look like that of one lock, and which
+// wants a holder for every busy answer unless somebody may have the key of whom
+// nobody knows. Runs in which the server loses what it had promise tokens only:
+// there holds may overlap, but only where it has lost one.
 //
-// A history with too few grants, changes of hands, unknown outcomes or faults that
-// bit has shown nothing, and fails. LOCKKIT_SEED=n plays the nemesis of a run
+// A history with too few grants, changes of hands, unknown outcomes, busy answers
+// that were judged or faults that bit has shown nothing, and fails. LOCKKIT_SEED=n plays the nemesis of a run
 // again; how processes and network go about it cannot be repeated.
 package histories_test
 

@@ -18,8 +18,9 @@ type lock struct {
 
 type asked struct {
 	// What is "acquire", "busy", "release", or "end" for a hold that ended
-	// otherwise, from when on others may have the key; and where the server loses
-	// what it had, "forget", or "may forget" if it is not known what.
+	// otherwise, from when on others may have the key. Where the server loses what
+	// it had it is "forget", "may forget" if that is not known, or "holds" if it
+	// has what it had a while ago, which may expire soon.
 	What  string
 	Lease string
 	Token uint64
@@ -53,6 +54,8 @@ var model = porcupine.Model{
 			s.Holder = ""
 		case "may forget":
 			s.Loose = true
+		case "holds":
+			s.Holder, s.Loose = in.Lease, true
 		}
 		s.Loose = s.Loose && s.Holder != ""
 		return true, s
@@ -101,7 +104,7 @@ func (r *record) operations() *script {
 	s := &script{clients: make(map[string]int)}
 	doubts := r.doubts()
 	busy := func(who, key, lease string, call, ret int64) {
-		if within(doubts[key], call, ret) {
+		if within(doubts.all[key], call, ret) {
 			s.excused++
 			return
 		}
@@ -133,15 +136,8 @@ func (r *record) operations() *script {
 			}
 		}
 	}
-	for _, d := range r.deeds {
-		for _, key := range keys {
-			switch {
-			case d.What == "fail over":
-				s.add("nemesis", key, asked{What: "may forget"}, d.From, d.To)
-			case d.forgets():
-				s.add("nemesis", key, asked{What: "forget"}, d.From, d.To)
-			}
-		}
+	for _, t := range doubts.turns {
+		s.add("nemesis", t.key, t.asked, t.deed.From, t.deed.To)
 	}
 	return s
 }

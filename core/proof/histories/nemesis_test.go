@@ -1,7 +1,6 @@
 package histories_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"time"
@@ -9,11 +8,12 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
-// deed is something that the nemesis did, and when. Who is the process that it
-// killed.
+// deed is something that the nemesis did, and when.
 type deed struct {
-	What, Who string
-	From, To  int64
+	What     string
+	From, To int64
+	Who      string              `json:",omitempty"` // the process that it killed
+	Left     map[string][]string `json:",omitempty"` // of a fail-over: the claims that the new master has a hold of, by key
 }
 
 // forgets tells that the server may have lost what it had.
@@ -41,7 +41,7 @@ func (n *nemesis) act() {
 		all = wipes
 	}
 	d := deed{What: all[n.rand.IntN(len(all))], From: mono()}
-	d.Who = n.do(d.What)
+	n.do(&d)
 	d.To = mono()
 	n.deeds = append(n.deeds, d)
 	if d.Who != "" {
@@ -55,12 +55,11 @@ func (n *nemesis) while() time.Duration {
 	return ttl/10 + time.Duration(n.rand.Int64N(int64(ttl*12/5)))
 }
 
-// do returns whom it has killed.
-func (n *nemesis) do(what string) (killed string) {
+func (n *nemesis) do(this *deed) {
 	c, d := n.workers[n.rand.IntN(len(n.workers))], n.while()
-	switch what {
+	switch what := this.What; what {
 	case "kill":
-		killed = c.name
+		this.Who = c.name
 		c.kill()
 		// Whatever it had sent has reached the server when its connections are gone.
 		redistest.Eventually(n.t, patience, "the connections of a dead process end", func() bool { return c.proxy.Links() == 0 })
@@ -98,30 +97,10 @@ func (n *nemesis) do(what string) (killed string) {
 	case "restart empty":
 		n.server.RestartEmpty()
 	case "fail over":
-		n.failOver()
+		this.Left = n.failOver()
 	default:
 		panic("no such deed: " + what)
 	}
-	return killed
-}
-
-// failOver promotes the replica, which may lack what was written last.
-func (n *nemesis) failOver() {
-	old := n.server
-	n.server, n.replica = n.replica, old
-	old.Pause()
-	n.server.Do("REPLICAOF", "NO", "ONE")
-	for _, c := range n.workers {
-		c.proxy.Retarget(n.server.Addr)
-		c.proxy.Sever()
-	}
-	old.Resume()
-	follow(old, n.server)
-}
-
-// follow makes a server the replica of another.
-func follow(replica, master *redistest.Server) {
-	replica.Do("REPLICAOF", "127.0.0.1", fmt.Sprint(master.Port()))
 }
 
 // bit is how many deeds, by kind, befell a call: one that failed, or whose worker

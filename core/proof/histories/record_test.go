@@ -54,6 +54,7 @@ type try struct {
 // claim is what was said of a claim by the store that has it. A try has one; one
 // without a try was handed a key over when its try had gone.
 type claim struct {
+	ID       string
 	Key, Who string // the process
 	try      *try
 	calls    []call
@@ -75,7 +76,7 @@ func (h *history) read(deeds []deed) *record {
 	of := func(e entry) *claim {
 		c := claims[e.Claim]
 		if c == nil {
-			c = &claim{Key: e.Key, Who: process(e.Who)}
+			c = &claim{ID: e.Claim, Key: e.Key, Who: process(e.Who)}
 			claims[e.Claim], r.claims = c, append(r.claims, c)
 		}
 		if t := tries[e.Lease]; t != nil {

@@ -1,0 +1,115 @@
+package histories_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// failOver promotes the replica, which may lack what was written last, or longer
+// ago if it was not in step yet. It returns what the new master had before
+// anybody could ask it.
+func (n *nemesis) failOver() map[string][]string {
+	old := n.server
+	n.server, n.replica = n.replica, old
+	old.Pause()
+	n.server.Do("REPLICAOF", "NO", "ONE")
+	left := make(map[string][]string)
+	for _, key := range keys {
+		left[key] = holds(n.server, key)
+	}
+	for _, c := range n.workers {
+		c.proxy.Retarget(n.server.Addr)
+		c.proxy.Sever()
+	}
+	old.Resume()
+	follow(old, n.server)
+	return left
+}
+
+// follow makes a server the replica of another.
+func follow(replica, master *redistest.Server) {
+	replica.Do("REPLICAOF", "127.0.0.1", fmt.Sprint(master.Port()))
+}
+
+// holds lists the claims that have a hold of key at a server.
+func holds(server *redistest.Server, key string) []string {
+	now := time.Now().UnixMilli()
+	// A type of answer that is not expected must not look like a key that is free.
+	fields := server.Do("HGETALL", "lk1:{"+key+"}").(map[any]any)
+	ids := []string{}
+	for field, value := range fields {
+		id, ok := strings.CutPrefix(fmt.Sprint(field), "h:")
+		if !ok {
+			continue
+		}
+		text, _, _ := strings.Cut(fmt.Sprint(value), " ")
+		if until, err := strconv.ParseInt(text, 10, 64); err != nil || until > now {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// turn is what a deed did to a key.
+type turn struct {
+	deed
+	key   string
+	asked asked
+}
+
+// failOver says what the key's lock came to be. The new master knows what the
+// old one knew a while ago, or what it knew itself when it was last the master.
+// What has ended since is back until it expires. Even a hold that the server had
+// forgotten can be back while its holder still relies on it, and then goes on
+// with all its extensions, though others have had the key in between.
+func (d *doubts) failOver(over deed, key string) {
+	to := func(what, lease string) {
+		d.turns = append(d.turns, turn{over, key, asked{What: what, Lease: lease}})
+	}
+	ids, seen := over.Left[key]
+	if seen && len(ids) == 0 {
+		to("forget", "")
+		return
+	}
+	if seen && len(ids) == 1 {
+		c := d.byID(ids[0])
+		var known *call
+		if c != nil {
+			known, _ = c.grants()
+		}
+		switch {
+		case known == nil || d.gone(c) < over.From:
+			// Nobody relies on it.
+			to("forget", "")
+			d.add(key, over.From, over.To+life)
+			return
+		case (c.try.ReleaseCall == 0 || c.try.ReleaseCall > over.To) && max(c.try.Until, c.try.Ret) > over.To:
+			to("holds", c.try.Lease)
+			return
+		}
+	}
+	// It was being released, or so.
+	end := over.To + life
+	for _, c := range d.claims {
+		if known, _ := c.grants(); c.Key == key && known != nil && c.try.Call <= over.To {
+			if gone := d.gone(c); gone >= over.From {
+				end = max(end, gone)
+			}
+		}
+	}
+	to("may forget", "")
+	d.add(key, over.From, end)
+}
+
+func (d *doubts) byID(id string) *claim {
+	for _, c := range d.claims {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
