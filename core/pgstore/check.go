@@ -10,6 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// checkLimit is how long a Check takes at the most.
+const checkLimit = 5 * callLimit
+
 // Check asks the server whether it is fit to keep locks, and tries out what the
 // Store does on a key of its own that is free again within seconds. It returns
 // nil, or one error that lists what is unfit and what to do about it:
@@ -23,7 +26,7 @@ import (
 //
 // The error matches core.ErrUnavailable if the server could not be asked.
 func (s *Store) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*callLimit, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
 	defer cancel()
 	faults, err := s.inspect(ctx)
 	if err != nil {
@@ -106,7 +109,7 @@ const advice = "the user needs USAGE on the schema lockkit, SELECT, INSERT, UPDA
 func (s *Store) try(ctx context.Context) error {
 	claim := core.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
-		Weight: core.All, Limit: core.All, TTL: callLimit,
+		Weight: core.All, Limit: core.All, TTL: checkLimit, // a slow server is not to lose it meanwhile
 	}
 	waits := claim
 	waits.Owner, waits.Lease, waits.Wait = rand.Text(), rand.Text(), true
@@ -119,8 +122,11 @@ func (s *Store) try(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	woken, watchErr := s.Watch(watching, waits)
-	if _, err := s.Acquire(ctx, waits); !errors.Is(err, core.ErrBusy) {
-		return tried(fmt.Errorf("a second claim of a held key was answered: %w", err))
+	switch _, err := s.Acquire(ctx, waits); {
+	case err == nil:
+		return tried(errors.New("a held key was granted a second time"))
+	case !errors.Is(err, core.ErrBusy):
+		return tried(err)
 	}
 	if err := s.Release(ctx, claim); err != nil {
 		return tried(err)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -214,6 +215,23 @@ func TestCheck(t *testing.T) {
 		unfit(t, server, "clock is 29")
 		server.Exec("UPDATE lockkit.floor SET token = 0; ALTER DATABASE postgres SET default_transaction_read_only = on")
 		unfit(t, server, "read-only")
+	})
+	t.Run("what is tried out is held for longer than that can take, and a second grant is told", func(t *testing.T) {
+		t.Parallel()
+		server := start(t, "fsync = on")
+		// A server that forgets what is extended.
+		server.Exec(`CREATE TABLE public.lengths (ttl interval);
+			CREATE FUNCTION public.forgets() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				INSERT INTO public.lengths VALUES (NEW.until - NEW.written);
+				DELETE FROM lockkit.keys WHERE key = NEW.key;
+				RETURN NULL;
+			END $$;
+			CREATE TRIGGER forgets AFTER UPDATE ON lockkit.keys FOR EACH ROW EXECUTE FUNCTION public.forgets()`)
+		unfit(t, server, "a held key was granted a second time")
+		// However slow the steps of a Check are, they have 10 s.
+		if ttl := server.Exec("SELECT ttl >= interval '10 s' FROM public.lengths"); !slices.Equal(ttl, []string{"t"}) {
+			t.Errorf("the key is held for the whole Check: %v, want t", ttl)
+		}
 	})
 	t.Run("a pooler is unfit for wake-ups, and fit without them", func(t *testing.T) {
 		t.Parallel()
