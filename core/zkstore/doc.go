@@ -1,5 +1,6 @@
 // Package zkstore keeps the locks of package core in ZooKeeper 3.5 or later,
-// on one server or an ensemble, through a connection of go-zookeeper/zk.
+// which has container nodes, on one server or an ensemble, through a connection of
+// go-zookeeper/zk.
 //
 //	conn, _, err := zk.Connect(servers, 10*time.Second)
 //	if err != nil {
@@ -25,8 +26,7 @@
 //	k.…  what stays taken for a while after a release with KeepFor; this one is
 //	     not ephemeral
 //	t.…  a lease that was released before it came
-//	m.…  what is added to tokens, since a higher one was asked for; it stays, and
-//	     the key's node with it
+//	m.…  what is added to tokens, since a higher one was asked for
 //
 // The names tell weight, limit, and digests of owner and lease, so that one
 // listing decides. Who is ahead holds as far as there is room; who waits watches
@@ -34,6 +34,22 @@
 //
 // So every claim has a place: nobody overtakes who waits, whether the claims are
 // fair or not.
+//
+// # What stays
+//
+// Nodes of a session go with it, and a key's node when it is empty. ZooKeeper
+// gives no end of life to anything else, so these stay:
+//
+//   - m.…, one for a key, and the key's node with it, for good: without it the next
+//     token would be lower than the last. It comes from Claim.MinToken alone.
+//     Fenced asks for no more than any token; a redlock.Store WithFencing that has
+//     this one among its nodes asks for more with most grants, and so leaves a node
+//     for each key. Who does that with keys that are ever new has to delete old
+//     ones, when nothing compares their tokens any more.
+//   - k.…, if the process that released has ended before its time was over, until
+//     somebody comes whom it keeps out.
+//   - A key's node whose maker died before it got to its claim, until the key is
+//     next used: the servers remove only what has had a child.
 //
 // # How long a lease lasts
 //
