@@ -97,6 +97,16 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
+	t.Run("two keys are two calls", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newShop(t), atomic.Int64{}
+		s.pay = counting(&runs)
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.call("5", key, "k1").is(t, "run 1")
+		s.call("5", key, "k2").is(t, "run 2")
+		s.call("5", key, "k1").is(t, "run 1")
+	})
+
 	t.Run("callers of different scopes never share an answer", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
