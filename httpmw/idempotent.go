@@ -196,10 +196,11 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{Unreplayable: true}, nil
 	}
 	a, whole := w.answer(e.headers)
-	if !whole {
+	value := a.encode()
+	if !whole || len(value)-len(a.body) > maxKeptHeaders {
 		return once.Answer{Unreplayable: true}, nil
 	}
-	return once.Answer{Value: a.encode()}, nil
+	return once.Answer{Value: value}, nil
 }
 
 // flaw is why the answer is not kept, after told errors of what is outside.

@@ -11,6 +11,10 @@ import (
 // defaultAnswerLimit is how much of an answer is kept, in bytes.
 const defaultAnswerLimit = 256 << 10
 
+// maxKeptHeaders is how much the headers of an answer may add to that, in bytes:
+// a handler can put into a Location or Link what its client sent.
+const maxKeptHeaders = 64 << 10
+
 // policy is what the options of Idempotent alone add up to.
 type policy struct {
 	keep        func(status int) bool
@@ -91,7 +95,7 @@ func KeepHeaders(names ...string) Option {
 // AnswerLimit sets the length of the longest body, in bytes, of an answer that
 // Idempotent keeps, 256 KiB by default. A longer one is sent, and when it is
 // asked for again the request is refused with 410: it is neither replayed nor
-// run again. As much memory is taken for a while, some times over, and the store
+// run again. So is one whose headers to keep are more than 64 KiB. As much memory is taken for a while, some times over, and the store
 // has to bear it: Redis takes 512 MiB at most, and answers nobody else
 // meanwhile. It panics if n is not positive.
 func AnswerLimit(n int64) Option {

@@ -1,0 +1,181 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// allocated is how many bytes f allocates. No test may run beside it.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// What a stranger sends is looked through at a cost that grows as it does, and
+// never by more than a factor.
+func TestWhatARequestCosts(t *testing.T) {
+	const (
+		length    = 1 << 20 // as much as is read of a body
+		factor    = 100     // a parsed field of three bytes is a string, a slice of them, and a place in a map
+		multipart = "multipart/form-data; boundary=b"
+	)
+	fill := func(head, text, tail string) string {
+		return head + strings.Repeat(text, (length-len(head)-len(tail))/len(text)) + tail
+	}
+	distinct := func(format string) string {
+		var b strings.Builder
+		for i := 0; b.Len() < length-20; i++ {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	part := func(name, more, text string) string {
+		return "--b\r\nContent-Disposition: form-data; name=\"" + name + "\"" + more + "\r\n\r\n" + text + "\r\n"
+	}
+	// A form is taken apart in memory: there is no directory for files.
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	for _, c := range []struct {
+		name        string
+		key         httpmw.KeyFunc
+		contentType string
+		query, body string
+		want        string // the key, none if the request is refused
+	}{
+		{"JSON of many fields", httpmw.JSON("id"), "", "", fill(`{`, `"a":1,`, `"id":1}`), "1"},
+		{"JSON of one long string", httpmw.JSON("id"), "", "", fill(`{"x":"`, "x", `","id":1}`), "1"},
+		{"JSON of one long key", httpmw.JSON("id"), "", "", fill(`{"id":"`, "x", `"}`), ""},
+		{"JSON of one long number", httpmw.JSON("id"), "", "", fill(`{"id":`, "1", `}`), ""},
+		{"JSON of escapes", httpmw.JSON("id"), "", "", fill(`{"id":"`, `\u0041`, `"}`), ""},
+		{"JSON that is deep", httpmw.JSON("id"), "", "", `{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `,"id":1}`, "1"},
+		{"JSON that is too deep", httpmw.JSON("id"), "", "", fill(`{"x":`, "[", ""), ""},
+		{"JSON deep on the way to the key", httpmw.JSON("a.a.a.a.a.a.a.a"), "", "", fill("", `{"a":`, ""), ""},
+		{"a form of many fields", httpmw.Form("id"), formType, "", distinct("x%d=&"), ""},
+		{"a form of one field many times", httpmw.Form("id"), formType, "", fill("", "id=1&", "id=1"), ""},
+		{"a form of one long field", httpmw.Form("id"), formType, "", fill("id=", "x", ""), ""},
+		{"a form of few fields", httpmw.Form("id"), formType, "", fill("x=", "x", "&id=1"), "1"},
+		{"a form of many parts", httpmw.Form("id"), multipart, "", fill("", part("x", "", ""), part("id", "", "1")+"--b--"), ""},
+		{"a part of many headers", httpmw.Form("id"), multipart, "", part("id", strings.Repeat("\r\nA: b", length/7), "1") + "--b--", ""},
+		{"a form with a large file", httpmw.Form("id"), multipart, "", part("x", `; filename="x"`, strings.Repeat("x", length-500)) + part("id", "", "1") + "--b--", "1"},
+		{"a query of many parameters", httpmw.Query("id"), "", distinct("x%d=&"), "", ""},
+		{"a query of one long parameter", httpmw.Query("id"), "", fill("id=", "x", ""), "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := gin.CreateTestContextOnly(httptest.NewRecorder(), gin.New())
+			g.Request = httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body))
+			g.Request.URL.RawQuery = c.query
+			if c.contentType != "" {
+				g.Request.Header.Set("Content-Type", c.contentType)
+			}
+			var got string
+			var err error
+			n := allocated(func() { got, err = c.key(g) })
+			if got != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("the key is %.20q, error %v, want %q", got, err, c.want)
+			}
+			if err != nil && !errors.Is(err, core.ErrInvalid) || len(fmt.Sprint(err)) > 200 {
+				t.Errorf("the error is %.500v", err)
+			}
+			if most := uint64(factor * (len(c.body) + len(c.query))); n > most {
+				t.Errorf("%d bytes were allocated for %d", n, len(c.body)+len(c.query))
+			}
+		})
+	}
+}
+
+// Keys that nobody asks for any more leave nothing in the process.
+func TestManyKeys(t *testing.T) {
+	s := newSite(t)
+	s.POST("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), ok)
+	ask := func(n, from int) {
+		for i := range n {
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, fmt.Sprint("/", from+i), nil))
+			if w.Code != http.StatusOK {
+				t.Fatalf("got %d", w.Code)
+			}
+		}
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const keys = 20_000
+	ask(100, keys)
+	goroutines, before := runtime.NumGoroutine(), heap()
+	ask(keys, 0)
+	if after := heap(); after > before+keys*20 {
+		t.Errorf("%d bytes are left of %d keys", after-before, keys)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines+10 {
+		t.Errorf("%d goroutines, were %d", n, goroutines)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	t.Run("who finds a full line is told busy at once", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t, core.WithMaxWaiting(1, 0))
+		s.POST("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(2*soon))), ok)
+		release := s.hold("order:5")
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		answers := make(chan int, 10)
+		for range cap(answers) {
+			go func() {
+				r, _ := s.try(ctx, "POST", "/5", "")
+				answers <- r.status
+			}()
+		}
+		for range cap(answers) - 2 { // one asks the store, and one is behind it
+			if status := within(t, "the others are told", answers); status != http.StatusConflict {
+				t.Errorf("got %d", status)
+			}
+		}
+		release()
+		for range 2 {
+			if status := within(t, "who waits is served", answers); status != http.StatusOK {
+				t.Errorf("got %d", status)
+			}
+		}
+	})
+	t.Run("an answer whose headers are too long is sent and not kept", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/:length", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			n := 60 << 10
+			if c.Param("length") == "over" {
+				n = 65 << 10
+			}
+			c.Header("Location", "/"+strings.Repeat("x", n))
+			c.String(http.StatusCreated, "done")
+		})
+		for _, length := range []string{"kept", "over"} {
+			if r := s.pay(length, "/"+length, ""); r.status != http.StatusCreated || len(r.header.Get("Location")) < 60<<10 {
+				t.Errorf("%s: got %d with %d bytes", length, r.status, len(r.header.Get("Location")))
+			}
+		}
+		if again := s.pay("kept", "/kept", ""); !again.isReplay() || len(again.header.Get("Location")) < 60<<10 {
+			t.Errorf("got %d", again.status)
+		}
+		s.gone("over", "/over")
+	})
+}
