@@ -2,7 +2,6 @@ package grpcmw
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -133,7 +132,7 @@ func (f *field) text(kind protoreflect.Kind, v protoreflect.Value) (string, erro
 	case protoreflect.StringKind:
 		return v.String(), nil
 	case protoreflect.BytesKind:
-		return hex.EncodeToString(v.Bytes()), nil
+		return f.hex(v.Bytes())
 	case protoreflect.BoolKind:
 		return strconv.FormatBool(v.Bool()), nil
 	case protoreflect.EnumKind:

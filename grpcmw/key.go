@@ -46,11 +46,11 @@ func Metadata(name string) KeyFunc {
 			return "0", nil
 		}
 		value, err := s.only(metadata.ValueFromIncomingContext(ctx, s.name))
-		if err == nil && binary {
-			value = hex.EncodeToString([]byte(value))
-		}
 		if err != nil {
 			return "", err
+		}
+		if binary {
+			return s.hex([]byte(value))
 		}
 		return s.check(value)
 	}
@@ -151,6 +151,14 @@ func (s source) check(value string) (string, error) {
 		return "", s.bad("contains a control character")
 	}
 	return value, nil
+}
+
+// hex writes bytes in hexadecimal. What is too long is not copied for that.
+func (s source) hex(value []byte) (string, error) {
+	if len(value) > maxKey/2 {
+		return "", s.bad("is too long")
+	}
+	return s.check(hex.EncodeToString(value))
 }
 
 // keyError says why a call has no key that can be locked, in words that may go
