@@ -84,16 +84,31 @@ func TestJudges(t *testing.T) {
 		})
 		s.finish()
 	})
-	t.Run("processes that are kept out of a free key are told by porcupine", func(t *testing.T) {
-		t.Parallel()
-		s := newScene(t, false, refusesAll)
-		redistest.Eventually(t, patience, "porcupine tells of it", func() bool {
-			time.Sleep(100 * time.Millisecond)
-			return s.history.read(nil).linear() == porcupine.Illegal
+	for mistake, name := range map[string]string{
+		refusesAll: "processes that are kept out of a free key are told by porcupine",
+		keepsSome:  "processes whose key stays taken after its release are told by porcupine",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, false, mistake)
+			redistest.Eventually(t, patience, "porcupine tells of it", func() bool {
+				time.Sleep(100 * time.Millisecond)
+				return s.history.read(nil).linear() == porcupine.Illegal
+			})
+			s.finish()
+			if r := s.history.read(nil); len(overlaps(r.tries)) > 0 || len(tokensBack(r.tries)) > 0 {
+				t.Error("the other judges tell of something too")
+			}
 		})
+	}
+	t.Run("processes whose store makes no mistake are told by nobody", func(t *testing.T) {
+		t.Parallel()
+		s := newScene(t, false, "")
+		redistest.Eventually(t, patience, "they have done something", func() bool { return s.history.size() > 1000 })
 		s.finish()
-		if r := s.history.read(nil); len(overlaps(r.tries)) > 0 || len(tokensBack(r.tries)) > 0 {
-			t.Error("the other judges tell of something too")
+		r := s.history.read(nil)
+		if got := r.linear(); got != porcupine.Ok || r.operations().busy < 100 {
+			t.Errorf("porcupine says %v of %d busy answers", got, r.operations().busy)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package histories_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -14,6 +15,7 @@ import (
 //
 //	grants all     every claim is granted
 //	refuses all    a tenth of the time, every claim is told that the key is busy
+//	keeps some     a few claims are told that they have released, and have not
 type telling struct {
 	*redisstore.Store
 	worker *worker
@@ -22,6 +24,7 @@ type telling struct {
 const (
 	grantsAll  = "grants all"
 	refusesAll = "refuses all"
+	keepsSome  = "keeps some"
 )
 
 type tryName struct{}
@@ -97,11 +100,11 @@ func (s *telling) Handover(ctx context.Context, from, to core.Claim) (core.Grant
 }
 
 func (s *telling) Release(ctx context.Context, c core.Claim) error {
-	if s.worker.Mistake == grantsAll {
-		return nil
-	}
 	call := mono()
-	err := s.Store.Release(ctx, c)
+	var err error
+	if s.worker.Mistake != grantsAll && (s.worker.Mistake != keepsSome || rand.N(50) > 0) {
+		err = s.Store.Release(ctx, c)
+	}
 	s.say("leave", ctx, c, call, told(err))
 	return err
 }
