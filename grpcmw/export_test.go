@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -27,3 +28,8 @@ func DecodeAnswer(data []byte) (proto.Message, error) {
 }
 
 func EncodeReply(reply proto.Message) ([]byte, error) { return encodeReply(reply, math.MaxInt) }
+
+// IdempotencyKey reads the key from these values in a call's metadata.
+func IdempotencyKey(values ...string) (string, error) {
+	return idempotencyKey(metadata.NewIncomingContext(context.Background(), metadata.MD{keyMetadata: values}), "", nil)
+}

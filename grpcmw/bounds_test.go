@@ -1,0 +1,144 @@
+package grpcmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+// allocated is how many bytes f allocates. No test may run beside it.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// What a stranger sends is looked through at a cost that does not grow with it,
+// or by a factor only.
+func TestWhatACallCosts(t *testing.T) {
+	const length = 4 << 20 // as much as gRPC takes of a message
+	long := strings.Repeat("x", length)
+	many := metadata.MD{}
+	for range 100_000 {
+		many.Append("k", "v")
+	}
+	for name, c := range map[string]struct {
+		key grpcmw.KeyFunc
+		md  metadata.MD
+		req *Order
+	}{
+		"metadata that is long":               {grpcmw.Metadata("k"), metadata.Pairs("k", long), nil},
+		"metadata of bytes that is long":      {grpcmw.Metadata("k-bin"), metadata.Pairs("k-bin", long), nil},
+		"a string that is long":               {grpcmw.Field("id"), nil, &Order{Id: long}},
+		"bytes that are long":                 {grpcmw.Field("raw"), nil, &Order{Raw: []byte(long)}},
+		"metadata that is there very often":   {grpcmw.Metadata("k"), many, nil},
+		"metadata that is long, among others": {grpcmw.Join(grpcmw.Metadata("a"), grpcmw.Metadata("k")), metadata.Pairs("a", "1", "k", long), nil},
+	} {
+		ctx := metadata.NewIncomingContext(t.Context(), c.md)
+		var err error
+		n := allocated(func() { _, err = c.key(ctx, Orders_Pay_FullMethodName, c.req) })
+		if !errors.Is(err, core.ErrInvalid) || len(fmt.Sprint(err)) > 200 {
+			t.Errorf("%s: got %.500v", name, err)
+		}
+		if n > length { // the values of a name are copied, as a slice
+			t.Errorf("%s: %d bytes were allocated", name, n)
+		}
+	}
+
+	wide := &Order{Amounts: map[string]int64{}, Tags: make([]string, 100_000)}
+	for i := range 100_000 {
+		wide.Amounts[fmt.Sprint(i)] = int64(i)
+	}
+	deep := &Order{Raw: make([]byte, 1<<20)}
+	for range 60 {
+		packed, err := anypb.New(deep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deep = &Order{Extra: packed}
+	}
+	nested := &Item{}
+	for range 9000 { // more is refused when it is decoded
+		nested = &Item{Part: nested}
+	}
+	for name, c := range map[string]struct {
+		req  *Order
+		most uint64
+	}{
+		"a map and a list of many":        {wide, 100_000 * 200},
+		"messages packed into each other": {deep, 30 << 20},
+		"messages inside of each other":   {&Order{Item: nested}, 9000 * 1000},
+	} {
+		if n := allocated(func() { grpcmw.FingerprintOf(Orders_Pay_FullMethodName, c.req) }); n > c.most {
+			t.Errorf("%s: %d bytes were allocated for a fingerprint, want %d at most", name, n, c.most)
+		}
+	}
+}
+
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	t.Run("who finds a full line is told busy at once", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, core.WithMaxWaiting(1, 0))
+		s.pay = ok
+		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.Wait(2*soon)))))
+		release := s.hold("order:5")
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		answers := make(chan codes.Code, 10)
+		for range cap(answers) {
+			go func() { answers <- status.Code(ask(ctx, s.client.Pay, &Order{Id: "5"}).err) }()
+		}
+		for range cap(answers) - 2 { // one asks the store, and one is behind it
+			if code := within(t, "the others are told", answers); code != codes.Aborted {
+				t.Errorf("got %v", code)
+			}
+		}
+		release()
+		for range 2 {
+			if code := within(t, "who waits is served", answers); code != codes.OK {
+				t.Errorf("got %v", code)
+			}
+		}
+	})
+}
+
+// Whatever a client sends as a key is refused, or is one that can be written in
+// both ways.
+func FuzzIdempotencyKey(f *testing.F) {
+	for _, s := range []string{"", "k", `"k"`, `"k\"\\"`, `"k`, `"k";a=1`, "a,b", "a b", " k ", "ä", "\x7f", `"\n"`, `""`, strings.Repeat("k", 256), `"` + strings.Repeat(`\"`, 255) + `"`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		key, err := grpcmw.IdempotencyKey(value)
+		if err != nil {
+			if key != "" || !errors.Is(err, core.ErrInvalid) {
+				t.Fatalf("%q gives %q, %v", value, key, err)
+			}
+			return
+		}
+		if len(key) == 0 || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			t.Fatalf("%q gives %q", value, key)
+		}
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+		if again, err := grpcmw.IdempotencyKey(quoted); again != key || err != nil {
+			t.Fatalf("%q gives %q, but %q gives %q, %v", value, key, quoted, again, err)
+		}
+		if !strings.HasPrefix(value, `"`) && key != value {
+			t.Fatalf("%q gives %q", value, key)
+		}
+	})
+}
