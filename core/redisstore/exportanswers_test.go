@@ -1,6 +1,10 @@
 package redisstore
 
-import "github.com/lockkit/lockkit/core"
+import (
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
 
 // Granted reads what acquire.lua answers.
 func Granted(c core.Claim, v any) (core.Grant, error) {
@@ -22,3 +26,12 @@ func Confirmed(v any) error {
 
 // Unfit reads what INFO answers.
 func (s *Store) Unfit(text string) []string { return s.unfit(fields(text)) }
+
+// ReadPush reads what a message says of a grant.
+func ReadPush(text string) (until string, token uint64, valid time.Duration, ok bool) {
+	p := readPush(text)
+	if p == nil {
+		return "", 0, 0, false
+	}
+	return p.until, p.token, p.valid, true
+}

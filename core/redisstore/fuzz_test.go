@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +169,30 @@ func FuzzNames(f *testing.F) {
 		asks.Del(ctx, "p {"+key+"}")
 		if n := asks.DBSize(ctx).Val(); n != 0 {
 			t.Fatalf("%d keys are left", n)
+		}
+	})
+}
+
+// Whatever is published, it is read without a panic, and a grant in it is one of
+// a place, with a token, and lasts no longer than any grant by message does.
+func FuzzPush(f *testing.F) {
+	for _, text := range []string{
+		"", " ", "  ", "1790000000000 1790000000000000 8500", "1 2 3", "1 2 3 4", "1 2", "1 2 -3", "1 -2 3", "1 2 0", "1 2 x", "1  3",
+		"1 18446744073709551615 3", "1 18446744073709551616 3", "1 2 9223372036854775807", "1 2 9223372036855", "1 2 3\n", "1\n2 3 4", "1 2 +3", "1 0x2 3",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		until, token, valid, ok := redisstore.ReadPush(text)
+		if !ok {
+			return
+		}
+		if valid <= 0 || valid > core.WaiterLife {
+			t.Errorf("%q is a grant for %v", text, valid)
+		}
+		words := strings.Split(text, " ")
+		if n, err := strconv.ParseUint(words[1], 10, 64); len(words) != 3 || words[0] != until || n != token || err != nil {
+			t.Errorf("%q is read as %q, %d", text, until, token)
 		}
 	})
 }

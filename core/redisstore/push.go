@@ -21,6 +21,8 @@ import (
 const (
 	// worth is what has to be left of a grant by message.
 	worth = time.Second / 2
+	// longest is more than any grant by message lasts.
+	longest = core.WaiterLife
 	// steady is by how much the clocks of the wall and of the process may differ.
 	// If it is more, the machine may have been suspended.
 	steady = 5 * time.Millisecond
@@ -48,7 +50,7 @@ func readPush(text string) *pushed {
 	}
 	token, err := strconv.ParseUint(f[1], 10, 64)
 	ms, err2 := strconv.ParseInt(f[2], 10, 64)
-	if err != nil || err2 != nil || ms <= 0 {
+	if err != nil || err2 != nil || ms <= 0 || ms > longest.Milliseconds() {
 		return nil
 	}
 	return &pushed{f[0], token, time.Duration(ms) * time.Millisecond}
