@@ -120,7 +120,8 @@ func (a *attempt) take(key string) (err error) {
 	t := &a.turn
 	var heir *Claim
 	if a.heritable(&c) {
-		heir = &gone
+		give := gone // the heap is for this one only
+		heir = &give
 	}
 	a.lines.enter(t, key, a.wait == 0, heir, a.name)
 	defer func() {

@@ -54,8 +54,8 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 		return b.cycles(s, load{
 			goroutines: goroutines,
 			key:        func(g int) string { return "own:" + strconv.Itoa(g) },
-			warm:       b.window / 10, window: b.window / 2, drain: b.drain, cancelable: cancelable,
-		}, 2*b.rounds, func(l *locks) acquirer { return l.try }, func(int) func(int) gate {
+			warm:       b.window / 20, window: b.window / 10, drain: b.drain, cancelable: cancelable,
+		}, 10*b.rounds, func(l *locks) acquirer { return l.try }, func(int) func(int) gate {
 			gates := make([]gate, goroutines)
 			for g := range gates {
 				gates[g] = newGate()

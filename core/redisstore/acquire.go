@@ -94,7 +94,8 @@ func (s *Store) flags(c *core.Claim) any {
 // admit sends a command that is answered like acquire.lua.
 func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *command) (core.Grant, error) {
 	if s.acks {
-		return s.admitReplicated(ctx, c, cmd)
+		kept := *c // so that c need not outlive the call where there are no replicas
+		return s.admitReplicated(ctx, &kept, cmd)
 	}
 	a, err := s.call(ctx, "acquire", cmd)
 	if err != nil {

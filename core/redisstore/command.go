@@ -16,7 +16,7 @@ import (
 type command struct {
 	*redis.Cmd
 	flight *flight
-	script *script
+	script *script // nil of one that is no script
 	verb   verb
 	key    string
 	first  *command // whose answer this is, if it was sent before
@@ -27,12 +27,14 @@ type command struct {
 	n, nt, nn int
 
 	length int // of its texts
+	small  [32]byte
 
 	answer   any // once answered is set
 	answered atomic.Bool
 	alone    flight // of a command that is sent alone
 
 	// Of a call that a sender carries.
+	trip    trip          // if its caller makes it alone
 	frame   limited       // the caller's context, and when it has taken too long
 	done    chan struct{} // receives when the call has come back, or took too long
 	joined  bool          // it travels in a pipeline
@@ -40,9 +42,9 @@ type command struct {
 	signed  atomic.Bool   // done was told
 }
 
-// verb is the name or text of a script in a command's arguments. go-redis asks
-// for its bytes when it writes the command to a connection and not before: that
-// is how a flight knows whether it has left.
+// verb is the name or text of a script in a command's arguments, or what a SET
+// sets. go-redis asks for its bytes when it writes the command to a connection
+// and not before: that is how a flight knows whether it has left.
 type verb struct {
 	flight *flight
 	bytes  []byte
@@ -71,6 +73,15 @@ func newCommand(f *flight, s *script, key string) *command {
 	c.verb = verb{flight: c.flight, bytes: s.sha}
 	c.n = copy(c.words[:], []any{"evalsha", &c.verb, "1", &c.key, s.name})
 	return c
+}
+
+// newSet is SET key value NX PX ms.
+func newSet(key, value string, ms int64) *command {
+	c := &command{key: key, length: len(value)}
+	c.flight = &c.alone
+	c.verb = verb{flight: c.flight, bytes: append(c.small[:0], value...)}
+	c.n = copy(c.words[:], []any{"set", &c.key, &c.verb, "nx", "px"})
+	return c.num(ms)
 }
 
 // text adds an argument.
@@ -103,12 +114,17 @@ func (c *command) ready(ctx context.Context) *command {
 	return c
 }
 
-// whole is the same call with the text of the script, for a server that does
-// not know it.
+// whole is the same call with the text of the script, if it has one, for a
+// server that does not know it.
 func (c *command) whole(ctx context.Context) *command {
 	w := &command{flight: c.flight, script: c.script, key: c.key, first: c, words: c.words, n: c.n, length: c.length}
-	w.verb = verb{flight: c.flight, bytes: c.script.source}
-	w.words[0], w.words[1] = "eval", &w.verb
+	if c.script == nil {
+		w.verb = verb{flight: c.flight, bytes: c.verb.bytes}
+		w.words[2] = &w.verb
+	} else {
+		w.verb = verb{flight: c.flight, bytes: c.script.source}
+		w.words[0], w.words[1] = "eval", &w.verb
+	}
 	return w.ready(ctx)
 }
 
@@ -124,7 +140,7 @@ func (c *command) SetErr(err error) {
 	if c.first != nil {
 		c = c.first
 	}
-	if err == nil && v != nil && !c.answered.Load() {
+	if (err == nil && v != nil || err == redis.Nil) && !c.answered.Load() {
 		c.answer = v
 		c.answered.Store(true)
 		if c.joined {

@@ -31,7 +31,8 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 			word(flag(to.Fair, "f") + flag(to.Yield, "y") + flag(s.cluster != nil, "c")).word(s.wake)
 	}
 	if s.acks {
-		return s.passReplicated(ctx, &to, cmd.ready(ctx))
+		kept := to
+		return s.passReplicated(ctx, &kept, cmd.ready(ctx))
 	}
 	a, err := s.call(ctx, "handover", cmd.ready(ctx))
 	if err != nil {

@@ -144,6 +144,34 @@ func TestPlainKeys(t *testing.T) {
 		wantIs(t, "acquire", err, core.ErrBusy)
 		wantIs(t, "release", s.Release(t.Context(), w), core.ErrLost)
 	})
+	t.Run("a free key takes one SET, and who was refused before asks in one step", func(t *testing.T) {
+		c := claimed()
+		calls := func() (sets, scripts int) {
+			return proxy.Count(redistest.Match{Command: "set", Arg: name(c)}), proxy.Count(redistest.Match{Command: "evalsha", Arg: name(c)})
+		}
+		want := func(when string, sets, scripts int) {
+			t.Helper()
+			if a, b := calls(); a != sets || b != scripts {
+				t.Errorf("%s: %d SET and %d scripts, want %d and %d", when, a, b, sets, scripts)
+			}
+		}
+		acquire(t, s, c)
+		want("granted", 1, 0)
+		other := claimOf(c.Key)
+		for n := range 3 {
+			_, err := s.Acquire(t.Context(), other)
+			wantIs(t, "acquire", err, core.ErrBusy)
+			want("refused", 2, 1+n)
+		}
+		release(t, s, c)
+		want("released", 2, 4)
+		acquire(t, s, other)
+		want("granted at last", 2, 5)
+		release(t, s, other)
+		acquire(t, s, c)
+		want("granted again", 3, 6)
+		release(t, s, c)
+	})
 	t.Run("a hash is not a plain lock, and stays as it is", func(t *testing.T) {
 		c := claimed()
 		if err := asks.HSet(t.Context(), name(c), "a", "b").Err(); err != nil {

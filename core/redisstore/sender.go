@@ -84,7 +84,11 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	}
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
-	t := s.depart(now, stays)
+	var own *trip
+	if stays {
+		own = &c.trip
+	}
+	t := s.depart(now, own)
 	if t != nil && stays {
 		s.load(t) // before another trip can take everything
 	}
@@ -133,8 +137,8 @@ func (c *command) late() error {
 }
 
 // depart returns a new trip if none is under way but such as have stalled, or one
-// that a crowd waits for. The caller makes it by itself if it stays.
-func (s *sender) depart(now time.Time, stays bool) *trip {
+// that a crowd waits for. The caller makes it by itself if own is not nil.
+func (s *sender) depart(now time.Time, own *trip) *trip {
 	prompt, under := 0, 0
 	for _, t := range s.trips {
 		switch age := now.Sub(t.since); {
@@ -148,11 +152,11 @@ func (s *sender) depart(now time.Time, stays bool) *trip {
 	if prompt > 1 || prompt == 1 && len(s.queue) < s.crowd || under >= maxTrips {
 		return nil
 	}
-	t := s.rests
-	if t == nil || stays {
-		t = &trip{}
-	} else {
-		s.rests = nil
+	t := own
+	if t == nil {
+		if t, s.rests = s.rests, nil; t == nil {
+			t = &trip{}
+		}
 	}
 	t.since = now
 	s.trips = append(s.trips, t)
@@ -233,7 +237,7 @@ func (s *sender) ring() {
 		}
 	}
 	if len(s.queue) > 0 {
-		if t := s.depart(now, false); t != nil {
+		if t := s.depart(now, nil); t != nil {
 			s.start(t)
 		}
 	}

@@ -23,7 +23,8 @@ import (
 // core.Store demands.
 type Store struct {
 	config
-	doomed  sync.Map // leases whose grant is being given back, see WithReplicas
+	taken   takenKeys // of plain keys
+	doomed  sync.Map  // leases whose grant is being given back, see WithReplicas
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same, if it is one
 

@@ -53,6 +53,17 @@ func TestOnCluster(t *testing.T) {
 				Unit: 200 * time.Millisecond,
 			})
 		})
+		t.Run("the store keeps its contract with plain keys", func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB) func() core.Store {
+					return func() core.Store {
+						return byLease{newStore(t, cluster.Client(), redisstore.WithPlainKeys(), redisstore.WithPrefix("plain:"))}
+					}
+				},
+				Unit: 200 * time.Millisecond, Without: notPlain,
+			})
+		})
 		t.Run("the first in line of each process come in the order in which they came", func(t *testing.T) {
 			t.Parallel()
 			for i, master := range cluster.Nodes[:3] {

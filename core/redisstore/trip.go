@@ -36,7 +36,7 @@ func (s *sender) carryOnce(t *trip) {
 	s.unload(t)
 	s.end(t)
 	if len(s.queue) > 0 {
-		next = s.depart(time.Now(), false)
+		next = s.depart(time.Now(), nil)
 	}
 	s.mu.Unlock()
 	if next != nil {

@@ -1,15 +1,18 @@
--- Acquire sets a plain key that is absent, or prolongs the owner's own.
+-- Acquire sets a plain key that is absent, or prolongs the owner's own. Where the
+-- key is expected to be absent, a bare SET NX is sent first.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire', 2 owner, 3 TTL in ms
 -- answer   0        granted
 --          {1, ms}  busy until the key expires, 0 if it does not
 
-if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[3]) then
+local owner = redis.call('GET', KEYS[1])
+if not owner then
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
   return 0
 end
 local left = redis.call('PTTL', KEYS[1])
-if redis.call('GET', KEYS[1]) ~= ARGV[2] then
+if owner ~= ARGV[2] then
   return {1, math.max(left, 0)}
 end
 if left < tonumber(ARGV[3]) then

@@ -10,7 +10,7 @@ import (
 // Match selects commands. What is empty matches every command.
 type Match struct {
 	Command string // the command's name, in any case
-	Script  string // "acquire", "extend" or "release": a call of the store's script, by name or by text
+	Script  string // "acquire", "extend" or "release": a call of the store's script, by name or by text, or a SET NX
 	Arg     string // part of any argument
 	Skip    int    // how many matching commands to let pass first
 	Times   int    // how many commands the fault befalls; 0 means 1, -1 all
@@ -36,8 +36,12 @@ func (m Match) matches(f *frame) bool {
 }
 
 // scriptName is the name of the store's script that f calls, or "". The store
-// gives it as the first argument after the key.
+// gives it as the first argument after the key. A SET NX stands for an acquire
+// of a plain key.
 func scriptName(f *frame) string {
+	if len(f.args) == 6 && f.word() == "set" && f.args[3] == "nx" {
+		return "acquire"
+	}
 	if w := f.word(); len(f.args) < 5 || w != "evalsha" && w != "eval" || f.args[2] != "1" {
 		return ""
 	}
