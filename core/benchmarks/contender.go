@@ -22,12 +22,22 @@ type lease interface {
 type locks struct {
 	try     func(ctx context.Context, key string) (lease, error) // one attempt
 	acquire func(ctx context.Context, key string) (lease, error) // waits
+	// pass is acquire of a yardstick that has no lock to wait for.
+	pass func(ctx context.Context, key string) (lease, error)
 	// hold acquires key and keeps it extended; lost tells that it is no longer
 	// held, as far as the contender says.
 	hold func(ctx context.Context, key string) (lost func() bool, err error)
 	// once runs a call of key that answers answer, or replays what it answered.
 	once  func(ctx context.Context, key string, answer []byte) error
 	close func() error
+}
+
+// waits is how l waits for a key, nil if it cannot.
+func (l *locks) waits() acquirer {
+	if l.acquire != nil {
+		return l.acquire
+	}
+	return l.pass
 }
 
 // Kind is what a contender is in the comparison.

@@ -29,7 +29,7 @@ func handoff() scenario {
 			{who: "lockkit", key: "p99", of: bestPeer, limit: 0.5},
 		},
 		run: func(b *bench, s *Section) error {
-			return b.interleave(s, b.rounds, waitingStations(func(c contender) func(int) (outcome, error) {
+			return b.interleave(s, b.rounds, waitingStations(true, func(c contender) func(int) (outcome, error) {
 				return func(round int) (outcome, error) { return b.handoffRound(c, round) }
 			}))
 		},
@@ -114,7 +114,7 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Window+time.Minute)
 	defer cancel()
-	held, err := l.acquire(ctx, fmt.Sprintf("%s:warm:%d", e.Key, e.Index))
+	held, err := l.waits()(ctx, fmt.Sprintf("%s:warm:%d", e.Key, e.Index))
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 			return h, err
 		}
 		mem.word(wordAsked).Store(n)
-		held, err := l.acquire(ctx, e.Key)
+		held, err := l.waits()(ctx, e.Key)
 		granted := clock()
 		if err != nil {
 			return nil, err

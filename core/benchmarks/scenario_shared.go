@@ -24,7 +24,7 @@ func oneKey() scenario {
 			return b.cycles(s, load{
 				goroutines: 64, key: func(int) string { return "one" },
 				warm: b.window / 5, window: 2 * b.window, drain: b.drain, cancelable: true,
-			}, b.rounds, func(l *locks) acquirer { return l.acquire }, func(int) func(int) gate {
+			}, b.rounds, (*locks).waits, func(int) func(int) gate {
 				g := newGate()
 				return func(int) gate { return g }
 			})
@@ -50,19 +50,19 @@ func processes() scenario {
 			{who: "lockkit", key: "busiest", limit: 1.3},
 		},
 		run: func(b *bench, s *Section) error {
-			return b.interleave(s, b.rounds, waitingStations(func(c contender) func(int) (outcome, error) {
+			return b.interleave(s, b.rounds, waitingStations(true, func(c contender) func(int) (outcome, error) {
 				return func(round int) (outcome, error) { return b.processRound(c, round) }
 			}))
 		},
 	}
 }
 
-// waitingStations are all contenders that can wait, each with clients of its
-// rounds' own.
-func waitingStations(round func(c contender) func(round int) (outcome, error)) []station {
+// waitingStations are all contenders that can wait, with those that only pass a
+// token or without, each with clients of its rounds' own.
+func waitingStations(passing bool, round func(c contender) func(round int) (outcome, error)) []station {
 	var all []station
 	for _, c := range contenders() {
-		if c.kind != Bare {
+		if passing || c.kind != Bare {
 			all = append(all, station{contender: c, round: round(c), close: func() error { return nil }})
 		}
 	}
@@ -137,7 +137,7 @@ func loadChild(ctx context.Context, e errand, l *locks, start func()) (any, erro
 		return nil, err
 	}
 	// A connection, and the scripts, are there before the race begins.
-	held, err := l.acquire(ctx, fmt.Sprintf("%s:warm:%d", e.Key, e.Index))
+	held, err := l.waits()(ctx, fmt.Sprintf("%s:warm:%d", e.Key, e.Index))
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +147,6 @@ func loadChild(ctx context.Context, e errand, l *locks, start func()) (any, erro
 	start()
 	return load{
 		goroutines: e.Count, key: func(int) string { return e.Key }, gate: func(int) gate { return gateIn(mem, 0) },
-		get: func(int) acquirer { return l.acquire }, warm: e.Warm, window: e.Window, drain: e.Drain, cancelable: true, mark: func() error { return nil },
+		get: func(int) acquirer { return l.waits() }, warm: e.Warm, window: e.Window, drain: e.Drain, cancelable: true, mark: func() error { return nil },
 	}.run(ctx)
 }
