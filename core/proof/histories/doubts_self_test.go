@@ -24,7 +24,7 @@ func TestDoubts(t *testing.T) {
 	forget := func(from, to int64) []deed { return []deed{{What: "delete all", From: from, To: to}} }
 	over := func(from, to int64) []deed { return []deed{{What: "fail over", From: from, To: to}} }
 	left := func(ids ...string) []deed {
-		return []deed{{What: "fail over", From: 8, To: 10, Left: map[string][]string{"k:1": ids, "k:2": {}, "k:3": {}, "k:4": {}}}}
+		return []deed{{What: "fail over", From: 8, To: 10, At: 9, Left: map[string][]string{"k:1": ids, "k:2": {}, "k:3": {}, "k:4": {}}}}
 	}
 	add := func(r *record, more ...*try) *record {
 		r.tries = append(r.tries, more...)
@@ -88,7 +88,8 @@ func TestDoubts(t *testing.T) {
 		"until its release, even if it was forgotten":        {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(33, 34)), append(forget(3, 4), left("x")...)), illegal},
 		"one that it brought back after its release expires": {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x")), linear},
 		"and keeps nobody out after that":                    {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late, late+1)), left("x")), illegal},
-		"of one that was being released nothing is known":    {during(add(of(ok("x", 1, 2, 1, 7, 9), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x")), linear},
+		"of one that was being released nothing is known":    {during(add(of(ok("x", 1, 2, 1, 9, 11), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x")), linear},
+		"unless its release came too late for the old one":   {during(add(of(ok("x", 1, 2, 1, 10, 12), call{"ask", 1, 2, "ok"}), busy(14, 15)), left("x")), illegal},
 		"nor of two": {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x", "z")), linear},
 		"two at a time are told in a history that forgets too": {during(add(&record{}, ok("x", 11, 12, 1, 15, 16), ok("y", 13, 14, 2, 19, 20)), over(8, 10)), illegal},
 	} {

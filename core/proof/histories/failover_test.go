@@ -10,16 +10,16 @@ import (
 )
 
 // failOver promotes the replica, which may lack what was written last, or longer
-// ago if it was not in step yet. It returns what the new master had before
-// anybody could ask it.
-func (n *nemesis) failOver() map[string][]string {
+// ago if it was not in step yet. It notes what the new master has before anybody
+// can ask it.
+func (n *nemesis) failOver(d *deed) {
 	old := n.server
 	n.server, n.replica = n.replica, old
 	old.Pause()
 	n.server.Do("REPLICAOF", "NO", "ONE")
-	left := make(map[string][]string)
+	d.At, d.Left = mono(), make(map[string][]string)
 	for _, key := range keys {
-		left[key] = holds(n.server, key)
+		d.Left[key] = holds(n.server, key)
 	}
 	for _, c := range n.workers {
 		c.proxy.Retarget(n.server.Addr)
@@ -27,7 +27,6 @@ func (n *nemesis) failOver() map[string][]string {
 	}
 	old.Resume()
 	follow(old, n.server)
-	return left
 }
 
 // follow makes a server the replica of another.
@@ -68,7 +67,11 @@ type turn struct {
 // with all its extensions, though others have had the key in between.
 func (d *doubts) failOver(over deed, key string) {
 	to := func(what, lease string) {
-		d.turns = append(d.turns, turn{over, key, asked{What: what, Lease: lease}})
+		when := over
+		if over.At > 0 {
+			when.To = over.At
+		}
+		d.turns = append(d.turns, turn{when, key, asked{What: what, Lease: lease}})
 	}
 	ids, seen := over.Left[key]
 	if seen && len(ids) == 0 {
@@ -87,12 +90,13 @@ func (d *doubts) failOver(over deed, key string) {
 			to("forget", "")
 			d.add(key, over.From, over.To+life)
 			return
-		case (c.try.ReleaseCall == 0 || c.try.ReleaseCall > over.To) && max(c.try.Until, c.try.Ret) > over.To:
+		case (c.try.ReleaseCall == 0 || c.try.ReleaseCall > over.At) && max(c.try.Until, c.try.Ret) > over.At:
+			// It was not released at the old one.
 			to("holds", c.try.Lease)
 			return
 		}
 	}
-	// It was being released, or so.
+	// It was being released.
 	end := over.To + life
 	for _, c := range d.claims {
 		if known, _ := c.grants(); c.Key == key && known != nil && c.try.Call <= over.To {

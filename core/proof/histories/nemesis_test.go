@@ -12,8 +12,12 @@ import (
 type deed struct {
 	What     string
 	From, To int64
-	Who      string              `json:",omitempty"` // the process that it killed
-	Left     map[string][]string `json:",omitempty"` // of a fail-over: the claims that the new master has a hold of, by key
+	Who      string `json:",omitempty"` // the process that it killed
+
+	// Of a fail-over: which claims the new master had a hold of, by key, and a time
+	// from which on the old one answered nobody.
+	Left map[string][]string `json:",omitempty"`
+	At   int64               `json:",omitempty"`
 }
 
 // forgets tells that the server may have lost what it had.
@@ -97,7 +101,7 @@ func (n *nemesis) do(this *deed) {
 	case "restart empty":
 		n.server.RestartEmpty()
 	case "fail over":
-		this.Left = n.failOver()
+		n.failOver(this)
 	default:
 		panic("no such deed: " + what)
 	}
