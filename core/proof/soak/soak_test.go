@@ -3,16 +3,17 @@
 // and keys at the server have to be as they were when it is over, and no two
 // holders of one key may ever meet.
 //
-// It is ten seconds long, a minute as part of make proof, and an hour with LONG=1.
+// It is ten seconds long, a minute as part of make proof, an hour with LONG=1, and
+// as long as -length says.
 package soak_test
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,15 +44,15 @@ const (
 	// is on its way out.
 	poolSize        = 10
 	moreConnections = 4
-	// What may be there afterwards beyond what was there before.
-	moreGoroutines = 20
-	moreFiles      = 20
-	moreHeap       = 16 << 20
 )
+
+var lengthFlag = flag.Duration("length", 0, "how long the load goes on")
 
 // length is how long the load goes on.
 func length() time.Duration {
 	switch {
+	case *lengthFlag > 0:
+		return *lengthFlag
 	case os.Getenv("LONG") == "1":
 		return time.Hour
 	case os.Getenv(tally.File) != "", os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1":
@@ -194,29 +195,6 @@ func (l *load) hold(ctx context.Context, s *service, n int, key string, opts []c
 	return lease.Release(ctx)
 }
 
-// level is what builds up if something leaks. A client keeps the connections that
-// it has needed, up to the size of its pool: they are counted, and what each takes
-// here, at the client and on both sides of the proxy, is not counted again.
-type level struct{ goroutines, files, heap, connections int }
-
-func measure(all []*service) level {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	files, _ := os.ReadDir("/dev/fd")
-	n := 0
-	for _, s := range all {
-		n += s.proxy.Links()
-	}
-	return level{runtime.NumGoroutine() - 2*n, len(files) - 3*n, int(m.HeapAlloc), n}
-}
-
-func (l level) over(before level) bool {
-	return l.goroutines > before.goroutines+moreGoroutines || l.files > before.files+moreFiles || l.heap > before.heap+moreHeap ||
-		l.connections > services*(poolSize+moreConnections)
-}
-
 func TestSoak(t *testing.T) {
 	redistest.Require(t)
 	server := redistest.Start(t)
@@ -307,48 +285,4 @@ func (s *service) close(t *testing.T) {
 	if err := s.store.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-}
-
-// nemesis does one bad thing after the other.
-type nemesis struct {
-	server   *redistest.Server
-	services []*service
-	deeds    map[string]int
-}
-
-// act does one thing and ends it.
-func (n *nemesis) act() {
-	s := n.services[rand.N(len(n.services))]
-	forget(n.services) // an hour of commands would look like a leak
-	d := ttl/10 + rand.N(ttl)
-	deed := []string{"freeze", "cut", "sever", "lose replies", "lose requests", "flush scripts"}[rand.N(6)]
-	switch deed {
-	case "freeze":
-		n.server.Pause()
-		time.Sleep(d)
-		n.server.Resume()
-	case "cut":
-		s.proxy.Partition()
-		time.Sleep(d)
-		s.proxy.Heal()
-	case "sever":
-		for _, s := range n.services {
-			s.proxy.Sever()
-		}
-	case "lose replies":
-		n.inject(s, redistest.CloseReply)
-	case "lose requests":
-		n.inject(s, redistest.CloseRequest)
-	case "flush scripts":
-		n.server.Do("SCRIPT", "FLUSH")
-	}
-	n.deeds[deed]++
-}
-
-func (n *nemesis) inject(s *service, a redistest.Action) {
-	for _, script := range []string{"acquire", "extend", "release"} {
-		f := s.proxy.Inject(redistest.Match{Script: script, Times: 3}, a)
-		defer s.proxy.Remove(f)
-	}
-	time.Sleep(ttl / 10)
 }

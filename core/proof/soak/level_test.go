@@ -1,0 +1,36 @@
+package soak_test
+
+import (
+	"os"
+	"runtime"
+)
+
+// What may be there afterwards beyond what was there before.
+const (
+	moreGoroutines = 20
+	moreFiles      = 20
+	moreHeap       = 16 << 20
+)
+
+// level is what builds up if something leaks. A client keeps the connections that
+// it has needed, up to the size of its pool: they are counted, and what each takes
+// here, at the client and on both sides of the proxy, is not counted again.
+type level struct{ goroutines, files, heap, connections int }
+
+func measure(all []*service) level {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	files, _ := os.ReadDir("/dev/fd")
+	n := 0
+	for _, s := range all {
+		n += s.proxy.Links()
+	}
+	return level{runtime.NumGoroutine() - 2*n, len(files) - 3*n, int(m.HeapAlloc), n}
+}
+
+func (l level) over(before level) bool {
+	return l.goroutines > before.goroutines+moreGoroutines || l.files > before.files+moreFiles || l.heap > before.heap+moreHeap ||
+		l.connections > services*(poolSize+moreConnections)
+}

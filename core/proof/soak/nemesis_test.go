@@ -1,0 +1,52 @@
+package soak_test
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// nemesis does one bad thing after the other.
+type nemesis struct {
+	server   *redistest.Server
+	services []*service
+	deeds    map[string]int
+}
+
+// act does one thing and ends it.
+func (n *nemesis) act() {
+	s := n.services[rand.N(len(n.services))]
+	forget(n.services) // an hour of commands would look like a leak
+	d := ttl/10 + rand.N(ttl)
+	deed := []string{"freeze", "cut", "sever", "lose replies", "lose requests", "flush scripts"}[rand.N(6)]
+	switch deed {
+	case "freeze":
+		n.server.Pause()
+		time.Sleep(d)
+		n.server.Resume()
+	case "cut":
+		s.proxy.Partition()
+		time.Sleep(d)
+		s.proxy.Heal()
+	case "sever":
+		for _, s := range n.services {
+			s.proxy.Sever()
+		}
+	case "lose replies":
+		n.inject(s, redistest.CloseReply)
+	case "lose requests":
+		n.inject(s, redistest.CloseRequest)
+	case "flush scripts":
+		n.server.Do("SCRIPT", "FLUSH")
+	}
+	n.deeds[deed]++
+}
+
+func (n *nemesis) inject(s *service, a redistest.Action) {
+	for _, script := range []string{"acquire", "extend", "release"} {
+		f := s.proxy.Inject(redistest.Match{Script: script, Times: 3}, a)
+		defer s.proxy.Remove(f)
+	}
+	time.Sleep(ttl / 10)
+}
