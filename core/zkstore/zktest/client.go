@@ -21,7 +21,7 @@ func Connect(t testing.TB, session time.Duration, addrs ...string) *zk.Conn {
 		t.Fatalf("zktest: %v", err)
 	}
 	t.Cleanup(conn.Close)
-	for stop := time.Now().Add(30 * time.Second); conn.State() != zk.StateHasSession; time.Sleep(2 * time.Millisecond) {
+	for stop := time.Now().Add(startLimit); conn.State() != zk.StateHasSession; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(stop) {
 			t.Fatalf("zktest: no session with %v", addrs)
 		}

@@ -57,7 +57,7 @@ func StartTicking(t testing.TB, tick time.Duration) *Ensemble {
 		}
 	}
 	for _, s := range e.Servers {
-		if err := s.await(time.Minute); err != nil {
+		if err := s.await(startLimit); err != nil {
 			t.Fatalf("zktest: %v", err)
 		}
 	}

@@ -79,7 +79,7 @@ func TestStartTicking(t *testing.T) {
 	e := zktest.StartTicking(t, tick)
 	watcher := zktest.Connect(t, session, e.Addrs()...)
 	proxy := zktest.NewProxy(t, e.Servers[0].Addr)
-	conn := zktest.Connect(t, time.Millisecond, proxy.Addr)
+	conn := zktest.Connect(t, tick, proxy.Addr)
 	var start time.Time
 	eventually(t, "there is a node of a session that lives", func() bool {
 		start = time.Now()

@@ -27,6 +27,10 @@ const Tick = 200 * time.Millisecond
 // ContainerCheck is how often the servers remove empty containers.
 const ContainerCheck = 500 * time.Millisecond
 
+// startLimit is how long a server may take to serve: on a busy machine, three of
+// them that start together take their time.
+const startLimit = 2 * time.Minute
+
 // Server is a ZooKeeper server of a test's own. Its methods fail the test if
 // the server does not do as it is told, and are safe for concurrent use.
 type Server struct {
@@ -55,7 +59,7 @@ func Start(t testing.TB) *Server {
 		s.Addr = freeAddr(t)
 		err := s.start()
 		if err == nil {
-			err = s.await(time.Minute)
+			err = s.await(startLimit)
 		}
 		if err == nil {
 			return s
@@ -217,7 +221,7 @@ func (s *Server) Restart() {
 	if err := s.start(); err != nil {
 		s.t.Fatalf("zktest: %v", err)
 	}
-	if err := s.await(time.Minute); err != nil {
+	if err := s.await(startLimit); err != nil {
 		s.t.Fatalf("zktest: %v", err)
 	}
 }

@@ -89,7 +89,7 @@ func TestServer(t *testing.T) {
 		s := zktest.Start(t)
 		watcher := zktest.Connect(t, session, s.Addr)
 		proxy := zktest.NewProxy(t, s.Addr)
-		conn := zktest.Connect(t, time.Millisecond, proxy.Addr)
+		conn := zktest.Connect(t, zktest.Tick, proxy.Addr)
 		eventually(t, "there is a node of a session that lives", func() bool { // a short one may have ended meanwhile
 			_, err := conn.Create("/short", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 			return err == nil
