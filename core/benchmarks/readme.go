@@ -73,6 +73,9 @@ func (r *Report) markdown(out *bytes.Buffer) {
 	for _, s := range r.Sections {
 		for _, v := range s.Verdicts {
 			line := fmt.Sprintf("%s, %s: %s", s.Title, v.Target, v.Text)
+			if v.Why != "" {
+				line += " (" + v.Why + ")"
+			}
 			if v.Met {
 				met = append(met, line)
 			} else {

@@ -28,7 +28,7 @@ func heldLeases(sc scale) scenario {
 		},
 		targets: []target{
 			{who: "lockkit", key: "lost", limit: 0},
-			{who: "lockkit", key: "cpu", limit: 5},
+			{who: "lockkit", key: "cpu", limit: 5, why: extensions},
 			{who: "lockkit", key: "bytes", limit: 1024},
 			{who: "lockkit", key: "goroutines", limit: 100},
 		},

@@ -36,16 +36,16 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 			hash, plain = 1.5, 2.5
 		}
 		sc.targets = []target{
-			{who: "lockkit", key: "rate", of: bestPeer, least: true, limit: hash},
-			{who: "lockkit plain keys", key: "rate", of: bestPeer, least: true, limit: plain},
+			{who: "lockkit", key: "rate", of: bestPeer, least: true, limit: hash, why: busyServer},
+			{who: "lockkit plain keys", key: "rate", of: bestPeer, least: true, limit: plain, why: busyServer},
 		}
 	case cancelable:
 		sc.title = "one goroutine, own key, under a context that can end"
 	default:
 		sc.title = "one goroutine, own key"
 		sc.targets = []target{
-			{who: "lockkit", key: "rate", of: "bare commands", least: true, limit: 0.95},
-			{who: "lockkit plain keys", key: "rate", of: "bare commands", least: true, limit: 0.95},
+			{who: "lockkit", key: "rate", of: "bare commands", least: true, limit: 0.95, why: twoTrips},
+			{who: "lockkit plain keys", key: "rate", of: "bare commands", least: true, limit: 0.95, why: twoTrips},
 			{who: "lockkit", key: "allocs", limit: 24},
 			{who: "lockkit plain keys", key: "allocs", limit: 24},
 		}

@@ -28,7 +28,7 @@ func quorum(silent bool) scenario {
 			{Key: "count", Title: "cycles"},
 			{Key: "clientCPU", Title: "client µs"},
 		},
-		targets: []target{{who: "lockkit", key: "p50", of: "redsync", limit: 1}},
+		targets: []target{{who: "lockkit", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}},
 	}
 	if silent {
 		sc.name, sc.title = "quorum-silent", "a majority of three servers, one of them silent"

@@ -50,6 +50,9 @@ func (s *Section) write(out io.Writer) {
 			met = "NOT MET"
 		}
 		fmt.Fprintf(out, "  target %s: %s, %s\n", v.Target, v.Text, met)
+		if v.Why != "" {
+			fmt.Fprintf(out, "    %s\n", v.Why)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ type target struct {
 	of    string  // bestPeer, a contender's name, or empty for the figure itself
 	least bool    // at least limit; otherwise at most
 	limit float64 // a ratio, or a figure
+	why   why     // what forbids more, if something does
 }
 
 const bestPeer = "the best peer"
@@ -22,10 +23,11 @@ type Verdict struct {
 	Value  float64
 	Text   string // of Value
 	Met    bool
+	Why    string `json:",omitempty"` // it is not met
 }
 
 // judge compares s with its targets. What was not measured is left out.
-func (s *Section) judge(targets []target) {
+func (s *Section) judge(r *Report, targets []target) {
 	for _, t := range targets {
 		value, ok := s.reached(t)
 		if !ok {
@@ -38,6 +40,9 @@ func (s *Section) judge(targets []target) {
 		v.Text = short(value)
 		if t.of != "" {
 			v.Text += " ×"
+		}
+		if !v.Met && t.why != nil {
+			v.Why = t.why(r, s, t)
 		}
 		s.Verdicts = append(s.Verdicts, v)
 	}
