@@ -162,7 +162,12 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	if err := extend(plain, p); err != nil {
 		t.Fatal(err)
 	}
+	other := claimOf(p.Key)
+	_, err = plain.Acquire(t.Context(), other)
+	wantIs(t, "acquire", err, core.ErrBusy)
 	release(t, plain, p)
+	acquire(t, plain, other) // by the script, as it was refused before
+	release(t, plain, other)
 	server.Do("ECHO", "the end")
 	seen := make(map[string]int)
 	for {
