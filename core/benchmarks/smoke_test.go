@@ -56,8 +56,8 @@ func newBench(t *testing.T) *bench {
 
 // takePart is how many contenders can serve a scenario.
 var takePart = map[string]int{
-	"own-1": 6, "own-1-request": 6, "own-64": 6, "own-512": 6, "one-key": 5, "processes": 5,
-	"hand-off": 5, "crowd": 5, "growth": 5, "held": 5, "replay": 2,
+	"own-1": 6, "own-1-request": 6, "own-64": 6, "own-512": 6, "one-key": 6, "processes": 6,
+	"hand-off": 6, "crowd": 5, "growth": 5, "held": 5, "replay": 2,
 	"quorum": 3, "quorum-silent": 3,
 }
 
