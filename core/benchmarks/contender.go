@@ -55,6 +55,7 @@ type contender struct {
 	kind   Kind
 	about  string   // how it is set up
 	direct []string // data commands that it sends outside scripts
+	free   []string // those that it sends so only for keys that it expects to be free
 	open   func(o opening) (*locks, error)
 }
 

@@ -18,9 +18,9 @@ func kitHash() contender {
 
 func kitPlain() contender {
 	return contender{name: "lockkit plain keys", kind: Kit,
-		direct: []string{"set"}, // a few of which are a script's that finds a free key
-		about:  "redisstore.WithPlainKeys: watchdog, notice of loss; waiting among processes is polling",
-		open:   func(o opening) (*locks, error) { return openKit(o, redisstore.WithPlainKeys()) }}
+		free:  []string{"set"},
+		about: "redisstore.WithPlainKeys: watchdog, notice of loss; waiting among processes is polling",
+		open:  func(o opening) (*locks, error) { return openKit(o, redisstore.WithPlainKeys()) }}
 }
 
 func openKit(o opening, opts ...redisstore.Option) (*locks, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -54,7 +55,7 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 		return b.cycles(s, load{
 			goroutines: goroutines,
 			key:        func(g int) string { return "own:" + strconv.Itoa(g) },
-			warm:       b.window / 20, window: b.window / 10, drain: b.drain, cancelable: cancelable,
+			warm:       b.window / 20, window: b.window / 10, drain: b.drain, cancelable: cancelable, free: true,
 		}, 10*b.rounds, func(l *locks) acquirer { return l.try }, func(int) func(int) gate {
 			gates := make([]gate, goroutines)
 			for g := range gates {
@@ -102,8 +103,12 @@ func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquire
 // cycle is one round of one contender.
 func (b *bench) cycle(c contender, l load) (outcome, error) {
 	var marks []work
+	direct := c.direct
+	if l.free {
+		direct = slices.Concat(direct, c.free)
+	}
 	l.mark = func() error {
-		w, err := b.server.work(b.ctx, c.direct)
+		w, err := b.server.work(b.ctx, direct)
 		marks = append(marks, w)
 		return err
 	}
