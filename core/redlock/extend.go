@@ -200,9 +200,11 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 				return err
 			}, func(err error) {
 				k := kindOf(err)
-				if s.ledger.asked(&c, n.index, t, answer{unknown: k == unknown, holds: k == granted}) == gone {
+				fate, next := s.ledger.asked(&c, n.index, t, answer{unknown: k == unknown, holds: k == granted})
+				if fate == gone {
 					s.sendBack(ctx, n, c, func(error) {})
 				}
+				s.followed(next)
 				settled <- k
 			})
 			if k := <-settled; k == unknown || k == failed {
@@ -238,9 +240,11 @@ func (x *extension) remint(ctx context.Context, c *core.Claim, i int) bool {
 			}
 			return err
 		}, func(err error) {
-			if s.ledger.asked(c, at, t, answer{unknown: kindOf(err) == unknown, holds: err == nil}) == gone {
+			fate, next := s.ledger.asked(c, at, t, answer{unknown: kindOf(err) == unknown, holds: err == nil})
+			if fate == gone {
 				s.sendBack(ctx, n, *c, func(error) {})
 			}
+			s.followed(next)
 			if err != nil {
 				g.Token = 0
 			}

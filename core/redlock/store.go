@@ -21,6 +21,7 @@ type Store struct {
 	ledger  *ledger
 	lives   lives
 	janitor janitor
+	workers workers
 
 	ctx    context.Context // of what goes on in the background
 	cancel context.CancelFunc
@@ -97,6 +98,7 @@ func (s *Store) Close() error {
 	idle := s.idle
 	s.mu.Unlock()
 	s.cancel()
+	s.dismissAll()
 	if idle != nil {
 		<-idle
 	}
