@@ -16,7 +16,7 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 
 	late(t, "is sent once to a node that is a little slower than the majority", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
-		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 2 * time.Millisecond})
+		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{Delay: time.Millisecond, ReplyDelay: 2 * time.Millisecond})
 		c, start := claim("ours"), time.Now()
 		acquire(s.T, store, c)
 		if err := store.Release(s.Context(), c); err != nil || time.Since(start) > 0 {
