@@ -73,8 +73,7 @@ func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 	if b.decide(); b.verdict == dead {
 		for _, n := range nodes {
 			b.asked[n.index], b.votes[n.index] = false, vote{kind: failed, err: errTimeout}
-			_, next := s.ledger.asked(&b.claim, n.index, tickets[n.index], answer{})
-			s.followed(next)
+			s.ledger.asked(&b.claim, n.index, tickets[n.index], answer{})
 		}
 		nodes = nil
 	}
@@ -129,7 +128,7 @@ func (s *Store) calm(ctx context.Context, c *core.Claim, i int, t ticket) error 
 // given back.
 func (b *ballot) settle(ctx context.Context, n *node, t ticket, v vote) {
 	b.mu.Lock()
-	fate, next := b.store.ledger.asked(&b.claim, n.index, t, answer{
+	fate := b.store.ledger.asked(&b.claim, n.index, t, answer{
 		unknown: v.kind == unknown, holds: b.holds(v),
 		unwanted: b.final || b.verdict == won && v.grant.Owner != b.owner,
 	})
@@ -148,7 +147,6 @@ func (b *ballot) settle(ctx context.Context, n *node, t ticket, v vote) {
 	if fate == gone {
 		b.store.sendBack(ctx, n, b.claim, func(error) {})
 	}
-	b.store.followed(next)
 }
 
 // holds tells that v left a hold at its node.

@@ -200,11 +200,9 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 				return err
 			}, func(err error) {
 				k := kindOf(err)
-				fate, next := s.ledger.asked(&c, n.index, t, answer{unknown: k == unknown, holds: k == granted})
-				if fate == gone {
+				if s.ledger.asked(&c, n.index, t, answer{unknown: k == unknown, holds: k == granted}) == gone {
 					s.sendBack(ctx, n, c, func(error) {})
 				}
-				s.followed(next)
 				settled <- k
 			})
 			if k := <-settled; k == unknown || k == failed {
@@ -240,11 +238,9 @@ func (x *extension) remint(ctx context.Context, c *core.Claim, i int) bool {
 			}
 			return err
 		}, func(err error) {
-			fate, next := s.ledger.asked(c, at, t, answer{unknown: kindOf(err) == unknown, holds: err == nil})
-			if fate == gone {
+			if s.ledger.asked(c, at, t, answer{unknown: kindOf(err) == unknown, holds: err == nil}) == gone {
 				s.sendBack(ctx, n, *c, func(error) {})
 			}
-			s.followed(next)
 			if err != nil {
 				g.Token = 0
 			}

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -15,69 +14,13 @@ func (l *ledger) leave(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
 	return l.leaving(c, i)
 }
 
-// departure is a release that is being sent to a node, and may wait until acquires
-// that are on their way have come back.
-type departure struct {
-	unsure bool          // an acquire may arrive after it
-	ttl    time.Duration // which could ask for this
-
-	begin  func()
-	timer  *time.Timer // when it begins anyway
-	serial uint64      // of the last acquire that it waits for
-	left   int         // how many of them have not come back
-}
-
 // resign is leave for a release of all nodes, whose end is left with ended set.
-func (l *ledger) resign(c *core.Claim, i int) *departure {
+func (l *ledger) resign(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := new(departure)
-	d.unsure, d.ttl = l.leaving(c, i)
+	unsure, ttl = l.leaving(c, i)
 	l.entry(c).marks[i].ending++
-	return d
-}
-
-// follow has d wait, and is false if there is nothing to wait for, or only what
-// itself waits for a release.
-func (l *ledger) follow(c *core.Claim, i int, d *departure) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	m := &l.entry(c).marks[i]
-	if m.asking == 0 || m.quiet != nil {
-		return false
-	}
-	d.serial, d.left = l.serial, m.asking
-	m.following = append(m.following, d)
-	return true
-}
-
-// unfollow has d wait no more, and is false if it does not.
-func (l *ledger) unfollow(c *core.Claim, i int, d *departure) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	m := &l.entry(c).marks[i]
-	n := len(m.following)
-	m.following = slices.DeleteFunc(m.following, func(o *departure) bool { return o == d })
-	return len(m.following) < n
-}
-
-// cameBack returns what has waited for the acquire t and begins now.
-func (m *mark) cameBack(t ticket) (now []*departure) {
-	if len(m.following) == 0 {
-		return nil
-	}
-	m.following = slices.DeleteFunc(m.following, func(d *departure) bool {
-		if t.serial <= d.serial {
-			d.left--
-		}
-		if d.left > 0 {
-			return false
-		}
-		d.unsure = m.doubt
-		now = append(now, d)
-		return true
-	})
-	return now
+	return unsure, ttl
 }
 
 // leaveUnless is leave if c was not sent since its acquire with the serial last, and

@@ -34,18 +34,16 @@ type entry struct {
 
 // mark is what is unsettled at one node.
 type mark struct {
-	asking  int    // acquires on their way
-	leaving int    // releases on their way
-	ending  int    // those among them that also see to what is answered meanwhile
-	doubt   bool   // an acquire had no answer: it may still be granted
-	banned  bool   // a release was not answered: it may still arrive
-	owed    int    // releases that the janitor has still to send
-	last    uint64 // serial of the last acquire
-	wanted  bool   // no release was sent since then
-	buried  bool   // the node refuses what may still arrive
-
-	following []*departure  // releases that wait for acquires on their way
-	quiet     chan struct{} // closed when no release is on its way; nil unless asked for
+	asking  int           // acquires on their way
+	leaving int           // releases on their way
+	ending  int           // those among them that also see to what is answered meanwhile
+	doubt   bool          // an acquire had no answer: it may still be granted
+	banned  bool          // a release was not answered: it may still arrive
+	owed    int           // releases that the janitor has still to send
+	last    uint64        // serial of the last acquire
+	wanted  bool          // no release was sent since then
+	buried  bool          // the node refuses what may still arrive
+	quiet   chan struct{} // closed when no release is on its way; nil unless asked for
 }
 
 // ticket is an acquire on its way to one node.
@@ -102,8 +100,8 @@ const (
 )
 
 // asked notes that an acquire has come back. What an older attempt got belongs to
-// the newer one. What has waited for it begins now.
-func (l *ledger) asked(c *core.Claim, i int, t ticket, a answer) (fate, []*departure) {
+// the newer one.
+func (l *ledger) asked(c *core.Claim, i int, t ticket, a answer) fate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entry(c)
@@ -126,9 +124,8 @@ func (l *ledger) asked(c *core.Claim, i int, t ticket, a answer) (fate, []*depar
 		m.leaving++
 		m.wanted, f = false, gone
 	}
-	next := m.cameBack(t)
 	l.drop(c, e)
-	return f, next
+	return f
 }
 
 // crowded returns what is closed when the next acquire of c has come back, or nil

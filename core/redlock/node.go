@@ -33,32 +33,22 @@ var (
 // was sent is followed to its end. A node that is overdue with too much is not
 // called.
 func (s *Store) call(ctx context.Context, n *node, budget time.Duration, fn func(ctx context.Context) error, settle func(err error)) {
-	if begin, ok := s.prepare(ctx, n, budget, fn, settle); ok {
-		begin()
-	}
-}
-
-// prepare is call, but for the call itself: it is false if the node is not called.
-func (s *Store) prepare(ctx context.Context, n *node, budget time.Duration, fn func(ctx context.Context) error, settle func(err error)) (begin func(), ok bool) {
 	select {
 	case n.room <- struct{}{}:
 	default:
 		settle(errCrowded)
-		return nil, false
+		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	return func() { s.start(func() { s.make(ctx, n, budget, fn, settle) }) }, true
-}
-
-// make makes a call, which has its room.
-func (s *Store) make(ctx context.Context, n *node, budget time.Duration, fn func(ctx context.Context) error, settle func(err error)) {
-	defer func() { <-n.room }()
-	ctx, cancel := context.WithTimeoutCause(ctx, budget, errNodeTimeout)
-	defer cancel()
-	err := fn(ctx)
-	// Set before it settles, and only for what cannot be an answer.
-	n.silent.Store(err != nil && ctx.Err() != nil && kindOf(err) >= failed)
-	settle(err)
+	s.run(func() {
+		defer func() { <-n.room }()
+		ctx, cancel := context.WithTimeoutCause(ctx, budget, errNodeTimeout)
+		defer cancel()
+		err := fn(ctx)
+		// Set before it settles, and only for what cannot be an answer.
+		n.silent.Store(err != nil && ctx.Err() != nil && kindOf(err) >= failed)
+		settle(err)
+	})
 }
 
 // counts is nil if what the node has granted just now counts as a vote.

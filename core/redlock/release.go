@@ -65,55 +65,22 @@ type resignation struct {
 
 func (r *resignation) send(ctx context.Context, n *node) {
 	s, c := r.store, r.claim
-	d := s.ledger.resign(&c, n.index)
-	begin, ok := s.prepare(ctx, n, s.timeout, func(ctx context.Context) error {
-		told := c
-		if d.unsure {
-			told.TTL = max(c.TTL, d.ttl)
-		}
-		return n.store.Release(ctx, told)
+	unsure, ttl := s.ledger.resign(&c, n.index)
+	if unsure {
+		c.TTL = max(c.TTL, ttl)
+	}
+	s.call(ctx, n, s.timeout, func(ctx context.Context) error {
+		return n.store.Release(ctx, c)
 	}, func(err error) {
 		k := kindOf(err)
 		// The claim must not come to this node again if a release may still.
-		again := k == unknown || k == granted && d.unsure || k == failed && (d.unsure || c.TTL > 0)
+		again := k == unknown || k == granted && unsure || k == failed && c.TTL > 0
 		s.ledger.left(&c, n.index, released{unknown: k == unknown, settled: k == lost, again: again, ended: true})
 		if again {
-			s.janitor.now(c, n.index, d.unsure || k == unknown)
+			s.janitor.now(c, n.index, unsure || k == unknown)
 		}
 		r.settle(k, err)
 	})
-	if ok && !s.follow(&c, n, d, begin) {
-		begin()
-	}
-}
-
-// follow has the release d begin when the acquires of c that are on their way to
-// node n have come back, or after a moment. It is false if there are none. A release
-// that is sent after their answers leaves nothing unsettled; one that may overtake
-// them has to be made again.
-func (s *Store) follow(c *core.Claim, n *node, d *departure, begin func()) bool {
-	if !d.unsure || n.silent.Load() {
-		return false
-	}
-	d.begin = begin
-	d.timer = time.AfterFunc(min(firstGrace, s.timeout/4), func() {
-		if s.ledger.unfollow(c, n.index, d) {
-			begin()
-		}
-	})
-	if !s.ledger.follow(c, n.index, d) {
-		d.timer.Stop()
-		return false
-	}
-	return true
-}
-
-// followed has those begin that wait no more.
-func (s *Store) followed(all []*departure) {
-	for _, d := range all {
-		d.timer.Stop()
-		d.begin()
-	}
 }
 
 func (r *resignation) settle(k kind, err error) {

@@ -21,7 +21,6 @@ type Store struct {
 	ledger  *ledger
 	lives   lives
 	janitor janitor
-	workers workers
 
 	ctx    context.Context // of what goes on in the background
 	cancel context.CancelFunc
@@ -98,7 +97,6 @@ func (s *Store) Close() error {
 	idle := s.idle
 	s.mu.Unlock()
 	s.cancel()
-	s.dismissAll()
 	if idle != nil {
 		<-idle
 	}
