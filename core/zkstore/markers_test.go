@@ -79,7 +79,7 @@ func TestMarkers(t *testing.T) {
 		t.Parallel()
 		conn := zktest.Connect(t, session, server)
 		gone := newStoreOn(t, conn)
-		c := exclusive("kept")
+		c := exclusive("leftover")
 		grant(t, gone, c)
 		c.Keep = time.Second
 		giveBack(t, gone, c)
@@ -87,15 +87,15 @@ func TestMarkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Close()
-		if names := children(t, admin, "kept"); len(names) != 1 || !strings.HasPrefix(names[0], "k.") {
+		if names := children(t, admin, "leftover"); len(names) != 1 || !strings.HasPrefix(names[0], "k.") {
 			t.Errorf("%v are there, want what was left", names)
 		}
-		next := exclusive("kept")
+		next := exclusive("leftover")
 		eventually(t, "the next one has the key", func() bool {
 			_, err := s.Acquire(t.Context(), next)
 			return err == nil
 		})
-		if names := children(t, admin, "kept"); len(names) != 1 || !strings.HasPrefix(names[0], "h.") {
+		if names := children(t, admin, "leftover"); len(names) != 1 || !strings.HasPrefix(names[0], "h.") {
 			t.Errorf("%v are there, want the hold alone", names)
 		}
 		giveBack(t, s, next)
