@@ -50,6 +50,8 @@ func TestServer(t *testing.T) {
 		}
 		conn := zktest.Connect(t, session, s.Addr)
 		s.Pause()
+		// The last of its threads stops a moment after the signal was sent.
+		eventually(t, "it is silent", func() bool { return s.Ask("ruok") == "" })
 		done := make(chan error, 1)
 		go func() {
 			_, err := conn.Create("/paused", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
