@@ -1,6 +1,6 @@
 // Command benchmarks measures the kit beside its peers and beside the bare
 // commands of go-redis, on one redis-server that it starts on a free port of
-// 127.0.0.1 and ends.
+// 127.0.0.1 and ends; taskset, if it is there, keeps that on one processor.
 //
 //	make bench               # all scenarios, some minutes; writes result.json, chart.svg and README's table
 //	make bench SHORT=1       # a quick look, writes nothing

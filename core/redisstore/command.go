@@ -26,8 +26,8 @@ type command struct {
 	nums      [4]int64
 	n, nt, nn int
 
-	length int // of its texts
-	small  [32]byte
+	length int      // of its texts
+	small  [32]byte // room for the value of a SET
 
 	answer   any // once answered is set
 	answered atomic.Bool
