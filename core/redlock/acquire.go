@@ -82,11 +82,11 @@ func (s *Store) thin(ctx context.Context, c *core.Claim, few int) {
 // elect has the nodes vote. What a claim that is refused has got is given back. If
 // that was something, the key is changing hands, perhaps to nobody: a release has
 // not reached all nodes yet, or another claim is giving back as well. So it asks
-// again, twice at the most, but not the nodes whose time was over: it would
-// keep from others what it gets, for as long as it waits for them.
+// again, a few times, or more for half of a node's time, but not the nodes whose time was
+// over: it would keep from others what it gets, for as long as it waits for them.
 func (s *Store) elect(ctx context.Context, c core.Claim, start time.Time) (*ballot, verdict) {
 	pause, overdue := splitPause, []vote(nil)
-	for {
+	for round := 1; ; round++ {
 		b := s.newBallot(c)
 		b.mu.Lock()
 		copy(b.votes, overdue)
@@ -99,12 +99,13 @@ func (s *Store) elect(ctx context.Context, c core.Claim, start time.Time) (*ball
 			}
 			return b, v
 		}
-		some := b.giveBack(ctx)
-		if !some || pause > 4*splitPause || time.Since(start) > 2*s.timeout || !sleep(ctx, pause+rand.N(2*pause)) {
+		some, took := b.giveBack(ctx), time.Since(start)
+		enough := round >= elections && took > s.timeout/2 || took > 2*s.timeout
+		if !some || enough || !sleep(ctx, pause+rand.N(2*pause)) {
 			return b, v
 		}
 		overdue = b.overdue()
-		pause *= 4
+		pause = min(4*pause, 16*splitPause)
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
-// Rounds of a split vote: a few, with pauses from splitPause on that double, or
-// more for half of a node's time, within which the others have given back.
+// Elections that a claim takes part in, and rounds of a split vote in one: a few, with
+// growing pauses from splitPause on, or more for half of a node's time, within which the
+// others have given back.
 const (
+	elections   = 3
 	splitRounds = 7
 	splitPause  = time.Millisecond
 	firstGrace  = 5 * time.Millisecond // for the first nodes to say whose they are

@@ -1,0 +1,80 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// Of many that ask at once one gets a free key, though the nodes answer each at its
+// own pace, and the first has not heard of the last release yet. hazard 54
+func TestSplitVoteAtSlowNodes(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second} {
+		for seed := range uint64(count(1000)) {
+			t.Run(fmt.Sprint(timeout, " for a node, seed ", seed), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { splitVoteAtSlowNodes(t, timeout, seed) })
+			})
+		}
+	}
+}
+
+func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) {
+	nodes := memstores(5)
+	for i, n := range nodes {
+		var mu sync.Mutex
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		slowest := 1 + random.Int64N(int64(min(timeout/20, 100*time.Millisecond)))
+		pace := faultsOf(t, func() storetest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			return storetest.Fault{Delay: time.Duration(random.Int64N(slowest)), ReplyDelay: time.Duration(random.Int64N(slowest))}
+		}, storetest.OpAcquire)
+		late := faultsOf(t, func() storetest.Fault {
+			if i == 0 {
+				return storetest.Fault{Delay: timeout / 3}
+			}
+			return storetest.Fault{}
+		}, storetest.OpRelease)
+		nodes[i] = storetest.Faulty(storetest.Faulty(n, late), pace)
+	}
+	var stores []core.Store // of two processes
+	for range 2 {
+		stores = append(stores, newStore(t, nodes, redlock.WithNodeTimeout(timeout)))
+	}
+	long := func(name string) core.Claim {
+		c := claim(name)
+		c.TTL = time.Minute
+		return c
+	}
+	acquire(t, stores[0], long("before"))
+	if err := stores[0].Release(t.Context(), long("before")); err != nil {
+		t.Fatal(err)
+	}
+	var granted atomic.Int32
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			_, err := stores[i%2].Acquire(t.Context(), long(fmt.Sprint(i)))
+			if err == nil {
+				granted.Add(1)
+			} else if !errors.Is(err, core.ErrBusy) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := granted.Load(); n != 1 {
+		t.Errorf("%d of 8 claims were granted", n)
+	}
+}
