@@ -28,7 +28,10 @@ func quorum(silent bool) scenario {
 			{Key: "count", Title: "cycles"},
 			{Key: "clientCPU", Title: "client µs"},
 		},
-		targets: []target{{who: "lockkit", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}},
+		targets: []target{
+			{who: "lockkit", key: "p50", of: "redsync", limit: 1, why: allOfAMajority},
+			{who: "lockkit plain keys", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}, // as redsync's are
+		},
 	}
 	if silent {
 		sc.name, sc.title = "quorum-silent", "a majority of three servers, one of them silent"
@@ -46,7 +49,10 @@ func quorum(silent bool) scenario {
 // quorumContenders are who can lock a majority of servers.
 func quorumContenders() []quorumContender {
 	return []quorumContender{
-		{"lockkit", Kit, openRedlock},
+		{"lockkit", Kit, func(clients []*redis.Client) (*locks, error) { return openRedlock(clients) }},
+		{"lockkit plain keys", Kit, func(clients []*redis.Client) (*locks, error) {
+			return openRedlock(clients, redisstore.WithPlainKeys())
+		}},
 		{"redsync", Peer, func(clients []*redis.Client) (*locks, error) { return openRedsyncs(clients) }},
 		{"redsync fail fast", Peer, func(clients []*redis.Client) (*locks, error) {
 			return openRedsyncs(clients, redsync.WithFailFast(true))
@@ -60,11 +66,11 @@ type quorumContender struct {
 	open func(clients []*redis.Client) (*locks, error)
 }
 
-func openRedlock(clients []*redis.Client) (*locks, error) {
+func openRedlock(clients []*redis.Client, opts ...redisstore.Option) (*locks, error) {
 	var nodes []core.Store
 	var closers []func() error
 	for _, c := range clients {
-		node, err := redisstore.New(c)
+		node, err := redisstore.New(c, opts...)
 		if err != nil {
 			return nil, err
 		}

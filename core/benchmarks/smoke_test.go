@@ -58,7 +58,7 @@ func newBench(t *testing.T) *bench {
 var takePart = map[string]int{
 	"own-1": 6, "own-1-request": 6, "own-64": 6, "own-512": 6, "one-key": 6, "processes": 6,
 	"hand-off": 6, "crowd": 5, "growth": 5, "held": 5, "replay": 2,
-	"quorum": 3, "quorum-silent": 3,
+	"quorum": 4, "quorum-silent": 4,
 }
 
 func TestEveryScenarioRuns(t *testing.T) {

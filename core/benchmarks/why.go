@@ -76,7 +76,7 @@ func allOfAMajority(_ *Report, s *Section, t target) string {
 	if kit == nil || peer == nil {
 		return ""
 	}
-	return fmt.Sprintf("the client works %.0f µs for a cycle, redsync's %.0f µs: every request can be left behind and followed to its end, which takes goroutines of its own",
+	return fmt.Sprintf("the client works %.0f µs for a cycle, redsync's %.0f µs: every request is followed to its end, whoever waits for it",
 		kit.Figures["clientCPU"], peer.Figures["clientCPU"])
 }
 

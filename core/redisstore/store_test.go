@@ -68,7 +68,7 @@ func conformance(t *testing.T, server *redistest.Server, connect func(t testing.
 		New: func(t testing.TB) func() core.Store {
 			return func() core.Store { return connect(t) }
 		},
-		Unit:    200 * time.Millisecond,
+		Unit:    300 * time.Millisecond, // a TTL bears a stall of the machine
 		Without: without,
 	})
 }

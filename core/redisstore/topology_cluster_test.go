@@ -50,7 +50,7 @@ func TestOnCluster(t *testing.T) {
 				New: func(t testing.TB) func() core.Store {
 					return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
 				},
-				Unit: 200 * time.Millisecond,
+				Unit: 300 * time.Millisecond,
 			})
 		})
 		t.Run("the store keeps its contract with plain keys", func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestOnCluster(t *testing.T) {
 						return byLease{newStore(t, cluster.Client(), redisstore.WithPlainKeys(), redisstore.WithPrefix("plain:"))}
 					}
 				},
-				Unit: 200 * time.Millisecond, Without: notPlain,
+				Unit: 300 * time.Millisecond, Without: notPlain,
 			})
 		})
 		t.Run("the first in line of each process come in the order in which they came", func(t *testing.T) {

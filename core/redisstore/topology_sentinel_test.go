@@ -29,7 +29,7 @@ func TestOnSentinel(t *testing.T) {
 			New: func(t testing.TB) func() core.Store {
 				return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
 			},
-			Unit: 200 * time.Millisecond,
+			Unit: 300 * time.Millisecond,
 		})
 	})
 	t.Run("a planned failover stops nobody for long and takes no lease", func(t *testing.T) {

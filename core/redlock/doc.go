@@ -47,6 +47,10 @@
 // that has the first node in order asks the others again, which have given back
 // by then; so all processes should name the nodes in the same order.
 //
+// Nodes may have redisstore.WithPlainKeys, which costs less, and for exclusive claims
+// only. Such a node cannot refuse an acquire that arrives after its release: after
+// trouble in the network a key can stay taken by nobody for the rest of a TTL.
+//
 // # Nodes that forget
 //
 // A server that restarts without its data has forgotten who holds. Its votes do

@@ -14,13 +14,32 @@ func (l *ledger) leave(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
 	return l.leaving(c, i)
 }
 
-// resign is leave for a release of all nodes, whose end is left with ended set.
-func (l *ledger) resign(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+// resign is leave for a release of all nodes, whose end is left with ended set. What
+// leave returns is asked of unsure when it is sent.
+func (l *ledger) resign(c *core.Claim, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	unsure, ttl = l.leaving(c, i)
+	l.leaving(c, i)
 	l.entry(c).marks[i].ending++
-	return unsure, ttl
+}
+
+func (l *ledger) unsure(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entry(c)
+	return e.marks[i].doubt || e.marks[i].asking > 0, e.ttl
+}
+
+// underway returns what is closed when the next acquire of c has come back, or nil
+// if none is on its way to node i, but such as wait for a release.
+func (l *ledger) underway(c *core.Claim, i int) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[hold{c.Key, c.Lease}]
+	if e == nil || e.marks[i].asking == 0 || e.marks[i].quiet != nil {
+		return nil
+	}
+	return e.nextBack()
 }
 
 // leaveUnless is leave if c was not sent since its acquire with the serial last, and

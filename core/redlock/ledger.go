@@ -145,6 +145,10 @@ func (l *ledger) crowded(c *core.Claim, few int) <-chan struct{} {
 	if few >= 0 {
 		return nil
 	}
+	return e.nextBack()
+}
+
+func (e *entry) nextBack() <-chan struct{} {
 	if e.back == nil {
 		e.back = make(chan struct{})
 	}

@@ -63,15 +63,39 @@ type resignation struct {
 	done    chan struct{}
 }
 
+// send tells one node, once acquires of the claim that are on their way there have
+// come back, or after a moment: a release that may overtake one has to be made again.
 func (r *resignation) send(ctx context.Context, n *node) {
+	s := r.store
+	s.ledger.resign(&r.claim, n.index)
+	if n.silent.Load() || s.ledger.underway(&r.claim, n.index) == nil {
+		r.tell(ctx, n)
+		return
+	}
+	s.run(func() {
+		timer := time.NewTimer(min(firstGrace, s.timeout/4))
+		defer timer.Stop()
+		for back := s.ledger.underway(&r.claim, n.index); back != nil; back = s.ledger.underway(&r.claim, n.index) {
+			select {
+			case <-back:
+				continue
+			case <-timer.C:
+			}
+			break
+		}
+		r.tell(ctx, n)
+	})
+}
+
+func (r *resignation) tell(ctx context.Context, n *node) {
 	s, c := r.store, r.claim
-	unsure, ttl := s.ledger.resign(&c, n.index)
+	unsure, ttl := s.ledger.unsure(&c, n.index)
 	if unsure {
 		c.TTL = max(c.TTL, ttl)
 	}
-	s.call(ctx, n, s.timeout, func(ctx context.Context) error {
-		return n.store.Release(ctx, c)
-	}, func(err error) {
+	callPrompt(ctx, s, n, s.timeout, false, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, n.store.Release(ctx, c)
+	}, func(_ struct{}, err error) {
 		k := kindOf(err)
 		// The claim must not come to this node again if a release may still.
 		again := k == unknown || k == granted && unsure || k == failed && c.TTL > 0

@@ -16,20 +16,30 @@ import (
 )
 
 // Of many that ask at once one gets a free key, though the nodes answer each at its
-// own pace, and the first has not heard of the last release yet. hazard 54
+// own pace, and the first has not heard of the last release yet. That is so as good as
+// always: those that compete may all meet the last one that gives back. hazard 54
 func TestSplitVoteAtSlowNodes(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second} {
-		for seed := range uint64(count(1000)) {
-			t.Run(fmt.Sprint(timeout, " for a node, seed ", seed), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { splitVoteAtSlowNodes(t, timeout, seed) })
-			})
-		}
+		t.Run(fmt.Sprint(timeout, " for a node"), func(t *testing.T) {
+			t.Parallel()
+			votes, none := count(1000), 0
+			for seed := range uint64(votes) {
+				synctest.Test(t, func(t *testing.T) {
+					if !splitVoteAtSlowNodes(t, timeout, seed) {
+						none++
+					}
+				})
+			}
+			if none > votes/25 {
+				t.Errorf("in %d of %d votes no claim was granted", none, votes)
+			}
+		})
 	}
 }
 
-func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) {
+// splitVoteAtSlowNodes tells whether a claim was granted.
+func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) bool {
 	nodes := memstores(5)
 	for i, n := range nodes {
 		var mu sync.Mutex
@@ -40,12 +50,14 @@ func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) {
 			defer mu.Unlock()
 			return storetest.Fault{Delay: time.Duration(random.Int64N(slowest)), ReplyDelay: time.Duration(random.Int64N(slowest))}
 		}, storetest.OpAcquire)
-		late := faultsOf(t, func() storetest.Fault {
-			if i == 0 {
+		late := new(storetest.Faults)
+		late.Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
+			if i == 0 && op == storetest.OpRelease && claims[0].Lease == "before" {
 				return storetest.Fault{Delay: timeout / 3}
 			}
 			return storetest.Fault{}
-		}, storetest.OpRelease)
+		})
+		t.Cleanup(late.Wait)
 		nodes[i] = storetest.Faulty(storetest.Faulty(n, late), pace)
 	}
 	var stores []core.Store // of two processes
@@ -74,7 +86,8 @@ func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) {
 		})
 	}
 	all.Wait()
-	if n := granted.Load(); n != 1 {
-		t.Errorf("%d of 8 claims were granted", n)
+	if n := granted.Load(); n > 1 {
+		t.Errorf("seed %d: %d of 8 claims were granted", seed, n)
 	}
+	return granted.Load() == 1
 }

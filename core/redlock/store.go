@@ -26,8 +26,9 @@ type Store struct {
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	closed bool
-	active int
+	active int           // goroutines
 	idle   chan struct{} // closed when the last one ends after Close
+	work   chan func()   // for those that rest
 }
 
 var (
@@ -71,6 +72,9 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 		}
 		n := &node{store: store, index: i, room: make(chan struct{}, nodeWidth)}
 		n.server, _ = store.(core.Node)
+		if p, ok := store.(core.Prompt); ok {
+			n.prompt = p.Limit() <= maxLimit
+		}
 		s.nodes = append(s.nodes, n)
 	}
 	s.quorum = len(stores)/2 + 1
@@ -78,6 +82,7 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 	s.lives.known = make([]life, len(stores))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.janitor.store = s
+	s.work = make(chan func())
 	return s, nil
 }
 
@@ -103,22 +108,46 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// run calls fn in the background, which Close waits for.
+// run calls fn in the background, which Close waits for. A goroutine that has done
+// its work rests for a while: to wake one costs less than to grow another stack.
 func (s *Store) run(fn func()) {
+	select {
+	case s.work <- fn:
+		return
+	default:
+	}
 	s.mu.Lock()
 	s.active++
 	s.mu.Unlock()
-	go func() {
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.active--; s.active == 0 && s.idle != nil {
-				close(s.idle)
-				s.idle = nil
-			}
-		}()
-		fn()
+	go s.toil(fn)
+}
+
+// restFor is how long a goroutine waits for more to do.
+const restFor = time.Second
+
+func (s *Store) toil(fn func()) {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.active--; s.active == 0 && s.idle != nil {
+			close(s.idle)
+			s.idle = nil
+		}
 	}()
+	rest := time.NewTimer(restFor)
+	defer rest.Stop()
+	for s.ctx.Err() == nil {
+		fn()
+		rest.Reset(restFor)
+		select {
+		case fn = <-s.work:
+		case <-rest.C:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	fn()
 }
 
 // usable refuses claims that a majority cannot decide.

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -133,11 +134,11 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 }
 
 // Of five nodes one loses every third reply to an acquire, and one gets every acquire twice.
-// The rest arrives once and is answered: where too much is not, it is not known
-// whether a majority has the claim.
+// The rest arrives once and is answered, before the next call: where too much is not,
+// it is not known whether a majority has the claim.
 func TestStoreOverFaultyNodes(t *testing.T) {
 	t.Parallel()
-	for _, fencing := range []bool{false} {
+	for _, fencing := range []bool{false} { // with tokens a second round is at the mercy of the faults, and its outcome unknown
 		t.Run(fmt.Sprint("fencing ", fencing), func(t *testing.T) {
 			t.Parallel()
 			lacks, opts := lacking(fencing)
@@ -156,15 +157,28 @@ func TestStoreOverFaultyNodes(t *testing.T) {
 							},
 							func() storetest.Fault { return storetest.Fault{Twice: true} },
 						} {
-							own[i] = storetest.Faulty(own[i], faultsOf(t, fault, storetest.OpAcquire))
+							own[i] = prompt{storetest.Faulty(own[i], faultsOf(t, fault, storetest.OpAcquire))}
 						}
-						return newStore(t, own, append(opts, redlock.WithNodeTimeout(20*time.Millisecond))...)
+						return unhurried{newStore(t, own, append(opts, redlock.WithNodeTimeout(20*time.Millisecond))...)}
 					}
 				},
 				Unit: 200 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
 			})
 		})
 	}
+}
+
+// unhurried returns when nodes that answer have done so, in virtual time.
+type unhurried struct{ *redlock.Store }
+
+func (u unhurried) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	defer time.Sleep(time.Nanosecond)
+	return u.Store.Acquire(ctx, c)
+}
+
+func (u unhurried) Release(ctx context.Context, c core.Claim) error {
+	defer time.Sleep(time.Nanosecond)
+	return u.Store.Release(ctx, c)
 }
 
 // The way to the whole is faulty: long, and extensions and releases arrive twice. (An

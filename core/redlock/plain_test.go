@@ -1,0 +1,66 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// onPlainKeys runs the suite on three nodes that keep plain keys, as those of other
+// Redlocks do.
+func onPlainKeys(t *testing.T) {
+	servers, _ := servers(t, 3)
+	storetest.Run(t, storetest.Harness{
+		New: func(t testing.TB) func() core.Store {
+			return func() core.Store {
+				var nodes []core.Store
+				for _, s := range servers {
+					node, err := redisstore.New(redistest.Client(t, s.Addr), redisstore.WithPlainKeys())
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = node.Close() })
+					nodes = append(nodes, node)
+				}
+				return byLease{fit(t, newStore(t, nodes, redlock.WithNodeTimeout(10*time.Second)))}
+			}
+		},
+		Unit: time.Second,
+		Without: append(without[:len(without):len(without)], storetest.Shared, storetest.Reentry, storetest.Joining,
+			storetest.Fencing, storetest.Tombstones, storetest.Watching),
+	})
+}
+
+// byLease makes every lease an owner of its own. A plain key tells owners
+// apart, while the suite tries several leases of one.
+type byLease struct{ *redlock.Store }
+
+func (s byLease) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	owner := c.Owner
+	c.Owner = c.Lease
+	g, err := s.Store.Acquire(ctx, c)
+	if err == nil {
+		g.Owner = owner
+	}
+	return g, err
+}
+
+func (s byLease) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	own := make([]core.Claim, len(claims))
+	for i, c := range claims {
+		own[i] = c
+		own[i].Owner = c.Lease
+	}
+	return s.Store.Extend(ctx, own)
+}
+
+func (s byLease) Release(ctx context.Context, c core.Claim) error {
+	c.Owner = c.Lease
+	return s.Store.Release(ctx, c)
+}
