@@ -105,7 +105,7 @@ func (s *Store) elect(ctx context.Context, c core.Claim, start time.Time) (*ball
 			return b, v
 		}
 		overdue = b.overdue()
-		pause = min(4*pause, 16*splitPause)
+		pause = min(4*pause, 64*splitPause)
 	}
 }
 

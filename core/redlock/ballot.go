@@ -79,33 +79,30 @@ func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 	}
 	b.mu.Unlock()
 	for _, n := range nodes {
-		b.send(ctx, n, tickets[n.index])
+		var v vote
+		s.call(ctx, n, s.budget(b.claim.TTL), func(ctx context.Context) error {
+			err := s.calm(ctx, &b.claim, n.index, tickets[n.index])
+			if err != nil {
+				v.kind = failed
+				return err
+			}
+			if v.grant, err = n.store.Acquire(ctx, b.claim); err != nil {
+				v.kind = kindOf(err)
+				return err
+			}
+			if err = s.counts(ctx, n); err != nil {
+				v.kind = uncounted
+				return err
+			}
+			v.kind = granted
+			return nil
+		}, func(err error) {
+			if v.err = err; v.kind == silent {
+				v.kind = kindOf(err) // it was not called
+			}
+			b.settle(ctx, n, tickets[n.index], v)
+		})
 	}
-}
-
-// send asks one node for its vote.
-func (b *ballot) send(ctx context.Context, n *node, t ticket) {
-	s := b.store
-	solicit := func(ctx context.Context) (v vote, err error) {
-		if err = s.calm(ctx, &b.claim, n.index, t); err != nil {
-			return vote{kind: failed}, err
-		}
-		if v.grant, err = n.store.Acquire(ctx, b.claim); err != nil {
-			return vote{kind: kindOf(err)}, err
-		}
-		v.kind = granted
-		if err = s.counts(ctx, n); err != nil {
-			v.kind = uncounted
-		}
-		return v, err
-	}
-	settle := func(v vote, err error) {
-		if v.err = err; v.kind == silent {
-			v.kind = kindOf(err) // it was not called, or had not answered in time
-		}
-		b.settle(ctx, n, t, v)
-	}
-	callPrompt(ctx, s, n, s.budget(b.claim.TTL), t.quiet != nil, solicit, settle)
 }
 
 var errLeaving = errors.New("the node may still be told to release the claim")

@@ -14,13 +14,14 @@ func (l *ledger) leave(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
 	return l.leaving(c, i)
 }
 
-// resign is leave for a release of all nodes, whose end is left with ended set. What
-// leave returns is asked of unsure when it is sent.
-func (l *ledger) resign(c *core.Claim, i int) {
+// resign is leave for a release of all nodes, whose end is left with ended set. If it
+// is sent later, what leave returns is asked of unsure then.
+func (l *ledger) resign(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leaving(c, i)
+	unsure, ttl = l.leaving(c, i)
 	l.entry(c).marks[i].ending++
+	return unsure, ttl
 }
 
 func (l *ledger) unsure(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
@@ -31,7 +32,8 @@ func (l *ledger) unsure(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
 }
 
 // underway returns what is closed when the next acquire of c has come back, or nil
-// if none is on its way to node i, but such as wait for a release.
+// if none is on its way to node i. It is nil too if a further one waits there for a
+// release: the two would wait for each other.
 func (l *ledger) underway(c *core.Claim, i int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,33 +31,15 @@ func TestPatterns(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("yes, no and lost replies as in ", answers), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { checkPattern(t, answers, false) })
-			synctest.Test(t, func(t *testing.T) { checkPattern(t, answers, true) })
+			synctest.Test(t, func(t *testing.T) { checkPattern(t, answers) })
 		})
 	}
 }
 
-// prompt is a store that ends its calls by itself.
-type prompt struct{ core.Store }
-
-func (p prompt) Limit() time.Duration { return time.Second }
-
-func (p prompt) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.Limit())
-	defer cancel()
-	return p.Store.Acquire(ctx, c)
-}
-
-func (p prompt) Release(ctx context.Context, c core.Claim) error {
-	ctx, cancel := context.WithTimeout(ctx, p.Limit())
-	defer cancel()
-	return p.Store.Release(ctx, c)
-}
-
-func checkPattern(t *testing.T, answers []int, prompts bool) {
+func checkPattern(t *testing.T, answers []int) {
 	var inner []*memstore.Store
 	var nodes []core.Store
-	count, begun := [3]int{}, false
+	count := [3]int{}
 	for _, a := range answers {
 		count[a]++
 		s, faults := memstore.New(), new(storetest.Faults)
@@ -70,27 +52,14 @@ func checkPattern(t *testing.T, answers []int, prompts bool) {
 			}
 		case 2:
 			faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {
-				if begun && op == storetest.OpAcquire {
+				if op == storetest.OpAcquire {
 					return storetest.Fault{Lose: storetest.LoseReply}
 				}
 				return storetest.Fault{}
 			})
 		}
 	}
-	if prompts {
-		for i := range nodes {
-			nodes[i] = prompt{nodes[i]}
-		}
-	}
 	s := newStore(t, nodes)
-	warm := claim("warm") // each has answered before
-	warm.Key = "order:2"
-	acquire(t, s, warm)
-	if err := s.Release(t.Context(), warm); err != nil {
-		t.Fatal(err)
-	}
-	synctest.Wait()
-	begun = true
 	c := claim("ours")
 	start := time.Now()
 	g, err := s.Acquire(t.Context(), c)
@@ -274,53 +243,6 @@ func TestSplitVotes(t *testing.T) {
 		}
 		if total != 200 || len(slices.Compact(slices.Sorted(slices.Values(order)))) != 5 {
 			t.Errorf("%d grants to %v, want 40 for each", total, order)
-		}
-	})
-}
-
-// ends tells for each acquire whether its ctx can end, and answers none while hung.
-type ends struct {
-	prompt
-	hung atomic.Bool
-	can  chan bool
-}
-
-func (e *ends) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	e.can <- ctx.Done() != nil
-	if e.hung.Load() {
-		ctx, cancel := context.WithTimeout(ctx, e.Limit())
-		defer cancel()
-		<-ctx.Done()
-		return core.Grant{}, ctx.Err()
-	}
-	return e.prompt.Acquire(ctx, c)
-}
-
-// A node that ends its calls by itself is left to do so as long as it answers in
-// time, and is asked with an end again once it has not.
-func TestPromptNode(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		nodes := memstores(3)
-		e := &ends{prompt: prompt{nodes[2]}, can: make(chan bool, 1)}
-		nodes[2] = e
-		s := newStore(t, nodes)
-		for i, step := range []struct{ hangs, can bool }{
-			{false, true}, // nothing is known of it yet
-			{false, false},
-			{true, false}, // and now it is known to be silent
-			{true, true},
-			{false, true},
-			{false, false},
-		} {
-			e.hung.Store(step.hangs)
-			c := claim(fmt.Sprint(i))
-			c.Key = fmt.Sprint("order:", i)
-			acquire(t, s, c)
-			if can := <-e.can; can != step.can {
-				t.Errorf("step %d: the context can end: %v", i, can)
-			}
-			time.Sleep(60 * time.Millisecond) // a node's time and a little
 		}
 	})
 }

@@ -37,7 +37,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	for _, n := range s.nodes {
 		r.send(ctx, n)
 	}
-	timer := time.NewTimer(s.timeout + s.timeout/10)
+	timer := time.NewTimer(s.moment() + s.timeout + s.timeout/10)
 	defer timer.Stop()
 	select {
 	case <-r.done:
@@ -67,13 +67,13 @@ type resignation struct {
 // come back, or after a moment: a release that may overtake one has to be made again.
 func (r *resignation) send(ctx context.Context, n *node) {
 	s := r.store
-	s.ledger.resign(&r.claim, n.index)
+	unsure, ttl := s.ledger.resign(&r.claim, n.index)
 	if n.silent.Load() || s.ledger.underway(&r.claim, n.index) == nil {
-		r.tell(ctx, n)
+		r.tell(ctx, n, unsure, ttl)
 		return
 	}
 	s.run(func() {
-		timer := time.NewTimer(min(firstGrace, s.timeout/4))
+		timer := time.NewTimer(s.moment())
 		defer timer.Stop()
 		for back := s.ledger.underway(&r.claim, n.index); back != nil; back = s.ledger.underway(&r.claim, n.index) {
 			select {
@@ -83,19 +83,22 @@ func (r *resignation) send(ctx context.Context, n *node) {
 			}
 			break
 		}
-		r.tell(ctx, n)
+		unsure, ttl := s.ledger.unsure(&r.claim, n.index)
+		r.tell(ctx, n, unsure, ttl)
 	})
 }
 
-func (r *resignation) tell(ctx context.Context, n *node) {
+// moment is how long a release waits for an acquire at most.
+func (s *Store) moment() time.Duration { return min(firstGrace, s.timeout/4) }
+
+func (r *resignation) tell(ctx context.Context, n *node, unsure bool, ttl time.Duration) {
 	s, c := r.store, r.claim
-	unsure, ttl := s.ledger.unsure(&c, n.index)
 	if unsure {
 		c.TTL = max(c.TTL, ttl)
 	}
-	callPrompt(ctx, s, n, s.timeout, false, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, n.store.Release(ctx, c)
-	}, func(_ struct{}, err error) {
+	s.call(ctx, n, s.timeout, func(ctx context.Context) error {
+		return n.store.Release(ctx, c)
+	}, func(err error) {
 		k := kindOf(err)
 		// The claim must not come to this node again if a release may still.
 		again := k == unknown || k == granted && unsure || k == failed && c.TTL > 0

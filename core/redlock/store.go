@@ -72,9 +72,6 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 		}
 		n := &node{store: store, index: i, room: make(chan struct{}, nodeWidth)}
 		n.server, _ = store.(core.Node)
-		if p, ok := store.(core.Prompt); ok {
-			n.prompt = p.Limit() <= maxLimit
-		}
 		s.nodes = append(s.nodes, n)
 	}
 	s.quorum = len(stores)/2 + 1

@@ -157,7 +157,7 @@ func TestStoreOverFaultyNodes(t *testing.T) {
 							},
 							func() storetest.Fault { return storetest.Fault{Twice: true} },
 						} {
-							own[i] = prompt{storetest.Faulty(own[i], faultsOf(t, fault, storetest.OpAcquire))}
+							own[i] = storetest.Faulty(own[i], faultsOf(t, fault, storetest.OpAcquire))
 						}
 						return unhurried{newStore(t, own, append(opts, redlock.WithNodeTimeout(20*time.Millisecond))...)}
 					}
