@@ -29,7 +29,8 @@ type config struct {
 // decide without it, 50 ms by default, and never more than half of a claim's
 // TTL. It should be a few times the round trip to the farthest node, with room to
 // dial it, and has to be far below the TTL: it is what a frozen node costs where
-// its vote is needed. It has to be from 1 ms to 10 s.
+// its vote is needed, and half of it is what a refusal can cost while a node lacks
+// the holder's claim. It has to be from 1 ms to 10 s.
 func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }

@@ -282,4 +282,5 @@ func TestStoreOnServers(t *testing.T) {
 			})
 		}
 	}
+	t.Run("of 3, plain keys", onPlainKeys)
 }
