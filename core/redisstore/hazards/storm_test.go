@@ -25,7 +25,10 @@ func TestStorm(t *testing.T) {
 			s.board(p)
 			s.ships = append(s.ships, p)
 		}
-		s.rage(time.Duration(count(60)) * time.Second)
+		// It is chance what befalls whom, so a mild storm lasts longer.
+		for round := 0; round == 0 || round < 10 && s.losses() < count(100); round++ {
+			s.rage(time.Duration(count(60)) * time.Second)
+		}
 		s.calm()
 	})
 }
@@ -70,6 +73,17 @@ func (s *storm) leave(p *ship) {
 		s.oracle.add(r.Span)
 		s.lost += 1 - r.Count["kept"]
 	}
+}
+
+// losses is how many leases were lost so far.
+func (s *storm) losses() int {
+	n := s.lost
+	for _, p := range s.ships {
+		for _, r := range p.child.all("hold") {
+			n += 1 - r.Count["kept"]
+		}
+	}
+	return n
 }
 
 // rage does one thing after the other to the processes, and beside that one
