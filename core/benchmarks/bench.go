@@ -143,6 +143,16 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 			}
 			runtime.GC()
 			o, err := stations[i].round(round)
+			// A peer may hang now and then. That is noted, and no reason to lose the
+			// other figures.
+			for range 2 {
+				if err == nil || stations[i].kind == Kit || context.Cause(b.ctx) != nil {
+					break
+				}
+				fmt.Fprintf(b.log, " %s: %v ", stations[i].name, err)
+				rows[i].note("a round failed and was repeated")
+				o, err = stations[i].round(round)
+			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", stations[i].name, err))
 				continue

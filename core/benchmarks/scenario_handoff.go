@@ -112,7 +112,7 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.Window+time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, e.Window+30*time.Second)
 	defer cancel()
 	held, err := l.waits()(ctx, fmt.Sprintf("%s:warm:%d", e.Key, e.Index))
 	if err != nil {

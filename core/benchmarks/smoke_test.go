@@ -181,3 +181,31 @@ func TestALockThatExcludesNobodyIsFoundOut(t *testing.T) {
 		}
 	}
 }
+
+func TestAPeersFailedRoundIsRepeated(t *testing.T) {
+	t.Parallel()
+	b := &bench{ctx: t.Context(), report: newReport("smoke", "0"), log: io.Discard}
+	failing := func(times int) func(int) (outcome, error) {
+		return func(int) (outcome, error) {
+			if times--; times >= 0 {
+				return outcome{}, errors.New("it hung")
+			}
+			return outcome{figures: map[string]float64{"p50": 1}}, nil
+		}
+	}
+	closed := func() error { return nil }
+	for _, c := range []struct {
+		kind  Kind
+		times int
+		fails bool
+	}{{Peer, 2, false}, {Peer, 3, true}, {Kit, 1, true}} {
+		s := &Section{Name: "hand-off"}
+		st := station{contender: contender{name: "it", kind: c.kind}, round: failing(c.times), close: closed}
+		if err := b.interleave(s, 1, []station{st}); (err != nil) != c.fails {
+			t.Errorf("%v that failed %d times: %v", c.kind, c.times, err)
+		}
+		if r := s.row("it"); !c.fails && (len(r.Rounds) != 1 || len(r.Notes) != 1) {
+			t.Errorf("%d rounds, notes %q", len(r.Rounds), r.Notes)
+		}
+	}
+}

@@ -76,7 +76,7 @@ type replicated struct {
 }
 
 func (s *Store) sendReplicated(ctx context.Context, c *command) (replicated, error) {
-	client := s.client
+	client, asking := s.client, false
 	if s.cluster != nil {
 		master, err := s.cluster.MasterForKey(ctx, c.key)
 		if err != nil {
@@ -84,9 +84,8 @@ func (s *Store) sendReplicated(ctx context.Context, c *command) (replicated, err
 		}
 		client = master
 	}
-	last, asking := c, false
-	// Once more if the script is not known, once if the slot has moved.
-	for range 3 {
+	last := c
+	for sent := 1; ; sent++ {
 		wait := s.sendWithWait(ctx, client, last, asking)
 		err := last.Cmd.Err()
 		if err == nil {
@@ -94,18 +93,22 @@ func (s *Store) sendReplicated(ctx context.Context, c *command) (replicated, err
 			acks, waitErr := wait.Int64()
 			return replicated{answer, acks, waitErr}, err
 		}
-		if isReply(err, "NOSCRIPT") && c.flight.again() {
-			last = c.whole(ctx)
-			continue
-		}
-		to := s.redirected(ctx, err)
-		if to == nil || !c.flight.again() {
+		unknown, gone := isReply(err, "NOSCRIPT") && last == c, s.cluster != nil && moved(err)
+		if !unknown && !gone || !c.flight.again() || gone && !pursue(ctx, sent) {
 			return replicated{}, err
 		}
-		client, asking = to, isReply(err, "ASK")
 		last = c.whole(ctx)
+		if !gone {
+			continue
+		}
+		// The cluster client does not follow, because it would not take the WAIT
+		// along.
+		if to := s.redirected(ctx, err); to != nil {
+			client, asking = to, isReply(err, "ASK")
+		} else if master, err := s.cluster.MasterForKey(ctx, c.key); err == nil {
+			client, asking = master, false
+		}
 	}
-	return replicated{}, last.Cmd.Err()
 }
 
 // sendWithWait sends c and a WAIT in one pipeline and returns the WAIT.
@@ -132,12 +135,7 @@ type single struct{ *redis.Cmd }
 func (single) NoRetry() bool { return true }
 
 // redirected returns the master that a reply of MOVED or ASK names, or nil.
-// Here the cluster client does not follow them, because it would not take the
-// WAIT along.
 func (s *Store) redirected(ctx context.Context, err error) *redis.Client {
-	if s.cluster == nil {
-		return nil
-	}
 	addr, ok := redis.IsMovedError(err)
 	if ok {
 		s.cluster.ReloadState(ctx)

@@ -93,17 +93,45 @@ func (s *Store) exchange(ctx context.Context, c *command) (any, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	return leave(ctx, c.flight, func() (any, error) {
-		if err := s.client.Process(ctx, last); err == nil {
-			s.fleet.known.Store(true)
+		for sent := 1; ; sent++ {
+			err := s.client.Process(ctx, last)
+			if err == nil {
+				s.fleet.known.Store(true)
+			}
+			if !moved(err) || !c.flight.again() || !pursue(ctx, sent) {
+				return c.reply(last)
+			}
+			last = c.whole(ctx)
 		}
-		return c.reply(last)
 	})
 }
+
+// pursue waits until a call that has been sent n times, and was told each time
+// that its slot is elsewhere, may be sent once more. It is false when it may not.
+// While a slot is handed over its two masters can name each other for a moment,
+// and a slot that moves to and fro can be a step ahead. The waits are a second
+// together.
+func pursue(ctx context.Context, n int) bool {
+	if n > 11 {
+		return false
+	}
+	timer := time.NewTimer(time.Millisecond / 2 << (n - 1))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// moved tells that err says that the slot is elsewhere.
+func moved(err error) bool { return isReply(err, "MOVED") || isReply(err, "ASK") }
 
 // elsewhere tells that err says no more than that another server has to be
 // asked.
 func elsewhere(err error) bool {
-	return isReply(err, "MOVED") || isReply(err, "ASK") || isReply(err, "READONLY") || errors.Is(err, redis.ErrClosed)
+	return moved(err) || isReply(err, "READONLY") || errors.Is(err, redis.ErrClosed)
 }
 
 // failure gives err its class, and has a cluster client look again where the

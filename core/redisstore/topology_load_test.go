@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,13 +25,14 @@ type load struct {
 	work   sync.WaitGroup
 
 	mu      sync.Mutex
-	refused int // acquires that the store could not answer
+	refused int // calls that the store could not answer
 	lost    int // short leases that were lost
 }
 
 // startLoad begins with keys for the short leases and held for the long ones.
 // Where patient is set, the store may be out of reach for a while, but no long
-// lease is lost to that.
+// lease is lost to that. Where it is not, only calls that a busy machine did not
+// answer in time may fail, and few of them.
 func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []string, patient bool, opts ...redisstore.Option) *load {
 	t.Helper()
 	l := &load{t: t, oracle: newOracle(), stop: make(chan struct{})}
@@ -45,7 +47,7 @@ func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []s
 			l.work.Go(func() { l.contend(p, keys, patient) })
 		}
 	}
-	ttl := 3 * time.Second
+	ttl := 6 * time.Second
 	if patient {
 		ttl = 20 * time.Second
 	}
@@ -55,7 +57,30 @@ func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []s
 		l.work.Go(func() { l.hold(holder, rival, key, ttl, patient, i == 0, ready.Done) })
 	}
 	ready.Wait()
+	if !patient {
+		t.Cleanup(func() {
+			l.end()
+			if most := 5 + l.oracle.count()/20; l.refused > most {
+				t.Errorf("%d calls had no answer, want %d at most", l.refused, most)
+			}
+		})
+	}
 	return l
+}
+
+// bears tells that err is no more than what has to be borne with, and counts it.
+func (l *load) bears(err error, patient bool) bool {
+	if !errors.Is(err, core.ErrUnavailable) {
+		return false
+	}
+	late := errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "no answer within")
+	if !patient && !late {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused++
+	return true
 }
 
 // end stops the load and waits for it.
@@ -92,10 +117,7 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 		cancel()
 		switch {
 		case err == nil:
-		case patient && errors.Is(err, core.ErrUnavailable) && ctx.Err() != context.DeadlineExceeded:
-			l.mu.Lock()
-			l.refused++
-			l.mu.Unlock()
+		case ctx.Err() != context.DeadlineExceeded && l.bears(err, patient):
 			time.Sleep(20 * time.Millisecond)
 			continue
 		default:
@@ -108,7 +130,7 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 		time.Sleep(rand.N(30 * time.Millisecond)) // leaves the machine to the other tests
 		switch {
 		case err == nil:
-		case patient && errors.Is(err, core.ErrUnavailable): // the cleaner goes on
+		case l.bears(err, patient): // the cleaner goes on
 		case patient && errors.Is(err, core.ErrLost):
 			l.mu.Lock()
 			l.lost++
@@ -140,7 +162,7 @@ func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patien
 		if !first {
 			continue
 		}
-		if err := lease.Extend(context.Background(), ttl); err != nil && !(patient && errors.Is(err, core.ErrUnavailable)) {
+		if err := lease.Extend(context.Background(), ttl); err != nil && !l.bears(err, patient) {
 			l.t.Errorf("extend: %v", err)
 			break
 		}
@@ -149,7 +171,7 @@ func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patien
 			w := l.oracle.enter(other)
 			w.work(time.Millisecond)
 			_ = w.leave()
-		} else if !errors.Is(err, core.ErrBusy) && !(patient && errors.Is(err, core.ErrUnavailable)) {
+		} else if !errors.Is(err, core.ErrBusy) && !l.bears(err, patient) {
 			l.t.Errorf("a rival's attempt: %v", err)
 			break
 		}

@@ -1,7 +1,9 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,6 +109,69 @@ func TestSlotMigration(t *testing.T) {
 			}
 			l.end()
 			l.oracle.judge(t, 20*rounds(50))
+		})
+	}
+}
+
+// While a slot is handed over, its two masters can name each other. A call is
+// sent to where it was told to go, again and again for a moment; if that leads
+// nowhere it has certainly changed nothing.
+func TestMastersThatNameEachOther(t *testing.T) {
+	t.Parallel()
+	for i, c := range []struct {
+		name string
+		opts []redisstore.Option
+	}{
+		{"alone", nil},
+		{"with replicas asked", []redisstore.Option{redisstore.WithReplicas(1, time.Second)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+			slot, keys := sameSlot(fmt.Sprint("disowned", i), 1)
+			there := cluster.Nodes[0]
+			if there == cluster.Master(slot) {
+				there = cluster.Nodes[1]
+			}
+			s := newStore(t, cluster.Client(), c.opts...)
+			refusals := func() (n int) {
+				for _, node := range cluster.Nodes {
+					var at int
+					if _, err := fmt.Sscanf(node.Field("errorstats", "errorstat_MOVED"), "count=%d", &at); err == nil {
+						n += at
+					}
+				}
+				return n
+			}
+			lock := claimOf(keys[0])
+			acquire(t, s, lock)
+			release(t, s, lock)
+			repair := cluster.Disown(slot, there)
+
+			before := refusals()
+			_, err := s.Acquire(t.Context(), claimOf(keys[0]))
+			wantIs(t, "acquire", err, core.ErrUnavailable)
+			if err == nil || !strings.Contains(err.Error(), "MOVED") {
+				t.Errorf("%v does not say why", err)
+			}
+			if n := refusals() - before; n < 10 {
+				t.Errorf("it was sent to %d masters, want it to be tried for longer", n)
+			}
+
+			before = refusals()
+			mended := make(chan struct{})
+			go func() {
+				defer close(mended)
+				redistest.Eventually(t, soon, "a call is on its way", func() bool { return refusals() >= before+6 })
+				repair()
+			}()
+			for _, err = s.Acquire(t.Context(), lock); errors.Is(err, core.ErrUnavailable); _, err = s.Acquire(t.Context(), lock) {
+			}
+			if err != nil {
+				t.Errorf("acquire: %v", err)
+			}
+			<-mended
+			release(t, s, lock)
 		})
 	}
 }

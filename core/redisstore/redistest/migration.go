@@ -69,3 +69,17 @@ func (s *Server) KeysIn(slot int) int {
 	}
 	return int(n)
 }
+
+// Disown has the master of an empty slot say that another one has it, which does
+// not know of that: the two name each other until the other one is told by the
+// function that is returned.
+func (c *Cluster) Disown(slot int, to *Server) (repair func()) {
+	c.t.Helper()
+	from, id := c.Master(slot), nodeID(to)
+	from.Do("CLUSTER", "SETSLOT", slot, "NODE", id)
+	return func() {
+		c.t.Helper()
+		to.Do("CLUSTER", "SETSLOT", slot, "NODE", id)
+		c.AwaitOK()
+	}
+}
