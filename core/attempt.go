@@ -32,8 +32,10 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 	var w watch
 	defer w.close()
 	// A lone caller asks first and opens a watch only if it has to wait. Who
-	// waited behind others of this process knows that it will probably have to.
-	if !t.first && a.wait != 0 && !w.open(a, c) && a.gaveWay > 0 {
+	// waited behind others of this process, or comes after one who had to wait,
+	// knows that it will probably have to. A store whose last watch failed does
+	// not keep a lone caller from asking.
+	if (!t.first || t.contended && a.hands.hears.Load()) && a.wait != 0 && !w.open(a, c) && a.gaveWay > 0 {
 		// Others cannot be woken either, and only find a key that is free for a while.
 		t.ready = nil // was heard
 		if err := a.sleep(t, &w, a.gaveWay, &BusyError{}); err != nil {
@@ -51,6 +53,7 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 		if !ok || a.wait == 0 || a.ctx.Err() != nil {
 			return err
 		}
+		t.refused = true
 		if w.open(a, c) {
 			continue // there may have been room before the watch was live
 		}
@@ -239,7 +242,7 @@ func (a *attempt) gaveUp(c *Claim, err error) error {
 	case errors.Is(err, ErrBusy):
 		e := &BusyError{Key: c.Key, Name: a.name}
 		if busy, ok := errors.AsType[*BusyError](err); ok {
-			e.RetryAfter = busy.RetryAfter
+			e.RetryAfter, e.Waiting = busy.RetryAfter, busy.Waiting
 		}
 		return e
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):

@@ -24,7 +24,7 @@ func (l *Locker) Left() string {
 	l.lines.mu.Unlock()
 	l.watchdog.mu.Lock()
 	// An open Locker leaves its timer to fire once more.
-	queued, armed := len(l.watchdog.queue), closed && !l.watchdog.at.IsZero()
+	queued, armed := len(l.watchdog.queue)-l.watchdog.stale, closed && !l.watchdog.at.IsZero()
 	l.watchdog.mu.Unlock()
 	l.cleaner.mu.Lock()
 	active, waiting, looping := l.cleaner.active, len(l.cleaner.waiting), l.cleaner.looping

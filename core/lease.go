@@ -66,9 +66,9 @@ type hold struct {
 	reach time.Time // until when the store may keep it because of Extend, confirmed or not
 
 	// Under the watchdog's mutex.
-	due   time.Time
-	early time.Duration // how much earlier will do
-	pos   int           // in the heap; -1 if not in it
+	early  time.Duration // how much earlier will do
+	nth    uint32        // which of its entries in the queue counts
+	queued bool          // there is one
 }
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {

@@ -16,7 +16,6 @@ func (l *Lease) add(h *hold, now moment) {
 		l.since, l.holds = h.from, l.one[:0]
 	}
 	l.holds, l.granted = append(l.holds, h), now
-	h.pos = -1
 	h.timer = time.AfterFunc(trust(h.valid)-now.since(h.from), h.ring)
 	if l.state == held {
 		l.locker.watchdog.schedule(h, h.third(h.from))

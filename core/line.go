@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"hash/maphash"
 	"sync"
 	"time"
 )
@@ -16,6 +17,12 @@ type lines struct {
 	behind int // how many stand, or stood when they came, behind the first of a line
 
 	spare *line // the last one that was left empty
+
+	// contended are keys whose last lone caller had to wait, each at the place
+	// that its hash gives it. The next one is ready for that before it asks.
+	contended [64]string
+	marked    int // how many there are
+	seed      maphash.Seed
 }
 
 // line is a queue of callers in order of arrival, linked so that any of
@@ -38,6 +45,8 @@ type turn struct {
 	once       bool // wants one attempt only
 	first      bool // found the line empty
 	behind     bool // counts among those who do not
+	contended  bool // found it empty, and will probably have to wait all the same
+	refused    bool // it was the head, and the store said busy
 	in         bool // is in its line
 	prev, next *turn
 	ready      chan struct{} // closed when it has to look
@@ -95,6 +104,7 @@ func (l *lines) enter(t *turn, key string, once bool, claim *Claim, name string)
 		}
 		l.of[key], l.spare = n, nil
 		t.first = true
+		t.contended = l.marked > 0 && *l.mark(key) == key
 	} else {
 		t.ready = make(chan struct{})
 		if l.perKey > 0 && n.length > l.perKey || l.total > 0 && l.behind >= l.total {
@@ -110,6 +120,30 @@ func (l *lines) enter(t *turn, key string, once bool, claim *Claim, name string)
 		l.behind++
 	}
 	n.push(t)
+}
+
+// mark is where the key stands if it is contended.
+func (l *lines) mark(key string) *string {
+	return &l.contended[maphash.String(l.seed, key)%uint64(len(l.contended))]
+}
+
+// learn notes whether a lone caller had to wait.
+func (l *lines) learn(t *turn) {
+	if t.refused == t.contended {
+		return
+	}
+	switch m := l.mark(t.key); {
+	case !t.refused:
+		if *m == t.key {
+			*m = ""
+			l.marked--
+		}
+	case *m == "":
+		l.marked++
+		fallthrough
+	default:
+		*m = t.key
+	}
 }
 
 // refusal is the answer for who wants one attempt only, while the head waits.
@@ -215,6 +249,9 @@ func (l *lines) leave(t *turn, lease *Lease) (unused *gift) {
 	n := l.of[t.key]
 	head := n.head == t
 	n.remove(t)
+	if t.first && !t.once {
+		l.learn(t)
+	}
 	switch {
 	case !head:
 	case n.head == nil:

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"reflect"
 	"slices"
@@ -55,9 +56,9 @@ func New(store Store, opts ...Option) (*Locker, error) {
 		l.limit = p.Limit()
 	}
 	l.hands.store, _ = store.(Handover)
-	l.lines.of = make(map[string]*line)
+	l.lines.of, l.lines.seed = make(map[string]*line), maphash.MakeSeed()
 	l.lines.perKey, l.lines.total = defaultWaitingPerKey, defaultWaiting
-	l.watchdog.locker = l
+	l.watchdog.locker, l.watchdog.epoch = l, time.Now()
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
 	l.cleaner.locker = l
 	for _, o := range opts {

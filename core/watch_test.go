@@ -71,7 +71,7 @@ func TestBrokenWatch(t *testing.T) {
 		for range 100 {
 			l, store := setup(t)
 			store.setWatch(func(context.Context, int) (<-chan struct{}, error) { return make(chan struct{}), nil })
-			if wait := served(t, l, store); wait < 0 || wait > 1600*time.Millisecond {
+			if wait := served(t, l, store); wait < 0 || wait > 1900*time.Millisecond {
 				t.Fatalf("served %v after the release", wait)
 			}
 			if n := store.count(opAcquire); n > 14 {
@@ -116,6 +116,57 @@ func TestBrokenWatch(t *testing.T) {
 		release(t, acquire(t, t.Context(), l, "order:1"))
 		if got, want := store.count(), 2; got != want || store.count(opWatch) != 0 {
 			t.Errorf("%d calls, want one acquire and one release", got)
+		}
+	})
+	sim(t, "a lone caller after one who had to wait opens the watch first, and asks once", func(t *testing.T) {
+		l, store := setup(t)
+		served(t, l, store)
+		asked := func() (acquires, watches int) { return store.count(opAcquire), store.count(opWatch) }
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		store.forget()
+		time.AfterFunc(time.Second, func() { holder.Release(context.Background()) })
+		release(t, acquire(t, t.Context(), l, "order:1"))
+		if n, w := asked(); n != 2 || w != 1 {
+			t.Errorf("%d questions and %d watches, want 2, one of them after the release, and 1", n, w)
+		}
+		store.forget()
+		for range 2 { // finds it free, and the next one expects that
+			release(t, acquire(t, t.Context(), l, "order:1"))
+		}
+		if n, w := asked(); n != 2 || w != 1 {
+			t.Errorf("%d questions and %d watches, want 2 and 1", n, w)
+		}
+	})
+	sim(t, "a watch that failed keeps no lone caller from asking", func(t *testing.T) {
+		l, store := setup(t)
+		served(t, l, store)
+		store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		served(t, l, store)
+		start := time.Now()
+		release(t, acquire(t, t.Context(), l, "order:1"))
+		if took := time.Since(start); took != 0 {
+			t.Errorf("it took %v to get a free key", took)
+		}
+	})
+	sim(t, "many who wait ask seldom", func(t *testing.T) {
+		l, store := setup(t)
+		const waiting = 1000
+		store.set(func(_ context.Context, n int, _ func() error) error {
+			return &core.BusyError{RetryAfter: time.Second, Waiting: waiting}
+		}, opAcquire)
+		ctx, cancel := context.WithTimeout(t.Context(), 61*time.Second)
+		defer cancel()
+		_, err := l.Acquire(ctx, "order:1")
+		wantErr(t, err, core.ErrBusy)
+		if n := store.count(opAcquire); n < 11 || n > 14 {
+			t.Errorf("%d questions in a minute, want one in five seconds", n)
+		}
+		_, err = l.TryAcquire(t.Context(), "order:1")
+		if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Waiting != waiting {
+			t.Errorf("%v does not say how many wait", err)
 		}
 	})
 	sim(t, "a release between the first question and the watch is not missed", func(t *testing.T) {

@@ -23,6 +23,8 @@ type watchdog struct {
 
 	mu     sync.Mutex
 	queue  dueQueue
+	stale  int       // how many of its entries do not count any more
+	epoch  time.Time // what entries count from
 	timer  *time.Timer
 	at     time.Time     // when timer fires, zero if not at all
 	flying int           // calls under way, whose holds are not in the queue
@@ -56,11 +58,10 @@ func (w *watchdog) schedule(h *hold, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h.early = h.slack()
-	if h.due = at; h.pos >= 0 {
-		heap.Fix(&w.queue, h.pos)
-	} else {
-		heap.Push(&w.queue, h)
-	}
+	w.drop(h)
+	h.queued = true
+	w.queue = append(w.queue, entry{at.Sub(w.epoch), h, h.nth})
+	heap.Fix(&w.queue, len(w.queue)-1)
 	w.set()
 }
 
@@ -69,17 +70,41 @@ func (w *watchdog) schedule(h *hold, at time.Time) {
 func (w *watchdog) remove(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h.pos >= 0 {
-		heap.Remove(&w.queue, h.pos)
+	w.drop(h)
+}
+
+// drop makes h's entry stale. Stale ones are taken out when they come up, or all
+// at once when they are as many as the others.
+func (w *watchdog) drop(h *hold) {
+	if !h.queued {
+		return
 	}
+	h.queued = false
+	h.nth++
+	if w.stale++; w.stale == len(w.queue) || w.stale > 64 && w.stale > len(w.queue)/2 {
+		w.queue = slices.DeleteFunc(w.queue, entry.isStale)
+		w.stale = 0
+		heap.Init(&w.queue)
+	}
+}
+
+// pop takes out the entry on top.
+func (w *watchdog) pop() entry {
+	first := w.queue[0]
+	heap.Pop(&w.queue)
+	return first
 }
 
 // set makes the timer fire at the first hold's due time. Where suspension can
 // be seen, it fires at least every second to look.
 func (w *watchdog) set() {
+	for len(w.queue) > 0 && w.queue[0].isStale() {
+		w.pop()
+		w.stale--
+	}
 	var at time.Time
 	if len(w.queue) > 0 {
-		at = w.queue[0].due
+		at = w.epoch.Add(w.queue[0].due)
 	}
 	if w.locker.clock != nil && len(w.queue)+w.flying > 0 {
 		if tick := time.Now().Add(time.Second); at.IsZero() || tick.Before(at) {
@@ -104,13 +129,21 @@ func (w *watchdog) fire() {
 	w.afterSuspension()
 	var due []*hold
 	w.mu.Lock()
-	now := time.Now()
+	now := time.Since(w.epoch)
 	for len(w.queue) > 0 {
+		first := w.queue[0]
+		if first.isStale() {
+			w.pop()
+			w.stale--
+			continue
+		}
 		// What is due a little later travels along.
-		if h := w.queue[0]; h.due.After(now.Add(h.early)) {
+		if first.due > now+first.hold.early {
 			break
 		}
-		due = append(due, heap.Pop(&w.queue).(*hold))
+		w.pop()
+		first.hold.queued = false
+		due = append(due, first.hold)
 	}
 	w.at = time.Time{}
 	if len(due) > 0 {
@@ -201,8 +234,11 @@ func (l *Lease) overruns() bool {
 	if l.opts.noRenew {
 		return true
 	}
+	if l.opts.maxHold == 0 {
+		return false
+	}
 	age := l.locker.now().since(l.since)
-	if l.opts.maxHold == 0 || age < l.opts.maxHold {
+	if age < l.opts.maxHold {
 		return false
 	}
 	l.mu.Lock()
@@ -253,12 +289,11 @@ func (h *hold) left(now moment) time.Duration {
 
 func (w *watchdog) answered(h *hold, start moment, x Extension) {
 	l := h.lease
-	ctx := context.WithoutCancel(l.ctx.Context)
 	switch {
 	case errors.Is(x.Err, ErrLost):
 		l.lose()
 	case x.Err != nil:
-		w.locker.observe(ctx, Event{Kind: ExtendFailed, Name: l.name, Err: x.Err})
+		w.locker.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: ExtendFailed, Name: l.name, Err: x.Err})
 		w.again(h, (*hold).soon)
 	default:
 		if x.Valid == 0 {
@@ -273,7 +308,9 @@ func (w *watchdog) answered(h *hold, start moment, x Extension) {
 				}
 				return start.at.Add(x.Valid / 3)
 			})
-			w.locker.observe(ctx, Event{Kind: Extended, Name: l.name})
+			if !w.locker.unobserved() {
+				w.locker.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: Extended, Name: l.name})
+			}
 		}
 	}
 }
@@ -287,25 +324,32 @@ func (w *watchdog) again(h *hold, at func(*hold) time.Time) {
 	}
 }
 
-// dueQueue is a heap of holds, the one due first on top.
-type dueQueue []*hold
+// dueQueue is a heap, what is due first on top. All that it compares stands in it,
+// and a hold does not know its place: a hundred thousand holds are not in the
+// processor's cache.
+type dueQueue []entry
+
+// entry is a hold that is due at some time.
+type entry struct {
+	due  time.Duration // since the epoch
+	hold *hold
+	nth  uint32
+}
+
+// isStale tells that the hold was removed, or is due at another time.
+func (e entry) isStale() bool { return !e.hold.queued || e.hold.nth != e.nth }
 
 func (q dueQueue) Len() int           { return len(q) }
-func (q dueQueue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-func (q dueQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].pos, q[j].pos = i, j
-}
-func (q *dueQueue) Push(x any) {
-	h := x.(*hold)
-	h.pos = len(*q)
-	*q = append(*q, h)
-}
+func (q dueQueue) Less(i, j int) bool { return q[i].due < q[j].due }
+func (q dueQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+
+// Push and Pop are there for package heap. They pass nothing on, which would
+// need an allocation.
+func (q *dueQueue) Push(any) {}
+
 func (q *dueQueue) Pop() any {
 	old := *q
-	h := old[len(old)-1]
-	old[len(old)-1] = nil
+	old[len(old)-1] = entry{}
 	*q = old[:len(old)-1]
-	h.pos = -1
-	return h
+	return nil
 }

@@ -91,7 +91,7 @@ func (b *bench) crowdRound(c contender, key string) (outcome, error) {
 		return o, err
 	}
 	w := wait(ctx, b.crowd, key, l)
-	time.Sleep(b.crowdWatch) // they all have to have found out that they must wait
+	time.Sleep(min(b.crowdWatch, 3*time.Second)) // they all have to have found out that they must wait
 	cpu := cpuSoFar()
 	watched, start, err := b.timedWork(c)
 	if err != nil {

@@ -109,10 +109,10 @@ func (s *Store) exchange(ctx context.Context, c *command) (any, error) {
 // pursue waits until a call that has been sent n times, and was told each time
 // that its slot is elsewhere, may be sent once more. It is false when it may not.
 // While a slot is handed over its two masters can name each other for a moment,
-// and a slot that moves to and fro can be a step ahead. The waits are a second
-// together.
+// and a slot that moves to and fro can be a step ahead. The waits are half a
+// second together.
 func pursue(ctx context.Context, n int) bool {
-	if n > 11 {
+	if n > 10 {
 		return false
 	}
 	timer := time.NewTimer(time.Millisecond / 2 << (n - 1))

@@ -148,8 +148,15 @@ func TestMastersThatNameEachOther(t *testing.T) {
 			release(t, s, lock)
 			repair := cluster.Disown(slot, there)
 
-			before := refusals()
-			_, err := s.Acquire(t.Context(), claimOf(keys[0]))
+			var before int
+			var err error
+			for range 10 { // a call may take too long on a busy machine
+				before = refusals()
+				if _, err = s.Acquire(t.Context(), claimOf(keys[0])); err != nil && strings.Contains(err.Error(), "MOVED") {
+					break
+				}
+				wantIs(t, "acquire", err, core.ErrUnavailable)
+			}
 			wantIs(t, "acquire", err, core.ErrUnavailable)
 			if err == nil || !strings.Contains(err.Error(), "MOVED") {
 				t.Errorf("%v does not say why", err)
