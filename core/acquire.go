@@ -82,7 +82,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 // discreet is err without the key: events go to where keys must not.
 func discreet(err error) error {
 	if busy, ok := err.(*BusyError); ok {
-		return &BusyError{Name: busy.Name, RetryAfter: busy.RetryAfter}
+		return &BusyError{Name: busy.Name, RetryAfter: busy.RetryAfter, Waiting: busy.Waiting}
 	}
 	return err
 }

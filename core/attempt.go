@@ -33,9 +33,11 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 	defer w.close()
 	// A lone caller asks first and opens a watch only if it has to wait. Who
 	// waited behind others of this process, or comes after one who had to wait,
-	// knows that it will probably have to. A store whose last watch failed does
-	// not keep a lone caller from asking.
-	if (!t.first || t.contended && a.hands.hears.Load()) && a.wait != 0 && !w.open(a, c) && a.gaveWay > 0 {
+	// knows that it will probably have to.
+	if t.contended && a.wait != 0 {
+		w.ahead(a, c)
+	}
+	if !t.first && a.wait != 0 && !w.open(a, c, budget(c.TTL)) && a.gaveWay > 0 {
 		// Others cannot be woken either, and only find a key that is free for a while.
 		t.ready = nil // was heard
 		if err := a.sleep(t, &w, a.gaveWay, &BusyError{}); err != nil {
@@ -54,7 +56,7 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 			return err
 		}
 		t.refused = true
-		if w.open(a, c) {
+		if w.open(a, c, budget(c.TTL)) {
 			continue // there may have been room before the watch was live
 		}
 		if pause == nil {
@@ -106,7 +108,7 @@ func (a *attempt) sleep(t *turn, w *watch, d time.Duration, busy *BusyError) err
 		return nil
 	case <-timer.C:
 		if last {
-			return &BusyError{RetryAfter: max(0, busy.RetryAfter-d)}
+			return &BusyError{RetryAfter: max(0, busy.RetryAfter-d), Waiting: busy.Waiting}
 		}
 		return nil
 	case <-a.closing:
@@ -245,6 +247,10 @@ func (a *attempt) gaveUp(c *Claim, err error) error {
 			e.RetryAfter, e.Waiting = busy.RetryAfter, busy.Waiting
 		}
 		return e
+	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.ctx.Err() == nil:
+		// Nobody has released it. The store gave it back by itself, after an
+		// attempt without an answer, and will not take it again.
+		return fmt.Errorf("acquire %s: %w: %v", a.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
 		return fmt.Errorf("acquire %s: %w", a.name, err)
 	}

@@ -66,9 +66,8 @@ type hold struct {
 	reach time.Time // until when the store may keep it because of Extend, confirmed or not
 
 	// Under the watchdog's mutex.
-	early  time.Duration // how much earlier will do
-	nth    uint32        // which of its entries in the queue counts
-	queued bool          // there is one
+	early time.Duration // how much earlier will do
+	seat  *seat         // in the queue; nil if not in it
 }
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {

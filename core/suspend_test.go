@@ -259,7 +259,7 @@ func TestTheClockAsks(t *testing.T) {
 	start := time.Now()
 	later := func(mono, wall time.Duration) time.Duration {
 		d := since(start.Add(mono), start.UnixNano()+int64(wall))
-		return d.Round(10 * time.Millisecond)
+		return d.Round(time.Second) // a busy machine may pause after start
 	}
 	for _, step := range []struct {
 		name                     string

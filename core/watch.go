@@ -15,6 +15,9 @@ const (
 	pollMost  = 5 * time.Second
 )
 
+// aheadMost is how long a watch may take to open before its caller has asked.
+const aheadMost = 50 * time.Millisecond
+
 // watch is the head of a line's view of the store's wake-ups. Its zero value is
 // closed.
 type watch struct {
@@ -25,15 +28,16 @@ type watch struct {
 
 func (w *watch) live() bool { return w.wakeUps != nil }
 
-// open makes the watch live if the store can, and reports whether it has just
-// become so. It does nothing on a live watch, and shortly after it failed.
-func (w *watch) open(a *attempt, c *Claim) bool {
+// open makes the watch live if the store can within a while, and reports whether
+// it has just become so. It does nothing on a live watch, and shortly after it
+// failed.
+func (w *watch) open(a *attempt, c *Claim, most time.Duration) bool {
 	store, ok := a.store.(Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
 		return false
 	}
 	ctx, cancel := context.WithCancel(a.ctx)
-	limit := time.AfterFunc(budget(c.TTL), cancel)
+	limit := time.AfterFunc(most, cancel)
 	wakeUps, err := store.Watch(ctx, *c)
 	if !limit.Stop() || err != nil {
 		cancel()
@@ -62,13 +66,22 @@ func (w *watch) close() {
 	w.wakeUps, w.cancel = nil, nil
 }
 
+// ahead opens the watch of a lone caller who will probably have to wait. If the
+// store is not quick about that, the caller rather asks: the key may be free.
+func (w *watch) ahead(a *attempt, c *Claim) {
+	if a.hands.hears.Load() && !w.open(a, c, min(budget(c.TTL), aheadMost)) {
+		a.hands.hears.Store(false)
+		w.reopen = time.Time{}
+	}
+}
+
 // patience is how long to wait for a wake-up before asking anyway. The holder's
 // remaining time bounds it, since nobody is woken when a hold merely expires;
-// among many waiters there is always one who asks soon after that.
+// among many waiters a few ask then.
 func patience(busy *BusyError) time.Duration {
 	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMost)
 	d += rand.N(d / 10)
-	if holder := busy.RetryAfter; holder > 0 && busy.Waiting <= pollShare {
+	if holder := busy.RetryAfter; holder > 0 && rand.N(max(busy.Waiting, 1)) < pollShare {
 		d = min(d, max(holder, 10*time.Millisecond)+rand.N(5*time.Millisecond))
 	}
 	return d

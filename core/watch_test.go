@@ -3,6 +3,8 @@ package core_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,11 +153,54 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("it took %v to get a free key", took)
 		}
 	})
+	sim(t, "a watch that hangs keeps no lone caller from a free key, whatever time it has", func(t *testing.T) {
+		for _, limit := range []time.Duration{100 * time.Millisecond, time.Second} {
+			l, store := setup(t)
+			for range 10 {
+				served(t, l, store) // marks the key
+				store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				start := time.Now()
+				lease, err := l.Acquire(ctx, "order:1")
+				if took := time.Since(start); err != nil || took > limit/2 {
+					t.Fatalf("%v after %v", err, took)
+				}
+				release(t, lease)
+				cancel()
+				store.setWatch(nil)
+			}
+		}
+	})
+	sim(t, "when a holder dies, a few of many who wait ask at once", func(t *testing.T) {
+		const waiting, holder = 60, 2 * time.Second
+		var asked atomic.Int32
+		var all sync.WaitGroup
+		ctx, cancel := context.WithTimeout(t.Context(), holder+100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		for range waiting {
+			l, store := setup(t)
+			store.set(func(context.Context, int, func() error) error {
+				if time.Since(start) >= holder {
+					asked.Add(1)
+				}
+				return &core.BusyError{RetryAfter: holder - time.Since(start), Waiting: waiting}
+			}, opAcquire)
+			all.Go(func() { l.Acquire(ctx, "order:1") })
+		}
+		all.Wait()
+		if n := asked.Load(); n < 2 || n > waiting/2+10 {
+			t.Errorf("%d of %d ask when the holder's time is over, want a few", n, waiting)
+		}
+	})
 	sim(t, "many who wait ask seldom", func(t *testing.T) {
 		l, store := setup(t)
 		const waiting = 1000
 		store.set(func(_ context.Context, n int, _ func() error) error {
-			return &core.BusyError{RetryAfter: time.Second, Waiting: waiting}
+			return &core.BusyError{Waiting: waiting}
 		}, opAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 61*time.Second)
 		defer cancel()

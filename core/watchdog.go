@@ -24,6 +24,7 @@ type watchdog struct {
 	mu     sync.Mutex
 	queue  dueQueue
 	stale  int       // how many of its entries do not count any more
+	spare  []*seat   // a few to use again
 	epoch  time.Time // what entries count from
 	timer  *time.Timer
 	at     time.Time     // when timer fires, zero if not at all
@@ -59,8 +60,13 @@ func (w *watchdog) schedule(h *hold, at time.Time) {
 	defer w.mu.Unlock()
 	h.early = h.slack()
 	w.drop(h)
-	h.queued = true
-	w.queue = append(w.queue, entry{at.Sub(w.epoch), h, h.nth})
+	if n := len(w.spare); n > 0 {
+		h.seat, w.spare = w.spare[n-1], w.spare[:n-1]
+	} else {
+		h.seat = new(seat)
+	}
+	h.seat.hold = h
+	w.queue = append(w.queue, entry{at.Sub(w.epoch), h.seat})
 	heap.Fix(&w.queue, len(w.queue)-1)
 	w.set()
 }
@@ -76,31 +82,48 @@ func (w *watchdog) remove(h *hold) {
 // drop makes h's entry stale. Stale ones are taken out when they come up, or all
 // at once when they are as many as the others.
 func (w *watchdog) drop(h *hold) {
-	if !h.queued {
+	if h.seat == nil {
 		return
 	}
-	h.queued = false
-	h.nth++
+	h.seat.hold, h.seat = nil, nil
 	if w.stale++; w.stale == len(w.queue) || w.stale > 64 && w.stale > len(w.queue)/2 {
-		w.queue = slices.DeleteFunc(w.queue, entry.isStale)
+		w.queue = slices.DeleteFunc(w.queue, func(e entry) bool {
+			if e.seat.hold != nil {
+				return false
+			}
+			w.reuse(e.seat)
+			return true
+		})
 		w.stale = 0
 		heap.Init(&w.queue)
 	}
 }
 
-// pop takes out the entry on top.
-func (w *watchdog) pop() entry {
-	first := w.queue[0]
+// pop takes out the entry on top and returns its hold, nil if it was stale.
+func (w *watchdog) pop() *hold {
+	s := w.queue[0].seat
 	heap.Pop(&w.queue)
-	return first
+	h := s.hold
+	if h == nil {
+		w.stale--
+	} else {
+		s.hold, h.seat = nil, nil
+	}
+	w.reuse(s)
+	return h
+}
+
+func (w *watchdog) reuse(s *seat) {
+	if len(w.spare) < 64 {
+		w.spare = append(w.spare, s)
+	}
 }
 
 // set makes the timer fire at the first hold's due time. Where suspension can
 // be seen, it fires at least every second to look.
 func (w *watchdog) set() {
-	for len(w.queue) > 0 && w.queue[0].isStale() {
+	for len(w.queue) > 0 && w.queue[0].seat.hold == nil {
 		w.pop()
-		w.stale--
 	}
 	var at time.Time
 	if len(w.queue) > 0 {
@@ -131,19 +154,13 @@ func (w *watchdog) fire() {
 	w.mu.Lock()
 	now := time.Since(w.epoch)
 	for len(w.queue) > 0 {
-		first := w.queue[0]
-		if first.isStale() {
-			w.pop()
-			w.stale--
-			continue
-		}
 		// What is due a little later travels along.
-		if first.due > now+first.hold.early {
+		if h := w.queue[0].seat.hold; h != nil && w.queue[0].due > now+h.early {
 			break
 		}
-		w.pop()
-		first.hold.queued = false
-		due = append(due, first.hold)
+		if h := w.pop(); h != nil {
+			due = append(due, h)
+		}
 	}
 	w.at = time.Time{}
 	if len(due) > 0 {
@@ -332,12 +349,14 @@ type dueQueue []entry
 // entry is a hold that is due at some time.
 type entry struct {
 	due  time.Duration // since the epoch
-	hold *hold
-	nth  uint32
+	seat *seat
 }
 
-// isStale tells that the hold was removed, or is due at another time.
-func (e entry) isStale() bool { return !e.hold.queued || e.hold.nth != e.nth }
+// seat leads from an entry to its hold. A stale entry keeps nothing of its hold in
+// memory.
+type seat struct {
+	hold *hold // nil if it was removed, or is due at another time
+}
 
 func (q dueQueue) Len() int           { return len(q) }
 func (q dueQueue) Less(i, j int) bool { return q[i].due < q[j].due }

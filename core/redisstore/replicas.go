@@ -103,10 +103,11 @@ func (s *Store) sendReplicated(ctx context.Context, c *command) (replicated, err
 		}
 		// The cluster client does not follow, because it would not take the WAIT
 		// along.
+		asking = false
 		if to := s.redirected(ctx, err); to != nil {
 			client, asking = to, isReply(err, "ASK")
 		} else if master, err := s.cluster.MasterForKey(ctx, c.key); err == nil {
-			client, asking = master, false
+			client = master
 		}
 	}
 }

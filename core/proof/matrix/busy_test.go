@@ -26,6 +26,7 @@ func (r *rig) told(err error, began time.Time, holds int) bool {
 		r.t.Errorf("the caller is told %v after %v, want %v", err, took, r.cell.says)
 	}
 	tooBusy.Add(1)
+	r.starved = true
 	r.eventually("what was not done in time is done in the end", func() bool { return r.with("h:") == holds })
 	return false
 }

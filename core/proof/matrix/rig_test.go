@@ -33,6 +33,7 @@ type rig struct {
 	last    uint64 // the token before the trial
 	script  string // whose message is faulty
 	armed   []*redistest.Fault
+	starved bool // the machine left no time for as many attempts as there should be
 }
 
 var number atomic.Int64
@@ -272,7 +273,7 @@ func (r *rig) finish(next bool) {
 			}
 		}
 	}
-	if n := r.sent(); n < r.cell.sent {
+	if n := r.sent(); n < r.cell.sent && !r.starved {
 		r.t.Errorf("the message was sent %d times, want %d at least", n, r.cell.sent)
 	}
 }

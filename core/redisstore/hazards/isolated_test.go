@@ -1,6 +1,7 @@
 package hazards_test
 
 import (
+	"crypto/rand"
 	"os"
 	"strings"
 	"testing"
@@ -84,8 +85,15 @@ func bothSidesGrant(t *testing.T, _ int) {
 	i := isolate(t)
 	i.hosts[0].Cut()
 	held, holder := i.plain.acquire(order{Key: "order:1", TTL: isolatedTTL})
-	_, alone := i.acked.try(order{Key: "order:2", TTL: isolatedTTL})
-	wantRefused(t, alone, "0 of 1 replicas")
+	refusedAlone := func() {
+		_, r := i.acked.try(order{Key: "order:2", TTL: isolatedTTL})
+		for n := 0; n < 3 && strings.Contains(r.Text, "outcome unknown"); n++ {
+			// A busy machine did not answer in time, and that attempt may be there.
+			_, r = i.acked.try(order{Key: "order:2:" + rand.Text(), TTL: isolatedTTL})
+		}
+		wantRefused(t, r, "0 of 1 replicas")
+	}
+	refusedAlone()
 	i.failedOver(t)
 
 	rival := acquire(t, i.rival, "order:1", core.TTL(isolatedTTL))
@@ -108,8 +116,7 @@ func bothSidesGrant(t *testing.T, _ int) {
 		t.Errorf("the register went back: tokens %d and then %d", first.Token(), last.Token)
 	}
 
-	_, alone = i.acked.try(order{Key: "order:2", TTL: isolatedTTL})
-	wantRefused(t, alone, "0 of 1 replicas")
+	refusedAlone()
 	release(t, acquire(t, i.rival, "order:2", core.TTL(isolatedTTL)))
 
 	// When the hosts are together again, the old master becomes a replica.
