@@ -52,8 +52,11 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 		c.Push = c.Wait && w.live()
 		err := a.once(c)
 		busy, ok := errors.AsType[*BusyError](err)
-		if !ok || a.wait == 0 || a.ctx.Err() != nil {
+		if !ok || a.wait == 0 {
 			return err
+		}
+		if a.ctx.Err() != nil {
+			return a.gaveUp(c, err) // it may have ended since the answer came
 		}
 		t.refused = true
 		if w.open(a, c, budget(c.TTL)) {

@@ -21,7 +21,7 @@ func TestExtensionsEnd(t *testing.T) {
 	t.Parallel()
 	t.Run("what is held is extended, and what was released is not any more", func(t *testing.T) {
 		t.Parallel()
-		const ttl, lanes = 3 * time.Second, 100
+		const ttl, lanes = 5 * time.Second, 100
 		cycles := count(10_000) / lanes
 		r := newSite(t).rig(t, "", 1, func(o *redis.Options) {
 			o.PoolSize = 4 * lanes // each dropped reply keeps a connection for a while
@@ -67,7 +67,8 @@ func TestExtensionsEnd(t *testing.T) {
 		if disturbed := stop(); disturbed < 8 {
 			t.Errorf("vacuous: %d calls were disturbed", disturbed)
 		}
-		if kept < lanes/10 {
+		// What is due together shares the fate of a call, and may do so several times.
+		if kept < lanes/20 {
 			t.Errorf("vacuous: %d of %d long holds were not lost", kept, long)
 		}
 		time.Sleep(ttl / 2) // in which a watchdog that goes on would show
@@ -96,7 +97,7 @@ func (r *rig) disturb() (stop func() int) {
 			case <-fault.Fired():
 				disturbed++
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100*time.Millisecond + rand.N(200*time.Millisecond))
 		}
 	}()
 	return func() int {
