@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -19,10 +20,10 @@ func TestMaxWaiting(t *testing.T) {
 			held = append(held, acquire(t, t.Context(), l, key))
 		}
 		var wg sync.WaitGroup
-		served := 0
+		var served atomic.Int64 // callers of two keys count at once
 		wait := func(ctx context.Context, key string) {
 			wg.Go(func() {
-				if err := l.Do(ctx, key, func(context.Context) error { served++; return nil }); ctx.Err() == nil && err != nil {
+				if err := l.Do(ctx, key, func(context.Context) error { served.Add(1); return nil }); ctx.Err() == nil && err != nil {
 					t.Errorf("who waits for %s got %v", key, err)
 				}
 			})
@@ -55,8 +56,8 @@ func TestMaxWaiting(t *testing.T) {
 			release(t, lease)
 		}
 		wg.Wait()
-		if served != 5 {
-			t.Errorf("%d were served, want 5", served)
+		if n := served.Load(); n != 5 {
+			t.Errorf("%d were served, want 5", n)
 		}
 		for range 2 { // nobody counts any more
 			held = append(held[:0], acquire(t, t.Context(), l, "order:1"))
