@@ -101,8 +101,8 @@ func TestQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		store.forget()
 		time.Sleep(time.Minute)
-		if n := store.count(); n > 38 || n < 30 {
-			t.Errorf("%d calls in a minute, want about 34", n)
+		if n := store.count(); n > 32 || n < 26 {
+			t.Errorf("%d calls in a minute, want about 29", n)
 		}
 		start := time.Now()
 		release(t, holder)

@@ -10,7 +10,7 @@ import (
 // be lost. Where many wait, each asks more seldom, as one of them will find a key
 // that is free: they ask pollShare times a second together, up to pollMost apart.
 const (
-	pollEvery = 1700 * time.Millisecond
+	pollEvery = 2 * time.Second
 	pollShare = 20
 	pollMost  = 5 * time.Second
 )

@@ -73,7 +73,7 @@ func TestBrokenWatch(t *testing.T) {
 		for range 100 {
 			l, store := setup(t)
 			store.setWatch(func(context.Context, int) (<-chan struct{}, error) { return make(chan struct{}), nil })
-			if wait := served(t, l, store); wait < 0 || wait > 1900*time.Millisecond {
+			if wait := served(t, l, store); wait < 0 || wait > 2300*time.Millisecond {
 				t.Fatalf("served %v after the release", wait)
 			}
 			if n := store.count(opAcquire); n > 14 {

@@ -17,7 +17,7 @@ import (
 
 const (
 	// pollCap is the longest that a waiter sleeps without asking.
-	pollCap = 1900 * time.Millisecond
+	pollCap = 2300 * time.Millisecond
 	// slack is for a machine that is busy with other tests.
 	slack = 5 * time.Second
 )
