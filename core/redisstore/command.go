@@ -29,9 +29,8 @@ type command struct {
 	length int      // of its texts
 	small  [32]byte // room for the value of a SET
 
-	answer   any // once answered is set
-	answered atomic.Bool
-	alone    flight // of a command that is sent alone
+	heard
+	alone flight // of a command that is sent alone
 
 	// Of a call that a sender carries.
 	trip    trip          // if its caller makes it alone
@@ -140,13 +139,26 @@ func (c *command) SetErr(err error) {
 	if c.first != nil {
 		c = c.first
 	}
-	if (err == nil && v != nil || err == redis.Nil) && !c.answered.Load() {
-		c.answer = v
-		c.answered.Store(true)
-		if c.joined {
-			c.sign()
-		}
+	if c.hear(v, err) && c.joined {
+		c.sign()
 	}
+}
+
+// heard is the first answer that was read.
+type heard struct {
+	answer   any // once answered is set
+	answered atomic.Bool
+}
+
+// hear takes what go-redis sets in a command, and tells whether it is an answer
+// and the first one.
+func (h *heard) hear(v any, err error) bool {
+	if (err != nil || v == nil) && err != redis.Nil || h.answered.Load() {
+		return false
+	}
+	h.answer = v
+	h.answered.Store(true)
+	return true
 }
 
 // sign tells the caller that there is nothing more to wait for.

@@ -60,11 +60,52 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 // batch is the claims of one Extend that go to one server.
 type batch struct {
 	flight  flight
+	script  *script
+	brief   verb  // the script's name
+	whole   verb  // its text
 	indexes []int // of the claims
-	calls   []*command
-	again   map[int]*command // calls that were sent once more, by position
-	err     error            // what ended it, for calls that have neither answer nor error
-	ended   bool             // calls, again and err may be read
+	calls   []extension
+	again   map[int]*extension // calls that were sent once more, by position
+	err     error              // what ended it, for calls that have neither answer nor error
+	ended   bool               // calls, again and err may be read
+}
+
+// extension is the call for one claim of a batch. Who holds very many leases does
+// little else, so that it is smaller than a command.
+type extension struct {
+	redis.Cmd
+	heard
+	first *extension // whose answer this is, if it was sent before
+	key   string
+	who   string
+	ttl   int64
+	words [7]any // pointers into itself, as in a command
+}
+
+var _ redis.Cmder = (*extension)(nil)
+
+// ready makes x a command of go-redis.
+func (x *extension) ready(ctx context.Context, b *batch, name string, v *verb) {
+	x.words = [...]any{name, v, "1", &x.key, b.script.name, &x.who, &x.ttl}
+	x.Cmd = *redis.NewCmd(ctx, x.words[:]...)
+}
+
+// NoRetry implements redis.Cmder.
+func (x *extension) NoRetry() bool { return true }
+
+// SetErr implements redis.Cmder as that of a command does.
+func (x *extension) SetErr(err error) {
+	x.Cmd.SetErr(err)
+	v := x.Val()
+	if x.first != nil {
+		x = x.first
+	}
+	x.hear(v, err)
+}
+
+// Clone implements redis.Cmder.
+func (x *extension) Clone() redis.Cmder {
+	return single{x.Cmd.Clone().(*redis.Cmd)}
 }
 
 // batches groups the claims by server, and answers those whose server is not
@@ -109,14 +150,18 @@ func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int, a
 }
 
 func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *batch {
-	b := &batch{indexes: indexes, calls: make([]*command, len(indexes))}
+	b := &batch{script: extendScript, indexes: indexes, calls: make([]extension, len(indexes))}
+	if s.plain {
+		b.script = plainExtendScript
+	}
+	b.brief, b.whole = verb{&b.flight, b.script.sha}, verb{&b.flight, b.script.source}
 	for n, i := range indexes {
-		c := &claims[i]
-		sc, who := extendScript, c.Lease
+		c, x := &claims[i], &b.calls[n]
+		x.key, x.who, x.ttl = s.key(c.Key), c.Lease, millis(c.TTL)
 		if s.plain {
-			sc, who = plainExtendScript, c.Owner
+			x.who = c.Owner
 		}
-		b.calls[n] = newCommand(&b.flight, sc, s.key(c.Key)).text(who).num(millis(c.TTL)).ready(ctx)
+		x.ready(ctx, b, "evalsha", &b.brief)
 	}
 	return b
 }
@@ -125,14 +170,16 @@ func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *
 // know the script in another one.
 func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 	pipe := client.Pipeline()
-	for _, c := range b.calls {
-		_ = pipe.Process(ctx, c)
+	for n := range b.calls {
+		_ = pipe.Process(ctx, &b.calls[n])
 	}
 	_, b.err = pipe.Exec(ctx)
-	b.again = make(map[int]*command)
-	for n, c := range b.calls {
-		if isReply(c.Cmd.Err(), "NOSCRIPT") {
-			w := c.whole(ctx)
+	b.again = make(map[int]*extension)
+	for n := range b.calls {
+		x := &b.calls[n]
+		if isReply(x.Err(), "NOSCRIPT") {
+			w := &extension{first: x, key: x.key, who: x.who, ttl: x.ttl}
+			w.ready(ctx, b, "eval", &b.whole)
 			b.again[n] = w
 			_ = pipe.Process(ctx, w)
 		}
@@ -153,20 +200,20 @@ func (s *Store) read(ctx context.Context, b *batch, answers []core.Extension) {
 }
 
 func (s *Store) answer(ctx context.Context, b *batch, n int) error {
-	c := b.calls[n]
+	x := &b.calls[n]
 	var v any
 	err := context.Cause(ctx)
 	switch {
+	case x.answered.Load():
+		v, err = x.answer, nil
 	case b.ended:
-		last := c
+		last := x
 		if w := b.again[n]; w != nil {
 			last = w
 		}
-		if v, err = c.reply(last); err == nil && v == nil {
+		if v, err = last.Result(); err == nil && v == nil {
 			err = b.err
 		}
-	case c.answered.Load():
-		v, err = c.answer, nil
 	case err == nil:
 		err = errors.New("no answer")
 	}
