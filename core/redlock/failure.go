@@ -18,6 +18,7 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 	var first [unknown + 1]error
 	pending := 0
 	var pauses []time.Duration
+	waiting := 0
 	for i, v := range b.votes {
 		if b.asked[i] {
 			pending++
@@ -29,6 +30,7 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 		}
 		if e, ok := errors.AsType[*core.BusyError](v.err); ok {
 			pauses = append(pauses, e.RetryAfter)
+			waiting = max(waiting, e.Waiting)
 		}
 	}
 	n, q := len(b.votes), b.store.quorum
@@ -40,7 +42,7 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 	case v == refused && count[invalid] > 0 && count[invalid]+count[granted] >= q:
 		return fmt.Errorf("redlock: acquire: %w", first[invalid])
 	case v == refused:
-		e := &core.BusyError{Key: b.claim.Key}
+		e := &core.BusyError{Key: b.claim.Key, Waiting: waiting}
 		if len(pauses) > 0 {
 			e.RetryAfter = slices.Min(pauses)
 		}

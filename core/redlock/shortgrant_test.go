@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,23 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
 )
+
+// Whoever waits is told how many do, so as to ask the more seldom.
+func TestHowManyWait(t *testing.T) {
+	t.Parallel()
+	_, connect := servers(t, 3)
+	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
+	acquire(t, s, claim("holder"))
+	for n := range 30 {
+		waiter := claim(fmt.Sprint("waiter", n))
+		waiter.Wait = true
+		_, err := s.Acquire(t.Context(), waiter)
+		// A node can be some steps behind the others, and nobody waits for it.
+		if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Waiting < n/2 || busy.Waiting > n+1 {
+			t.Fatalf("after %d others: got %#v", n, err)
+		}
+	}
+}
 
 // A node may grant the key to a waiter in the step that makes room, for a moment
 // only. A majority of such grants is no lease of the claim's length.
