@@ -28,7 +28,7 @@ func onPlainKeys(t *testing.T) {
 					t.Cleanup(func() { _ = node.Close() })
 					nodes = append(nodes, node)
 				}
-				return byLease{fit(t, newStore(t, nodes, redlock.WithNodeTimeout(10*time.Second)))}
+				return byLease{unhurriedly(fit(t, newStore(t, nodes, redlock.WithNodeTimeout(10*time.Second))))}
 			}
 		},
 		Unit: time.Second,
@@ -39,12 +39,12 @@ func onPlainKeys(t *testing.T) {
 
 // byLease makes every lease an owner of its own. A plain key tells owners
 // apart, while the suite tries several leases of one.
-type byLease struct{ *redlock.Store }
+type byLease struct{ unhurried }
 
 func (s byLease) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	owner := c.Owner
 	c.Owner = c.Lease
-	g, err := s.Store.Acquire(ctx, c)
+	g, err := s.unhurried.Acquire(ctx, c)
 	if err == nil {
 		g.Owner = owner
 	}
@@ -57,10 +57,10 @@ func (s byLease) Extend(ctx context.Context, claims []core.Claim) []core.Extensi
 		own[i] = c
 		own[i].Owner = c.Lease
 	}
-	return s.Store.Extend(ctx, own)
+	return s.unhurried.Extend(ctx, own)
 }
 
 func (s byLease) Release(ctx context.Context, c core.Claim) error {
 	c.Owner = c.Lease
-	return s.Store.Release(ctx, c)
+	return s.unhurried.Release(ctx, c)
 }
