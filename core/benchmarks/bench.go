@@ -43,7 +43,7 @@ var (
 	}
 	defaultScale = scale{
 		name: "default", rounds: 5, window: 500 * time.Millisecond, drain: 5 * time.Second, handoffs: 100, handoffTime: 2500 * time.Millisecond,
-		crowd: 10_000, crowdRounds: 2, crowdWatch: 10 * time.Second, crowdBound: 15 * time.Second,
+		crowd: 10_000, crowdRounds: 2, crowdWatch: 20 * time.Second, crowdBound: 15 * time.Second,
 		// Long enough for two extensions by who extends every half of the TTL.
 		growth: []int{10, 100, 1000}, held: 100_000, heldWindow: ttl + 2*time.Second, replays: 2000,
 	}
