@@ -45,6 +45,8 @@ func TestJudges(t *testing.T) {
 		"two at a time are told":                            {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
 		"a hold that was lost may be followed at its end":   {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 6, 2, 9, 10)}, 0, 0, linear},
 		"and not before that":                               {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
+		"a hold can be over before its process hears of it": {tries{ok("x", 1, 30, 1, 10, 0), ok("y", 8, 12, 2, 13, 14)}, 0, 0, linear},
+		"and is not before its end":                         {tries{ok("x", 1, 30, 1, 10, 0), ok("y", 5, 6, 2, 9, 10)}, 0, 0, illegal},
 		"a token that stays is told":                        {tries{ok("x", 1, 2, 7, 5, 6), ok("y", 7, 8, 7, 9, 10)}, 0, 1, illegal},
 		"tokens of grants that went on together may be any": {tries{ok("x", 1, 8, 2, 9, 10), ok("y", 1, 2, 1, 5, 6)}, 0, 0, linear},
 		"busy while somebody holds is fine":                 {tries{ok("x", 1, 2, 1, 30, 31), busy(21, 22)}, 0, 0, linear},

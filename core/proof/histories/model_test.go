@@ -121,7 +121,9 @@ func (r *record) operations() *script {
 			if t.Released == "ok" {
 				s.add(t.Who, t.Key, asked{What: "release", Lease: t.Lease, Sure: r.sure(t)}, t.ReleaseCall, t.ReleaseRet)
 			} else {
-				s.add(t.Who+"?", t.Key, asked{What: "end", Lease: t.Lease}, max(t.Until, t.Ret), 0) // beside what the client goes on with
+				// Beside what the client goes on with. It can be over before a process that
+				// stood still hears that it was granted.
+				s.add(t.Who+"?", t.Key, asked{What: "end", Lease: t.Lease}, max(t.Until, t.Call), 0)
 			}
 		}
 	}
