@@ -91,7 +91,7 @@ func ExampleBusyError() {
 
 	_, err := locks.Acquire(ctx, "order:42", core.Wait(0))
 	if busy, ok := errors.AsType[*core.BusyError](err); ok {
-		fmt.Println(busy.Name, "is busy, try again within", busy.RetryAfter.Round(time.Second))
+		fmt.Println(busy.Name, "is busy, try again within", busy.RetryAfter.Round(10*time.Second))
 	}
 	// Output: order is busy, try again within 30s
 }

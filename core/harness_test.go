@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,4 +211,10 @@ func (r *recorder) kinds() string {
 		names = append(names, e.Kind.String())
 	}
 	return strings.Join(names, ", ")
+}
+
+// raise makes most n, if that is more.
+func raise(most *atomic.Int32, n int32) {
+	for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+	}
 }

@@ -34,7 +34,7 @@ func TestShared(t *testing.T) {
 						t.Errorf("%d readers and %d writers are in", readers.Load(), writers.Load())
 					}
 					if i%10 != 0 {
-						most.Store(max(most.Load(), n))
+						raise(&most, n)
 					}
 					time.Sleep(rand.N(100 * time.Millisecond))
 					mine.Add(-1)
@@ -113,7 +113,7 @@ func TestPermits(t *testing.T) {
 					if now > of {
 						t.Errorf("%d permits are out", now)
 					}
-					most.Store(max(most.Load(), now))
+					raise(&most, now)
 					time.Sleep(rand.N(50 * time.Millisecond))
 					out.Add(-int32(n))
 					return nil

@@ -106,6 +106,7 @@ func TestEvents(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		secrets := everything(t, l, store)
+		synctest.Wait() // for the events of what was lost last
 		for _, e := range seen.events {
 			asJSON, _ := json.Marshal(e)
 			all := fmt.Sprintf("%+v %#v %v %s", e, e, e.Err, asJSON)
@@ -147,6 +148,7 @@ func TestEvents(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(told) < 9 {
 			t.Errorf("told of %d kinds", len(told))
 		}

@@ -120,6 +120,13 @@ func (s *scripted) count(ops ...op) int {
 	return n
 }
 
+// atMost is how many calls were running at once.
+func (s *scripted) atMost() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
 func (s *scripted) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,7 +58,7 @@ func TestWatchdog(t *testing.T) {
 			for _, c := range sent {
 				largest = max(largest, len(c.claims))
 			}
-			most = max(most, store.most)
+			most = max(most, store.atMost())
 		}
 		for _, lease := range all {
 			wantHeldLease(t, lease)
