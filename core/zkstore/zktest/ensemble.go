@@ -2,6 +2,7 @@ package zktest
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,15 +27,48 @@ func StartEnsemble(t testing.TB) *Ensemble {
 func StartTicking(t testing.TB, tick time.Duration) *Ensemble {
 	t.Helper()
 	Require(t)
+	// Somebody else may take a port between the look and the start.
+	for try := 1; ; try++ {
+		e := newEnsemble(t, tick)
+		err := e.start()
+		if err == nil {
+			return e
+		}
+		for _, s := range e.Servers {
+			s.Kill()
+		}
+		if try == 3 {
+			t.Fatalf("zktest: %v", err)
+		}
+	}
+}
+
+// newEnsemble makes servers that do not run yet, and the links between them.
+func newEnsemble(t testing.TB, tick time.Duration) *Ensemble {
+	t.Helper()
 	const n = 3
 	e := &Ensemble{t: t, links: make([][]*Link, n)}
+	// A port that is free again would be handed out again, so all stay taken until
+	// the last one is.
+	var taken []net.Listener
+	defer func() {
+		for _, l := range taken {
+			l.Close()
+		}
+	}()
+	take := func() string {
+		t.Helper()
+		l := listen(t)
+		taken = append(taken, l)
+		return l.Addr().String()
+	}
 	var peers, elections []string
 	for range n {
 		s := newServer(t)
-		s.Addr, s.tick = freeAddr(t), tick
+		s.Addr, s.tick = take(), tick
 		e.Servers = append(e.Servers, s)
-		peers = append(peers, freeAddr(t))
-		elections = append(elections, port(freeAddr(t)))
+		peers = append(peers, take())
+		elections = append(elections, port(take()))
 	}
 	for i, s := range e.Servers {
 		for j, peer := range peers {
@@ -48,20 +82,24 @@ func StartTicking(t testing.TB, tick time.Duration) *Ensemble {
 			s.extra += fmt.Sprintf("server.%d=127.0.0.1:%s:%s\n", j+1, port(peer), elections[j])
 		}
 	}
+	return e
+}
+
+func (e *Ensemble) start() error {
 	for i, s := range e.Servers {
 		if err := os.WriteFile(filepath.Join(s.Dir, "myid"), fmt.Appendln(nil, i+1), 0o600); err != nil {
-			t.Fatalf("zktest: %v", err)
+			return err
 		}
 		if err := s.start(); err != nil {
-			t.Fatalf("zktest: %v", err)
+			return err
 		}
 	}
 	for _, s := range e.Servers {
 		if err := s.await(startLimit); err != nil {
-			t.Fatalf("zktest: %v", err)
+			return err
 		}
 	}
-	return e
+	return nil
 }
 
 // Link is the way from a follower to the leader. Elections do not use it.

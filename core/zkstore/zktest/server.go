@@ -105,12 +105,19 @@ func newServer(t testing.TB) *Server {
 
 func freeAddr(t testing.TB) string {
 	t.Helper()
+	l := listen(t)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// listen takes a free port.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("zktest: no free port: %v", err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return l
 }
 
 // start writes the configuration and starts the process.
@@ -218,11 +225,19 @@ func (s *Server) Kill() {
 // it serves.
 func (s *Server) Restart() {
 	s.t.Helper()
-	if err := s.start(); err != nil {
-		s.t.Fatalf("zktest: %v", err)
-	}
-	if err := s.await(startLimit); err != nil {
-		s.t.Fatalf("zktest: %v", err)
+	for stop := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		err := s.start()
+		if err == nil {
+			err = s.await(startLimit)
+		}
+		if err == nil {
+			return
+		}
+		s.Kill()
+		// The port can be taken for a moment by an outgoing connection.
+		if time.Now().After(stop) {
+			s.t.Fatalf("zktest: restart: %v", err)
+		}
 	}
 }
 
