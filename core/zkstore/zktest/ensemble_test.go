@@ -21,9 +21,7 @@ func TestEnsemble(t *testing.T) {
 		}
 	}
 	for _, s := range followers {
-		if mode := s.Mode(); mode != "follower" {
-			t.Errorf("beside the leader there is a %q", mode)
-		}
+		eventually(t, "the others follow the leader", func() bool { return s.Mode() == "follower" })
 	}
 	if len(e.Addrs()) != 3 || len(followers) != 2 {
 		t.Fatalf("%d addresses, %d followers", len(e.Addrs()), len(followers))
