@@ -59,7 +59,10 @@ func TestTokensGrowOnServers(t *testing.T) {
 		for _, n := range away {
 			proxies[n].Heal()
 		}
-		settled(t, s)
+		redistest.Eventually(t, 30*time.Second, "nothing is to be done any more", func() bool {
+			_, chores := s.Unsettled()
+			return chores == 0
+		})
 	}
 	tally.Note(t, tally.Facts{
 		Part: "processes", Grants: total, Faults: map[string]int{"servers cut off": cuts},

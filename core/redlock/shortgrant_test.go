@@ -16,7 +16,9 @@ func TestHowManyWait(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)
 	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
-	acquire(t, s, claim("holder"))
+	holder := claim("holder")
+	holder.TTL = time.Minute
+	acquire(t, s, holder)
 	for n := range 30 {
 		waiter := claim(fmt.Sprint("waiter", n))
 		waiter.Wait = true
