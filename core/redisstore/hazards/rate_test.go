@@ -42,8 +42,11 @@ func TestClockRate(t *testing.T) {
 				// First what is trusted: it may grow in between, and so does the other.
 				local := mono() + int64(time.Until(lease.Deadline()))
 				asked := mono()
-				left := asks.expiry(key, hold) - asked
-				expiry := asked + int64(float64(left)/rate)
+				from, to := asks.expires(key, hold)
+				if to-from > int64(20*time.Millisecond) {
+					continue // a busy machine, and nothing to compare with
+				}
+				expiry := asked + int64(float64(from-asked)/rate)
 				if local >= expiry {
 					t.Errorf("the lease is trusted for %v longer than it lasts", ms(expiry, local))
 				}

@@ -3,6 +3,7 @@ package hazards_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -177,18 +178,31 @@ func (i inspector) hold(key string) string {
 // is no such hold.
 func (i inspector) expiry(key, hold string) int64 {
 	i.t.Helper()
-	ctx := context.Background()
-	at := mono()
-	now, err := i.Time(ctx).Result()
-	if err != nil {
-		i.t.Fatal(err)
+	from, _ := i.expires(key, hold)
+	return from
+}
+
+// expires is between which moments this hold of the key expires, 0 if there is
+// no such hold. They are as far apart as it took to ask for the server's time.
+func (i inspector) expires(key, hold string) (from, to int64) {
+	i.t.Helper()
+	least, most := int64(math.MinInt64), int64(math.MaxInt64) // from the server's clock to ours
+	for n := 0; n < 5 && (n == 0 || most-least > int64(10*time.Millisecond)); n++ {
+		before := mono()
+		now, err := i.Time(context.Background()).Result()
+		after := mono()
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		least, most = max(least, before-now.UnixNano()), min(most, after-now.UnixNano())
 	}
 	deadline, _, _ := strings.Cut(i.fields(key)[hold], " ")
 	end, err := strconv.ParseInt(deadline, 10, 64)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return at + end*int64(time.Millisecond) - now.UnixNano()
+	end *= int64(time.Millisecond)
+	return end + least, end + most
 }
 
 // awaitFree waits until nobody holds the key, and fails the test if that takes
