@@ -142,7 +142,8 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 			h.Took = append(h.Took, granted-time.Duration(mem.word(wordReleased).Load()))
 		}
 		mem.word(wordGrants).Store(n + 1)
-		if n >= int64(e.Count) || time.Now().After(until) {
+		// The first grant is no hand-off, however late it is.
+		if n >= int64(e.Count) || n > 0 && time.Now().After(until) {
 			over.Store(1)
 		} else if err := reach(ctx, mem.word(wordAsked), n+1, over); err != nil {
 			return nil, err
