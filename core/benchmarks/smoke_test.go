@@ -33,7 +33,7 @@ func (nothing) Release(context.Context) error { return nil }
 
 // smokeScale is every scenario, for some milliseconds.
 var smokeScale = scale{
-	name: "smoke", rounds: 1, window: 20 * time.Millisecond, drain: 2 * time.Second, handoffs: 6, handoffTime: 200 * time.Millisecond,
+	name: "smoke", rounds: 1, window: 20 * time.Millisecond, drain: 10 * time.Second, handoffs: 6, handoffTime: 200 * time.Millisecond,
 	crowd: 60, crowdRounds: 1, crowdWatch: 50 * time.Millisecond, crowdBound: 5 * time.Second,
 	growth: []int{2, 4}, held: 200, heldWindow: 50 * time.Millisecond, heldAll: true, replays: 20,
 }
