@@ -209,11 +209,11 @@ func TestClientStreams(t *testing.T) {
 	t.Run("after the lease was lost no further message is worked on, and what the handler says stands", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
-		s.store.extend.Store(&gone)
 		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
 			if _, err := both.Recv(); err != nil {
 				t.Error(err)
 			}
+			s.store.extend.Store(&gone)
 			<-both.Context().Done()
 			if cause := context.Cause(both.Context()); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)
@@ -224,7 +224,7 @@ func TestClientStreams(t *testing.T) {
 			}
 			return both.Send(&Receipt{Text: "stands"})
 		}
-		s.open(on(Orders_Chat_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(300*time.Millisecond)))))
+		s.open(on(Orders_Chat_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(2*time.Second)))))
 		both, err := s.client.Chat(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -243,19 +243,19 @@ func TestClientStreams(t *testing.T) {
 	t.Run("a message that comes after the loss is not worked on either", func(t *testing.T) {
 		t.Parallel()
 		s, gone, lost := newShop(t), core.ErrLost, make(chan struct{})
-		s.store.extend.Store(&gone)
 		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
 			context.AfterFunc(both.Context(), func() { close(lost) })
 			if _, err := both.Recv(); err != nil {
 				t.Error(err)
 			}
+			s.store.extend.Store(&gone)
 			o, err := both.Recv() // begins before the loss
 			if status.Code(err) != codes.Aborted || !errors.Is(err, core.ErrLost) {
 				t.Errorf("got %v, %v", o, err)
 			}
 			return err
 		}
-		s.open(on(Orders_Chat_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(300*time.Millisecond)))))
+		s.open(on(Orders_Chat_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(2*time.Second)))))
 		both, err := s.client.Chat(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -264,7 +264,8 @@ func TestClientStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		within(t, "the lease is lost", lost)
-		if err := both.Send(big("6")); err != nil {
+		// On a slow machine the second Recv begins after the loss, and ends the stream.
+		if err := both.Send(big("6")); err != nil && !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
 		if _, err := both.Recv(); status.Code(err) != codes.Aborted {

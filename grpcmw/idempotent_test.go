@@ -228,15 +228,15 @@ func TestIdempotent(t *testing.T) {
 	t.Run("the answer stands where it could not be saved", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
-		s.store.extend.Store(&gone)
 		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+			s.store.extend.Store(&gone)
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)
 			}
 			return &Receipt{Text: "charged before the loss"}, nil
 		}
-		o := s.runs(once.Acquire(core.TTL(300 * time.Millisecond)))
+		o := s.runs(once.Acquire(core.TTL(2 * time.Second)))
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
 		s.call("5", key, "k").is(t, "charged before the loss")
 	})

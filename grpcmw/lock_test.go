@@ -209,15 +209,15 @@ func TestHandlerUnderLock(t *testing.T) {
 	t.Run("a lost lease ends the handler's context, and its answer stands", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
-		s.store.extend.Store(&gone)
 		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+			s.store.extend.Store(&gone)
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)
 			}
 			return &Receipt{Text: "charged before the loss"}, nil
 		}
-		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(300*time.Millisecond)))))
+		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(2*time.Second)))))
 		s.call("5").is(t, "charged before the loss")
 	})
 }

@@ -208,15 +208,16 @@ func TestBrokenRuns(t *testing.T) {
 		for name, opts := range map[string][]httpmw.Option{"plain": nil, "detached": {httpmw.Detached()}} {
 			s, pushed := newSite(t), errorsOf{}
 			gone := core.ErrLost
-			s.store.extend.Store(&gone)
-			o := s.runs(once.Acquire(core.TTL(300 * time.Millisecond)))
+			o := s.runs(once.Acquire(core.TTL(2 * time.Second)))
 			second := make(chan reply, 1)
 			s.POST("/", pushed.collect, httpmw.Idempotent(o, httpmw.AnyCaller(), opts...), func(c *gin.Context) {
 				if n := attempt(t, c); n > 1 {
 					c.String(http.StatusOK, "of attempt %d", n)
 					return
 				}
+				s.store.extend.Store(&gone)
 				<-c.Request.Context().Done()
+				s.store.extend.Store(nil) // the successor's is extended
 				if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
 					t.Errorf("%s: the cause is %v, want ErrLost", name, cause)
 				}

@@ -101,9 +101,9 @@ func TestHandlerUnderLock(t *testing.T) {
 		t.Parallel()
 		s, pushed := newSite(t), errorsOf{}
 		gone := core.ErrLost
-		s.store.extend.Store(&gone)
-		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
+		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(2*time.Second)))
 		s.GET("/:id", pushed.collect, lock, func(c *gin.Context) {
+			s.store.extend.Store(&gone)
 			<-c.Request.Context().Done()
 			if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)

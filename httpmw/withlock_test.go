@@ -121,9 +121,9 @@ func TestLockAndIdempotent(t *testing.T) {
 		t.Parallel()
 		s, elsewhere := newSite(t), newSite(t)
 		gone := core.ErrLost
-		elsewhere.store.extend.Store(&gone)
-		lock := httpmw.Lock(elsewhere.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
+		lock := httpmw.Lock(elsewhere.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(2*time.Second)))
 		s.POST("/:id", lock, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Detached()), func(c *gin.Context) {
+			elsewhere.store.extend.Store(&gone)
 			within(t, "the handler's context ends", c.Request.Context().Done())
 			if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v", cause)
