@@ -1,6 +1,7 @@
 package hazards_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ type cutOff struct {
 	lease *core.Lease
 	rival *core.Lease
 
-	ended   int64 // when the context's end was seen
+	until   int64 // the last moment of which a check said that it is held
+	told    int64 // when the context's end was seen
 	expiry  int64 // before this the key could not expire
 	granted int64 // when a rival had been granted the key
 	err     error
@@ -43,16 +45,18 @@ func TestPartition(t *testing.T) {
 			c.hold = asks.hold(c.key)
 			all[i] = c
 		}
+		late := lateness(t)
 		var wg sync.WaitGroup
 		for _, c := range all {
 			wg.Go(func() { c.play(asks, rivals, ttl) })
 		}
 		wg.Wait()
+		most := late()
 		oracle := newOracle(t, 2*holders)
 		margin := ttl
 		for _, c := range all {
-			c.judge(t, oracle)
-			margin = min(margin, time.Duration(c.expiry-c.ended))
+			c.judge(t, oracle, most)
+			margin = min(margin, time.Duration(c.expiry-c.until))
 		}
 		t.Logf("the latest was told %v before its key could expire", margin.Round(time.Millisecond))
 	})
@@ -69,30 +73,37 @@ func (c *cutOff) play(asks inspector, rivals *core.Locker, ttl time.Duration) {
 		c.rival, c.err = rivals.Acquire(context.Background(), c.key, core.TTL(ttl), core.Wait(patience))
 		c.granted = mono()
 	})
+	wg.Go(func() { c.until = guard(c.lease, patience, func() { time.Sleep(4 * time.Millisecond) }) })
+	var err error
 	select {
 	case <-c.lease.Context().Done():
-		c.ended = mono()
+		c.told = mono()
 		// An extension may have got through at the moment of the cut.
 		c.expiry = max(c.expiry, asks.expiry(c.key, c.hold))
 	case <-time.After(patience):
-		c.err = errors.New("the context did not end")
+		err = errors.New("the context did not end")
 	}
 	wg.Wait()
+	c.err = cmp.Or(err, c.err)
 }
 
-func (c *cutOff) judge(t *testing.T, oracle *oracle) {
+// judge looks at the holder's end. This process may have come late by so much.
+func (c *cutOff) judge(t *testing.T, oracle *oracle, late time.Duration) {
 	if c.err != nil {
 		t.Errorf("%s: %v", c.key, c.err)
 		return
 	}
 	wantLost(t, c.lease)
-	if c.ended >= c.expiry {
-		t.Errorf("%s: the context ended %v after the key could expire", c.key, ms(c.expiry, c.ended))
+	if c.until >= c.expiry {
+		t.Errorf("%s: the lease was relied on %v after the key could expire", c.key, ms(c.expiry, c.until))
+	}
+	if c.told >= c.expiry+int64(late) {
+		t.Errorf("%s: the context ended %v after the key could expire", c.key, ms(c.expiry, c.told))
 	}
 	if c.granted < c.expiry {
 		t.Errorf("%s: somebody else was granted the key %v before it could expire", c.key, ms(c.granted, c.expiry))
 	}
-	oracle.add(span{c.key, "holder", 0, c.ended, c.lease.Token()})
+	oracle.add(span{c.key, "holder", 0, c.until, c.lease.Token()})
 	oracle.add(span{c.key, "rival", c.granted, mono(), c.rival.Token()})
 	// What was under way arrives late, and changes nothing.
 	c.proxy.Heal()
