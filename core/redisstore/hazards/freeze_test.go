@@ -33,13 +33,22 @@ var freezes = []struct {
 	}},
 	{"while the server is asleep", 23, count(100) / 2, func(t *testing.T, s *redistest.Server, d time.Duration) func() {
 		c := redistest.Client(t, s.Addr, func(o *redis.Options) { o.ReadTimeout = -1 })
-		var wg sync.WaitGroup
-		wg.Go(func() { c.Do(context.Background(), "DEBUG", "SLEEP", d.Seconds()) })
 		awake := redistest.Client(t, s.Addr, func(o *redis.Options) {
 			o.MaxRetries, o.ReadTimeout = -1, 100*time.Millisecond
 		})
+		for _, client := range []*redis.Client{c, awake} {
+			redistest.Eventually(t, patience, "there is a connection", func() bool {
+				return client.Ping(context.Background()).Err() == nil
+			})
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { c.Do(context.Background(), "DEBUG", "SLEEP", d.Seconds()) })
+		silent := 0 // a busy machine may be late once or twice
 		redistest.Eventually(t, patience, "the server sleeps", func() bool {
-			return awake.Ping(context.Background()).Err() != nil
+			if silent++; awake.Ping(context.Background()).Err() == nil {
+				silent = 0
+			}
+			return silent == 3
 		})
 		return wg.Wait
 	}},
@@ -73,8 +82,10 @@ func TestFrozenServer(t *testing.T) {
 					}
 				}
 				end := f.begin(t, z.server, 3*frozenTTL)
-				z.refused(t)
+				var wg sync.WaitGroup
+				wg.Go(func() { z.refused(t) })
 				z.endInTime(t)
+				wg.Wait()
 				end()
 				z.resumes(t, oracle)
 			})
@@ -119,12 +130,17 @@ func (z *frozen) key(i int) string { return fmt.Sprintf("frozen:%d", i) }
 // refused asks for free keys while the server does not answer.
 func (z *frozen) refused(t *testing.T) {
 	t.Helper()
+	var wg sync.WaitGroup
 	for i, l := range z.lockers {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		_, err := l.Acquire(ctx, z.key(i)+":free", core.TTL(time.Minute))
-		cancel()
-		wantErr(t, "acquire", err, core.ErrUnavailable, context.DeadlineExceeded)
+		wg.Go(func() {
+			// Long enough for a busy machine to send the request.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := l.Acquire(ctx, z.key(i)+":free", core.TTL(time.Minute))
+			wantErr(t, "acquire", err, core.ErrUnavailable, context.DeadlineExceeded)
+		})
 	}
+	wg.Wait()
 }
 
 // endInTime waits for the end of all leases, and notes it.
