@@ -143,9 +143,9 @@ func emptiedCache(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLocker(t, server.Addr)
 	asks := inspect(t, server)
-	const ttl = 3 * time.Second
+	const ttl = 12 * time.Second
 	long := acquire(t, l, "cache:long", core.TTL(ttl))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(count(50))*200*time.Millisecond+2*ttl/3)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(count(50))*200*time.Millisecond+ttl)
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() {
