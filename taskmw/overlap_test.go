@@ -80,7 +80,7 @@ func timeOut(r *rig) {
 		return delay(n, err, task)
 	}
 	r.serve(cfg, locked(r.t, r.locker(), taskmw.Acquire(core.Wait(10*time.Millisecond)))(h))
-	id := r.enqueue("pay", `{"id":1}`, asynq.Timeout(time.Second), asynq.MaxRetry(2))
+	id := r.enqueue("pay", `{"id":1}`, asynq.Timeout(3*time.Second), asynq.MaxRetry(2))
 	within(r.t, "the task runs", h.begun)
 	eventually(r.t, "the task was delivered again, and found busy, twice", func() bool { return delays.Load() >= 2 })
 	if n := r.task(id).Retried; n != 1 {
