@@ -63,7 +63,7 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	q, err := r.queue.GetQueueInfo("default")
-	if err != nil || q.Archived != 0 || q.Failed != 0 || q.Processed != tasks {
+	if err != nil || q.Archived != 0 || q.FailedTotal != 0 || q.ProcessedTotal != tasks {
 		t.Errorf("%+v, %v", q, err)
 	}
 	// A machine that stands still for a second reschedules who waits then.

@@ -114,7 +114,7 @@ func unburned(r *rig) {
 		r.t.Errorf("it ran as retry %d", n)
 	}
 	r.drained(soon)
-	if q, err := r.queue.GetQueueInfo("default"); err != nil || q.Failed != 0 || q.Processed != 1 || q.Archived != 0 {
+	if q, err := r.queue.GetQueueInfo("default"); err != nil || q.FailedTotal != 0 || q.ProcessedTotal != 1 || q.Archived != 0 {
 		r.t.Errorf("%+v, %v", q, err)
 	}
 	if misused := events.all(core.Misused); len(misused) != 0 {
@@ -280,7 +280,7 @@ func keyDeleted(r *rig) {
 		r.t.Errorf("the cause is %v", cause)
 	}
 	r.drained(soon)
-	if q, err := r.queue.GetQueueInfo("default"); err != nil || q.Failed != 0 || q.Processed != 1 {
+	if q, err := r.queue.GetQueueInfo("default"); err != nil || q.FailedTotal != 0 || q.ProcessedTotal != 1 {
 		r.t.Errorf("%+v, %v", q, err)
 	}
 }
