@@ -174,6 +174,7 @@ func lostRelease(t *testing.T, r *rig, n int) {
 	if l == nil {
 		return
 	}
+	r.tap.catchUp(r.asks)
 	if n := r.tap.wakeUps(r.key); n != 1 {
 		t.Errorf("%d wake-ups for one waiter", n)
 	}

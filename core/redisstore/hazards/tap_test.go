@@ -2,6 +2,8 @@ package hazards_test
 
 import (
 	"bufio"
+	"context"
+	"crypto/rand"
 	"net"
 	"strconv"
 	"strings"
@@ -22,6 +24,7 @@ type tap struct {
 	called    []command
 	calledOn  map[string][]command // by script and key
 	published []command
+	echoed    map[string]bool
 }
 
 // command is one that the server executed.
@@ -51,7 +54,7 @@ func newTap(t *testing.T, server *redistest.Server) *tap {
 	}
 	before := mono()
 	wall := time.Now().UnixNano()
-	tp := &tap{t: t, origin: wall - before, calledOn: make(map[string][]command)}
+	tp := &tap{t: t, origin: wall - before, calledOn: make(map[string][]command), echoed: make(map[string]bool)}
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +117,9 @@ func (tp *tap) note(c command) {
 	if strings.EqualFold(c.Args[0], "publish") {
 		tp.published = append(tp.published, c)
 	}
+	if strings.EqualFold(c.Args[0], "echo") {
+		tp.echoed[c.Args[len(c.Args)-1]] = true
+	}
 }
 
 // calls returns the calls of a script on a key.
@@ -128,6 +134,20 @@ func (tp *tap) allCalls() []command {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
 	return append([]command(nil), tp.called...)
+}
+
+// catchUp waits until the tap has heard of all that the server has done so far.
+func (tp *tap) catchUp(asks inspector) {
+	asks.t.Helper()
+	mark := rand.Text()
+	if err := asks.Echo(context.Background(), mark).Err(); err != nil {
+		asks.t.Fatal(err)
+	}
+	redistest.Eventually(asks.t, patience, "the tap has caught up", func() bool {
+		tp.mu.Lock()
+		defer tp.mu.Unlock()
+		return tp.echoed[mark]
+	})
 }
 
 // wakeUps is how many messages were published for a key.
