@@ -15,7 +15,7 @@ import (
 func TestPause(t *testing.T) {
 	redistest.Require(t)
 	t.Parallel()
-	const ttl = 600 * time.Millisecond
+	const ttl = 1500 * time.Millisecond
 	server := redistest.Start(t)
 	rivals := newLocker(t, server.Addr)
 
