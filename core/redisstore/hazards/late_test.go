@@ -119,8 +119,8 @@ func lateShortExtension(t *testing.T, r *rig, _ int) {
 // A reply that takes slowReply is in time for an attempt, but later than the
 // margin of trust in a lease of slowTTL allows for.
 const (
-	slowTTL   = 5 * time.Second
-	slowReply = 500 * time.Millisecond
+	slowTTL   = 10 * time.Second
+	slowReply = 700 * time.Millisecond
 )
 
 // endsInTime waits for the end of the lease, and fails the test if it was relied
