@@ -31,6 +31,21 @@ func expire(t testing.TB, proxy *zktest.Proxy, conn *zk.Conn) {
 	})
 }
 
+// inTime waits for the end of a lease of a short session in which nothing has
+// been confirmed since the given moment, and fails the test unless it is relied
+// on for half of the session at most, and ends then.
+func inTime(t testing.TB, l *core.Lease, since time.Time) {
+	t.Helper()
+	at := lostBy(t, l)
+	deadline := l.Deadline()
+	if left := deadline.Sub(since); left > short/2 {
+		t.Errorf("the holder relied on it for %v, a session lasts %v", left, short)
+	}
+	if late := at.Sub(deadline); late > patience/4 {
+		t.Errorf("the holder was told %v after the deadline", late)
+	}
+}
+
 func TestSession(t *testing.T) {
 	t.Parallel()
 	server := zktest.Shared(t)
@@ -256,12 +271,8 @@ func TestFrozenServer(t *testing.T) {
 	s, _ := storeOn(t, short, []string{server.Addr})
 	l := lockerOn(t, s)
 	lease := acquire(t, l, "frozen")
-	start := time.Now()
 	server.Pause()
-	at := lostBy(t, lease)
-	if took := at.Sub(start); took > short {
-		t.Errorf("the holder was told after %v, a session lasts %v", took, short)
-	}
+	inTime(t, lease, time.Now())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := l.TryAcquire(ctx, "frozen"); !errors.Is(err, core.ErrUnavailable) {
