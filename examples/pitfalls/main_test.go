@@ -40,6 +40,22 @@ func play(t *testing.T, program string, args ...string) (out, complaints string,
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }
 
+// playWhole runs the program again where a scene could not be played, since the
+// machine stood still.
+func playWhole(t *testing.T, program string, args ...string) (out, complaints string, status int) {
+	t.Helper()
+	for range 3 {
+		out, complaints, status = play(t, program, args...)
+		if status != 2 || !strings.Contains(out, stoodStill) {
+			break
+		}
+		t.Log(out)
+	}
+	return out, complaints, status
+}
+
+const stoodStill = "the machine stood still"
+
 // check wants every scene in out, its two sides with that verdict.
 func check(t *testing.T, out, naive, kit string) {
 	t.Helper()
@@ -69,7 +85,7 @@ func TestProgram(t *testing.T) {
 
 	t.Run("with an embedded Redis every naive way fails and the kit never does", func(t *testing.T) {
 		t.Parallel()
-		out, complaints, status := play(t, program)
+		out, complaints, status := playWhole(t, program)
 		if status != 0 || complaints != "" {
 			t.Errorf("exit status %d, want 0; complaints: %q", status, complaints)
 		}
@@ -80,7 +96,7 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t)
 		server.Do("SET", "somebody's", "else")
-		out, complaints, status := play(t, program, "-redis", server.Addr)
+		out, complaints, status := playWhole(t, program, "-redis", server.Addr)
 		if status != 0 || complaints != "" {
 			t.Errorf("exit status %d, want 0; complaints: %q", status, complaints)
 		}
@@ -139,6 +155,13 @@ func TestVerdicts(t *testing.T) {
 		t.Parallel()
 		var out strings.Builder
 		status, err := pitfalls.RunSwapped(t.Context(), &out, "")
+		for range 2 {
+			if !strings.Contains(out.String(), stoodStill) {
+				break
+			}
+			out.Reset()
+			status, err = pitfalls.RunSwapped(t.Context(), &out, "")
+		}
 		if status != 1 || err != nil {
 			t.Errorf("exit status %d, %v; want 1", status, err)
 		}

@@ -19,7 +19,7 @@ var shortLease = scene{
 		if must(a.SetNX(ctx, s.lock, "A", ttl).Result()) {
 			s.enter(a)
 		}
-		atWork(ctx, func() (done bool) {
+		atWork(ctx, time.Now(), func() (done bool) {
 			if must(b.SetNX(ctx, s.lock, "B", long).Result()) {
 				s.enter(b)
 				return true
@@ -29,30 +29,42 @@ var shortLease = scene{
 	}},
 	kit: side{"the lease was extended for as long as A worked, and B was kept out", func(ctx context.Context, s *stage) {
 		a, b := s.process("A"), s.process("B")
-		if granted(a.locks.TryAcquire(ctx, order, core.TTL(ttl))) {
-			s.enter(a)
-		}
-		atWork(ctx, func() (done bool) {
-			if granted(b.locks.TryAcquire(ctx, order)) {
+		begun := time.Now()
+		lease := must(a.locks.TryAcquire(ctx, order, core.TTL(ttl)))
+		s.enter(a)
+		came := false
+		stood := atWork(ctx, begun, func() (done bool) {
+			if came = granted(b.locks.TryAcquire(ctx, order)); came {
 				s.enter(b)
-				return true
 			}
-			return false
+			return came
 		})
+		// Nobody extends a lease on a machine that stands still.
+		if came && stood >= ttl/2 {
+			select {
+			case <-lease.Context().Done():
+				need(false, "the machine stood still")
+			case <-time.After(ttl):
+			}
+		}
 	}},
 	verdict: besides("A"),
 }
 
-// atWork is A working for more than two leases, and what B tries meanwhile.
-func atWork(ctx context.Context, try func() (done bool)) {
-	end := time.Now().Add(ttl*2 + ttl/4)
-	for time.Now().Before(end) && !try() {
+// atWork is A working for more than two leases, and what B tries meanwhile. It
+// returns the longest time, from begun on, in which nothing happened.
+func atWork(ctx context.Context, begun time.Time, try func() (done bool)) (stood time.Duration) {
+	end, last := time.Now().Add(ttl*2+ttl/4), begun
+	for done := false; !done && time.Now().Before(end); {
+		done = try()
+		stood, last = max(stood, time.Since(last)), time.Now()
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 			must(0, ctx.Err())
 		}
 	}
+	return stood
 }
 
 // nestedCall: a function that locks calls another that locks the same.
