@@ -85,7 +85,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 			cluster.Nodes[1].Pause()
 			defer cluster.Nodes[1].Resume()
 			var answers []core.Extension
-			_ = within(t, 300*time.Millisecond, func(ctx context.Context) error {
+			_ = within(t, 1500*time.Millisecond, func(ctx context.Context) error {
 				answers = s.Extend(ctx, batch)
 				return nil
 			})
