@@ -236,10 +236,12 @@ func (c *Cluster) AwaitSuccessor(slot int, old *Server) {
 // Serves returns which slots master has at this moment.
 func (c *Cluster) Serves(master *Server) func(slot int) bool {
 	c.t.Helper()
-	me, err := master.myself()
-	if err != nil {
-		c.t.Fatalf("redistest: %v", err)
-	}
+	var me clusterNode
+	Eventually(c.t, Settled, "the master says what it serves", func() bool {
+		var err error
+		me, err = master.myself()
+		return err == nil
+	})
 	return me.serves
 }
 
@@ -247,12 +249,35 @@ func (c *Cluster) Serves(master *Server) func(slot int) bool {
 func (c *Cluster) Replica(master *Server) *Server {
 	c.t.Helper()
 	id := nodeID(master)
-	for _, s := range c.Nodes {
-		if me, err := s.myself(); err == nil && me.master == id {
-			return s
+	var replica *Server
+	Eventually(c.t, Settled, "every node that runs says whose replica it is", func() bool {
+		all := true
+		for _, s := range c.Nodes {
+			me, err := s.myself()
+			if err == nil && me.master == id {
+				replica = s
+				return true
+			}
+			all = all && (err == nil || !s.runs())
 		}
+		return all
+	})
+	return replica
+}
+
+// runs tells whether the process is there and not paused.
+func (s *Server) runs() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil || s.paused {
+		return false
 	}
-	return nil
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
 }
 
 // Failover makes replica the master of its master's slots without losing a
