@@ -95,6 +95,13 @@ func (s *capturing) Acquire(ctx context.Context, c core.Claim) (core.Grant, erro
 	return g, err
 }
 
+// granted is the last claim that was granted.
+func (s *capturing) granted() core.Claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
 // hazard 5
 func TestCopies(t *testing.T) {
 	redistest.Require(t)
@@ -117,7 +124,7 @@ func TestCopies(t *testing.T) {
 			key := fmt.Sprintf("copied:%d", n)
 			reg := newRegister(t)
 			original := acquire(t, l, key)
-			adopted := twin.await(twin.tell(order{Op: "adopt", Claim: captured.last}), "adopted")
+			adopted := twin.await(twin.tell(order{Op: "adopt", Claim: captured.granted()}), "adopted")
 			// The limit: neither the store nor a token can tell the two apart.
 			if !adopted.OK || adopted.Token != original.Token() {
 				t.Fatalf("the copy got %q and token %d, want the original's %d", adopted.Text, adopted.Token, original.Token())
@@ -131,7 +138,7 @@ func TestCopies(t *testing.T) {
 			if !reg.write(rival.Token(), "rival") || reg.write(adopted.Token, "twin") {
 				t.Error("the register takes the copy's write after that of the next holder")
 			}
-			if again := twin.await(twin.tell(order{Op: "adopt", Claim: captured.last}), "adopted"); !again.is("lost") {
+			if again := twin.await(twin.tell(order{Op: "adopt", Claim: captured.granted()}), "adopted"); !again.is("lost") {
 				t.Errorf("the copy extends after the next grant: %q, want lost", again.Text)
 			}
 			wantHeld(t, rival)
