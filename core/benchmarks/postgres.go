@@ -46,20 +46,9 @@ func startPostgres(ctx context.Context) (*postgresServer, error) {
 	if program == "" {
 		return nil, errNoPostgres
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp("", "benchmarks")
 	if err != nil {
 		return nil, err
-	}
-	s := &postgresServer{
-		url: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port), dir: dir, ended: make(chan struct{}),
 	}
 	setup := exec.Command(program, "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	if err := asPostgres(setup, dir); err != nil {
@@ -68,25 +57,54 @@ func startPostgres(ctx context.Context) (*postgresServer, error) {
 	if out, err := setup.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(dir))
 	}
-	s.cmd = exec.Command(filepath.Join(filepath.Dir(program), "postgres"), "-D", filepath.Join(dir, "data"),
+	// Somebody else may take the port between the look and the start.
+	for range 3 {
+		var s *postgresServer
+		if s, err = runPostgres(ctx, filepath.Join(filepath.Dir(program), "postgres"), dir); err == nil {
+			return s, nil
+		}
+	}
+	return nil, errors.Join(err, os.RemoveAll(dir))
+}
+
+// runPostgres starts a server that is set up in dir.
+func runPostgres(ctx context.Context, program, dir string) (*postgresServer, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	s := &postgresServer{
+		url: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port), dir: dir, ended: make(chan struct{}),
+	}
+	s.cmd = exec.Command(program, "-D", filepath.Join(dir, "data"),
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "port="+strconv.Itoa(port))
 	if err := asPostgres(s.cmd, dir); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, err
 	}
 	if err := s.cmd.Start(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, err
 	}
 	go func() {
 		_ = s.cmd.Wait()
 		close(s.ended)
 	}()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		select {
+		case <-s.ended:
+			return nil, errors.New("PostgreSQL ended at once")
+		default:
+		}
 		var conn *pgx.Conn
 		if conn, err = pgx.Connect(ctx, s.url); err == nil {
 			return s, conn.Close(ctx)
 		}
 	}
-	return nil, errors.Join(err, s.stop())
+	s.end()
+	return nil, err
 }
 
 // asPostgres has the command run as a user that PostgreSQL accepts, which root
@@ -110,9 +128,14 @@ func asPostgres(cmd *exec.Cmd, dir string) error {
 	return errors.Join(errU, errG, os.Chown(dir, uid, gid))
 }
 
-// stop ends the server.
-func (s *postgresServer) stop() error {
+// end ends the server.
+func (s *postgresServer) end() {
 	_ = s.cmd.Process.Signal(syscall.SIGQUIT) // its children too, at once
 	<-s.ended
+}
+
+// stop ends the server and removes its data.
+func (s *postgresServer) stop() error {
+	s.end()
 	return os.RemoveAll(s.dir)
 }

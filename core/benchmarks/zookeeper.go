@@ -34,10 +34,21 @@ func hasZookeeper() bool {
 	return err == nil && java == nil
 }
 
+// startZookeeper starts a server on a free port of 127.0.0.1.
 func startZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 	if !hasZookeeper() {
 		return nil, errNoZookeeper
 	}
+	// Somebody else may take the port between the look and the start.
+	for range 3 {
+		if s, err = runZookeeper(ctx); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+func runZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
