@@ -50,7 +50,12 @@ func TestRaces(t *testing.T) {
 			for _, s := range stores {
 				all.Go(func() {
 					<-begin
-					g, err := s.Acquire(t.Context(), exclusive(key))
+					c := exclusive(key)
+					var g core.Grant
+					err := unlocked(func() (err error) {
+						g, err = s.Acquire(t.Context(), c)
+						return err
+					})
 					switch {
 					case errors.Is(err, core.ErrBusy):
 					case err != nil:

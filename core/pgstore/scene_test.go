@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/pgstore/pgtest"
@@ -97,6 +99,18 @@ func unknown(t testing.TB, what string, err error) {
 	for _, other := range []error{core.ErrUnavailable, core.ErrLost, core.ErrBusy, core.ErrInvalid, core.ErrUnsupported} {
 		if err == nil || errors.Is(err, other) {
 			t.Fatalf("%s: got %v, want an unknown outcome", what, err)
+		}
+	}
+}
+
+// unlocked makes a call again while the server says that it has waited for a row
+// for too long, which it says of every wait that a machine stood still in.
+func unlocked(call func() error) error {
+	for stop := time.Now().Add(patience); ; {
+		err := call()
+		reply, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || reply.Code != "55P03" || time.Now().After(stop) {
+			return err
 		}
 	}
 }
