@@ -72,13 +72,13 @@ func TestRestart(t *testing.T) {
 		t.Parallel()
 		server := start(t)
 		l, other := newLocker(t, server.URL()), newLocker(t, server.URL())
-		lease, err := l.Acquire(t.Context(), "order:42", core.TTL(6*time.Second))
+		lease, err := l.Acquire(t.Context(), "order:42", core.TTL(15*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		server.Restart()
 		before := lease.Deadline()
-		pgtest.Eventually(t, patience, "the lease is extended", func() bool { return lease.Deadline().After(before) })
+		pgtest.Eventually(t, 2*patience, "the lease is extended", func() bool { return lease.Deadline().After(before) })
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("the lease has ended: %v", err)
 		}
