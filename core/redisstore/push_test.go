@@ -35,6 +35,18 @@ func busyWith(t testing.TB, s *redisstore.Store, c core.Claim) {
 	}
 }
 
+// promptly plays a scene again if it took so long, on a busy machine, that what a
+// release granted was too old: twice at most, and last for good.
+func promptly(scene func(last bool) (took time.Duration)) {
+	for n := range 3 {
+		if scene(n == 2) <= prompt {
+			return
+		}
+	}
+}
+
+const prompt = 500 * time.Millisecond
+
 // A release grants the key to the first who listens, and says so in a message.
 func TestPush(t *testing.T) {
 	t.Parallel()
@@ -42,28 +54,36 @@ func TestPush(t *testing.T) {
 	handedOver(t, r.direct, r.store)
 	t.Run("the waiter has the key without asking, and nobody gets in between", func(t *testing.T) {
 		for _, fair := range []bool{false, true} {
-			c := claimed()
-			last := acquire(t, r.direct, c).Token
-			w, ch := inPlace(t, r.store, c, func(w *core.Claim) { w.Fair = fair })
-			release(t, r.direct, c)
-			busyWith(t, r.direct, claimOf(c.Key))
-			wakes(t, ch)
-			r.proxy.Forget()
-			g := acquire(t, r.store, w)
-			if n := len(r.proxy.Commands()); n != 0 {
-				t.Errorf("%d commands, want none", n)
-			}
-			if g.Token <= last || g.Owner != w.Owner || g.Valid <= 0 || g.Valid > 2*time.Second {
-				t.Errorf("got %+v after token %d", g, last)
-			}
-			if again := acquire(t, r.store, w); again.Token != g.Token || again.Valid != 0 {
-				t.Errorf("got %+v, then %+v", g, again)
-			}
-			if err := extend(r.store, w); err != nil {
-				t.Error(err)
-			}
-			release(t, r.store, w)
-			acquire(t, r.direct, claimOf(c.Key))
+			promptly(func(last bool) time.Duration {
+				c := claimed()
+				before := acquire(t, r.direct, c).Token
+				start := time.Now()
+				w, ch := inPlace(t, r.store, c, func(w *core.Claim) { w.Fair = fair })
+				release(t, r.direct, c)
+				busyWith(t, r.direct, claimOf(c.Key))
+				wakes(t, ch)
+				r.proxy.Forget()
+				g := acquire(t, r.store, w)
+				n, took := len(r.proxy.Commands()), time.Since(start)
+				if took > prompt && !last {
+					return took
+				}
+				if n != 0 {
+					t.Errorf("%d commands, want none", n)
+				}
+				if g.Token <= before || g.Owner != w.Owner || g.Valid <= 0 || g.Valid > 2*time.Second {
+					t.Errorf("got %+v after token %d", g, before)
+				}
+				if again := acquire(t, r.store, w); again.Token != g.Token || again.Valid != 0 {
+					t.Errorf("got %+v, then %+v", g, again)
+				}
+				if err := extend(r.store, w); err != nil {
+					t.Error(err)
+				}
+				release(t, r.store, w)
+				acquire(t, r.direct, claimOf(c.Key))
+				return took
+			})
 		}
 	})
 	t.Run("it is good for no longer than the server keeps it", func(t *testing.T) {
@@ -134,27 +154,36 @@ func TestPush(t *testing.T) {
 		w, ch := inPlace(t, r.store, c)
 		release(t, r.direct, c)
 		wakes(t, ch)
-		time.Sleep(2 * time.Second)
+		time.Sleep(4 * time.Second)
 		next := claimOf(c.Key)
 		acquire(t, r.direct, next)
 		busyWith(t, r.store, w)
 	})
 	t.Run("readers in line are granted together", func(t *testing.T) {
-		c := claimed()
-		acquire(t, r.direct, c)
-		reader := func(w *core.Claim) { w.Weight = 1 }
-		a, chA := inPlace(t, r.store, c, reader)
-		b, chB := inPlace(t, r.direct, c, reader)
-		x, _ := inPlace(t, r.direct, c)
-		release(t, r.direct, c)
-		wakes(t, chA)
-		wakes(t, chB)
-		for s, w := range map[*redisstore.Store]core.Claim{r.store: a, r.direct: b} {
-			if g := acquire(t, s, w); g.Token != 0 || g.Valid == 0 {
-				t.Errorf("got %+v", g)
+		promptly(func(last bool) time.Duration {
+			c := claimed()
+			acquire(t, r.direct, c)
+			reader := func(w *core.Claim) { w.Weight = 1 }
+			a, chA := inPlace(t, r.store, c, reader)
+			b, chB := inPlace(t, r.direct, c, reader)
+			x, _ := inPlace(t, r.direct, c)
+			start := time.Now()
+			release(t, r.direct, c)
+			wakes(t, chA)
+			wakes(t, chB)
+			grants := []core.Grant{acquire(t, r.store, a), acquire(t, r.direct, b)}
+			took := time.Since(start)
+			if took > prompt && !last {
+				return took
 			}
-		}
-		busyWith(t, r.direct, x)
+			for _, g := range grants {
+				if g.Token != 0 || g.Valid == 0 {
+					t.Errorf("got %+v", g)
+				}
+			}
+			busyWith(t, r.direct, x)
+			return took
+		})
 	})
 	t.Run("who asks for a short lease, or for a run, is only woken", func(t *testing.T) {
 		for _, edit := range []func(*core.Claim){
