@@ -74,10 +74,18 @@ func TestCheck(t *testing.T) {
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("with a right clock: %v", err)
 		}
+		// A busy machine makes for another number now and then.
+		becomes := func(what string) {
+			t.Helper()
+			redistest.Eventually(t, soon, what, func() bool {
+				err := s.Check(t.Context())
+				return err != nil && strings.Contains(err.Error(), what)
+			})
+		}
 		clock.Step(40 * time.Second)
-		says(t, s, "40s ahead of this machine's")
+		becomes("40s ahead of this machine's")
 		clock.Step(-2 * time.Hour)
-		says(t, s, "1h59m20s behind this machine's")
+		becomes("1h59m20s behind this machine's")
 	})
 	t.Run("everything at once is said at once", func(t *testing.T) {
 		t.Parallel()
