@@ -247,7 +247,7 @@ var faultCases = []struct {
 		release(t, r.store, batch[1])
 		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: batch[3].Lease}, redistest.DropReply)
 		var answers []core.Extension
-		_ = whenFired(t, f, time.Second, func(ctx context.Context) error {
+		_ = whenFired(t, f, 1500*time.Millisecond, func(ctx context.Context) error {
 			answers = r.store.Extend(ctx, batch)
 			return nil
 		})

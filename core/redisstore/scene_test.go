@@ -41,7 +41,7 @@ func scene(s *redisstore.Store, key string) []step {
 	waits.Wait = true
 	failed, saved := fails, run
 	failed.Record = &core.Record{Value: []byte("failed"), Attempt: 1, Retain: time.Minute}
-	saved.Record = &core.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: 2 * time.Second}
+	saved.Record = &core.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: time.Minute}
 	brief := claimOf(key)
 	brief.TTL = time.Millisecond
 
