@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,7 +59,10 @@ func start(t testing.TB, s *Server) *Server {
 	})
 	// Somebody else may take the port between the look and the start.
 	for try := 1; ; try++ {
-		if s.Addr = freeAddr(t); s.host != nil {
+		if s.Addr = freeAddr(t); slices.Contains(s.args, "--cluster-enabled") {
+			s.Addr = fixedAddr(t) // which leaves room for the cluster's bus
+		}
+		if s.host != nil {
 			s.Addr = s.host.addr(6379)
 		}
 		err := s.run()
