@@ -121,15 +121,13 @@ func back(t *testing.T) {
 		if n%2 == 0 {
 			opts = append(opts, core.Fair())
 		}
-		next := make(chan *core.Lease, 1)
+		next, fails := make(chan *core.Lease, 1), make(chan error, 1)
 		l := newLocker(t, server.Addr)
 		var granted int64
 		go func() {
 			lease, err := l.Acquire(context.Background(), key, append(opts, core.Wait(patience))...)
-			if err != nil {
-				t.Errorf("the waiter: %v", err)
-			}
 			granted = mono()
+			fails <- err
 			next <- lease
 		}()
 		redistest.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
@@ -138,10 +136,10 @@ func back(t *testing.T) {
 		clock.Step(-time.Hour)
 		c.kill()
 		killed := mono()
-		lease := <-next
-		if lease == nil {
-			return
+		if err := <-fails; err != nil {
+			t.Fatalf("the waiter: %v", err)
 		}
+		lease := <-next
 		if granted < expiry {
 			t.Errorf("the key was taken over %v before the lease was over", ms(granted, expiry))
 		}

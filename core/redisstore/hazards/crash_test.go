@@ -88,14 +88,12 @@ func takeOver(t *testing.T, server *redistest.Server, name string, n int) {
 		c := newChild(t, plan{Addr: server.Addr})
 		lease, _ := c.acquire(order{Key: key, TTL: ttl})
 		hold := asks.hold(key)
-		next := make(chan int64, 1)
+		next, fails := make(chan int64, 1), make(chan error, 1)
 		l := newLocker(t, server.Addr)
 		go func() {
 			_, err := l.Acquire(context.Background(), key, core.Wait(patience))
-			if err != nil {
-				t.Errorf("the waiter: %v", err)
-			}
 			next <- mono()
+			fails <- err
 		}()
 		redistest.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
 		time.Sleep(rand.N(ttl))
@@ -106,6 +104,9 @@ func takeOver(t *testing.T, server *redistest.Server, name string, n int) {
 			bit.add()
 		}
 		granted := <-next
+		if err := <-fails; err != nil {
+			t.Errorf("the waiter: %v", err)
+		}
 		if granted < expiry {
 			t.Errorf("the key was taken over %v before the lease was over", ms(granted, expiry))
 		}

@@ -156,12 +156,10 @@ func lostExtensions(t *testing.T, r *rig, n int) {
 
 func lostRelease(t *testing.T, r *rig, n int) {
 	lease := acquire(t, r.locker, r.key, core.TTL(30*time.Second))
-	next := make(chan *core.Lease, 1)
+	next, fails := make(chan *core.Lease, 1), make(chan error, 1)
 	go func() {
 		l, err := r.direct.Acquire(context.Background(), r.key, core.Wait(patience))
-		if err != nil {
-			t.Errorf("the waiter: %v", err)
-		}
+		fails <- err
 		next <- l
 	}()
 	redistest.Eventually(t, patience, "somebody waits", func() bool { return r.asks.waiters(r.key) == 1 })
@@ -170,10 +168,10 @@ func lostRelease(t *testing.T, r *rig, n int) {
 	if r.proxy.Times(fault) != 1 {
 		t.Error("vacuous: no reply was lost")
 	}
-	l := <-next
-	if l == nil {
-		return
+	if err := <-fails; err != nil {
+		t.Fatalf("the waiter: %v", err)
 	}
+	l := <-next
 	r.tap.catchUp(r.asks)
 	if n := r.tap.wakeUps(r.key); n != 1 {
 		t.Errorf("%d wake-ups for one waiter", n)
