@@ -106,13 +106,43 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// holders are those who are inside. A lease that has run out, as on a machine that
+// stood still, keeps nobody out.
+type holders struct {
+	mu  sync.Mutex
+	all map[*core.Lease]bool
+}
+
+// enter adds one, and returns beside how many it is while both leases are good.
+func (h *holders) enter(l *core.Lease) (beside int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for other := range h.all {
+		mine, theirs := l.Deadline(), other.Deadline()
+		if now := time.Now(); now.Before(mine) && now.Before(theirs) {
+			beside++
+		}
+	}
+	if h.all == nil {
+		h.all = make(map[*core.Lease]bool)
+	}
+	h.all[l] = true
+	return beside
+}
+
+func (h *holders) leave(l *core.Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.all, l)
+}
+
 // Connections that an administrator ends, while locks are taken, extended,
 // waited for and given back: nobody gets in beside somebody else, and everybody
 // gets in at last.
 func TestTerminatedConnections(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	var inside [2]atomic.Int64
+	var inside [2]holders
 	var grants, ended, overlaps atomic.Int64
 	stop := make(chan struct{})
 	var killer, workers sync.WaitGroup
@@ -146,12 +176,10 @@ func TestTerminatedConnections(t *testing.T) {
 					return
 				}
 				grants.Add(1)
-				if inside[key].Add(1) > 1 {
-					overlaps.Add(1)
-				}
+				overlaps.Add(inside[key].enter(lease))
 				time.Sleep(rand.N(2 * time.Millisecond))
 				_ = lease.Extend(t.Context(), 2*time.Second)
-				inside[key].Add(-1)
+				inside[key].leave(lease)
 				// Where the server has released it and its word was lost, that is
 				// found out.
 				if err := lease.Release(t.Context()); err != nil && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
