@@ -19,7 +19,7 @@ import (
 // Lockers of several processes on one server.
 func TestLocker(t *testing.T) {
 	t.Parallel()
-	server := start(t)
+	server := start(t, "max_connections = 200")
 	for _, c := range []struct {
 		name  string
 		limit int64
