@@ -98,7 +98,7 @@ func awaitOffsets(t testing.TB, master *redistest.Server, replicas ...*redistest
 // waiter gets its own, even if it first hears that the store does not answer.
 func survives(t *testing.T, client func() redis.UniversalClient, key string, down, back func()) {
 	t.Helper()
-	const ttl = 20 * time.Second
+	const ttl = 45 * time.Second
 	o, asking := newOracle(), client()
 	lease, err := process(t, client()).Acquire(t.Context(), key, core.TTL(ttl), core.Fair())
 	if err != nil {
@@ -116,7 +116,7 @@ func survives(t *testing.T, client func() redis.UniversalClient, key string, dow
 	down()
 	back()
 	// The lease goes on with the new master: it is extended once more.
-	redistest.Eventually(t, 60*time.Second, "the lease is extended", func() bool {
+	redistest.Eventually(t, 90*time.Second, "the lease is extended", func() bool {
 		v.believe()
 		return lease.Deadline().After(before.Add(ttl / 4))
 	})
