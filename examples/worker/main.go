@@ -35,7 +35,7 @@ type config struct {
 }
 
 // patience is how long everything may take.
-const patience = time.Minute
+const patience = 100 * time.Second
 
 func main() {
 	var c config
