@@ -165,6 +165,7 @@ func quorumRenew(m *member) {
 func quorumLeave(m *member) {
 	outer := m.acquire(context.Background(), m.locker)
 	inner := m.acquire(outer.Context(), m.locker)
+	m.eventually("all know of it", func() bool { return m.has(2) == nodes })
 	m.arm("release", 0)
 	m.release(inner)
 	m.wantMajority(1)
