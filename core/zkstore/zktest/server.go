@@ -143,6 +143,7 @@ syncLimit=25
 	}
 	cmd := exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
+		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // or who elects alone soon asks once a minute only
 		fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", ContainerCheck.Milliseconds()),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.logFile="+filepath.Join(s.Dir, "log"),
 		"-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
