@@ -217,6 +217,7 @@ func (m *member) wantBusy() {
 // still holds, which a slow server was sent late, there is nothing to refuse.
 func (m *member) refusedLate(still ...*core.Lease) {
 	m.t.Helper()
+	m.armed.Await(m.t) // a majority may have answered before this server was asked
 	var claims []redistest.Command
 	for _, c := range m.proxies[m.at].Commands() {
 		if c.Script == "acquire" && c.Args[3] == "lk1:{"+m.key+"}" {
