@@ -103,11 +103,12 @@ func (a *attempt) take(key string) (err error) {
 		outer := joinable(a.ctx, key)
 		switch {
 		case outer == nil:
-			c.Via, _ = a.ctx.Value(ownerKey{}).(string)
+			owner, _ := a.ctx.Value(ownerKey{}).(string)
+			c.Via, a.joins = splitOwner(owner)
 		case outer.locker == a.Locker:
 			return a.join(&c, outer)
 		default: // of another Locker, perhaps at the same store
-			c.Via = outer.hold(key).claim.Owner
+			c.Via, a.joins = outer.show(outer.hold(key))
 		}
 	}
 	if c.Via != "" {
@@ -123,7 +124,8 @@ func (a *attempt) take(key string) (err error) {
 		give := gone // the heap is for this one only
 		heir = &give
 	}
-	a.lines.enter(t, key, a.wait == 0, heir, a.name)
+	*t = turn{key: key, once: a.wait == 0, claim: heir, name: a.name, whole: a.noRenew}
+	a.lines.enter(t)
 	defer func() {
 		var holder *Lease
 		if a.lease.hold(key) != nil && a.lease.passable() {
@@ -153,7 +155,7 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 	if !outer.vouch() {
 		return lost
 	}
-	c.Via = outer.hold(c.Key).claim.Owner
+	c.Via, a.joins = outer.show(outer.hold(c.Key))
 	err := a.once(c)
 	if a.ctx.Err() == nil && errors.Is(err, ErrBusy) {
 		outer.lose()

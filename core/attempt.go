@@ -19,6 +19,7 @@ type attempt struct {
 	told   bool      // the store has answered busy
 	placed bool      // the store was asked to remember the key's claim
 	failed error     // why the store could not be asked
+	joins  uint64    // the token of the hold to join, if it is told with its owner
 
 	gaveWay time.Duration // how long to leave the key to others who cannot be woken
 }
@@ -203,7 +204,10 @@ func (a *attempt) admit(c *Claim, g Grant, start moment) error {
 	}
 	*h = hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
 	h.claim.Owner, h.claim.Via = g.Owner, ""
-	h.claim.Wait, h.claim.Push, h.claim.Yield, h.claim.Record = false, false, false, nil
+	h.claim.Wait, h.claim.Push, h.claim.Yield, h.claim.Spare, h.claim.Record = false, false, false, 0, nil
+	if a.joins > 0 && g.Token > 0 && c.Via == g.Owner {
+		h.token, h.carried = a.joins, true
+	}
 	if g.Valid > 0 {
 		h.valid = g.Valid
 	}

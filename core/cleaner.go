@@ -51,21 +51,30 @@ func (q *cleaner) add(c Claim, name string, unsure bool) {
 		least = undoLeast
 	}
 	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
+	q.run(func() {
+		if q.try(u) {
+			return
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.waiting = append(q.waiting, u)
+		if !q.looping {
+			q.looping = true
+			q.active++
+			go q.loop()
+		}
+	})
+}
+
+// run has fn run in the background.
+func (q *cleaner) run(fn func()) {
 	q.mu.Lock()
 	q.active++
 	q.mu.Unlock()
 	go func() {
-		again := !q.try(u)
+		fn()
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if again {
-			q.waiting = append(q.waiting, u)
-			if !q.looping {
-				q.looping = true
-				q.active++
-				go q.loop()
-			}
-		}
 		q.done()
 	}()
 }

@@ -1,6 +1,10 @@
 package core
 
-import "context"
+import (
+	"context"
+	"strconv"
+	"strings"
+)
 
 type (
 	leaseKey struct{}
@@ -57,6 +61,27 @@ func joinable(ctx context.Context, key string) *Lease {
 		}
 	}
 	return nil
+}
+
+// joinOwner writes an owner, and the token of its hold if that is not 0, as one
+// text, and splitOwner reads it.
+func joinOwner(owner string, token uint64) string {
+	if token == 0 {
+		return owner
+	}
+	return owner + "." + strconv.FormatUint(token, 10)
+}
+
+func splitOwner(text string) (owner string, token uint64) {
+	owner, digits, ok := strings.Cut(text, ".")
+	if !ok {
+		return text, 0
+	}
+	token, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil {
+		return text, 0
+	}
+	return owner, token
 }
 
 // ContextWithOwner lets an Acquire under the returned context join a hold that

@@ -23,9 +23,10 @@ type chain struct {
 // gift is a key on its way from a lease of this process that is being released
 // to the head of the line.
 type gift struct {
-	claim Claim  // what it is admitted as
-	name  string // of that
-	chain *chain
+	claim  Claim  // what it is admitted as
+	name   string // of that
+	chain  *chain
+	tenure *tenure // the hold that it is, if it did not take a trip
 
 	// Under the lines' mutex.
 	done  bool // what follows is known
@@ -57,14 +58,12 @@ func (a *attempt) heritable(c *Claim) bool {
 // is released. What joined another owner's hold leaves the key taken.
 func (l *Lease) passable() bool {
 	return l.locker.hands.works() && l.opts.lone && l.opts.record == nil && l.opts.keep == 0 &&
-		len(l.holds) == 1 && l.first.claim.Owner == l.id
+		len(l.holds) == 1 && (l.first.tenure != nil || l.first.claim.Owner == l.id)
 }
 
 // handOver gives the key to the head of its line, if there is one that can be
-// given it, in the round trip that releases it. It reports what a release would
-// have, or tried false. If the outcome is unknown, the head asks for itself under
-// the same name, and the lease is released once more: then it is not held any
-// more, and no straggler can hand it over.
+// given it: at once, if it can have the hold as it is, or else in the round trip
+// that releases it. It reports what a release would have, or tried false.
 func (l *Lease) handOver(until time.Time) (tried bool, err error) {
 	q := l.locker
 	if !l.passable() || l.unsure[l.key] {
@@ -79,6 +78,28 @@ func (l *Lease) handOver(until time.Time) (tried bool, err error) {
 	if g == nil {
 		return false, nil
 	}
+	if g.tenure != nil {
+		l.tellHandedOver()
+		return true, q.stands(g.tenure, until)
+	}
+	end := l.first.tenure.ending()
+	err = l.pass(t, g, until)
+	end.answer(err)
+	return true, err
+}
+
+func (l *Lease) tellHandedOver() {
+	if q := l.locker; !q.unobserved() {
+		q.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: HandedOver, Name: l.name})
+	}
+}
+
+// pass has the store release the lease and admit t, to which g is on its way. If
+// the outcome is unknown, t asks for itself under the same name, and the lease is
+// released once more: then it is not held any more, and no straggler can hand it
+// over.
+func (l *Lease) pass(t *turn, g *gift, until time.Time) error {
+	q := l.locker
 	from := l.leaving(&l.first)
 	if g.claim.Yield && !q.hands.hears.Load() {
 		// Who waits elsewhere may hear nothing either. The store does not know of
@@ -86,13 +107,15 @@ func (l *Lease) handOver(until time.Time) (tried bool, err error) {
 		err := q.release(from, l.name, false, false, until)
 		g.err = &BusyError{Key: l.key}
 		q.lines.give(t, g)
-		return true, err
+		return err
 	}
 	g.start = q.now()
 	ctx, cancel := q.within(context.Background(), min(budget(min(from.TTL, g.claim.TTL)), time.Until(until)))
 	grant, err := q.hands.store.Handover(ctx, from, g.claim)
 	cancel()
 	switch {
+	case err == nil && g.claim.Yield:
+		g.chain = &chain{since: g.start.at} // nobody waits elsewhere
 	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrBusy):
 	case errors.Is(err, ErrUnsupported):
 		q.hands.off.Store(true)
@@ -106,14 +129,14 @@ func (l *Lease) handOver(until time.Time) (tried bool, err error) {
 	}
 	switch {
 	case err == nil:
-		q.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: HandedOver, Name: l.name})
-		return true, nil
+		l.tellHandedOver()
+		return nil
 	case errors.Is(err, ErrLost):
-		return true, err
+		return err
 	case errors.Is(err, ErrBusy):
-		return true, nil // it is released, others come first
+		return nil // it is released, others come first
 	}
-	return true, q.release(from, l.name, g.doubt, false, until)
+	return q.release(from, l.name, g.doubt, false, until)
 }
 
 // receive is what a turn does that was woken: it adds the hold if the turn was
@@ -122,6 +145,9 @@ func (a *attempt) receive(t *turn, c *Claim) bool {
 	g := a.lines.unwrap(t)
 	if g == nil {
 		return false
+	}
+	if g.tenure != nil {
+		return a.inherit(g)
 	}
 	if g.doubt {
 		a.lease.doubt(c.Key)
@@ -133,11 +159,19 @@ func (a *attempt) receive(t *turn, c *Claim) bool {
 		return false
 	}
 	a.lease.chain = g.chain
+	if h := &a.lease.first; g.grant.Spare > 0 {
+		h.carried = h.token > 0
+		h.tenure = &tenure{claim: h.claim, token: h.token, spare: min(g.grant.Spare, g.claim.Spare), at: h}
+	}
 	return true
 }
 
 // refuse has what c was given, and is not taken, given back by take.
 func (a *attempt) refuse(c *Claim, g *gift) {
+	if g.tenure != nil {
+		a.renounce(g.tenure, a.name)
+		return
+	}
 	if g.doubt {
 		a.lease.doubt(c.Key)
 	}
@@ -145,7 +179,8 @@ func (a *attempt) refuse(c *Claim, g *gift) {
 }
 
 // heir picks who gets the key of a lease that is being released: the head of its
-// line, if it waits and asks nobody.
+// line, if it waits and asks nobody. If it can have the hold as it is, it is told
+// so and has it.
 func (l *lines) heir(from *Lease) (*turn, *gift) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,6 +200,12 @@ func (l *lines) heir(from *Lease) (*turn, *gift) {
 	t.gift = &gift{claim: *t.claim, name: t.name, chain: c}
 	// Only the store knows whether anybody waits elsewhere.
 	t.gift.claim.Yield = c.leases >= chainLength || time.Since(c.since) >= chainTime
+	if g := t.gift; g.claim.Yield {
+		g.claim.Spare = chainLength - 1
+	} else if g.claim.Spare = chainLength - 1 - c.leases; from.bequeath(t, g) {
+		g.done, t.rests = true, false
+		close(t.ready)
+	}
 	return t, t.gift
 }
 

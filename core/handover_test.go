@@ -52,18 +52,22 @@ func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.L
 
 func TestHandover(t *testing.T) {
 	t.Parallel()
-	sim(t, "goroutines of one process pass a key on in one round trip each, however long they hold it", func(t *testing.T) {
+	sim(t, "goroutines of one process pass a key on in one round trip each at the most, however long they hold it", func(t *testing.T) {
 		for _, hold := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond} {
 			const goroutines, rounds = 64, 20
-			l, store := setup(t)
+			events := &recorder{}
+			l, store := setup(t, core.WithObserver(events))
 			store.setAll(slow(50*time.Microsecond, 50*time.Microsecond))
 			cycles(t, l, goroutines, rounds, hold)
 			if n := store.count(); n > goroutines*rounds+5 {
 				t.Errorf("%d calls for %d cycles of %v", n, goroutines*rounds, hold)
 			}
 			// Once it gives way, as it has not tried yet whether it can be woken.
-			if n := store.count(opHandover); n != goroutines*rounds-2 {
+			if n := len(events.all(core.HandedOver)); n != goroutines*rounds-2 {
 				t.Errorf("%d were handed over, want all but the first and one", n)
+			}
+			if n := store.count(opRelease); n != 2 {
+				t.Errorf("%d were released, want the last and one", n)
 			}
 			store.setAll(nil)
 			wantFree(t, store.inner, "order:1")

@@ -37,6 +37,7 @@ type Lease struct {
 	overrun   bool
 	releasing bool
 	withdrawn bool // its run has not begun
+	shown     bool // somebody may know its owner
 	holds     []*hold
 
 	// What nearly every lease needs, in one piece with it.
@@ -57,6 +58,10 @@ type hold struct {
 	lease *Lease
 	claim Claim // as granted
 	token uint64
+	// carried says that the store may tell who joins another token than this,
+	// so that it travels with the owner.
+	carried bool
+	tenure  *tenure // nil if the hold is of this lease only
 
 	// Under the lease's mutex: the last confirmed attempt, how long it is valid
 	// from there, and the timer that ends our trust in it.
@@ -84,7 +89,19 @@ func (l *Lease) Key() string { return l.key }
 
 // Owner is opaque and unguessable. Who knows it can join this hold by
 // ContextWithOwner, so it is a secret.
-func (l *Lease) Owner() string { return l.hold(l.key).claim.Owner }
+func (l *Lease) Owner() string { return joinOwner(l.show(l.hold(l.key))) }
+
+// show tells the owner of a hold of the lease, and its token if that has to go
+// with it. From now on somebody may join.
+func (l *Lease) show(h *hold) (owner string, token uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shown = true
+	if h.carried {
+		token = h.token
+	}
+	return h.claim.Owner, token
+}
 
 // Token is the fencing token of Key: greater than that of every earlier holder,
 // and the same for leases that re-entered. Send it with every write, to a
@@ -255,7 +272,9 @@ func (l *Lease) giveBack(r *Record) error {
 	for _, h := range slices.Backward(l.holds) {
 		c := l.leaving(h)
 		c.Record = r
+		end := h.tenure.ending()
 		err := l.locker.release(c, l.name, false, l.unsure[h.claim.Key], until)
+		end.answer(err)
 		if first == nil {
 			first = err
 		}
@@ -269,6 +288,10 @@ func (l *Lease) abandon() {
 	l.end(nil)
 	l.locker.lines.vacate(l)
 	for _, h := range l.holds {
+		if h.tenure != nil {
+			l.locker.renounce(h.tenure, l.name)
+			continue
+		}
 		l.locker.cleaner.add(l.leaving(h), l.name, l.unsure[h.claim.Key])
 	}
 }

@@ -55,6 +55,8 @@ type turn struct {
 	// What it can be given, see handover.go.
 	claim *Claim // nil if it has to ask
 	name  string
+	whole bool  // its lease is not extended, and has to have its whole TTL
+	asked bool  // it has asked the store, which may remember it
 	rests bool  // it is the head, and asks nobody until it is woken
 	gift  *gift // on its way, or given and not yet taken
 }
@@ -91,12 +93,11 @@ func (n *line) remove(t *turn) {
 	}
 }
 
-// enter puts the caller at the end of the key's line, as t. The claim, if there
-// is one, can be given a key that is handed over.
-func (l *lines) enter(t *turn, key string, once bool, claim *Claim, name string) {
-	*t = turn{key: key, once: once, claim: claim, name: name}
+// enter puts the caller at the end of its key's line, as t.
+func (l *lines) enter(t *turn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	key := t.key
 	n := l.of[key]
 	if n == nil {
 		if n = l.spare; n == nil {
@@ -109,7 +110,7 @@ func (l *lines) enter(t *turn, key string, once bool, claim *Claim, name string)
 		t.ready = make(chan struct{})
 		if l.perKey > 0 && n.length > l.perKey || l.total > 0 && l.behind >= l.total {
 			t.answer = &BusyError{}
-		} else if once {
+		} else if t.once {
 			t.answer = n.refusal()
 		}
 		if t.answer != nil {
@@ -185,7 +186,7 @@ func (l *lines) sleep(t *turn, busy *BusyError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.of[t.key]
-	n.asleep = busy
+	n.asleep, t.asked = busy, true
 	n.dismiss(busy)
 	t.ready = nil // was heard
 	if t.claim != nil {

@@ -56,6 +56,9 @@ type Claim struct {
 	// Yield is for Handover: whoever else waits for the key and can have it comes
 	// first, fair or not.
 	Yield bool
+	// Spare is for Handover: how many leases would have the hold after the one
+	// that it is for, each with the next token, if the store gives tokens.
+	Spare int
 	// Record is the answer kept under the key; nil for a plain lock.
 	Record *Record
 }
@@ -102,6 +105,11 @@ type Grant struct {
 	// Valid is how long the grant lasts, counted from the moment the claim was
 	// sent; 0 means the claim's TTL.
 	Valid time.Duration
+	// Spare is how many tokens after Token belong to the grant too, so that no
+	// other grant has one of them or a smaller one. What joins it has the last
+	// of them, as has its claim if it is sent again. A store gives as many as a
+	// Handover asks for, or none. One without tokens gives what is asked for.
+	Spare int
 	// Record is what is kept under the key after this step, for a claim with a
 	// record and nil for any other. If it is Done, nothing was claimed.
 	Record *Record

@@ -114,6 +114,10 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 		}
 		to.Wait = false
 		g, err = e.acquire(to)
+		if err == nil && g.Token > 0 {
+			g.Spare = to.Spare
+			e.token += uint64(to.Spare)
+		}
 		return true
 	})
 	if ctxErr != nil {

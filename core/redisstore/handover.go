@@ -28,7 +28,7 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 		cmd = newCommand(nil, handoverScript, s.key(to.Key)).
 			text(from.Lease).text(to.Lease).text(to.Owner).
 			num(to.Weight).num(to.Limit).num(millis(to.TTL)).num(int64(to.MinToken)).
-			word(flag(to.Fair, "f") + flag(to.Yield, "y") + flag(s.cluster != nil, "c")).word(s.wake)
+			word(flag(to.Fair, "f") + flag(to.Yield, "y") + flag(s.cluster != nil, "c")).word(s.wake).word(to.Spare)
 	}
 	if s.acks {
 		kept := to
@@ -93,7 +93,11 @@ func (s *Store) passReplicated(ctx context.Context, to *core.Claim, cmd *command
 func passed(to *core.Claim, a answer) (core.Grant, error) {
 	switch a.word {
 	case okay:
-		return core.Grant{Owner: to.Owner, Token: uint64(a.n)}, nil
+		g := core.Grant{Owner: to.Owner, Token: uint64(a.n)}
+		if to.Weight == core.All {
+			g.Spare = to.Spare
+		}
+		return g, nil
 	case busy:
 		return granted(to, a)
 	case lost:

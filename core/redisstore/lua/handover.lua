@@ -3,7 +3,8 @@
 -- KEYS[1]  the key's hash
 -- ARGV     1 'handover', 2 lease to release, 3 lease to admit, 4 its owner, 5
 --          weight, 6 limit, 7 TTL in ms, 8 least token, 9 flags: f fair, y who
---          waits comes first, c cluster, 10 prefix of the wake channels
+--          waits comes first, c cluster, 10 prefix of the wake channels,
+--          11 how many tokens after the one in the answer are the lease's too
 -- answer   token       granted
 --          {BUSY, ms}  released, but not granted
 --          {LOST}      it was not held, and nothing has changed
@@ -13,6 +14,7 @@
 
 local from, lease, owner = ARGV[2], ARGV[3], ARGV[4]
 local weight, limit, ttl, least = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local spare = tonumber(ARGV[11])
 local fair = string.find(ARGV[9], 'f', 1, true) ~= nil
 local yields = string.find(ARGV[9], 'y', 1, true) ~= nil
 local cluster = string.find(ARGV[9], 'c', 1, true) ~= nil
@@ -24,12 +26,12 @@ if #flat == 4 and ARGV[5] == '2147483647' then
   local i = flat[1] == field and 1 or flat[3] == field and 3
   if i and flat[4 - i] == 't' and tonumber(string.match(flat[i + 1], '^%d+')) > now then
     local token = math.max(tonumber(flat[5 - i]) + 1, us, least)
-    local ms = ttl
-    if token > us then
-      ms = math.max(ms, math.ceil((token - us) / 1000) + 1)
+    local ms, last = ttl, token + spare
+    if last > us then
+      ms = math.max(ms, math.ceil((last - us) / 1000) + 1)
     end
     redis.call('PEXPIRE', key, ms)
-    redis.call('HSET', key, to, now + ttl .. ' ' .. ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. owner, 't', token)
+    redis.call('HSET', key, to, now + ttl .. ' ' .. ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. owner, 't', last)
     redis.call('HDEL', key, field)
     return token
   end
@@ -68,7 +70,7 @@ if fits then
   s.own = {deadline = now + ttl, weight = weight, owner = owner}
   set[1], set[2] = to, now + ttl .. ' ' .. ttl .. ' ' .. weight .. ' ' .. owner
   if weight == ALL then
-    s.token = math.max(s.token + 1, us, least)
+    s.token = math.max(s.token + 1, us, least) + spare
     set[3], set[4] = 't', s.token
   end
 end
@@ -79,4 +81,4 @@ finish(s, waits, set, drop)
 if not fits then
   return {BUSY, math.max((after or now) - now, 1)}
 end
-return weight == ALL and s.token or 0
+return weight == ALL and s.token - spare or 0

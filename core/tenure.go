@@ -1,0 +1,222 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+// tenure is a hold at the store that leases of this process have one after the
+// other, with no trip from one to the next: the next one begins when the one
+// before it has ended here. Each has a token of its own. The Release of each
+// still says what the store says of the hold after that lease has ended; those
+// that end while the store is being asked are answered together.
+type tenure struct {
+	claim Claim // as the store knows it
+
+	// Under the lines' mutex.
+	token uint64 // of the last lease, 0 if the store gives none
+	spare int    // how many leases may come after it
+
+	mu     sync.Mutex
+	from   moment // the last confirmed attempt, as far as no lease knows of it
+	valid  time.Duration
+	at     *hold    // of the lease that has it, nil between two
+	over   bool     // no lease comes after this one: it is lost, ending, or the store did not answer
+	asking bool     // the store is being asked
+	next   *inquiry // of those who have come since it was asked
+	end    *inquiry // the release of the hold, once it is under way
+}
+
+// inquiry is a question to the store, for all who wait for its answer.
+type inquiry struct {
+	lead chan struct{} // one of them receives from it, and asks
+	done chan struct{} // closed when err is known
+	err  error
+	also *inquiry // has the same answer
+}
+
+func newInquiry() *inquiry {
+	return &inquiry{lead: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// answer tells all who wait. A nil inquiry is that of a hold without a tenure.
+func (i *inquiry) answer(err error) {
+	for ; i != nil; i = i.also {
+		i.err = err
+		close(i.done)
+	}
+}
+
+// bequeath gives g, of the head of the line, the hold that l has had, unless the
+// store has to be asked for that: because it was not asked for a while, because
+// somebody may know the owner and join, or because the next lease is not to be
+// like this one. The caller holds the lines' mutex, and l has ended.
+func (l *Lease) bequeath(t *turn, g *gift) bool {
+	h := &l.first
+	n := h.tenure
+	if n == nil || n.spare == 0 || t.asked || t.whole || g.claim.TTL != n.claim.TTL || g.claim.MinToken > n.token+1 {
+		return false
+	}
+	now := l.locker.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown || !h.reach.IsZero() || now.since(h.from) > min(chainTime, h.valid/50) {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over {
+		return false
+	}
+	n.spare--
+	if n.token > 0 {
+		n.token++
+	}
+	n.at, n.from, n.valid = nil, h.from, h.valid
+	g.tenure, g.grant.Token = n, n.token
+	// Who asks for the owner from now on must not join the next one.
+	if h.claim.Owner == l.id {
+		h.claim.Owner = newID()
+	} else {
+		h.claim.Owner = l.id
+	}
+	return true
+}
+
+// inherit adds the hold that the turn was bequeathed, and reports whether it
+// could.
+func (a *attempt) inherit(g *gift) bool {
+	n := g.tenure
+	n.mu.Lock()
+	h := &a.lease.first
+	*h = hold{lease: a.lease, claim: n.claim, token: g.grant.Token, carried: n.token > 0, valid: n.valid, from: n.from, tenure: n}
+	over := n.over
+	n.mu.Unlock()
+	now := a.now()
+	if over || !h.alive(now) {
+		a.renounce(n, a.name)
+		return false
+	}
+	a.lease.add(h, now)
+	a.lease.since, a.lease.chain = now, g.chain
+	n.mu.Lock()
+	n.at = h
+	from, valid, lost := n.from, n.valid, n.over
+	n.mu.Unlock()
+	switch {
+	case lost:
+		a.lease.lose()
+	case from.at.After(h.from.at):
+		a.lease.confirm(h, from, valid)
+	}
+	return true
+}
+
+// renounce gives back, in the background, a hold that no lease of the tenure has.
+func (l *Locker) renounce(n *tenure, name string) {
+	end := n.ending()
+	l.cleaner.run(func() {
+		end.answer(l.release(n.claim, name, false, false, time.Now().Add(releaseLimit)))
+	})
+}
+
+// ending says that the hold is about to be released. Whoever waits to hear that
+// it stands has the answer to that, which is to be passed to what it returns.
+func (n *tenure) ending() *inquiry {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.end = newInquiry()
+	n.end.also, n.next = n.next, nil
+	n.over = true
+	return n.end
+}
+
+// stands asks the store whether the hold is still there. The answer is of some
+// time between the call and its return; it is nil, ErrLost, or why there is none.
+func (l *Locker) stands(n *tenure, until time.Time) error {
+	n.mu.Lock()
+	i := n.next
+	switch {
+	case n.end != nil:
+		i = n.end
+	case i != nil:
+	case n.asking:
+		i = newInquiry()
+		n.next = i
+	default:
+		i = newInquiry()
+		n.asking = true
+		i.lead <- struct{}{}
+	}
+	n.mu.Unlock()
+	select {
+	case <-i.done:
+		return i.err
+	case <-i.lead:
+	}
+
+	err := l.confirmTenure(n, until)
+	n.mu.Lock()
+	next, end, at := n.next, n.end, n.at
+	n.next, n.asking = nil, next != nil
+	n.over = n.over || err != nil
+	n.mu.Unlock()
+	if next != nil {
+		next.lead <- struct{}{}
+	}
+	switch {
+	case err == nil:
+	case end != nil:
+		// It was being released meanwhile, and that has come first.
+		<-end.done
+		err = end.err
+	case at != nil && errors.Is(err, ErrLost):
+		at.lease.lose()
+	}
+	i.answer(err)
+	return err
+}
+
+// confirmTenure extends the hold, for whichever lease has it.
+func (l *Locker) confirmTenure(n *tenure, until time.Time) error {
+	var pause func() (time.Duration, bool)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), min(budget(n.claim.TTL), time.Until(until)))
+		start := l.now()
+		x := answerTo(0, l.store.Extend(ctx, []Claim{n.claim}))
+		cancel()
+		switch {
+		case x.Err == nil:
+			if x.Valid == 0 {
+				x.Valid = n.claim.TTL
+			}
+			n.mu.Lock()
+			at := n.at
+			if at == nil && start.at.After(n.from.at) {
+				n.from, n.valid = start, x.Valid
+			}
+			n.mu.Unlock()
+			if at != nil {
+				at.lease.confirm(at, start, x.Valid)
+			}
+			return nil
+		case errors.Is(x.Err, ErrLost):
+			return ErrLost
+		}
+		if pause == nil {
+			pause = retry.Hiccup.Delays()
+		}
+		d, left := pause()
+		if !left || time.Until(until) <= d {
+			return x.Err
+		}
+		time.Sleep(d)
+	}
+}
