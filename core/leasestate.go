@@ -13,7 +13,10 @@ func (l *Lease) add(h *hold, now moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.holds) == 0 {
-		l.since, l.holds = h.from, l.one[:0]
+		l.holds = l.one[:0]
+		if l.since.at.IsZero() {
+			l.since = h.from
+		}
 	}
 	l.holds, l.granted = append(l.holds, h), now
 	h.timer = time.AfterFunc(trust(h.valid)-now.since(h.from), h.ring)

@@ -25,6 +25,7 @@ type tenure struct {
 	from   moment // the last confirmed attempt, as far as no lease knows of it
 	valid  time.Duration
 	at     *hold    // of the lease that has it, nil between two
+	lost   bool     // the store does not have it any more
 	over   bool     // no lease comes after this one: it is lost, ending, or the store did not answer
 	asking bool     // the store is being asked
 	next   *inquiry // of those who have come since it was asked
@@ -92,26 +93,29 @@ func (l *Lease) bequeath(t *turn, g *gift) bool {
 func (a *attempt) inherit(g *gift) bool {
 	n := g.tenure
 	n.mu.Lock()
-	h := &a.lease.first
-	*h = hold{lease: a.lease, claim: n.claim, token: g.grant.Token, carried: n.token > 0, valid: n.valid, from: n.from, tenure: n}
-	over := n.over
+	from, valid, lost := n.from, n.valid, n.lost
 	n.mu.Unlock()
+	h := &a.lease.first
+	*h = hold{
+		lease: a.lease, claim: n.claim, token: g.grant.Token, carried: g.grant.Token > 0,
+		from: from, valid: valid, tenure: n,
+	}
 	now := a.now()
-	if over || !h.alive(now) {
+	if lost || !h.alive(now) {
 		a.renounce(n, a.name)
 		return false
 	}
-	a.lease.add(h, now)
 	a.lease.since, a.lease.chain = now, g.chain
+	a.lease.add(h, now)
 	n.mu.Lock()
 	n.at = h
-	from, valid, lost := n.from, n.valid, n.over
+	later, valid, lost := n.from, n.valid, n.lost
 	n.mu.Unlock()
 	switch {
 	case lost:
 		a.lease.lose()
-	case from.at.After(h.from.at):
-		a.lease.confirm(h, from, valid)
+	case later.at.After(from.at):
+		a.lease.confirm(h, later, valid)
 	}
 	return true
 }
@@ -167,6 +171,7 @@ func (l *Locker) stands(n *tenure, until time.Time) error {
 	next, end, at := n.next, n.end, n.at
 	n.next, n.asking = nil, next != nil
 	n.over = n.over || err != nil
+	n.lost = n.lost || end == nil && errors.Is(err, ErrLost)
 	n.mu.Unlock()
 	if next != nil {
 		next.lead <- struct{}{}
