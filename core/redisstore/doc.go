@@ -21,7 +21,7 @@
 //	           weight and owner
 //	k:<lease>  the same of a hold that was released but stays for a while
 //	d:<lease>  until when a lease is refused that was released before it came
-//	t          the last fencing token
+//	t          the last fencing token that belongs to a grant
 //	w          who waits, in order of arrival, in one field however many wait
 //	r          the record of a run: deadline, attempt, state, and who began or
 //	           saved it

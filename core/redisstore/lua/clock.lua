@@ -6,7 +6,7 @@
 --              an owner
 --   d:<lease>  a tombstone: "<deadline> <ms>", the lease may not be granted any
 --              more
---   t          the last fencing token
+--   t          the last fencing token that belongs to a grant
 --   w          who waits, in order of arrival: a line for each (see state.lua)
 --   r          the record: "<deadline> <attempt> <state> <lease>"; state 0 is a
 --              run that has begun where there was no record, 3 one that has
