@@ -88,8 +88,8 @@ func newLease(l *Locker, ctx context.Context, r *request) *Lease {
 func (l *Lease) Key() string { return l.key }
 
 // Owner is opaque and unguessable. Who knows it can join this hold by
-// ContextWithOwner, so it is a secret. Asked for after the lease has ended, it
-// is perhaps another than before, which nobody can join.
+// ContextWithOwner, so it is a secret. If it is first asked for when the lease
+// has ended, it may be nobody's.
 func (l *Lease) Owner() string { return joinOwner(l.show(l.hold(l.key))) }
 
 // show tells the owner of a hold of the lease, and its token if that has to go
