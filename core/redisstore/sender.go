@@ -47,6 +47,7 @@ type sender struct {
 	alarm *time.Timer // looks after what takes long
 	armed bool        // alarm will ring
 	soon  bool        // because something waits behind a trip
+	many  bool        // the last trip set out with more than one call
 
 	closed bool
 }
@@ -85,18 +86,18 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
 	var own *trip
-	if stays {
+	if stays && !s.many {
 		own = &c.trip
 	}
 	t := s.depart(now, own)
-	if t != nil && stays {
+	if t != nil && own != nil {
 		s.load(t) // before another trip can take everything
 	}
 	s.arm(t == nil)
 	s.mu.Unlock()
 	switch {
 	case t == nil:
-	case stays:
+	case own != nil:
 		s.carryOnce(t)
 	default:
 		s.start(t)

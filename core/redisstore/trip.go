@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 )
@@ -13,13 +14,19 @@ type trip struct {
 	more  chan struct{} // receives when it goes on, closed when it ends
 }
 
-// carry makes one trip after the other while there is something to carry.
+// carry makes one trip after the other while there is something to carry. Where
+// calls travelled together their callers have just been woken: they come first,
+// so that what they call next travels together too.
 func (s *sender) carry(t *trip) {
-	for {
+	for many := false; ; {
+		if many {
+			runtime.Gosched()
+		}
 		s.mu.Lock()
 		more := s.load(t)
 		s.mu.Unlock()
 		if more {
+			many = len(t.batch) > 1
 			s.send(t.batch)
 		} else if _, more = <-t.more; !more {
 			return
@@ -57,6 +64,7 @@ func (s *sender) load(t *trip) bool {
 		}
 		return false
 	}
+	s.many = len(s.queue) > 1
 	t.since, t.batch, s.queue, s.spare = time.Now(), s.queue, s.spare, nil
 	if n := fitting(t.batch); n < len(t.batch) {
 		s.queue = append(s.queue, t.batch[n:]...)
