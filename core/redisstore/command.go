@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -14,17 +15,17 @@ import (
 // Its arguments are pointers into itself, which saves an allocation for each,
 // and keeps owners out of the logs of the client's hooks.
 type command struct {
-	*redis.Cmd
+	redis.Cmd
 	flight *flight
 	script *script // nil of one that is no script
 	verb   verb
 	key    string
 	first  *command // whose answer this is, if it was sent before
 
-	words     [16]any
-	texts     [4]string
-	nums      [4]int64
-	n, nt, nn int
+	words  []any
+	texts  [4]string
+	nums   [4]int64
+	nt, nn int
 
 	length int      // of its texts
 	small  [32]byte // room for the value of a SET
@@ -33,7 +34,6 @@ type command struct {
 	alone flight // of a command that is sent alone
 
 	// Of a call that a sender carries.
-	trip    trip          // if its caller makes it alone
 	frame   limited       // the caller's context, and when it has taken too long
 	done    chan struct{} // receives when the call has come back, or took too long
 	joined  bool          // it travels in a pipeline
@@ -63,23 +63,45 @@ func (v *verb) String() string { return "script" }
 
 var _ redis.Cmder = (*command)(nil)
 
+// withRoom is a command in one piece with its words, as far as most have them,
+// and withMore one with room for more.
+type (
+	withRoom struct {
+		command
+		room [10]any
+	}
+	withMore struct {
+		command
+		room [16]any
+	}
+)
+
 // newCommand calls s on a key by its name. Its flight is its own if f is nil.
 func newCommand(f *flight, s *script, key string) *command {
-	c := &command{flight: f, script: s, key: key}
-	if f == nil {
+	var c *command
+	if s == acquireScript || s == handoverScript {
+		m := &withMore{}
+		c, m.words = &m.command, m.room[:0]
+	} else {
+		r := &withRoom{}
+		c, r.words = &r.command, r.room[:0]
+	}
+	if c.flight = f; f == nil {
 		c.flight = &c.alone
 	}
+	c.script, c.key = s, key
 	c.verb = verb{flight: c.flight, bytes: s.sha}
-	c.n = copy(c.words[:], []any{"evalsha", &c.verb, "1", &c.key, s.name})
+	c.words = append(c.words, "evalsha", &c.verb, "1", &c.key, s.name)
 	return c
 }
 
 // newSet is SET key value NX PX ms.
 func newSet(key, value string, ms int64) *command {
-	c := &command{key: key, length: len(value)}
-	c.flight = &c.alone
+	r := &withRoom{}
+	c := &r.command
+	c.flight, c.key, c.length = &c.alone, key, len(value)
 	c.verb = verb{flight: c.flight, bytes: append(c.small[:0], value...)}
-	c.n = copy(c.words[:], []any{"set", &c.key, &c.verb, "nx", "px"})
+	c.words = append(r.room[:0], "set", &c.key, &c.verb, "nx", "px")
 	return c.num(ms)
 }
 
@@ -87,36 +109,35 @@ func newSet(key, value string, ms int64) *command {
 func (c *command) text(s string) *command {
 	c.texts[c.nt] = s
 	c.length += len(s)
-	c.words[c.n] = &c.texts[c.nt]
-	c.n, c.nt = c.n+1, c.nt+1
+	c.words = append(c.words, &c.texts[c.nt])
+	c.nt++
 	return c
 }
 
 // num adds an argument.
 func (c *command) num(v int64) *command {
 	c.nums[c.nn] = v
-	c.words[c.n] = &c.nums[c.nn]
-	c.n, c.nn = c.n+1, c.nn+1
+	c.words = append(c.words, &c.nums[c.nn])
+	c.nn++
 	return c
 }
 
 // word adds an argument that is shared by many commands.
 func (c *command) word(v any) *command {
-	c.words[c.n] = v
-	c.n++
+	c.words = append(c.words, v)
 	return c
 }
 
 // ready makes c a command of go-redis, once it has its arguments.
 func (c *command) ready(ctx context.Context) *command {
-	c.Cmd = redis.NewCmd(ctx, c.words[:c.n]...)
+	c.Cmd = *redis.NewCmd(ctx, c.words...)
 	return c
 }
 
 // whole is the same call with the text of the script, if it has one, for a
 // server that does not know it.
 func (c *command) whole(ctx context.Context) *command {
-	w := &command{flight: c.flight, script: c.script, key: c.key, first: c, words: c.words, n: c.n, length: c.length}
+	w := &command{flight: c.flight, script: c.script, key: c.key, first: c, words: slices.Clone(c.words), length: c.length}
 	if c.script == nil {
 		w.verb = verb{flight: c.flight, bytes: c.verb.bytes}
 		w.words[2] = &w.verb
@@ -170,7 +191,7 @@ func (c *command) sign() {
 
 // Clone implements redis.Cmder.
 func (c *command) Clone() redis.Cmder {
-	return &command{Cmd: c.Cmd.Clone().(*redis.Cmd), flight: c.flight, script: c.script, first: c}
+	return single{c.Cmd.Clone().(*redis.Cmd)}
 }
 
 // reply returns what the server answered to c, or to c as a whole.

@@ -42,6 +42,7 @@ type sender struct {
 	queue []*command
 	trips []*trip
 	rests *trip       // has nothing to carry, but may soon
+	lone  *trip       // to use again for a call whose caller makes it
 	spare []*command  // the array of a queue that has gone
 	bells sync.Pool   // of channels that have been heard
 	alarm *time.Timer // looks after what takes long
@@ -85,19 +86,16 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	}
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
-	var own *trip
-	if stays && !s.many {
-		own = &c.trip
-	}
-	t := s.depart(now, own)
-	if t != nil && own != nil {
+	alone := stays && !s.many
+	t := s.depart(now, alone)
+	if t != nil && alone {
 		s.load(t) // before another trip can take everything
 	}
 	s.arm(t == nil)
 	s.mu.Unlock()
 	switch {
 	case t == nil:
-	case own != nil:
+	case alone:
 		s.carryOnce(t)
 	default:
 		s.start(t)
@@ -138,8 +136,8 @@ func (c *command) late() error {
 }
 
 // depart returns a new trip if none is under way but such as have stalled, or one
-// that a crowd waits for. The caller makes it by itself if own is not nil.
-func (s *sender) depart(now time.Time, own *trip) *trip {
+// that a crowd waits for. If alone, the caller makes it by itself.
+func (s *sender) depart(now time.Time, alone bool) *trip {
 	prompt, under := 0, 0
 	for _, t := range s.trips {
 		switch age := now.Sub(t.since); {
@@ -153,11 +151,13 @@ func (s *sender) depart(now time.Time, own *trip) *trip {
 	if prompt > 1 || prompt == 1 && len(s.queue) < s.crowd || under >= maxTrips {
 		return nil
 	}
-	t := own
-	if t == nil {
-		if t, s.rests = s.rests, nil; t == nil {
-			t = &trip{}
-		}
+	from := &s.rests
+	if alone {
+		from = &s.lone
+	}
+	t := *from
+	if *from = nil; t == nil {
+		t = &trip{}
 	}
 	t.since = now
 	s.trips = append(s.trips, t)
@@ -238,7 +238,7 @@ func (s *sender) ring() {
 		}
 	}
 	if len(s.queue) > 0 {
-		if t := s.depart(now, nil); t != nil {
+		if t := s.depart(now, false); t != nil {
 			s.start(t)
 		}
 	}

@@ -42,8 +42,9 @@ func (s *sender) carryOnce(t *trip) {
 	var next *trip
 	s.unload(t)
 	s.end(t)
+	s.lone = t
 	if len(s.queue) > 0 {
-		next = s.depart(time.Now(), nil)
+		next = s.depart(time.Now(), false)
 	}
 	s.mu.Unlock()
 	if next != nil {
