@@ -44,7 +44,10 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	if !l.begin() {
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
-	start := time.Now()
+	var start time.Time // if anybody asks
+	if r.wait > 0 || !l.unobserved() {
+		start = time.Now()
+	}
 	lease := newLease(l, ctx, r)
 	a := attempt{Locker: l, request: r, ctx: ctx, lease: lease}
 	if r.wait > 0 {
@@ -75,7 +78,9 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: discreet(err)})
 		return nil, err
 	}
-	l.observe(ctx, Event{Kind: Acquired, Name: r.name, Wait: time.Since(start)})
+	if !l.unobserved() {
+		l.observe(ctx, Event{Kind: Acquired, Name: r.name, Wait: time.Since(start)})
+	}
 	return lease, nil
 }
 

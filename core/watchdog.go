@@ -88,6 +88,9 @@ func (w *watchdog) set() {
 	var at time.Time
 	if len(w.queue) > 0 {
 		at = w.epoch.Add(w.queue[0].due)
+		if !w.at.IsZero() && !at.Before(w.at) {
+			return // the next look at the clocks is not sooner either
+		}
 	}
 	if w.locker.clock != nil && len(w.queue)+w.flying > 0 {
 		if tick := time.Now().Add(time.Second); at.IsZero() || tick.Before(at) {
