@@ -64,7 +64,7 @@ func (l *Lease) passable() bool {
 // handOver gives the key to the head of its line, if there is one that can be
 // given it: at once, if it can have the hold as it is, or else in the round trip
 // that releases it. It reports what a release would have, or tried false.
-func (l *Lease) handOver(until time.Time) (tried bool, err error) {
+func (l *Lease) handOver() (tried bool, err error) {
 	q := l.locker
 	if !l.passable() || l.unsure[l.key] {
 		return false, nil
@@ -78,6 +78,7 @@ func (l *Lease) handOver(until time.Time) (tried bool, err error) {
 	if g == nil {
 		return false, nil
 	}
+	until := time.Now().Add(releaseLimit)
 	if g.tenure != nil {
 		l.tellHandedOver()
 		return true, q.stands(g.tenure, until)

@@ -255,7 +255,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 // giveUp hands the lease over to who waits for it in this process, or gives it
 // back.
 func (l *Lease) giveUp(r *Record) error {
-	if tried, err := l.handOver(time.Now().Add(releaseLimit)); tried {
+	if tried, err := l.handOver(); tried {
 		l.locker.lines.vacate(l)
 		return err
 	}
@@ -302,8 +302,10 @@ func (l *Lease) abandon() {
 func (l *Lease) leaving(h *hold) Claim {
 	c := h.claim
 	l.mu.Lock()
-	if left := time.Until(h.reach); left > c.TTL {
-		c.TTL = left - left%time.Millisecond
+	if !h.reach.IsZero() {
+		if left := time.Until(h.reach); left > c.TTL {
+			c.TTL = left - left%time.Millisecond
+		}
 	}
 	l.mu.Unlock()
 	if l.running && l.opts.keep > 0 {
