@@ -97,7 +97,7 @@ func (b *bench) run(sc scenario) (*Section, error) {
 	}
 	s.finish()
 	b.report.Failures = append(b.report.Failures, s.failures()...)
-	s.judge(b.report, sc.targets)
+	s.judge(sc.targets)
 	return s, nil
 }
 

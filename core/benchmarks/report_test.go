@@ -37,7 +37,7 @@ func reportOf() *Report {
 	}
 	for i, targets := range [][]target{own.targets, crowd(defaultScale).targets} {
 		r.Sections[i].finish()
-		r.Sections[i].judge(r, targets)
+		r.Sections[i].judge(targets)
 	}
 	return r
 }

@@ -25,7 +25,7 @@ func crowd(sc scale) scenario {
 		},
 		targets: []target{
 			{who: "lockkit", key: "commands", limit: 1},
-			{who: "lockkit", key: "served", of: bestPeer, limit: 0.5, why: tripEach},
+			{who: "lockkit", key: "served", of: bestPeer, limit: 0.5},
 		},
 		run: func(b *bench, s *Section) error {
 			return b.interleave(s, b.crowdRounds, waitingStations(false, func(c contender) func(int) (outcome, error) {

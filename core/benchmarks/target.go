@@ -27,7 +27,7 @@ type Verdict struct {
 }
 
 // judge compares s with its targets. What was not measured is left out.
-func (s *Section) judge(r *Report, targets []target) {
+func (s *Section) judge(targets []target) {
 	for _, t := range targets {
 		value, ok := s.reached(t)
 		if !ok {
@@ -42,7 +42,7 @@ func (s *Section) judge(r *Report, targets []target) {
 			v.Text += " ×"
 		}
 		if !v.Met && t.why != nil {
-			v.Why = t.why(r, s, t)
+			v.Why = t.why(s, t)
 		}
 		s.Verdicts = append(s.Verdicts, v)
 	}

@@ -3,22 +3,27 @@ package main
 import "fmt"
 
 // why says what stands between a figure and its target, in figures of the same
-// run; "" if the run does not have them. r has the sections so far.
-type why = func(r *Report, s *Section, t target) string
+// run; "" if the run does not have them.
+type why = func(s *Section, t target) string
 
 // twoTrips is for who is alone: each step of a cycle waits for the one before.
-func twoTrips(_ *Report, s *Section, t target) string {
+func twoTrips(s *Section, t target) string {
 	kit, bare := s.row(t.who), s.row("bare commands")
 	if kit == nil || bare == nil {
 		return ""
 	}
 	longer := 1e6/kit.Figures["rate"] - 1e6/bare.Figures["rate"]
-	return fmt.Sprintf("a cycle takes %.0f µs longer than with the bare commands; the server works %.0f µs more for it, as its scripts make %.0f calls instead of %.0f, and the client %.0f µs more",
-		longer, kit.Figures["serverCPU"]-bare.Figures["serverCPU"], kit.Figures["calls"], bare.Figures["calls"], kit.Figures["clientCPU"]-bare.Figures["clientCPU"])
+	scripts := kit.Figures["serverCPU"] - bare.Figures["serverCPU"]
+	least := ""
+	if scripts > 0 {
+		least = fmt.Sprintf(", with which a client that costs nothing more would reach %s ×", short(1/(1+scripts*bare.Figures["rate"]/1e6)))
+	}
+	return fmt.Sprintf("a cycle takes %.0f µs longer than with the bare commands; the server works %.0f µs more for it, as its scripts make %.0f calls instead of %.0f%s; the client works %.0f µs more",
+		longer, scripts, kit.Figures["calls"], bare.Figures["calls"], least, kit.Figures["clientCPU"]-bare.Figures["clientCPU"])
 }
 
 // busyServer is for crowds: a server that never waits does so many cycles.
-func busyServer(_ *Report, s *Section, t target) string {
+func busyServer(s *Section, t target) string {
 	kit := s.row(t.who)
 	peer := s.bestPeerFigure(t.key)
 	if kit == nil || peer == 0 || kit.Figures["serverCPU"] == 0 {
@@ -29,7 +34,7 @@ func busyServer(_ *Report, s *Section, t target) string {
 }
 
 // passing is for hand-overs: the least that Redis needs for one.
-func passing(_ *Report, s *Section, t target) string {
+func passing(s *Section, t target) string {
 	bare := s.row("bare commands")
 	if bare == nil {
 		return ""
@@ -41,28 +46,13 @@ func passing(_ *Report, s *Section, t target) string {
 	return fmt.Sprintf("BLPOP and RPUSH of a token, without any lock, reach %s ×", short(v))
 }
 
-// tripEach is for who serves one after the other, each by a trip.
-func tripEach(r *Report, s *Section, t target) string {
-	own := r.section("own-1")
-	kit := s.row(t.who)
-	if own == nil || kit == nil || own.row("bare commands") == nil {
-		return ""
-	}
-	trip, peer := 1/own.row("bare commands").Figures["rate"]/2, s.bestPeerFigure(t.key)
-	if peer == 0 {
-		return ""
-	}
-	least := trip * kit.Figures["count"]
-	return fmt.Sprintf("each of them is granted the key by a trip, of %.0f µs with a bare command: %.2f s for all, %s ×", trip*1e6, least, short(least/peer))
-}
-
 // polls is for very many who wait.
-func polls(*Report, *Section, target) string {
+func polls(*Section, target) string {
 	return "whoever waits asks once in some seconds in case a message was lost, whether or not anybody is served meanwhile"
 }
 
 // extensions is for who only holds.
-func extensions(_ *Report, s *Section, t target) string {
+func extensions(s *Section, t target) string {
 	kit := s.row(t.who)
 	if kit == nil || kit.Figures["commands"] == 0 {
 		return ""
@@ -71,7 +61,7 @@ func extensions(_ *Report, s *Section, t target) string {
 }
 
 // allOfAMajority is for Redlock: the trips of a cycle go to three servers at once.
-func allOfAMajority(_ *Report, s *Section, t target) string {
+func allOfAMajority(s *Section, t target) string {
 	kit, peer := s.row(t.who), s.row(t.of)
 	if kit == nil || peer == nil {
 		return ""
