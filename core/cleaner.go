@@ -45,14 +45,20 @@ type cleanUp struct {
 }
 
 // add gives back c in the background. Its first try is not held up by others.
-func (q *cleaner) add(c Claim, name string, unsure bool) {
+func (q *cleaner) add(c Claim, name string, unsure bool) { q.end(nil, c, name, unsure) }
+
+// end is add for the hold of a tenure, which may be nil.
+func (q *cleaner) end(n *tenure, c Claim, name string, unsure bool) {
 	least := cleanUpLeast
 	if c.Undo {
 		least = undoLeast
 	}
 	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
+	end := n.ending()
 	q.run(func() {
-		if q.try(u) {
+		settled, err := false, errNoEnd
+		defer func() { end.answer(err, false) }()
+		if settled, err = q.try(u); settled {
 			return
 		}
 		q.mu.Lock()
@@ -134,7 +140,7 @@ func (q *cleaner) round(round []cleanUp) bool {
 	var failed atomic.Bool
 	for _, u := range round {
 		wg.Go(func() {
-			if q.try(u) {
+			if settled, _ := q.try(u); settled {
 				return
 			}
 			failed.Store(true)
@@ -147,8 +153,8 @@ func (q *cleaner) round(round []cleanUp) bool {
 	return !failed.Load()
 }
 
-// try tells whether u is settled.
-func (q *cleaner) try(u cleanUp) bool {
+// try tells whether u is settled, and what the store said first.
+func (q *cleaner) try(u cleanUp) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
 	c := u.claim
@@ -156,6 +162,7 @@ func (q *cleaner) try(u cleanUp) bool {
 		c.TTL = 0 // nothing is on its way that would have to be refused
 	}
 	err := q.locker.store.Release(ctx, c)
+	first = err
 	if err == nil && u.unsure {
 		c.Record = nil // is saved
 		// What was held leaves no tombstone, and an attempt that was sent
@@ -164,16 +171,16 @@ func (q *cleaner) try(u cleanUp) bool {
 	}
 	switch {
 	case err == nil && u.unsure && time.Now().Before(u.until):
-		return false
+		return false, first
 	case err == nil, answered(ctx, err):
 		err = nil
 	case time.Now().Before(u.until):
-		return false
+		return false, first
 	}
 	if u.unsure {
 		q.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Err: err})
 	}
-	return true
+	return true, first
 }
 
 // releaseLimit bounds a Release that the store does not answer.
@@ -182,16 +189,17 @@ const releaseLimit = 3 * time.Second
 // release gives back a hold, or says why the store did not confirm it and
 // leaves it to the cleaner. If the claim was sent more often than it was
 // answered, the store is told again, so that a straggler is refused. Unknown says
-// that it may have been released by an attempt before this.
-func (l *Locker) release(c Claim, name string, unknown, unsure bool, until time.Time) error {
-	err := l.tryRelease(c, unknown, until)
+// that it may have been released by an attempt before this. Assumed tells that the
+// store no longer had it, which is taken for the doing of such an attempt.
+func (l *Locker) release(c Claim, name string, unknown, unsure bool, until time.Time) (assumed bool, err error) {
+	assumed, err = l.tryRelease(c, unknown, until)
 	if unsure || err != nil && !errors.Is(err, ErrLost) {
 		l.cleaner.add(c, name, true)
 	}
-	return err
+	return assumed, err
 }
 
-func (l *Locker) tryRelease(c Claim, unknown bool, until time.Time) error {
+func (l *Locker) tryRelease(c Claim, unknown bool, until time.Time) (assumed bool, err error) {
 	var pause func() (time.Duration, bool)
 	for {
 		ctx, cancel := l.within(context.Background(), min(budget(c.TTL), time.Until(until)))
@@ -199,9 +207,9 @@ func (l *Locker) tryRelease(c Claim, unknown bool, until time.Time) error {
 		cancel()
 		switch {
 		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
-			return nil // the attempt before did it
+			return true, nil // the attempt before did it
 		case err == nil, errors.Is(err, ErrLost):
-			return err
+			return false, err
 		case !errors.Is(err, ErrUnavailable):
 			unknown = true
 		}
@@ -210,7 +218,7 @@ func (l *Locker) tryRelease(c Claim, unknown bool, until time.Time) error {
 		}
 		d, left := pause()
 		if !left || time.Until(until) <= d {
-			return err
+			return false, err
 		}
 		time.Sleep(d)
 	}

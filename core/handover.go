@@ -84,8 +84,10 @@ func (l *Lease) handOver() (tried bool, err error) {
 		return true, q.stands(g.tenure, until)
 	}
 	end := l.first.tenure.ending()
-	err = l.pass(t, g, until)
-	end.answer(err)
+	assumed := false
+	defer func() { end.answer(err, assumed) }()
+	err = errNoEnd
+	assumed, err = l.pass(t, g, until)
 	return true, err
 }
 
@@ -98,17 +100,17 @@ func (l *Lease) tellHandedOver() {
 // pass has the store release the lease and admit t, to which g is on its way. If
 // the outcome is unknown, t asks for itself under the same name, and the lease is
 // released once more: then it is not held any more, and no straggler can hand it
-// over.
-func (l *Lease) pass(t *turn, g *gift, until time.Time) error {
+// over. Assumed is that of release.
+func (l *Lease) pass(t *turn, g *gift, until time.Time) (assumed bool, err error) {
 	q := l.locker
 	from := l.leaving(&l.first)
 	if g.claim.Yield && !q.hands.hears.Load() {
 		// Who waits elsewhere may hear nothing either. The store does not know of
 		// them then, and they can only find a key that is free.
-		err := q.release(from, l.name, false, false, until)
+		assumed, err := q.release(from, l.name, false, false, until)
 		g.err = &BusyError{Key: l.key}
 		q.lines.give(t, g)
-		return err
+		return assumed, err
 	}
 	g.start = q.now()
 	ctx, cancel := q.within(context.Background(), min(budget(min(from.TTL, g.claim.TTL)), time.Until(until)))
@@ -119,7 +121,9 @@ func (l *Lease) pass(t *turn, g *gift, until time.Time) error {
 		g.chain = &chain{since: g.start.at} // nobody waits elsewhere
 	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrBusy):
 	case errors.Is(err, ErrUnsupported):
-		q.hands.off.Store(true)
+		if g.claim.MinToken == 0 {
+			q.hands.off.Store(true)
+		}
 	case errors.Is(err, ErrInvalid), errors.Is(err, ErrUnavailable):
 	default:
 		g.doubt = true
@@ -131,11 +135,11 @@ func (l *Lease) pass(t *turn, g *gift, until time.Time) error {
 	switch {
 	case err == nil:
 		l.tellHandedOver()
-		return nil
+		return false, nil
 	case errors.Is(err, ErrLost):
-		return err
+		return false, err
 	case errors.Is(err, ErrBusy):
-		return nil // it is released, others come first
+		return false, nil // it is released, others come first
 	}
 	return q.release(from, l.name, g.doubt, false, until)
 }
@@ -170,7 +174,7 @@ func (a *attempt) receive(t *turn, c *Claim) bool {
 // refuse has what c was given, and is not taken, given back by take.
 func (a *attempt) refuse(c *Claim, g *gift) {
 	if g.tenure != nil {
-		a.renounce(g.tenure, a.name)
+		a.cleaner.end(g.tenure, g.tenure.claim, a.name, false)
 		return
 	}
 	if g.doubt {

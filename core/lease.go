@@ -38,6 +38,7 @@ type Lease struct {
 	releasing bool
 	withdrawn bool // its run has not begun
 	shown     bool // somebody may know its owner
+	passedOn  bool // its hold is the next one's
 	holds     []*hold
 
 	// What nearly every lease needs, in one piece with it.
@@ -98,7 +99,10 @@ func (l *Lease) show(h *hold) (owner string, token uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shown = true
-	if h.carried {
+	switch {
+	case l.passedOn:
+		return newID(), 0 // who asks only now must not join the next one
+	case h.carried:
 		token = h.token
 	}
 	return h.claim.Owner, token
@@ -179,6 +183,10 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	start := l.locker.now()
 	claims := make([]Claim, len(l.holds))
 	l.mu.Lock()
+	if l.state != held {
+		l.mu.Unlock()
+		return ErrLost // the hold may be another lease's by now
+	}
 	for i, h := range l.holds {
 		claims[i] = h.claim
 		claims[i].TTL = ttl
@@ -207,7 +215,8 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Release gives the lease back. It works on an ended ctx and is bounded by
-// itself, at about 3 seconds if the store does not answer; the lease then counts
+// itself, at about 3 seconds if the store does not answer, or 6 if others of this
+// process had the key next; the lease then counts
 // as ended here, the store is told as soon as it answers, and the error matches
 // ErrUnavailable. It is ErrLost if the lease was no longer ours. A second call
 // gives the answer of the first.
@@ -223,6 +232,14 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	}
 	l.releasing, l.withdrawn = true, withdraw
 	l.mu.Unlock()
+	told := false
+	defer func() {
+		if !told {
+			l.err = unavailable(op, l.name, errNoEnd)
+		}
+		l.locker.end(l)
+		l.released.Done()
+	}()
 	l.vouch()
 	wasLost := l.stop(gone) == lost
 	if wasLost {
@@ -230,6 +247,10 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	}
 	l.end(nil)
 
+	var held time.Duration
+	if !l.locker.unobserved() {
+		held = l.locker.now().since(l.since)
+	}
 	var err error
 	if wasLost && r == nil {
 		// The store may still have something of it, but nobody has to wait for that.
@@ -244,10 +265,9 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	case err != nil:
 		l.err = unavailable(op, l.name, err)
 	}
-	l.locker.end(l)
-	l.released.Done()
+	told = true
 	if !l.locker.unobserved() {
-		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: l.locker.now().since(l.since), Err: l.err})
+		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: held, Err: l.err})
 	}
 	return l.err
 }
@@ -273,14 +293,21 @@ func (l *Lease) giveBack(r *Record) error {
 	for _, h := range slices.Backward(l.holds) {
 		c := l.leaving(h)
 		c.Record = r
-		end := h.tenure.ending()
-		err := l.locker.release(c, l.name, false, l.unsure[h.claim.Key], until)
-		end.answer(err)
+		err := l.giveBackOne(h, c, until)
 		if first == nil {
 			first = err
 		}
 	}
 	return first
+}
+
+func (l *Lease) giveBackOne(h *hold, c Claim, until time.Time) (err error) {
+	end := h.tenure.ending()
+	assumed := false
+	defer func() { end.answer(err, assumed) }()
+	err = errNoEnd
+	assumed, err = l.locker.release(c, l.name, false, l.unsure[h.claim.Key], until)
+	return err
 }
 
 // abandon is giveBack in the background.
@@ -289,11 +316,7 @@ func (l *Lease) abandon() {
 	l.end(nil)
 	l.locker.lines.vacate(l)
 	for _, h := range l.holds {
-		if h.tenure != nil {
-			l.locker.renounce(h.tenure, l.name)
-			continue
-		}
-		l.locker.cleaner.add(l.leaving(h), l.name, l.unsure[h.claim.Key])
+		l.locker.cleaner.end(h.tenure, l.leaving(h), l.name, l.unsure[h.claim.Key])
 	}
 }
 

@@ -38,16 +38,23 @@ type inquiry struct {
 	done chan struct{} // closed when err is known
 	err  error
 	also *inquiry // has the same answer
+
+	// assumed says that err is nil although the hold was gone, as it was perhaps
+	// released by a call that had no answer.
+	assumed bool
 }
+
+// errNoEnd is the answer to whoever waits for a call that has panicked.
+var errNoEnd = errors.New("the call did not come to its end")
 
 func newInquiry() *inquiry {
 	return &inquiry{lead: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // answer tells all who wait. A nil inquiry is that of a hold without a tenure.
-func (i *inquiry) answer(err error) {
+func (i *inquiry) answer(err error, assumed bool) {
 	for ; i != nil; i = i.also {
-		i.err = err
+		i.err, i.assumed = err, assumed
 		close(i.done)
 	}
 }
@@ -59,7 +66,10 @@ func (i *inquiry) answer(err error) {
 func (l *Lease) bequeath(t *turn, g *gift) bool {
 	h := &l.first
 	n := h.tenure
-	if n == nil || n.spare == 0 || t.asked || t.whole || g.claim.TTL != n.claim.TTL || g.claim.MinToken > n.token+1 {
+	if n == nil || n.spare == 0 || t.asked || t.whole || g.claim.TTL != n.claim.TTL {
+		return false
+	}
+	if least := g.claim.MinToken; least > 0 && (n.token == 0 || least > n.token+1) {
 		return false
 	}
 	now := l.locker.now()
@@ -79,12 +89,7 @@ func (l *Lease) bequeath(t *turn, g *gift) bool {
 	}
 	n.at, n.from, n.valid = nil, h.from, h.valid
 	g.tenure, g.grant.Token = n, n.token
-	// Who asks for the owner from now on must not join the next one.
-	if h.claim.Owner == l.id {
-		h.claim.Owner = newID()
-	} else {
-		h.claim.Owner = l.id
-	}
+	l.passedOn = true
 	return true
 }
 
@@ -92,20 +97,19 @@ func (l *Lease) bequeath(t *turn, g *gift) bool {
 // could.
 func (a *attempt) inherit(g *gift) bool {
 	n := g.tenure
-	n.mu.Lock()
-	from, valid, lost := n.from, n.valid, n.lost
-	n.mu.Unlock()
 	h := &a.lease.first
-	*h = hold{
-		lease: a.lease, claim: n.claim, token: g.grant.Token, carried: g.grant.Token > 0,
-		from: from, valid: valid, tenure: n,
-	}
+	*h = hold{lease: a.lease, claim: n.claim, token: g.grant.Token, carried: g.grant.Token > 0, tenure: n}
 	now := a.now()
+	a.lease.since, a.lease.chain = now, g.chain
+	n.mu.Lock()
+	h.from, h.valid = n.from, n.valid
+	from, lost := n.from, n.lost
+	n.mu.Unlock()
 	if lost || !h.alive(now) {
-		a.renounce(n, a.name)
+		a.lease.since = moment{}
+		a.cleaner.end(n, n.claim, a.name, false)
 		return false
 	}
-	a.lease.since, a.lease.chain = now, g.chain
 	a.lease.add(h, now)
 	n.mu.Lock()
 	n.at = h
@@ -120,16 +124,9 @@ func (a *attempt) inherit(g *gift) bool {
 	return true
 }
 
-// renounce gives back, in the background, a hold that no lease of the tenure has.
-func (l *Locker) renounce(n *tenure, name string) {
-	end := n.ending()
-	l.cleaner.run(func() {
-		end.answer(l.release(n.claim, name, false, false, time.Now().Add(releaseLimit)))
-	})
-}
-
-// ending says that the hold is about to be released. Whoever waits to hear that
-// it stands has the answer to that, which is to be passed to what it returns.
+// ending says that the hold is about to be released. The caller must call answer
+// on what it returns: that tells whoever waits to hear that the hold stands. It is
+// nil without a tenure.
 func (n *tenure) ending() *inquiry {
 	if n == nil {
 		return nil
@@ -144,7 +141,7 @@ func (n *tenure) ending() *inquiry {
 
 // stands asks the store whether the hold is still there. The answer is of some
 // time between the call and its return; it is nil, ErrLost, or why there is none.
-func (l *Locker) stands(n *tenure, until time.Time) error {
+func (l *Locker) stands(n *tenure, until time.Time) (err error) {
 	n.mu.Lock()
 	i := n.next
 	switch {
@@ -165,27 +162,33 @@ func (l *Locker) stands(n *tenure, until time.Time) error {
 		return i.err
 	case <-i.lead:
 	}
+	err = errNoEnd
+	defer func() { err = n.heard(i, err) }()
+	return l.confirmTenure(n, until)
+}
 
-	err := l.confirmTenure(n, until)
+// heard passes on what the store has said to i, and the lead to who came later.
+func (n *tenure) heard(i *inquiry, err error) error {
+	lost := errors.Is(err, ErrLost)
 	n.mu.Lock()
 	next, end, at := n.next, n.end, n.at
 	n.next, n.asking = nil, next != nil
 	n.over = n.over || err != nil
-	n.lost = n.lost || end == nil && errors.Is(err, ErrLost)
+	n.lost = n.lost || lost && end == nil
 	n.mu.Unlock()
 	if next != nil {
 		next.lead <- struct{}{}
 	}
-	switch {
-	case err == nil:
-	case end != nil:
-		// It was being released meanwhile, and that has come first.
-		<-end.done
-		err = end.err
-	case at != nil && errors.Is(err, ErrLost):
+	if lost && end != nil {
+		// It was being released meanwhile, and perhaps that has come first.
+		if <-end.done; !end.assumed {
+			err = end.err
+		}
+	}
+	i.answer(err, false)
+	if lost && end == nil && at != nil {
 		at.lease.lose()
 	}
-	i.answer(err)
 	return err
 }
 
