@@ -36,7 +36,7 @@ const (
 
 func flaws() []flaw {
 	return slices.Concat(idleFlaws, holdFlaws, extendFlaws, ownerFlaws, releaseFlaws, waitFlaws, placeFlaws,
-		tokenFlaws, watchFlaws, recordFlaws, savingFlaws, undoFlaws, keyFlaws)
+		tokenFlaws, spareFlaws, watchFlaws, recordFlaws, savingFlaws, undoFlaws, keyFlaws)
 }
 
 // TestFlawed is the suite in the child process.

@@ -111,6 +111,7 @@ func groups(h Harness) []testGroup {
 		{"watch", watchCases},
 		{"wake-ups", wakeCases},
 		{"handover", handoverCases},
+		{"spare tokens", spareCases},
 		{"records", recordCases},
 		{"runs", runCases},
 		{"saving", savingCases},
