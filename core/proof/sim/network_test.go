@@ -21,6 +21,7 @@ type network struct {
 	sent    map[int]uint64        // commands, by client
 	paused  map[int]time.Duration // until when, by client
 	bit     [faults]int
+	doubled []time.Duration // when what was doubled had come a second time
 	eternal map[string]bool // keys that were seen without an end of life
 }
 
@@ -124,6 +125,9 @@ func (n *network) double(f frame, after time.Duration) {
 		if _, err := conn.Write(f.raw); err == nil {
 			_, _ = conn.Read(make([]byte, 1<<16))
 			n.bite(duplicate)
+			n.mu.Lock()
+			n.doubled = append(n.doubled, n.now())
+			n.mu.Unlock()
 		}
 	})
 }

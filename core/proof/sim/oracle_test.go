@@ -26,10 +26,13 @@ const (
 	twice       = "done twice"
 	answersVary = "answers that differ"
 	historyBad  = "impossible histories"
+	passedOn    = "passed on without asking"
+	untrue      = "untrue releases"
 )
 
 var kinds = []string{
 	overlaps, tokensBack, staleWrites, eternalKeys, stuckWaits, lateExtends, leftBehind, twice, answersVary, historyBad,
+	passedOn, untrue,
 }
 
 // judge judges a run that is over.
@@ -51,6 +54,12 @@ func (j *journal) judge() verdict {
 	}
 	j.judgeRuns(v)
 	j.judgeAnswers(v)
+	for _, h := range j.holds {
+		j.judgeRelease(v, h)
+	}
+	for _, tell := range j.wrong {
+		tell(v)
+	}
 	if j.late > 0 {
 		v.add(lateExtends, "%d extensions of leases after their release", j.late)
 	}
@@ -79,7 +88,7 @@ func (j *journal) judgeOverlaps(v verdict, key string, holds []*hold) {
 		if j.endOf(h) <= h.from {
 			continue
 		}
-		others := make(map[string]*hold)
+		others := make(map[int]*hold)
 		for _, o := range holds {
 			if o.owner != h.owner && o.from <= h.from && h.from < j.endOf(o) {
 				if had := others[o.owner]; had == nil || had.weight < o.weight {
@@ -101,15 +110,24 @@ func (j *journal) judgeOverlaps(v verdict, key string, holds []*hold) {
 	}
 }
 
+// after tells that h is later than o: the store was asked for it when o had begun,
+// or it came after o under the same hold.
+func (h *hold) after(o *hold) bool {
+	return o.from < h.asked || h.grant != nil && h.grant == o.grant && o.from < h.from
+}
+
 // judgeTokens: who asked after another one's grant had arrived has a higher
-// token, whatever happened to the server in between.
+// token, whatever happened to the server in between. Who re-enters has the same.
 func judgeTokens(v verdict, key string, holds []*hold) {
 	for _, h := range holds {
-		if h.token == 0 || h.nested {
+		if h.outer != nil && h.token != h.outer.token {
+			v.add(tokensBack, "%s: client %d has re-entered %d with token %d at %v", key, h.client, h.outer.token, h.token, h.from)
+		}
+		if h.token == 0 || h.outer != nil {
 			continue
 		}
 		for _, o := range holds {
-			if o.token != 0 && o.owner != h.owner && o.from < h.asked && o.token >= h.token {
+			if o.token != 0 && o.owner != h.owner && h.after(o) && o.token >= h.token {
 				v.add(tokensBack, "%s: client %d has token %d, asked for at %v, client %d had %d at %v",
 					key, h.client, h.token, h.asked, o.client, o.token, o.from)
 			}
@@ -121,12 +139,26 @@ func judgeTokens(v verdict, key string, holds []*hold) {
 func judgeWrites(v verdict, key string, r *register) {
 	var last write
 	for _, w := range r.accepted {
-		if last.by != nil && last.by.owner != w.by.owner && last.by.asked > w.by.from {
+		if last.by != nil && last.by.owner != w.by.owner && last.by.after(w.by) {
 			v.add(staleWrites, "%s: client %d, holder since %v, wrote at %v, after client %d, holder since %v, at %v",
 				key, w.by.client, w.by.from, w.at, last.by.client, last.by.from, last.at)
 		}
 		if last.by == nil || w.by.from > last.by.from {
 			last = w
+		}
+	}
+}
+
+// judgeRelease: who is told that it has released what was handed over, by answers
+// of which none is open to doubt, had it at the store at some time after it had
+// called, so that the server has not forgotten it before.
+func (j *journal) judgeRelease(v verdict, h *hold) {
+	if h.grant == nil || h.freed < 0 || h.told != nil || j.unsure[h.claim] {
+		return
+	}
+	for _, w := range j.wipes {
+		if h.grant.got < w && w < h.let && !slices.ContainsFunc(j.doubled, func(d time.Duration) bool { return w <= d && d <= h.freed }) {
+			v.add(untrue, "%s: client %d has released at %v what was forgotten at %v", h.key, h.client, h.let, w)
 		}
 	}
 }

@@ -20,7 +20,16 @@ type ruined struct {
 	acquire func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error)
 	extend  func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension
 	release func(r *ruined, ctx context.Context, c core.Claim) error
-	n       atomic.Uint64
+	// handover is nil for a store that does not hand over.
+	handover func(h core.Handover, ctx context.Context, from, to core.Claim) (core.Grant, error)
+	n        atomic.Uint64
+}
+
+// handingRuined is one that hands over.
+type handingRuined struct{ *ruined }
+
+func (r handingRuined) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
+	return r.handover(r.Store.(core.Handover), ctx, from, to)
 }
 
 func (r *ruined) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
@@ -60,9 +69,12 @@ func retoken(token func(r *ruined, g core.Grant) uint64) *ruined {
 
 // in is a store with this mistake.
 func (r *ruined) in(n *network, s core.Store) core.Store {
-	bad := &ruined{Store: s, network: n, acquire: r.acquire, extend: r.extend, release: r.release}
+	bad := &ruined{Store: s, network: n, acquire: r.acquire, extend: r.extend, release: r.release, handover: r.handover}
 	bad.Watcher, _ = s.(core.Watcher)
 	bad.Prompt, _ = s.(core.Prompt)
+	if r.handover != nil {
+		return handingRuined{bad}
+	}
 	return bad
 }
 
@@ -115,6 +127,22 @@ var ruins = []struct {
 		extend: func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension {
 			_ = r.Store.Extend(ctx, claims)
 			return make([]core.Extension, len(claims))
+		},
+	}},
+	{"a lost lease is reported as extended, and handed over", untrue, &ruined{
+		extend: func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension {
+			_ = r.Store.Extend(ctx, claims)
+			return make([]core.Extension, len(claims))
+		},
+		handover: core.Handover.Handover,
+	}},
+	{"a handover gives tokens of a while ago", tokensBack, &ruined{
+		handover: func(h core.Handover, ctx context.Context, from, to core.Claim) (core.Grant, error) {
+			g, err := h.Handover(ctx, from, to)
+			if err == nil && g.Token > 0 {
+				g.Token -= 100_000
+			}
+			return g, err
 		},
 	}},
 	{"each process counts its own tokens", tokensBack, retoken(func(r *ruined, _ core.Grant) uint64 { return r.n.Add(1) })},

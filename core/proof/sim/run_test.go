@@ -99,6 +99,7 @@ func play(t *testing.T, s scene) result {
 	quiet := p.until + longest + time.Second
 	j.judgeWaits(quiet, 2*longestTTL+3*time.Second)
 	finish(n, j, clients)
+	j.doubled = n.doubled
 	res := result{verdict: j.judge(), journal: j, bit: n.bit}
 	for key := range n.eternal {
 		res.verdict.add(eternalKeys, "%s", key)
@@ -189,7 +190,7 @@ func (w *worker) last() {
 		var h *hold
 		// Each idle connection that has died unnoticed costs an attempt.
 		for try := 0; lease == nil && try < 20; try++ {
-			lease, h = w.acquire(w.ctx, key, core.All, core.All, core.TTL(longestTTL))
+			lease, h = w.acquire(w.ctx, nil, key, core.All, core.All, core.TTL(longestTTL))
 		}
 		if lease == nil {
 			w.journal.mu.Lock()

@@ -2,13 +2,16 @@ package sim_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
@@ -64,6 +67,9 @@ type summary struct {
 	nested     int
 	replays    int
 	refused    int
+	follows    int // leases that came after another one without a trip
+	lost       int // of those and the ones before them, that were told so at their release
+	wiped      int // where that was the server's doing
 	outcomes   map[string]int
 	bit        map[string]int
 	violations map[string]int
@@ -105,9 +111,18 @@ func (s *summary) add(t *testing.T, sc scene, res result) {
 	holds := res.journal.holds
 	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.from, b.from) })
 	for _, h := range holds {
-		if h.nested {
+		if h.outer != nil {
 			s.nested++
 			continue
+		}
+		if h.follow {
+			s.follows++
+		}
+		if g := h.grant; g != nil && g.followed > 0 && errors.Is(h.told, core.ErrLost) {
+			s.lost++
+			if slices.ContainsFunc(res.journal.wipes, func(w time.Duration) bool { return g.got < w && w < h.let }) {
+				s.wiped++
+			}
 		}
 		s.grants++
 		if before, known := last[h.key]; known && before != h.client {
@@ -144,6 +159,8 @@ func (s *summary) enough(t *testing.T, seeds int) {
 	least("grants", s.grants, 10*seeds)
 	least("grants to another client than the one before", s.handOvers, 5*seeds)
 	least("re-entries", s.nested, seeds/5)
+	least("leases that followed without a trip", s.follows, seeds)
+	least("leases of a hold of several that were told of its loss", s.wiped, seeds/500)
 	least("answers that were replayed", s.replays, seeds/5)
 	least("stale writes that a register refused", s.refused, seeds/20)
 	for f := dropRequest; f < faults; f++ {
@@ -159,8 +176,9 @@ func (s *summary) facts(seeds int) tally.Facts {
 }
 
 func (s *summary) String() string {
-	return fmt.Sprintf("%d runs, %d grants (%d to another client than the one before), %d re-entries, %d replays, %d stale writes refused\n"+
-		"answers of the stores: %v\nfaults: %v", s.runs, s.grants, s.handOvers, s.nested, s.replays, s.refused, s.outcomes, s.bit)
+	return fmt.Sprintf("%d runs, %d grants (%d to another client than the one before, %d that followed without a trip), %d re-entries, %d replays, "+
+		"%d stale writes refused, %d holds of several leases lost (%d of them with the server's memory)\nanswers of the stores: %v\nfaults: %v",
+		s.runs, s.grants, s.handOvers, s.follows, s.nested, s.replays, s.refused, s.lost, s.wiped, s.outcomes, s.bit)
 }
 
 // rootOf is the name of the test function.

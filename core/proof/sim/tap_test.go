@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -26,13 +27,15 @@ type call struct {
 	from, until time.Duration
 	outcome     string
 	token       uint64
-	remembers   bool // of a release: an unknown lease is remembered
+	spare       int
+	ends        time.Duration // of a grant that is not for the whole TTL
+	remembers   bool          // of a release: an unknown lease is remembered
 }
 
 // handingTap is a tap on a store that hands over.
 type handingTap struct {
 	*tap
-	core.Handover
+	handed
 }
 
 // bounded is a store that bounds its calls.
@@ -43,9 +46,14 @@ type boundedTap struct {
 
 type boundedHandingTap struct {
 	*tap
-	core.Handover
+	handed
 	core.Prompt
 }
+
+var (
+	_ core.Handover = handingTap{}
+	_ core.Handover = boundedHandingTap{}
+)
 
 // listen puts a tap before a store.
 func listen(s core.Store, j *journal, client int) core.Store {
@@ -64,13 +72,16 @@ func listen(s core.Store, j *journal, client int) core.Store {
 	return t
 }
 
-// infoKey is the context key of the granted moment that the caller wants to know.
+// infoKey is the context key of the question that the caller wants to know of.
 type infoKey struct{}
 
 func (t *tap) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	from := t.journal.now()
+	t.journal.mu.Lock()
+	t.journal.unsure[c.Lease] = true // it may come late, or twice
+	t.journal.mu.Unlock()
 	g, err := t.Store.Acquire(ctx, c)
-	t.note("acquire", ctx, c, from, g.Token, err)
+	t.note("acquire", c, from, g, err)
 	switch {
 	case err == nil:
 		t.granted(ctx, c, from)
@@ -91,8 +102,8 @@ func (t *tap) granted(ctx context.Context, c core.Claim, asked time.Duration) {
 		asked = min(asked, at)
 	}
 	t.journal.asked[c.Lease+" "+c.Key] = asked
-	if at, ok := ctx.Value(infoKey{}).(*time.Duration); ok {
-		*at = asked
+	if q, ok := ctx.Value(infoKey{}).(*question); ok {
+		*q = question{c.Lease, asked, t.journal.now()}
 	}
 }
 
@@ -100,14 +111,21 @@ func (t *tap) Extend(ctx context.Context, claims []core.Claim) []core.Extension 
 	from := t.journal.now()
 	t.journal.mu.Lock()
 	for _, c := range claims {
-		if at, ended := t.journal.ended[c.Owner]; ended && at < from && c.Owner == c.Lease {
+		g := t.journal.grants[c.Lease]
+		asks := g != nil && g.spare > 0 && t.journal.pending[c.Lease] > 0 // for a release that wants to know
+		if at, ended := t.journal.ended[c.Lease]; ended && at < from && c.Owner == c.Lease && !asks {
 			t.journal.late++
 		}
 	}
 	t.journal.mu.Unlock()
 	answers := t.Store.Extend(ctx, claims)
 	for i, x := range answers {
-		t.note("extend", ctx, claims[i], from, 0, x.Err)
+		t.note("extend", claims[i], from, core.Grant{}, x.Err)
+		t.journal.mu.Lock()
+		if g := t.journal.grants[claims[i].Lease]; g != nil && x.Err == nil {
+			g.confirmed = max(g.confirmed, from)
+		}
+		t.journal.mu.Unlock()
 	}
 	return answers
 }
@@ -115,7 +133,7 @@ func (t *tap) Extend(ctx context.Context, claims []core.Claim) []core.Extension 
 func (t *tap) Release(ctx context.Context, c core.Claim) error {
 	from := t.journal.now()
 	err := t.Store.Release(ctx, c)
-	t.note("release", ctx, c, from, 0, err)
+	t.note("release", c, from, core.Grant{}, err)
 	return err
 }
 
@@ -128,15 +146,20 @@ type handed struct {
 func (h handed) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
 	at := h.tap.journal.now()
 	g, err := h.store.Handover(ctx, from, to)
-	h.tap.note("hand over "+from.Lease, ctx, to, at, g.Token, err)
+	h.tap.note("hand over "+from.Lease, to, at, g, err)
 	if err == nil {
 		h.tap.granted(context.Background(), to, at)
+		j := h.tap.journal
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		got := &grant{lease: to.Lease, token: g.Token, spare: g.Spare, ttl: to.TTL, got: j.now(), confirmed: at}
+		j.grants[to.Lease], j.handed[fmt.Sprint(h.tap.client, " ", to.Key)] = got, got
 	}
 	return g, err
 }
 
 // note counts an answer.
-func (t *tap) note(op string, ctx context.Context, c core.Claim, from time.Duration, token uint64, err error) {
+func (t *tap) note(op string, c core.Claim, from time.Duration, g core.Grant, err error) {
 	what := "unknown"
 	op, giver, _ := strings.Cut(op, " over ")
 	switch {
@@ -157,7 +180,14 @@ func (t *tap) note(op string, ctx context.Context, c core.Claim, from time.Durat
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.calls[what]++
+	if what == "unknown" && op != "extend" {
+		j.unsure[c.Lease], j.unsure[giver] = true, true
+	}
 	if j.keep {
-		j.history = append(j.history, call{op, t.client, c.Key, c.Lease, giver, from, j.now(), what, token, c.TTL > 0})
+		ends := time.Duration(0)
+		if g.Valid > 0 && g.Valid < c.TTL {
+			ends = from + g.Valid
+		}
+		j.history = append(j.history, call{op, t.client, c.Key, c.Lease, giver, from, j.now(), what, g.Token, g.Spare, ends, c.TTL > 0})
 	}
 }

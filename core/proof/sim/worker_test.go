@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -29,7 +30,12 @@ func (w *worker) work(n int) {
 	for range n {
 		time.Sleep(lasting(w.r, time.Millisecond, 3*time.Second))
 		if !w.hash || w.r.IntN(10) < 6 {
-			w.lock(fmt.Sprint("mutex:", w.r.IntN(2)))
+			key := fmt.Sprint("mutex:", w.r.IntN(2))
+			if w.r.IntN(3) == 0 {
+				w.rush(key, ttls[w.r.IntN(len(ttls))])
+			} else {
+				w.lock(key)
+			}
 			continue
 		}
 		switch w.r.IntN(4) {
@@ -69,26 +75,22 @@ func (w *worker) terms() (context.Context, context.CancelFunc, []core.AcquireOpt
 	return ctx, cancel, opts
 }
 
-// acquire takes key, and notes how that went.
-func (w *worker) acquire(ctx context.Context, key string, weight, limit int64, opts ...core.AcquireOption) (*core.Lease, *hold) {
+// acquire takes key, and notes how that went. One in eight leases tells its owner.
+func (w *worker) acquire(ctx context.Context, outer *hold, key string, weight, limit int64, opts ...core.AcquireOption) (*core.Lease, *hold) {
 	from := w.journal.now()
-	var asked time.Duration
-	lease, err := w.locker.Acquire(context.WithValue(ctx, infoKey{}, &asked), key, opts...)
+	var q question
+	lease, err := w.locker.Acquire(context.WithValue(ctx, infoKey{}, &q), key, opts...)
 	w.note(key, from, err)
 	if err != nil {
 		return nil, nil
 	}
-	w.journal.mu.Lock()
-	if at, known := w.journal.asked[lease.Owner()+" "+key]; known && asked == 0 { // it was handed over
-		asked = at
-	}
-	w.journal.mu.Unlock()
-	_, nested := core.LeaseOf(ctx, key)
 	h := w.journal.begin(&hold{
-		key: key, client: w.id, owner: lease.Owner(), nested: nested,
-		weight: weight, limit: limit, token: lease.TokenOf(key), asked: asked,
-	})
+		key: key, client: w.id, outer: outer, weight: weight, limit: limit, token: lease.TokenOf(key),
+	}, &q)
 	context.AfterFunc(lease.Context(), func() { w.journal.end(h) })
+	if outer == nil && w.r.IntN(8) == 0 {
+		w.journal.show(h, lease.Owner())
+	}
 	return lease, h
 }
 
@@ -108,27 +110,57 @@ func (w *worker) note(key string, from time.Duration, err error) {
 }
 
 // release gives a lease back, unless that was done.
-func (w *worker) release(lease *core.Lease, holds ...*hold) {
-	j := w.journal
-	for _, h := range holds {
-		j.end(h)
+func (w *worker) release(lease *core.Lease, h *hold) {
+	again := w.journal.letGo(h)
+	if err := lease.Release(context.Background()); !again {
+		w.journal.free(h, err)
 	}
-	if !holds[0].nested {
-		j.mu.Lock()
-		j.ended[lease.Owner()] = j.now()
-		j.mu.Unlock()
+}
+
+// rush has some goroutines take a key for a moment each, more than once.
+func (w *worker) rush(key string, ttl time.Duration) {
+	var wg sync.WaitGroup
+	for i := range 3 + w.r.IntN(4) {
+		one := &worker{client: w.client, r: rand.New(rand.NewPCG(w.r.Uint64(), uint64(i))), name: fmt.Sprint(w.name, ".", i)}
+		wg.Go(func() {
+			for range 1 + one.r.IntN(3) {
+				one.brief(key, ttl)
+			}
+		})
 	}
-	_ = lease.Release(context.Background())
-	for _, h := range holds {
-		j.free(h)
+	wg.Wait()
+}
+
+// brief holds a key for a moment.
+func (w *worker) brief(key string, ttl time.Duration) {
+	ctx := w.ctx
+	if w.r.IntN(10) == 0 {
+		c, cancel := context.WithTimeout(ctx, lasting(w.r, 10*time.Microsecond, 10*time.Millisecond))
+		defer cancel()
+		ctx = c
 	}
+	lease, h := w.acquire(ctx, nil, key, core.All, core.All, core.TTL(ttl), core.Wait(lasting(w.r, 100*time.Millisecond, 10*time.Second)))
+	if lease == nil {
+		return
+	}
+	time.Sleep(lasting(w.r, 10*time.Microsecond, 4*time.Millisecond))
+	switch w.r.IntN(10) {
+	case 0:
+		if ttl < strictTTL {
+			w.nest(lease, h)
+		}
+	case 1:
+		time.Sleep(lasting(w.r, time.Millisecond, 30*time.Millisecond))
+	}
+	w.write(lease, h)
+	w.release(lease, h)
 }
 
 // lock holds a key for a while and does things meanwhile.
 func (w *worker) lock(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
-	lease, h := w.acquire(ctx, key, core.All, core.All, opts...)
+	lease, h := w.acquire(ctx, nil, key, core.All, core.All, opts...)
 	if lease == nil {
 		return
 	}
@@ -136,7 +168,7 @@ func (w *worker) lock(key string) {
 		w.spend(lease)
 		switch w.r.IntN(5) {
 		case 0:
-			w.nest(lease, key)
+			w.nest(lease, h)
 		case 1:
 			_ = lease.Extend(lease.Context(), ttls[w.r.IntN(len(ttls))])
 		default:
@@ -173,11 +205,11 @@ func (w *worker) write(lease *core.Lease, h *hold) {
 }
 
 // nest takes the key again under its own lease.
-func (w *worker) nest(lease *core.Lease, key string) {
+func (w *worker) nest(lease *core.Lease, outer *hold) {
 	if !w.hash {
 		return
 	}
-	inner, h := w.acquire(lease.Context(), key, core.All, core.All, core.TTL(ttls[w.r.IntN(len(ttls))]))
+	inner, h := w.acquire(lease.Context(), outer, outer.key, core.All, core.All, core.TTL(ttls[w.r.IntN(len(ttls))]))
 	if inner == nil {
 		return
 	}
@@ -190,7 +222,7 @@ func (w *worker) nest(lease *core.Lease, key string) {
 func (w *worker) share(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
-	if lease, h := w.acquire(ctx, key, 1, core.All, append(opts, core.Shared())...); lease != nil {
+	if lease, h := w.acquire(ctx, nil, key, 1, core.All, append(opts, core.Shared())...); lease != nil {
 		w.spend(lease)
 		w.release(lease, h)
 	}
@@ -201,7 +233,7 @@ func (w *worker) permits(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
 	n := 1 + w.r.IntN(2)
-	if lease, h := w.acquire(ctx, key, int64(n), 3, append(opts, core.Permits(n, 3))...); lease != nil {
+	if lease, h := w.acquire(ctx, nil, key, int64(n), 3, append(opts, core.Permits(n, 3))...); lease != nil {
 		w.spend(lease)
 		w.release(lease, h)
 	}
