@@ -10,6 +10,10 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
+// followed names the leases that followed another one of their process under the
+// same hold at the store.
+const followed = "followed without a trip"
+
 // book counts over all trials.
 type book struct {
 	mu    sync.Mutex
@@ -39,6 +43,9 @@ func newBook(t *testing.T) *book {
 		}
 		if !t.Failed() && least < b.facts.Runs {
 			t.Errorf("vacuous: %d events in %d trials", least, b.facts.Runs)
+		}
+		if !t.Failed() && b.facts.Faults["rush"] > 0 && b.facts.Outcomes[followed] < b.facts.Faults["rush"]/4 {
+			t.Errorf("vacuous: %d leases followed another one without a trip", b.facts.Outcomes[followed])
 		}
 		t.Logf("%d trials, events %v, outcomes %v, violations %v, expected %v",
 			b.facts.Runs, b.facts.Faults, b.facts.Outcomes, b.facts.Violations, b.facts.Expected)

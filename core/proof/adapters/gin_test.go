@@ -13,6 +13,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/httpmw"
 )
@@ -30,7 +31,11 @@ func serveGin(v *service) front {
 	f := &ginFront{service: v, client: &http.Client{Transport: &http.Transport{}}, served: make(chan struct{})}
 	engine := gin.New()
 	engine.Use(gin.RecoveryWithWriter(io.Discard), withTimeout)
-	route := []gin.HandlerFunc{httpmw.Lock(v.locker, "order", httpmw.JSON("order")), f.pay}
+	var opts []httpmw.Option
+	if v.rushes() {
+		opts = append(opts, httpmw.Acquire(core.Wait(patience)))
+	}
+	route := []gin.HandlerFunc{httpmw.Lock(v.locker, "order", httpmw.JSON("order"), opts...), f.pay}
 	if v.idempotent {
 		route = append([]gin.HandlerFunc{httpmw.Idempotent(v.runs, httpmw.AnyCaller())}, route...)
 	}

@@ -36,7 +36,11 @@ func serveStream(v *service) front { return serveGRPC(v, chatMethod) }
 
 func serveGRPC(v *service, method string) front {
 	f := &grpcFront{service: v, method: method, served: make(chan struct{})}
-	rules := []grpcmw.Rule{grpcmw.Lock(v.locker, "order", grpcmw.Field("value"))}
+	var opts []grpcmw.Option
+	if v.rushes() {
+		opts = append(opts, grpcmw.Acquire(core.Wait(patience)))
+	}
+	rules := []grpcmw.Rule{grpcmw.Lock(v.locker, "order", grpcmw.Field("value"), opts...)}
 	if v.idempotent {
 		rules = append([]grpcmw.Rule{grpcmw.Idempotent(v.runs, grpcmw.AnyCaller())}, rules...)
 	}

@@ -86,6 +86,12 @@ var table = []cell{
 	{"stream", "duplicates", done, nil, then{1, done, 2}, then{}},
 	{"task", "duplicates", done, nil, then{3, done, 4}, then{1, replayed, 1}},
 
+	// Many requests of one order, one after the other.
+	{"gin", "rush", done, nil, then{4, done, 5}, then{4, replayed, 4}},
+	{"unary", "rush", done, nil, then{4, done, 5}, then{4, replayed, 4}},
+	{"stream", "rush", done, nil, then{4, done, 5}, then{}},
+	{"task", "rush", done, nil, then{4, done, 5}, then{4, replayed, 4}},
+
 	// There is no replay without Idempotent, which a stream cannot have.
 	{"gin", "replay", done, nil, then{}, then{1, replayed, 1}},
 	{"unary", "replay", done, nil, then{}, then{1, replayed, 1}},
@@ -116,6 +122,7 @@ var scenes = map[string]func(*stage) answer{
 	"panic":      panics,     // hazard 50
 	"lost lease": deleted,    // hazards 38 and 58
 	"duplicates": duplicates,
+	"rush":       rush,
 	"replay":     replay,
 	"restart":    restart, // hazards 30 and 58
 	// hazard 49

@@ -30,7 +30,6 @@ type run struct {
 	service string
 	ctx     context.Context
 	lease   *core.Lease
-	owner   string
 	token   uint64
 	attempt int // 0 without Idempotent
 	over    bool
@@ -57,7 +56,7 @@ func (x *resource) begin(ctx context.Context, service string, forgets bool) (*ru
 	if !ok {
 		return nil, errNoLease
 	}
-	r := &run{service: service, ctx: ctx, lease: lease, owner: lease.Owner(), token: lease.Token()}
+	r := &run{service: service, ctx: ctx, lease: lease, token: lease.Token()}
 	r.attempt, _ = once.AttemptFromContext(ctx)
 	x.mu.Lock()
 	defer x.mu.Unlock()

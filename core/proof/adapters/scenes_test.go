@@ -193,6 +193,39 @@ func duplicates(s *stage) answer {
 	return within(s.t, "the first request is over", first)
 }
 
+// rush has three other requests of the same order come while it is worked on. They
+// wait, and their leases follow each other without a question to the store where
+// they are fast enough.
+func rush(s *stage) answer {
+	s.apart = true
+	s.first = func(r *run) (string, error) {
+		s.write(r)
+		s.wait(r, s.goOn)
+		return r.text(), nil
+	}
+	first := s.send(s.t.Context(), s.a)
+	within(s.t, "the handler runs", s.inside)
+	s.endless()
+	request := s.request
+	var more []<-chan answer
+	for n := range 3 {
+		s.request.key = fmt.Sprint(request.key, "-", n)
+		more = append(more, s.send(s.t.Context(), s.a))
+	}
+	s.request = request
+	time.Sleep(500 * time.Millisecond) // for them to wait
+	close(s.goOn)
+	for _, other := range more {
+		if got := within(s.t, "another request is answered", other); got.outcome != done {
+			s.wrong("wrong answers", 1, "another request is %v, want %s", got, done)
+		}
+	}
+	got := within(s.t, "the first request is over", first)
+	_, trips := s.a.followed()
+	s.happened = trips > 0
+	return got
+}
+
 // replay has the same request come twice more when it was worked on.
 func replay(s *stage) answer {
 	first := s.ask(s.a)

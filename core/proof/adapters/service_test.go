@@ -19,6 +19,7 @@ type service struct {
 	*stage
 	name   string
 	locker *core.Locker
+	store  *spied
 	runs   *once.Once
 	events *events
 	front  front
@@ -75,6 +76,50 @@ func (a answer) kept() string {
 	return a.text
 }
 
+// rushes tells that requests are to wait for a key that others have.
+func (v *service) rushes() bool { return v.stage.cell.event == "rush" }
+
+// spied is a store of which is known what it was asked.
+type spied struct {
+	*redisstore.Store
+
+	mu     sync.Mutex
+	owners map[string]bool // and leases, which are as secret
+	trips  int             // that handed a key over
+}
+
+func (s *spied) saw(claims ...core.Claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range claims {
+		s.owners[c.Owner], s.owners[c.Lease] = true, true
+	}
+}
+
+func (s *spied) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	s.saw(c)
+	return s.Store.Acquire(ctx, c)
+}
+
+func (s *spied) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
+	s.saw(from, to)
+	g, err := s.Store.Handover(ctx, from, to)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.trips++
+	}
+	return g, err
+}
+
+// followed is how many leases came after another one without a trip, and by how
+// many trips keys were handed over.
+func (v *service) followed() (leases, trips int) {
+	v.store.mu.Lock()
+	defer v.store.mu.Unlock()
+	return v.events.count(core.HandedOver) - v.store.trips, v.store.trips
+}
+
 // events collects what an observer is told.
 type events struct {
 	mu  sync.Mutex
@@ -85,6 +130,18 @@ func (e *events) Observe(_ context.Context, event core.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all, event)
+}
+
+// count is how many events there were of a kind.
+func (e *events) count(kind core.Kind) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, event := range e.all {
+		if event.Kind == kind {
+			n++
+		}
+	}
+	return n
 }
 
 // said is what the events say.
@@ -110,7 +167,8 @@ func (s *stage) serve(name string) *service {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if v.locker, err = core.New(store, core.WithObserver(v.events), core.WithDefaults(core.TTL(s.ttl))); err != nil {
+	v.store = &spied{Store: store, owners: map[string]bool{}}
+	if v.locker, err = core.New(v.store, core.WithObserver(v.events), core.WithDefaults(core.TTL(s.ttl))); err != nil {
 		s.t.Fatal(err)
 	}
 	if v.runs, err = once.New(v.locker); err != nil {

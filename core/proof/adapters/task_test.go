@@ -37,6 +37,9 @@ func serveTasks(v *service) front {
 	f.client = redistest.Client(v.t, v.stage.queue.Addr)
 	f.ask = asynq.NewInspectorFromRedisClient(f.client)
 	wait := core.Wait(10 * time.Millisecond)
+	if v.rushes() {
+		wait = core.Wait(patience)
+	}
 	var h asynq.Handler = asynq.HandlerFunc(f.pay)
 	if v.idempotent {
 		h = taskmw.Idempotent(v.runs, "pay", taskmw.Payload("request"))(h)
