@@ -13,6 +13,8 @@ import "math"
 //   - A grant that came to nothing: the acquire failed or its worker died, or the
 //     key was handed over to one who had just given up. It lasts until the clean-up
 //     is confirmed.
+//   - A hold that was passed on to somebody of its process who had just given up.
+//     It lasts until it is given back.
 //   - A hold that ended otherwise than by a release that was confirmed, from the
 //     end of what its holder relied on; also after one that was confirmed, if an
 //     attempt to get it may still be on its way.
@@ -93,9 +95,10 @@ func (d *doubts) claim(c *claim) {
 		if len(doubtful) > 0 {
 			d.add(c.Key, doubtful[0].Call, t.Ret)
 		}
+		t = c.last()
 		if t.Released != "ok" {
 			d.add(c.Key, max(t.Until, t.Ret), d.settled(c))
-		} else if len(doubtful) > 0 {
+		} else if len(doubtful) > 0 || c.spare > 0 && d.settled(c) > t.ReleaseRet {
 			d.add(c.Key, t.ReleaseCall, d.settled(c))
 		}
 	}
@@ -167,10 +170,11 @@ func (d *doubts) forgot(from, to int64) bool {
 // gone is when nothing is held any more by a claim that was granted.
 func (d *doubts) gone(c *claim) int64 {
 	_, doubtful := c.grants()
-	if c.try.Released == "ok" && len(doubtful) == 0 {
-		return c.try.ReleaseRet
+	t := c.last()
+	if t.Released == "ok" && len(doubtful) == 0 && c.spare == 0 {
+		return t.ReleaseRet
 	}
-	return max(c.try.ReleaseRet, d.settled(c))
+	return max(t.ReleaseRet, d.settled(c))
 }
 
 // within tells whether any of the stretches has a moment of this time.

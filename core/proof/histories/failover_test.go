@@ -66,12 +66,12 @@ type turn struct {
 // forgotten can be back while its holder still relies on it, and then goes on
 // with all its extensions, though others have had the key in between.
 func (d *doubts) failOver(over deed, key string) {
-	to := func(what, lease string) {
+	to := func(what, claim string) {
 		when := over
 		if over.At > 0 {
 			when.To = over.At
 		}
-		d.turns = append(d.turns, turn{when, key, asked{What: what, Lease: lease}})
+		d.turns = append(d.turns, turn{when, key, asked{What: what, Claim: claim}})
 	}
 	ids, seen := over.Left[key]
 	if seen && len(ids) == 0 {
@@ -90,9 +90,9 @@ func (d *doubts) failOver(over deed, key string) {
 			to("forget", "")
 			d.add(key, over.From, over.To+life)
 			return
-		case (c.try.ReleaseCall == 0 || c.try.ReleaseCall > over.At) && max(c.try.Until, c.try.Ret) > over.At:
+		case (c.last().ReleaseCall == 0 || c.last().ReleaseCall > over.At) && max(c.last().Until, c.last().Ret) > over.At:
 			// It was not released at the old one.
-			to("holds", c.try.Lease)
+			to("holds", c.ID)
 			return
 		}
 	}

@@ -27,6 +27,7 @@ const (
 	leastUnknown  = 20
 	leastBites    = 10
 	leastBusy     = 1000 // that only the holder can explain
+	leastFollow   = 100  // leases that followed another one without a trip
 	longest       = 4 * time.Minute
 )
 
@@ -70,7 +71,7 @@ func (s *scene) start(i int) {
 		proxy = redistest.NewProxy(s.t, s.server.Addr)
 	}
 	s.workers[i] = newChild(s.t, plan{
-		Name: fmt.Sprintf("w%d", s.started), Addr: proxy.Addr, Register: s.register.Addr, Keys: keys, Lanes: 1 + i%2, Mistake: s.mistake,
+		Name: fmt.Sprintf("w%d", s.started), Addr: proxy.Addr, Register: s.register.Addr, Keys: keys, Lanes: 1 + i%2*4, Mistake: s.mistake,
 	}, proxy, s.history)
 }
 
@@ -161,7 +162,9 @@ func run(t *testing.T, wiped bool) {
 type verdict struct {
 	wiped                   bool
 	calls, grants, unknown  int
+	follows, told           int // leases that followed without a trip, and releases before them that were told of a loss
 	hands, bites, outcomes  map[string]int
+	wrong                   []string
 	overlaps, tokens, stale []string
 	late, refused           int // stale writes that came, and that were refused
 	script                  *script
@@ -172,8 +175,17 @@ type verdict struct {
 
 func (v *verdict) judge(r *record, writes []write) {
 	tries := r.tries
-	v.calls, v.unknown, v.outcomes = 0, 0, make(map[string]int)
+	v.calls, v.unknown, v.follows, v.told, v.wrong, v.outcomes = 0, 0, 0, 0, nil, make(map[string]int)
 	for _, t := range tries {
+		if t.Follows {
+			v.follows++
+		}
+		if t.passed() && t.Released == "lost" {
+			v.told++
+		}
+		if t.Wrong != "" {
+			v.wrong = append(v.wrong, fmt.Sprintf("%s: %s: %s", t.Key, t.Lease, t.Wrong))
+		}
 		v.outcomes[t.Outcome]++
 		v.unknown += t.unknown()
 		if v.calls++; t.Outcome == "ok" {
@@ -181,7 +193,7 @@ func (v *verdict) judge(r *record, writes []write) {
 		}
 	}
 	v.grants, v.hands, v.bites = len(granted(tries)), handOvers(tries), bit(r.deeds, tries)
-	v.overlaps, v.tokens = overlaps(tries), tokensBack(tries)
+	v.overlaps, v.tokens = overlaps(tries), append(tokensBack(tries), sharedTokens(r.claims)...)
 	v.stale, v.late = staleWrites(tries, writes, true), len(staleWrites(tries, writes, false))
 	v.refused = 0
 	for _, w := range writes {
@@ -205,7 +217,7 @@ func (v *verdict) vacuous() string {
 		n, least int
 	}{
 		{"calls", v.calls, leastCalls}, {"grants", v.grants, leastGrants}, {"unknown outcomes", v.unknown, leastUnknown}, {"faults that bit", sum(v.bites), leastBites},
-		{"busy answers that only the holder explains", v.script.busy, leastBusy},
+		{"busy answers that only the holder explains", v.script.busy, leastBusy}, {"leases that followed without a trip", v.follows, leastFollow},
 	} {
 		if c.n < c.least {
 			why = append(why, fmt.Sprintf("%d %s, want %d", c.n, c.what, c.least))
@@ -221,7 +233,7 @@ func (v *verdict) vacuous() string {
 
 // faults lists what must not be.
 func (v *verdict) faults() []string {
-	all := slices.Concat(v.tokens, v.stale)
+	all := slices.Concat(v.tokens, v.stale, v.wrong)
 	if !v.wiped {
 		all = append(all, v.overlaps...)
 	}
@@ -232,8 +244,8 @@ func (v *verdict) faults() []string {
 }
 
 func (v *verdict) String() string {
-	return fmt.Sprintf("%d calls, %d grants, hand-overs %v, outcomes %v, %d unknown, %d busy answers judged and %d excused, faults that bit %v, %d overlaps, %d stale writes came, %d writes were refused, porcupine: %v",
-		v.calls, v.grants, v.hands, v.outcomes, v.unknown, v.script.busy, v.script.excused, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
+	return fmt.Sprintf("%d calls, %d grants, %d of them followed without a trip (%d of those before them lost), hand-overs %v, outcomes %v, %d unknown, %d busy answers judged and %d excused, faults that bit %v, %d overlaps, %d stale writes came, %d writes were refused, porcupine: %v",
+		v.calls, v.grants, v.follows, v.told, v.hands, v.outcomes, v.unknown, v.script.busy, v.script.excused, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
 }
 
 func (v *verdict) note(t *testing.T, seed uint64, server *redistest.Server) {

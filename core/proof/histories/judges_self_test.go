@@ -76,6 +76,35 @@ func TestJudges(t *testing.T) {
 			t.Errorf("got %q, want the one of x", got)
 		}
 	})
+	for name, c := range map[string]struct {
+		token, spare uint64 // of the lease that follows, and for those
+		other        *try
+		deeds        []deed
+		tokens       int
+		want         porcupine.CheckResult
+	}{
+		"a lease may follow another one of its claim": {2, 3, ok("z", 8, 12, 5, 13, 14), nil, 0, linear},
+		"not with its token":                          {1, 3, ok("z", 8, 12, 5, 13, 14), nil, 1, illegal},
+		"not with one that is not its claim's":        {5, 3, ok("z", 8, 12, 6, 13, 14), nil, 0, illegal},
+		"and nobody else has its tokens":              {2, 3, ok("z", 8, 12, 4, 13, 14), nil, 0, illegal},
+		"or comes between":                            {2, 3, ok("z", 5, 6, 5, 7, 8), nil, 0, illegal},
+		"nor releases what the server forgot":         {2, 3, ok("z", 7, 8, 5, 19, 20), []deed{{What: "delete all", From: 6, To: 7}}, 0, illegal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x, y := ok("x", 1, 2, 1, 4, 9), ok("y", 3, 5, c.token, 10, 11)
+			y.Follows = true
+			under := of(x, call{"ask", 1, 2, "ok"}, call{"leave", 10, 11, "ok"})
+			under.spare, under.more, y.claim = c.spare, []*try{y}, under
+			r := &record{tries: []*try{x, y, c.other}, claims: []*claim{under}, deeds: c.deeds}
+			if got := sharedTokens(r.claims); len(got) != c.tokens {
+				t.Errorf("of the tokens is said %q, want %d faults", got, c.tokens)
+			}
+			if got := r.linear(); got != c.want {
+				t.Errorf("porcupine says %v, want %v", got, c.want)
+			}
+		})
+	}
 	t.Run("processes without a lock are told by every judge", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, false, grantsAll)

@@ -36,7 +36,7 @@ func overlaps(tries []*try) []string {
 func tokensBack(tries []*try) []string {
 	held := granted(tries)
 	byEnd := slices.Clone(held)
-	slices.SortFunc(held, func(a, b *try) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Call, b.Call)) })
+	slices.SortFunc(held, func(a, b *try) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.asked(), b.asked())) })
 	slices.SortFunc(byEnd, func(a, b *try) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Ret, b.Ret)) })
 	var faults []string
 	i, highest := 0, (*try)(nil)
@@ -44,13 +44,32 @@ func tokensBack(tries []*try) []string {
 		if n > 0 && held[n-1].Key != t.Key {
 			highest = nil
 		}
-		for ; i < len(byEnd) && (byEnd[i].Key < t.Key || byEnd[i].Key == t.Key && byEnd[i].Ret < t.Call); i++ {
+		for ; i < len(byEnd) && (byEnd[i].Key < t.Key || byEnd[i].Key == t.Key && byEnd[i].Ret < t.asked()); i++ {
 			if byEnd[i].Key == t.Key && (highest == nil || byEnd[i].Token > highest.Token) {
 				highest = byEnd[i]
 			}
 		}
 		if highest != nil && t.Token <= highest.Token {
 			faults = append(faults, fmt.Sprintf("%s: %s has token %d, %s before it had %d", t.Key, t.Lease, t.Token, highest.Lease, highest.Token))
+		}
+	}
+	return faults
+}
+
+// sharedTokens lists leases of one claim that do not have a token of their own each,
+// greater than that of the one before.
+func sharedTokens(claims []*claim) []string {
+	var faults []string
+	for _, c := range claims {
+		held := granted(append([]*try{}, c.more...))
+		if c.try != nil && c.try.Outcome == "ok" {
+			held = append(held, c.try)
+		}
+		slices.SortFunc(held, func(a, b *try) int { return cmp.Compare(a.Ret, b.Ret) })
+		for i, t := range held[min(1, len(held)):] {
+			if before := held[i]; t.Token <= before.Token {
+				faults = append(faults, fmt.Sprintf("%s: %s has token %d, %s before it under the same hold %d", c.Key, t.Lease, t.Token, before.Lease, before.Token))
+			}
 		}
 	}
 	return faults
@@ -75,10 +94,10 @@ func staleWrites(tries []*try, writes []write, fenced bool) []string {
 			faults = append(faults, fmt.Sprintf("%s: %s wrote and was never granted", w.Key, w.Lease))
 			continue
 		}
-		if n := newest[w.Key]; n != nil && n != t && t.Ret < n.Call {
+		if n := newest[w.Key]; n != nil && n != t && (t.Ret < n.asked() || n.claim != nil && n.claim == t.claim && t.Ret < n.Ret) {
 			faults = append(faults, fmt.Sprintf("%s: %s wrote after its successor %s", w.Key, t.Lease, n.Lease))
 		}
-		if n := newest[w.Key]; n == nil || t.Call > n.Call {
+		if n := newest[w.Key]; n == nil || t.asked() > n.asked() || t.asked() == n.asked() && t.Ret > n.Ret {
 			newest[w.Key] = t
 		}
 	}

@@ -2,6 +2,7 @@ package histories_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/anishathalye/porcupine"
@@ -11,43 +12,70 @@ import (
 // were told. Whatever else may be held at the server is no part of it: see
 // doubts_test.go.
 type lock struct {
-	Holder string // lease, "" if none
+	Holder string // claim, "" if none
+	Tenant string // lease of it, "" between two that follow each other, anyOf if that is not known
 	Loose  bool   // the server may have forgotten it
 	Last   uint64 // token
+	Top    uint64 // the last token that is the holder's
 }
+
+const anyOf = "any"
 
 type asked struct {
 	// What is "acquire", "busy", "release", or "end" for a hold that ended
-	// otherwise, from when on others may have the key. Where the server loses what
-	// it had it is "forget", "may forget" if that is not known, or "holds" if it
-	// has what it had a while ago, which may expire soon.
+	// otherwise, from when on others may have the key. A lease that follows another
+	// one of the same claim is a "follow", and the one before it ends with "pass",
+	// or "let" if it was not told that the hold was still there. Where the server
+	// loses what it had it is "forget", "may forget" if that is not known, or
+	// "holds" if it has what it had a while ago, which may expire soon.
 	What  string
+	Claim string
 	Lease string
 	Token uint64
-	Sure  bool // a release that ended a hold, and not an earlier attempt of it
+	Spare uint64 // tokens after it that are the claim's
+	Sure  bool   // a release that ended a hold, and not an earlier attempt of it; or the server forgets nothing
 }
 
 // model is a lock.
 //
 // A holder whom the server forgot goes on for a while, and others have the key
 // meanwhile. Its release is one only if the store has confirmed it at once: it may
-// be that the first attempt was answered "not held", but nobody heard that.
+// be that the first attempt was answered "not held", but nobody heard that. Who
+// follows another one of its claim where the server has forgotten that holds
+// nothing either.
 var model = porcupine.Model{
 	Init: func() any { return lock{} },
 	Step: func(state, input, _ any) (bool, any) {
 		s, in := state.(lock), input.(asked)
+		mine := s.Holder == in.Claim && (s.Tenant == in.Lease || s.Tenant == anyOf)
 		switch in.What {
 		case "acquire":
-			return (s.Holder == "" || s.Loose) && in.Token > s.Last, lock{Holder: in.Lease, Last: in.Token}
+			return (s.Holder == "" || s.Loose) && in.Token > s.Top, lock{Holder: in.Claim, Tenant: in.Lease, Last: in.Token, Top: in.Token + in.Spare}
+		case "follow":
+			if s.Holder != in.Claim {
+				return !in.Sure, s
+			}
+			ok := s.Tenant == "" && s.Last < in.Token && in.Token <= s.Top || s.Tenant == anyOf
+			s.Tenant, s.Last = in.Lease, max(s.Last, in.Token)
+			return ok, s
 		case "busy":
-			return s.Holder != "" && s.Holder != in.Lease, s
+			return s.Holder != "" && s.Holder != in.Claim, s
+		case "pass":
+			if !mine {
+				return !in.Sure, s
+			}
+			s.Tenant = ""
+		case "let":
+			if mine {
+				s.Tenant = ""
+			}
 		case "release":
-			if s.Holder != in.Lease {
+			if !mine {
 				return !in.Sure, s
 			}
 			s.Holder = ""
 		case "end":
-			if s.Holder == in.Lease {
+			if s.Holder == in.Claim {
 				s.Holder = ""
 			}
 		case "forget":
@@ -55,9 +83,12 @@ var model = porcupine.Model{
 		case "may forget":
 			s.Loose = true
 		case "holds":
-			s.Holder, s.Loose = in.Lease, true
+			s.Holder, s.Tenant, s.Loose = in.Claim, anyOf, true
 		}
 		s.Loose = s.Loose && s.Holder != ""
+		if s.Holder == "" {
+			s.Tenant = ""
+		}
 		return true, s
 	},
 	Partition: byKey,
@@ -103,38 +134,44 @@ func (s *script) add(who, key string, in asked, call, ret int64) {
 func (r *record) operations() *script {
 	s := &script{clients: make(map[string]int)}
 	doubts := r.doubts()
-	busy := func(who, key, lease string, call, ret int64) {
+	busy := func(who, key, claim string, call, ret int64) {
 		if within(doubts.all[key], call, ret) {
 			s.excused++
 			return
 		}
 		s.busy++
-		s.add(who, key, asked{What: "busy", Lease: lease}, call, ret)
+		s.add(who, key, asked{What: "busy", Claim: claim}, call, ret)
 	}
 	for _, t := range r.tries {
 		switch {
 		case t.Outcome == "busy" && t.Crowded: // it may be the answer to who stood before it
 		case t.Outcome == "busy":
-			busy(t.Who, t.Key, t.Lease, t.Call, t.Ret)
+			busy(t.Who, t.Key, t.holder(), t.Call, t.Ret)
 		case t.Outcome == "ok":
-			s.add(t.Who, t.Key, asked{What: "acquire", Lease: t.Lease, Token: t.Token}, t.Call, t.Ret)
+			begin := asked{What: "acquire", Claim: t.holder(), Lease: t.Lease, Token: t.Token}
+			if t.Follows {
+				begin.What, begin.Sure = "follow", !r.forgetful()
+			} else if t.claim != nil {
+				begin.Spare = t.claim.spare
+			}
+			s.add(t.Who, t.Key, begin, t.Call, t.Ret)
+			release, end := "release", "end"
+			if t.passed() {
+				release, end = "pass", "let"
+			}
 			if t.Released == "ok" {
-				s.add(t.Who, t.Key, asked{What: "release", Lease: t.Lease, Sure: r.sure(t)}, t.ReleaseCall, t.ReleaseRet)
+				s.add(t.Who, t.Key, asked{What: release, Claim: t.holder(), Lease: t.Lease, Sure: r.sure(t)}, t.ReleaseCall, t.ReleaseRet)
 			} else {
 				// Beside what the client goes on with. It can be over before a process that
 				// stood still hears that it was granted.
-				s.add(t.Who+"?", t.Key, asked{What: "end", Lease: t.Lease}, max(t.Until, t.Call), 0)
+				s.add(t.Who+"?", t.Key, asked{What: end, Claim: t.holder(), Lease: t.Lease}, max(t.Until, t.Call), 0)
 			}
 		}
 	}
 	for _, c := range r.claims {
-		lease := ""
-		if c.try != nil {
-			lease = c.try.Lease
-		}
 		for _, o := range c.calls {
 			if o.What == "ask" && o.Outcome == "busy" {
-				busy(c.Who+"'s store", c.Key, lease, o.Call, o.Ret)
+				busy(c.Who+"'s store", c.Key, c.ID, o.Call, o.Ret)
 			}
 		}
 	}
@@ -144,18 +181,19 @@ func (r *record) operations() *script {
 	return s
 }
 
+// forgetful tells that the server may have lost what it had.
+func (r *record) forgetful() bool {
+	return slices.ContainsFunc(r.deeds, func(d deed) bool { return d.forgets() })
+}
+
 // sure tells that only who held the key can have been told that t has released
 // it.
 func (r *record) sure(t *try) bool {
-	forgetful := false
-	for _, d := range r.deeds {
-		forgetful = forgetful || d.forgets()
-	}
-	if !forgetful || t.claim == nil {
+	if !r.forgetful() || t.claim == nil {
 		return true
 	}
 	for _, d := range r.deeds {
-		if d.What == "fail over" && d.From <= t.ReleaseRet && d.To >= t.Call {
+		if d.What == "fail over" && d.From <= t.ReleaseRet && d.To >= min(t.Call, t.claim.try.Call) {
 			return false
 		}
 	}

@@ -1,6 +1,8 @@
 package histories_test
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -41,6 +43,8 @@ type try struct {
 	Outcome         string
 	Token           uint64
 	Crowded         bool
+	Follows         bool   // it came after another lease of the claim, without a question
+	Wrong           string // what its process knows to be impossible
 	claim           *claim // nil if the store was not asked
 
 	// Of one that was granted: until when its holder relied on it, and its release,
@@ -52,12 +56,49 @@ type try struct {
 }
 
 // claim is what was said of a claim by the store that has it. A try has one; one
-// without a try was handed a key over when its try had gone.
+// without a try was handed a key over when its try had gone. One that was handed a
+// key with tokens to spare can have several tries, one after the other.
 type claim struct {
 	ID       string
 	Key, Who string // the process
-	try      *try
+	try      *try   // the first
+	more     []*try // that followed, in order
+	spare    uint64 // tokens for them
 	calls    []call
+}
+
+// last is the try that has or had the claim last, nil if there is none.
+func (c *claim) last() *try {
+	if len(c.more) > 0 {
+		return c.more[len(c.more)-1]
+	}
+	return c.try
+}
+
+// passed tells that another try of its claim came after t.
+func (t *try) passed() bool { return t.claim != nil && t.claim.last() != t }
+
+// holder is what the store knows t by.
+func (t *try) holder() string {
+	if t.claim == nil {
+		return t.Lease
+	}
+	return t.claim.ID
+}
+
+// asked is when t was asked for: with Acquire, or with the last question before it
+// began that the store confirmed, whichever was first.
+func (t *try) asked() int64 {
+	if !t.Follows || t.claim == nil {
+		return t.Call
+	}
+	confirmed := int64(0)
+	for _, c := range t.claim.calls {
+		if (c.What == "ask" || c.What == "extend") && c.Outcome == "ok" && c.Ret <= t.Ret {
+			confirmed = max(confirmed, c.Call)
+		}
+	}
+	return min(t.Call, confirmed)
 }
 
 // call is one of the store.
@@ -79,7 +120,11 @@ func (h *history) read(deeds []deed) *record {
 			c = &claim{ID: e.Claim, Key: e.Key, Who: process(e.Who)}
 			claims[e.Claim], r.claims = c, append(r.claims, c)
 		}
-		if t := tries[e.Lease]; t != nil {
+		switch t := tries[e.Lease]; {
+		case t == nil:
+		case e.Follows:
+			t.claim, c.more = c, append(c.more, t)
+		default:
 			t.claim, c.try = c, t
 		}
 		return c
@@ -89,12 +134,13 @@ func (h *history) read(deeds []deed) *record {
 		switch e.Step {
 		case "ask", "leave", "extend":
 			c := of(e)
+			c.spare = max(c.spare, e.Spare)
 			c.calls = append(c.calls, call{e.Step, e.Call, e.Ret, e.Outcome})
 		case "call":
 			t = &try{Lease: e.Lease, Who: e.Who, Key: e.Key, Call: e.Call, Crowded: e.Crowded, Outcome: "died"}
 			tries[e.Lease], r.tries = t, append(r.tries, t)
 		case "acquire":
-			t.Ret, t.Outcome, t.Token, t.Until = e.Ret, e.Outcome, e.Token, e.Until
+			t.Ret, t.Outcome, t.Token, t.Until, t.Follows, t.Wrong = e.Ret, e.Outcome, e.Token, e.Until, e.Follows, e.Wrong
 			if e.Claim != "" {
 				of(e)
 			}
@@ -105,6 +151,12 @@ func (h *history) read(deeds []deed) *record {
 			t.Until = min(t.Until, e.Call)
 		case "release":
 			t.ReleaseCall, t.ReleaseRet, t.Released = t.letGo, e.Ret, e.Outcome
+		}
+	}
+	for _, c := range r.claims {
+		slices.SortFunc(c.more, func(a, b *try) int { return cmp.Compare(a.Token, b.Token) })
+		if c.try == nil && len(c.more) > 0 {
+			c.try, c.more = c.more[0], c.more[1:]
 		}
 	}
 	for _, t := range r.tries {
@@ -133,7 +185,7 @@ func (t *try) unknown() int {
 	if t.Outcome == "died" || t.Outcome == "ok" && t.Released == "died" {
 		n++
 	}
-	if t.claim != nil {
+	if t.claim != nil && !t.Follows {
 		for _, c := range t.claim.calls {
 			if c.Outcome == "unknown" {
 				n++

@@ -55,6 +55,23 @@ func (s *telling) say(step string, ctx context.Context, c core.Claim, call int64
 	s.worker.say(entry{Lease: name, Claim: c.Lease, Who: s.worker.Name, Key: c.Key, Step: step, Call: call, Ret: mono(), Outcome: outcome})
 }
 
+// gave notes that an acquire was granted.
+func (s *telling) gave(ctx context.Context, c core.Claim) {
+	s.worker.known.Lock()
+	defer s.worker.known.Unlock()
+	if name, _ := ctx.Value(tryName{}).(string); name != "" {
+		s.worker.asked[name] = c.Lease
+	}
+}
+
+// spares tells whether leases may follow each other under c.
+func (s *telling) spares(c core.Claim) bool {
+	s.worker.known.Lock()
+	defer s.worker.known.Unlock()
+	h := s.worker.handed[c.Key]
+	return h.claim == c.Lease && h.spare > 0
+}
+
 func (s *telling) Acquire(ctx context.Context, c core.Claim) (g core.Grant, err error) {
 	call := mono()
 	now := time.Now()
@@ -66,6 +83,9 @@ func (s *telling) Acquire(ctx context.Context, c core.Claim) (g core.Grant, err 
 	default:
 		g, err = s.Store.Acquire(ctx, c)
 	}
+	if err == nil {
+		s.gave(ctx, c)
+	}
 	s.say("ask", ctx, c, call, told(err))
 	return g, err
 }
@@ -74,8 +94,8 @@ func (s *telling) Extend(ctx context.Context, claims []core.Claim) []core.Extens
 	call := mono()
 	answers := s.Store.Extend(ctx, claims)
 	for i, a := range answers {
-		if told(a.Err) == "unknown" {
-			s.say("extend", ctx, claims[i], call, "unknown")
+		if outcome := told(a.Err); outcome == "unknown" || s.spares(claims[i]) {
+			s.say("extend", ctx, claims[i], call, outcome)
 		}
 	}
 	return answers
@@ -89,7 +109,15 @@ func (s *telling) Handover(ctx context.Context, from, to core.Claim) (core.Grant
 	g, err := s.Store.Handover(ctx, from, to)
 	switch outcome := told(err); outcome {
 	case "ok", "unknown":
-		s.say("ask", ctx, to, call, outcome)
+		if err == nil {
+			s.worker.known.Lock()
+			s.worker.handed[to.Key] = handed{to.Lease, g.Token, uint64(g.Spare)}
+			s.worker.known.Unlock()
+		}
+		s.worker.say(entry{
+			Claim: to.Lease, Who: s.worker.Name, Key: to.Key, Step: "ask", Call: call, Ret: mono(), Outcome: outcome,
+			Token: g.Token, Spare: uint64(g.Spare),
+		})
 		s.say("leave", ctx, from, call, outcome)
 	case "busy":
 		s.say("leave", ctx, from, call, "ok") // others come first

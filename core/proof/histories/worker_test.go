@@ -44,12 +44,15 @@ type entry struct {
 	// at the context, "letgo" before the release, and "release". In between, and
 	// from the clean-up after it too, come the calls of the store that can give or
 	// take the key, when they have returned: "ask", "leave", and "extend" if its
-	// outcome is unknown.
+	// outcome is unknown or its claim has tokens to spare.
 	Step      string
 	Call, Ret int64
 	Outcome   string `json:",omitempty"`
 	Token     uint64 `json:",omitempty"`
 	Until     int64  `json:",omitempty"` // the local deadline, as it is known now
+	Spare     uint64 `json:",omitempty"` // of a claim that was handed a key: tokens for leases that follow
+	Follows   bool   `json:",omitempty"` // of an acquire: it came after another lease of the claim, without a question
+	Wrong     string `json:",omitempty"` // what the process itself knows to be impossible
 }
 
 // worker is a process that takes locks.
@@ -59,6 +62,16 @@ type worker struct {
 
 	mu  sync.Mutex
 	out *json.Encoder
+
+	known  sync.Mutex
+	asked  map[string]string // claims by acquire that has asked itself and was granted
+	handed map[string]handed // what was handed over last, by key
+}
+
+// handed is a claim that was handed a key.
+type handed struct {
+	claim        string
+	token, spare uint64
 }
 
 // lane takes one lock after the other.
@@ -71,7 +84,7 @@ type lane struct {
 
 // work is the main of a worker. It ends when its standard input does.
 func work(text string) int {
-	w := &worker{out: json.NewEncoder(os.Stdout)}
+	w := &worker{out: json.NewEncoder(os.Stdout), asked: map[string]string{}, handed: map[string]handed{}}
 	if err := json.Unmarshal([]byte(text), &w.plan); err != nil {
 		panic(err)
 	}
@@ -124,6 +137,10 @@ func (w *lane) say(e entry) {
 func (w *lane) turn() {
 	w.n++
 	e := entry{Lease: fmt.Sprintf("%s/%d", w.name, w.n), Crowded: w.Lanes > 1, Key: w.Keys[rand.N(len(w.Keys))], Step: "call", Call: mono()}
+	if w.Lanes > 1 && rand.N(4) > 0 {
+		// The lanes of a process come together, and move on to another key.
+		e.Key = w.Keys[int(e.Call/int64(300*time.Millisecond))%len(w.Keys)]
+	}
 	w.say(e)
 	wait := rand.N(ttl / 2)
 	if rand.N(3) == 0 {
@@ -138,7 +155,13 @@ func (w *lane) turn() {
 		time.Sleep(rand.N(5 * time.Millisecond))
 		return
 	}
-	e.Claim, e.Token, e.Until = lease.Owner(), lease.Token(), deadline(lease)
+	e.Token, e.Until = lease.Token(), deadline(lease)
+	w.identify(&e)
+	if rand.N(8) == 0 { // nobody follows who has told
+		if owner, _, _ := strings.Cut(lease.Owner(), "."); owner != e.Claim {
+			e.Wrong = "its claim is " + owner
+		}
+	}
 	w.say(e)
 	w.hold(e, lease)
 	w.say(entry{Lease: e.Lease, Key: e.Key, Step: "letgo", Call: mono()})
@@ -146,6 +169,24 @@ func (w *lane) turn() {
 	err = lease.Release(context.Background())
 	r.Ret, r.Outcome = mono(), outcome(err)
 	w.say(r)
+}
+
+// identify finds the claim of a lease: its own if it has asked, and else what its
+// process was handed last, whose token or one to spare it has.
+func (w *worker) identify(e *entry) {
+	w.known.Lock()
+	defer w.known.Unlock()
+	claim, asked := w.asked[e.Lease]
+	delete(w.asked, e.Lease)
+	h := w.handed[e.Key]
+	switch {
+	case h.claim != "" && h.token <= e.Token && e.Token <= h.token+h.spare:
+		e.Claim, e.Follows = h.claim, e.Token > h.token
+	case asked:
+		e.Claim = claim
+	default:
+		e.Claim, e.Wrong = "none of "+e.Lease, fmt.Sprintf("token %d is from nowhere", e.Token)
+	}
 }
 
 // hold works under the lease: it looks at its context, and writes a moment later,
