@@ -229,6 +229,26 @@ func TestTenure(t *testing.T) {
 			release(t, lease)
 		}
 	})
+	sim(t, "who has asked the store is not given a hold as it is", func(t *testing.T) {
+		// The store may remember its claim, which a hand-over takes away.
+		l, store := setup(t)
+		lease, x := tenure(t, l, store, 0)
+		asked := store.count(opAcquire)
+		x.wait(t.Context())
+		time.Sleep(10 * trip)
+		if store.count(opAcquire) == asked {
+			t.Fatal("vacuous: it has not asked")
+		}
+		handovers := store.count(opHandover)
+		done := let(lease)
+		next := x.take(1)
+		wantErr(t, <-done, nil)
+		if n := store.count(opHandover) - handovers; n != 1 {
+			t.Errorf("%d hand-overs at the store, want 1", n)
+		}
+		release(t, next)
+		wantFree(t, store.inner, "order:1")
+	})
 	sim(t, "who waits elsewhere is served soon", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -300,6 +320,35 @@ func TestTenureIsLost(t *testing.T) {
 		}
 		release(t, x.take(2))
 		release(t, x.take(3))
+	})
+	sim(t, "nobody begins under a hold that is known to be lost", func(t *testing.T) {
+		l, store := setup(t)
+		anew := 0
+		for range 2_000 {
+			store.forget()
+			lease, x := tenure(t, l, store, 1)
+			x.deleteHold()
+			store.setAll(nil) // so that the answer may be there before the next one begins
+			err := lease.Release(t.Context())
+			next := x.take(1)
+			synctest.Wait()
+			alive, free := next.Context().Err() == nil, isFree(store.inner, "order:1")
+			if alive {
+				anew++
+			}
+			if alive && free {
+				t.Error("a lease goes on that the store has nothing of")
+			}
+			_ = next.Release(t.Context())
+			time.Sleep(time.Second)
+			if !errors.Is(err, core.ErrLost) {
+				t.Errorf("the release before it: %v", err)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+		fmt.Fprintln(t.Output(), anew, "asked anew")
 	})
 	sim(t, "a release that comes after the loss and before the end of another says so", func(t *testing.T) {
 		// The question is on its way when the hold is released for good: its

@@ -27,7 +27,7 @@ const (
 	leastUnknown  = 20
 	leastBites    = 10
 	leastBusy     = 1000 // that only the holder can explain
-	leastFollow   = 100  // leases that followed another one without a trip
+	leastFollow   = 50   // leases that followed another one without a trip
 	longest       = 4 * time.Minute
 )
 
