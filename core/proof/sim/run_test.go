@@ -27,6 +27,7 @@ type client struct {
 	ctx     context.Context
 	locker  *core.Locker
 	jobs    *once.Once
+	wipe    func() // empties the server, unless the time of trouble is over
 	close   func()
 }
 
@@ -131,6 +132,13 @@ func newClient(t *testing.T, n *network, j *journal, ctx context.Context, id int
 		store = s.ruin(n, store)
 	}
 	c := &client{id: id, hash: hash, journal: j, ctx: ctx}
+	c.wipe = func() {
+		if n.now() < n.plan.until {
+			n.server.FlushAll()
+			j.wiped()
+			n.bite(wipe)
+		}
+	}
 	if c.locker, err = core.New(listen(store, j, id)); err != nil {
 		t.Fatal(err)
 	}

@@ -160,7 +160,7 @@ func (s *summary) enough(t *testing.T, seeds int) {
 	least("grants to another client than the one before", s.handOvers, 5*seeds)
 	least("re-entries", s.nested, seeds/5)
 	least("leases that followed without a trip", s.follows, seeds)
-	least("leases of a hold of several that were told of its loss", s.wiped, seeds/500)
+	least("leases of a hold of several that were told of its loss", s.wiped, seeds/50)
 	least("answers that were replayed", s.replays, seeds/5)
 	least("stale writes that a register refused", s.refused, seeds/20)
 	for f := dropRequest; f < faults; f++ {

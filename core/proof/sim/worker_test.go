@@ -153,6 +153,11 @@ func (w *worker) brief(key string, ttl time.Duration) {
 		time.Sleep(lasting(w.r, time.Millisecond, 30*time.Millisecond))
 	}
 	w.write(lease, h)
+	if ttl < strictTTL && w.r.IntN(50) == 0 {
+		// The server forgets what is about to be passed on.
+		w.wipe()
+		time.Sleep(lasting(w.r, 10*time.Microsecond, time.Millisecond))
+	}
 	w.release(lease, h)
 }
 
