@@ -65,6 +65,8 @@
 //   - A failover to a replica that had not seen a grant forgets it, and the key is
 //     granted again.
 //   - A server that restarts without what it had confirmed forgets it, too.
+//   - Within 10 ms of being asked, a server that has forgotten a grant does not keep
+//     the next caller of the holder's process from beginning under it.
 //   - A master that is cut off together with some of its clients goes on granting
 //     to them, while the others choose another master.
 //   - A server whose clock is set forward, or a replica that is promoted and whose
@@ -82,7 +84,7 @@
 //   - A run that begins while nobody can be told of it looks like one that died,
 //     to who asks after its lease and before the clean-up.
 //
-// In the first six a resource that compares tokens still takes no write of a
+// In the first seven a resource that compares tokens still takes no write of a
 // holder once it has seen a later one; copies of one holder it cannot tell apart.
 //
 // PROOF.md beside this file lists what can go wrong, each with its defence and
