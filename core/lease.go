@@ -216,10 +216,9 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 
 // Release gives the lease back. It works on an ended ctx and is bounded by
 // itself, at about 3 seconds if the store does not answer, or 6 if others of this
-// process had the key next; the lease then counts
-// as ended here, the store is told as soon as it answers, and the error matches
-// ErrUnavailable. It is ErrLost if the lease was no longer ours. A second call
-// gives the answer of the first.
+// process had the key next; the lease then counts as ended here, the store is told
+// as soon as it answers, and the error matches ErrUnavailable. It is ErrLost if the
+// lease was no longer ours. A second call gives the answer of the first.
 func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, "release", nil, false) }
 
 // finish is Release, Finish if there is a record to save, and Withdraw.
@@ -232,10 +231,23 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	}
 	l.releasing, l.withdrawn = true, withdraw
 	l.mu.Unlock()
-	told := false
+	held := l.conclude(op, r)
+	if !l.locker.unobserved() {
+		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: held, Err: l.err})
+	}
+	return l.err
+}
+
+// conclude ends the lease, here and at the store, and has all calls of finish
+// know how that went, also if a call panics. It returns how long it was held.
+func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
+	err := errNoEnd
 	defer func() {
-		if !told {
-			l.err = unavailable(op, l.name, errNoEnd)
+		switch {
+		case errors.Is(err, ErrLost):
+			l.err = fmt.Errorf("%s %s: %w", op, l.name, ErrLost)
+		case err != nil:
+			l.err = unavailable(op, l.name, err)
 		}
 		l.locker.end(l)
 		l.released.Done()
@@ -246,12 +258,9 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 		l.end(ErrLost) // before it ends as released
 	}
 	l.end(nil)
-
-	var held time.Duration
 	if !l.locker.unobserved() {
 		held = l.locker.now().since(l.since)
 	}
-	var err error
 	if wasLost && r == nil {
 		// The store may still have something of it, but nobody has to wait for that.
 		l.abandon()
@@ -259,17 +268,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	} else {
 		err = l.giveUp(r)
 	}
-	switch {
-	case errors.Is(err, ErrLost):
-		l.err = fmt.Errorf("%s %s: %w", op, l.name, ErrLost)
-	case err != nil:
-		l.err = unavailable(op, l.name, err)
-	}
-	told = true
-	if !l.locker.unobserved() {
-		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: held, Err: l.err})
-	}
-	return l.err
+	return held
 }
 
 // giveUp hands the lease over to who waits for it in this process, or gives it

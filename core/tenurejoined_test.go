@@ -1,0 +1,137 @@
+package core_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestTenureIsJoined(t *testing.T) {
+	t.Parallel()
+	// show makes the owner known; joined is what somebody does with it.
+	sim(t, "nobody follows a lease whose owner may be known", func(t *testing.T) {
+		for name, show := range map[string]func(l *core.Locker, lease *core.Lease) func(){
+			"Owner": func(_ *core.Locker, lease *core.Lease) func() {
+				lease.Owner()
+				return func() {}
+			},
+			"a nested lease": func(l *core.Locker, lease *core.Lease) func() {
+				inner, err := l.Acquire(lease.Context(), "order:1")
+				if err != nil {
+					t.Errorf("nested: %v", err)
+					return func() {}
+				}
+				if inner.Token() != lease.Token() {
+					t.Errorf("the nested lease has token %d, want %d", inner.Token(), lease.Token())
+				}
+				return func() { release(t, inner) }
+			},
+		} {
+			l, store := setup(t)
+			first, x := tenure(t, l, store, 2)
+			done := let(first)
+			lease := x.take(1)
+			wantErr(t, <-done, nil)
+			end := show(l, lease)
+			done = let(lease)
+			time.Sleep(time.Second)
+			if name != "Owner" && x.has(2) {
+				t.Errorf("%s: the next one has the key", name)
+			}
+			end()
+			last := x.take(2)
+			wantErr(t, <-done, nil)
+			if store.count(opHandover) < 2 {
+				t.Errorf("%s: the hold was passed on", name)
+			}
+			release(t, last)
+			wantFree(t, store.inner, "order:1")
+		}
+	})
+	sim(t, "who asks for the owner of a lease that has ended cannot join the next one", func(t *testing.T) {
+		l, store := setup(t)
+		other := newLocker(t, store.inner)
+		lease, x := tenure(t, l, store, 3)
+		for n := 1; n <= 3; n++ {
+			wantErr(t, <-let(lease), nil)
+			next := x.take(n)
+			ctx := core.ContextWithOwner(t.Context(), lease.Owner())
+			_, err := other.TryAcquire(ctx, "order:1")
+			wantErr(t, err, core.ErrBusy)
+			_, err = l.TryAcquire(lease.Context(), "order:1")
+			wantErr(t, err, core.ErrBusy)
+			lease = next
+		}
+		release(t, lease)
+	})
+	sim(t, "who joins has the token of the lease, wherever it is", func(t *testing.T) {
+		l, store := setup(t)
+		other, third := newLocker(t, store.inner), newLocker(t, store.inner)
+		first, x := tenure(t, l, store, 2)
+		done := let(first)
+		lease := x.take(1)
+		joined := acquire(t, core.ContextWithOwner(t.Context(), lease.Owner()), other, "order:1")
+		again := acquire(t, core.ContextWithOwner(t.Context(), joined.Owner()), third, "order:1")
+		inner := acquire(t, lease.Context(), l, "order:1")
+		foreign := acquire(t, lease.Context(), third, "order:1")
+		for name, one := range map[string]*core.Lease{"another process": joined, "one that it told": again, "a nested one": inner, "another Locker": foreign} {
+			if one.Token() != lease.Token() || one.Owner() != lease.Owner() {
+				t.Errorf("%s has token %d of %q, want %d of %q", name, one.Token(), one.Owner(), lease.Token(), lease.Owner())
+			}
+		}
+		wantErr(t, <-done, nil)
+		release(t, lease)
+		for _, one := range []*core.Lease{again, inner, foreign} {
+			release(t, one)
+		}
+		time.Sleep(time.Minute)
+		if x.has(2) {
+			t.Error("the key was given away while it was held")
+		}
+		token := joined.Token()
+		release(t, joined)
+		last := x.take(2)
+		if last.Token() <= token {
+			t.Errorf("token %d came after %d", last.Token(), token)
+		}
+		release(t, last)
+	})
+	sim(t, "Owner beside a release lets nobody in", func(t *testing.T) {
+		l, store := setup(t)
+		other := newLocker(t, store.inner)
+		in := 0
+		for range 2_000 {
+			store.forget()
+			lease, x := tenure(t, l, store, 1)
+			owner := make(chan string, 1)
+			show := func() { owner <- lease.Owner() }
+			var done <-chan error
+			if rand.N(2) == 0 {
+				go show()
+				runtime.Gosched()
+				done = let(lease)
+			} else {
+				done = let(lease)
+				runtime.Gosched()
+				go show()
+			}
+			if joined, err := other.TryAcquire(core.ContextWithOwner(t.Context(), <-owner), "order:1"); err == nil {
+				in++
+				time.Sleep(time.Second)
+				if x.has(1) {
+					t.Fatal("the next one has the key with somebody who joined")
+				}
+				release(t, joined)
+			}
+			next := x.take(1)
+			wantErr(t, <-done, nil)
+			release(t, next)
+			time.Sleep(time.Minute)
+		}
+		fmt.Fprintln(t.Output(), in, "joined in time")
+	})
+}

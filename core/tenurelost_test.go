@@ -1,0 +1,214 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestTenureIsLost(t *testing.T) {
+	t.Parallel()
+	sim(t, "a release tells that the hold was lost, and the next one is told too", func(t *testing.T) {
+		l, store := setup(t)
+		lease, x := tenure(t, l, store, 1)
+		x.deleteHold()
+		done := let(lease)
+		next := x.take(1)
+		wantErr(t, <-done, core.ErrLost)
+		synctest.Wait()
+		wantLost(t, next)
+		wantErr(t, next.Release(t.Context()), core.ErrLost)
+		time.Sleep(time.Minute)
+		wantFree(t, store.inner, "order:1")
+	})
+	sim(t, "a hold that is lost is not passed on", func(t *testing.T) {
+		l, store := setup(t)
+		lease, x := tenure(t, l, store, 3)
+		x.deleteHold()
+		thief := stranger("order:1")
+		thief.TTL = 10 * time.Second
+		g, err := store.inner.Acquire(t.Context(), thief)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, <-let(lease), core.ErrLost)
+		next := x.take(1)
+		// The limit of hazard 62: it began, and the resource refuses its token.
+		if next.Token() >= g.Token {
+			t.Errorf("token %d, want less than the %d of who has the key", next.Token(), g.Token)
+		}
+		synctest.Wait()
+		wantLost(t, next)
+		wantErr(t, next.Release(t.Context()), core.ErrLost)
+		time.Sleep(time.Second)
+		if x.has(2) {
+			t.Error("the next one has a key that somebody else holds")
+		}
+		if err := store.inner.Release(t.Context(), thief); err != nil {
+			t.Fatal(err)
+		}
+		release(t, x.take(2))
+		release(t, x.take(3))
+	})
+	sim(t, "nobody begins under a hold that is known to be lost", func(t *testing.T) {
+		l, store := setup(t)
+		anew := 0
+		for range 2_000 {
+			store.forget()
+			lease, x := tenure(t, l, store, 1)
+			x.deleteHold()
+			store.setAll(nil) // so that the answer may be there before the next one begins
+			err := lease.Release(t.Context())
+			next := x.take(1)
+			synctest.Wait()
+			alive, free := next.Context().Err() == nil, isFree(store.inner, "order:1")
+			if alive {
+				anew++
+			}
+			if alive && free {
+				t.Error("a lease goes on that the store has nothing of")
+			}
+			_ = next.Release(t.Context())
+			time.Sleep(time.Second)
+			if !errors.Is(err, core.ErrLost) {
+				t.Errorf("the release before it: %v", err)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+		fmt.Fprintln(t.Output(), anew, "asked anew")
+	})
+	sim(t, "a release that comes after the loss and before the end of another says so", func(t *testing.T) {
+		// The question is on its way when the hold is released for good: its
+		// answer is that of the release.
+		for _, deleted := range []bool{false, true} {
+			l, store := setup(t)
+			lease, x := tenure(t, l, store, 1)
+			// An extension that is overtaken by the release.
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				time.Sleep(5 * time.Millisecond)
+				return do()
+			}, opExtend)
+			done := let(lease)
+			next := x.take(1)
+			if deleted {
+				x.deleteHold()
+			}
+			var want error
+			if deleted {
+				want = core.ErrLost
+			}
+			if err := next.Release(t.Context()); !errors.Is(err, want) {
+				t.Errorf("deleted %t: the last release: %v", deleted, err)
+			}
+			if err := <-done; !errors.Is(err, want) {
+				t.Errorf("deleted %t: the release before: %v", deleted, err)
+			}
+			wantFree(t, store.inner, "order:1")
+		}
+	})
+	for name, f := range map[string]fault{
+		"the request is lost": loseRequest, "the reply is lost": loseReply, "it is refused": refuse,
+		"the store hangs before it": hang, "the store hangs after it": hangAfter, "it comes late": late(time.Second),
+	} {
+		sim(t, "when "+name+", a release that asks fails in time, and the next one has the key", func(t *testing.T) {
+			l, store := setup(t)
+			lease, x := tenure(t, l, store, 2)
+			store.set(f, opExtend)
+			start := time.Now()
+			done := let(lease)
+			next := x.take(1)
+			if !time.Now().Equal(start) {
+				t.Errorf("the next one waited for %v", time.Since(start))
+			}
+			wantErr(t, <-done, core.ErrUnavailable)
+			if took := time.Since(start); took > 3500*time.Millisecond {
+				t.Errorf("the release took %v", took)
+			}
+			// Nobody follows without being asked for.
+			handovers := store.count(opHandover)
+			store.set(nil, opExtend)
+			done = let(next)
+			last := x.take(2)
+			wantErr(t, <-done, nil)
+			if store.count(opHandover) == handovers {
+				t.Error("a hold that the store did not confirm was passed on")
+			}
+			time.Sleep(time.Minute)
+			wantHeldLease(t, last)
+			release(t, last)
+			wantFree(t, store.inner, "order:1")
+		})
+		sim(t, "when "+name+" at first, the next question is answered", func(t *testing.T) {
+			l, store := setup(t)
+			lease, x := tenure(t, l, store, 1)
+			store.set(first(1, f), opExtend)
+			done := let(lease)
+			next := x.take(1)
+			wantErr(t, <-done, nil)
+			wantHeldLease(t, next)
+			release(t, next)
+			wantFree(t, store.inner, "order:1")
+			time.Sleep(5 * time.Second) // what is late comes
+		})
+	}
+	sim(t, "whoever goes at the instant at which it is given the hold leaves nothing", func(t *testing.T) {
+		l, store := setup(t)
+		gone, stayed := 0, 0
+		for range 5_000 {
+			store.forget()
+			ctx, cancel := context.WithCancel(t.Context())
+			first, x := tenureBefore(t, l, store, func(x *tenants) {
+				x.wait(ctx)
+				x.wait(t.Context())
+			})
+			store.setAll(jitter(200 * time.Microsecond))
+			var done <-chan error
+			switch rand.N(3) {
+			case 0:
+				cancel()
+				done = let(first)
+			case 1:
+				go cancel()
+				done = let(first)
+			default:
+				done = let(first)
+				runtime.Gosched()
+				cancel()
+			}
+			if lease := <-x.got[1]; lease != nil {
+				stayed++
+				release(t, lease)
+			} else {
+				gone++
+			}
+			release(t, x.take(2))
+			wantErr(t, <-done, nil)
+			time.Sleep(10 * time.Millisecond)
+			wantFree(t, store.inner, "order:1")
+		}
+		if gone < 100 || stayed < 100 {
+			t.Errorf("vacuous: %d went, %d stayed", gone, stayed)
+		}
+	})
+	sim(t, "Close gives the hold back", func(t *testing.T) {
+		l, store := setup(t)
+		lease, x := tenure(t, l, store, 2)
+		release(t, lease)
+		lease = x.take(1)
+		closed := make(chan error, 1)
+		go func() { closed <- l.Close(t.Context()) }()
+		synctest.Wait()
+		release(t, lease)
+		wantErr(t, <-closed, nil)
+		wantFree(t, store.inner, "order:1")
+	})
+}
