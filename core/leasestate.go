@@ -68,8 +68,9 @@ func (h *hold) alive(now moment) bool {
 
 // vouch tells whether this process still relies on the lease. It asks the
 // clocks, and ends the lease if its time is over.
-func (l *Lease) vouch() bool {
-	now := l.locker.now()
+func (l *Lease) vouch() bool { return l.vouchAt(l.locker.now()) }
+
+func (l *Lease) vouchAt(now moment) bool {
 	l.mu.Lock()
 	if l.state != held {
 		over := l.state == lost
@@ -122,10 +123,10 @@ func (l *Lease) stop(to state) state {
 // What is known already is never shortened. It reports whether the lease is
 // still held: an answer that comes after the trust ended revives nothing.
 func (l *Lease) confirm(h *hold, start moment, valid time.Duration) bool {
-	if !l.vouch() {
+	now := l.locker.now()
+	if !l.vouchAt(now) {
 		return false
 	}
-	now := l.locker.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.state != held {

@@ -233,11 +233,11 @@ func (l *Lease) overruns() bool {
 
 // extend extends a batch in one call, bounded by the hold that has least left.
 func (w *watchdog) extend(holds []*hold) {
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.lease.vouch() })
+	start := w.locker.now()
+	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.lease.vouchAt(start) })
 	if len(holds) == 0 {
 		return
 	}
-	start := w.locker.now()
 	limit := budget(holds[0].claim.TTL)
 	claims := make([]Claim, len(holds))
 	for i, h := range holds {

@@ -55,7 +55,7 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim, key string) (co
 
 // asking is a call of acquire.lua.
 func (s *Store) asking(c *core.Claim, key string, flags any) *command {
-	cmd := newCommand(nil, acquireScript, key).
+	cmd := newCommand(acquireScript, key).
 		text(c.Lease).text(c.Owner).text(c.Via).
 		num(c.Weight).num(c.Limit).num(millis(c.TTL)).
 		word(flags).num(int64(c.MinToken)).word(s.wake).word(s.id)
@@ -147,7 +147,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.plain {
 		return s.releasePlain(ctx, c)
 	}
-	cmd := newCommand(nil, releaseScript, s.key(c.Key)).
+	cmd := newCommand(releaseScript, s.key(c.Key)).
 		text(c.Lease).num(millis(c.TTL)).num(millis(c.Keep)).
 		word(s.releaseFlags(&c)).word(s.wake)
 	if c.Record != nil {

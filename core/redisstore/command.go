@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -31,7 +32,7 @@ type command struct {
 	small  [32]byte // room for the value of a SET
 
 	heard
-	alone flight // of a command that is sent alone
+	alone flight
 
 	// Of a call that a sender carries.
 	frame   limited       // the caller's context, and when it has taken too long
@@ -39,6 +40,9 @@ type command struct {
 	joined  bool          // it travels in a pipeline
 	expired bool          // it took too long; set before done is told
 	signed  atomic.Bool   // done was told
+	parted  atomic.Bool   // its caller or its trip is done with it
+
+	room [16]any // for words
 }
 
 // verb is the name or text of a script in a command's arguments, or what a SET
@@ -63,32 +67,31 @@ func (v *verb) String() string { return "script" }
 
 var _ redis.Cmder = (*command)(nil)
 
-// withRoom is a command in one piece with its words, as far as most have them,
-// and withMore one with room for more.
-type (
-	withRoom struct {
-		command
-		room [10]any
-	}
-	withMore struct {
-		command
-		room [16]any
-	}
-)
+// commands are used again: at some ten thousand calls a second their memory would
+// keep the collector busy.
+var commands = sync.Pool{New: func() any { return new(command) }}
 
-// newCommand calls s on a key by its name. Its flight is its own if f is nil.
-func newCommand(f *flight, s *script, key string) *command {
-	var c *command
-	if s == acquireScript || s == handoverScript {
-		m := &withMore{}
-		c, m.words = &m.command, m.room[:0]
-	} else {
-		r := &withRoom{}
-		c, r.words = &r.command, r.room[:0]
+// fresh is a command of which nobody knows.
+func fresh() *command {
+	c := commands.Get().(*command)
+	*c = command{}
+	c.flight, c.words = &c.alone, c.room[:0]
+	return c
+}
+
+// part says that the caller, which has read the answer, or the trip, which has
+// brought it, is done with c. Each says so once and does not touch c any more; the
+// second one gives it away. A call is not given away if its caller left it, or if
+// it travelled alone: then the client had a context that is a part of c.
+func (c *command) part() {
+	if c.joined && !c.parted.CompareAndSwap(false, true) {
+		commands.Put(c)
 	}
-	if c.flight = f; f == nil {
-		c.flight = &c.alone
-	}
+}
+
+// newCommand calls s on a key by its name.
+func newCommand(s *script, key string) *command {
+	c := fresh()
 	c.script, c.key = s, key
 	c.verb = verb{flight: c.flight, bytes: s.sha}
 	c.words = append(c.words, "evalsha", &c.verb, "1", &c.key, s.name)
@@ -97,11 +100,10 @@ func newCommand(f *flight, s *script, key string) *command {
 
 // newSet is SET key value NX PX ms.
 func newSet(key, value string, ms int64) *command {
-	r := &withRoom{}
-	c := &r.command
-	c.flight, c.key, c.length = &c.alone, key, len(value)
+	c := fresh()
+	c.key, c.length = key, len(value)
 	c.verb = verb{flight: c.flight, bytes: append(c.small[:0], value...)}
-	c.words = append(r.room[:0], "set", &c.key, &c.verb, "nx", "px")
+	c.words = append(c.words, "set", &c.key, &c.verb, "nx", "px")
 	return c.num(ms)
 }
 

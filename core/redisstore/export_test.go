@@ -1,6 +1,12 @@
 package redisstore
 
-import "time"
+import (
+	"time"
+	"unsafe"
+)
+
+// CommandSize is the size of a command in bytes.
+const CommandSize = unsafe.Sizeof(command{})
 
 // Queued is how many calls wait behind others.
 func (s *Store) Queued() int {

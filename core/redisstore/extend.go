@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -53,9 +54,17 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	}
 	for _, b := range batches {
 		s.read(ctx, b, answers)
+		if b.ended {
+			calls := b.calls
+			clear(calls)
+			spareCalls.Put(&calls)
+		}
 	}
 	return answers
 }
+
+// spareCalls are arrays of calls that have come back, to use again.
+var spareCalls sync.Pool
 
 // batch is the claims of one Extend that go to one server.
 type batch struct {
@@ -150,7 +159,12 @@ func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int, a
 }
 
 func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *batch {
-	b := &batch{script: extendScript, indexes: indexes, calls: make([]extension, len(indexes))}
+	b := &batch{script: extendScript, indexes: indexes}
+	if spare, ok := spareCalls.Get().(*[]extension); ok && cap(*spare) >= len(indexes) {
+		b.calls = (*spare)[:len(indexes)]
+	} else {
+		b.calls = make([]extension, len(indexes))
+	}
 	if s.plain {
 		b.script = plainExtendScript
 	}
@@ -174,12 +188,14 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 		_ = pipe.Process(ctx, &b.calls[n])
 	}
 	_, b.err = pipe.Exec(ctx)
-	b.again = make(map[int]*extension)
 	for n := range b.calls {
 		x := &b.calls[n]
 		if isReply(x.Err(), "NOSCRIPT") {
 			w := &extension{first: x, key: x.key, who: x.who, ttl: x.ttl}
 			w.ready(ctx, b, "eval", &b.whole)
+			if b.again == nil {
+				b.again = make(map[int]*extension)
+			}
 			b.again[n] = w
 			_ = pipe.Process(ctx, w)
 		}

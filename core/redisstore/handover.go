@@ -22,10 +22,10 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 	}
 	var cmd *command
 	if s.plain {
-		cmd = newCommand(nil, plainHandoverScript, s.key(to.Key)).
+		cmd = newCommand(plainHandoverScript, s.key(to.Key)).
 			text(from.Owner).text(to.Owner).num(millis(to.TTL)).word(flag(to.Yield, "y"))
 	} else {
-		cmd = newCommand(nil, handoverScript, s.key(to.Key)).
+		cmd = newCommand(handoverScript, s.key(to.Key)).
 			text(from.Lease).text(to.Lease).text(to.Owner).
 			num(to.Weight).num(to.Limit).num(millis(to.TTL)).num(int64(to.MinToken)).
 			word(flag(to.Fair, "f") + flag(to.Yield, "y") + flag(s.cluster != nil, "c")).word(s.wake).word(to.Spare)

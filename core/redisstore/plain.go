@@ -48,7 +48,7 @@ func (s *Store) acquirePlain(ctx context.Context, c core.Claim) (core.Grant, err
 			return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 		}
 	}
-	cmd := newCommand(nil, plainAcquireScript, key).text(c.Owner).num(millis(c.TTL))
+	cmd := newCommand(plainAcquireScript, key).text(c.Owner).num(millis(c.TTL))
 	g, err := s.admit(ctx, &c, cmd.ready(ctx))
 	s.taken.note(key, errors.Is(err, core.ErrBusy))
 	return g, err
@@ -85,6 +85,6 @@ func (s *Store) releasePlain(ctx context.Context, c core.Claim) error {
 	if c.Keep > 0 {
 		kept = "kept:" + rand.Text()
 	}
-	cmd := newCommand(nil, plainReleaseScript, s.key(c.Key)).text(c.Owner).num(millis(c.Keep)).text(kept)
+	cmd := newCommand(plainReleaseScript, s.key(c.Key)).text(c.Owner).num(millis(c.Keep)).text(kept)
 	return s.settle(ctx, "release", cmd.ready(ctx))
 }

@@ -100,30 +100,46 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	default:
 		s.start(t)
 	}
-	select {
-	case <-c.done:
-		s.bells.Put(c.done) // which is rung once for each call
-		if stays && !c.expired {
-			s.bells.Put(c.frame.over)
+	if quit := ctx.Done(); quit == nil {
+		<-c.done
+	} else {
+		select {
+		case <-c.done:
+		case <-quit:
+			return s.abandon(ctx, c)
 		}
-		return c.late()
-	case <-ctx.Done():
 	}
-	c.flight.leave()
-	select {
-	case <-c.done:
-		return c.late()
-	default:
-		return context.Cause(ctx)
+	s.bells.Put(c.done) // which is rung once for each call
+	if stays && !c.expired {
+		s.bells.Put(c.frame.over)
 	}
+	return c.late()
 }
 
-// exchange sends c and returns the reply.
+// abandon leaves c, unless it has just come back.
+func (s *sender) abandon(ctx context.Context, c *command) error {
+	c.flight.leave()
+	if !c.flight.gone() { // or it was told to go without an answer
+		select {
+		case <-c.done:
+			return c.late()
+		default:
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// exchange sends c and returns the reply. With an answer, c is not the caller's any
+// more.
 func (s *sender) exchange(ctx context.Context, c *command) (any, error) {
 	if err := s.do(ctx, c); err != nil {
 		return nil, err
 	}
-	return c.reply(c)
+	v, err := c.reply(c)
+	if err == nil {
+		c.part()
+	}
+	return v, err
 }
 
 // late is the error of a call that took too long.

@@ -77,6 +77,9 @@ func (s *sender) load(t *trip) bool {
 
 // unload takes the calls from t that have come back.
 func (s *sender) unload(t *trip) {
+	for _, c := range t.batch {
+		c.part()
+	}
 	if s.spare == nil {
 		clear(t.batch)
 		s.spare = t.batch[:0]
