@@ -81,8 +81,9 @@ func fresh() *command {
 
 // part says that the caller, which has read the answer, or the trip, which has
 // brought it, is done with c. Each says so once and does not touch c any more; the
-// second one gives it away. A call is not given away if its caller left it, or if
-// it travelled alone: then the client had a context that is a part of c.
+// second one gives it away. A call is not given away if its caller left it or the
+// client failed, or if it travelled alone: then the client had a context that is a
+// part of c.
 func (c *command) part() {
 	if c.joined && !c.parted.CompareAndSwap(false, true) {
 		commands.Put(c)

@@ -69,7 +69,7 @@
 //
 // # What the client may be
 //
-// Any client of go-redis but a Ring, configured as its owner likes. Whatever it
+// Any client of go-redis but a Ring or an AutoPipeliner, configured as its owner likes. Whatever it
 // retries, commands of the Store are sent once: a lost reply would otherwise make
 // our own lock come back as busy. Whatever its time-outs, a call returns when its
 // context ends; the connection of a call that was left returns to the pool when
@@ -79,7 +79,7 @@
 //
 // Calls that come while another one is under way travel together, in a pipeline,
 // and the commands of one that has come back are used again. So a hook must not
-// keep them after it has returned.
+// keep them after it has returned, unless it returns an error.
 //
 // With ContextTimeoutEnabled a call under a context that cannot end is made on
 // its caller's goroutine. It can then take longer than two seconds if hooks, a

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"time"
 	"unsafe"
 )
@@ -22,3 +23,13 @@ func (s *Store) Stall(d time.Duration) { s.sender.stall = d }
 // Crowd sets how many calls have to wait for a second trip to set out. Call it
 // before the Store is used.
 func (s *Store) Crowd(n int) { s.sender.crowd = n }
+
+// AbandonUnsent is the end of a call whose caller left before a trip set out,
+// which has come back since.
+func (s *Store) AbandonUnsent(ctx context.Context) error {
+	c := newCommand(releaseScript, "key")
+	c.done = make(chan struct{}, 1)
+	c.flight.leave()
+	c.sign()
+	return s.sender.abandon(ctx, c)
+}

@@ -53,8 +53,7 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 		break
 	}
 	for _, b := range batches {
-		s.read(ctx, b, answers)
-		if b.ended {
+		if s.read(ctx, b, answers) && s.sender.own {
 			calls := b.calls
 			clear(calls)
 			spareCalls.Put(&calls)
@@ -63,7 +62,7 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	return answers
 }
 
-// spareCalls are arrays of calls that have come back, to use again.
+// spareCalls are arrays of calls that the client is done with, to use again.
 var spareCalls sync.Pool
 
 // batch is the claims of one Extend that go to one server.
@@ -205,14 +204,18 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 	}
 }
 
-// read fills in the answers that have arrived.
-func (s *Store) read(ctx context.Context, b *batch, answers []core.Extension) {
+// read fills in the answers that have arrived. It is clean if all have, and the
+// client has not failed: a hook that gives up on a pipeline may leave it under way.
+func (s *Store) read(ctx context.Context, b *batch, answers []core.Extension) (clean bool) {
 	if !b.ended {
 		b.flight.leave()
 	}
+	clean = b.ended && b.err == nil
 	for n, i := range b.indexes {
 		answers[i].Err = s.answer(ctx, b, n)
+		clean = clean && b.calls[n].answered.Load()
 	}
+	return clean
 }
 
 func (s *Store) answer(ctx context.Context, b *batch, n int) error {

@@ -39,6 +39,11 @@ func (l *limited) Deadline() (time.Time, bool) {
 // together is a context for calls that travel together: one of them that is
 // cancelled does not end the others.
 func together(batch []*command) (context.Context, context.CancelFunc) {
-	first, last := batch[0], batch[len(batch)-1]
-	return context.WithDeadline(context.WithoutCancel(first.frame.Context), last.frame.until)
+	until := batch[0].frame.until
+	for _, c := range batch {
+		if c.frame.until.After(until) {
+			until = c.frame.until
+		}
+	}
+	return context.WithDeadline(context.WithoutCancel(batch[0].frame.Context), until)
 }

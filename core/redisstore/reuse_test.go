@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/deadline"
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
@@ -23,7 +25,8 @@ import (
 // go-redis does.
 type echo struct {
 	mu    sync.Mutex
-	alone []frame // of calls that travelled alone
+	alone []frame       // of calls that travelled alone
+	given []redis.Cmder // of pipelines that were given up
 	late  atomic.Int64
 }
 
@@ -35,6 +38,13 @@ type frame struct {
 }
 
 type ofCall struct{}
+
+// same tells that the context says the same as before.
+func (f *frame) same() (same bool) {
+	defer func() { _ = recover() }() // of one that is nothing any more
+	until, _ := f.ctx.Deadline()
+	return until.Equal(f.until) && f.ctx.Value(ofCall{}) == f.key
+}
 
 // read is the key of a call.
 func read(cmd redis.Cmder) string { return *cmd.Args()[3].(*string) }
@@ -80,7 +90,10 @@ func (h *echo) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 			return nil
 		}
 		// Who was answered goes on meanwhile.
-		time.Sleep(time.Duration(rand.N(200)) * time.Microsecond)
+		time.Sleep(time.Duration(rand.N(300)) * time.Microsecond)
+		h.mu.Lock()
+		h.given = append(h.given, cmds...)
+		h.mu.Unlock()
 		for i, cmd := range cmds {
 			if i >= breaks || cmd.Err() == nil {
 				h.late.Add(1)
@@ -92,6 +105,71 @@ func (h *echo) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 		}
 		return broken(breaks)
 	}
+}
+
+// callers have 64 goroutines call s, some of whom leave or have little time, and
+// return what went wrong first.
+func callers(t *testing.T, s *redisstore.Store) (wrong string) {
+	var answered, failed, left, over atomic.Int64
+	first := make(chan string, 1)
+	tell := func(format string, args ...any) {
+		select {
+		case first <- fmt.Sprintf(format, args...):
+		default:
+		}
+	}
+	var wg sync.WaitGroup
+	for g := range 64 {
+		wg.Go(func() {
+			for i := range 300 {
+				n := 1 + g*1000 + i
+				c := claimOf(fmt.Sprintf("echo:%d", n))
+				ctx := context.WithValue(context.Background(), ofCall{}, n)
+				ends, end := &left, func() {}
+				switch d := time.Duration(rand.N(300)) * time.Microsecond; g % 4 {
+				case 0:
+					ctx, end = context.WithTimeout(ctx, d)
+				case 1:
+					d := deadline.New(ctx, d, nil)
+					ctx, ends, end = d, &over, d.Cancel
+				}
+				got, err := s.Acquire(ctx, c)
+				switch {
+				case err == nil && got.Token == uint64(n):
+					answered.Add(1)
+				case err == nil:
+					tell("call %d was told the answer to call %d", n, got.Token)
+				case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+					ends.Add(1)
+				case strings.Contains(err.Error(), "{"+c.Key+"}"):
+					failed.Add(1)
+				default:
+					tell("call %d failed with what is not about it: %v", n, err)
+				}
+				end()
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case wrong = <-first:
+		return wrong
+	case <-time.After(time.Minute):
+		return "somebody hears of nothing"
+	}
+	select {
+	case wrong = <-first:
+	default:
+	}
+	if answered.Load() < 5000 || failed.Load() < 50 || left.Load() < 50 || over.Load() < 50 {
+		t.Errorf("vacuous: %d answered, %d failed, %d left, %d out of time", answered.Load(), failed.Load(), left.Load(), over.Load())
+	}
+	return wrong
 }
 
 // Commands are used again. Whatever becomes of a pipeline, each caller hears of its
@@ -112,75 +190,111 @@ func TestNobodyHearsOfAnothersCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.Crowd(8)
-			var answered, failed, gone atomic.Int64
-			wrong := make(chan string, 1)
-			tell := func(format string, args ...any) {
-				select {
-				case wrong <- fmt.Sprintf(format, args...):
-				default:
-				}
+			if wrong := callers(t, s); wrong != "" {
+				t.Fatal(wrong) // such a store may never close
 			}
-			var wg sync.WaitGroup
-			for g := range 64 {
-				wg.Go(func() {
-					for i := range 300 {
-						n := 1 + g*1000 + i
-						c := claimOf(fmt.Sprintf("echo:%d", n))
-						ctx := context.WithValue(context.Background(), ofCall{}, n)
-						cancel := func() {}
-						if g%4 == 0 {
-							ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.N(300))*time.Microsecond)
-						}
-						got, err := s.Acquire(ctx, c)
-						switch {
-						case err == nil && got.Token == uint64(n):
-							answered.Add(1)
-						case err == nil:
-							tell("call %d was told the answer to call %d", n, got.Token)
-						case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-							gone.Add(1)
-						case strings.Contains(err.Error(), "{"+c.Key+"}"):
-							failed.Add(1)
+			// Pipelines that were given up are answered now, all with one token.
+			given, stop := h.given, make(chan struct{})
+			var late sync.WaitGroup
+			late.Go(func() {
+				for {
+					for _, cmd := range given {
+						select {
+						case <-stop:
+							return
 						default:
-							tell("call %d failed with what is not about it: %v", n, err)
+							answer(cmd, "{echo:0}")
 						}
-						cancel()
 					}
-				})
-			}
-			done := make(chan struct{})
-			go func() {
-				wg.Wait()
-				close(done)
-			}()
-			// A store with such a fault may never close.
-			select {
-			case <-done:
-			case what := <-wrong:
-				t.Fatal(what)
-			case <-time.After(time.Minute):
-				t.Fatal("somebody hears of nothing")
-			}
-			if len(wrong) > 0 {
-				t.Fatal(<-wrong)
+				}
+			})
+			wrong := callers(t, s)
+			close(stop)
+			late.Wait()
+			if wrong != "" {
+				t.Fatal("beside answers that come late: " + wrong)
 			}
 			if err := errors.Join(s.Close(), client.Close()); err != nil {
 				t.Error(err)
 			}
-			if answered.Load() < 5000 || failed.Load() < 50 || gone.Load() < 50 || h.late.Load() < 50 {
-				t.Errorf("vacuous: %d answered, %d failed, %d left, %d errors came late", answered.Load(), failed.Load(), gone.Load(), h.late.Load())
-			}
-			h.mu.Lock()
-			defer h.mu.Unlock()
 			for _, f := range h.alone {
-				if until, _ := f.ctx.Deadline(); f.ctx.Value(ofCall{}) != f.key || !until.Equal(f.until) {
-					t.Fatalf("a client's context of call %v became that of %v", f.key, f.ctx.Value(ofCall{}))
+				if !f.same() {
+					t.Fatalf("a client's context of call %v became another one", f.key)
 				}
 			}
-			if len(h.alone) == 0 {
-				t.Error("vacuous: no call travelled alone")
+			if len(h.alone) == 0 || len(given) == 0 || h.late.Load() < 50 {
+				t.Errorf("vacuous: %d calls alone, %d given up, %d errors came late", len(h.alone), len(given), h.late.Load())
 			}
 		})
+	}
+}
+
+// script is a hook of a client that answers pipelines by the functions, in turn.
+type script struct {
+	echo
+	acts []func(cmds []redis.Cmder) error
+}
+
+func (h *script) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		act := h.acts[0]
+		h.acts = h.acts[1:]
+		return act(cmds)
+	}
+}
+
+// The same for Extend, which has one array for all calls.
+func TestNobodyHearsOfAnothersExtension(t *testing.T) {
+	t.Parallel()
+	say := func(cmds []redis.Cmder, v any) {
+		for _, cmd := range cmds {
+			cmd.(interface{ SetVal(any) }).SetVal(v)
+			cmd.SetErr(nil)
+		}
+	}
+	for name, fail := range map[string]func([]redis.Cmder) error{
+		"fails":            func([]redis.Cmder) error { return errors.New("too slow") },
+		"panics":           func([]redis.Cmder) error { panic("a hook") },
+		"answers nothing":  func([]redis.Cmder) error { return nil },
+		"answers a part":   func(cmds []redis.Cmder) error { say(cmds[:3], int64(0)); return nil },
+		"answers and fail": func(cmds []redis.Cmder) error { say(cmds, int64(0)); return errors.New("too slow") },
+	} {
+		t.Run("the client "+name, func(t *testing.T) {
+			t.Parallel()
+			var given []redis.Cmder
+			h := &script{acts: []func([]redis.Cmder) error{
+				func(cmds []redis.Cmder) error {
+					given = cmds
+					return fail(cmds)
+				},
+				func(cmds []redis.Cmder) error {
+					say(given, int64(0)) // as a server would, much later
+					say(cmds, []any{int64(2)})
+					return nil
+				},
+			}}
+			client := redis.NewClient(&redis.Options{Addr: "nobody.invalid:1"})
+			t.Cleanup(func() { client.Close() })
+			client.AddHook(h)
+			s := newStore(t, client)
+			s.Extend(t.Context(), claims(10))
+			for i, x := range s.Extend(t.Context(), claims(10)) {
+				if !errors.Is(x.Err, core.ErrLost) {
+					t.Errorf("claim %d, which nobody holds: got %v", i, x.Err)
+				}
+			}
+		})
+	}
+}
+
+func TestWhoLeavesIsNotToldNothing(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "nobody.invalid:1"})
+	t.Cleanup(func() { client.Close() })
+	s := newStore(t, client)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.AbandonUnsent(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that was sent back unsent because its caller left: got %v, want %v", err, context.Canceled)
 	}
 }
 

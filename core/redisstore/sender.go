@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/deadline"
 )
 
 const (
@@ -34,6 +36,7 @@ const (
 // pipeline, when it has returned, or when they are many.
 type sender struct {
 	client redis.UniversalClient
+	own    bool          // it is one of go-redis itself
 	brief  bool          // the client ends a call at its deadline
 	stall  time.Duration // when a trip no longer holds up the calls behind it
 	crowd  int           // that has a second trip set out
@@ -46,8 +49,7 @@ type sender struct {
 	spare []*command  // the array of a queue that has gone
 	bells sync.Pool   // of channels that have been heard
 	alarm *time.Timer // looks after what takes long
-	armed bool        // alarm will ring
-	soon  bool        // because something waits behind a trip
+	rings time.Time   // when alarm does, zero if not at all
 	many  bool        // the last trip set out with more than one call
 
 	closed bool
@@ -56,6 +58,7 @@ type sender struct {
 func newSender(client redis.UniversalClient) *sender {
 	s := &sender{client: client, stall: patience, crowd: crowded}
 	if c, ok := client.(*redis.Client); ok {
+		s.own = true
 		// Time-outs of the socket would not do, however short: they are for one
 		// reading or writing each, and a new connection takes several.
 		s.brief = c.Options().ContextTimeoutEnabled
@@ -78,9 +81,18 @@ func (s *sender) do(ctx context.Context, c *command) error {
 		return context.Cause(ctx)
 	}
 	now := time.Now()
-	c.frame, c.done = limited{Context: ctx, until: now.Add(callLimit)}, s.bell()
+	outer, until := ctx, now.Add(callLimit)
+	if d, ok := ctx.(*deadline.Context); ok {
+		// The alarm looks after its time.
+		var end time.Time
+		if outer, end = d.Parts(); end.Before(until) {
+			until = end
+		}
+	}
+	quit := outer.Done()
+	c.frame, c.done = limited{Context: outer, until: until}, s.bell()
 	// Who cannot leave need not be able to: no other goroutine is needed.
-	stays := s.brief && ctx.Done() == nil
+	stays := s.brief && quit == nil
 	if stays {
 		c.frame.over = s.bell()
 	}
@@ -91,7 +103,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	if t != nil && alone {
 		s.load(t) // before another trip can take everything
 	}
-	s.arm(t == nil)
+	s.arm(now, t == nil, until)
 	s.mu.Unlock()
 	switch {
 	case t == nil:
@@ -100,7 +112,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	default:
 		s.start(t)
 	}
-	if quit := ctx.Done(); quit == nil {
+	if quit == nil {
 		<-c.done
 	} else {
 		select {
@@ -113,16 +125,16 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	if stays && !c.expired {
 		s.bells.Put(c.frame.over)
 	}
-	return c.late()
+	return c.late(ctx)
 }
 
 // abandon leaves c, unless it has just come back.
 func (s *sender) abandon(ctx context.Context, c *command) error {
 	c.flight.leave()
-	if !c.flight.gone() { // or it was told to go without an answer
+	if !c.flight.gone() || c.answered.Load() { // else it was sent back without an answer
 		select {
 		case <-c.done:
-			return c.late()
+			return c.late(ctx)
 		default:
 		}
 	}
@@ -136,18 +148,21 @@ func (s *sender) exchange(ctx context.Context, c *command) (any, error) {
 		return nil, err
 	}
 	v, err := c.reply(c)
-	if err == nil {
+	if err == nil && c.answered.Load() {
 		c.part()
 	}
 	return v, err
 }
 
 // late is the error of a call that took too long.
-func (c *command) late() error {
+func (c *command) late(ctx context.Context) error {
 	if !c.expired {
 		return nil
 	}
 	c.flight.leave()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	return errNoAnswer
 }
 
@@ -209,22 +224,27 @@ func (s *sender) start(t *trip) {
 	go s.carry(t)
 }
 
-// arm sets the alarm. It is left to ring once for nothing, since to set a timer
-// for each call would cost more.
-func (s *sender) arm(soon bool) {
+// arm has the alarm ring in a while, earlier if something waits behind a trip or a
+// call has to be back before that. It is left to ring once for nothing, since to
+// set a timer for each call would cost more.
+func (s *sender) arm(now time.Time, behind bool, until time.Time) {
+	at := now.Add(s.pace(behind))
+	if until.Before(at) {
+		at = until
+	}
 	switch {
-	case s.armed && (s.soon || !soon):
+	case !s.rings.IsZero() && !at.Before(s.rings):
 		return
 	case s.alarm == nil:
-		s.alarm = time.AfterFunc(s.pace(soon), s.ring)
+		s.alarm = time.AfterFunc(at.Sub(now), s.ring)
 	default:
-		s.alarm.Reset(s.pace(soon))
+		s.alarm.Reset(at.Sub(now))
 	}
-	s.armed, s.soon = true, soon
+	s.rings = at
 }
 
-func (s *sender) pace(soon bool) time.Duration {
-	if soon {
+func (s *sender) pace(behind bool) time.Duration {
+	if behind {
 		return min(s.stall, look)
 	}
 	return look
@@ -235,7 +255,7 @@ func (s *sender) pace(soon bool) time.Duration {
 func (s *sender) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed = false
+	s.rings = time.Time{}
 	now := time.Now()
 	if t := s.rests; t != nil && now.Sub(t.since) > look {
 		s.rests = nil
@@ -244,13 +264,14 @@ func (s *sender) ring() {
 	if len(s.trips) == 0 && s.rests == nil {
 		return
 	}
+	next := now.Add(look)
 	s.queue = slices.DeleteFunc(s.queue, func(c *command) bool {
-		c.expire(now)
+		next = c.expire(now, next)
 		return c.signed.Load() || c.flight.gone()
 	})
 	for _, t := range s.trips {
 		for _, c := range t.batch {
-			c.expire(now)
+			next = c.expire(now, next)
 		}
 	}
 	if len(s.queue) > 0 {
@@ -258,15 +279,25 @@ func (s *sender) ring() {
 			s.start(t)
 		}
 	}
-	s.arm(len(s.queue) > 0)
+	s.arm(now, len(s.queue) > 0, next)
 }
 
-func (c *command) expire(now time.Time) {
-	if now.After(c.frame.until) && c.signed.CompareAndSwap(false, true) {
+// expire gives c up if its time is over. Else, if it has not come back, it returns
+// when that will be, or next if that is sooner.
+func (c *command) expire(now, next time.Time) time.Time {
+	until := c.frame.until
+	switch {
+	case c.signed.Load():
+	case now.Before(until):
+		if until.Before(next) {
+			return until
+		}
+	case c.signed.CompareAndSwap(false, true):
 		c.expired = true
 		if c.frame.over != nil {
 			close(c.frame.over)
 		}
 		c.done <- struct{}{}
 	}
+	return next
 }

@@ -50,8 +50,8 @@ var (
 //
 // It fails with core.ErrInvalid for a nil client, for options that cannot work,
 // and for clients that cannot lock: a *redis.Ring moves keys to another server
-// while the first still holds them, and a cluster client that reads from
-// replicas sees locks that are gone.
+// while the first still holds them, a cluster client that reads from
+// replicas sees locks that are gone, and a *redis.AutoPipeliner may hang.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{config: config{prefix: defaultPrefix}, client: client}
 	for _, o := range opts {
@@ -94,6 +94,8 @@ func (s *Store) accept() error {
 		s.cluster, s.fleet.cluster, read = c, c, c.Options().ReadTimeout
 	case *redis.Ring:
 		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", core.ErrInvalid)
+	case *redis.AutoPipeliner:
+		return fmt.Errorf("redisstore: an AutoPipeliner may wait for itself, use its client, since calls travel together anyway: %w", core.ErrInvalid)
 	default:
 		if s.acks {
 			return fmt.Errorf("redisstore: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, core.ErrInvalid)

@@ -5,12 +5,15 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // trip is a goroutine that carries calls, until none is left.
 type trip struct {
 	since time.Time // of the batch under way, or the end of the last one
 	batch []*command
+	clean bool          // the client is done with the batch
 	more  chan struct{} // receives when it goes on, closed when it ends
 }
 
@@ -27,7 +30,7 @@ func (s *sender) carry(t *trip) {
 		s.mu.Unlock()
 		if more {
 			many = len(t.batch) > 1
-			s.send(t.batch)
+			t.clean = s.send(t.batch)
 		} else if _, more = <-t.more; !more {
 			return
 		}
@@ -37,7 +40,7 @@ func (s *sender) carry(t *trip) {
 // carryOnce makes one trip, which is loaded, and leaves what waits then to
 // another one.
 func (s *sender) carryOnce(t *trip) {
-	s.send(t.batch)
+	t.clean = s.send(t.batch)
 	s.mu.Lock()
 	var next *trip
 	s.unload(t)
@@ -77,8 +80,10 @@ func (s *sender) load(t *trip) bool {
 
 // unload takes the calls from t that have come back.
 func (s *sender) unload(t *trip) {
-	for _, c := range t.batch {
-		c.part()
+	if t.clean && s.own {
+		for _, c := range t.batch {
+			c.part()
+		}
 	}
 	if s.spare == nil {
 		clear(t.batch)
@@ -103,13 +108,16 @@ func fitting(all []*command) int {
 	return len(all)
 }
 
-// send sends calls and tells their callers when they have come back.
-func (s *sender) send(batch []*command) {
+// send sends calls and tells their callers when they have come back. It is clean if
+// the client has not failed: a hook that gives up on a pipeline may leave it under
+// way.
+func (s *sender) send(batch []*command) (clean bool) {
 	var err error
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic in the client: %v", r)
 		}
+		clean = err == nil || err == redis.Nil
 		for _, c := range batch {
 			if err != nil && !c.signed.Load() && c.Cmd.Err() == nil {
 				c.Cmd.SetErr(err)
@@ -122,7 +130,7 @@ func (s *sender) send(batch []*command) {
 		if err = errLeft; !c.flight.gone() {
 			err = s.client.Process(&c.frame, c)
 		}
-		return
+		return false
 	}
 	ctx, cancel := together(batch)
 	defer cancel()
@@ -133,4 +141,5 @@ func (s *sender) send(batch []*command) {
 		}
 	}
 	_, err = pipe.Exec(ctx)
+	return
 }
