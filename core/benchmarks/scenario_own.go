@@ -37,8 +37,8 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 			hash, plain = 1.5, 2.5
 		}
 		sc.targets = []target{
-			{who: "lockkit", key: "rate", of: bestPeer, least: true, limit: hash, why: busyServer},
-			{who: "lockkit plain keys", key: "rate", of: bestPeer, least: true, limit: plain, why: busyServer},
+			{who: "lockkit", key: "rate", of: bestPeer, least: true, limit: hash, why: busyMachine},
+			{who: "lockkit plain keys", key: "rate", of: bestPeer, least: true, limit: plain, why: busyMachine},
 		}
 	case cancelable:
 		sc.title = "one goroutine, own key, under a context that can end"

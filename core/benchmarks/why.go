@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+)
 
 // why says what stands between a figure and its target, in figures of the same
 // run; "" if the run does not have them.
@@ -22,15 +25,18 @@ func twoTrips(s *Section, t target) string {
 		longer, scripts, kit.Figures["calls"], bare.Figures["calls"], least, kit.Figures["clientCPU"]-bare.Figures["clientCPU"])
 }
 
-// busyServer is for crowds: a server that never waits does so many cycles.
-func busyServer(s *Section, t target) string {
+// busyMachine is for crowds: what a server that never waits does, and processors
+// that never do.
+func busyMachine(s *Section, t target) string {
 	kit := s.row(t.who)
 	peer := s.bestPeerFigure(t.key)
 	if kit == nil || peer == 0 || kit.Figures["serverCPU"] == 0 {
 		return ""
 	}
-	server := kit.Figures["serverCPU"]
-	return fmt.Sprintf("the server works %.1f µs for a cycle, on one core: a client that costs nothing would reach %s ×", server, short(1e6/server/peer))
+	server, client := kit.Figures["serverCPU"], kit.Figures["clientCPU"]
+	both := server + client
+	return fmt.Sprintf("a cycle takes %.1f µs of the server, which has one core: %s × if it never waits; with %.1f µs of the client it is %s × if none of %d cores ever waits, and they are busy for %.0f %% of the time",
+		server, short(1e6/server/peer), client, short(float64(runtime.NumCPU())*1e6/both/peer), runtime.NumCPU(), kit.Figures["rate"]*both/1e4/float64(runtime.NumCPU()))
 }
 
 // passing is for hand-overs: the least that Redis needs for one.
