@@ -31,16 +31,14 @@ type room struct {
 // anything. A new package needs a line here; it says where the package stands.
 var rooms = map[string]room{
 	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
-	"core":  {kit: []string{"core/internal/deadline", "retry"}, outside: []string{"golang.org/x/sys"}},
-
-	"core/internal/deadline": {},
+	"core":  {kit: []string{"retry"}, outside: []string{"golang.org/x/sys"}},
 
 	"core/once":      {kit: []string{"core", "retry"}},
 	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
 
 	"core/memstore":             {kit: []string{"core"}},
-	"core/redlock":              {kit: []string{"core", "core/internal/deadline"}},
-	"core/redisstore":           {kit: []string{"core", "core/internal/deadline"}, outside: []string{"github.com/redis/go-redis/v9"}},
+	"core/redlock":              {kit: []string{"core"}},
+	"core/redisstore":           {kit: []string{"core"}, outside: []string{"github.com/redis/go-redis/v9"}},
 	"core/redisstore/redistest": {outside: []string{"github.com/redis/go-redis/v9"}, tests: true},
 
 	"core/zkstore":        {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/lockkit/lockkit/core/internal/deadline"
 )
 
 // Locker turns claims at a store into leases. One Locker serves a whole
@@ -249,8 +247,7 @@ func (l *Locker) within(ctx context.Context, d time.Duration) (context.Context, 
 	if l.limit > 0 && l.limit <= d {
 		return ctx, func() {}
 	}
-	limited := deadline.New(ctx, d, nil)
-	return limited, limited.Cancel
+	return context.WithTimeout(ctx, d)
 }
 
 func (l *Locker) observe(ctx context.Context, e Event) {

@@ -79,7 +79,7 @@
 //
 // Calls that come while another one is under way travel together, in a pipeline,
 // and the commands of one that has come back are used again. So a hook must not
-// keep them after it has returned, unless it returns an error.
+// keep them after it has returned.
 //
 // With ContextTimeoutEnabled a call under a context that cannot end is made on
 // its caller's goroutine. It can then take longer than two seconds if hooks, a

@@ -204,13 +204,13 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 	}
 }
 
-// read fills in the answers that have arrived. It is clean if all have, and the
-// client has not failed: a hook that gives up on a pipeline may leave it under way.
+// read fills in the answers that have arrived. It is clean if all have, in one
+// pipeline that has not failed: a hook that gives up on one may leave it under way.
 func (s *Store) read(ctx context.Context, b *batch, answers []core.Extension) (clean bool) {
 	if !b.ended {
 		b.flight.leave()
 	}
-	clean = b.ended && b.err == nil
+	clean = b.ended && b.err == nil && b.again == nil
 	for n, i := range b.indexes {
 		answers[i].Err = s.answer(ctx, b, n)
 		clean = clean && b.calls[n].answered.Load()

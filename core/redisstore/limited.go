@@ -39,11 +39,6 @@ func (l *limited) Deadline() (time.Time, bool) {
 // together is a context for calls that travel together: one of them that is
 // cancelled does not end the others.
 func together(batch []*command) (context.Context, context.CancelFunc) {
-	until := batch[0].frame.until
-	for _, c := range batch {
-		if c.frame.until.After(until) {
-			until = c.frame.until
-		}
-	}
-	return context.WithDeadline(context.WithoutCancel(batch[0].frame.Context), until)
+	first, last := batch[0], batch[len(batch)-1]
+	return context.WithDeadline(context.WithoutCancel(first.frame.Context), last.frame.until)
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lockkit/lockkit/core/internal/deadline"
 )
 
 const (
@@ -49,7 +47,8 @@ type sender struct {
 	spare []*command  // the array of a queue that has gone
 	bells sync.Pool   // of channels that have been heard
 	alarm *time.Timer // looks after what takes long
-	rings time.Time   // when alarm does, zero if not at all
+	armed bool        // alarm will ring
+	soon  bool        // because something waits behind a trip
 	many  bool        // the last trip set out with more than one call
 
 	closed bool
@@ -81,20 +80,11 @@ func (s *sender) do(ctx context.Context, c *command) error {
 		return context.Cause(ctx)
 	}
 	now := time.Now()
-	outer, until := ctx, now.Add(callLimit)
-	if d, ok := ctx.(*deadline.Context); ok {
-		// The alarm looks after its time.
-		var end time.Time
-		if outer, end = d.Parts(); end.Before(until) {
-			until = end
-		}
-	}
-	quit := outer.Done()
-	c.frame, c.done = limited{Context: outer, until: until}, s.bell()
+	c.frame, c.done = limited{Context: ctx, until: now.Add(callLimit)}, s.bell()
 	// Who cannot leave need not be able to: no other goroutine is needed.
-	stays := s.brief && quit == nil
+	stays := s.brief && ctx.Done() == nil
 	if stays {
-		c.frame.over = s.bell()
+		c.frame.over = make(chan struct{}) // the client may wait for it for longer than the call
 	}
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
@@ -103,7 +93,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	if t != nil && alone {
 		s.load(t) // before another trip can take everything
 	}
-	s.arm(now, t == nil, until)
+	s.arm(t == nil)
 	s.mu.Unlock()
 	switch {
 	case t == nil:
@@ -112,7 +102,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 	default:
 		s.start(t)
 	}
-	if quit == nil {
+	if quit := ctx.Done(); quit == nil {
 		<-c.done
 	} else {
 		select {
@@ -122,10 +112,7 @@ func (s *sender) do(ctx context.Context, c *command) error {
 		}
 	}
 	s.bells.Put(c.done) // which is rung once for each call
-	if stays && !c.expired {
-		s.bells.Put(c.frame.over)
-	}
-	return c.late(ctx)
+	return c.late()
 }
 
 // abandon leaves c, unless it has just come back.
@@ -134,7 +121,7 @@ func (s *sender) abandon(ctx context.Context, c *command) error {
 	if !c.flight.gone() || c.answered.Load() { // else it was sent back without an answer
 		select {
 		case <-c.done:
-			return c.late(ctx)
+			return c.late()
 		default:
 		}
 	}
@@ -155,14 +142,11 @@ func (s *sender) exchange(ctx context.Context, c *command) (any, error) {
 }
 
 // late is the error of a call that took too long.
-func (c *command) late(ctx context.Context) error {
+func (c *command) late() error {
 	if !c.expired {
 		return nil
 	}
 	c.flight.leave()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	return errNoAnswer
 }
 
@@ -224,27 +208,22 @@ func (s *sender) start(t *trip) {
 	go s.carry(t)
 }
 
-// arm has the alarm ring in a while, earlier if something waits behind a trip or a
-// call has to be back before that. It is left to ring once for nothing, since to
-// set a timer for each call would cost more.
-func (s *sender) arm(now time.Time, behind bool, until time.Time) {
-	at := now.Add(s.pace(behind))
-	if until.Before(at) {
-		at = until
-	}
+// arm sets the alarm. It is left to ring once for nothing, since to set a timer
+// for each call would cost more.
+func (s *sender) arm(soon bool) {
 	switch {
-	case !s.rings.IsZero() && !at.Before(s.rings):
+	case s.armed && (s.soon || !soon):
 		return
 	case s.alarm == nil:
-		s.alarm = time.AfterFunc(at.Sub(now), s.ring)
+		s.alarm = time.AfterFunc(s.pace(soon), s.ring)
 	default:
-		s.alarm.Reset(at.Sub(now))
+		s.alarm.Reset(s.pace(soon))
 	}
-	s.rings = at
+	s.armed, s.soon = true, soon
 }
 
-func (s *sender) pace(behind bool) time.Duration {
-	if behind {
+func (s *sender) pace(soon bool) time.Duration {
+	if soon {
 		return min(s.stall, look)
 	}
 	return look
@@ -255,7 +234,7 @@ func (s *sender) pace(behind bool) time.Duration {
 func (s *sender) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rings = time.Time{}
+	s.armed = false
 	now := time.Now()
 	if t := s.rests; t != nil && now.Sub(t.since) > look {
 		s.rests = nil
@@ -264,14 +243,13 @@ func (s *sender) ring() {
 	if len(s.trips) == 0 && s.rests == nil {
 		return
 	}
-	next := now.Add(look)
 	s.queue = slices.DeleteFunc(s.queue, func(c *command) bool {
-		next = c.expire(now, next)
+		c.expire(now)
 		return c.signed.Load() || c.flight.gone()
 	})
 	for _, t := range s.trips {
 		for _, c := range t.batch {
-			next = c.expire(now, next)
+			c.expire(now)
 		}
 	}
 	if len(s.queue) > 0 {
@@ -279,25 +257,15 @@ func (s *sender) ring() {
 			s.start(t)
 		}
 	}
-	s.arm(now, len(s.queue) > 0, next)
+	s.arm(len(s.queue) > 0)
 }
 
-// expire gives c up if its time is over. Else, if it has not come back, it returns
-// when that will be, or next if that is sooner.
-func (c *command) expire(now, next time.Time) time.Time {
-	until := c.frame.until
-	switch {
-	case c.signed.Load():
-	case now.Before(until):
-		if until.Before(next) {
-			return until
-		}
-	case c.signed.CompareAndSwap(false, true):
+func (c *command) expire(now time.Time) {
+	if now.After(c.frame.until) && c.signed.CompareAndSwap(false, true) {
 		c.expired = true
 		if c.frame.over != nil {
 			close(c.frame.over)
 		}
 		c.done <- struct{}{}
 	}
-	return next
 }

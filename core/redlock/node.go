@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/deadline"
 )
 
 // nodeWidth is how many calls one node may have on its way, those included that
@@ -43,8 +42,8 @@ func (s *Store) call(ctx context.Context, n *node, budget time.Duration, fn func
 	ctx = context.WithoutCancel(ctx)
 	s.run(func() {
 		defer func() { <-n.room }()
-		ctx := deadline.New(ctx, budget, errNodeTimeout)
-		defer ctx.Cancel()
+		ctx, cancel := context.WithTimeoutCause(ctx, budget, errNodeTimeout)
+		defer cancel()
 		err := fn(ctx)
 		// Set before it settles, and only for what cannot be an answer.
 		n.silent.Store(err != nil && ctx.Err() != nil && kindOf(err) >= failed)
