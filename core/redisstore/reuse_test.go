@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
@@ -226,79 +224,6 @@ func TestNobodyHearsOfAnothersCall(t *testing.T) {
 			}
 			if len(h.alone) == 0 || len(given) == 0 || h.late.Load() < 50 {
 				t.Errorf("vacuous: %d calls alone, %d given up, %d errors came late", len(h.alone), len(given), h.late.Load())
-			}
-		})
-	}
-}
-
-// script is a hook of a client that answers pipelines by the functions, in turn.
-type script struct {
-	echo
-	acts []func(cmds []redis.Cmder) error
-}
-
-func (h *script) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error {
-		act := h.acts[0]
-		h.acts = h.acts[1:]
-		return act(cmds)
-	}
-}
-
-// unknownScript is a reply of a server.
-type unknownScript struct{}
-
-func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
-func (unknownScript) RedisError()   {}
-
-// The same for Extend, which has one array for all calls.
-func TestNobodyHearsOfAnothersExtension(t *testing.T) {
-	t.Parallel()
-	say := func(cmds []redis.Cmder, v any) {
-		for _, cmd := range cmds {
-			cmd.(interface{ SetVal(any) }).SetVal(v)
-			cmd.SetErr(nil)
-		}
-	}
-	for name, fail := range map[string]func([]redis.Cmder) error{
-		"fails":           func([]redis.Cmder) error { return errors.New("too slow") },
-		"panics":          func([]redis.Cmder) error { panic("a hook") },
-		"answers nothing": func([]redis.Cmder) error { return nil },
-		"answers a part":  func(cmds []redis.Cmder) error { say(cmds[:3], int64(0)); return nil },
-		"does not know the script, and fails": func(cmds []redis.Cmder) error {
-			for _, cmd := range cmds {
-				cmd.SetErr(unknownScript{})
-			}
-			return errors.New("too slow")
-		},
-		"answers and fails": func(cmds []redis.Cmder) error { say(cmds, int64(0)); return errors.New("too slow") },
-	} {
-		t.Run("the client "+name, func(t *testing.T) {
-			t.Parallel()
-			var given []redis.Cmder
-			h := &script{acts: []func([]redis.Cmder) error{
-				func(cmds []redis.Cmder) error {
-					given = slices.Clone(cmds)
-					return fail(cmds)
-				},
-				func(cmds []redis.Cmder) error {
-					if cmds[0].Name() == "evalsha" {
-						say(given, int64(0)) // as a server would, much later
-					}
-					say(cmds, []any{int64(2)})
-					return nil
-				},
-			}}
-			h.acts = append(h.acts, h.acts[1]) // for one that sends twice
-			client := redis.NewClient(&redis.Options{Addr: "nobody.invalid:1"})
-			t.Cleanup(func() { client.Close() })
-			client.AddHook(h)
-			s := newStore(t, client)
-			s.Extend(t.Context(), claims(10))
-			for i, x := range s.Extend(t.Context(), claims(10)) {
-				if !errors.Is(x.Err, core.ErrLost) {
-					t.Errorf("claim %d, which nobody holds: got %v", i, x.Err)
-				}
 			}
 		})
 	}
