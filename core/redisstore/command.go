@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -35,12 +36,15 @@ type command struct {
 	alone flight
 
 	// Of a call that a sender carries.
-	frame   limited       // the caller's context, and when it has taken too long
-	done    chan struct{} // receives when the call has come back, or took too long
-	joined  bool          // it travels in a pipeline
-	expired bool          // it took too long; set before done is told
-	signed  atomic.Bool   // done was told
-	parted  atomic.Bool   // its caller or its trip is done with it
+	ctx     context.Context // the caller's
+	until   time.Time       // when it has taken too long
+	stays   bool            // its caller cannot leave it
+	frame   *limited        // what the client has of the three if it travels alone
+	done    chan struct{}   // receives when the call has come back, or took too long
+	joined  bool            // it travels in a pipeline
+	expired bool            // it took too long; set before done is told
+	signed  atomic.Bool     // done was told
+	parted  atomic.Bool     // its caller or its trip is done with it
 
 	room [16]any // for words
 }
@@ -74,7 +78,6 @@ var commands = sync.Pool{New: func() any { return new(command) }}
 // fresh is a command of which nobody knows.
 func fresh() *command {
 	c := commands.Get().(*command)
-	*c = command{}
 	c.flight, c.words = &c.alone, c.room[:0]
 	return c
 }
@@ -82,10 +85,10 @@ func fresh() *command {
 // part says that the caller, which has read the answer, or the trip, which has
 // brought it, is done with c. Each says so once and does not touch c any more; the
 // second one gives it away. A call is not given away if its caller left it or the
-// client failed, or if it travelled alone: then the client had a context that is a
-// part of c.
+// client failed.
 func (c *command) part() {
-	if c.joined && !c.parted.CompareAndSwap(false, true) {
+	if !c.parted.CompareAndSwap(false, true) {
+		*c = command{}
 		commands.Put(c)
 	}
 }

@@ -75,11 +75,12 @@
 // context ends; the connection of a call that was left returns to the pool when
 // the client's read time-out has passed, or at the context's deadline if
 // ContextTimeoutEnabled is set, which is worth setting. A call that its caller
-// left before it was written is not written any more.
+// left before it was written is not written any more, nor is one that a hook gave
+// up on.
 //
 // Calls that come while another one is under way travel together, in a pipeline,
-// and the commands of one that has come back are used again. So a hook must not
-// keep them after it has returned.
+// and commands that have come back are used again. So a hook must not keep them
+// after it has returned.
 //
 // With ContextTimeoutEnabled a call under a context that cannot end is made on
 // its caller's goroutine. It can then take longer than two seconds if hooks, a

@@ -57,9 +57,9 @@ func (f *flight) again() bool {
 	return f.state.CompareAndSwap(sent, waiting) || f.state.CompareAndSwap(boarded, waiting) || f.state.Load() == waiting
 }
 
-// unsent tells that nothing has reached the server. It counts when the call has
-// come back, or the caller has left it.
-func (f *flight) unsent() bool {
-	s := f.state.Load()
-	return s == waiting || s == boarded || s == left
+// recall tells that nothing has reached the server, and sees to it that nothing
+// will: a hook that gave up on the call may have left it under way. It counts when
+// the call has come back, or the caller has left it.
+func (f *flight) recall() bool {
+	return f.state.CompareAndSwap(waiting, left) || f.state.CompareAndSwap(boarded, left) || f.gone()
 }

@@ -13,6 +13,15 @@ type limited struct {
 	over  chan struct{} // closed when it has taken too long; nil if nobody waits for that
 }
 
+// enframe makes the context that a client has of a call that travels alone. It is
+// no part of the command: the client may look at it for longer than the call takes.
+func (c *command) enframe() {
+	c.frame = &limited{Context: c.ctx, until: c.until}
+	if c.stays {
+		c.frame.over = make(chan struct{})
+	}
+}
+
 func (l *limited) Done() <-chan struct{} {
 	if l.over != nil {
 		return l.over
@@ -40,5 +49,5 @@ func (l *limited) Deadline() (time.Time, bool) {
 // cancelled does not end the others.
 func together(batch []*command) (context.Context, context.CancelFunc) {
 	first, last := batch[0], batch[len(batch)-1]
-	return context.WithDeadline(context.WithoutCancel(first.frame.Context), last.frame.until)
+	return context.WithDeadline(context.WithoutCancel(first.ctx), last.until)
 }

@@ -176,7 +176,7 @@ func TestNobodyHearsOfAnothersCall(t *testing.T) {
 	} {
 		t.Run("64 callers, some of whom leave"+name, func(t *testing.T) {
 			t.Parallel()
-			o, h := &redis.Options{Addr: "nobody.invalid:1"}, &echo{}
+			o, h := &redis.Options{Addr: "127.0.0.1:1"}, &echo{}
 			edit(o)
 			client := redis.NewClient(o)
 			client.AddHook(h)
@@ -230,7 +230,7 @@ func TestNobodyHearsOfAnothersCall(t *testing.T) {
 }
 
 func TestWhoLeavesIsNotToldNothing(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "nobody.invalid:1"})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
 	s := newStore(t, client)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -242,7 +242,7 @@ func TestWhoLeavesIsNotToldNothing(t *testing.T) {
 
 // Calls that travel together leave little behind, and no commands.
 func TestCommandsAreUsedAgain(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "nobody.invalid:1"})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
 	client.AddHook(&steadyEcho{})
 	s := newStore(t, client)

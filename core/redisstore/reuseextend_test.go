@@ -70,7 +70,7 @@ func TestNobodyHearsOfAnothersExtension(t *testing.T) {
 				},
 			}}
 			h.acts = append(h.acts, h.acts[1]) // for one that sends twice
-			client := redis.NewClient(&redis.Options{Addr: "nobody.invalid:1"})
+			client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 			t.Cleanup(func() { client.Close() })
 			client.AddHook(h)
 			s := newStore(t, client)

@@ -80,15 +80,12 @@ func (s *sender) do(ctx context.Context, c *command) error {
 		return context.Cause(ctx)
 	}
 	now := time.Now()
-	c.frame, c.done = limited{Context: ctx, until: now.Add(callLimit)}, s.bell()
+	c.ctx, c.until, c.done = ctx, now.Add(callLimit), s.bell()
 	// Who cannot leave need not be able to: no other goroutine is needed.
-	stays := s.brief && ctx.Done() == nil
-	if stays {
-		c.frame.over = make(chan struct{}) // the client may wait for it for longer than the call
-	}
+	c.stays = s.brief && ctx.Done() == nil
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
-	alone := stays && !s.many
+	alone := c.stays && !s.many
 	t := s.depart(now, alone)
 	if t != nil && alone {
 		s.load(t) // before another trip can take everything
@@ -261,9 +258,9 @@ func (s *sender) ring() {
 }
 
 func (c *command) expire(now time.Time) {
-	if now.After(c.frame.until) && c.signed.CompareAndSwap(false, true) {
+	if now.After(c.until) && c.signed.CompareAndSwap(false, true) {
 		c.expired = true
-		if c.frame.over != nil {
+		if c.frame != nil && c.frame.over != nil {
 			close(c.frame.over)
 		}
 		c.done <- struct{}{}

@@ -75,6 +75,9 @@ func (s *sender) load(t *trip) bool {
 		clear(t.batch[n:])
 		t.batch = t.batch[:n]
 	}
+	if len(t.batch) == 1 {
+		t.batch[0].enframe()
+	}
 	return true
 }
 
@@ -128,9 +131,9 @@ func (s *sender) send(batch []*command) (clean bool) {
 	if len(batch) == 1 {
 		c := batch[0]
 		if err = errLeft; !c.flight.gone() {
-			err = s.client.Process(&c.frame, c)
+			err = s.client.Process(c.frame, c)
 		}
-		return false
+		return
 	}
 	ctx, cancel := together(batch)
 	defer cancel()

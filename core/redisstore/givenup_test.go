@@ -1,0 +1,133 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// impatient is a hook that gives up on calls at once, and leaves them under way:
+// they go on when they are let.
+type impatient struct {
+	let  chan struct{}
+	left sync.WaitGroup
+}
+
+var errImpatient = errors.New("too slow")
+
+func (h *impatient) leave(name string, next func() error) error {
+	if name != "evalsha" {
+		return next()
+	}
+	h.left.Go(func() {
+		<-h.let
+		_ = next()
+	})
+	return errImpatient
+}
+
+func (h *impatient) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *impatient) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h.leave(cmd.Name(), func() error { return next(context.WithoutCancel(ctx), cmd) })
+	}
+}
+
+func (h *impatient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h.leave(cmds[0].Name(), func() error { return next(context.WithoutCancel(ctx), cmds) })
+	}
+}
+
+// What a hook gave up on before it was written changes nothing, as its caller is
+// told, and also later.
+func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(t *testing.T, s *redisstore.Store, g *gate, all []core.Claim) []error{
+		"alone": func(t *testing.T, s *redisstore.Store, _ *gate, all []core.Claim) (errs []error) {
+			for _, c := range all {
+				_, err := s.Acquire(t.Context(), c)
+				errs = append(errs, err)
+			}
+			return errs
+		},
+		"alone, by a caller that stays": func(_ *testing.T, s *redisstore.Store, _ *gate, all []core.Claim) (errs []error) {
+			for _, c := range all {
+				_, err := s.Acquire(context.Background(), c)
+				errs = append(errs, err)
+			}
+			return errs
+		},
+		"together": func(t *testing.T, s *redisstore.Store, g *gate, all []core.Claim) []error {
+			return crowd(t, s, g, all)
+		},
+		"extended": func(t *testing.T, s *redisstore.Store, _ *gate, all []core.Claim) (errs []error) {
+			for _, x := range s.Extend(t.Context(), all) {
+				errs = append(errs, x.Err)
+			}
+			return errs
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, redistest.Start(t), nil)
+			g, h := newGate(), &impatient{let: make(chan struct{})}
+			client := redistest.Client(t, r.proxy.Addr)
+			if name == "together" {
+				client.AddHook(g)
+			}
+			client.AddHook(h)
+			s := newStore(t, client)
+			s.Stall(time.Hour)
+			for i, err := range call(t, s, g, claims(5)) {
+				if !errors.Is(err, errImpatient) || !errors.Is(err, core.ErrUnavailable) {
+					t.Errorf("call %d: got %v, want %v and %v", i, err, core.ErrUnavailable, errImpatient)
+				}
+			}
+			r.proxy.Forget()
+			close(h.let)
+			h.left.Wait()
+			if n := r.proxy.Count(redistest.Match{Command: "evalsha"}); n != 0 {
+				t.Errorf("%d calls were sent after the callers were told that nothing had changed", n)
+			}
+		})
+	}
+}
+
+// The commands of a pipeline that failed may be under way, so that none of them
+// is used again, even if it was answered.
+func TestNothingOfAFailedPipelineIsUsedAgain(t *testing.T) {
+	seen := make(map[redis.Cmder]bool)
+	for round := range 50 {
+		client, g := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate()
+		client.AddHook(g)
+		h := &script{acts: []func([]redis.Cmder) error{func(cmds []redis.Cmder) error {
+			for _, cmd := range cmds {
+				if seen[cmd] {
+					t.Errorf("round %d: a command of a pipeline that had failed is used again", round)
+				}
+				seen[cmd] = true
+				answer(cmd, "{echo:1}")
+			}
+			return errImpatient
+		}}}
+		client.AddHook(h)
+		s := newStore(t, client)
+		s.Stall(time.Hour)
+		for i, err := range crowd(t, s, g, claims(10)) {
+			if err != nil {
+				t.Fatalf("call %d, which was answered: %v", i, err)
+			}
+		}
+		client.Close()
+	}
+}
