@@ -39,7 +39,6 @@ type command struct {
 	ctx     context.Context // the caller's
 	until   time.Time       // when it has taken too long
 	stays   bool            // its caller cannot leave it
-	frame   *limited        // what the client has of the three if it travels alone
 	done    chan struct{}   // receives when the call has come back, or took too long
 	joined  bool            // it travels in a pipeline
 	expired bool            // it took too long; set before done is told

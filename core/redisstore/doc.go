@@ -78,9 +78,10 @@
 // left before it was written is not written any more, nor is one that a hook gave
 // up on.
 //
-// Calls that come while another one is under way travel together, in a pipeline,
-// and commands that have come back are used again. So a hook must not keep them
-// after it has returned.
+// Calls that come while another one is under way travel together, in pipelines on
+// up to four connections (a few more where one has gone silent), and commands
+// that have come back are used again. So a hook must not keep them after it has
+// returned.
 //
 // With ContextTimeoutEnabled a call under a context that cannot end is made on
 // its caller's goroutine. It can then take longer than two seconds if hooks, a

@@ -33,3 +33,6 @@ func (s *Store) AbandonUnsent(ctx context.Context) error {
 	c.sign()
 	return s.sender.abandon(ctx, c)
 }
+
+// Idle tells that nothing is under way.
+func (s *Store) Idle() bool { return s.sender.idle() }

@@ -5,21 +5,13 @@ import (
 	"time"
 )
 
-// limited is a context that tells a client until when a call may take, without
-// a timer to end it then: that is what the alarm is for.
+// limited is a context that tells a client until when calls may take, without a
+// timer to end it then: that is what the alarm is for.
 type limited struct {
 	context.Context
 	until time.Time
-	over  chan struct{} // closed when it has taken too long; nil if nobody waits for that
-}
-
-// enframe makes the context that a client has of a call that travels alone. It is
-// no part of the command: the client may look at it for longer than the call takes.
-func (c *command) enframe() {
-	c.frame = &limited{Context: c.ctx, until: c.until}
-	if c.stays {
-		c.frame.over = make(chan struct{})
-	}
+	over  chan struct{} // closed when it ends; nil if only Context ends it
+	err   error         // why it has ended, set before
 }
 
 func (l *limited) Done() <-chan struct{} {
@@ -32,7 +24,7 @@ func (l *limited) Done() <-chan struct{} {
 func (l *limited) Err() error {
 	select {
 	case <-l.over:
-		return context.DeadlineExceeded
+		return l.err
 	default:
 		return l.Context.Err()
 	}
@@ -45,9 +37,25 @@ func (l *limited) Deadline() (time.Time, bool) {
 	return l.until, true
 }
 
-// together is a context for calls that travel together: one of them that is
-// cancelled does not end the others.
-func together(batch []*command) (context.Context, context.CancelFunc) {
+// end ends l, unless it has ended. Only one goroutine may at a time.
+func (l *limited) end(err error) {
+	if l.over != nil && l.err == nil {
+		l.err = err
+		close(l.over)
+	}
+}
+
+// frame is the context that a client has of calls that travel together, or of one
+// alone. It is no part of a command: the client may look at it for longer than
+// the calls take.
+func frame(batch []*command) *limited {
 	first, last := batch[0], batch[len(batch)-1]
-	return context.WithDeadline(context.WithoutCancel(first.ctx), last.until)
+	l := &limited{Context: first.ctx, until: last.until}
+	if len(batch) > 1 {
+		l.Context = context.WithoutCancel(first.ctx) // one that is cancelled does not end the others
+	}
+	if len(batch) > 1 || first.stays {
+		l.over = make(chan struct{})
+	}
+	return l
 }

@@ -19,9 +19,11 @@ const (
 	patience = 5 * time.Millisecond
 	// look is how often to look for calls that take too long.
 	look = 50 * time.Millisecond
-	// crowded is how many calls have to wait for a trip for a second one to set
-	// out beside it: with two, the client works while the server does.
+	// crowded is how many calls have to wait for another trip to set out beside
+	// those under way: with several, the client works while the server does.
 	crowded = 16
+	// beside is how many of them are under way at most.
+	beside = 4
 	// maxTrips bounds the connections that trips use up. One that hangs for
 	// longer than giveUp does not count any more: without time-outs of the
 	// client's own it may do so for ever, and the pool is then the bound.
@@ -37,12 +39,12 @@ type sender struct {
 	own    bool          // it is one of go-redis itself
 	brief  bool          // the client ends a call at its deadline
 	stall  time.Duration // when a trip no longer holds up the calls behind it
-	crowd  int           // that has a second trip set out
+	crowd  int           // that has another trip set out
 
 	mu    sync.Mutex
 	queue []*command
 	trips []*trip
-	rests *trip       // has nothing to carry, but may soon
+	rests []*trip     // have nothing to carry, but may soon
 	lone  *trip       // to use again for a call whose caller makes it
 	spare []*command  // the array of a queue that has gone
 	bells sync.Pool   // of channels that have been heard
@@ -160,15 +162,17 @@ func (s *sender) depart(now time.Time, alone bool) *trip {
 			under++
 		}
 	}
-	if prompt > 1 || prompt == 1 && len(s.queue) < s.crowd || under >= maxTrips {
+	if prompt >= beside || prompt > 0 && len(s.queue) < s.crowd || under >= maxTrips {
 		return nil
 	}
-	from := &s.rests
-	if alone {
-		from = &s.lone
-	}
-	t := *from
-	if *from = nil; t == nil {
+	var t *trip
+	switch last := len(s.rests) - 1; {
+	case alone && s.lone != nil:
+		t, s.lone = s.lone, nil
+	case !alone && last >= 0:
+		t = s.rests[last]
+		s.rests = slices.Delete(s.rests, last, last+1)
+	default:
 		t = &trip{}
 	}
 	t.since = now
@@ -180,7 +184,7 @@ func (s *sender) depart(now time.Time, alone bool) *trip {
 func (s *sender) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.trips) == 0 && s.rests == nil
+	return len(s.trips) == 0 && len(s.rests) == 0
 }
 
 // close ends what only waits for more to carry. Calls can still be made, and
@@ -189,10 +193,10 @@ func (s *sender) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.rests != nil {
-		close(s.rests.more)
-		s.rests = nil
+	for _, t := range s.rests {
+		close(t.more)
 	}
+	s.rests = nil
 }
 
 // start has a trip begin.
@@ -233,11 +237,14 @@ func (s *sender) ring() {
 	defer s.mu.Unlock()
 	s.armed = false
 	now := time.Now()
-	if t := s.rests; t != nil && now.Sub(t.since) > look {
-		s.rests = nil
-		close(t.more)
-	}
-	if len(s.trips) == 0 && s.rests == nil {
+	s.rests = slices.DeleteFunc(s.rests, func(t *trip) bool {
+		long := now.Sub(t.since) > look
+		if long {
+			close(t.more)
+		}
+		return long
+	})
+	if len(s.trips) == 0 && len(s.rests) == 0 {
 		return
 	}
 	s.queue = slices.DeleteFunc(s.queue, func(c *command) bool {
@@ -247,6 +254,9 @@ func (s *sender) ring() {
 	for _, t := range s.trips {
 		for _, c := range t.batch {
 			c.expire(now)
+		}
+		if t.frame != nil && now.After(t.frame.until) {
+			t.frame.end(context.DeadlineExceeded)
 		}
 	}
 	if len(s.queue) > 0 {
@@ -260,9 +270,6 @@ func (s *sender) ring() {
 func (c *command) expire(now time.Time) {
 	if now.After(c.until) && c.signed.CompareAndSwap(false, true) {
 		c.expired = true
-		if c.frame != nil && c.frame.over != nil {
-			close(c.frame.over)
-		}
 		c.done <- struct{}{}
 	}
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -13,6 +14,7 @@ import (
 type trip struct {
 	since time.Time // of the batch under way, or the end of the last one
 	batch []*command
+	frame *limited      // the client's context
 	clean bool          // the client is done with the batch
 	more  chan struct{} // receives when it goes on, closed when it ends
 }
@@ -30,7 +32,7 @@ func (s *sender) carry(t *trip) {
 		s.mu.Unlock()
 		if more {
 			many = len(t.batch) > 1
-			t.clean = s.send(t.batch)
+			t.clean = s.send(t)
 		} else if _, more = <-t.more; !more {
 			return
 		}
@@ -40,7 +42,7 @@ func (s *sender) carry(t *trip) {
 // carryOnce makes one trip, which is loaded, and leaves what waits then to
 // another one.
 func (s *sender) carryOnce(t *trip) {
-	t.clean = s.send(t.batch)
+	t.clean = s.send(t)
 	s.mu.Lock()
 	var next *trip
 	s.unload(t)
@@ -61,8 +63,8 @@ func (s *sender) load(t *trip) bool {
 	s.unload(t)
 	if len(s.queue) == 0 {
 		s.end(t)
-		if t.since = time.Now(); s.rests == nil && !s.closed {
-			s.rests = t
+		if t.since = time.Now(); len(s.rests) < beside && !s.closed {
+			s.rests = append(s.rests, t)
 		} else {
 			close(t.more)
 		}
@@ -75,14 +77,15 @@ func (s *sender) load(t *trip) bool {
 		clear(t.batch[n:])
 		t.batch = t.batch[:n]
 	}
-	if len(t.batch) == 1 {
-		t.batch[0].enframe()
-	}
+	t.frame = frame(t.batch)
 	return true
 }
 
 // unload takes the calls from t that have come back.
 func (s *sender) unload(t *trip) {
+	if t.frame != nil {
+		t.frame.end(context.Canceled)
+	}
 	if t.clean && s.own {
 		for _, c := range t.batch {
 			c.part()
@@ -92,7 +95,7 @@ func (s *sender) unload(t *trip) {
 		clear(t.batch)
 		s.spare = t.batch[:0]
 	}
-	t.batch = nil
+	t.batch, t.frame = nil, nil
 }
 
 func (s *sender) end(t *trip) {
@@ -114,35 +117,35 @@ func fitting(all []*command) int {
 // send sends calls and tells their callers when they have come back. It is clean if
 // the client has not failed: a hook that gives up on a pipeline may leave it under
 // way.
-func (s *sender) send(batch []*command) (clean bool) {
+func (s *sender) send(t *trip) (clean bool) {
 	var err error
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic in the client: %v", r)
 		}
 		clean = err == nil || err == redis.Nil
-		for _, c := range batch {
+		for _, c := range t.batch {
 			if err != nil && !c.signed.Load() && c.Cmd.Err() == nil {
 				c.Cmd.SetErr(err)
 			}
 			c.sign()
 		}
 	}()
-	if len(batch) == 1 {
-		c := batch[0]
+	if len(t.batch) == 1 {
+		c := t.batch[0]
 		if err = errLeft; !c.flight.gone() {
-			err = s.client.Process(c.frame, c)
+			err = s.client.Process(t.frame, c)
 		}
 		return
 	}
-	ctx, cancel := together(batch)
-	defer cancel()
-	pipe := s.client.Pipeline()
-	for _, c := range batch {
+	aboard := make([]redis.Cmder, 0, len(t.batch))
+	for _, c := range t.batch {
 		if c.joined = true; c.flight.board() {
-			_ = pipe.Process(ctx, c)
+			aboard = append(aboard, c)
 		}
 	}
-	_, err = pipe.Exec(ctx)
+	pipe := s.client.Pipeline()
+	_ = pipe.BatchProcess(t.frame, aboard...)
+	_, err = pipe.Exec(t.frame)
 	return
 }
