@@ -94,7 +94,8 @@ func unknown(t testing.TB, what string, err error) {
 type rig struct {
 	server  *redistest.Server
 	proxy   *redistest.Proxy
-	store   *redisstore.Store // through the proxy
+	client  *redis.Client
+	store   *redisstore.Store // of client, through the proxy
 	direct  *redisstore.Store
 	asks    *redis.Client // for the test's own questions
 	options []redisstore.Option
@@ -106,7 +107,8 @@ func newRig(t *testing.T, server *redistest.Server, edit func(*redis.Options), o
 	if edit == nil {
 		edit = func(*redis.Options) {}
 	}
-	r.store = newStore(t, redistest.Client(t, r.proxy.Addr, edit), opts...)
+	r.client = redistest.Client(t, r.proxy.Addr, edit)
+	r.store = newStore(t, r.client, opts...)
 	r.direct = newStore(t, server.Client(), opts...)
 	// The server gets to know the scripts, so that a call is one command.
 	c := claimed()

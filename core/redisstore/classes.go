@@ -2,21 +2,11 @@ package redisstore
 
 import (
 	"errors"
-	"net"
 	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// notSent tells that err ended a call before it reached a server.
-func notSent(err error) bool {
-	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) {
-		return true
-	}
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "dial"
-}
 
 // refusals are the error replies that leave the state as it was. Those that can
 // come up inside a script do so at its first write, or, NOPERM, at a command

@@ -77,17 +77,17 @@ var commands = sync.Pool{New: func() any { return new(command) }}
 // fresh is a command of which nobody knows.
 func fresh() *command {
 	c := commands.Get().(*command)
+	*c = command{}
 	c.flight, c.words = &c.alone, c.room[:0]
 	return c
 }
 
 // part says that the caller, which has read the answer, or the trip, which has
 // brought it, is done with c. Each says so once and does not touch c any more; the
-// second one gives it away. A call is not given away if its caller left it or the
-// client failed.
+// second one gives it away. A call is not given away if its caller left it, the
+// client failed, or a hook has a copy, whose arguments are those of c.
 func (c *command) part() {
-	if !c.parted.CompareAndSwap(false, true) {
-		*c = command{}
+	if !c.parted.CompareAndSwap(false, true) && !c.copied.Load() {
 		commands.Put(c)
 	}
 }
@@ -174,6 +174,7 @@ func (c *command) SetErr(err error) {
 type heard struct {
 	answer   any // once answered is set
 	answered atomic.Bool
+	copied   atomic.Bool // by a hook: not to be used again
 }
 
 // hear takes what go-redis sets in a command, and tells whether it is an answer
@@ -196,6 +197,7 @@ func (c *command) sign() {
 
 // Clone implements redis.Cmder.
 func (c *command) Clone() redis.Cmder {
+	c.copied.Store(true)
 	return single{c.Cmd.Clone().(*redis.Cmd)}
 }
 

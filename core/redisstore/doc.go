@@ -81,7 +81,7 @@
 // Calls that come while another one is under way travel together, in pipelines on
 // up to four connections (a few more where one has gone silent), and commands
 // that have come back are used again. So a hook must not keep them after it has
-// returned.
+// returned; it may keep what Clone gives.
 //
 // With ContextTimeoutEnabled a call under a context that cannot end is made on
 // its caller's goroutine. It can then take longer than two seconds if hooks, a

@@ -20,7 +20,7 @@ func (s *Store) Queued() int {
 // the Store is used.
 func (s *Store) Stall(d time.Duration) { s.sender.stall = d }
 
-// Crowd sets how many calls have to wait for a second trip to set out. Call it
+// Crowd sets how many calls have to wait for another trip to set out. Call it
 // before the Store is used.
 func (s *Store) Crowd(n int) { s.sender.crowd = n }
 

@@ -68,6 +68,7 @@ var spareCalls sync.Pool
 // batch is the claims of one Extend that go to one server.
 type batch struct {
 	flight  flight
+	second  flight // of those that are sent once more
 	script  *script
 	brief   verb  // the script's name
 	whole   verb  // its text
@@ -113,6 +114,7 @@ func (x *extension) SetErr(err error) {
 
 // Clone implements redis.Cmder.
 func (x *extension) Clone() redis.Cmder {
+	x.copied.Store(true)
 	return single{x.Cmd.Clone().(*redis.Cmd)}
 }
 
@@ -167,7 +169,7 @@ func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *
 	if s.plain {
 		b.script = plainExtendScript
 	}
-	b.brief, b.whole = verb{&b.flight, b.script.sha}, verb{&b.flight, b.script.source}
+	b.brief, b.whole = verb{&b.flight, b.script.sha}, verb{&b.second, b.script.source}
 	for n, i := range indexes {
 		c, x := &claims[i], &b.calls[n]
 		x.key, x.who, x.ttl = s.key(c.Key), c.Lease, millis(c.TTL)
@@ -199,7 +201,7 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 			_ = pipe.Process(ctx, w)
 		}
 	}
-	if len(b.again) > 0 && b.flight.again() {
+	if len(b.again) > 0 && !b.second.gone() {
 		_, b.err = pipe.Exec(ctx)
 	}
 }
@@ -209,17 +211,18 @@ func (b *batch) send(ctx context.Context, client redis.UniversalClient) {
 func (s *Store) read(ctx context.Context, b *batch, answers []core.Extension) (clean bool) {
 	if !b.ended {
 		b.flight.leave()
+		b.second.leave()
 	}
 	clean = b.ended && b.err == nil && b.again == nil
 	for n, i := range b.indexes {
 		answers[i].Err = s.answer(ctx, b, n)
-		clean = clean && b.calls[n].answered.Load()
+		clean = clean && b.calls[n].answered.Load() && !b.calls[n].copied.Load()
 	}
 	return clean
 }
 
 func (s *Store) answer(ctx context.Context, b *batch, n int) error {
-	x := &b.calls[n]
+	x, f := &b.calls[n], &b.flight
 	var v any
 	err := context.Cause(ctx)
 	switch {
@@ -228,7 +231,7 @@ func (s *Store) answer(ctx context.Context, b *batch, n int) error {
 	case b.ended:
 		last := x
 		if w := b.again[n]; w != nil {
-			last = w
+			last, f = w, &b.second
 		}
 		if v, err = last.Result(); err == nil && v == nil {
 			err = b.err
@@ -237,7 +240,7 @@ func (s *Store) answer(ctx context.Context, b *batch, n int) error {
 		err = errors.New("no answer")
 	}
 	if err != nil {
-		return s.failure(ctx, "extend", &b.flight, err)
+		return s.failure(ctx, "extend", f, err)
 	}
 	a, err := parse("extend", v)
 	if err != nil {

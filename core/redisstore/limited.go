@@ -54,7 +54,7 @@ func frame(batch []*command) *limited {
 	if len(batch) > 1 {
 		l.Context = context.WithoutCancel(first.ctx) // one that is cancelled does not end the others
 	}
-	if len(batch) > 1 || first.stays {
+	if l.Context.Done() == nil { // else its caller's time ends it
 		l.over = make(chan struct{})
 	}
 	return l

@@ -153,7 +153,7 @@ func failure(ctx context.Context, op string, f *flight, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", err, cause)
 	}
-	if f.recall() || notSent(err) || refused(err) {
+	if f.recall() || refused(err) {
 		return fmt.Errorf("redisstore: %s: %w: %w", op, core.ErrUnavailable, err)
 	}
 	return fmt.Errorf("redisstore: %s: outcome unknown: %w", op, err)

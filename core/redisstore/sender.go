@@ -40,6 +40,7 @@ type sender struct {
 	brief  bool          // the client ends a call at its deadline
 	stall  time.Duration // when a trip no longer holds up the calls behind it
 	crowd  int           // that has another trip set out
+	beside int           // how many trips are under way at most, if none has stalled
 
 	mu    sync.Mutex
 	queue []*command
@@ -57,14 +58,30 @@ type sender struct {
 }
 
 func newSender(client redis.UniversalClient) *sender {
-	s := &sender{client: client, stall: patience, crowd: crowded}
+	s := &sender{client: client, stall: patience, crowd: crowded, beside: beside}
 	if c, ok := client.(*redis.Client); ok {
-		s.own = true
+		s.own, s.beside = true, min(beside, connections(c.Options()))
 		// Time-outs of the socket would not do, however short: they are for one
 		// reading or writing each, and a new connection takes several.
 		s.brief = c.Options().ContextTimeoutEnabled
 	}
 	return s
+}
+
+// connections is how many pipelines a client can have under way. Some clients
+// refuse one more instead of waiting.
+func connections(o *redis.Options) int {
+	n := o.PoolSize
+	if o.MaxActiveConns > 0 {
+		n = min(n, o.MaxActiveConns)
+	}
+	switch {
+	case o.PipelinePoolSize > 0:
+		n += o.PipelinePoolSize
+	case o.PipelinePoolSize == 0:
+		n += redis.DefaultPipelinePoolSize
+	}
+	return max(n, 1)
 }
 
 // bell is a channel by which a call hears that it has come back.
@@ -162,7 +179,7 @@ func (s *sender) depart(now time.Time, alone bool) *trip {
 			under++
 		}
 	}
-	if prompt >= beside || prompt > 0 && len(s.queue) < s.crowd || under >= maxTrips {
+	if prompt >= s.beside || prompt > 0 && len(s.queue) < s.crowd || under >= maxTrips {
 		return nil
 	}
 	var t *trip

@@ -125,7 +125,7 @@ func (s *sender) send(t *trip) (clean bool) {
 		}
 		clean = err == nil || err == redis.Nil
 		for _, c := range t.batch {
-			if err != nil && !c.signed.Load() && c.Cmd.Err() == nil {
+			if !clean && !c.signed.Load() && c.Cmd.Err() == nil {
 				c.Cmd.SetErr(err)
 			}
 			c.sign()

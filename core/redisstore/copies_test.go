@@ -1,0 +1,143 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// copier is a hook that keeps a copy of every call, as one does that sends it
+// again beside a slow one.
+type copier struct {
+	echo
+	copies map[redis.Cmder]string
+}
+
+func (h *copier) take(cmds ...redis.Cmder) error {
+	for _, cmd := range cmds {
+		h.copies[cmd.Clone()] = read(cmd)
+		answer(cmd, "{echo:1}")
+	}
+	return nil
+}
+
+func (h *copier) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return h.take(cmd) }
+}
+
+func (h *copier) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error { return h.take(cmds...) }
+}
+
+func TestACopyStaysThatOfItsCall(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { client.Close() })
+	h := &copier{copies: make(map[redis.Cmder]string)}
+	client.AddHook(h)
+	s := newStore(t, client)
+	for range 100 {
+		if _, err := s.Acquire(t.Context(), claimed()); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range s.Extend(t.Context(), claims(3)) {
+			if x.Err != nil {
+				t.Errorf("claim %d: %v", i, x.Err)
+			}
+		}
+	}
+	if len(h.copies) != 400 {
+		t.Errorf("%d copies, want 400", len(h.copies))
+	}
+	for c, want := range h.copies {
+		if got := read(c); got != want {
+			t.Fatalf("the copy of a call about %s is about %s now", want, got)
+		}
+	}
+}
+
+// redialer is a hook that sends a call again that failed, or only lets it fail,
+// where nobody can be reached any more.
+type redialer struct {
+	again bool
+	away  atomic.Bool
+}
+
+var errNoRoute = &net.OpError{Op: "dial", Err: errors.New("no route")}
+
+func (d *redialer) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if d.away.Load() {
+			return nil, errNoRoute
+		}
+		return next(ctx, network, addr)
+	}
+}
+
+func (d *redialer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if d.again && err != nil && cmd.Name() == "evalsha" {
+			d.away.Store(true)
+			err = next(ctx, cmd)
+		}
+		return err
+	}
+}
+
+func (d *redialer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if cmds[0].Name() == "evalsha" {
+			d.away.Store(true)
+		}
+		return err
+	}
+}
+
+// A call that was sent may have been granted, whatever becomes of it afterwards.
+func TestWhatWasSentIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T, again bool) (*rig, *redialer) {
+		r, d := newRig(t, redistest.Start(t), func(o *redis.Options) { o.DialerRetries, o.PoolSize, o.PipelinePoolSize = 1, 1, -1 }), &redialer{again: again}
+		return r, d
+	}
+	t.Run("a hook sends it again, and cannot", func(t *testing.T) {
+		t.Parallel()
+		r, d := setup(t, true)
+		r.client.AddHook(d)
+		c := claimed()
+		r.proxy.Inject(redistest.Match{Script: "acquire"}, redistest.CloseReply)
+		_, err := r.store.Acquire(t.Context(), c)
+		unknown(t, "acquire", err)
+		wantIs(t, "acquire", err, errNoRoute)
+		if !r.exists(t, c) {
+			t.Error("vacuous: nothing was granted")
+		}
+	})
+	t.Run("beside an extension that has to be sent again, and cannot", func(t *testing.T) {
+		t.Parallel()
+		r, d := setup(t, false)
+		all := claims(2)
+		for _, c := range all {
+			acquire(t, r.store, c)
+		}
+		r.client.AddHook(d)
+		r.proxy.Inject(redistest.Match{Script: "extend"}, redistest.ErrorReply("NOSCRIPT No matching script."))
+		r.proxy.Inject(redistest.Match{Script: "extend"}, redistest.CloseReply)
+		all[1].TTL = time.Hour
+		got := r.store.Extend(t.Context(), all)
+		wantIs(t, "the extension that the server refused", got[0].Err, core.ErrUnavailable)
+		unknown(t, "the other one", got[1].Err)
+		if left := r.asks.PTTL(t.Context(), stored(all[1])).Val(); left < time.Minute*10 {
+			t.Errorf("vacuous: the other one was not extended, and has %v", left)
+		}
+	})
+}

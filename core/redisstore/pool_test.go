@@ -1,0 +1,42 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// A client that may have few connections refuses one more at once.
+func TestTripsFitThePool(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, few := range []int{1, 2} {
+		for _, brief := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d connections, time-outs of the client's: %v", few, brief), func(t *testing.T) {
+				t.Parallel()
+				s := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) {
+					o.MaxActiveConns, o.PipelinePoolSize, o.ContextTimeoutEnabled = few, -1, brief
+				}))
+				s.Stall(time.Hour)
+				var wg sync.WaitGroup
+				for range 128 {
+					wg.Go(func() {
+						for range 20 {
+							if _, err := s.Acquire(context.Background(), claimed()); err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}
