@@ -23,7 +23,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.pushable(&c) {
 		return s.acquirePushed(ctx, c, key)
 	}
-	return s.admit(ctx, &c, s.asking(&c, key, s.flags(&c)).ready(ctx))
+	return s.admit(ctx, &c, s.asking(&c, key, false).ready(ctx))
 }
 
 // acquirePushed is Acquire for a claim that may have been granted by message.
@@ -35,14 +35,10 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim, key string) (co
 		return *g, nil
 	}
 	if !watching {
-		return s.admit(ctx, &c, s.asking(&c, key, s.flags(&c)).ready(ctx))
-	}
-	flags := "wg"
-	if c.Fair {
-		flags = "fwg"
+		return s.admit(ctx, &c, s.asking(&c, key, false).ready(ctx))
 	}
 	asked := time.Now()
-	a, err := s.call(ctx, "acquire", s.asking(&c, key, flags).ready(ctx))
+	a, err := s.call(ctx, "acquire", s.asking(&c, key, true).ready(ctx))
 	if err != nil {
 		return core.Grant{}, err
 	}
@@ -53,42 +49,18 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim, key string) (co
 	return granted(&c, a)
 }
 
-// asking is a call of acquire.lua.
-func (s *Store) asking(c *core.Claim, key string, flags any) *command {
-	cmd := newCommand(acquireScript, key).
-		text(c.Lease).text(c.Owner).text(c.Via).
-		num(c.Weight).num(c.Limit).num(millis(c.TTL)).
-		word(flags).num(int64(c.MinToken)).word(s.wake).word(s.id)
-	if c.Record != nil {
-		cmd.text(string(c.Record.Value))
+// asking is a call of acquire.lua. What most claims have in common costs no
+// arguments: each of them takes the server as long as ten lines of Lua.
+func (s *Store) asking(c *core.Claim, key string, listens bool) *command {
+	cmd := newCommand(acquireScript, key, s.acquires.word(c.Fair, c.Wait, listens)).
+		text(c.Lease).text(c.Owner).num(millis(c.TTL))
+	if c.Weight < core.All || c.Via != "" || c.MinToken > 0 || c.Record != nil {
+		cmd.num(c.Weight).num(c.Limit).text(c.Via).num(int64(c.MinToken))
+	}
+	if r := c.Record; r != nil {
+		cmd.text(string(r.Value)).word(millis(r.Retain))
 	}
 	return cmd
-}
-
-// flags are those of acquire.lua, as constants where there is no record.
-func (s *Store) flags(c *core.Claim) any {
-	if r := c.Record; r != nil {
-		plain := *c
-		plain.Record = nil
-		return fmt.Sprintf("%sr%d", s.flags(&plain), millis(r.Retain))
-	}
-	switch {
-	case s.cluster != nil && c.Fair && c.Wait:
-		return "fwc"
-	case s.cluster != nil && c.Fair:
-		return "fc"
-	case s.cluster != nil && c.Wait:
-		return "wc"
-	case s.cluster != nil:
-		return "c"
-	case c.Fair && c.Wait:
-		return "fw"
-	case c.Fair:
-		return "f"
-	case c.Wait:
-		return "w"
-	}
-	return ""
 }
 
 // admit sends a command that is answered like acquire.lua.
@@ -147,9 +119,11 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.plain {
 		return s.releasePlain(ctx, c)
 	}
-	cmd := newCommand(releaseScript, s.key(c.Key)).
-		text(c.Lease).num(millis(c.TTL)).num(millis(c.Keep)).
-		word(s.releaseFlags(&c)).word(s.wake)
+	cmd := newCommand(releaseScript, s.key(c.Key), s.releases.word(c.Undo && c.Record == nil)).
+		text(c.Lease).num(millis(c.TTL))
+	if c.Keep > 0 || c.Record != nil {
+		cmd.num(millis(c.Keep))
+	}
 	if c.Record != nil {
 		save(cmd, c.Record)
 		if s.acks {
@@ -157,20 +131,6 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 		}
 	}
 	return s.settle(ctx, "release", cmd.ready(ctx))
-}
-
-// releaseFlags are those of release.lua, as constants.
-func (s *Store) releaseFlags(c *core.Claim) any {
-	undo := c.Undo && c.Record == nil
-	switch {
-	case s.cluster != nil && undo:
-		return "cu"
-	case s.cluster != nil:
-		return "c"
-	case undo:
-		return "u"
-	}
-	return ""
 }
 
 // settle sends a command that is answered like release.lua.

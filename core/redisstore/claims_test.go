@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +148,19 @@ func (r *rig) fields(t testing.TB, c core.Claim) map[string]string {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// last is the last token that the fields tell: that of t, or when the hold without
+// a weight was granted.
+func last(fields map[string]string) uint64 {
+	token := fields["t"]
+	for name, value := range fields {
+		if words := strings.Fields(value); token == "" && strings.HasPrefix(name, "h:") && len(words) == 3 {
+			token = words[0]
+		}
+	}
+	n, _ := strconv.ParseUint(token, 10, 64)
+	return n
 }
 
 // slack is how late a call may return on a busy machine, far below the time-outs

@@ -92,12 +92,13 @@ func (c *command) part() {
 	}
 }
 
-// newCommand calls s on a key by its name.
-func newCommand(s *script, key string) *command {
+// newCommand calls s on a key by its name. Its first argument says what for, to
+// who reads SLOWLOG or MONITOR too.
+func newCommand(s *script, key string, what any) *command {
 	c := fresh()
 	c.script, c.key = s, key
 	c.verb = verb{flight: c.flight, bytes: s.sha}
-	c.words = append(c.words, "evalsha", &c.verb, "1", &c.key, s.name)
+	c.words = append(c.words, "evalsha", &c.verb, "1", &c.key, what)
 	return c
 }
 

@@ -95,7 +95,7 @@ var _ redis.Cmder = (*extension)(nil)
 
 // ready makes x a command of go-redis.
 func (x *extension) ready(ctx context.Context, b *batch, name string, v *verb) {
-	x.words = [...]any{name, v, "1", &x.key, b.script.name, &x.who, &x.ttl}
+	x.words = [...]any{name, v, "1", &x.key, "extend", &x.who, &x.ttl}
 	x.Cmd = *redis.NewCmd(ctx, x.words[:]...)
 }
 

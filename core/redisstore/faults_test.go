@@ -55,10 +55,9 @@ var faultCases = []struct {
 			t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 		}
 		// Asking again is the same grant.
-		token := r.fields(t, c)["t"]
-		acquire(t, r.store, c)
-		if again := r.fields(t, c)["t"]; again != token {
-			t.Errorf("the token is %s after asking again, was %s", again, token)
+		token := last(r.fields(t, c))
+		if g := acquire(t, r.store, c); g.Token != token {
+			t.Errorf("the token is %d after asking again, was %d", g.Token, token)
 		}
 		release(t, r.store, c)
 		if r.exists(t, c) {

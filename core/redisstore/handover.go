@@ -22,13 +22,17 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 	}
 	var cmd *command
 	if s.plain {
-		cmd = newCommand(plainHandoverScript, s.key(to.Key)).
-			text(from.Owner).text(to.Owner).num(millis(to.TTL)).word(flag(to.Yield, "y"))
+		cmd = newCommand(plainHandoverScript, s.key(to.Key), "handover").
+			text(from.Owner).text(to.Owner).num(millis(to.TTL))
+		if to.Yield {
+			cmd.word("y")
+		}
 	} else {
-		cmd = newCommand(handoverScript, s.key(to.Key)).
-			text(from.Lease).text(to.Lease).text(to.Owner).
-			num(to.Weight).num(to.Limit).num(millis(to.TTL)).num(int64(to.MinToken)).
-			word(flag(to.Fair, "f") + flag(to.Yield, "y") + flag(s.cluster != nil, "c")).word(s.wake).word(to.Spare)
+		cmd = newCommand(handoverScript, s.key(to.Key), s.handovers.word(to.Fair, to.Yield)).
+			text(from.Lease).text(to.Lease).text(to.Owner).num(millis(to.TTL)).word(to.Spare)
+		if to.Weight < core.All || to.MinToken > 0 {
+			cmd.num(to.Weight).num(to.Limit).num(int64(to.MinToken))
+		}
 	}
 	if s.acks {
 		kept := to
@@ -39,13 +43,6 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 		return core.Grant{}, err
 	}
 	return passed(&to, a)
-}
-
-func flag(set bool, letter string) string {
-	if set {
-		return letter
-	}
-	return ""
 }
 
 // passable refuses what a handover cannot do.

@@ -31,11 +31,11 @@ func TestLayout(t *testing.T) {
 			t.Errorf("fields are %q, want %q", got, want)
 		}
 	}
-	t.Run("one field for each hold, one for the token", func(t *testing.T) {
+	t.Run("one field for each hold, one for the token if the first hold does not tell it", func(t *testing.T) {
 		c := claimed()
 		inner := nested(c)
 		acquire(t, r.direct, c)
-		is(t, c, "h:"+c.Lease, "t")
+		is(t, c, "h:"+c.Lease)
 		acquire(t, r.direct, inner)
 		is(t, c, "h:"+c.Lease, "h:"+inner.Lease, "t")
 		release(t, r.direct, inner)
@@ -87,7 +87,7 @@ func TestLayout(t *testing.T) {
 		c := claimed()
 		args := []any{"hset", stored(c)}
 		for range 5000 {
-			args = append(args, "h:"+rand.Text(), "1000 1000 1 owner")
+			args = append(args, "h:"+rand.Text(), "1000000000001000 1000 owner")
 		}
 		if err := r.asks.Do(t.Context(), args...).Err(); err != nil {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ func (s *Store) acquirePlain(ctx context.Context, c core.Claim) (core.Grant, err
 			return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 		}
 	}
-	cmd := newCommand(plainAcquireScript, key).text(c.Owner).num(millis(c.TTL))
+	cmd := newCommand(plainAcquireScript, key, "acquire").text(c.Owner).num(millis(c.TTL))
 	g, err := s.admit(ctx, &c, cmd.ready(ctx))
 	s.taken.note(key, errors.Is(err, core.ErrBusy))
 	return g, err
@@ -81,10 +81,9 @@ func (t *takenKeys) note(key string, taken bool) {
 
 // releasePlain leaves a key that is kept to an owner that nobody knows.
 func (s *Store) releasePlain(ctx context.Context, c core.Claim) error {
-	kept := ""
+	cmd := newCommand(plainReleaseScript, s.key(c.Key), "release").text(c.Owner)
 	if c.Keep > 0 {
-		kept = "kept:" + rand.Text()
+		cmd.num(millis(c.Keep)).text("kept:" + rand.Text())
 	}
-	cmd := newCommand(plainReleaseScript, s.key(c.Key)).text(c.Owner).num(millis(c.Keep)).text(kept)
 	return s.settle(ctx, "release", cmd.ready(ctx))
 }

@@ -102,6 +102,9 @@ func TestHalfAScript(t *testing.T) {
 				if before["t"] != "" && after["t"] > before["t"] {
 					after["t"] = before["t"] // a token that nobody got is no harm
 				}
+				if before["t"] == "" && after["t"] == fmt.Sprint(last(before)) {
+					delete(after, "t") // nor is one that the hold tells
+				}
 				if left := r.asks.PTTL(t.Context(), stored(held)).Val(); left == -1 {
 					t.Error("the key has no TTL")
 				}

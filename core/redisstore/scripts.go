@@ -10,7 +10,6 @@ import (
 
 // script is a Lua program. The file of each says what it takes and answers.
 type script struct {
-	name   any    // a string, its first argument, for who reads SLOWLOG or MONITOR
 	source []byte // without comments: it travels when a server does not know it
 	sha    []byte // the name under which servers cache it, in hex
 }
@@ -25,17 +24,17 @@ const (
 )
 
 var (
-	acquireScript = newScript("acquire", "clock.lua", "free.lua", "state.lua", "acquire.lua")
-	extendScript  = newScript("extend", "clock.lua", "extend.lua")
-	releaseScript = newScript("release", "clock.lua", "only.lua", "state.lua", "release.lua")
+	acquireScript = newScript("clock.lua", "free.lua", "state.lua", "acquire.lua")
+	extendScript  = newScript("clock.lua", "extend.lua")
+	releaseScript = newScript("clock.lua", "only.lua", "state.lua", "release.lua")
 
-	handoverScript = newScript("handover", "clock.lua", "state.lua", "handover.lua")
+	handoverScript = newScript("clock.lua", "state.lua", "handover.lua")
 
-	plainAcquireScript = newScript("acquire", "plain_acquire.lua")
-	plainExtendScript  = newScript("extend", "plain_extend.lua")
-	plainReleaseScript = newScript("release", "plain_release.lua")
+	plainAcquireScript = newScript("plain_acquire.lua")
+	plainExtendScript  = newScript("plain_extend.lua")
+	plainReleaseScript = newScript("plain_release.lua")
 
-	plainHandoverScript = newScript("handover", "plain_handover.lua")
+	plainHandoverScript = newScript("plain_handover.lua")
 )
 
 //go:embed lua/*.lua
@@ -44,8 +43,8 @@ var luaFiles embed.FS
 var luaNoise = regexp.MustCompile(`(?m)^\s*--.*\n|^\s*\n|^\s+`)
 
 // newScript joins files to one script.
-func newScript(name string, parts ...string) *script {
-	s := &script{name: name}
+func newScript(parts ...string) *script {
+	s := new(script)
 	for _, p := range parts {
 		text, err := luaFiles.ReadFile("lua/" + p)
 		if err != nil {
@@ -58,4 +57,36 @@ func newScript(name string, parts ...string) *script {
 	fips140.WithoutEnforcement(func() { sum = sha1.Sum(s.source) })
 	s.sha = []byte(hex.EncodeToString(sum[:]))
 	return s
+}
+
+// whats are the first argument of a script on a hash for each set of its flags, made
+// once: a verb, letters, and what all calls of a Store have in common. See state.lua.
+type whats []any
+
+func newWhats(verb, letters string, cluster bool, common string) whats {
+	w := make(whats, 1<<len(letters))
+	for set := range w {
+		flags := ""
+		for i, l := range letters {
+			if set>>i&1 == 1 {
+				flags += string(l)
+			}
+		}
+		if cluster {
+			flags += "c"
+		}
+		w[set] = verb + " " + flags + " " + common
+	}
+	return w
+}
+
+// word takes the flags in the order of their letters.
+func (w whats) word(flags ...bool) any {
+	set := 0
+	for i, f := range flags {
+		if f {
+			set |= 1 << i
+		}
+	}
+	return w[set]
 }

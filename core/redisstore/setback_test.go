@@ -24,12 +24,17 @@ func (r *rig) setBack(t *testing.T, c core.Claim, by time.Duration) {
 		}
 		return strconv.FormatInt(n+d, 10)
 	}
-	ms := regexp.MustCompile(`\b\d{13}\b`)
+	ms := regexp.MustCompile(`\b\d{13}(\d{3})?\b`)
 	for name, value := range r.fields(t, c) {
 		if name == "t" {
 			value = add(value, by.Microseconds())
 		} else if name != "v" {
-			value = ms.ReplaceAllStringFunc(value, func(n string) string { return add(n, by.Milliseconds()) })
+			value = ms.ReplaceAllStringFunc(value, func(n string) string {
+				if len(n) == 16 {
+					return add(n, by.Microseconds())
+				}
+				return add(n, by.Milliseconds())
+			})
 		}
 		if err := r.asks.HSet(ctx, stored(c), name, value).Err(); err != nil {
 			t.Fatal(err)

@@ -31,9 +31,11 @@ type Store struct {
 	sender *sender // not in a cluster
 	fleet  fleet   // in a cluster
 
-	hub  hub
-	id   any // of the channel that wakes waiters of this Store
-	wake any // prefix of all such channels
+	hub hub
+	// The first arguments of scripts, by their flags.
+	acquires  whats // fair, waits, can be granted by message
+	releases  whats // undoes
+	handovers whats // fair, yields
 
 	identity identity
 }
@@ -67,7 +69,10 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	wake, id := s.prefix+"wake:", rand.Text()
-	s.wake, s.id = wake, id
+	common := id + " " + wake
+	s.acquires = newWhats("acquire", "fwg", s.cluster != nil, common)
+	s.releases = newWhats("release", "u", s.cluster != nil, common)
+	s.handovers = newWhats("handover", "fy", s.cluster != nil, common)
 	s.sender = newSender(client)
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil

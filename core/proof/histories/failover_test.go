@@ -2,7 +2,6 @@ package histories_test
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,8 +44,8 @@ func holds(server *redistest.Server, key string) []string {
 		if !ok {
 			continue
 		}
-		text, _, _ := strings.Cut(fmt.Sprint(value), " ")
-		if until, err := strconv.ParseInt(text, 10, 64); err != nil || until > now {
+		var since, ms int64
+		if _, err := fmt.Sscan(fmt.Sprint(value), &since, &ms); err != nil || since/1000+ms > now {
 			ids = append(ids, id)
 		}
 	}

@@ -1,12 +1,10 @@
 -- Acquire for a key that is not free. See free.lua for arguments and answers.
 
-local lease, owner, via = ARGV[2], ARGV[3], ARGV[4]
-local weight, limit, ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local fair = string.find(ARGV[8], 'f', 1, true) ~= nil
-local wait = string.find(ARGV[8], 'w', 1, true) ~= nil
-local cluster = string.find(ARGV[8], 'c', 1, true) ~= nil
-local listens = string.find(ARGV[8], 'g', 1, true) ~= nil
-local least = tonumber(ARGV[9])
+local lease, owner, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
+local weight, limit = tonumber(ARGV[5] or ALL), tonumber(ARGV[6] or ALL)
+local via, least = ARGV[7] or '', tonumber(ARGV[8] or 0)
+local run = ARGV[9] ~= nil
+local fair, wait, listens = has('f'), has('w'), has('g')
 local exclusive = weight == ALL
 
 local s = load(flat, lease)
@@ -16,18 +14,21 @@ end
 
 -- save writes the hold or the wait list, and the record that a run has begun
 -- from an earlier one or none, and what was mended, then drops what is stale.
-local function save(waits, field, value, run, earlier)
+local function save(waits, field, value, begins, earlier)
   local set = {'HSET', key}
   if field then
     set[3], set[4] = field, value
     if exclusive then
-      set[5], set[6] = 't', s.token
+      set[5], set[6], s.untold = 't', s.token, false
     end
   end
-  if run then
-    set[#set + 1], set[#set + 2] = 'r', run
+  if s.untold then
+    set[#set + 1], set[#set + 2] = 't', s.token
+  end
+  if begins then
+    set[#set + 1], set[#set + 2] = 'r', begins
     if not earlier then
-      set[#set + 1], set[#set + 2] = 'v', ARGV[12]
+      set[#set + 1], set[#set + 2] = 'v', ARGV[9]
     end
   elseif s.spent then
     s.stale[#s.stale + 1], s.stale[#s.stale + 2] = 'r', 'v'
@@ -58,7 +59,7 @@ local function save(waits, field, value, run, earlier)
       redis.pcall('HDEL', key, field or 'w')
       if earlier then
         redis.pcall('HSET', key, 'r', earlier)
-      elseif run then
+      elseif begins then
         redis.pcall('HDEL', key, 'r', 'v')
       end
     else
@@ -87,7 +88,7 @@ if not s.own then
     if wait then
       local life = math.min(ttl, WAITER_LIFE)
       local line = string.format('%s %.0f %d %.0f %.0f %s %s\n',
-        lease, now + life, (fair and 1 or 0) + (ARGV[12] and 2 or 0) + (listens and 4 or 0), weight, limit, owner, ARGV[11])
+        lease, now + life, (fair and 1 or 0) + (run and 2 or 0) + (listens and 4 or 0), weight, limit, owner, id)
       if from then
         s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
       else
@@ -128,14 +129,14 @@ end
 if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
-local run, earlier
-if ARGV[12] and not (s.record and (s.own or begun(s.record, lease))) then
-  local attempt, state, retain = 1, ' 0 ', tonumber(string.match(ARGV[8], '%d+'))
+local begins, earlier
+if run and not (s.record and (s.own or begun(s.record, lease))) then
+  local attempt, state, retain = 1, ' 0 ', tonumber(ARGV[10])
   if s.record then
     attempt, state, earlier = s.record.attempt + 1, ' 3 ', s.record.text
   end
   s.record = {deadline = now + retain, attempt = attempt}
-  run = now + retain .. ' ' .. attempt .. state .. lease
+  begins = now + retain .. ' ' .. attempt .. state .. lease
 end
 local deadline = now + ttl
 if s.own then
@@ -145,15 +146,15 @@ else
 end
 s.own = {deadline = deadline, weight = weight, owner = who}
 if #s.waits > 1 and s.sum < ALL then
-  wake(s, ARGV[10], cluster)
+  wake(s)
 end
-local done = save(waits, 'h:' .. lease, deadline .. ' ' .. deadline - now .. ' ' .. weight .. ' ' .. who, run, earlier)
+local done = save(waits, 'h:' .. lease, text(deadline - now, who, weight), begins, earlier)
 if type(done) == 'table' then
   return done
 end
 announce(s)
 local token = exclusive and s.token or 0
-if ARGV[12] then
+if run then
   return {OK, token, who, s.record.attempt, s.record.deadline - now, s.value}
 end
 if who ~= owner then

@@ -1,12 +1,13 @@
 -- What every script on a hash begins with: its key and the time.
 --
 -- KEYS[1] is a hash:
---   h:<lease>  one hold: "<deadline> <ms> <weight> <owner>"
+--   h:<lease>  one hold: "<since> <ms> <owner> <weight>". One without a weight is
+--              exclusive and was granted a free key: its token is when that was
 --   k:<lease>  a hold that was released but stays for a while, the same without
 --              an owner
---   d:<lease>  a tombstone: "<deadline> <ms>", the lease may not be granted any
---              more
---   t          the last fencing token that belongs to a grant
+--   d:<lease>  a tombstone: "<since> <ms>", the lease may not be granted any more
+--   t          the last fencing token that belongs to a grant, absent as long as
+--              a hold without a weight tells it
 --   w          who waits, in order of arrival: a line for each (see state.lua)
 --   r          the record: "<deadline> <attempt> <state> <lease>"; state 0 is a
 --              run that has begun where there was no record, 3 one that has
@@ -14,14 +15,19 @@
 --              another run; the lease is who began it, or who saved it, and
 --              absent where a run was taken back
 --   v          its value, as it came
--- Deadlines are in ms on the clock of this server. Behind each is how far ahead
--- it was when it was written: if it is further ahead now, the clock was set back,
--- and that much is what is left. Records have none, and then are kept for longer.
+-- Since is when it was written, in us on the clock of this server,
+-- and it lasts for so many ms from then on: if it was written in the future, the
+-- clock was set back, and the ms are what is left. The deadlines of the others,
+-- in ms, do not tell, and are kept for longer then.
 -- A number that is joined to a
--- text is rounded above 10^14, one that is an argument of redis.call above 2^53.
+-- text is rounded above 10^14, one that is an argument of redis.call above 2^53;
+-- and to write either costs more than most else here.
 
 local key = KEYS[1]
 local OK, BUSY, LOST, HEAVY, DONE = 0, 1, 2, 3, 4
 local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = (us - us % 1000) / 1000
+local function stamp()
+  return time[1] .. string.sub('00000' .. time[2], -6)
+end

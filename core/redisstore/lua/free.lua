@@ -2,11 +2,11 @@
 -- and grants a free key, acquire.lua does the rest.
 --
 -- KEYS[1]  the key's hash
--- ARGV     1 'acquire', 2 lease, 3 owner, 4 owner to join or '', 5 weight,
---          6 limit, 7 TTL in ms, 8 flags: f fair, w wait, g it can be granted
---          by message, c cluster, r<ms> how long to keep the record of a run, 9 least token, 10 prefix of the
---          wake channels, 11 id of the caller's channel, 12 the value that a
---          run begins with, absent for a claim without a record
+-- ARGV     1 'acquire <flags> <id> <wake>', see state.lua; flags: f fair, w wait,
+--          g it can be granted by message, c cluster; 2 lease, 3 owner, 4 TTL in
+--          ms. For other claims than for all of the key: 5 weight, 6 limit, 7
+--          owner to join or '', 8 least token; for a run, too: 9 the value that
+--          it begins with, 10 how many ms to keep its record
 -- answer   token               granted
 --          {OK, token, owner}  granted as a hold of the owner that it joined
 --          {OK, token, owner, attempt, ms[, value]}
@@ -24,7 +24,7 @@
 -- The first write is an HSET, which a server out of memory refuses: then
 -- nothing has changed.
 
-if ARGV[12] then
+if ARGV[9] then
   -- Before all else: a value can be long, and is read only if it is asked for.
   local finished = redis.call('HGET', key, 'r')
   if finished then
@@ -36,24 +36,25 @@ if ARGV[12] then
 end
 local flat = redis.call('HGETALL', key)
 if #flat == 0 then
-  local hold = now + ARGV[7] .. ' ' .. ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. ARGV[3]
-  local token, ms = 0, ARGV[7]
-  if ARGV[5] == '2147483647' then
-    token = us
-    if ARGV[9] ~= '0' and tonumber(ARGV[9]) > us then
-      token = tonumber(ARGV[9])
-      ms = math.max(ms, math.ceil((token - us) / 1000) + 1)
-    end
-    redis.call('HSET', key, 'h:' .. ARGV[2], hold, 't', token)
+  local field, hold = 'h:' .. ARGV[2], stamp() .. ' ' .. ARGV[4] .. ' ' .. ARGV[3]
+  local token, ms = us, ARGV[4]
+  if not ARGV[5] then
+    redis.call('HSET', key, field, hold)
+  elseif ARGV[5] ~= '2147483647' then
+    token = 0
+    redis.call('HSET', key, field, hold .. ' ' .. ARGV[5])
+  elseif tonumber(ARGV[8]) > us then
+    token = tonumber(ARGV[8])
+    ms = math.max(ms, math.ceil((token - us) / 1000) + 1)
+    redis.call('HSET', key, field, hold .. ' ' .. ARGV[5], 't', ARGV[8])
   else
-    redis.call('HSET', key, 'h:' .. ARGV[2], hold)
+    redis.call('HSET', key, field, hold)
   end
   local answer = token
-  if ARGV[12] then
-    local retain = tonumber(string.match(ARGV[8], '%d+'))
-    redis.call('HSET', key, 'r', now + retain .. ' 1 0 ' .. ARGV[2], 'v', ARGV[12])
-    ms = math.max(ms, retain)
-    answer = {OK, token, ARGV[3], 1, retain}
+  if ARGV[9] then
+    redis.call('HSET', key, 'r', now + ARGV[10] .. ' 1 0 ' .. ARGV[2], 'v', ARGV[9])
+    ms = math.max(ms, ARGV[10])
+    answer = {OK, token, ARGV[3], 1, tonumber(ARGV[10])}
   end
   local done = redis.pcall('PEXPIRE', key, ms)
   if type(done) == 'table' then

@@ -1,10 +1,11 @@
 -- Handover releases one lease and admits another, in one step.
 --
 -- KEYS[1]  the key's hash
--- ARGV     1 'handover', 2 lease to release, 3 lease to admit, 4 its owner, 5
---          weight, 6 limit, 7 TTL in ms, 8 least token, 9 flags: f fair, y who
---          waits comes first, c cluster, 10 prefix of the wake channels,
---          11 how many tokens after the one in the answer are the lease's too
+-- ARGV     1 'handover <flags> <id> <wake>', see state.lua; flags: f fair, y who
+--          waits comes first, c cluster; 2 lease to release, 3 lease to admit, 4
+--          its owner, 5 TTL in ms, 6 how many tokens after the one in the answer
+--          are the lease's too. For other claims than for all of the key: 7
+--          weight, 8 limit, 9 least token
 -- answer   token       granted
 --          {BUSY, ms}  released, but not granted
 --          {LOST}      it was not held, and nothing has changed
@@ -13,25 +14,31 @@
 -- the others are accepted too.
 
 local from, lease, owner = ARGV[2], ARGV[3], ARGV[4]
-local weight, limit, ttl, least = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local spare = tonumber(ARGV[11])
-local fair = string.find(ARGV[9], 'f', 1, true) ~= nil
-local yields = string.find(ARGV[9], 'y', 1, true) ~= nil
-local cluster = string.find(ARGV[9], 'c', 1, true) ~= nil
+local ttl, spare = tonumber(ARGV[5]), tonumber(ARGV[6])
+local weight, limit, least = tonumber(ARGV[7] or ALL), tonumber(ARGV[8] or ALL), tonumber(ARGV[9] or 0)
+local fair, yields = has('f'), has('y')
 
 local flat = redis.call('HGETALL', key)
 local field, to = 'h:' .. from, 'h:' .. lease
-if #flat == 4 and ARGV[5] == '2147483647' then
-  -- A lone exclusive hold and its token, in either order.
+if #flat <= 4 and weight == ALL then
+  -- A lone exclusive hold and perhaps its token, in either order.
   local i = flat[1] == field and 1 or flat[3] == field and 3
-  if i and flat[4 - i] == 't' and tonumber(string.match(flat[i + 1], '^%d+')) > now then
-    local token = math.max(tonumber(flat[5 - i]) + 1, us, least)
+  local since, ms, before
+  if i then
+    since, ms, before = string.match(flat[i + 1], '^(%d+) (%d+) %S+()')
+    since, before = tonumber(since), before > #flat[i + 1] and since
+  end
+  if i and #flat == 4 then
+    before = flat[4 - i] == 't' and flat[5 - i]
+  end
+  if before and since <= us and us < since + ms * 1000 then
+    local token = math.max(tonumber(before) + 1, us, least)
     local ms, last = ttl, token + spare
     if last > us then
       ms = math.max(ms, math.ceil((last - us) / 1000) + 1)
     end
     redis.call('PEXPIRE', key, ms)
-    redis.call('HSET', key, to, now + ttl .. ' ' .. ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. owner, 't', last)
+    redis.call('HSET', key, to, stamp() .. ' ' .. ARGV[5] .. ' ' .. owner .. ' 2147483647', 't', last)
     redis.call('HDEL', key, field)
     return token
   end
@@ -54,7 +61,7 @@ local first, last = place(s, lease)
 local fits, after = false, nil
 if not refused then
   if yields and #s.waits > 1 and s.sum < ALL then
-    woken = wake(s, ARGV[10], cluster, lease)
+    woken = wake(s, lease)
     refused = woken
     first, last = place(s, lease)
   end
@@ -68,14 +75,14 @@ if fits then
   end
   hold(s, owner, weight)
   s.own = {deadline = now + ttl, weight = weight, owner = owner}
-  set[1], set[2] = to, now + ttl .. ' ' .. ttl .. ' ' .. weight .. ' ' .. owner
+  set[1], set[2] = to, text(ttl, owner, weight)
   if weight == ALL then
     s.token = math.max(s.token + 1, us, least) + spare
-    set[3], set[4] = 't', s.token
+    set[3], set[4], s.untold = 't', s.token, false
   end
 end
 if #s.waits > 1 and s.sum < ALL and not woken then
-  wake(s, ARGV[10], cluster)
+  wake(s)
 end
 finish(s, waits, set, drop)
 if not fits then

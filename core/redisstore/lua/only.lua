@@ -4,11 +4,11 @@
 -- release.lua for any other.
 --
 -- KEYS[1]  the key's hash
--- ARGV     1 'release', 2 lease, 3 ms to remember an unknown lease, 4 ms to keep
---          the key taken, 5 flags: c cluster, u undo the run that this lease
---          has begun, held or not, 6 prefix of the wake channels; to save a record: 7 its
---          attempt, 8 its state (1 or 2, see clock.lua), 9 ms to keep it, 10 its
---          value
+-- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: c cluster, u
+--          undo the run that this lease has begun, held or not; 2 lease, 3 ms to
+--          remember an unknown lease. If there is more to it: 4 ms to keep the key
+--          taken; to save a record: 5 its attempt, 6 its state (1 or 2, see
+--          clock.lua), 7 ms to keep it, 8 its value
 -- answer   OK      it was held or waiting; with a record: that is saved
 --          {LOST}  it was neither; with a record: it was not held
 --
@@ -16,32 +16,41 @@
 -- accepts; after it the others are accepted too.
 
 local flat = redis.call('HGETALL', key)
-if #flat <= 4 and ARGV[4] == '0' and not ARGV[7] then
-  -- The hold, and perhaps the token, in either order.
+if #flat <= 4 and not ARGV[4] then
+  -- The hold, and perhaps the token, in either order. It has not ended: if there
+  -- is nothing else, the key lives for as long as it does.
   local field = 'h:' .. ARGV[2]
   local i = flat[1] == field and 1 or flat[3] == field and 3
-  if i and (#flat == 2 or flat[4 - i] == 't' and tonumber(flat[5 - i]) < us)
-    and tonumber(string.match(flat[i + 1], '^%d+')) > now then
-    redis.call('DEL', key)
-    return OK
+  if i then
+    local last = #flat == 2 and string.match(flat[2], '%d+') or flat[4 - i] == 't' and flat[5 - i]
+    if last and tonumber(last) < us then
+      redis.call('DEL', key)
+      return OK
+    end
   end
 end
-if ARGV[7] and ARGV[4] == '0' and ARGV[9] ~= '0' then
-  local field, held, more = 'h:' .. ARGV[2], false, false
+if ARGV[5] and ARGV[4] == '0' and ARGV[7] ~= '0' then
+  local field, held, fresh, told, more = 'h:' .. ARGV[2], false, nil, false, false
   for i = 1, #flat, 2 do
     local name, value = flat[i], flat[i + 1]
     if name == field then
-      held = tonumber(string.match(value, '^%d+')) > now
+      local since, ms, rest = string.match(value, '^(%d+) (%d+) %S+(.*)$')
+      held = tonumber(since) < us and us < since + ms * 1000
+      fresh = rest == '' and since
     elseif name == 't' then
-      more = more or tonumber(value) >= us
+      told, more = true, more or tonumber(value) >= us
     elseif name ~= 'r' and name ~= 'v' then
       more = true
       break
     end
   end
   if held and not more then
-    redis.call('PEXPIRE', key, ARGV[9])
-    redis.call('HSET', key, 'r', now + ARGV[9] .. ' ' .. ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. ARGV[2], 'v', ARGV[10])
+    redis.call('PEXPIRE', key, ARGV[7])
+    local set = {'HSET', key, 'r', now + ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. ARGV[6] .. ' ' .. ARGV[2], 'v', ARGV[8]}
+    if fresh and not told then
+      set[7], set[8] = 't', fresh
+    end
+    redis.call(unpack(set))
     redis.call('HDEL', key, field)
     return OK
   end

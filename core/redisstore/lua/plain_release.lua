@@ -1,7 +1,8 @@
 -- Release deletes the owner's plain key, or leaves it for a while to nobody.
 --
 -- KEYS[1]  the key
--- ARGV     1 'release', 2 owner, 3 ms to keep the key taken, 4 what it holds then
+-- ARGV     1 'release', 2 owner; to keep the key taken: 3 for how many ms, 4 what
+--          it holds then
 -- answer   0  it was held, {2}  it was not
 --
 -- A server out of memory accepts the PEXPIRE, and after it the SET.
@@ -9,7 +10,7 @@
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
   return {2}
 end
-if tonumber(ARGV[3]) > 0 then
+if ARGV[3] then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[3])
 else

@@ -2,10 +2,8 @@
 -- answers.
 
 local lease = ARGV[2]
-local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[4])
-local cluster = string.find(ARGV[5], 'c', 1, true) ~= nil
-local undo = string.find(ARGV[5], 'u', 1, true) ~= nil
-local attempt, state, retain, value = ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10]
+local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[4] or 0)
+local attempt, state, retain, value = ARGV[5], ARGV[6], tonumber(ARGV[7] or 0), ARGV[8]
 
 local s = load(flat, lease)
 local waits, drop, set = s.waits, s.stale, {}
@@ -46,7 +44,7 @@ if s.own or s.expired then
 end
 if s.own then
   if keep > 0 then
-    set[1], set[2] = 'k:' .. lease, now + keep .. ' ' .. keep .. ' ' .. s.own.weight
+    set[1], set[2] = 'k:' .. lease, text(keep, '', s.own.weight)
     s.latest = math.max(s.latest or 0, now + keep)
     hold(s, s.own.owner, -s.own.weight)
     hold(s, '', s.own.weight)
@@ -59,20 +57,20 @@ if s.own then
   s.own = nil
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
-  set[1], set[2] = 'd:' .. lease, deadline .. ' ' .. deadline - now
+  set[1], set[2] = 'd:' .. lease, stamp() .. ' ' .. deadline - now
   s.latest = math.max(s.latest or 0, deadline)
 end
-if undo and begun(record, lease) then
+if has('u') and begun(record, lease) then
   uncount()
 end
 if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
 if state == '1' and answer == OK and #s.waits > 1 then
-  tell(s, ARGV[6])
+  tell(s)
 end
 if #s.waits > 1 and s.sum < ALL then
-  wake(s, ARGV[6], cluster)
+  wake(s)
 end
 finish(s, waits, set, drop)
 return answer

@@ -1,6 +1,13 @@
--- The state of a key that is not trivial, for acquire.lua and release.lua, which
--- follow this text in one script.
+-- The state of a key that is not trivial, for acquire.lua, release.lua and
+-- handover.lua, which follow this text in one script. All begin with one argument
+-- that calls of a process share: a verb, flags in letters, the id of the channel
+-- that wakes the process, and the prefix of all such channels.
 
+local flags, id, channel = string.match(ARGV[1], '^%a+ (%a*) (%S+) (.*)$')
+local function has(flag)
+  return string.find(flags, flag, 1, true) ~= nil
+end
+local cluster = has('c')
 local ALL = 2147483647
 local WAITER_LIFE = 10000
 -- A line of the wait list: lease, deadline, 1 if it is fair plus 2 if it has a
@@ -18,11 +25,17 @@ local function begun(record, lease)
   return record and record.by == lease and (record.state == '0' or record.state == '3')
 end
 
+-- text is what is stored of a hold that lasts for ms from now.
+local function text(ms, owner, weight)
+  return stamp() .. ' ' .. ms .. ' ' .. owner .. ' ' .. weight
+end
+
 -- load reads what is alive in the answer of HGETALL. `stale` lists expired fields of others, and `mended`
 -- those from before the clock was set back with what they shall be; not all of them if they are very many:
 -- a call takes a few thousand arguments at most.
 local function load(flat, lease)
   local s = {exists = #flat > 0, sum = 0, owners = {}, stale = {}, mended = {}, token = 0, waits = ''}
+  local granted = 0
   for i = 1, #flat, 2 do
     local name, value = flat[i], flat[i + 1]
     local kind = string.sub(name, 1, 2)
@@ -36,15 +49,16 @@ local function load(flat, lease)
       local deadline, attempt, state, by = string.match(value, '^(%d+) (%d+) (%d) (%S*)$')
       s.record = {deadline = tonumber(deadline), attempt = tonumber(attempt), state = state, by = by, text = value}
     else
-      local deadline, most, weight, owner = string.match(value, '^(%d+) (%d+) ?(%d*) ?(.*)$')
-      deadline, weight = tonumber(deadline), tonumber(weight)
+      local since, from, most, owner, weight = string.match(value, '^((%d+)%d%d%d) (%d+) ?(%S*) ?(%d*)$')
+      if kind == 'h:' and weight == '' then
+        granted = math.max(granted, tonumber(since))
+      end
+      weight = tonumber(weight) or ALL
       local own = string.sub(name, 3) == lease
-      if deadline > now + most then
-        deadline = now + most
-        if not (own and kind == 'h:') and #s.mended < 1000 then
-          s.mended[#s.mended + 1] = name
-          s.mended[#s.mended + 1] = deadline .. string.match(value, ' .*')
-        end
+      local deadline = math.min(tonumber(from), now) + most
+      if tonumber(from) > now and not (own and kind == 'h:') and #s.mended < 1000 then
+        s.mended[#s.mended + 1] = name
+        s.mended[#s.mended + 1] = kind == 'd:' and stamp() .. ' ' .. most or text(most, owner, weight)
       end
       if deadline > now then
         if kind ~= 'd:' then
@@ -75,6 +89,10 @@ local function load(flat, lease)
   end
   if s.record and s.record.deadline <= now then
     s.record, s.value, s.spent = nil, nil, true
+  end
+  if granted > s.token then
+    -- To be written with whatever else is.
+    s.token, s.untold = granted, true
   end
   return s
 end
@@ -139,12 +157,12 @@ end
 
 -- grant admits a waiter without having been asked, if its process listens. It is
 -- told of that when it is written. The hold is short: the waiter may have gone.
-local function grant(s, channel, lease, deadline, weight, owner)
+local function grant(s, id, lease, deadline, weight, owner)
   local age = WAITER_LIFE - (deadline - now)
   if age < 0 or age > ASKED or s.granted and #s.granted >= MOST then
     return false
   end
-  local got = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
   if got.err or tonumber(got[2]) == 0 then
     return false
   end
@@ -157,8 +175,8 @@ local function grant(s, channel, lease, deadline, weight, owner)
   s.latest = math.max(s.latest or 0, now + ms)
   s.granted = s.granted or {}
   s.granted[#s.granted + 1] = {
-    field = 'h:' .. lease, value = now + ms .. ' ' .. ms .. ' ' .. weight .. ' ' .. owner, channel = channel,
-    text = string.format('%s %s\n%s %.0f %.0f', key, lease, deadline, token, ms),
+    field = 'h:' .. lease, value = text(ms, owner, weight), channel = channel .. id,
+    message = string.format('%s %s\n%s %.0f %.0f', key, lease, deadline, token, ms),
   }
   return true
 end
@@ -167,7 +185,7 @@ end
 -- taken back.
 local function announce(s)
   for _, g in ipairs(s.granted or {}) do
-    local got = redis.pcall('PUBLISH', g.channel, g.text)
+    local got = redis.pcall('PUBLISH', g.channel, g.message)
     if type(got) ~= 'number' or got == 0 then
       redis.pcall('HDEL', key, g.field)
     end
@@ -180,7 +198,7 @@ end
 -- it. In a cluster the count of receivers tells
 -- nothing, as they may be at another node. It passes over one lease, if there
 -- is such, and tells whether it reached anybody.
-local function wake(s, channel, cluster, but)
+local function wake(s, but)
   local kept, pos, any, reached = '', 2, false, false
   local ahead, cap = 0, ALL
   while pos <= #s.waits and not reached and s.sum < ALL do
@@ -197,7 +215,7 @@ local function wake(s, channel, cluster, but)
         sum, most = sum + ahead, math.min(limit, cap)
       end
       if sum <= most then
-        if kind >= '4' and not held and grant(s, channel .. id, lease, deadline, weight, owner) then
+        if kind >= '4' and not held and grant(s, id, lease, deadline, weight, owner) then
           stay, any, fair = false, true, false
         else
           -- pcall: without the right to publish, waiters poll.
@@ -221,7 +239,7 @@ end
 
 -- tell publishes to all who wait with a record, which is finished now. They are
 -- answered whenever they ask, and need no place.
-local function tell(s, channel)
+local function tell(s)
   local kept = {'\n'}
   for line in string.gmatch(s.waits, '[^\n]+\n') do
     local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')
@@ -272,6 +290,9 @@ local function finish(s, waits, set, drop)
   end
   for _, g in ipairs(s.granted or {}) do
     set[#set + 1], set[#set + 2] = g.field, g.value
+    set[#set + 1], set[#set + 2] = 't', s.token
+  end
+  if s.untold then
     set[#set + 1], set[#set + 2] = 't', s.token
   end
   local ms = horizon(s)

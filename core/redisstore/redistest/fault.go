@@ -45,7 +45,7 @@ func scriptName(f *frame) string {
 	if w := f.word(); len(f.args) < 5 || w != "evalsha" && w != "eval" || f.args[2] != "1" {
 		return ""
 	}
-	switch name := f.args[4]; name {
+	switch name, _, _ := strings.Cut(f.args[4], " "); name {
 	case "acquire", "extend", "release":
 		return name
 	}
