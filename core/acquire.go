@@ -40,7 +40,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 	return l.acquire(ctx, r)
 }
 
+// acquire is Acquire for a request, which is used again when it returns.
 func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
+	defer requests.Put(r)
 	if !l.begin() {
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
@@ -49,7 +51,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		start = time.Now()
 	}
 	lease := newLease(l, ctx, r)
-	a := attempt{Locker: l, request: r, ctx: ctx, lease: lease}
+	a := attempt{Locker: l, request: r, ctx: ctx, lease: lease, id: newID()}
 	if r.wait > 0 {
 		a.until = start.Add(r.wait)
 	}
@@ -72,7 +74,9 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		if end := ctx.Err(); end != nil && errors.Is(err, end) {
 			lease.abandon() // the caller's time is over
 		} else {
-			lease.giveBack(nil)
+			lease.stop(gone)
+			lease.end(nil)
+			lease.giveBack(nil, time.Now().Add(releaseLimit))
 		}
 		l.end(lease)
 		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: discreet(err)})
@@ -94,7 +98,7 @@ func discreet(err error) error {
 
 // take adds a hold of key to the lease, or leaves nothing behind.
 func (a *attempt) take(key string) (err error) {
-	c := a.claim(key, a.lease.id)
+	c := a.claim(key, a.id)
 	gone := c
 	gone.Record = nil
 	a.placed, a.failed = false, nil

@@ -13,8 +13,9 @@ import (
 type attempt struct {
 	*Locker
 	*request
-	ctx    context.Context // of the caller; lease.ctx ends with it, and when a key that was taken first is lost
+	ctx    context.Context // of the caller; the lease's ends with it, and when a key that was taken first is lost
 	lease  *Lease
+	id     string    // of the lease's holds
 	until  time.Time // end of the waiting, zero if none
 	told   bool      // the store has answered busy
 	placed bool      // the store was asked to remember the key's claim
@@ -117,7 +118,7 @@ func (a *attempt) sleep(t *turn, w *watch, d time.Duration, busy *BusyError) err
 		return nil
 	case <-a.closing:
 		return ErrClosed
-	case <-a.lease.ctx.Done():
+	case <-a.lease.Context().Done():
 		return context.Cause(a.lease.Context())
 	}
 }
@@ -151,7 +152,7 @@ func (a *attempt) once(c *Claim) error {
 			continue
 		case <-a.closing:
 			err = ErrClosed
-		case <-a.lease.ctx.Done():
+		case <-a.lease.Context().Done():
 			err = context.Cause(a.lease.Context())
 		}
 		timer.Stop()
@@ -254,7 +255,7 @@ func (a *attempt) gaveUp(c *Claim, err error) error {
 			e.RetryAfter, e.Waiting = busy.RetryAfter, busy.Waiting
 		}
 		return e
-	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.ctx.Err() == nil:
+	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
 		// Nobody has released it. The store gave it back by itself, after an
 		// attempt without an answer, and will not take it again.
 		return fmt.Errorf("acquire %s: %w: %v", a.name, ErrUnavailable, err)

@@ -9,7 +9,7 @@ import (
 // suspended by then. The monotonic clock stops while the machine is suspended,
 // but leases at the store do not: time since a moment counts both.
 type moment struct {
-	at     time.Time
+	at     time.Duration // since started
 	asleep time.Duration
 }
 
@@ -39,18 +39,19 @@ func (c *clock) now() moment {
 
 // at is the moment at which the monotonic clock shows t, and the wall clock wall.
 func (c *clock) at(t time.Time, wall int64) moment {
-	ahead := time.Duration(wall) - t.Sub(started)
+	mono := t.Sub(started)
+	ahead := time.Duration(wall) - mono
 	last := c.asked.Load()
 	if last == nil || (ahead-last.ahead).Abs() > blink/2 {
 		last = &asked{ahead: ahead, suspended: c.suspended()}
 		c.asked.Store(last)
 	}
-	return moment{t, last.suspended}
+	return moment{mono, last.suspended}
 }
 
 func (l *Locker) now() moment {
 	if l.clock == nil {
-		return moment{at: time.Now()}
+		return moment{at: time.Since(started)}
 	}
 	return l.clock()
 }
@@ -58,12 +59,15 @@ func (l *Locker) now() moment {
 // since is how much older than start m is. Less than a blink of suspension is
 // the noise between two readings of two clocks, and not counted.
 func (m moment) since(start moment) time.Duration {
-	d := m.at.Sub(start.at)
+	d := m.at - start.at
 	if asleep := m.asleep - start.asleep; asleep > blink {
 		d += asleep
 	}
 	return d
 }
+
+// time is m as the standard library counts. Its wall clock is not to be relied on.
+func (m moment) time() time.Time { return started.Add(m.at) }
 
 const blink = 10 * time.Millisecond
 

@@ -10,7 +10,7 @@ import (
 func (l *Locker) SetAsleep(asleep func() time.Duration) {
 	l.clock = nil
 	if asleep != nil {
-		l.clock = func() moment { return moment{time.Now(), asleep()} }
+		l.clock = func() moment { return moment{time.Since(started), asleep()} }
 	}
 }
 

@@ -58,13 +58,13 @@ func (a *attempt) heritable(c *Claim) bool {
 // is released. What joined another owner's hold leaves the key taken.
 func (l *Lease) passable() bool {
 	return l.locker.hands.works() && l.opts.lone && l.opts.record == nil && l.opts.keep == 0 &&
-		len(l.holds) == 1 && (l.first.tenure != nil || l.first.claim.Owner == l.id)
+		len(l.holds) == 1 && (l.first.tenure != nil || l.first.claim.Owner == l.first.claim.Lease)
 }
 
 // handOver gives the key to the head of its line, if there is one that can be
 // given it: at once, if it can have the hold as it is, or else in the round trip
 // that releases it. It reports what a release would have, or tried false.
-func (l *Lease) handOver() (tried bool, err error) {
+func (l *Lease) handOver(until time.Time) (tried bool, err error) {
 	q := l.locker
 	if !l.passable() || l.unsure[l.key] {
 		return false, nil
@@ -78,7 +78,6 @@ func (l *Lease) handOver() (tried bool, err error) {
 	if g == nil {
 		return false, nil
 	}
-	until := time.Now().Add(releaseLimit)
 	if g.tenure != nil {
 		l.tellHandedOver()
 		return true, q.stands(g.tenure, until)
@@ -93,7 +92,7 @@ func (l *Lease) handOver() (tried bool, err error) {
 
 func (l *Lease) tellHandedOver() {
 	if q := l.locker; !q.unobserved() {
-		q.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: HandedOver, Name: l.name})
+		q.observe(context.WithoutCancel(l.under), Event{Kind: HandedOver, Name: l.name})
 	}
 }
 
@@ -118,7 +117,7 @@ func (l *Lease) pass(t *turn, g *gift, until time.Time) (assumed bool, err error
 	cancel()
 	switch {
 	case err == nil && g.claim.Yield:
-		g.chain = &chain{since: g.start.at} // nobody waits elsewhere
+		g.chain = &chain{since: g.start.time()} // nobody waits elsewhere
 	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrBusy):
 	case errors.Is(err, ErrUnsupported):
 		if g.claim.MinToken == 0 {
@@ -199,7 +198,7 @@ func (l *lines) heir(from *Lease) (*turn, *gift) {
 	}
 	c := from.chain
 	if c == nil {
-		c = &chain{since: from.granted.at}
+		c = &chain{since: from.granted.time()}
 	}
 	c.leases++
 	t.gift = &gift{claim: *t.claim, name: t.name, chain: c}

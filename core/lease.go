@@ -15,29 +15,31 @@ import (
 // safe for concurrent use.
 type Lease struct {
 	locker  *Locker
-	id      string
 	key     string
 	name    string
 	opts    terms
-	outer   *Lease // the innermost lease of the context it was acquired under
-	ctx     leaseContext
-	end     context.CancelCauseFunc
-	since   moment  // of the first grant
-	granted moment  // when the grant of the last key had arrived
-	found   *Record // of a lease of Begin: what the store has
-	chain   *chain  // of hand-overs that the lease is in, nil if it began none
+	outer   *Lease          // the innermost lease of the context it was acquired under
+	under   context.Context // that it was acquired under
+	since   moment          // of the first grant
+	granted moment          // when the grant of the last key had arrived
+	found   *Record         // of a lease of Begin: what the store has
+	chain   *chain          // of hand-overs that the lease is in, nil if it began none
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
 	released sync.WaitGroup  // done when Release has its answer
 	err      error           // that answer
 
 	mu        sync.Mutex
+	ctx       leaseContext            // made when it is first asked for
+	cancel    context.CancelCauseFunc // of ctx, nil before
+	cause     error                   // why it has ended, if that was before ctx was made
 	state     state
 	running   bool // start was called and succeeded: there is a context to end
 	overrun   bool
 	releasing bool
 	withdrawn bool // its run has not begun
 	shown     bool // somebody may know its owner
+	heads     bool // a line waits for it; set before its acquire returns
 	passedOn  bool // its hold is the next one's
 	holds     []*hold
 
@@ -69,7 +71,7 @@ type hold struct {
 	from  moment
 	valid time.Duration
 	timer *time.Timer
-	reach time.Time // until when the store may keep it because of Extend, confirmed or not
+	reach time.Duration // since started, 0 if never: until when the store may keep it because of Extend, confirmed or not
 
 	// Under the watchdog's mutex.
 	early time.Duration // how much earlier will do
@@ -77,11 +79,9 @@ type hold struct {
 }
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {
-	lease := &Lease{locker: l, id: newID(), key: r.key, name: r.name, opts: r.terms}
+	lease := &Lease{locker: l, key: r.key, name: r.name, opts: r.terms, under: ctx}
 	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
-	parent, end := context.WithCancelCause(ctx)
-	lease.ctx, lease.end = leaseContext{parent, lease}, end
 	return lease
 }
 
@@ -126,7 +126,39 @@ func (l *Lease) TokenOf(key string) uint64 {
 // when this process can no longer vouch for it, before the key can expire;
 // ErrClosed when Locker.Close gave up waiting; the cause of the context that it
 // was acquired under; or context.Canceled when it was released.
-func (l *Lease) Context() context.Context { return &l.ctx }
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cancel == nil {
+		under := l.under
+		if l.cause != nil {
+			under = context.WithoutCancel(under) // whatever has become of it since
+		}
+		l.ctx.lease = l
+		l.ctx.Context, l.cancel = context.WithCancelCause(under)
+		if l.cause != nil {
+			l.cancel(l.cause)
+		}
+	}
+	return &l.ctx
+}
+
+// end ends the lease's context, unless that has ended. A nil cause stands for
+// context.Canceled.
+func (l *Lease) end(cause error) {
+	over := l.under.Err() != nil // asked outside the mutex: it may be a lease's, too
+	l.mu.Lock()
+	cancel := l.cancel
+	if cancel == nil && l.cause == nil && !over {
+		if l.cause = cause; cause == nil {
+			l.cause = context.Canceled
+		}
+	}
+	l.mu.Unlock()
+	if cancel != nil {
+		cancel(cause)
+	}
+}
 
 // Deadline is until when this process vouches for the lease, if nothing more is
 // heard from the store. It moves with each extension, and is in the past when
@@ -144,7 +176,7 @@ func (l *Lease) Deadline() time.Time {
 	if l.state != held {
 		left = min(left, -1)
 	}
-	return now.at.Add(left)
+	return time.Now().Add(left)
 }
 
 // Extend makes the lease last for ttl from now, 100ms to 24 days; a lease that
@@ -190,7 +222,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	for i, h := range l.holds {
 		claims[i] = h.claim
 		claims[i].TTL = ttl
-		if end := start.at.Add(ttl + budget(ttl)); end.After(h.reach) {
+		if end := start.at + ttl + budget(ttl); h.reach == 0 || end > h.reach {
 			h.reach = end
 		}
 	}
@@ -252,42 +284,42 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
 		l.locker.end(l)
 		l.released.Done()
 	}()
-	l.vouch()
+	now := l.locker.now()
+	l.vouchAt(now)
 	wasLost := l.stop(gone) == lost
 	if wasLost {
 		l.end(ErrLost) // before it ends as released
 	}
 	l.end(nil)
 	if !l.locker.unobserved() {
-		held = l.locker.now().since(l.since)
+		held = now.since(l.since)
 	}
 	if wasLost && r == nil {
 		// The store may still have something of it, but nobody has to wait for that.
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.giveUp(r)
+		err = l.giveUp(r, now.time().Add(releaseLimit))
 	}
 	return held
 }
 
 // giveUp hands the lease over to who waits for it in this process, or gives it
 // back.
-func (l *Lease) giveUp(r *Record) error {
-	if tried, err := l.handOver(); tried {
+func (l *Lease) giveUp(r *Record, until time.Time) error {
+	if tried, err := l.handOver(until); tried {
 		l.locker.lines.vacate(l)
 		return err
 	}
-	return l.giveBack(r)
+	return l.giveBack(r, until)
 }
 
-// giveBack releases at the store whatever this lease may have there, with the
-// record of a run that has ended.
-func (l *Lease) giveBack(r *Record) error {
-	l.stop(gone)
-	l.end(nil)
-	defer l.locker.lines.vacate(l)
-	until := time.Now().Add(releaseLimit)
+// giveBack releases at the store whatever this lease, which has ended, may have
+// there, with the record of a run.
+func (l *Lease) giveBack(r *Record, until time.Time) error {
+	if l.heads {
+		defer l.locker.lines.vacate(l)
+	}
 	var first error
 	for _, h := range slices.Backward(l.holds) {
 		c := l.leaving(h)
@@ -324,8 +356,8 @@ func (l *Lease) abandon() {
 func (l *Lease) leaving(h *hold) Claim {
 	c := h.claim
 	l.mu.Lock()
-	if !h.reach.IsZero() {
-		if left := time.Until(h.reach); left > c.TTL {
+	if h.reach != 0 {
+		if left := h.reach - time.Since(started); left > c.TTL {
 			c.TTL = left - left%time.Millisecond
 		}
 	}

@@ -14,12 +14,11 @@ func (l *Lease) add(h *hold, now moment) {
 	defer l.mu.Unlock()
 	if len(l.holds) == 0 {
 		l.holds = l.one[:0]
-		if l.since.at.IsZero() {
+		if l.since == (moment{}) {
 			l.since = h.from
 		}
 	}
 	l.holds, l.granted = append(l.holds, h), now
-	h.timer = time.AfterFunc(trust(h.valid)-now.since(h.from), h.ring)
 	if l.state == held {
 		l.locker.watchdog.schedule(h, h.third(h.from))
 	}
@@ -47,17 +46,32 @@ func (l *Lease) start(ctx context.Context) error {
 	return nil
 }
 
+// guard gives a hold the timer that ends the lease, if it has none. It gets it when
+// it is to be extended for the first time, and most leases are given back before.
+func (h *hold) guard() {
+	h.lease.mu.Lock()
+	guarded := h.timer != nil
+	h.lease.mu.Unlock()
+	if !guarded {
+		h.ring()
+	}
+}
+
 // ring is what the hold's timer does: it ends the lease, or is set again if it
 // was early.
 func (h *hold) ring() {
 	if !h.lease.vouch() {
 		return
 	}
-	left := h.left(h.lease.locker.now())
+	left := max(h.left(h.lease.locker.now()), time.Millisecond)
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.lease.state == held {
-		h.timer.Reset(max(left, time.Millisecond))
+	switch {
+	case h.lease.state != held:
+	case h.timer == nil:
+		h.timer = time.AfterFunc(left, h.ring)
+	default:
+		h.timer.Reset(left)
 	}
 }
 
@@ -98,7 +112,7 @@ func (l *Lease) lose() {
 	}
 	l.end(ErrLost)
 	l.locker.lines.vacate(l)
-	l.locker.observe(context.WithoutCancel(l.ctx.Context), Event{
+	l.locker.observe(context.WithoutCancel(l.under), Event{
 		Kind: Lost, Name: l.name, Held: l.locker.now().since(l.since), Err: ErrLost,
 	})
 }
@@ -112,7 +126,9 @@ func (l *Lease) stop(to state) state {
 	if before == held {
 		l.state = to
 		for _, h := range l.holds {
-			h.timer.Stop()
+			if h.timer != nil {
+				h.timer.Stop()
+			}
 			l.locker.watchdog.remove(h)
 		}
 	}
@@ -134,7 +150,9 @@ func (l *Lease) confirm(h *hold, start moment, valid time.Duration) bool {
 	}
 	if left := trust(valid) - now.since(start); left > trust(h.valid)-now.since(h.from) {
 		h.from, h.valid = start, valid
-		h.timer.Reset(left)
+		if h.timer != nil {
+			h.timer.Reset(left)
+		}
 	}
 	return true
 }

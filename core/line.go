@@ -264,6 +264,9 @@ func (l *lines) leave(t *turn, lease *Lease) (unused *gift) {
 			lease = nil // it was lost meanwhile, and told nobody of that
 		}
 		n.asleep, n.holder = nil, lease
+		if lease != nil {
+			lease.heads = true
+		}
 		if next := n.head; lease == nil || next.claim == nil {
 			close(next.ready)
 		} else if next.rests = true; n.once > 0 {

@@ -4,19 +4,23 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
 
-// granting is a store that admits everything and keeps nothing.
-type granting struct{}
+// granting is a store that admits everything and keeps nothing. It counts what it
+// has extended.
+type granting struct{ extended *atomic.Int64 }
 
 func (granting) Acquire(_ context.Context, c core.Claim) (core.Grant, error) {
 	return core.Grant{Owner: c.Owner, Token: 1}, nil
 }
 
-func (granting) Extend(_ context.Context, claims []core.Claim) []core.Extension {
+func (s granting) Extend(_ context.Context, claims []core.Claim) []core.Extension {
+	s.extended.Add(int64(len(claims)))
 	return make([]core.Extension, len(claims))
 }
 
@@ -25,12 +29,20 @@ func (granting) Release(context.Context, core.Claim) error { return nil }
 // It runs before the parallel tests go on, so that what they take does not count.
 func TestMemory(t *testing.T) {
 	t.Run("a held lease takes less than a KiB", func(t *testing.T) {
-		l := newLocker(t, granting{})
+		var extended atomic.Int64
+		l := newLocker(t, granting{&extended})
 		const n = 20_000
 		leases := make([]*core.Lease, n)
 		before := heap()
 		for i := range leases {
-			leases[i] = acquire(t, t.Context(), l, fmt.Sprintf("held:%d", i))
+			leases[i] = acquire(t, t.Context(), l, fmt.Sprintf("held:%d", i), core.TTL(3*time.Second))
+			leases[i].Context()
+		}
+		// What it needs from its first extension on counts, too.
+		for end := time.Now().Add(time.Minute); extended.Load() < 2*n; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("they are not extended")
+			}
 		}
 		if each := (heap() - before) / n; each > 1024 {
 			t.Errorf("it takes %d bytes", each)

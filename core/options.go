@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/retry"
@@ -51,10 +52,10 @@ type AcquireOption func(*request)
 // terms are the options of an acquire that its lease goes on to need.
 type terms struct {
 	noRenew bool
+	lone    bool          // exclusive, of one key
 	maxHold time.Duration // 0: no end
 	keep    time.Duration
 	record  *Record // of Begin
-	lone    bool    // exclusive, of one key
 }
 
 // request is what the options of one acquire add up to.
@@ -193,9 +194,14 @@ func (l *Locker) Check(opts ...AcquireOption) (wait time.Duration, err error) {
 	return r.wait, nil
 }
 
+// requests are used again, when their acquire has ended: nobody keeps one, nor the
+// turn in it once it has left its line.
+var requests = sync.Pool{New: func() any { return new(request) }}
+
 // request adds up the options and checks them.
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
-	r := &request{key: key, ttl: defaultTTL, wait: -1, pace: retry.LockWait, weight: All, limit: All}
+	r := requests.Get().(*request)
+	*r = request{key: key, ttl: defaultTTL, wait: -1, pace: retry.LockWait, weight: All, limit: All}
 	for _, some := range [...][]AcquireOption{l.defaults, opts} {
 		for _, o := range some {
 			if o == nil {

@@ -75,7 +75,7 @@ func (l *Lease) bequeath(t *turn, g *gift) bool {
 	now := l.locker.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.shown || !h.reach.IsZero() || now.since(h.from) > min(chainTime, h.valid/50) {
+	if l.shown || h.reach != 0 || now.since(h.from) > min(chainTime, h.valid/50) {
 		return false
 	}
 	n.mu.Lock()
@@ -118,7 +118,7 @@ func (a *attempt) inherit(g *gift) bool {
 	switch {
 	case lost:
 		a.lease.lose()
-	case later.at.After(from.at):
+	case later.at > from.at:
 		a.lease.confirm(h, later, valid)
 	}
 	return true
@@ -207,7 +207,7 @@ func (l *Locker) confirmTenure(n *tenure, until time.Time) error {
 			}
 			n.mu.Lock()
 			at := n.at
-			if at == nil && start.at.After(n.from.at) {
+			if at == nil && start.at > n.from.at {
 				n.from, n.valid = start, x.Valid
 			}
 			n.mu.Unlock()

@@ -17,7 +17,7 @@ const batch = 256
 // watchdog extends the holds of a Locker. It is one timer over a heap; what is
 // due together is extended together, in calls that run beside each other so
 // that a hanging one delays no other. It ends nothing: each hold has a timer of
-// its own for that.
+// its own for that, from when it is due for the first time.
 type watchdog struct {
 	locker *Locker
 
@@ -43,7 +43,7 @@ func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
 // third is when h is due after an attempt from start was confirmed: a third into
 // its life, or a little earlier so that leases of one moment spread.
 func (h *hold) third(start moment) time.Time {
-	return start.at.Add(h.valid/3 - rand.N(h.valid/30+1))
+	return start.time().Add(h.valid/3 - rand.N(h.valid/30+1))
 }
 
 // soon is when h is due after an attempt failed: soon, since the lease runs out,
@@ -112,7 +112,6 @@ func (w *watchdog) set() {
 
 // fire extends what is due.
 func (w *watchdog) fire() {
-	w.afterSuspension()
 	var due []*hold
 	w.mu.Lock()
 	now := time.Since(w.epoch)
@@ -133,6 +132,10 @@ func (w *watchdog) fire() {
 	w.set()
 	w.mu.Unlock()
 
+	for _, h := range due {
+		h.guard()
+	}
+	w.afterSuspension()
 	due = slices.DeleteFunc(due, func(h *hold) bool {
 		if !h.lease.overruns() {
 			return false
@@ -226,7 +229,7 @@ func (l *Lease) overruns() bool {
 	l.overrun = true
 	l.mu.Unlock()
 	if first {
-		l.locker.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: Overrun, Name: l.name, Held: age})
+		l.locker.observe(context.WithoutCancel(l.under), Event{Kind: Overrun, Name: l.name, Held: age})
 	}
 	return true
 }
@@ -273,7 +276,7 @@ func (w *watchdog) answered(h *hold, start moment, x Extension) {
 	case errors.Is(x.Err, ErrLost):
 		l.lose()
 	case x.Err != nil:
-		w.locker.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: ExtendFailed, Name: l.name, Err: x.Err})
+		w.locker.observe(context.WithoutCancel(l.under), Event{Kind: ExtendFailed, Name: l.name, Err: x.Err})
 		w.again(h, (*hold).soon)
 	default:
 		if x.Valid == 0 {
@@ -286,10 +289,10 @@ func (w *watchdog) answered(h *hold, start moment, x Extension) {
 				if at := h.third(h.from); at.After(time.Now()) {
 					return at
 				}
-				return start.at.Add(x.Valid / 3)
+				return start.time().Add(x.Valid / 3)
 			})
 			if !w.locker.unobserved() {
-				w.locker.observe(context.WithoutCancel(l.ctx.Context), Event{Kind: Extended, Name: l.name})
+				w.locker.observe(context.WithoutCancel(l.under), Event{Kind: Extended, Name: l.name})
 			}
 		}
 	}
