@@ -52,6 +52,7 @@ func TestLateContext(t *testing.T) {
 	} {
 		sim(t, "asked for late, that of "+name+" has ended, and tells why", func(t *testing.T) {
 			l, store := setup(t)
+			defer store.setAll(nil)
 			under, stop := context.WithTimeout(t.Context(), time.Hour)
 			defer stop()
 			under, cancel := context.WithCancelCause(under)

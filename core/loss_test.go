@@ -29,6 +29,7 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	time.Sleep(rand.N(5 * ttl))
 	wantHeldLease(t, lease)
 	store.setAll(f)
+	defer store.setAll(nil)
 	if rand.N(2) == 0 { // some look, some wait
 		for lease.Context().Err() == nil {
 			time.Sleep(ttl / 100)

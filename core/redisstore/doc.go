@@ -17,22 +17,28 @@
 // cluster and every decision is one script on one key. For the key "order:42" and
 // the default prefix it is "lk1:{order:42}", with the fields
 //
-//	h:<lease>  a hold: its deadline, how far ahead that was when it was written,
-//	           weight and owner
-//	k:<lease>  the same of a hold that was released but stays for a while
-//	d:<lease>  until when a lease is refused that was released before it came
+//	h:<lease>  a hold: when it was written, for how long it lasts from then on,
+//	           owner and weight
+//	k:<lease>  the same of a hold that was released but stays for a while, without
+//	           an owner
+//	d:<lease>  a lease that is refused, as it was released before it came: when
+//	           that was written, and for how long
 //	t          the last fencing token that belongs to a grant
 //	w          who waits, in order of arrival, in one field however many wait
 //	r          the record of a run: deadline, attempt, state, and who began or
 //	           saved it
 //	v          the value of the record, as it came, 64 MiB at most
 //
-// Deadlines are in milliseconds on the server's clock. One that is further ahead
-// than it was when it was written shows that the clock was set back, and counts
-// as that far ahead: a dead holder's key is free after its TTL also then. Answers
-// are kept for longer in this case. The key expires when the
-// last of them has passed, and is deleted when nothing is left but a token that
-// the clock has passed. What has ended is dropped when the key is next used.
+// A hold without a weight is exclusive and was granted a free key. Its token is
+// when it was written, and t is not there until something else is written.
+//
+// Times are on the server's clock: when something was written in microseconds, for
+// how long in milliseconds, the deadlines of records and waiters in milliseconds
+// too. What was written in the future shows that the clock was set back, and lasts
+// for its time from now: a dead holder's key is free after its TTL also then.
+// Answers are kept for longer in this case. The key expires when the last of all
+// this has ended, and is deleted when nothing is left but a token that the clock
+// has passed. What has ended is dropped when the key is next used.
 //
 // A record takes the length of its value, a quarter more at most, and 400 bytes,
 // for as long as it is retained. A finished one is read only for who is answered
@@ -88,8 +94,8 @@
 // Limiter, a dialer, OnConnect or a credentials provider of the client do.
 //
 // Scripts are called by their digest, and with their text when a server does not
-// know them, which can be at any moment. The operation is the first argument, for
-// who reads SLOWLOG or MONITOR.
+// know them, which can be at any moment. The first argument begins with the
+// operation, for who reads SLOWLOG or MONITOR.
 //
 // # What it promises
 //

@@ -15,13 +15,13 @@
 --              another run; the lease is who began it, or who saved it, and
 --              absent where a run was taken back
 --   v          its value, as it came
--- Since is when it was written, in us on the clock of this server,
--- and it lasts for so many ms from then on: if it was written in the future, the
--- clock was set back, and the ms are what is left. The deadlines of the others,
--- in ms, do not tell, and are kept for longer then.
--- A number that is joined to a
--- text is rounded above 10^14, one that is an argument of redis.call above 2^53;
--- and to write either costs more than most else here.
+-- Since is when it was written, in us on the clock of this server, and it lasts
+-- for so many ms from then on: if it was written in the future, the clock was set
+-- back, and the ms are what is left. The deadlines of the others, in ms, do not
+-- tell, and are kept for longer then.
+-- A number that is joined to a text is rounded above 10^14, one that is an
+-- argument of redis.call above 2^53; and to write either costs more than most
+-- else here.
 
 local key = KEYS[1]
 local OK, BUSY, LOST, HEAVY, DONE = 0, 1, 2, 3, 4

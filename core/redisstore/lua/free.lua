@@ -4,9 +4,9 @@
 -- KEYS[1]  the key's hash
 -- ARGV     1 'acquire <flags> <id> <wake>', see state.lua; flags: f fair, w wait,
 --          g it can be granted by message, c cluster; 2 lease, 3 owner, 4 TTL in
---          ms. For other claims than for all of the key: 5 weight, 6 limit, 7
---          owner to join or '', 8 least token; for a run, too: 9 the value that
---          it begins with, 10 how many ms to keep its record
+--          ms. Where one of them is not the usual: 5 weight, 6 limit, 7 owner to
+--          join or '', 8 least token; for a run, with those: 9 the value that it
+--          begins with, 10 how many ms to keep its record
 -- answer   token               granted
 --          {OK, token, owner}  granted as a hold of the owner that it joined
 --          {OK, token, owner, attempt, ms[, value]}

@@ -4,8 +4,8 @@
 -- ARGV     1 'handover <flags> <id> <wake>', see state.lua; flags: f fair, y who
 --          waits comes first, c cluster; 2 lease to release, 3 lease to admit, 4
 --          its owner, 5 TTL in ms, 6 how many tokens after the one in the answer
---          are the lease's too. For other claims than for all of the key: 7
---          weight, 8 limit, 9 least token
+--          are the lease's too. Where one of them is not the usual: 7 weight, 8
+--          limit, 9 least token
 -- answer   token       granted
 --          {BUSY, ms}  released, but not granted
 --          {LOST}      it was not held, and nothing has changed
@@ -20,7 +20,7 @@ local fair, yields = has('f'), has('y')
 
 local flat = redis.call('HGETALL', key)
 local field, to = 'h:' .. from, 'h:' .. lease
-if #flat <= 4 and weight == ALL then
+if #flat <= 4 and weight == ALL and from ~= lease then
   -- A lone exclusive hold and perhaps its token, in either order.
   local i = flat[1] == field and 1 or flat[3] == field and 3
   local since, ms, before

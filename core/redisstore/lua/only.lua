@@ -7,7 +7,7 @@
 -- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: c cluster, u
 --          undo the run that this lease has begun, held or not; 2 lease, 3 ms to
 --          remember an unknown lease. If there is more to it: 4 ms to keep the key
---          taken; to save a record: 5 its attempt, 6 its state (1 or 2, see
+--          taken, or 0; to save a record: 5 its attempt, 6 its state (1 or 2, see
 --          clock.lua), 7 ms to keep it, 8 its value
 -- answer   OK      it was held or waiting; with a record: that is saved
 --          {LOST}  it was neither; with a record: it was not held
@@ -17,13 +17,13 @@
 
 local flat = redis.call('HGETALL', key)
 if #flat <= 4 and not ARGV[4] then
-  -- The hold, and perhaps the token, in either order. It has not ended: if there
-  -- is nothing else, the key lives for as long as it does.
+  -- The hold, and perhaps the token, in either order.
   local field = 'h:' .. ARGV[2]
   local i = flat[1] == field and 1 or flat[3] == field and 3
   if i then
-    local last = #flat == 2 and string.match(flat[2], '%d+') or flat[4 - i] == 't' and flat[5 - i]
-    if last and tonumber(last) < us then
+    local since, ms = string.match(flat[i + 1], '^(%d+) (%d+)')
+    local last = #flat == 2 and since or flat[4 - i] == 't' and flat[5 - i]
+    if last and tonumber(last) < us and us < since + ms * 1000 then
       redis.call('DEL', key)
       return OK
     end

@@ -35,8 +35,8 @@ func (m Match) matches(f *frame) bool {
 	return false
 }
 
-// scriptName is the name of the store's script that f calls, or "". The store
-// gives it as the first argument after the key. A SET NX stands for an acquire
+// scriptName is the name of the store's script that f calls, or "". It is the
+// first word of the first argument after the key. A SET NX stands for an acquire
 // of a plain key.
 func scriptName(f *frame) string {
 	if len(f.args) == 6 && f.word() == "set" && f.args[3] == "nx" {

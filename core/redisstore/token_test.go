@@ -1,0 +1,217 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// The token that a hold tells outlives it, whatever becomes of the hold and
+// although the server's clock was set back (hazard 34). Each deed begins with a
+// hold that alone tells its token, which is an hour ahead of the clock. It leaves
+// the key free, or free in a moment.
+func TestTokenOutlivesItsHold(t *testing.T) {
+	t.Parallel()
+	const hour, ttl = time.Hour, time.Second
+	r := newRig(t, redistest.Start(t), nil)
+	t.Cleanup(func() { everyKeyExpires(t, r.server) })
+	longer := func(t *testing.T, c core.Claim, by int) {
+		t.Helper()
+		c.TTL *= time.Duration(by) // as otherwise there is nothing to write
+		if err := extend(r.direct, c); err != nil {
+			t.Fatalf("extend: %v", err)
+		}
+	}
+	waits := func(t *testing.T, c core.Claim) core.Claim {
+		t.Helper()
+		w := claimOf(c.Key)
+		w.Wait, w.Fair = true, true
+		busyWith(t, r.direct, w)
+		return w
+	}
+	shared := func(c core.Claim) core.Claim {
+		c.Weight = 1
+		return c
+	}
+	begun := func(c core.Claim) core.Claim { return begins(c, "begun") }
+	for name, one := range map[string]struct {
+		edit func(core.Claim) core.Claim // of the first claim
+		deed func(t *testing.T, c core.Claim)
+	}{
+		"it is released": {deed: func(t *testing.T, c core.Claim) {
+			release(t, r.direct, c)
+		}},
+		"it is extended": {deed: func(t *testing.T, c core.Claim) {
+			longer(t, c, 2)
+			release(t, r.direct, c)
+		}},
+		"it is extended twice": {deed: func(t *testing.T, c core.Claim) {
+			longer(t, c, 2)
+			longer(t, c, 3)
+			release(t, r.direct, c)
+		}},
+		"it is asked for again": {deed: func(t *testing.T, c core.Claim) {
+			acquire(t, r.direct, c)
+			release(t, r.direct, c)
+		}},
+		"the inner one is released first": {deed: func(t *testing.T, c core.Claim) {
+			inner := nested(c)
+			acquire(t, r.direct, inner)
+			release(t, r.direct, inner)
+			release(t, r.direct, c)
+		}},
+		"the outer one is released first": {deed: func(t *testing.T, c core.Claim) {
+			inner := nested(c)
+			acquire(t, r.direct, inner)
+			release(t, r.direct, c)
+			release(t, r.direct, inner)
+		}},
+		"the inner one is shared": {deed: func(t *testing.T, c core.Claim) {
+			inner := shared(nested(c))
+			acquire(t, r.direct, inner)
+			release(t, r.direct, c)
+			release(t, r.direct, inner)
+		}},
+		"one waits while it is released": {deed: func(t *testing.T, c core.Claim) {
+			w := waits(t, c)
+			release(t, r.direct, c)
+			release(t, r.direct, w)
+		}},
+		"one waits until it expires": {
+			edit: func(c core.Claim) core.Claim {
+				c.TTL = ttl
+				return c
+			},
+			deed: func(t *testing.T, c core.Claim) {
+				w := waits(t, c)
+				time.Sleep(ttl)
+				release(t, r.direct, w)
+			},
+		},
+		"another one is refused before it came": {deed: func(t *testing.T, c core.Claim) {
+			wantIs(t, "release", r.direct.Release(t.Context(), claimOf(c.Key)), core.ErrLost)
+			release(t, r.direct, c)
+		}},
+		"the key stays for a moment": {deed: func(t *testing.T, c core.Claim) {
+			c.Keep = 50 * time.Millisecond
+			release(t, r.direct, c)
+		}},
+		"the key is handed over": {deed: func(t *testing.T, c core.Claim) {
+			to := claimOf(c.Key)
+			if _, err := r.direct.Handover(t.Context(), c, to); err != nil {
+				t.Fatalf("handover: %v", err)
+			}
+			release(t, r.direct, to)
+		}},
+		"the key is handed over to one who shares it": {deed: func(t *testing.T, c core.Claim) {
+			to := shared(claimOf(c.Key))
+			if _, err := r.direct.Handover(t.Context(), c, to); err != nil {
+				t.Fatalf("handover: %v", err)
+			}
+			release(t, r.direct, to)
+		}},
+		"an answer is saved": {edit: begun, deed: func(t *testing.T, c core.Claim) {
+			release(t, r.direct, saves(c, "answer", 1, true))
+		}},
+		"its run is undone": {edit: begun, deed: func(t *testing.T, c core.Claim) {
+			release(t, r.direct, undoes(c))
+		}},
+		"others share the key after it": {deed: func(t *testing.T, c core.Claim) {
+			release(t, r.direct, c)
+			for range 2 {
+				next := shared(claimOf(c.Key))
+				acquire(t, r.direct, next)
+				release(t, r.direct, next)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := claimed()
+			if one.edit != nil {
+				c = one.edit(c)
+			}
+			before := acquire(t, r.direct, c)
+			if f := r.fields(t, c); f["t"] != "" {
+				t.Fatalf("vacuous: there is a token beside the hold: %v", f)
+			}
+			r.setBack(t, c, hour)
+			one.deed(t, c)
+			after := granted(t, r, claimOf(c.Key), ttl+slack)
+			if floor := before.Token + uint64(hour.Microseconds()); after.Token <= floor {
+				t.Errorf("the token is %d after %d", after.Token, floor)
+			}
+		})
+	}
+	t.Run("the clock is set back when its answer is saved", func(t *testing.T) {
+		t.Parallel()
+		c := begun(claimed())
+		before := acquire(t, r.direct, c)
+		release(t, r.direct, saves(c, "answer", 1, true))
+		r.setBack(t, c, hour)
+		after := acquire(t, r.direct, claimOf(c.Key))
+		if floor := before.Token + uint64(hour.Microseconds()); after.Token <= floor {
+			t.Errorf("the token is %d after %d", after.Token, floor)
+		}
+	})
+	t.Run("an inner one got a higher token before it is extended", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		acquire(t, r.direct, c)
+		inner := nested(c)
+		inner.MinToken = uint64(time.Now().Add(hour).UnixMicro())
+		if g := acquire(t, r.direct, inner); g.Token < inner.MinToken {
+			t.Fatalf("vacuous: the token is %d, want %d", g.Token, inner.MinToken)
+		}
+		longer(t, c, 2)
+		release(t, r.direct, inner)
+		release(t, r.direct, c)
+		if after := acquire(t, r.direct, claimOf(c.Key)); after.Token <= inner.MinToken {
+			t.Errorf("the token is %d after %d", after.Token, inner.MinToken)
+		}
+	})
+}
+
+// The short way of a release looks whether the hold has ended, too: its key may
+// live on for a while.
+func TestEndedHold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	for name, deed := range map[string]func(c *core.Claim){
+		"alone":              func(*core.Claim) {},
+		"shared":             func(c *core.Claim) { c.Weight = 1 },
+		"beside its token":   func(c *core.Claim) { c.MinToken = uint64(time.Now().Add(20 * time.Millisecond).UnixMicro()) },
+		"of a run":           func(c *core.Claim) { *c = begins(*c, "begun") },
+		"of a run, and kept": func(c *core.Claim) { *c = begins(*c, "begun"); c.Keep = time.Minute },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := claimed()
+			c.TTL = 50 * time.Millisecond
+			deed(&c)
+			acquire(t, r.direct, c)
+			if ok, err := r.asks.PExpire(t.Context(), stored(c), time.Minute).Result(); !ok || err != nil {
+				t.Fatalf("vacuous: nothing is stored (%v)", err)
+			}
+			time.Sleep(2 * c.TTL)
+			wantIs(t, "release", r.direct.Release(t.Context(), c), core.ErrLost)
+		})
+	}
+	t.Run("handed over to itself, a hold is not granted and gone", func(t *testing.T) {
+		t.Parallel()
+		c := claimed()
+		acquire(t, r.direct, c)
+		_, err := r.direct.Handover(t.Context(), c, c)
+		if err == nil {
+			err = extend(r.direct, c)
+		} else {
+			wantIs(t, "handover", err, core.ErrBusy)
+			_, err = r.direct.Acquire(t.Context(), claimOf(c.Key))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
