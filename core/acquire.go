@@ -42,7 +42,10 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 
 // acquire is Acquire for a request, which is used again when it returns.
 func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
-	defer requests.Put(r)
+	defer func() {
+		*r = request{}
+		requests.Put(r)
+	}()
 	if !l.begin() {
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}

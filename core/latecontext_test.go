@@ -3,13 +3,17 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
 
-// A lease's context is made when it is first asked for. That must not be seen.
+// A lease's context is made when it is first asked for, if what it was acquired
+// under cannot end. That must not be seen.
 func TestLateContext(t *testing.T) {
 	t.Parallel()
 	errGone := errors.New("the caller has gone")
@@ -50,36 +54,45 @@ func TestLateContext(t *testing.T) {
 			cancel(errGone)
 		}, context.Canceled, core.ErrClosed},
 	} {
-		sim(t, "asked for late, that of "+name+" has ended, and tells why", func(t *testing.T) {
-			l, store := setup(t)
-			defer store.setAll(nil)
-			under, stop := context.WithTimeout(t.Context(), time.Hour)
-			defer stop()
-			under, cancel := context.WithCancelCause(under)
-			lease := acquire(t, under, l, "order:1")
-			c.end(t, l, store, lease, cancel)
-			ctx := lease.Context()
-			select {
-			case <-ctx.Done():
-			default:
-				t.Fatal("it has not ended")
+		for _, under := range []string{"that can end", "without an end"} {
+			if under == "without an end" && c.cause != core.ErrLost && c.cause != core.ErrClosed && c.cause != context.Canceled {
+				continue
 			}
-			if err, cause := ctx.Err(), context.Cause(ctx); err != c.err || cause != c.cause {
-				t.Errorf("it ended with %v because of %v, want %v because of %v", err, cause, c.err, c.cause)
-			}
-			if found, _ := core.LeaseFromContext(ctx); found != lease || lease.Context() != ctx {
-				t.Error("it is not the context of the lease")
-			}
-			store.setAll(nil)
-			_ = lease.Release(t.Context())
-			if cause := context.Cause(ctx); cause != c.cause {
-				t.Errorf("after the release it ended because of %v", cause)
-			}
-		})
+			sim(t, "asked for late, that of "+name+", acquired under one "+under+", has ended, and tells why", func(t *testing.T) {
+				l, store := setup(t)
+				defer store.setAll(nil)
+				limited, stop := context.WithTimeout(t.Context(), time.Hour)
+				defer stop()
+				of, cancel := context.WithCancelCause(limited)
+				if under == "without an end" {
+					of = context.WithoutCancel(of)
+				}
+				lease := acquire(t, of, l, "order:1")
+				c.end(t, l, store, lease, cancel)
+				ctx := lease.Context()
+				select {
+				case <-ctx.Done():
+				default:
+					t.Fatal("it has not ended")
+				}
+				if err, cause := ctx.Err(), context.Cause(ctx); err != c.err || cause != c.cause {
+					t.Errorf("it ended with %v because of %v, want %v because of %v", err, cause, c.err, c.cause)
+				}
+				if found, _ := core.LeaseFromContext(ctx); found != lease || lease.Context() != ctx {
+					t.Error("it is not the context of the lease")
+				}
+				store.setAll(nil)
+				_ = lease.Release(t.Context())
+				if cause := context.Cause(ctx); cause != c.cause {
+					t.Errorf("after the release it ended because of %v", cause)
+				}
+			})
+		}
 	}
 	sim(t, "asked for before the loss, it ends with the loss", func(t *testing.T) {
 		l, store := setup(t)
-		lease := acquire(t, t.Context(), l, "order:1")
+		defer store.setAll(nil)
+		lease := acquire(t, context.Background(), l, "order:1")
 		child, cancel := context.WithCancel(lease.Context())
 		defer cancel()
 		lose(t, store)
@@ -87,4 +100,137 @@ func TestLateContext(t *testing.T) {
 		store.setAll(nil)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
+}
+
+// Some contexts are used again by their owner, as a request of gin is.
+func TestContextIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, store *scripted, lease *core.Lease){
+		"lost": func(t *testing.T, store *scripted, _ *core.Lease) {
+			store.setAll(hang)
+			time.Sleep(time.Minute)
+			store.setAll(nil)
+		},
+		"released": func(t *testing.T, _ *scripted, lease *core.Lease) { release(t, lease) },
+	} {
+		sim(t, "the context of a "+name+" lease does not live again with what it was acquired under", func(t *testing.T) {
+			l, store := setup(t)
+			first, done := context.WithCancel(t.Context())
+			request := &pooled{}
+			request.use(first)
+			lease := acquire(t, request, l, "order:1")
+			done()
+			end(t, store, lease)
+			request.use(t.Context())
+			select {
+			case <-lease.Context().Done():
+			default:
+				t.Error("it is not done")
+			}
+			if lease.Context().Err() == nil {
+				t.Error("it has not ended")
+			}
+			_ = lease.Release(t.Context())
+		})
+	}
+	sim(t, "a lease does not end with the next request", func(t *testing.T) {
+		l, _ := setup(t)
+		request := &pooled{}
+		request.use(t.Context())
+		lease := acquire(t, request, l, "order:1")
+		next, done := context.WithCancel(t.Context())
+		request.use(next)
+		ctx := lease.Context()
+		done()
+		time.Sleep(time.Second)
+		if ctx.Err() != nil {
+			t.Errorf("it ended: %v", context.Cause(ctx))
+		}
+		release(t, lease)
+	})
+}
+
+// pooled is a context that is used again by its owner.
+type pooled struct {
+	of atomic.Pointer[context.Context]
+}
+
+func (p *pooled) use(ctx context.Context) { p.of.Store(&ctx) }
+
+func (p *pooled) Done() <-chan struct{}       { return (*p.of.Load()).Done() }
+func (p *pooled) Err() error                  { return (*p.of.Load()).Err() }
+func (p *pooled) Value(key any) any           { return (*p.of.Load()).Value(key) }
+func (p *pooled) Deadline() (time.Time, bool) { return (*p.of.Load()).Deadline() }
+
+// What delays the answer must not make it promise more.
+func TestDeadlineIsNotLate(t *testing.T) {
+	t.Parallel()
+	sim(t, "a pause while the deadline is computed makes it no later", func(t *testing.T) {
+		l, _ := setup(t)
+		var paused atomic.Bool
+		l.SetAsleep(func() time.Duration {
+			if paused.Swap(false) {
+				time.Sleep(20 * time.Second)
+			}
+			return 0
+		})
+		granted := time.Now()
+		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
+		paused.Store(true)
+		if d := lease.Deadline().Sub(granted); d > 30*time.Second {
+			t.Errorf("it vouched for %v of a TTL of 30s", d)
+		}
+		paused.Store(false)
+		release(t, lease)
+	})
+}
+
+// A hold has no timer before it is due for the first time, and is not in the queue
+// any more then.
+func TestLossIsToldBesideAnother(t *testing.T) {
+	t.Parallel()
+	sim(t, "an observer that blocks on one loss does not keep others from being told", func(t *testing.T) {
+		until := make(chan struct{})
+		store := newScripted(brief{memStore()})
+		l := newLocker(t, store, core.WithObserver(stuck{until}))
+		store.set(hang, opExtend)
+		last := acquire(t, t.Context(), l, "order:1", core.TTL(100*time.Millisecond))
+		time.Sleep(25 * time.Millisecond)
+		leases := []*core.Lease{last}
+		for i := range 10 { // one of them ends just before the other is due
+			leases = append(leases, acquire(t, t.Context(), l, fmt.Sprintf("brief:%d", i)))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		select {
+		case <-last.Context().Done():
+		default:
+			t.Error("a minute after its TTL of 100ms nobody has told that it is lost")
+		}
+		close(until)
+		store.setAll(nil)
+		for _, lease := range leases {
+			_ = lease.Release(t.Context())
+		}
+	})
+}
+
+// brief is a store whose grants of some keys last for hardly longer than the margin.
+type brief struct{ core.Store }
+
+func (s brief) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	g, err := s.Store.Acquire(ctx, c)
+	if err == nil && strings.HasPrefix(c.Key, "brief:") {
+		g.Valid = 3 * time.Millisecond
+	}
+	return g, err
+}
+
+// stuck is an observer that blocks when it is told of a lost brief lease.
+type stuck struct{ until chan struct{} }
+
+func (s stuck) Observe(_ context.Context, e core.Event) {
+	if e.Kind == core.Lost && e.Name == "brief" {
+		<-s.until
+	}
 }

@@ -30,9 +30,9 @@ type Lease struct {
 	err      error           // that answer
 
 	mu        sync.Mutex
-	ctx       leaseContext            // made when it is first asked for
-	cancel    context.CancelCauseFunc // of ctx, nil before
-	cause     error                   // why it has ended, if that was before ctx was made
+	ctx       leaseContext
+	cancel    context.CancelCauseFunc // of ctx, nil as long as it need not be there
+	cause     error                   // why it has ended, if that was before
 	state     state
 	running   bool // start was called and succeeded: there is a context to end
 	overrun   bool
@@ -82,6 +82,11 @@ func newLease(l *Locker, ctx context.Context, r *request) *Lease {
 	lease := &Lease{locker: l, key: r.key, name: r.name, opts: r.terms, under: ctx}
 	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
+	lease.ctx.lease = lease
+	if ctx.Done() != nil {
+		// What becomes of ctx later is not to be found out by asking it then.
+		lease.ctx.Context, lease.cancel = context.WithCancelCause(ctx)
+	}
 	return lease
 }
 
@@ -130,12 +135,7 @@ func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cancel == nil {
-		under := l.under
-		if l.cause != nil {
-			under = context.WithoutCancel(under) // whatever has become of it since
-		}
-		l.ctx.lease = l
-		l.ctx.Context, l.cancel = context.WithCancelCause(under)
+		l.ctx.Context, l.cancel = context.WithCancelCause(l.under)
 		if l.cause != nil {
 			l.cancel(l.cause)
 		}
@@ -146,10 +146,9 @@ func (l *Lease) Context() context.Context {
 // end ends the lease's context, unless that has ended. A nil cause stands for
 // context.Canceled.
 func (l *Lease) end(cause error) {
-	over := l.under.Err() != nil // asked outside the mutex: it may be a lease's, too
 	l.mu.Lock()
 	cancel := l.cancel
-	if cancel == nil && l.cause == nil && !over {
+	if cancel == nil && l.cause == nil {
 		if l.cause = cause; cause == nil {
 			l.cause = context.Canceled
 		}
@@ -164,6 +163,7 @@ func (l *Lease) end(cause error) {
 // heard from the store. It moves with each extension, and is in the past when
 // the lease has ended.
 func (l *Lease) Deadline() time.Time {
+	wall := time.Now() // first: what takes time from here on makes the deadline earlier
 	now := l.locker.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,7 +176,7 @@ func (l *Lease) Deadline() time.Time {
 	if l.state != held {
 		left = min(left, -1)
 	}
-	return time.Now().Add(left)
+	return wall.Add(left)
 }
 
 // Extend makes the lease last for ttl from now, 100ms to 24 days; a lease that
@@ -299,7 +299,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.giveUp(r, now.time().Add(releaseLimit))
+		err = l.giveUp(r, time.Now().Add(releaseLimit))
 	}
 	return held
 }

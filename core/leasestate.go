@@ -49,11 +49,12 @@ func (l *Lease) start(ctx context.Context) error {
 // guard gives a hold the timer that ends the lease, if it has none. It gets it when
 // it is to be extended for the first time, and most leases are given back before.
 func (h *hold) guard() {
+	now := h.lease.locker.now()
 	h.lease.mu.Lock()
-	guarded := h.timer != nil
-	h.lease.mu.Unlock()
-	if !guarded {
-		h.ring()
+	defer h.lease.mu.Unlock()
+	if h.lease.state == held && h.timer == nil {
+		// If its time is over, that is told by the timer: it holds up no other.
+		h.timer = time.AfterFunc(trust(h.valid)-now.since(h.from), h.ring)
 	}
 }
 
@@ -69,7 +70,7 @@ func (h *hold) ring() {
 	switch {
 	case h.lease.state != held:
 	case h.timer == nil:
-		h.timer = time.AfterFunc(left, h.ring)
+		h.timer = time.AfterFunc(left, h.ring) // the machine was suspended
 	default:
 		h.timer.Reset(left)
 	}

@@ -201,7 +201,7 @@ var requests = sync.Pool{New: func() any { return new(request) }}
 // request adds up the options and checks them.
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := requests.Get().(*request)
-	*r = request{key: key, ttl: defaultTTL, wait: -1, pace: retry.LockWait, weight: All, limit: All}
+	r.key, r.ttl, r.wait, r.pace, r.weight, r.limit = key, defaultTTL, -1, retry.LockWait, All, All
 	for _, some := range [...][]AcquireOption{l.defaults, opts} {
 		for _, o := range some {
 			if o == nil {
