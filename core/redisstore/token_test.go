@@ -14,7 +14,7 @@ import (
 // the key free, or free in a moment.
 func TestTokenOutlivesItsHold(t *testing.T) {
 	t.Parallel()
-	const hour, ttl = time.Hour, time.Second
+	const hour, ttl = time.Hour, 2*time.Second
 	r := newRig(t, redistest.Start(t), nil)
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
 	longer := func(t *testing.T, c core.Claim, by int) {
@@ -189,13 +189,13 @@ func TestEndedHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := claimed()
-			c.TTL = 50 * time.Millisecond
+			c.TTL = time.Second
 			deed(&c)
 			acquire(t, r.direct, c)
 			if ok, err := r.asks.PExpire(t.Context(), stored(c), time.Minute).Result(); !ok || err != nil {
 				t.Fatalf("vacuous: nothing is stored (%v)", err)
 			}
-			time.Sleep(2 * c.TTL)
+			time.Sleep(c.TTL + 100*time.Millisecond)
 			wantIs(t, "release", r.direct.Release(t.Context(), c), core.ErrLost)
 		})
 	}
