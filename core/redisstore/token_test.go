@@ -14,7 +14,7 @@ import (
 // the key free, or free in a moment.
 func TestTokenOutlivesItsHold(t *testing.T) {
 	t.Parallel()
-	const hour, ttl = time.Hour, 2*time.Second
+	const hour, ttl = time.Hour, 2 * time.Second
 	r := newRig(t, redistest.Start(t), nil)
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
 	longer := func(t *testing.T, c core.Claim, by int) {
