@@ -3,8 +3,8 @@ package hazards_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -196,12 +196,11 @@ func (i inspector) expires(key, hold string) (from, to int64) {
 		}
 		least, most = max(least, before-now.UnixNano()), min(most, after-now.UnixNano())
 	}
-	deadline, _, _ := strings.Cut(i.fields(key)[hold], " ")
-	end, err := strconv.ParseInt(deadline, 10, 64)
-	if err != nil {
+	var since, ms int64
+	if _, err := fmt.Sscan(i.fields(key)[hold], &since, &ms); err != nil {
 		return 0, 0
 	}
-	end *= int64(time.Millisecond)
+	end := (since/1000 + ms) * int64(time.Millisecond)
 	return end + least, end + most
 }
 

@@ -42,7 +42,8 @@ func (c command) script() (name, key, lease string) {
 	if word := strings.ToLower(c.Args[0]); word != "evalsha" && word != "eval" {
 		return "", "", ""
 	}
-	return c.Args[4], c.Args[3], c.Args[5]
+	name, _, _ = strings.Cut(c.Args[4], " ")
+	return name, c.Args[3], c.Args[5]
 }
 
 // newTap listens to a server until the test ends.
