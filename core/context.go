@@ -34,6 +34,38 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
+// Context carries the lease, and ends when the lease does: with cause ErrLost
+// when this process can no longer vouch for it, before the key can expire;
+// ErrClosed when Locker.Close gave up waiting; the cause of the context that it
+// was acquired under; or context.Canceled when it was released.
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cancel == nil {
+		l.ctx.Context, l.cancel = context.WithCancelCause(l.under)
+		if l.cause != nil {
+			l.cancel(l.cause)
+		}
+	}
+	return &l.ctx
+}
+
+// end ends the lease's context, unless that has ended. A nil cause stands for
+// context.Canceled.
+func (l *Lease) end(cause error) {
+	l.mu.Lock()
+	cancel := l.cancel
+	if cancel == nil && l.cause == nil {
+		if l.cause = cause; cause == nil {
+			l.cause = context.Canceled
+		}
+	}
+	l.mu.Unlock()
+	if cancel != nil {
+		cancel(cause)
+	}
+}
+
 // LeaseFromContext returns the lease under which ctx runs, the innermost if
 // there are several. Whether it is still held is for its Context to say.
 func LeaseFromContext(ctx context.Context) (*Lease, bool) {
