@@ -53,6 +53,7 @@ func TestAllocations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			_ = lease.Context() // under which the task runs
 			_ = lease.Release(context.WithoutCancel(ctx))
 		})
 		mw := taskmw.Lock(locks, "order", taskmw.Payload("order.id"))

@@ -148,7 +148,7 @@ func TestDocumentedRights(t *testing.T) {
 // plays goes through everything that a store can do with a key.
 func plays(t *testing.T, s *redisstore.Store, key string) {
 	t.Helper()
-	for _, st := range scene(s, key) {
+	for _, st := range scene(s, key, false) {
 		if err := st.do(); !errors.Is(err, st.want) {
 			t.Errorf("%s: got %v, want %v", st.name, err, st.want)
 		}

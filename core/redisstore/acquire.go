@@ -49,12 +49,15 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim, key string) (co
 	return granted(&c, a)
 }
 
+// usual is the least token that every claim gets without asking for it.
+const usual = 1
+
 // asking is a call of acquire.lua. What most claims have in common costs no
 // arguments: each of them takes the server as long as ten lines of Lua.
 func (s *Store) asking(c *core.Claim, key string, listens bool) *command {
 	cmd := newCommand(acquireScript, key, s.acquires.word(c.Fair, c.Wait, listens)).
 		text(c.Lease).text(c.Owner).num(millis(c.TTL))
-	if c.Weight < core.All || c.Via != "" || c.MinToken > 0 || c.Record != nil {
+	if c.Weight < core.All || c.Via != "" || c.MinToken > usual || c.Record != nil {
 		cmd.num(c.Weight).num(c.Limit).text(c.Via).num(int64(c.MinToken))
 	}
 	if r := c.Record; r != nil {

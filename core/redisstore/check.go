@@ -143,15 +143,22 @@ func (s *Store) try(ctx context.Context) error {
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
 		Weight: core.All, Limit: core.All, TTL: callLimit,
 	}
+	if !s.plain {
+		// One that becomes a string, then one that becomes a hash.
+		alone := claim
+		alone.Key = "check:" + rand.Text()
+		if err := s.tryHold(ctx, alone); err != nil {
+			return s.advise(err)
+		}
+		if err := s.Release(ctx, alone); err != nil {
+			return s.advise(err)
+		}
+		claim.MinToken = usual + 1
+	}
 	waits := claim
 	waits.Owner, waits.Lease, waits.Wait = rand.Text(), rand.Text(), true
-	if _, err := s.Acquire(ctx, claim); err != nil {
+	if err := s.tryHold(ctx, claim); err != nil {
 		return s.advise(err)
-	}
-	longer := claim
-	longer.TTL *= 2 // or there may be nothing to extend yet
-	if x := s.Extend(ctx, []core.Claim{longer}); x[0].Err != nil {
-		return s.advise(x[0].Err)
 	}
 	if s.plain {
 		return s.advise(s.Release(ctx, claim))
@@ -183,6 +190,15 @@ func (s *Store) try(ctx context.Context) error {
 	return errors.Join(s.advise(watchErr), s.advise(s.Release(ctx, waits)))
 }
 
+// tryHold acquires a hold and extends it.
+func (s *Store) tryHold(ctx context.Context, c core.Claim) error {
+	if _, err := s.Acquire(ctx, c); err != nil {
+		return err
+	}
+	c.TTL *= 2 // or there may be nothing to extend yet
+	return s.Extend(ctx, []core.Claim{c})[0].Err
+}
+
 // advise says what an error of the trial may come from.
 func (s *Store) advise(err error) error {
 	switch {
@@ -201,7 +217,7 @@ func (s *Store) advise(err error) error {
 
 // What a user has to be allowed, in the language of ACL SETUSER.
 const (
-	rights = "+eval +evalsha +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
+	rights = "+eval +evalsha +get +set +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +pubsub|numsub +ping"
 	clusterRights = " +cluster|slots +command +asking" // in addition, for the client to find its way
 	plainRights   = "+eval +evalsha +get +set +del +pexpire +pttl"

@@ -27,6 +27,23 @@ func claimOf(key string) core.Claim {
 // claimed returns an exclusive claim of a key of its own.
 func claimed() core.Claim { return claimOf("test:" + rand.Text()) }
 
+// forms are claims of keys of their own, by what the key becomes when it is granted
+// while it is free: an unusual claim is granted a hash.
+var forms = map[string]func() core.Claim{
+	"a string": claimed,
+	"a hash": func() core.Claim {
+		c := claimed()
+		c.MinToken = 2
+		return c
+	},
+}
+
+// shared returns c as one of its key's readers.
+func shared(c core.Claim) core.Claim {
+	c.Weight, c.MinToken = 1, 0
+	return c
+}
+
 // nested returns another claim of c's owner.
 func nested(c core.Claim) core.Claim {
 	c.Lease = rand.Text()
@@ -143,7 +160,7 @@ func (r *rig) exists(t testing.TB, c core.Claim) bool {
 // fields returns what is stored for c.
 func (r *rig) fields(t testing.TB, c core.Claim) map[string]string {
 	t.Helper()
-	m, err := r.asks.HGetAll(context.Background(), stored(c)).Result()
+	m, err := redistest.Fields(context.Background(), r.asks, stored(c))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,7 +212,7 @@ func (c *command) reply(last *command) (any, error) {
 }
 
 // answer is what a script answers: a list that begins with a word and mostly a
-// number, or only a number, which then stands for okay and that number.
+// number, or only a number or its digits, which then stand for okay and that number.
 type answer struct {
 	word, n int64
 	list    []any
@@ -222,6 +223,10 @@ func parse(op string, v any) (answer, error) {
 	switch v := v.(type) {
 	case int64:
 		return answer{word: okay, n: v}, nil
+	case string:
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+			return answer{word: okay, n: n}, nil
+		}
 	case []any:
 		if len(v) == 0 {
 			break

@@ -136,8 +136,8 @@ func FuzzNames(f *testing.F) {
 				t.Fatalf("acquire by another: %v", err)
 			}
 		}
-		if w := asks.HGet(ctx, "p {"+key+"}", "w").Val(); strings.Count(w, "\n") != 2 {
-			t.Fatalf("the list of waiters is %q", w)
+		if f, err := redistest.Fields(ctx, asks, "p {"+key+"}"); err != nil || strings.Count(f["w"], "\n") != 2 {
+			t.Fatalf("what is stored is %q (%v)", f, err)
 		}
 		again, err := s.Acquire(ctx, c)
 		if err != nil || again.Token != g.Token {

@@ -14,6 +14,15 @@ import (
 // cannot (hazard 27).
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
+	for form, claimed := range forms {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			testOutOfMemory(t, form, claimed)
+		})
+	}
+}
+
+func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 	server := redistest.Start(t)
 	s := newStore(t, server.Client())
 	held, inner := claimed(), core.Claim{}
@@ -28,7 +37,7 @@ func TestOutOfMemory(t *testing.T) {
 	_, err := s.Acquire(t.Context(), waits)
 	wantIs(t, "acquire", err, core.ErrBusy)
 	plain := newStore(t, server.Client(), redisstore.WithPlainKeys())
-	plainHeld, plainKept := claimed(), claimed()
+	plainHeld, plainKept := claimOf("plain:"+form), claimOf("plain, kept:"+form)
 	plainKept.Keep = 20 * time.Second
 	acquire(t, plain, plainHeld)
 	acquire(t, plain, plainKept)
@@ -45,7 +54,7 @@ func TestOutOfMemory(t *testing.T) {
 			t.Errorf("acquire of %s: got %v, want OOM", name, err)
 		}
 	}
-	_, err = plain.Acquire(t.Context(), claimed())
+	_, err = plain.Acquire(t.Context(), claimOf("plain, free:"+form))
 	wantIs(t, "plain acquire", err, core.ErrUnavailable)
 	everyKeyExpires(t, server)
 

@@ -217,7 +217,7 @@ func TestPushToVeryMany(t *testing.T) {
 	for i := range 3000 {
 		all += strings.NewReplacer(w.Lease, fmt.Sprint("lease-", i), w.Owner, fmt.Sprint("owner-", i)).Replace(first)
 	}
-	if err := r.asks.HSet(t.Context(), stored(c), "w", all).Err(); err != nil {
+	if err := redistest.SetField(t.Context(), r.asks, stored(c), "w", all); err != nil {
 		t.Fatal(err)
 	}
 	release(t, r.direct, c)

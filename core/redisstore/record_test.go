@@ -33,27 +33,34 @@ func TestRecordValues(t *testing.T) {
 	_, _ = rand.Read(noise)
 	for name, value := range map[string][]byte{
 		"empty": {}, "a zero byte": {0}, "RESP": []byte("$-1\r\n*0\r\n"), "Lua": []byte("]]%d%%s\\0"), "12 MiB of noise": noise,
+		"fields": []byte("\th:a 1 2 b\tv c\tt 3"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			c, second := claimed(), claimed()
-			second.Key = c.Key
-			first := acquire(t, s, begins(c, string(value)))
-			if first.Record == nil || !bytes.Equal(first.Record.Value, value) {
-				t.Error("the first run does not begin with its value")
-			}
-			release(t, s, saves(c, string(value), 1, false))
-			wantRecord(t, acquire(t, s, begins(second, "again")), string(value), 2, false)
-			if err := extend(s, second); err != nil {
-				t.Error(err)
-			}
-			for range 2 {
-				release(t, s, saves(second, string(value), 2, true))
-			}
-			wantRecord(t, acquire(t, s, begins(claimOf(c.Key), "again")), string(value), 2, true)
-			plain := claimOf(c.Key)
-			acquire(t, s, plain)
-			release(t, s, plain)
-		})
+		for _, begun := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, begun %v", name, begun), func(t *testing.T) {
+				c, second := claimed(), claimed()
+				second.Key = c.Key
+				if begun {
+					first := acquire(t, s, begins(c, string(value)))
+					if first.Record == nil || !bytes.Equal(first.Record.Value, value) {
+						t.Error("the first run does not begin with its value")
+					}
+				} else {
+					acquire(t, s, c) // so that all of it is in a string
+				}
+				release(t, s, saves(c, string(value), 1, false))
+				wantRecord(t, acquire(t, s, begins(second, "again")), string(value), 2, false)
+				if err := extend(s, second); err != nil {
+					t.Error(err)
+				}
+				for range 2 {
+					release(t, s, saves(second, string(value), 2, true))
+				}
+				wantRecord(t, acquire(t, s, begins(claimOf(c.Key), "again")), string(value), 2, true)
+				plain := claimOf(c.Key)
+				acquire(t, s, plain)
+				release(t, s, plain)
+			})
+		}
 	}
 	everyKeyExpires(t, server)
 }

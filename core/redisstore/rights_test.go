@@ -20,7 +20,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, fit...)
 	all := map[bool][]string{
-		false: strings.Fields("eval evalsha hgetall hget hset hdel del time pexpire pttl publish subscribe unsubscribe ping info"),
+		false: strings.Fields("eval evalsha get set hgetall hget hset hdel del time pexpire pttl publish subscribe unsubscribe ping info"),
 		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
 	}
 	user := func(t *testing.T, name string, plain bool, without string) *redisstore.Store {
@@ -55,7 +55,7 @@ func TestRights(t *testing.T) {
 				release(t, s, c)
 				return
 			}
-			for _, st := range scene(s, "rights") {
+			for _, st := range append(scene(s, "rights", false), scene(s, "rights:hash", true)...) {
 				if err := st.do(); st.want != nil && err == nil || st.want == nil && err != nil {
 					t.Errorf("%s: got %v, want %v", st.name, err, st.want)
 				}
@@ -88,34 +88,36 @@ func TestRights(t *testing.T) {
 func TestHalfAScript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Start(t), nil)
-	for _, denied := range strings.Fields("hgetall hget hset hdel del time pexpire pttl publish") {
+	for _, denied := range strings.Fields("get set hgetall hget hset hdel del time pexpire pttl publish") {
 		name := "no-" + denied
 		r.server.Do("ACL", "SETUSER", name, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
 		s := newStore(t, redistest.Client(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }))
 		for _, c := range halves {
-			t.Run(fmt.Sprintf("%s without %s", c.name, denied), func(t *testing.T) {
-				held := claimed()
-				do := c.prepare(t, r.direct, s, held)
-				before := r.fields(t, held)
-				err := do()
-				after := r.fields(t, held)
-				if before["t"] != "" && after["t"] > before["t"] {
-					after["t"] = before["t"] // a token that nobody got is no harm
-				}
-				if before["t"] == "" && after["t"] == fmt.Sprint(last(before)) {
-					delete(after, "t") // nor is one that the hold tells
-				}
-				if left := r.asks.PTTL(t.Context(), stored(held)).Val(); left == -1 {
-					t.Error("the key has no TTL")
-				}
-				switch {
-				case err == nil, errors.Is(err, core.ErrBusy), errors.Is(err, core.ErrLost):
-				case !errors.Is(err, core.ErrUnavailable):
-					t.Errorf("got %v", err)
-				case !maps.Equal(before, after) && !(denied == "hdel" && c.adds):
-					t.Errorf("got %v, and the state is %v, was %v", err, after, before)
-				}
-			})
+			for form, claimed := range forms {
+				t.Run(fmt.Sprintf("%s without %s, %s", c.name, denied, form), func(t *testing.T) {
+					held := claimed()
+					do := c.prepare(t, r.direct, s, held)
+					before := r.fields(t, held)
+					err := do()
+					after := r.fields(t, held)
+					if before["t"] != "" && after["t"] > before["t"] {
+						after["t"] = before["t"] // a token that nobody got is no harm
+					}
+					if before["t"] == "" && after["t"] == fmt.Sprint(last(before)) {
+						delete(after, "t") // nor is one that the hold tells
+					}
+					if left := r.asks.PTTL(t.Context(), stored(held)).Val(); left == -1 {
+						t.Error("the key has no TTL")
+					}
+					switch {
+					case err == nil, errors.Is(err, core.ErrBusy), errors.Is(err, core.ErrLost):
+					case !errors.Is(err, core.ErrUnavailable):
+						t.Errorf("got %v", err)
+					case !maps.Equal(before, after) && !(denied == "hdel" && c.adds):
+						t.Errorf("got %v, and the state is %v, was %v", err, after, before)
+					}
+				})
+			}
 		}
 	}
 }
@@ -175,10 +177,10 @@ var halves = []struct {
 		return func() error { _, err := s.Acquire(t.Context(), begins(c, "begun")); return err }
 	}},
 	{"a first run beside a reader", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
-		c.Weight = 1
+		c = shared(c)
 		acquire(t, full, c)
 		again := begins(claimOf(c.Key), "begun")
-		again.Weight = 1
+		again = shared(again)
 		return func() error { _, err := s.Acquire(t.Context(), again); return err }
 	}},
 	{"a second run", false, func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {

@@ -23,12 +23,20 @@ type step struct {
 	want error
 }
 
-// scene goes through everything that a store can do with a key.
-func scene(s *redisstore.Store, key string) []step {
+// scene goes through everything that a store can do with a key, which begins as a
+// string or as a hash.
+func scene(s *redisstore.Store, key string, hash bool) []step {
 	ctx := context.Background()
+	claimOf := func(key string) core.Claim {
+		c := claimOf(key)
+		if hash {
+			c.MinToken = 2
+		}
+		return c
+	}
 	a, b, kept, gone := claimOf(key), claimOf(key), claimOf(key), claimOf(key)
 	inner, joins, reader := nested(a), claimOf(key), claimOf(key)
-	joins.Via, reader.Weight = a.Owner, 1
+	joins.Via, reader.Weight, reader.MinToken = a.Owner, 1, 0
 	fair, unfair := claimOf(key), claimOf(key)
 	fair.Fair, fair.Wait, unfair.Wait = true, true, true
 	ahead := claimOf(key)
@@ -113,18 +121,20 @@ func TestEveryKeyExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	asks := server.Client()
-	for name, opts := range map[string][]redisstore.Option{
-		"plain prefix": nil, "no prefix": {redisstore.WithPrefix("")}, "prefix with spaces": {redisstore.WithPrefix("a b ")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStore(t, server.Client(), opts...)
-			for _, st := range scene(s, "expires:"+rand.Text()) {
+	for _, c := range []struct {
+		name, prefix string
+		hash         bool
+	}{{"a prefix", "lk1:", false}, {"a hash", "lk1:", true}, {"no prefix", "", false}, {"a prefix with spaces", "a b ", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStore(t, server.Client(), redisstore.WithPrefix(c.prefix))
+			for _, st := range scene(s, "expires:"+rand.Text(), c.hash) {
 				if err := st.do(); !errors.Is(err, st.want) {
 					t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
 				}
 				for _, key := range asks.Keys(t.Context(), "*").Val() {
 					if left := asks.PTTL(t.Context(), key).Val(); left == -1 || left > 2*time.Minute {
-						t.Fatalf("after %q the key has a TTL of %v: %v", st.name, left, asks.HGetAll(t.Context(), key).Val())
+						f, err := redistest.Fields(t.Context(), asks, key)
+						t.Fatalf("after %q the key has a TTL of %v: %v (%v)", st.name, left, f, err)
 					}
 				}
 			}
@@ -150,7 +160,7 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	}
 	s := newStore(t, server.Client())
 	key := "declared:" + rand.Text()
-	for _, st := range scene(s, key) {
+	for _, st := range append(scene(s, key, false), scene(s, key+":hash", true)...) {
 		if err := st.do(); !errors.Is(err, st.want) {
 			t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
 		}
@@ -194,7 +204,7 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 				t.Errorf("publishes to %q", first)
 			}
 		default:
-			if first != "lk1:{"+key+"}" && first != p.Key {
+			if first != "lk1:{"+key+"}" && first != "lk1:{"+key+":hash}" && first != p.Key {
 				t.Errorf("%s of %q, which is not declared", command, first)
 			}
 		}

@@ -24,11 +24,11 @@ const (
 )
 
 var (
-	acquireScript = newScript("clock.lua", "free.lua", "state.lua", "acquire.lua")
-	extendScript  = newScript("clock.lua", "extend.lua")
-	releaseScript = newScript("clock.lua", "only.lua", "state.lua", "release.lua")
+	acquireScript = newScript("clock.lua", "free.lua", "look.lua", "run.lua", "state.lua", "acquire.lua")
+	extendScript  = newScript("clock.lua", "look.lua", "extend.lua")
+	releaseScript = newScript("clock.lua", "only.lua", "look.lua", "beside.lua", "state.lua", "release.lua")
 
-	handoverScript = newScript("clock.lua", "state.lua", "handover.lua")
+	handoverScript = newScript("clock.lua", "look.lua", "pass.lua", "state.lua", "handover.lua")
 
 	plainAcquireScript = newScript("plain_acquire.lua")
 	plainExtendScript  = newScript("plain_extend.lua")

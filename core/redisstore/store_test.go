@@ -87,6 +87,22 @@ func TestStoreWithPrefix(t *testing.T) {
 	})
 }
 
+// hashes has its keys granted to unusual claims, so that they become hashes.
+type hashes struct{ *redisstore.Store }
+
+func (h hashes) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if c.Weight == core.All {
+		c.MinToken = max(c.MinToken, 2)
+	}
+	return h.Store.Acquire(ctx, c)
+}
+
+func TestStoreWithHashes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	conformance(t, server, func(t testing.TB) core.Store { return hashes{newStore(t, server.Client())} })
+}
+
 // RESP2, and no deadline of a context reaches a socket.
 func TestStoreThroughProxy(t *testing.T) {
 	t.Parallel()

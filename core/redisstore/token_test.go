@@ -31,10 +31,6 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 		busyWith(t, r.direct, w)
 		return w
 	}
-	shared := func(c core.Claim) core.Claim {
-		c.Weight = 1
-		return c
-	}
 	begun := func(c core.Claim) core.Claim { return begins(c, "begun") }
 	for name, one := range map[string]struct {
 		edit func(core.Claim) core.Claim // of the first claim
@@ -127,23 +123,25 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := claimed()
-			if one.edit != nil {
-				c = one.edit(c)
-			}
-			before := acquire(t, r.direct, c)
-			if f := r.fields(t, c); f["t"] != "" {
-				t.Fatalf("vacuous: there is a token beside the hold: %v", f)
-			}
-			r.setBack(t, c, hour)
-			one.deed(t, c)
-			after := granted(t, r, claimOf(c.Key), ttl+slack)
-			if floor := before.Token + uint64(hour.Microseconds()); after.Token <= floor {
-				t.Errorf("the token is %d after %d", after.Token, floor)
-			}
-		})
+		for form, claimed := range forms {
+			t.Run(name+", "+form, func(t *testing.T) {
+				t.Parallel()
+				c := claimed()
+				if one.edit != nil {
+					c = one.edit(c)
+				}
+				before := acquire(t, r.direct, c)
+				if f := r.fields(t, c); f["t"] != "" {
+					t.Fatalf("vacuous: there is a token beside the hold: %v", f)
+				}
+				r.setBack(t, c, hour)
+				one.deed(t, c)
+				after := granted(t, r, claimOf(c.Key), ttl+slack)
+				if floor := before.Token + uint64(hour.Microseconds()); after.Token <= floor {
+					t.Errorf("the token is %d after %d", after.Token, floor)
+				}
+			})
+		}
 	}
 	t.Run("the clock is set back when its answer is saved", func(t *testing.T) {
 		t.Parallel()
@@ -174,13 +172,15 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 	})
 }
 
-// The short way of a release looks whether the hold has ended, too: its key may
-// live on for a while.
+// The short ways of a release look whether the hold has ended, too: its key may
+// live on for a while. Only that of a string that was never extended need not: it
+// expires when its hold does.
 func TestEndedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Start(t), nil)
 	for name, deed := range map[string]func(c *core.Claim){
-		"alone":              func(*core.Claim) {},
+		"extended":           func(*core.Claim) {},
+		"alone as a hash":    func(c *core.Claim) { c.MinToken = 2 },
 		"shared":             func(c *core.Claim) { c.Weight = 1 },
 		"beside its token":   func(c *core.Claim) { c.MinToken = uint64(time.Now().Add(20 * time.Millisecond).UnixMicro()) },
 		"of a run":           func(c *core.Claim) { *c = begins(*c, "begun") },
@@ -192,6 +192,9 @@ func TestEndedHold(t *testing.T) {
 			c.TTL = time.Second
 			deed(&c)
 			acquire(t, r.direct, c)
+			if err := extend(r.direct, c); err != nil {
+				t.Fatalf("extend: %v", err)
+			}
 			if ok, err := r.asks.PExpire(t.Context(), stored(c), time.Minute).Result(); !ok || err != nil {
 				t.Fatalf("vacuous: nothing is stored (%v)", err)
 			}

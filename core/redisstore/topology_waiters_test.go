@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+
 	"github.com/lockkit/lockkit/core"
 )
 
@@ -29,11 +31,11 @@ type waiters struct {
 // inLine is how many claims wait for key.
 func inLine(t testing.TB, client redis.UniversalClient, key string) int {
 	t.Helper()
-	list, err := client.HGet(context.Background(), keyOf(key), "w").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	fields, err := redistest.Fields(context.Background(), client, keyOf(key))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return len(strings.FieldsFunc(list, func(r rune) bool { return r == '\n' }))
+	return len(strings.FieldsFunc(fields["w"], func(r rune) bool { return r == '\n' }))
 }
 
 // start adds a waiter. It fails the test if it has not been served within two

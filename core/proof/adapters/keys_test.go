@@ -28,7 +28,7 @@ func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 	ctx, all := context.Background(), map[string]map[string]string{}
 	names, err := db.Keys(ctx, s.prefix+"*").Result()
 	for _, name := range names {
-		fields, failed := db.HGetAll(ctx, name).Result()
+		fields, failed := redistest.Fields(ctx, db, name)
 		if err == nil {
 			err = failed
 		}

@@ -1,6 +1,7 @@
 package histories_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -37,15 +38,18 @@ func follow(replica, master *redistest.Server) {
 func holds(server *redistest.Server, key string) []string {
 	now := time.Now().UnixMilli()
 	// A type of answer that is not expected must not look like a key that is free.
-	fields := server.Do("HGETALL", "lk1:{"+key+"}").(map[any]any)
+	fields, err := redistest.Fields(context.Background(), server.Client(), "lk1:{"+key+"}")
+	if err != nil {
+		panic(err)
+	}
 	ids := []string{}
 	for field, value := range fields {
-		id, ok := strings.CutPrefix(fmt.Sprint(field), "h:")
+		id, ok := strings.CutPrefix(field, "h:")
 		if !ok {
 			continue
 		}
 		var since, ms int64
-		if _, err := fmt.Sscan(fmt.Sprint(value), &since, &ms); err != nil || since/1000+ms > now {
+		if _, err := fmt.Sscan(value, &since, &ms); err != nil || since/1000+ms > now {
 			ids = append(ids, id)
 		}
 	}

@@ -151,11 +151,11 @@ func (m *member) deliver() {
 // with is how many fields with this prefix the key has at server i.
 func (m *member) with(i int, prefix string) (n int) {
 	m.t.Helper()
-	fields, err := m.asks[i].HKeys(context.Background(), "lk1:{"+m.key+"}").Result()
+	fields, err := redistest.Fields(context.Background(), m.asks[i], "lk1:{"+m.key+"}")
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	for _, f := range fields {
+	for f := range fields {
 		if strings.HasPrefix(f, prefix) {
 			n++
 		}

@@ -134,7 +134,7 @@ func (r *rig) eventually(what string, ok func() bool) {
 // fields is what the server has for the key.
 func (r *rig) fields() map[string]string {
 	r.t.Helper()
-	m, err := r.asks.HGetAll(context.Background(), r.stored()).Result()
+	m, err := redistest.Fields(context.Background(), r.asks, r.stored())
 	if err != nil {
 		r.t.Fatal(err)
 	}

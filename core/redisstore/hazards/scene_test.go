@@ -133,7 +133,7 @@ func inspect(t *testing.T, server *redistest.Server) inspector {
 // fields is what the server has for a key.
 func (i inspector) fields(key string) map[string]string {
 	i.t.Helper()
-	m, err := i.HGetAll(context.Background(), stored(key)).Result()
+	m, err := redistest.Fields(context.Background(), i, stored(key))
 	if err != nil {
 		i.t.Fatal(err)
 	}

@@ -15,11 +15,11 @@ end
 -- save writes the hold or the wait list, and the record that a run has begun
 -- from an earlier one or none, and what was mended, then drops what is stale.
 local function save(waits, field, value, begins, earlier)
-  local set = {'HSET', key}
+  local set, ms = {}, horizon(s)
   if field then
-    set[3], set[4] = field, value
+    set[1], set[2] = field, value
     if exclusive then
-      set[5], set[6], s.untold = 't', s.token, false
+      set[3], set[4], s.untold = 't', s.token, false
     end
   end
   if s.untold then
@@ -42,17 +42,21 @@ local function save(waits, field, value, begins, earlier)
   for i = 1, #s.mended do
     set[#set + 1] = s.mended[i]
   end
-  if #set > 2 then
-    redis.call(unpack(set))
-  end
   if s.waits ~= waits and #s.waits <= 1 then
     s.stale[#s.stale + 1] = 'w'
+  end
+  if isString then
+    redis.call('SET', key, joined(s.flat, set, s.stale), 'PX', ms)
+    return 1
+  end
+  if #set > 0 then
+    redis.call('HSET', key, unpack(set))
   end
   if #s.stale > 0 then
     -- pcall: this is but tidying up.
     redis.pcall('HDEL', key, unpack(s.stale))
   end
-  local done = redis.pcall('PEXPIRE', key, horizon(s))
+  local done = redis.pcall('PEXPIRE', key, ms)
   if type(done) == 'table' then
     -- Without the right to do this: better no key than one without an end.
     if s.exists then

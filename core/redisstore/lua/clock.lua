@@ -1,6 +1,13 @@
--- What every script on a hash begins with: its key and the time.
+-- What every script begins with but those on plain keys: its key and the time.
 --
--- KEYS[1] is a hash:
+-- KEYS[1] is a string if it was free when a usual exclusive claim was granted it,
+-- otherwise a hash, until it is gone. Neither becomes the other: while a slot moves
+-- to another node, a key of it that was deleted cannot be written here. A string is
+--   "<since> <ms> <owner> <lease>"          one exclusive hold, whose token is since,
+--                                           and which ends when the key does,
+--   "<since> <ms> <owner> <lease> <token>"  one exclusive hold, or
+--   "f" and for each field of a hash a tab, its name, a space and its value, v last.
+-- A hash has the fields
 --   h:<lease>  one hold: "<since> <ms> <owner> <weight>". One without a weight is
 --              exclusive and was granted a free key: its token is when that was
 --   k:<lease>  a hold that was released but stays for a while, the same without
@@ -26,8 +33,4 @@
 local key = KEYS[1]
 local OK, BUSY, LOST, HEAVY, DONE = 0, 1, 2, 3, 4
 local time = redis.call('TIME')
-local us = time[1] * 1000000 + time[2]
-local now = (us - us % 1000) / 1000
-local function stamp()
-  return time[1] .. string.sub('00000' .. time[2], -6)
-end
+local stamp = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))

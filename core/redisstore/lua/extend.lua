@@ -1,15 +1,43 @@
 -- Extend makes a live hold last for its TTL from now, never less than before.
 --
--- KEYS[1]  the key's hash
+-- KEYS[1]  the key
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms
 -- answer   OK      it is held
 --          {LOST}  it is not
 --
--- The first write is a PEXPIRE, which a server out of memory accepts; after it
--- the HSET is accepted too.
+-- A server out of memory accepts a PEXPIRE, and after it all else.
 
+local ttl, value = tonumber(ARGV[3]), redis.pcall('GET', key)
+if not value then
+  return {LOST}
+end
+if type(value) == 'string' then
+  local since, ms, owner, lease, token = string.match(value, LONE)
+  if since then
+    local left = math.min(tonumber(since), us) + ms * 1000 - us
+    if lease ~= ARGV[2] or left <= 0 then
+      return {LOST}
+    end
+    if left < ttl * 1000 then
+      token = token == '' and since or token
+      put(stamp .. ' ' .. ARGV[3] .. ' ' .. owner .. ' ' .. lease .. ' ' .. token, beyond(ARGV[3], token))
+    end
+    return OK
+  end
+end
 local field = 'h:' .. ARGV[2]
-local value = redis.call('HGET', key, field)
+local whole = not mismatch(value, 'GET', key) and fields(value)
+local function get(name)
+  if not whole then
+    return redis.call('HGET', key, name)
+  end
+  for i = 1, #whole, 2 do
+    if whole[i] == name then
+      return whole[i + 1]
+    end
+  end
+end
+value = get(field)
 if not value then
   return {LOST}
 end
@@ -19,20 +47,22 @@ local deadline = math.min(tonumber(string.sub(value, 1, mid - 4)), now) + string
 if deadline <= now then
   return {LOST}
 end
-local ttl = tonumber(ARGV[3])
 if now + ttl > deadline then
-  local left = redis.call('PTTL', key)
-  redis.call('PEXPIRE', key, math.max(left, ttl))
-  local hold = stamp() .. ' ' .. ARGV[3] .. string.sub(value, stop)
-  if string.find(value, ' ', stop + 1, true) then
-    redis.call('HSET', key, field, hold)
-  else
+  local set = {field, stamp .. ' ' .. ARGV[3] .. string.sub(value, stop)}
+  if not string.find(value, ' ', stop + 1, true) then
     -- It will not tell the token any more.
-    local token, last = string.sub(value, 1, mid - 1), redis.call('HGET', key, 't')
+    local token, last = string.sub(value, 1, mid - 1), get('t')
     if last and tonumber(last) > tonumber(token) then
       token = last
     end
-    redis.call('HSET', key, field, hold .. ' 2147483647', 't', token)
+    set = {field, set[2] .. ' 2147483647', 't', token}
+  end
+  ttl = math.max(redis.call('PTTL', key), ttl)
+  if whole then
+    put(joined(whole, set, {}), ttl)
+  else
+    redis.call('PEXPIRE', key, ttl)
+    redis.call('HSET', key, unpack(set))
   end
 end
 return OK

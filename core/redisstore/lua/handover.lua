@@ -1,49 +1,9 @@
--- Handover releases one lease and admits another, in one step.
---
--- KEYS[1]  the key's hash
--- ARGV     1 'handover <flags> <id> <wake>', see state.lua; flags: f fair, y who
---          waits comes first, c cluster; 2 lease to release, 3 lease to admit, 4
---          its owner, 5 TTL in ms, 6 how many tokens after the one in the answer
---          are the lease's too. Where one of them is not the usual: 7 weight, 8
---          limit, 9 least token
--- answer   token       granted
---          {BUSY, ms}  released, but not granted
---          {LOST}      it was not held, and nothing has changed
---
--- The first write is a PEXPIRE, which a server out of memory accepts; after it
--- the others are accepted too.
+-- Handover for all but the simplest state. See pass.lua for arguments and answers.
 
-local from, lease, owner = ARGV[2], ARGV[3], ARGV[4]
-local ttl, spare = tonumber(ARGV[5]), tonumber(ARGV[6])
-local weight, limit, least = tonumber(ARGV[7] or ALL), tonumber(ARGV[8] or ALL), tonumber(ARGV[9] or 0)
+local weight, limit = tonumber(ARGV[7] or ALL), tonumber(ARGV[8] or ALL)
 local fair, yields = has('f'), has('y')
-
-local flat = redis.call('HGETALL', key)
+local flat = fields(value)
 local field, to = 'h:' .. from, 'h:' .. lease
-if #flat <= 4 and weight == ALL and from ~= lease then
-  -- A lone exclusive hold and perhaps its token, in either order.
-  local i = flat[1] == field and 1 or flat[3] == field and 3
-  local since, ms, before
-  if i then
-    since, ms, before = string.match(flat[i + 1], '^(%d+) (%d+) %S+()')
-    since, before = tonumber(since), before > #flat[i + 1] and since
-  end
-  if i and #flat == 4 then
-    before = flat[4 - i] == 't' and flat[5 - i]
-  end
-  if before and since <= us and us < since + ms * 1000 then
-    local token = math.max(tonumber(before) + 1, us, least)
-    local ms, last = ttl, token + spare
-    if last > us then
-      ms = math.max(ms, math.ceil((last - us) / 1000) + 1)
-    end
-    redis.call('PEXPIRE', key, ms)
-    redis.call('HSET', key, to, stamp() .. ' ' .. ARGV[5] .. ' ' .. owner .. ' 2147483647', 't', last)
-    redis.call('HDEL', key, field)
-    return token
-  end
-end
-
 local s = load(flat, from)
 if not s.own then
   return {LOST}

@@ -57,7 +57,7 @@ if s.own then
   s.own = nil
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
-  set[1], set[2] = 'd:' .. lease, stamp() .. ' ' .. deadline - now
+  set[1], set[2] = 'd:' .. lease, stamp .. ' ' .. deadline - now
   s.latest = math.max(s.latest or 0, deadline)
 end
 if has('u') and begun(record, lease) then
@@ -67,7 +67,17 @@ if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
 if state == '1' and answer == OK and #s.waits > 1 then
-  tell(s)
+  -- All who wait with a record are answered whenever they ask, and need no place.
+  local kept = {'\n'}
+  for line in string.gmatch(s.waits, '[^\n]+\n') do
+    local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')
+    if kind ~= '2' and kind ~= '3' then
+      kept[#kept + 1] = line
+    elseif alive(deadline) then
+      redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
+    end
+  end
+  s.waits = table.concat(kept)
 end
 if #s.waits > 1 and s.sum < ALL then
   wake(s)

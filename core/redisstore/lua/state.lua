@@ -27,14 +27,14 @@ end
 
 -- text is what is stored of a hold that lasts for ms from now.
 local function text(ms, owner, weight)
-  return stamp() .. ' ' .. ms .. ' ' .. owner .. ' ' .. weight
+  return stamp .. ' ' .. ms .. ' ' .. owner .. ' ' .. weight
 end
 
 -- load reads what is alive in the answer of HGETALL. `stale` lists expired fields of others, and `mended`
 -- those from before the clock was set back with what they shall be; not all of them if they are very many:
 -- a call takes a few thousand arguments at most.
 local function load(flat, lease)
-  local s = {exists = #flat > 0, sum = 0, owners = {}, stale = {}, mended = {}, token = 0, waits = ''}
+  local s = {flat = flat, exists = #flat > 0, sum = 0, owners = {}, stale = {}, mended = {}, token = 0, waits = ''}
   local granted = 0
   for i = 1, #flat, 2 do
     local name, value = flat[i], flat[i + 1]
@@ -49,16 +49,20 @@ local function load(flat, lease)
       local deadline, attempt, state, by = string.match(value, '^(%d+) (%d+) (%d) (%S*)$')
       s.record = {deadline = tonumber(deadline), attempt = tonumber(attempt), state = state, by = by, text = value}
     else
-      local since, from, most, owner, weight = string.match(value, '^((%d+)%d%d%d) (%d+) ?(%S*) ?(%d*)$')
-      if kind == 'h:' and weight == '' then
-        granted = math.max(granted, tonumber(since))
+      local since, most, owner, weight = string.match(value, '^(%d+) (%d+) ?(%S*) ?(%d*)$')
+      since = tonumber(since)
+      local from = (since - since % 1000) / 1000
+      if weight == '' then
+        weight = ALL
+        granted = kind == 'h:' and since > granted and since or granted
+      else
+        weight = tonumber(weight)
       end
-      weight = tonumber(weight) or ALL
       local own = string.sub(name, 3) == lease
-      local deadline = math.min(tonumber(from), now) + most
-      if tonumber(from) > now and not (own and kind == 'h:') and #s.mended < 1000 then
+      local deadline = math.min(from, now) + most
+      if from > now and not (own and kind == 'h:') and #s.mended < 1000 then
         s.mended[#s.mended + 1] = name
-        s.mended[#s.mended + 1] = kind == 'd:' and stamp() .. ' ' .. most or text(most, owner, weight)
+        s.mended[#s.mended + 1] = kind == 'd:' and stamp .. ' ' .. most or text(most, owner, weight)
       end
       if deadline > now then
         if kind ~= 'd:' then
@@ -155,40 +159,23 @@ local function room(s, lease, who, held, weight, limit, fair)
   return sum <= cap, after
 end
 
--- grant admits a waiter without having been asked, if its process listens. It is
--- told of that when it is written. The hold is short: the waiter may have gone.
-local function grant(s, id, lease, deadline, weight, owner)
-  local age = WAITER_LIFE - (deadline - now)
-  if age < 0 or age > ASKED or s.granted and #s.granted >= MOST then
-    return false
-  end
-  local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
-  if got.err or tonumber(got[2]) == 0 then
-    return false
-  end
-  local ms, token = age + WINDOW, 0
-  if weight == ALL then
-    s.token = math.max(s.token + 1, us)
-    token = s.token
-  end
-  hold(s, owner, weight)
-  s.latest = math.max(s.latest or 0, now + ms)
-  s.granted = s.granted or {}
-  s.granted[#s.granted + 1] = {
-    field = 'h:' .. lease, value = text(ms, owner, weight), channel = channel .. id,
-    message = string.format('%s %s\n%s %.0f %.0f', key, lease, deadline, token, ms),
-  }
-  return true
-end
-
 -- announce publishes what was granted, once it is written. What nobody hears is
 -- taken back.
 local function announce(s)
+  local unheard = {}
   for _, g in ipairs(s.granted or {}) do
     local got = redis.pcall('PUBLISH', g.channel, g.message)
     if type(got) ~= 'number' or got == 0 then
-      redis.pcall('HDEL', key, g.field)
+      unheard[#unheard + 1] = g.field
     end
+  end
+  if #unheard == 0 then
+    return
+  end
+  if isString then
+    redis.pcall('SET', key, joined(fields(redis.call('GET', key)), {}, unheard), 'KEEPTTL')
+  else
+    redis.pcall('HDEL', key, unpack(unheard))
   end
 end
 
@@ -199,6 +186,31 @@ end
 -- nothing, as they may be at another node. It passes over one lease, if there
 -- is such, and tells whether it reached anybody.
 local function wake(s, but)
+  -- grant admits a waiter without having been asked, if its process listens. It is
+  -- told of that when it is written. The hold is short: the waiter may have gone.
+  local function grant(s, id, lease, deadline, weight, owner)
+    local age = WAITER_LIFE - (deadline - now)
+    if age < 0 or age > ASKED or s.granted and #s.granted >= MOST then
+      return false
+    end
+    local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
+    if got.err or tonumber(got[2]) == 0 then
+      return false
+    end
+    local ms, token = age + WINDOW, 0
+    if weight == ALL then
+      s.token = math.max(s.token + 1, us)
+      token = s.token
+    end
+    hold(s, owner, weight)
+    s.latest = math.max(s.latest or 0, now + ms)
+    s.granted = s.granted or {}
+    s.granted[#s.granted + 1] = {
+      field = 'h:' .. lease, value = text(ms, owner, weight), channel = channel .. id,
+      message = string.format('%s %s\n%s %.0f %.0f', key, lease, deadline, token, ms),
+    }
+    return true
+  end
   local kept, pos, any, reached = '', 2, false, false
   local ahead, cap = 0, ALL
   while pos <= #s.waits and not reached and s.sum < ALL do
@@ -235,21 +247,6 @@ local function wake(s, but)
   end
   s.waits = '\n' .. kept .. string.sub(s.waits, pos)
   return any or reached
-end
-
--- tell publishes to all who wait with a record, which is finished now. They are
--- answered whenever they ask, and need no place.
-local function tell(s)
-  local kept = {'\n'}
-  for line in string.gmatch(s.waits, '[^\n]+\n') do
-    local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')
-    if kind ~= '2' and kind ~= '3' then
-      kept[#kept + 1] = line
-    elseif alive(deadline) then
-      redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
-    end
-  end
-  s.waits = table.concat(kept)
 end
 
 -- horizon is how many ms the key has to live from now: as long as anything in
@@ -299,6 +296,13 @@ local function finish(s, waits, set, drop)
   if ms <= 0 then
     if s.exists then
       redis.call('DEL', key)
+    end
+    return
+  end
+  if isString then
+    put(joined(s.flat, set, drop), ms)
+    if s.granted then
+      announce(s)
     end
     return
   end

@@ -1,0 +1,42 @@
+-- Release of a hold beside which there is but its token or its record. See
+-- only.lua for arguments and answers.
+
+local flat = fields(value)
+if #flat == 4 and not ARGV[4] then
+  -- The hold and the token, in either order.
+  local field = 'h:' .. ARGV[2]
+  local i = flat[1] == field and 1 or flat[3] == field and 3
+  if i and flat[4 - i] == 't' and tonumber(flat[5 - i]) < us then
+    local since, ms = string.match(flat[i + 1], '^(%d+) (%d+)')
+    if us < math.min(since, us) + ms * 1000 then
+      redis.call('DEL', key)
+      return OK
+    end
+  end
+end
+if not isString and ARGV[5] and ARGV[4] == '0' and ARGV[7] ~= '0' then
+  local field, held, fresh, told, more = 'h:' .. ARGV[2], false, nil, false, false
+  for i = 1, #flat, 2 do
+    local name, value = flat[i], flat[i + 1]
+    if name == field then
+      local since, ms, rest = string.match(value, '^(%d+) (%d+) %S+(.*)$')
+      held = tonumber(since) < us and us < since + ms * 1000
+      fresh = rest == '' and since
+    elseif name == 't' then
+      told, more = true, more or tonumber(value) >= us
+    elseif name ~= 'r' and name ~= 'v' then
+      more = true
+      break
+    end
+  end
+  if held and not more then
+    redis.call('PEXPIRE', key, ARGV[7])
+    local set = {'HSET', key, 'r', now + ARGV[7] .. ' ' .. ARGV[5] .. ' ' .. ARGV[6] .. ' ' .. ARGV[2], 'v', ARGV[8]}
+    if fresh and not told then
+      set[7], set[8] = 't', fresh
+    end
+    redis.call(unpack(set))
+    redis.call('HDEL', key, field)
+    return OK
+  end
+end

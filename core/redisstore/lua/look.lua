@@ -1,0 +1,101 @@
+-- What a script needs where its first look does not settle it. To make a function
+-- costs the server a fiftieth of the shortest script, so that none is made before.
+
+local us = tonumber(stamp)
+local now = (us - us % 1000) / 1000
+local LONE = '^(%d+) (%d+) (%S+) (%S+) ?(%d*)$'
+local isString = false
+
+-- mismatch tells whether what was asked by pcall failed as the key is of another
+-- type. Any other failure ends the script.
+local function mismatch(got, ...)
+  if type(got) ~= 'table' or not got.err then
+    return false
+  end
+  if not string.find(got.err, 'WRONGTYPE', 1, true) then
+    redis.call(...)
+  end
+  return true
+end
+
+-- fields is what HGETALL answers, or would if the string were a hash. It takes what
+-- GET answered.
+local function fields(value)
+  if not value then
+    return {}
+  end
+  if mismatch(value, 'GET', key) then
+    return redis.call('HGETALL', key)
+  end
+  isString = true
+  local since, ms, owner, lease, token = string.match(value, LONE)
+  if since then
+    local hold = since .. ' ' .. ms .. ' ' .. owner
+    if token == '' then
+      return {'h:' .. lease, hold}
+    end
+    return {'h:' .. lease, hold .. ' 2147483647', 't', token}
+  end
+  if string.sub(value, 1, 2) ~= 'f\t' then
+    -- It is not ours. This tells so.
+    redis.call('HGETALL', key)
+  end
+  local flat, n, pos = {}, 0, 3
+  while pos <= #value do
+    local space = string.find(value, ' ', pos, true) or #value
+    local name = string.sub(value, pos, space - 1)
+    -- Only v can have a tab in it.
+    pos = name ~= 'v' and string.find(value, '\t', space, true) or #value + 1
+    flat[n + 1], flat[n + 2] = name, string.sub(value, space + 1, pos - 1)
+    n, pos = n + 2, pos + 1
+  end
+  return flat
+end
+
+-- joined is the string of the fields that stay and those that are set. What is both
+-- set and dropped is dropped.
+local function joined(flat, set, drop)
+  local new, all, n, last = {}, {'f'}, 1, ''
+  for i = 1, #set, 2 do
+    new[set[i]] = set[i + 1]
+  end
+  for i = 1, #drop do
+    new[drop[i]] = false
+  end
+  local function add(name, value)
+    if name == 'v' then
+      last = '\tv ' .. value
+    else
+      n = n + 1
+      all[n] = '\t' .. name .. ' ' .. (type(value) == 'number' and string.format('%.0f', value) or value)
+    end
+  end
+  for i = 1, #flat, 2 do
+    if new[flat[i]] == nil then
+      add(flat[i], flat[i + 1])
+    end
+  end
+  for name, value in pairs(new) do
+    if value then
+      add(name, value)
+    end
+  end
+  return table.concat(all) .. last
+end
+
+-- put writes a string that ends ms from now. A server out of memory refuses a SET
+-- but not a PEXPIRE, and after it no SET either.
+local function put(value, ms)
+  if redis.pcall('SET', key, value, 'PX', ms).err then
+    redis.call('PEXPIRE', key, ms)
+    redis.call('SET', key, value, 'PX', ms)
+  end
+end
+
+-- beyond is ms, or until the clock has passed the token.
+local function beyond(ms, token)
+  if tonumber(token) >= us then
+    return math.max(ms, math.ceil((token - us) / 1000) + 1)
+  end
+  return ms
+end

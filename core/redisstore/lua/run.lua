@@ -1,0 +1,49 @@
+-- Acquire for an unusual claim of a free key, and for a finished record. See
+-- free.lua for arguments and answers.
+
+local flat
+if ARGV[9] then
+  -- Before all else: a value can be long, and is read only if it is asked for.
+  local finished, answer = redis.pcall('HGET', key, 'r'), nil
+  if finished and mismatch(finished, 'HGET', key, 'r') then
+    flat, finished = fields(redis.call('GET', key)), false
+    for i = 1, #flat, 2 do
+      finished = flat[i] == 'r' and flat[i + 1] or finished
+      answer = flat[i] == 'v' and flat[i + 1] or answer
+    end
+  end
+  if finished then
+    local deadline, attempt = string.match(finished, '^(%d+) (%d+) 1 ')
+    if deadline and tonumber(deadline) > now then
+      return {DONE, tonumber(attempt), tonumber(deadline) - now, answer or redis.call('HGET', key, 'v')}
+    end
+  end
+end
+flat = flat or fields(redis.pcall('GET', key))
+if #flat == 0 then
+  local field, hold = 'h:' .. ARGV[2], stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3]
+  local token, ms = us, ARGV[4]
+  if ARGV[5] ~= '2147483647' then
+    token = 0
+    redis.call('HSET', key, field, hold .. ' ' .. ARGV[5])
+  elseif tonumber(ARGV[8]) > us then
+    token = tonumber(ARGV[8])
+    ms = math.max(ms, math.ceil((token - us) / 1000) + 1)
+    redis.call('HSET', key, field, hold .. ' ' .. ARGV[5], 't', ARGV[8])
+  else
+    redis.call('HSET', key, field, hold)
+  end
+  local answer = token
+  if ARGV[9] then
+    redis.call('HSET', key, 'r', now + ARGV[10] .. ' 1 0 ' .. ARGV[2], 'v', ARGV[9])
+    ms = math.max(ms, ARGV[10])
+    answer = {OK, token, ARGV[3], 1, tonumber(ARGV[10])}
+  end
+  local done = redis.pcall('PEXPIRE', key, ms)
+  if type(done) == 'table' then
+    -- Without the right to do this: better no key than one without an end.
+    redis.pcall('DEL', key)
+    return done
+  end
+  return answer
+end
