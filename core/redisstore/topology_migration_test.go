@@ -70,6 +70,50 @@ func TestRecordsInAMovingSlot(t *testing.T) {
 	}
 }
 
+// A key that has not moved yet is written where it is, step by step. There it may
+// not be missing in the middle of a step, as what is missing is written elsewhere.
+func TestAKeyThatHasNotMovedYet(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+	for form, claimed := range forms {
+		t.Run(form, func(t *testing.T) {
+			c := claimed()
+			s, slot := newStore(t, cluster.Client()), redistest.Slot(stored(c))
+			acquire(t, s, c)
+			there := cluster.Nodes[0]
+			if there == cluster.Master(slot) {
+				there = cluster.Nodes[1]
+			}
+			m := cluster.BeginMigration(slot, there)
+			inner, w := nested(c), claimOf(c.Key)
+			w.Wait, w.Fair = true, true
+			for range 2 {
+				acquire(t, s, inner)
+				busyWith(t, s, w)
+				c.TTL *= 2
+				if err := extend(s, c); err != nil {
+					t.Fatalf("extend: %v", err)
+				}
+				wantIs(t, "release of an unknown lease", s.Release(t.Context(), claimOf(c.Key)), core.ErrLost)
+				release(t, s, inner)
+				inner = nested(c)
+			}
+			release(t, s, c)
+			acquire(t, s, w)
+			next := claimOf(c.Key)
+			if _, err := s.Handover(t.Context(), w, next); err != nil {
+				t.Fatalf("handover: %v", err)
+			}
+			m.Finish()
+			if err := extend(s, next); err != nil {
+				t.Errorf("extend: %v", err)
+			}
+			wantIs(t, "extend", extend(s, w), core.ErrLost)
+			release(t, s, next)
+		})
+	}
+}
+
 // hazard 36: a slot moves to another master and back, in the middle of whatever
 // is done to its keys.
 func TestSlotMigration(t *testing.T) {
