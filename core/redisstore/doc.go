@@ -13,9 +13,15 @@
 //
 // # What is stored
 //
-// All that is known of a lock is one hash, so that it lives in one slot of a
+// All that is known of a lock is in one key, so that it lives in one slot of a
 // cluster and every decision is one script on one key. For the key "order:42" and
-// the default prefix it is "lk1:{order:42}", with the fields
+// the default prefix it is "lk1:{order:42}". An exclusive lock is a string,
+//
+//	<since> <ms> <owner> <lease>
+//
+// when it was written, for how long it lasts from then on, and whose it is. Since is
+// its fencing token too, unless another one stands behind it. Any other lock, and
+// that of a run, is a hash with the fields
 //
 //	h:<lease>  a hold: when it was written, for how long it lasts from then on,
 //	           owner and weight
@@ -30,7 +36,10 @@
 //	v          the value of the record, as it came, 64 MiB at most
 //
 // A hold without a weight is exclusive and was granted a free key. Its token is
-// when it was written, and t is not there until something else is written.
+// when it was written, and t is not there until something else is written. What
+// comes to stand beside the hold in a string, such as who waits, joins it there: the
+// string is "f" then, and for each field a tab, its name, a space and its value.
+// While it is there, a key stays the string or the hash that it was at first.
 //
 // Times are on the server's clock: when something was written in microseconds, for
 // how long in milliseconds, the deadlines of records and waiters in milliseconds

@@ -59,7 +59,7 @@ func newScript(parts ...string) *script {
 	return s
 }
 
-// whats are the first argument of a script on a hash for each set of its flags, made
+// whats are the first argument of a script for each set of its flags, made
 // once: a verb, letters, and what all calls of a Store have in common. See state.lua.
 type whats []any
 

@@ -40,7 +40,7 @@ local function fields(value)
     -- It is not ours. This tells so.
     redis.call('HGETALL', key)
   end
-  local flat, n, pos = {}, 0, 3
+  local flat, n, pos = {nil, nil, nil, nil, nil, nil}, 0, 3
   while pos <= #value do
     local space = string.find(value, ' ', pos, true) or #value
     local name = string.sub(value, pos, space - 1)
@@ -55,7 +55,7 @@ end
 -- joined is the string of the fields that stay and those that are set. What is both
 -- set and dropped is dropped.
 local function joined(flat, set, drop)
-  local new, all, n, last = {}, {'f'}, 1, ''
+  local new, all, n, last = {}, {'f', nil, nil, nil}, 1, ''
   for i = 1, #set, 2 do
     new[set[i]] = set[i + 1]
   end
