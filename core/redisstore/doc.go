@@ -113,5 +113,6 @@
 // WithReplicas makes that less likely, not impossible. Fencing tokens grow with
 // every grant of a key, across release, expiry and failover, because they are at
 // least the server's clock in microseconds; they can go back only if the clock is
-// set back while the key is absent. See core/PROOF.md.
+// set back while the key is absent, or tells only of a lease that is refused. See
+// core/PROOF.md.
 package redisstore

@@ -54,6 +54,7 @@ func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 			t.Errorf("acquire of %s: got %v, want OOM", name, err)
 		}
 	}
+	busyWith(t, s, claimOf(held.Key)) // which only reads
 	_, err = plain.Acquire(t.Context(), claimOf("plain, free:"+form))
 	wantIs(t, "plain acquire", err, core.ErrUnavailable)
 	everyKeyExpires(t, server)

@@ -3,9 +3,9 @@
 -- KEYS[1] is a string if it was free when a usual exclusive claim was granted it,
 -- otherwise a hash, until it is gone. Neither becomes the other: while a slot moves
 -- to another node, a key of it that was deleted cannot be written here. A string is
---   "<since> <ms> <owner> <lease>"          one exclusive hold, whose token is since,
---                                           and which ends when the key does,
---   "<since> <ms> <owner> <lease> <token>"  one exclusive hold, or
+--   "<since> <ms> <owner> <lease>"           one exclusive hold, whose token is since,
+--                                            and which ends when the key does,
+--   "<since> <ms> <owner> <lease> <token> "  one exclusive hold, or
 --   "f" and for each field of a hash a tab, its name, a space and its value, v last.
 -- A hash has the fields
 --   h:<lease>  one hold: "<since> <ms> <owner> <weight>". One without a weight is

@@ -20,7 +20,7 @@ if type(value) == 'string' then
     end
     if left < ttl * 1000 then
       token = token == '' and since or token
-      put(stamp .. ' ' .. ARGV[3] .. ' ' .. owner .. ' ' .. lease .. ' ' .. token, beyond(ARGV[3], token))
+      put(stamp .. ' ' .. ARGV[3] .. ' ' .. owner .. ' ' .. lease .. ' ' .. token .. ' ', beyond(ARGV[3], token))
     end
     return OK
   end

@@ -24,7 +24,10 @@
 -- The first write is a SET or an HSET, which a server out of memory refuses: then
 -- nothing has changed.
 
-if not ARGV[5]
-  and redis.call('SET', key, stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4]) then
-  return stamp
+local hold = stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3]
+if not ARGV[5] then
+  local done = redis.pcall('SET', key, hold .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
+  if done and done.ok then
+    return stamp
+  end
 end

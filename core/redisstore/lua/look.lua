@@ -3,7 +3,7 @@
 
 local us = tonumber(stamp)
 local now = (us - us % 1000) / 1000
-local LONE = '^(%d+) (%d+) (%S+) (%S+) ?(%d*)$'
+local LONE = '^(%d+) (%d+) (%S+) (%S+) ?(%d*) ?$'
 local isString = false
 
 -- mismatch tells whether what was asked by pcall failed as the key is of another
@@ -86,8 +86,11 @@ end
 -- put writes a string that ends ms from now. A server out of memory refuses a SET
 -- but not a PEXPIRE, and after it no SET either.
 local function put(value, ms)
-  if redis.pcall('SET', key, value, 'PX', ms).err then
-    redis.call('PEXPIRE', key, ms)
+  local refused = redis.pcall('SET', key, value, 'PX', ms).err
+  if refused then
+    if string.find(refused, 'OOM', 1, true) then
+      redis.call('PEXPIRE', key, ms)
+    end
     redis.call('SET', key, value, 'PX', ms)
   end
 end

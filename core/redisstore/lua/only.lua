@@ -12,12 +12,13 @@
 -- answer   OK      it was held or waiting; with a record: that is saved
 --          {LOST}  it was neither; with a record: it was not held
 --
--- The first write is a DEL, HDEL or PEXPIRE, which a server out of memory
--- accepts; after it the others are accepted too.
+-- A server out of memory accepts a DEL, HDEL or PEXPIRE, and after it all else.
 
 local value = redis.pcall('GET', key)
-if not ARGV[4] and type(value) == 'string' and value < stamp and string.sub(value, -#ARGV[2] - 1) == ' ' .. ARGV[2] then
+if not ARGV[4] and type(value) == 'string' and value < stamp and #stamp == 16
+  and string.sub(value, -#ARGV[2] - 1) == ' ' .. ARGV[2] then
   -- It begins with its token, which the clock has passed, and ends with the lease.
+  -- Digits compare like numbers as long as they are as many, from the year 2001 on.
   redis.call('DEL', key)
   return OK
 end

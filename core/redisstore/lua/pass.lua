@@ -22,7 +22,7 @@ if type(value) == 'string' and (ARGV[7] or '2147483647') == '2147483647' and fro
     local token = math.max((last == '' and since or last) + 1, us, least)
     value, last = stamp .. ' ' .. ARGV[5] .. ' ' .. owner .. ' ' .. lease, token + spare
     if last > us then
-      value = string.format('%s %.0f', value, last)
+      value = string.format('%s %.0f ', value, last)
     end
     put(value, beyond(ARGV[5], last))
     return token

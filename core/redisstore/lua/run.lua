@@ -20,8 +20,13 @@ if ARGV[9] then
   end
 end
 flat = flat or fields(redis.pcall('GET', key))
+if #flat == 0 and not ARGV[5] then
+  -- The server refused it. This tells why.
+  redis.call('SET', key, hold .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
+  return stamp
+end
 if #flat == 0 then
-  local field, hold = 'h:' .. ARGV[2], stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3]
+  local field = 'h:' .. ARGV[2]
   local token, ms = us, ARGV[4]
   if ARGV[5] ~= '2147483647' then
     token = 0

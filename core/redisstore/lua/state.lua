@@ -81,11 +81,11 @@ local function load(flat, lease)
         else
           s.latest = math.max(s.latest or 0, deadline)
           if own then
-            s.dead = deadline
+            s.dead = math.max(s.dead or 0, deadline)
           end
         end
-      elseif own and kind == 'h:' then
-        s.expired = true
+      elseif own then
+        s.expired = s.expired or kind == 'h:'
       elseif #s.stale < 1000 then
         s.stale[#s.stale + 1] = name
       end
@@ -204,6 +204,12 @@ local function wake(s, but)
     end
     hold(s, owner, weight)
     s.latest = math.max(s.latest or 0, now + ms)
+    -- What it held before, and has ended, is not dropped any more.
+    for i = #s.stale, 1, -1 do
+      if s.stale[i] == 'h:' .. lease then
+        table.remove(s.stale, i)
+      end
+    end
     s.granted = s.granted or {}
     s.granted[#s.granted + 1] = {
       field = 'h:' .. lease, value = text(ms, owner, weight), channel = channel .. id,

@@ -45,7 +45,7 @@ func Spread(value string) (map[string]string, error) {
 		}
 	case len(words) == 4:
 		fields["h:"+words[3]] = strings.Join(words[:3], " ")
-	case len(words) == 5:
+	case len(words) == 6 && words[5] == "":
 		fields["h:"+words[3]], fields["t"] = strings.Join(words[:3], " ")+" 2147483647", words[4]
 	default:
 		return nil, fmt.Errorf("redistest: the key is %q, which is no lock", value)

@@ -1,0 +1,350 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+const (
+	moment = time.Millisecond     // what lasts for it has ended after a step
+	after  = 4 * time.Millisecond // a sleep that sees its end
+	swift  = time.Second          // what a sequence may take, far below all other times in it
+)
+
+// twin is one of two keys to which the same is done.
+type twin struct {
+	key  string
+	hash bool
+	last uint64 // token that was seen
+}
+
+// of returns c for the key, and if that is a hash, such that it becomes one again.
+func (k *twin) of(c core.Claim) core.Claim {
+	c.Key = k.key
+	if k.hash && c.Weight == core.All && c.MinToken == 0 {
+		c.MinToken = 2
+	}
+	return c
+}
+
+// seen is what shows of a key after a step. What it says is the same for both
+// forms, and times are nearly so.
+type seen struct {
+	says  string
+	times [3]time.Duration // of the key, of the answer, and of its record
+	there bool
+	holds []int  // by the lease
+	fault string // what no key may show
+}
+
+// look takes the outcome of a step, and what is stored then.
+func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err error) (s seen) {
+	before, says, busy := k.last, new(strings.Builder), (*core.BusyError)(nil)
+	switch {
+	case err == nil:
+		now := g.Token + uint64(g.Spare)
+		if now > 0 && now < k.last {
+			s.fault = fmt.Sprintf("token %d after %d", now, k.last)
+		}
+		fmt.Fprintf(says, "owner %q, token %v, new %v, spare %d", g.Owner, now > 0, now > k.last, g.Spare)
+		k.last = max(k.last, now)
+		if r := g.Record; r != nil {
+			fmt.Fprintf(says, ", record %q %d %v", r.Value, r.Attempt, r.Done)
+			s.times[2] = r.Retain
+		}
+	case errors.As(err, &busy):
+		fmt.Fprintf(says, "busy behind %d", busy.Waiting)
+		s.times[1] = busy.RetryAfter
+	case errors.Is(err, core.ErrLost):
+		says.WriteString("lost")
+	case errors.Is(err, core.ErrInvalid):
+		says.WriteString("invalid")
+	default:
+		s.fault = err.Error()
+	}
+	name := stored(core.Claim{Key: k.key})
+	fields, err := redistest.Fields(ctx, asks, name)
+	if err != nil {
+		s.fault = err.Error()
+	}
+	for name := range fields {
+		if i, err := strconv.Atoi(strings.TrimPrefix(name, "h:")); err == nil {
+			s.holds = append(s.holds, i)
+		}
+	}
+	slices.Sort(s.holds)
+	if s.there = len(fields) > 0; s.there {
+		s.times[0] = asks.PTTL(ctx, name).Val()
+		token, kind := last(fields), asks.Type(ctx, name).Val()
+		switch {
+		case s.times[0] <= 0:
+			s.fault = fmt.Sprintf("the key has a TTL of %v", s.times[0])
+		case (kind == "hash") != k.hash:
+			s.fault = "the key is a " + kind
+		case token < k.last:
+			s.fault = fmt.Sprintf("stored is token %d, after %d", token, k.last)
+		}
+		k.last = max(k.last, token)
+		fmt.Fprintf(says, "; stored %q", timeless(fields))
+	}
+	if k.last > before {
+		says.WriteString("; there is a new token")
+	}
+	s.says = says.String()
+	return s
+}
+
+// waiting is a line of the wait list: a lease, a deadline, what it asks for, a channel.
+var waiting = regexp.MustCompile(`(?m)^(\S+) \d+ (.*) \S+$`)
+
+// timeless is what fields say apart from moments, tokens and channels. A hold
+// without a weight is one of all, whose token it tells itself.
+func timeless(fields map[string]string) []string {
+	var all []string
+	for name, value := range fields {
+		words := strings.Split(value, " ")
+		switch name[0] {
+		case 't':
+			continue
+		case 'v':
+		case 'r':
+			value = strings.Join(words[1:], " ")
+		case 'w':
+			value = waiting.ReplaceAllString(value, "$1 $2")
+		default:
+			if words = words[2:]; name[0] == 'h' && len(words) == 1 {
+				words = append(words, strconv.FormatInt(core.All, 10))
+			}
+			value = strings.Join(words, " ")
+		}
+		all = append(all, name+" "+value)
+	}
+	if last(fields) > 0 {
+		all = append(all, "t")
+	}
+	slices.Sort(all)
+	return all
+}
+
+// cast is who takes part in a sequence, and what is drawn for it.
+type cast struct {
+	*rand.Rand
+	claims []core.Claim
+	now    seen   // what the last step left
+	pushed []bool // by claim: whether it has asked to be granted by message
+	// listens is the store that asks so, each claim once, so that no message can
+	// answer for the server. All else goes through calls.
+	calls, listens *redisstore.Store
+}
+
+func (p *cast) one(in int) bool { return p.IntN(in) == 0 }
+
+// holder draws a claim, most often one that is held.
+func (p *cast) holder() int {
+	if len(p.now.holds) > 0 && !p.one(3) {
+		return p.now.holds[p.IntN(len(p.now.holds))]
+	}
+	return p.IntN(len(p.claims))
+}
+
+// newCast has three owners with claims of all kinds. The first four are usual.
+func newCast(seed uint64, calls, listens *redisstore.Store) *cast {
+	p := &cast{Rand: rand.New(rand.NewPCG(seed, 0)), pushed: make([]bool, 10), calls: calls, listens: listens}
+	for i := range 4 + p.IntN(2)*p.IntN(7) {
+		c := core.Claim{Owner: "owner" + strconv.Itoa(i%3), Lease: strconv.Itoa(i), Weight: core.All, Limit: core.All, Fair: p.one(2)}
+		if i > 3 {
+			switch p.IntN(6) {
+			case 0:
+				c.Weight = 1
+			case 1:
+				c.Weight, c.Limit = int64(1+p.IntN(2)), 2
+			case 2, 3, 4:
+				c.Record = &core.Record{Value: p.value()}
+			}
+			if p.one(4) {
+				c.Via = "owner" + strconv.Itoa(p.IntN(3))
+			}
+		}
+		p.claims = append(p.claims, c)
+	}
+	return p
+}
+
+func (p *cast) value() []byte {
+	return []byte([]string{"", "plain", "with spaces ", "\tv \tr 1 1 1 x", "\n\x00\xff\t"}[p.IntN(5)])
+}
+
+// lasts draws for how long something lasts, and notes whether that is but a moment.
+// One in so many does not last at all, if that is not 0.
+func (p *cast) lasts(brief *bool, none int) time.Duration {
+	switch {
+	case none > 0 && p.one(none):
+		return 0
+	case p.one(30):
+		*brief = true
+		return moment
+	}
+	return time.Duration(1+p.IntN(4)) * time.Minute
+}
+
+// move is one step of a sequence.
+type move struct {
+	name  string
+	brief bool // something in it ends at once
+	do    func(k *twin) (core.Grant, error)
+}
+
+// acquires draws how c asks. A key that is free can be given to usual claims only.
+func (p *cast) acquires(i int, free bool) (m move) {
+	c, s := p.claims[i], p.calls
+	c.TTL, c.Wait = p.lasts(&m.brief, 0), p.one(2)
+	if r := c.Record; r != nil {
+		c.Record = &core.Record{Value: r.Value, Retain: p.lasts(&m.brief, 0)}
+	}
+	if c.Weight == core.All && !free && p.one(12) {
+		c.MinToken = uint64(time.Now().Add(5 * time.Minute).UnixMicro())
+	}
+	c.Push = !free && c.Wait && c.Record == nil && c.Via == "" && c.TTL > moment && c.MinToken == 0 && p.one(2) && !p.pushed[i]
+	if c.Push {
+		p.pushed[i], s = true, p.listens
+	}
+	m.name = fmt.Sprintf("acquire %+v with %+v", c, c.Record)
+	m.do = func(k *twin) (core.Grant, error) {
+		c, ctx := k.of(c), context.Background()
+		if c.Push {
+			watched, cancel := context.WithCancel(ctx)
+			defer cancel()
+			c.MinToken = 0 // which is no obstacle, as the key is not free
+			if _, err := s.Watch(watched, c); err != nil {
+				return core.Grant{}, err
+			}
+		}
+		return s.Acquire(ctx, c)
+	}
+	return m
+}
+
+func (p *cast) releases(i int) (m move) {
+	c := p.claims[i]
+	c.Record, c.TTL = nil, p.lasts(&m.brief, 3)
+	if p.one(5) {
+		c.Keep = p.lasts(&m.brief, 0)
+	}
+	switch {
+	case p.claims[i].Record != nil && p.one(4), p.one(12):
+		c.Undo = true
+	case p.claims[i].Record != nil && !p.one(4), p.one(12):
+		c.Record = &core.Record{Value: p.value(), Attempt: 1 + p.IntN(2), Done: p.one(2), Retain: p.lasts(&m.brief, 4)}
+	}
+	m.name = fmt.Sprintf("release %+v with %+v", c, c.Record)
+	m.do = func(k *twin) (core.Grant, error) { return core.Grant{}, p.calls.Release(context.Background(), k.of(c)) }
+	return m
+}
+
+func (p *cast) hands(i, j int) (m move) {
+	from, to := p.claims[i], p.claims[j]
+	from.Record, to.Record, to.Via = nil, nil, ""
+	to.TTL, to.Yield, to.Spare = p.lasts(&m.brief, 0), p.one(3), []int{0, 0, 3, 3e8}[p.IntN(4)]
+	m.name = fmt.Sprintf("hand %s over to %+v", from.Lease, to)
+	m.do = func(k *twin) (core.Grant, error) { return p.calls.Handover(context.Background(), k.of(from), k.of(to)) }
+	return m
+}
+
+func (p *cast) extends(i int) (m move) {
+	c := p.claims[i]
+	c.TTL = p.lasts(&m.brief, 0)
+	m.name = fmt.Sprintf("extend %s for %v", c.Lease, c.TTL)
+	m.do = func(k *twin) (core.Grant, error) { return core.Grant{}, extend(p.calls, k.of(c)) }
+	return m
+}
+
+// next draws a step. A key that is gone becomes what it was.
+func (p *cast) next() move {
+	switch n, i := p.IntN(20), p.IntN(len(p.claims)); {
+	case !p.now.there:
+		return p.acquires(p.IntN(4), true)
+	case n < 9:
+		return p.acquires(i, false)
+	case n < 12:
+		return p.extends(p.holder())
+	case n < 17:
+		return p.releases(p.holder())
+	default:
+		return p.hands(p.holder(), p.IntN(len(p.claims)))
+	}
+}
+
+// A key that began as a string and one that began as a hash answer alike, whatever
+// is done to them, and the same is stored.
+func TestFormsAgree(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	calls, listens, asks := newStore(t, server.Client()), newStore(t, server.Client()), server.Client()
+	ctx := t.Context()
+	// Both have somebody who hears, whoever waits, as long as the test lasts.
+	for _, s := range []*redisstore.Store{calls, listens} {
+		if _, err := s.Watch(ctx, claimOf("forms")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun, steps, seed := time.Now(), 0, uint64(0)
+	for ; seed < 200 && time.Since(begun) < 3*time.Second; seed++ {
+		name := "forms:" + strconv.FormatUint(seed, 10)
+		trace, fault := agree(ctx, newCast(seed, calls, listens), asks, name)
+		if steps += len(trace); fault != "" {
+			t.Fatalf("seed %d: %s\nafter\n%s", seed, fault, strings.Join(trace, "\n"))
+		}
+	}
+	t.Logf("%d sequences with %d steps", seed, steps)
+}
+
+// agree goes through one sequence, and tells its steps and what differs. It gives up
+// on one that takes long.
+func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace []string, fault string) {
+	begun := time.Now()
+	twins := []*twin{{key: name + ":string"}, {key: name + ":hash", hash: true}}
+	for range 16 {
+		m := p.next()
+		trace = append(trace, m.name)
+		all, grants, errs := [2]seen{}, [2]core.Grant{}, [2]error{}
+		for i, k := range twins {
+			grants[i], errs[i] = m.do(k)
+		}
+		if m.brief {
+			time.Sleep(after)
+		}
+		for i, k := range twins {
+			all[i] = k.look(ctx, asks, grants[i], errs[i])
+		}
+		if time.Since(begun) > swift {
+			return trace, ""
+		}
+		if all[0].fault != "" || all[1].fault != "" {
+			return trace, fmt.Sprintf("faults: a string %q, a hash %q", all[0].fault, all[1].fault)
+		}
+		if all[0].says != all[1].says {
+			return trace, "a string: " + all[0].says + "\na hash:   " + all[1].says
+		}
+		for i, d := range all[0].times {
+			if (d - all[1].times[i]).Abs() > slack {
+				return trace, fmt.Sprintf("times: a string %v, a hash %v", all[0].times, all[1].times)
+			}
+		}
+		p.now = all[0]
+	}
+	return trace, ""
+}

@@ -1,0 +1,116 @@
+package redisstore_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// A string may end with its token. That is nobody's lease, whatever it is called.
+func TestLeaseNamedLikeAToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	for form, claimed := range forms {
+		t.Run(form, func(t *testing.T) {
+			c := claimed()
+			g := acquire(t, r.direct, c)
+			c.TTL *= 2
+			if err := extend(r.direct, c); err != nil {
+				t.Fatalf("extend: %v", err)
+			}
+			other := claimOf(c.Key)
+			other.Lease = strconv.FormatUint(g.Token, 10)
+			wantIs(t, "release", r.direct.Release(t.Context(), other), core.ErrLost)
+			busyWith(t, r.direct, claimOf(c.Key))
+			wantIs(t, "extend", extend(r.direct, c), nil)
+		})
+	}
+}
+
+// A machine that has no clock of its own may begin in a year whose microseconds
+// have fewer digits (hazard 34).
+func TestTokenOutlivesTheYear2001(t *testing.T) {
+	t.Parallel()
+	for form, claimed := range forms {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			clock := redistest.NewClock(t, 1)
+			s := newStore(t, clock.Start().Client())
+			c := claimed()
+			before := acquire(t, s, c)
+			clock.Step(-time.Since(time.Date(1998, 1, 1, 0, 0, 0, 0, time.UTC)))
+			release(t, s, c)
+			if after := acquire(t, s, claimOf(c.Key)); after.Token <= before.Token {
+				t.Errorf("the token is %d after %d", after.Token, before.Token)
+			}
+		})
+	}
+}
+
+// A handover that is refused leaves the holder its key for as long as it was.
+func TestRefusedHandoverKeepsTheKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	r.server.Do("ACL", "SETUSER", "no-set", "reset", "on", ">pw", "~*", "&*", "+@all", "-set")
+	s := newStore(t, redistest.Client(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = "no-set", "pw" }))
+	c := claimed()
+	acquire(t, r.direct, c)
+	next := claimOf(c.Key)
+	next.TTL = time.Second
+	_, err := s.Handover(t.Context(), c, next)
+	wantIs(t, "handover", err, core.ErrUnavailable)
+	if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < c.TTL/2 {
+		t.Errorf("the key lives for %v, want about %v", left, c.TTL)
+	}
+}
+
+// What has ended is dropped, but not what takes its name in the same step.
+func TestEndedAndAnew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	for form, claimed := range forms {
+		t.Run("a hold that is granted by message, "+form, func(t *testing.T) {
+			t.Parallel()
+			c := claimed()
+			acquire(t, r.direct, c)
+			wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), claimOf(c.Key)), core.ErrLost) // so that the key stays
+			release(t, r.direct, c)
+			reader, x := shared(claimOf(c.Key)), shared(claimOf(c.Key))
+			acquire(t, r.direct, reader)
+			brief := x
+			brief.TTL = time.Millisecond
+			acquire(t, r.direct, brief)
+			writer := claimOf(c.Key)
+			writer.Fair, writer.Wait = true, true
+			busyWith(t, r.direct, writer)
+			time.Sleep(5 * time.Millisecond)
+			x.Fair, x.Wait, x.Push = true, true, true
+			ch := watch(t, r.store, x)
+			busyWith(t, r.store, x)
+			release(t, r.direct, writer)
+			wakes(t, ch)
+			acquire(t, r.store, x)
+			release(t, r.direct, reader)
+			busyWith(t, r.direct, claimOf(c.Key))
+		})
+		t.Run("the refusal of a lease, "+form, func(t *testing.T) {
+			t.Parallel()
+			c := claimed()
+			acquire(t, r.direct, c)
+			x := claimOf(c.Key)
+			brief := x
+			brief.TTL = time.Millisecond
+			wantIs(t, "release", r.direct.Release(t.Context(), brief), core.ErrLost)
+			time.Sleep(5 * time.Millisecond)
+			wantIs(t, "release again", r.direct.Release(t.Context(), x), core.ErrLost)
+			release(t, r.direct, c)
+			_, err := r.direct.Acquire(t.Context(), x)
+			wantIs(t, "acquire", err, core.ErrLost)
+		})
+	}
+}
