@@ -74,7 +74,8 @@
 //   - A quorum of which a majority has its clocks set forward ends leases early.
 //   - A server whose clock is faster than the holder's by more than the margin
 //     ends leases before their holders know.
-//   - Tokens go back if the server's clock is set back while the key is absent.
+//   - Tokens go back if the server's clock is set back while the key is absent, or
+//     tells only of a lease that is refused.
 //   - A plain key of a dead holder stays taken for as long as the server's clock
 //     was set back.
 //   - A Ring that is disguised as another client has two holders when processes
