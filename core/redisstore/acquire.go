@@ -19,26 +19,25 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.plain {
 		return s.acquirePlain(ctx, c)
 	}
-	key := s.key(c.Key)
 	if s.pushable(&c) {
-		return s.acquirePushed(ctx, c, key)
+		return s.acquirePushed(ctx, c)
 	}
-	return s.admit(ctx, &c, s.asking(&c, key, false).ready(ctx))
+	return s.admit(ctx, &c, s.asking(&c, false).ready(ctx))
 }
 
 // acquirePushed is Acquire for a claim that may have been granted by message.
-func (s *Store) acquirePushed(ctx context.Context, c core.Claim, key string) (core.Grant, error) {
-	of := key + " " + c.Lease
+func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, error) {
+	of := s.key(c.Key) + " " + c.Lease
 	g, watching := s.hub.pushedTo(of)
 	if g != nil && ctx.Err() == nil {
 		g.Owner = c.Owner
 		return *g, nil
 	}
 	if !watching {
-		return s.admit(ctx, &c, s.asking(&c, key, false).ready(ctx))
+		return s.admit(ctx, &c, s.asking(&c, false).ready(ctx))
 	}
 	asked := time.Now()
-	a, err := s.call(ctx, "acquire", s.asking(&c, key, true).ready(ctx))
+	a, err := s.call(ctx, "acquire", s.asking(&c, true).ready(ctx))
 	if err != nil {
 		return core.Grant{}, err
 	}
@@ -54,8 +53,8 @@ const usual = 1
 
 // asking is a call of acquire.lua. What most claims have in common costs no
 // arguments: each of them takes the server as long as ten lines of Lua.
-func (s *Store) asking(c *core.Claim, key string, listens bool) *command {
-	cmd := newCommand(acquireScript, key, s.acquires.word(c.Fair, c.Wait, listens)).
+func (s *Store) asking(c *core.Claim, listens bool) *command {
+	cmd := s.newCommand(acquireScript, c.Key, s.acquires.word(c.Fair, c.Wait, listens)).
 		text(c.Lease).text(c.Owner).num(millis(c.TTL))
 	if c.Weight < core.All || c.Via != "" || c.MinToken > usual || c.Record != nil {
 		cmd.num(c.Weight).num(c.Limit).text(c.Via).num(int64(c.MinToken))
@@ -122,7 +121,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.plain {
 		return s.releasePlain(ctx, c)
 	}
-	cmd := newCommand(releaseScript, s.key(c.Key), s.releases.word(c.Undo && c.Record == nil)).
+	cmd := s.newCommand(releaseScript, c.Key, s.releases.word(c.Undo && c.Record == nil)).
 		text(c.Lease).num(millis(c.TTL))
 	if c.Keep > 0 || c.Record != nil {
 		cmd.num(millis(c.Keep))

@@ -22,7 +22,7 @@ type command struct {
 	flight *flight
 	script *script // nil of one that is no script
 	verb   verb
-	key    string
+	key    name
 	first  *command // whose answer this is, if it was sent before
 
 	words  []any
@@ -32,6 +32,7 @@ type command struct {
 
 	length int      // of its texts
 	small  [32]byte // room for the value of a SET
+	label  [64]byte // room for the key
 
 	heard
 	alone flight
@@ -48,6 +49,15 @@ type command struct {
 
 	room [16]any // for words
 }
+
+// name is the key in a command's arguments, put together in place.
+type name []byte
+
+// MarshalBinary returns what is to be written.
+func (n *name) MarshalBinary() ([]byte, error) { return *n, nil }
+
+// String is the key: a Cluster client looks for its slot.
+func (n *name) String() string { return string(*n) }
 
 // verb is the name or text of a script in a command's arguments, or what a SET
 // sets. go-redis asks for its bytes when it writes the command to a connection
@@ -93,20 +103,20 @@ func (c *command) part() {
 	}
 }
 
-// newCommand calls s on a key by its name. Its first argument says what for, to
-// who reads SLOWLOG or MONITOR too.
-func newCommand(s *script, key string, what any) *command {
+// newCommand calls a script on a lock's key by its name. Its first argument says
+// what for, to who reads SLOWLOG or MONITOR too.
+func (s *Store) newCommand(of *script, key string, what any) *command {
 	c := fresh()
-	c.script, c.key = s, key
-	c.verb = verb{flight: c.flight, bytes: s.sha}
+	c.script, c.key = of, s.named(c.label[:0], key)
+	c.verb = verb{flight: c.flight, bytes: of.sha}
 	c.words = append(c.words, "evalsha", &c.verb, "1", &c.key, what)
 	return c
 }
 
 // newSet is SET key value NX PX ms.
-func newSet(key, value string, ms int64) *command {
+func (s *Store) newSet(key, value string, ms int64) *command {
 	c := fresh()
-	c.key, c.length = key, len(value)
+	c.key, c.length = s.named(c.label[:0], key), len(value)
 	c.verb = verb{flight: c.flight, bytes: append(c.small[:0], value...)}
 	c.words = append(c.words, "set", &c.key, &c.verb, "nx", "px")
 	return c.num(ms)

@@ -27,7 +27,7 @@ func (s *Store) Crowd(n int) { s.sender.crowd = n }
 // AbandonUnsent is the end of a call whose caller left before a trip set out,
 // which has come back since.
 func (s *Store) AbandonUnsent(ctx context.Context) error {
-	c := newCommand(releaseScript, "key", "release")
+	c := new(Store).newCommand(releaseScript, "key", "release")
 	c.done = make(chan struct{}, 1)
 	c.flight.leave()
 	c.sign()

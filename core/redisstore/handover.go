@@ -22,13 +22,13 @@ func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, 
 	}
 	var cmd *command
 	if s.plain {
-		cmd = newCommand(plainHandoverScript, s.key(to.Key), "handover").
+		cmd = s.newCommand(plainHandoverScript, to.Key, "handover").
 			text(from.Owner).text(to.Owner).num(millis(to.TTL))
 		if to.Yield {
 			cmd.word("y")
 		}
 	} else {
-		cmd = newCommand(handoverScript, s.key(to.Key), s.handovers.word(to.Fair, to.Yield)).
+		cmd = s.newCommand(handoverScript, to.Key, s.handovers.word(to.Fair, to.Yield)).
 			text(from.Lease).text(to.Lease).text(to.Owner).num(millis(to.TTL)).word(to.Spare)
 		if to.Weight < core.All || to.MinToken > 0 {
 			cmd.num(to.Weight).num(to.Limit).num(int64(to.MinToken))

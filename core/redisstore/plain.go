@@ -36,9 +36,8 @@ func (s *Store) acquirePlain(ctx context.Context, c core.Claim) (core.Grant, err
 	if err := plainly("acquire", &c); err != nil {
 		return core.Grant{}, err
 	}
-	key := s.key(c.Key)
-	if !s.acks && !s.taken.has(key) {
-		cmd := newSet(key, c.Owner, millis(c.TTL)).ready(ctx)
+	if !s.acks && !s.taken.has(c.Key) {
+		cmd := s.newSet(c.Key, c.Owner, millis(c.TTL)).ready(ctx)
 		switch v, err := s.exchange(ctx, cmd); {
 		case err != nil:
 			return core.Grant{}, s.failure(ctx, "acquire", cmd.flight, err)
@@ -48,9 +47,9 @@ func (s *Store) acquirePlain(ctx context.Context, c core.Claim) (core.Grant, err
 			return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 		}
 	}
-	cmd := newCommand(plainAcquireScript, key, "acquire").text(c.Owner).num(millis(c.TTL))
+	cmd := s.newCommand(plainAcquireScript, c.Key, "acquire").text(c.Owner).num(millis(c.TTL))
 	g, err := s.admit(ctx, &c, cmd.ready(ctx))
-	s.taken.note(key, errors.Is(err, core.ErrBusy))
+	s.taken.note(c.Key, errors.Is(err, core.ErrBusy))
 	return g, err
 }
 
@@ -81,7 +80,7 @@ func (t *takenKeys) note(key string, taken bool) {
 
 // releasePlain leaves a key that is kept to an owner that nobody knows.
 func (s *Store) releasePlain(ctx context.Context, c core.Claim) error {
-	cmd := newCommand(plainReleaseScript, s.key(c.Key), "release").text(c.Owner)
+	cmd := s.newCommand(plainReleaseScript, c.Key, "release").text(c.Owner)
 	if c.Keep > 0 {
 		cmd.num(millis(c.Keep)).text("kept:" + rand.Text())
 	}

@@ -78,7 +78,7 @@ type replicated struct {
 func (s *Store) sendReplicated(ctx context.Context, c *command) (replicated, error) {
 	client, asking := s.client, false
 	if s.cluster != nil {
-		master, err := s.cluster.MasterForKey(ctx, c.key)
+		master, err := s.cluster.MasterForKey(ctx, c.key.String())
 		if err != nil {
 			return replicated{}, err
 		}
@@ -106,7 +106,7 @@ func (s *Store) sendReplicated(ctx context.Context, c *command) (replicated, err
 		asking = false
 		if to := s.redirected(ctx, err); to != nil {
 			client, asking = to, isReply(err, "ASK")
-		} else if master, err := s.cluster.MasterForKey(ctx, c.key); err == nil {
+		} else if master, err := s.cluster.MasterForKey(ctx, c.key.String()); err == nil {
 			client = master
 		}
 	}

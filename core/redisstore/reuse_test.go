@@ -46,7 +46,7 @@ func (f *frame) same() (same bool) {
 }
 
 // read is the key of a call.
-func read(cmd redis.Cmder) string { return *cmd.Args()[3].(*string) }
+func read(cmd redis.Cmder) string { return fmt.Sprint(cmd.Args()[3]) }
 
 // answer answers as the scripts do: the token is the number that the key ends with.
 func answer(cmd redis.Cmder, key string) {

@@ -82,7 +82,7 @@ func (s *Store) exchange(ctx context.Context, c *command) (any, error) {
 		return s.sender.exchange(ctx, c)
 	}
 	last := c
-	if sender := s.fleet.senderOf(ctx, c.key); sender != nil {
+	if sender := s.fleet.senderOf(ctx, c.key.String()); sender != nil {
 		v, err := sender.exchange(ctx, c)
 		if !elsewhere(err) || !c.flight.again() {
 			return v, err

@@ -114,11 +114,15 @@ func (s *Store) accept() error {
 
 // key is the name of what is stored for a lock. The braces make all names of
 // one lock live in one slot of a cluster.
-func (s *Store) key(key string) string {
+func (s *Store) key(key string) string { return string(s.named(nil, key)) }
+
+// named appends that name to b.
+func (s *Store) named(b []byte, key string) []byte {
+	b = append(b, s.prefix...)
 	if s.plain {
-		return s.prefix + key
+		return append(b, key...)
 	}
-	return s.prefix + "{" + key + "}"
+	return append(append(append(b, '{'), key...), '}')
 }
 
 // maxToken is the highest token that a script can count on from: a Lua number
