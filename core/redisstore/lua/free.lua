@@ -24,9 +24,9 @@
 -- The first write is a SET or an HSET, which a server out of memory refuses: then
 -- nothing has changed.
 
-local hold = stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3]
+local mine = stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3]
 if not ARGV[5] then
-  local done = redis.pcall('SET', key, hold .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
+  local done = redis.pcall('SET', key, mine .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
   if done and done.ok then
     return stamp
   end

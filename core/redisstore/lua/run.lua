@@ -22,7 +22,7 @@ end
 flat = flat or fields(redis.pcall('GET', key))
 if #flat == 0 and not ARGV[5] then
   -- The server refused it. This tells why.
-  redis.call('SET', key, hold .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
+  redis.call('SET', key, mine .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
   return stamp
 end
 if #flat == 0 then
@@ -30,13 +30,13 @@ if #flat == 0 then
   local token, ms = us, ARGV[4]
   if ARGV[5] ~= '2147483647' then
     token = 0
-    redis.call('HSET', key, field, hold .. ' ' .. ARGV[5])
+    redis.call('HSET', key, field, mine .. ' ' .. ARGV[5])
   elseif tonumber(ARGV[8]) > us then
     token = tonumber(ARGV[8])
     ms = math.max(ms, math.ceil((token - us) / 1000) + 1)
-    redis.call('HSET', key, field, hold .. ' ' .. ARGV[5], 't', ARGV[8])
+    redis.call('HSET', key, field, mine .. ' ' .. ARGV[5], 't', ARGV[8])
   else
-    redis.call('HSET', key, field, hold)
+    redis.call('HSET', key, field, mine)
   end
   local answer = token
   if ARGV[9] then
