@@ -123,7 +123,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	}
 	cmd := s.newCommand(releaseScript, c.Key, s.releases.word(c.Undo && c.Record == nil)).
 		text(c.Lease).num(millis(c.TTL))
-	if c.Keep > 0 || c.Record != nil {
+	if c.Keep > 0 || c.Record != nil || c.Undo || c.Weight < core.All || c.MinToken > usual {
 		cmd.num(millis(c.Keep))
 	}
 	if c.Record != nil {

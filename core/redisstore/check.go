@@ -217,7 +217,7 @@ func (s *Store) advise(err error) error {
 
 // What a user has to be allowed, in the language of ACL SETUSER.
 const (
-	rights = "+eval +evalsha +get +set +hgetall +hget +hset +hdel +del +time +pexpire +pttl" +
+	rights = "+eval +evalsha +get +set +hgetall +hget +hset +hdel +type +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +pubsub|numsub +ping"
 	clusterRights = " +cluster|slots +command +asking" // in addition, for the client to find its way
 	plainRights   = "+eval +evalsha +get +set +del +pexpire +pttl"

@@ -71,7 +71,7 @@
 // +wait for WithReplicas, and +info for Check:
 //
 //	ACL SETUSER locks on >secret ~lk1:* &lk1:wake:*
-//	    +eval +evalsha +get +set +hgetall +hget +hset +hdel +del +time +pexpire +pttl
+//	    +eval +evalsha +get +set +hgetall +hget +hset +hdel +type +del +time +pexpire +pttl
 //	    +publish +subscribe +unsubscribe +pubsub|numsub +ping
 //
 // and with plain keys

@@ -20,7 +20,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, fit...)
 	all := map[bool][]string{
-		false: strings.Fields("eval evalsha get set hgetall hget hset hdel del time pexpire pttl publish subscribe unsubscribe ping info"),
+		false: strings.Fields("eval evalsha get set hgetall hget hset hdel type del time pexpire pttl publish subscribe unsubscribe ping info"),
 		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
 	}
 	user := func(t *testing.T, name string, plain bool, without string) *redisstore.Store {
@@ -88,7 +88,7 @@ func TestRights(t *testing.T) {
 func TestHalfAScript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Start(t), nil)
-	for _, denied := range strings.Fields("get set hgetall hget hset hdel del time pexpire pttl publish") {
+	for _, denied := range strings.Fields("get set hgetall hget hset hdel type del time pexpire pttl publish") {
 		name := "no-" + denied
 		r.server.Do("ACL", "SETUSER", name, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
 		s := newStore(t, redistest.Client(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }))

@@ -142,6 +142,27 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 }
 
+// A server counts what it refuses, also to a script that goes on, and somebody may
+// be woken by that number: no step asks for what cannot be answered.
+func TestNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newStore(t, server.Client())
+	acquire(t, s, claimOf("known")) // the scripts are
+	server.Do("CONFIG", "RESETSTAT")
+	for _, hash := range []bool{false, true} {
+		for _, st := range scene(s, "refused:"+rand.Text(), hash) {
+			if err := st.do(); !errors.Is(err, st.want) {
+				t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
+			}
+			if n := server.Field("errorstats", "errorstat_WRONGTYPE"); n != "" {
+				t.Errorf("%s, a hash %v: refused %s", st.name, hash, n)
+				server.Do("CONFIG", "RESETSTAT")
+			}
+		}
+	}
+}
+
 // Scripts touch the key that they declare and no other, so that a cluster can
 // tell where they belong.
 func TestScriptsTouchOnlyTheirKey(t *testing.T) {
@@ -209,7 +230,7 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []string{"hgetall", "hget", "hset", "hdel", "pexpire", "pttl", "publish", "get", "set", "del", "time"} {
+	for _, c := range []string{"hgetall", "hget", "hset", "hdel", "type", "pexpire", "pttl", "publish", "get", "set", "del", "time"} {
 		if seen[c] == 0 {
 			t.Errorf("the scene never used %s, saw %v", c, seen)
 		}

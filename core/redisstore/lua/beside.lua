@@ -2,13 +2,14 @@
 -- only.lua for arguments and answers.
 
 local flat = fields(value)
-if #flat == 4 and not ARGV[4] then
-  -- The hold and the token, in either order.
+if #flat <= 4 and not ARGV[5] and (not ARGV[4] or ARGV[4] == '0') then
+  -- The hold, and perhaps the token, in either order.
   local field = 'h:' .. ARGV[2]
   local i = flat[1] == field and 1 or flat[3] == field and 3
-  if i and flat[4 - i] == 't' and tonumber(flat[5 - i]) < us then
+  if i then
     local since, ms = string.match(flat[i + 1], '^(%d+) (%d+)')
-    if us < math.min(since, us) + ms * 1000 then
+    local last = #flat == 2 and since or flat[4 - i] == 't' and flat[5 - i]
+    if last and tonumber(last) < us and us < math.min(since, us) + ms * 1000 then
       redis.call('DEL', key)
       return OK
     end

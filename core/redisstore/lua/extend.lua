@@ -7,11 +7,9 @@
 --
 -- A server out of memory accepts a PEXPIRE, and after it all else.
 
-local ttl, value = tonumber(ARGV[3]), redis.pcall('GET', key)
-if not value then
-  return {LOST}
-end
-if type(value) == 'string' then
+local ttl, kind, whole = tonumber(ARGV[3]), redis.call('TYPE', key).ok, nil
+if kind == 'string' then
+  local value = redis.call('GET', key)
   local since, ms, owner, lease, token = string.match(value, LONE)
   if since then
     local left = math.min(tonumber(since), us) + ms * 1000 - us
@@ -24,9 +22,9 @@ if type(value) == 'string' then
     end
     return OK
   end
+  whole = fields(value)
 end
 local field = 'h:' .. ARGV[2]
-local whole = not mismatch(value, 'GET', key) and fields(value)
 local function get(name)
   if not whole then
     return redis.call('HGET', key, name)
@@ -37,7 +35,7 @@ local function get(name)
     end
   end
 end
-value = get(field)
+local value = get(field)
 if not value then
   return {LOST}
 end

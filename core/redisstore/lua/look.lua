@@ -6,26 +6,19 @@ local now = (us - us % 1000) / 1000
 local LONE = '^(%d+) (%d+) (%S+) (%S+) ?(%d*) ?$'
 local isString = false
 
--- mismatch tells whether what was asked by pcall failed as the key is of another
--- type. Any other failure ends the script.
-local function mismatch(got, ...)
-  if type(got) ~= 'table' or not got.err then
-    return false
-  end
-  if not string.find(got.err, 'WRONGTYPE', 1, true) then
-    redis.call(...)
-  end
-  return true
-end
-
 -- fields is what HGETALL answers, or would if the string were a hash. It takes what
--- GET answered.
+-- GET answered, if that was asked: of a hash it should not be, as servers count
+-- what they refuse, and somebody may watch that.
 local function fields(value)
+  if value == nil or type(value) == 'table' then
+    local kind = redis.call('TYPE', key).ok
+    if kind ~= 'string' then
+      return kind == 'none' and {} or redis.call('HGETALL', key)
+    end
+    value = redis.call('GET', key)
+  end
   if not value then
     return {}
-  end
-  if mismatch(value, 'GET', key) then
-    return redis.call('HGETALL', key)
   end
   isString = true
   local since, ms, owner, lease, token = string.match(value, LONE)

@@ -6,19 +6,22 @@
 -- KEYS[1]  the key
 -- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: c cluster, u
 --          undo the run that this lease has begun, held or not; 2 lease, 3 ms to
---          remember an unknown lease. If there is more to it: 4 ms to keep the key
---          taken, or 0; to save a record: 5 its attempt, 6 its state (1 or 2, see
+--          remember an unknown lease. If there is more to it, or it may be no string: 4 ms to
+--          keep the key taken, or 0; to save a record: 5 its attempt, 6 its state (1 or 2, see
 --          clock.lua), 7 ms to keep it, 8 its value
 -- answer   OK      it was held or waiting; with a record: that is saved
 --          {LOST}  it was neither; with a record: it was not held
 --
 -- A server out of memory accepts a DEL, HDEL or PEXPIRE, and after it all else.
 
-local value = redis.pcall('GET', key)
-if not ARGV[4] and type(value) == 'string' and value < stamp and #stamp == 16
-  and string.sub(value, -#ARGV[2] - 1) == ' ' .. ARGV[2] then
-  -- It begins with its token, which the clock has passed, and ends with the lease.
-  -- Digits compare like numbers as long as they are as many, from the year 2001 on.
-  redis.call('DEL', key)
-  return OK
+local value
+if not ARGV[4] then
+  value = redis.pcall('GET', key)
+  if type(value) == 'string' and value < stamp and #stamp == 16
+    and string.sub(value, -#ARGV[2] - 1) == ' ' .. ARGV[2] then
+    -- It begins with its token, which the clock has passed, and ends with the lease.
+    -- Digits compare like numbers as long as they are as many, from the year 2001 on.
+    redis.call('DEL', key)
+    return OK
+  end
 end

@@ -15,8 +15,11 @@
 
 local from, lease, owner = ARGV[2], ARGV[3], ARGV[4]
 local ttl, spare, least = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[9] or 0)
-local value = redis.pcall('GET', key)
-if type(value) == 'string' and (ARGV[7] or '2147483647') == '2147483647' and from ~= lease then
+local value
+if not ARGV[7] or ARGV[7] == '2147483647' then
+  value = redis.pcall('GET', key)
+end
+if type(value) == 'string' and from ~= lease then
   local since, ms, _, holder, last = string.match(value, LONE)
   if holder == from and tonumber(since) <= us and us < since + ms * 1000 then
     local token = math.max((last == '' and since or last) + 1, us, least)

@@ -4,9 +4,11 @@
 local flat
 if ARGV[9] then
   -- Before all else: a value can be long, and is read only if it is asked for.
-  local finished, answer = redis.pcall('HGET', key, 'r'), nil
-  if finished and mismatch(finished, 'HGET', key, 'r') then
-    flat, finished = fields(redis.call('GET', key)), false
+  local finished, answer
+  if redis.call('TYPE', key).ok == 'hash' then
+    finished = redis.call('HGET', key, 'r')
+  else
+    flat = fields()
     for i = 1, #flat, 2 do
       finished = flat[i] == 'r' and flat[i + 1] or finished
       answer = flat[i] == 'v' and flat[i + 1] or answer
@@ -19,7 +21,7 @@ if ARGV[9] then
     end
   end
 end
-flat = flat or fields(redis.pcall('GET', key))
+flat = flat or fields()
 if #flat == 0 and not ARGV[5] then
   -- The server refused it. This tells why.
   redis.call('SET', key, mine .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
