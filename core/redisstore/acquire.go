@@ -17,7 +17,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 		return core.Grant{}, err
 	}
 	if s.plain {
-		return s.acquirePlain(ctx, c)
+		return s.acquirePlain(ctx, &c)
 	}
 	if s.pushable(&c) {
 		return s.acquirePushed(ctx, c)
@@ -119,7 +119,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 		return err
 	}
 	if s.plain {
-		return s.releasePlain(ctx, c)
+		return s.releasePlain(ctx, &c)
 	}
 	cmd := s.newCommand(releaseScript, c.Key, s.releases.word(c.Undo && c.Record == nil)).
 		text(c.Lease).num(millis(c.TTL))

@@ -19,6 +19,7 @@ import (
 // and keeps owners out of the logs of the client's hooks.
 type command struct {
 	redis.Cmd
+	home   *sync.Pool // where it goes to be used again
 	flight *flight
 	script *script // nil of one that is no script
 	verb   verb
@@ -39,9 +40,9 @@ type command struct {
 
 	// Of a call that a sender carries.
 	ctx     context.Context // the caller's
-	until   time.Time       // when it has taken too long
+	until   time.Duration   // when it has taken too long, as its sender tells time
 	stays   bool            // its caller cannot leave it
-	done    chan struct{}   // receives when the call has come back, or took too long
+	done    chan struct{}   // receives when the call has come back, or took too long; stays when it is used again
 	joined  bool            // it travels in a pipeline
 	expired bool            // it took too long; set before done is told
 	signed  atomic.Bool     // done was told
@@ -81,15 +82,16 @@ func (v *verb) String() string { return "script" }
 
 var _ redis.Cmder = (*command)(nil)
 
-// commands are used again: at some ten thousand calls a second their memory would
-// keep the collector busy.
-var commands = sync.Pool{New: func() any { return new(command) }}
-
-// fresh is a command of which nobody knows.
-func fresh() *command {
-	c := commands.Get().(*command)
-	*c = command{}
-	c.flight, c.words = &c.alone, c.room[:0]
+// fresh is a command of which nobody knows. They are used again: at some ten
+// thousand calls a second their memory would keep the collector busy.
+func (s *Store) fresh() *command {
+	c, ok := s.commands.Get().(*command)
+	if ok {
+		*c = command{done: c.done}
+	} else {
+		c = new(command)
+	}
+	c.home, c.flight, c.words = &s.commands, &c.alone, c.room[:0]
 	return c
 }
 
@@ -99,14 +101,14 @@ func fresh() *command {
 // client failed, or a hook has a copy, whose arguments are those of c.
 func (c *command) part() {
 	if !c.parted.CompareAndSwap(false, true) && !c.copied.Load() {
-		commands.Put(c)
+		c.home.Put(c)
 	}
 }
 
 // newCommand calls a script on a lock's key by its name. Its first argument says
 // what for, to who reads SLOWLOG or MONITOR too.
 func (s *Store) newCommand(of *script, key string, what any) *command {
-	c := fresh()
+	c := s.fresh()
 	c.script, c.key = of, s.named(c.label[:0], key)
 	c.verb = verb{flight: c.flight, bytes: of.sha}
 	c.words = append(c.words, "evalsha", &c.verb, "1", &c.key, what)
@@ -115,7 +117,7 @@ func (s *Store) newCommand(of *script, key string, what any) *command {
 
 // newSet is SET key value NX PX ms.
 func (s *Store) newSet(key, value string, ms int64) *command {
-	c := fresh()
+	c := s.fresh()
 	c.key, c.length = s.named(c.label[:0], key), len(value)
 	c.verb = verb{flight: c.flight, bytes: append(c.small[:0], value...)}
 	c.words = append(c.words, "set", &c.key, &c.verb, "nx", "px")
@@ -154,7 +156,7 @@ func (c *command) ready(ctx context.Context) *command {
 // whole is the same call with the text of the script, if it has one, for a
 // server that does not know it.
 func (c *command) whole(ctx context.Context) *command {
-	w := &command{flight: c.flight, script: c.script, key: c.key, first: c, words: slices.Clone(c.words), length: c.length}
+	w := &command{home: c.home, flight: c.flight, script: c.script, key: c.key, first: c, words: slices.Clone(c.words), length: c.length}
 	if c.script == nil {
 		w.verb = verb{flight: c.flight, bytes: c.verb.bytes}
 		w.words[2] = &w.verb

@@ -48,9 +48,9 @@ func (l *limited) end(err error) {
 // frame is the context that a client has of calls that travel together, or of one
 // alone. It is no part of a command: the client may look at it for longer than
 // the calls take.
-func frame(batch []*command) *limited {
+func (s *sender) frame(batch []*command) *limited {
 	first, last := batch[0], batch[len(batch)-1]
-	l := &limited{Context: first.ctx, until: last.until}
+	l := &limited{Context: first.ctx, until: s.born.Add(last.until)}
 	if len(batch) > 1 {
 		l.Context = context.WithoutCancel(first.ctx) // one that is cancelled does not end the others
 	}

@@ -32,8 +32,8 @@ func plainly(op string, c *core.Claim) error {
 // acquirePlain asks with a bare SET NX, which costs the server a third of what a
 // script does, unless it expects to be refused: only the script tells an owner's
 // own key, and for how long it is taken.
-func (s *Store) acquirePlain(ctx context.Context, c core.Claim) (core.Grant, error) {
-	if err := plainly("acquire", &c); err != nil {
+func (s *Store) acquirePlain(ctx context.Context, c *core.Claim) (core.Grant, error) {
+	if err := plainly("acquire", c); err != nil {
 		return core.Grant{}, err
 	}
 	if !s.acks && !s.taken.has(c.Key) {
@@ -48,7 +48,7 @@ func (s *Store) acquirePlain(ctx context.Context, c core.Claim) (core.Grant, err
 		}
 	}
 	cmd := s.newCommand(plainAcquireScript, c.Key, "acquire").text(c.Owner).num(millis(c.TTL))
-	g, err := s.admit(ctx, &c, cmd.ready(ctx))
+	g, err := s.admit(ctx, c, cmd.ready(ctx))
 	s.taken.note(c.Key, errors.Is(err, core.ErrBusy))
 	return g, err
 }
@@ -79,7 +79,7 @@ func (t *takenKeys) note(key string, taken bool) {
 }
 
 // releasePlain leaves a key that is kept to an owner that nobody knows.
-func (s *Store) releasePlain(ctx context.Context, c core.Claim) error {
+func (s *Store) releasePlain(ctx context.Context, c *core.Claim) error {
 	cmd := s.newCommand(plainReleaseScript, c.Key, "release").text(c.Owner)
 	if c.Keep > 0 {
 		cmd.num(millis(c.Keep)).text("kept:" + rand.Text())

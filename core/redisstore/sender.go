@@ -38,6 +38,7 @@ type sender struct {
 	client redis.UniversalClient
 	own    bool          // it is one of go-redis itself
 	brief  bool          // the client ends a call at its deadline
+	born   time.Time     // what it tells time from: to read one clock costs half of two
 	stall  time.Duration // when a trip no longer holds up the calls behind it
 	crowd  int           // that has another trip set out
 	beside int           // how many trips are under way at most, if none has stalled
@@ -48,7 +49,6 @@ type sender struct {
 	rests []*trip     // have nothing to carry, but may soon
 	lone  *trip       // to use again for a call whose caller makes it
 	spare []*command  // the array of a queue that has gone
-	bells sync.Pool   // of channels that have been heard
 	alarm *time.Timer // looks after what takes long
 	armed bool        // alarm will ring
 	soon  bool        // because something waits behind a trip
@@ -58,7 +58,7 @@ type sender struct {
 }
 
 func newSender(client redis.UniversalClient) *sender {
-	s := &sender{client: client, stall: patience, crowd: crowded, beside: beside}
+	s := &sender{client: client, born: time.Now(), stall: patience, crowd: crowded, beside: beside}
 	if c, ok := client.(*redis.Client); ok {
 		s.own, s.beside = true, min(beside, connections(c.Options()))
 		// Time-outs of the socket would not do, however short: they are for one
@@ -84,13 +84,7 @@ func connections(o *redis.Options) int {
 	return max(n, 1)
 }
 
-// bell is a channel by which a call hears that it has come back.
-func (s *sender) bell() chan struct{} {
-	if b, ok := s.bells.Get().(chan struct{}); ok {
-		return b
-	}
-	return make(chan struct{}, 1)
-}
+func (s *sender) now() time.Duration { return time.Since(s.born) }
 
 // do sends c and waits for its answer, until ctx ends or for callLimit.
 func (s *sender) do(ctx context.Context, c *command) error {
@@ -98,8 +92,11 @@ func (s *sender) do(ctx context.Context, c *command) error {
 		c.flight.leave()
 		return context.Cause(ctx)
 	}
-	now := time.Now()
-	c.ctx, c.until, c.done = ctx, now.Add(callLimit), s.bell()
+	now := s.now()
+	c.ctx, c.until = ctx, now+callLimit
+	if c.done == nil {
+		c.done = make(chan struct{}, 1)
+	}
 	// Who cannot leave need not be able to: no other goroutine is needed.
 	c.stays = s.brief && ctx.Done() == nil
 	s.mu.Lock()
@@ -127,7 +124,6 @@ func (s *sender) do(ctx context.Context, c *command) error {
 			return s.abandon(ctx, c)
 		}
 	}
-	s.bells.Put(c.done) // which is rung once for each call
 	return c.late()
 }
 
@@ -168,10 +164,10 @@ func (c *command) late() error {
 
 // depart returns a new trip if none is under way but such as have stalled, or one
 // that a crowd waits for. If alone, the caller makes it by itself.
-func (s *sender) depart(now time.Time, alone bool) *trip {
+func (s *sender) depart(now time.Duration, alone bool) *trip {
 	prompt, under := 0, 0
 	for _, t := range s.trips {
-		switch age := now.Sub(t.since); {
+		switch age := now - t.since; {
 		case age < s.stall:
 			prompt++
 			under++
@@ -253,9 +249,9 @@ func (s *sender) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.armed = false
-	now := time.Now()
+	now := s.now()
 	s.rests = slices.DeleteFunc(s.rests, func(t *trip) bool {
-		long := now.Sub(t.since) > look
+		long := now-t.since > look
 		if long {
 			close(t.more)
 		}
@@ -272,7 +268,7 @@ func (s *sender) ring() {
 		for _, c := range t.batch {
 			c.expire(now)
 		}
-		if t.frame != nil && now.After(t.frame.until) {
+		if t.frame != nil && s.born.Add(now).After(t.frame.until) {
 			t.frame.end(context.DeadlineExceeded)
 		}
 	}
@@ -284,8 +280,8 @@ func (s *sender) ring() {
 	s.arm(len(s.queue) > 0)
 }
 
-func (c *command) expire(now time.Time) {
-	if now.After(c.until) && c.signed.CompareAndSwap(false, true) {
+func (c *command) expire(now time.Duration) {
+	if now > c.until && c.signed.CompareAndSwap(false, true) {
 		c.expired = true
 		c.done <- struct{}{}
 	}

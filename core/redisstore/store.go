@@ -28,6 +28,8 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same, if it is one
 
+	commands sync.Pool // to be used again
+
 	sender *sender // not in a cluster
 	fleet  fleet   // in a cluster
 
@@ -137,7 +139,7 @@ func (s *Store) usable(op string, c *core.Claim) error {
 		fault = "a key of 1 to 512 bytes of printable UTF-8 without braces is needed"
 	case !word(c.Lease):
 		fault = "a lease is a word of 1 to 256 bytes"
-	case !word(c.Owner), c.Via != "" && !word(c.Via):
+	case c.Owner != c.Lease && !word(c.Owner), c.Via != "" && !word(c.Via):
 		fault = "an owner is a word of 1 to 256 bytes"
 	case op == "watch":
 		return nil
@@ -164,10 +166,8 @@ func (s *Store) usable(op string, c *core.Claim) error {
 // printable tells that s is printable UTF-8 without braces.
 func printable(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; c >= utf8.RuneSelf {
+		if c := s[i]; c-' ' > '~'-' ' || c == '{' || c == '}' {
 			return utf8.ValidString(s) && !strings.ContainsAny(s, "{}") && !strings.ContainsFunc(s, unicode.IsControl)
-		} else if c < ' ' || c == 0x7f || c == '{' || c == '}' {
-			return false
 		}
 	}
 	return true
@@ -175,20 +175,15 @@ func printable(s string) bool {
 
 // word tells that s can stand in a list that is separated by spaces.
 func word(s string) bool {
-	ascii := true
+	if s == "" || len(s) > 256 {
+		return false
+	}
 	for i := range len(s) {
-		if c := s[i]; c >= utf8.RuneSelf {
-			ascii = false
-		} else if c <= ' ' || c == 0x7f {
-			return false
+		if c := s[i]; c-'!' > '~'-'!' {
+			return !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) })
 		}
 	}
-	if ascii {
-		return s != "" && len(s) <= 256
-	}
-	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool {
-		return unicode.IsControl(r) || unicode.IsSpace(r)
-	})
+	return true
 }
 
 // millis rounds d up to whole milliseconds.

@@ -12,7 +12,7 @@ import (
 
 // trip is a goroutine that carries calls, until none is left.
 type trip struct {
-	since time.Time // of the batch under way, or the end of the last one
+	since time.Duration // of the batch under way, or the end of the last one
 	batch []*command
 	frame *limited      // the client's context
 	clean bool          // the client is done with the batch
@@ -49,7 +49,7 @@ func (s *sender) carryOnce(t *trip) {
 	s.end(t)
 	s.lone = t
 	if len(s.queue) > 0 {
-		next = s.depart(time.Now(), false)
+		next = s.depart(s.now(), false)
 	}
 	s.mu.Unlock()
 	if next != nil {
@@ -63,7 +63,7 @@ func (s *sender) load(t *trip) bool {
 	s.unload(t)
 	if len(s.queue) == 0 {
 		s.end(t)
-		if t.since = time.Now(); len(s.rests) < beside && !s.closed {
+		if t.since = s.now(); len(s.rests) < beside && !s.closed {
 			s.rests = append(s.rests, t)
 		} else {
 			close(t.more)
@@ -71,13 +71,13 @@ func (s *sender) load(t *trip) bool {
 		return false
 	}
 	s.many = len(s.queue) > 1
-	t.since, t.batch, s.queue, s.spare = time.Now(), s.queue, s.spare, nil
+	t.since, t.batch, s.queue, s.spare = s.now(), s.queue, s.spare, nil
 	if n := fitting(t.batch); n < len(t.batch) {
 		s.queue = append(s.queue, t.batch[n:]...)
 		clear(t.batch[n:])
 		t.batch = t.batch[:n]
 	}
-	t.frame = frame(t.batch)
+	t.frame = s.frame(t.batch)
 	return true
 }
 
