@@ -102,13 +102,14 @@ func discreet(err error) error {
 // take adds a hold of key to the lease, or leaves nothing behind.
 func (a *attempt) take(key string) (err error) {
 	c := a.claim(key, a.id)
-	gone := c
+	gone := &a.gone
+	*gone = c
 	gone.Record = nil
 	a.placed, a.failed = false, nil
 	defer func() {
 		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
 			gone.Undo = unsure && a.record != nil
-			a.cleaner.add(gone, a.name, unsure)
+			a.cleaner.add(*gone, a.name, unsure)
 		}
 	}()
 	if !a.permits && a.record == nil {
@@ -131,12 +132,10 @@ func (a *attempt) take(key string) (err error) {
 		}
 	}
 	t := &a.turn
-	var heir *Claim
+	*t = turn{key: key, once: a.wait == 0, name: a.name, whole: a.noRenew}
 	if a.heritable(&c) {
-		give := gone // the heap is for this one only
-		heir = &give
+		t.claim = gone
 	}
-	*t = turn{key: key, once: a.wait == 0, claim: heir, name: a.name, whole: a.noRenew}
 	a.lines.enter(t)
 	defer func() {
 		var holder *Lease

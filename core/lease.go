@@ -24,6 +24,7 @@ type Lease struct {
 	granted moment          // when the grant of the last key had arrived
 	found   *Record         // of a lease of Begin: what the store has
 	chain   *chain          // of hand-overs that the lease is in, nil if it began none
+	place   int             // in the Locker's list, from 1, under its mutex; 0 if it is not listed
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
 	released sync.WaitGroup  // done when Release has its answer
@@ -48,7 +49,7 @@ type Lease struct {
 	one   [1]*hold
 }
 
-type state int
+type state uint8
 
 const (
 	held state = iota
@@ -267,7 +268,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.giveUp(r, time.Now().Add(releaseLimit))
+		err = l.giveUp(r, now.time().Add(releaseLimit))
 	}
 	return held
 }

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// spareLines is how many empty lines are kept to be used again.
+const spareLines = 64
+
 // lines are the queues of this process, one for each key that somebody is
 // acquiring. Only the head of a line talks to the store.
 type lines struct {
@@ -16,7 +19,7 @@ type lines struct {
 	of     map[string]*line
 	behind int // how many stand, or stood when they came, behind the first of a line
 
-	spare *line // the last one that was left empty
+	spare []*line // a few that were left empty
 
 	// contended are keys whose last lone caller had to wait, each at the place
 	// that its hash gives it. The next one is ready for that before it asks.
@@ -100,10 +103,12 @@ func (l *lines) enter(t *turn) {
 	key := t.key
 	n := l.of[key]
 	if n == nil {
-		if n = l.spare; n == nil {
+		if last := len(l.spare) - 1; last >= 0 {
+			n, l.spare = l.spare[last], l.spare[:last]
+		} else {
 			n = &line{}
 		}
-		l.of[key], l.spare = n, nil
+		l.of[key] = n
 		t.first = true
 		t.contended = l.marked > 0 && *l.mark(key) == key
 	} else {
@@ -257,8 +262,10 @@ func (l *lines) leave(t *turn, lease *Lease) (unused *gift) {
 	case !head:
 	case n.head == nil:
 		delete(l.of, t.key)
-		*n = line{}
-		l.spare = n
+		if len(l.spare) < spareLines {
+			*n = line{}
+			l.spare = append(l.spare, n)
+		}
 	default:
 		if lease != nil && !lease.stands() {
 			lease = nil // it was lost meanwhile, and told nobody of that

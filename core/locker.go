@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -33,7 +32,7 @@ type Locker struct {
 	closing chan struct{} // closed when Close begins
 	busy    int           // acquires under way and leases not yet given back
 	idle    chan struct{} // made by Close, closed when busy comes to 0
-	leases  map[*Lease]struct{}
+	leases  []*Lease      // in no order: each knows its place
 }
 
 // New makes a Locker on store. It starts nothing that would have to be stopped:
@@ -50,7 +49,6 @@ func New(store Store, opts ...Option) (*Locker, error) {
 		clock:    suspendClock,
 		observer: Observers(),
 		closing:  make(chan struct{}),
-		leases:   make(map[*Lease]struct{}),
 	}
 	if p, ok := store.(Prompt); ok {
 		l.limit = p.Limit()
@@ -217,7 +215,13 @@ func (l *Locker) begin() bool {
 func (l *Locker) end(lease *Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.leases, lease)
+	if at := lease.place; at > 0 {
+		last := len(l.leases) - 1
+		moved := l.leases[last]
+		l.leases[at-1], moved.place = moved, at
+		l.leases[last], lease.place = nil, 0
+		l.leases = l.leases[:last]
+	}
 	l.busy--
 	if l.busy == 0 && l.idle != nil {
 		close(l.idle)
@@ -231,7 +235,8 @@ func (l *Locker) keep(lease *Lease) bool {
 	if l.closed {
 		return false
 	}
-	l.leases[lease] = struct{}{}
+	l.leases = append(l.leases, lease)
+	lease.place = len(l.leases)
 	return true
 }
 
@@ -239,7 +244,7 @@ func (l *Locker) keep(lease *Lease) bool {
 func (l *Locker) held() []*Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.leases))
+	return slices.Clone(l.leases)
 }
 
 // within bounds a call to the store, unless the store does.

@@ -77,6 +77,7 @@ type request struct {
 	fenced  bool
 	bad     error // the first thing an option itself had to refuse
 	turn    turn  // of the acquire, which needs one at a time
+	gone    Claim // its claim, as it is given up, or handed over to it
 }
 
 // TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The
