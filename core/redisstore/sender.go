@@ -11,7 +11,9 @@ import (
 
 const (
 	// maxBatch is how many calls travel in one pipeline.
-	maxBatch = 256
+	maxBatch = 128
+	// plenty is how many calls have to wait for a trip not to wait for more.
+	plenty = maxBatch / 2
 	// maxBytes is how much text travels in one pipeline.
 	maxBytes = 64 << 10
 	// patience is how long calls wait for a trip before another one sets out: it

@@ -178,7 +178,7 @@ func TestCallsTravelTogether(t *testing.T) {
 			}
 		}
 		for _, n := range g.travelled() {
-			if n > 256 {
+			if n > 128 {
 				t.Errorf("%d calls in a pipeline", n)
 			}
 		}

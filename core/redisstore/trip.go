@@ -21,13 +21,15 @@ type trip struct {
 
 // carry makes one trip after the other while there is something to carry. Where
 // calls travelled together their callers have just been woken: they come first,
-// so that what they call next travels together too.
+// so that what they call next travels together too, unless there is plenty.
 func (s *sender) carry(t *trip) {
 	for many := false; ; {
-		if many {
-			runtime.Gosched()
-		}
 		s.mu.Lock()
+		if many && len(s.queue) < plenty {
+			s.mu.Unlock()
+			runtime.Gosched()
+			s.mu.Lock()
+		}
 		more := s.load(t)
 		s.mu.Unlock()
 		if more {
