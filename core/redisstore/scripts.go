@@ -26,7 +26,7 @@ const (
 var (
 	acquireScript = newScript("clock.lua", "free.lua", "look.lua", "run.lua", "state.lua", "acquire.lua")
 	extendScript  = newScript("clock.lua", "look.lua", "extend.lua")
-	releaseScript = newScript("clock.lua", "only.lua", "look.lua", "beside.lua", "state.lua", "release.lua")
+	releaseScript = newScript("clock.lua", "only.lua", "look.lua", "relay.lua", "beside.lua", "state.lua", "release.lua")
 
 	handoverScript = newScript("clock.lua", "look.lua", "pass.lua", "state.lua", "handover.lua")
 

@@ -6,7 +6,8 @@
 --   "<since> <ms> <owner> <lease>"           one exclusive hold, whose token is since,
 --                                            and which ends when the key does,
 --   "<since> <ms> <owner> <lease> <token> "  one exclusive hold, or
---   "f" and for each field of a hash a tab, its name, a space and its value, v last.
+--   "f" and for each field of a hash a tab, its name, a space and its value, and t, w
+--                                            and v last.
 -- A hash has the fields
 --   h:<lease>  one hold: "<since> <ms> <owner> <weight>". One without a weight is
 --              exclusive and was granted a free key: its token is when that was

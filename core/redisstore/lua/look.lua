@@ -46,9 +46,9 @@ local function fields(value)
 end
 
 -- joined is the string of the fields that stay and those that are set. What is both
--- set and dropped is dropped.
+-- set and dropped is dropped. The last ones are t, w and v.
 local function joined(flat, set, drop)
-  local new, all, n, last = {}, {'f', nil, nil, nil}, 1, ''
+  local new, all, n, token, waits, last = {}, {'f', nil, nil, nil}, 1, '', '', ''
   for i = 1, #set, 2 do
     new[set[i]] = set[i + 1]
   end
@@ -58,9 +58,13 @@ local function joined(flat, set, drop)
   local function add(name, value)
     if name == 'v' then
       last = '\tv ' .. value
+    elseif name == 'w' then
+      waits = '\tw ' .. value
+    elseif name == 't' then
+      token = '\tt ' .. (type(value) == 'number' and string.format('%.0f', value) or value)
     else
       n = n + 1
-      all[n] = '\t' .. name .. ' ' .. (type(value) == 'number' and string.format('%.0f', value) or value)
+      all[n] = '\t' .. name .. ' ' .. value
     end
   end
   for i = 1, #flat, 2 do
@@ -73,7 +77,7 @@ local function joined(flat, set, drop)
       add(name, value)
     end
   end
-  return table.concat(all) .. last
+  return table.concat(all) .. token .. waits .. last
 end
 
 -- put writes a string that ends ms from now. A server out of memory refuses a SET

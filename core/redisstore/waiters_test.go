@@ -1,0 +1,181 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// A release with others waiting does the same to a string, where one who is first in
+// line has a short way, and to a hash, also where that way must not be taken.
+func TestFormsAgreeOnWaiters(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	calls, asks := newStore(t, server.Client()), server.Client()
+	const exclusive, second = "2147483647 2147483647", int64(1000)
+	// What a lease called 1 has, in ms from now if it is a time, and who waits.
+	type state struct {
+		since, lasts int64
+		weight       string
+		token        int64 // in us from now
+		waiting      []string
+		at           []int64 // when their places end
+		granted      string  // by message
+	}
+	for name, c := range map[string]state{
+		"one who can be granted it": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+		},
+		"a hold that tells its token": {
+			-second, 60 * second, "", -60 * second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+		},
+		"a token of the future": {
+			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+		},
+		"a token of the future, and more who wait": {
+			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2",
+		},
+		"a fair one, and one behind": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 5 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2",
+		},
+		"one who has asked long ago": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{2 * second}, "",
+		},
+		"one of before the clock was set back": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{15 * second}, "",
+		},
+		"one who has gone, and one behind": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{-second, 9 * second}, "3",
+		},
+		"one who has to ask": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 ID"}, []int64{9 * second}, "",
+		},
+		"one whom nobody reaches, and one behind": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "3",
+		},
+		"readers": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 1 2147483647 o2 ID", "3 % 4 1 2147483647 o3 ID"}, []int64{9 * second, 9 * second}, "2 3",
+		},
+		"one of two permits": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 2 2 o2 ID"}, []int64{9 * second}, "2",
+		},
+		"a hold that is over": {
+			-61 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+		},
+		"a hold of before the clock was set back": {
+			60 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+		},
+		"a hold of the future that tells its token": {
+			60 * second, 60 * second, "", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+		},
+		"a hold that is shared": {
+			-second, 60 * second, " 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+		},
+		"the lease itself": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "1 % 4 " + exclusive + " o1 ID"}, []int64{9 * second, 9 * second}, "2",
+		},
+		"a tombstone that is over": {
+			-second, 60 * second, " 2147483647\td:3 0 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			id := strings.ReplaceAll(name, " ", "-")
+			heard := server.Client().Subscribe(ctx, "lk1:wake:"+id)
+			defer heard.Close()
+			if _, err := heard.Receive(ctx); err != nil {
+				t.Fatal(err)
+			}
+			var all [2]seen
+			for i, k := range []*twin{{key: name + ":string"}, {key: name + ":hash", hash: true}} {
+				now := asks.Time(ctx).Val().UnixMicro()
+				waits := "\n"
+				for i, line := range c.waiting {
+					line = strings.ReplaceAll(line, "ID", id)
+					waits += strings.Replace(line, "%", fmt.Sprint(now/1000+c.at[i]), 1) + "\n"
+				}
+				if k.last = uint64(now + c.token); c.weight == "" {
+					k.last = max(k.last, uint64(now+c.since*1000))
+				}
+				h, d, _ := strings.Cut(fmt.Sprintf("%d %d o1%s", now+c.since*1000, c.lasts, c.weight), "\t")
+				fields := []string{"h:1 " + h, "t " + fmt.Sprint(now+c.token), "w " + waits}
+				if d != "" {
+					fields = append([]string{fields[0], d}, fields[1:]...)
+				}
+				put(ctx, t, asks, stored(core.Claim{Key: k.key}), k.hash, fields)
+				err := calls.Release(ctx, k.of(core.Claim{Owner: "o1", Lease: "1", Weight: core.All, Limit: core.All}))
+				all[i] = k.look(ctx, asks, core.Grant{}, err)
+				woken, granted := hearAll(ctx, t, heard)
+				if granted != c.granted {
+					t.Errorf("hash %v: granted by message to %q, want %q", k.hash, granted, c.granted)
+				}
+				all[i].says += "; woken " + woken
+			}
+			if all[0].fault != "" || all[1].fault != "" {
+				t.Errorf("faults: a string %q, a hash %q", all[0].fault, all[1].fault)
+			}
+			if all[0].says != all[1].says {
+				t.Errorf("a string: %s\na hash:   %s", all[0].says, all[1].says)
+			}
+			if d := all[0].times[0] - all[1].times[0]; d.Abs() > slack {
+				t.Errorf("a string lasts %v, a hash %v", all[0].times[0], all[1].times[0])
+			}
+		})
+	}
+}
+
+// put stores fields, each a name, a space and a value.
+func put(ctx context.Context, t *testing.T, c *redis.Client, key string, hash bool, fields []string) {
+	t.Helper()
+	err := error(nil)
+	if hash {
+		for _, f := range fields {
+			name, value, _ := strings.Cut(f, " ")
+			if err == nil {
+				err = c.HSet(ctx, key, name, value).Err()
+			}
+		}
+		if err == nil {
+			err = c.PExpire(ctx, key, time.Minute).Err()
+		}
+	} else {
+		err = c.Set(ctx, key, "f\t"+strings.Join(fields, "\t"), time.Minute).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hearAll returns the leases that were told to ask, and those that were told that
+// they hold.
+func hearAll(ctx context.Context, t *testing.T, heard *redis.PubSub) (woken, granted string) {
+	t.Helper()
+	if err := heard.Ping(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := heard.Receive(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch m := m.(type) {
+		case *redis.Pong:
+			return strings.TrimSpace(woken), strings.TrimSpace(granted)
+		case *redis.Message:
+			head, grant, ok := strings.Cut(m.Payload, "\n")
+			lease := head[strings.LastIndex(head, " "):]
+			if ok && strings.Count(grant, " ") == 2 {
+				granted += lease
+			} else {
+				woken += lease
+			}
+		}
+	}
+}
