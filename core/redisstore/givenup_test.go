@@ -106,11 +106,16 @@ func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 // The commands of a pipeline that failed may be under way, so that none of them
 // is used again, even if it was answered.
 func TestNothingOfAFailedPipelineIsUsedAgain(t *testing.T) {
+	client, g, h := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate(), &script{}
+	t.Cleanup(func() { client.Close() })
+	client.AddHook(g)
+	client.AddHook(h)
+	s := newStore(t, client)
+	s.Stall(time.Hour)
 	seen := make(map[redis.Cmder]bool)
 	for round := range 50 {
-		client, g := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate()
-		client.AddHook(g)
-		h := &script{acts: []func([]redis.Cmder) error{func(cmds []redis.Cmder) error {
+		g.close()
+		h.acts = []func([]redis.Cmder) error{func(cmds []redis.Cmder) error {
 			for _, cmd := range cmds {
 				if seen[cmd] {
 					t.Errorf("round %d: a command of a pipeline that had failed is used again", round)
@@ -119,15 +124,11 @@ func TestNothingOfAFailedPipelineIsUsedAgain(t *testing.T) {
 				answer(cmd, "{echo:1}")
 			}
 			return errImpatient
-		}}}
-		client.AddHook(h)
-		s := newStore(t, client)
-		s.Stall(time.Hour)
+		}}
 		for i, err := range crowd(t, s, g, claims(10)) {
 			if err != nil {
 				t.Fatalf("call %d, which was answered: %v", i, err)
 			}
 		}
-		client.Close()
 	}
 }
