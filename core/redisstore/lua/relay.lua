@@ -1,6 +1,6 @@
 -- Release of the only hold of a string, which the first who waits can be granted by
--- message. It is what state.lua and release.lua would do, in a third of the time;
--- there stands why. See only.lua for arguments and answers.
+-- message. It is what state.lua and release.lua would do, in half the time; there
+-- stands why. See only.lua for arguments and answers.
 
 if type(value) == 'string' then
   local lease, since, ms, weight, last, waits =
