@@ -45,12 +45,12 @@ func (l *limited) end(err error) {
 	}
 }
 
-// frame is the context that a client has of calls that travel together, or of one
-// alone. It is no part of a command: the client may look at it for longer than
-// the calls take.
-func (s *sender) frame(batch []*command) *limited {
+// frame is the context that a client has, from now on, of calls that travel
+// together, or of one alone. It is no part of a command: the client may look at it
+// for longer than the calls take.
+func (s *sender) frame(batch []*command, now time.Time) *limited {
 	first, last := batch[0], batch[len(batch)-1]
-	l := &limited{Context: first.ctx, until: s.born.Add(last.until)}
+	l := &limited{Context: first.ctx, until: now.Add(last.until - now.Sub(s.born))}
 	if len(batch) > 1 {
 		l.Context = context.WithoutCancel(first.ctx) // one that is cancelled does not end the others
 	}

@@ -73,13 +73,16 @@ func (s *sender) load(t *trip) bool {
 		return false
 	}
 	s.many = len(s.queue) > 1
-	t.since, t.batch, s.queue, s.spare = s.now(), s.queue, s.spare, nil
+	// The client may compare its deadline to the wall clock, which can have been set
+	// since the sender was born.
+	now := time.Now()
+	t.since, t.batch, s.queue, s.spare = now.Sub(s.born), s.queue, s.spare, nil
 	if n := fitting(t.batch); n < len(t.batch) {
 		s.queue = append(s.queue, t.batch[n:]...)
 		clear(t.batch[n:])
 		t.batch = t.batch[:n]
 	}
-	t.frame = s.frame(t.batch)
+	t.frame = s.frame(t.batch, now)
 	return true
 }
 

@@ -19,6 +19,8 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	calls, asks := newStore(t, server.Client()), server.Client()
+	server.Do("ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish")
+	mute := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "mute", "pw" }))
 	const exclusive, second = "2147483647 2147483647", int64(1000)
 	// What a lease called 1 has, in ms from now if it is a time, and who waits.
 	type state struct {
@@ -28,61 +30,69 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 		waiting      []string
 		at           []int64 // when their places end
 		granted      string  // by message
+		overheard    bool    // somebody listens to all channels
+		mute         bool    // who releases must not publish
 	}
 	for name, c := range map[string]state{
 		"one who can be granted it": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 		"a hold that tells its token": {
-			-second, 60 * second, "", -60 * second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+			-second, 60 * second, "", -60 * second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 		"a token of the future": {
-			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 		"a token of the future, and more who wait": {
-			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2",
+			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", false, false,
 		},
 		"a fair one, and one behind": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 5 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 5 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", false, false,
 		},
 		"one who has asked long ago": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{2 * second}, "",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{2 * second}, "", false, false,
 		},
 		"one of before the clock was set back": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{15 * second}, "",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{15 * second}, "", false, false,
 		},
 		"one who has gone, and one behind": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{-second, 9 * second}, "3",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{-second, 9 * second}, "3", false, false,
 		},
 		"one who has to ask": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 ID"}, []int64{9 * second}, "",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 ID"}, []int64{9 * second}, "", false, false,
 		},
 		"one whom nobody reaches, and one behind": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "3",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "3", false, false,
+		},
+		"one whom nobody reaches, though somebody listens": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody"}, []int64{9 * second}, "", true, false,
+		},
+		"one who cannot be told": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "", false, true,
 		},
 		"readers": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 1 2147483647 o2 ID", "3 % 4 1 2147483647 o3 ID"}, []int64{9 * second, 9 * second}, "2 3",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 1 2147483647 o2 ID", "3 % 4 1 2147483647 o3 ID"}, []int64{9 * second, 9 * second}, "2 3", false, false,
 		},
 		"one of two permits": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 2 2 o2 ID"}, []int64{9 * second}, "2",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 2 2 o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 		"a hold that is over": {
-			-61 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+			-61 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 		"a hold of before the clock was set back": {
-			60 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+			60 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 		"a hold of the future that tells its token": {
-			60 * second, 60 * second, "", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+			60 * second, 60 * second, "", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 		"a hold that is shared": {
-			-second, 60 * second, " 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+			-second, 60 * second, " 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 		"the lease itself": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "1 % 4 " + exclusive + " o1 ID"}, []int64{9 * second, 9 * second}, "2",
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "1 % 4 " + exclusive + " o1 ID"}, []int64{9 * second, 9 * second}, "2", false, false,
 		},
 		"a tombstone that is over": {
-			-second, 60 * second, " 2147483647\td:3 0 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2",
+			-second, 60 * second, " 2147483647\td:3 0 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,6 +102,17 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 			defer heard.Close()
 			if _, err := heard.Receive(ctx); err != nil {
 				t.Fatal(err)
+			}
+			if c.overheard {
+				spy := server.Client().PSubscribe(ctx, "lk1:wake:*")
+				defer spy.Close()
+				if _, err := spy.Receive(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := calls
+			if c.mute {
+				s = mute
 			}
 			var all [2]seen
 			for i, k := range []*twin{{key: name + ":string"}, {key: name + ":hash", hash: true}} {
@@ -110,7 +131,7 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 					fields = append([]string{fields[0], d}, fields[1:]...)
 				}
 				put(ctx, t, asks, stored(core.Claim{Key: k.key}), k.hash, fields)
-				err := calls.Release(ctx, k.of(core.Claim{Owner: "o1", Lease: "1", Weight: core.All, Limit: core.All}))
+				err := s.Release(ctx, k.of(core.Claim{Owner: "o1", Lease: "1", Weight: core.All, Limit: core.All}))
 				all[i] = k.look(ctx, asks, core.Grant{}, err)
 				woken, granted := hearAll(ctx, t, heard)
 				if granted != c.granted {

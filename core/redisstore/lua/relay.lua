@@ -10,7 +10,10 @@ if type(value) == 'string' then
     local other, deadline, owner, id, rest =
       string.match(waits, '^\n(%S+) (%d+) [45] 2147483647 2147483647 (%S+) (%S+)\n(.*)$')
     local left = other and deadline - now
-    if other and left >= 3000 and left <= 10000 then
+    local channel = string.match(ARGV[1], '^%a+ %a* %S+ (.*)$')
+    -- PUBLISH also counts who listens to a pattern of channels.
+    if other and left >= 3000 and left <= 10000
+      and tonumber(redis.pcall('PUBSUB', 'NUMSUB', channel .. id)[2] or 0) > 0 then
       local token, digits = us, stamp
       last = weight == '' and math.max(last, since) or tonumber(last)
       if last >= us then
@@ -24,7 +27,6 @@ if type(value) == 'string' then
       else
         put(hold .. ' ' .. other .. (token > us and ' ' .. digits .. ' ' or ''), beyond(ms, token))
       end
-      local channel = string.match(ARGV[1], '^%a+ %a* %S+ (.*)$')
       local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. other .. '\n' .. deadline .. ' ' .. digits .. ' ' .. ms)
       if type(got) == 'number' and got > 0 then
         return OK
