@@ -1,6 +1,7 @@
 -- Release of the only hold of a string, which the first who waits can be granted by
 -- message. It is what state.lua and release.lua would do, in half the time; there
--- stands why. See only.lua for arguments and answers.
+-- stands why. Its numbers are those of state.lua: ALL, WAITER_LIFE (10000) less ASKED,
+-- and WINDOW (1500). See only.lua for arguments and answers.
 
 if type(value) == 'string' then
   local lease, since, ms, weight, last, waits =
