@@ -43,7 +43,7 @@ func (r *Report) bars(l lane) (title string, all []bar) {
 	less := slices.ContainsFunc(s.Columns, func(c Column) bool { return c.Key == l.key && c.Better == Less })
 	for _, row := range s.Rows {
 		v, ok := row.Ratios[l.key]
-		if !ok || v <= 0 {
+		if !ok || v <= 0 || colours[row.Contender] == "" {
 			continue
 		}
 		if less {

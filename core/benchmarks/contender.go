@@ -71,8 +71,8 @@ func contenders() []contender {
 	return []contender{kitHash(), kitPlain(), redislockPeer(), redsyncPeer(), rueidislockPeer(), bareCommands()}
 }
 
-// others are contenders that only tests have.
-var others []contender
+// others are contenders of one scenario or, in tests, of none.
+var others = []contender{bareMessage()}
 
 // contenderOf finds a contender by its name.
 func contenderOf(name string) (contender, error) {

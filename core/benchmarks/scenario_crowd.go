@@ -28,7 +28,7 @@ func crowd(sc scale) scenario {
 			{who: "lockkit", key: "served", of: bestPeer, limit: 0.5},
 		},
 		run: func(b *bench, s *Section) error {
-			return b.interleave(s, b.crowdRounds, waitingStations(false, func(c contender) func(int) (outcome, error) {
+			return b.interleave(s, b.crowdRounds, waitingStations(func(c contender) func(int) (outcome, error) {
 				return func(round int) (outcome, error) {
 					return b.crowdRound(c, fmt.Sprintf("crowd:%s:%d", c.name, round))
 				}

@@ -22,7 +22,7 @@ func growth(sc scale) scenario {
 		Column{Key: "rate", Title: fmt.Sprintf("grants/s with %d", most), Better: More, Ratio: true})
 	s.targets = []target{{who: "lockkit", key: "growth", limit: 1.1, why: polls}}
 	s.run = func(b *bench, s *Section) error {
-		return b.interleave(s, (b.rounds+2)/3, waitingStations(false, func(c contender) func(int) (outcome, error) {
+		return b.interleave(s, (b.rounds+2)/3, waitingStations(func(c contender) func(int) (outcome, error) {
 			return func(round int) (outcome, error) { return b.growthRound(c, round) }
 		}))
 	}

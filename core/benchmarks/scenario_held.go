@@ -34,7 +34,7 @@ func heldLeases(sc scale) scenario {
 		},
 		run: func(b *bench, s *Section) error {
 			var stations []station
-			for _, st := range waitingStations(false, func(c contender) func(int) (outcome, error) {
+			for _, st := range waitingStations(func(c contender) func(int) (outcome, error) {
 				return func(int) (outcome, error) { return b.heldRound(c) }
 			}) {
 				if b.heldAll || !slices.Contains([]string{"lockkit plain keys", "redsync"}, st.name) {

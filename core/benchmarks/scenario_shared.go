@@ -50,23 +50,22 @@ func processes() scenario {
 			{who: "lockkit", key: "busiest", limit: 1.3},
 		},
 		run: func(b *bench, s *Section) error {
-			return b.interleave(s, b.rounds, waitingStations(true, func(c contender) func(int) (outcome, error) {
+			return b.interleave(s, b.rounds, waitingStations(func(c contender) func(int) (outcome, error) {
 				return func(round int) (outcome, error) { return b.processRound(c, round) }
-			}))
+			}, bareCommands()))
 		},
 	}
 }
 
-// waitingStations are all contenders that can wait, with those that only pass a
-// token or without, each with clients of its rounds' own.
-func waitingStations(passing bool, round func(c contender) func(round int) (outcome, error)) []station {
-	var all []station
-	for _, c := range contenders() {
-		if passing || c.kind != Bare {
-			all = append(all, station{contender: c, round: round(c), close: func() error { return nil }})
-		}
+// waitingStations are all contenders that can wait, and some yardsticks, each with
+// clients of its rounds' own.
+func waitingStations(round func(c contender) func(round int) (outcome, error), bare ...contender) []station {
+	all := slices.DeleteFunc(contenders(), func(c contender) bool { return c.kind == Bare })
+	var stations []station
+	for _, c := range append(all, bare...) {
+		stations = append(stations, station{contender: c, round: round(c), close: func() error { return nil }})
 	}
-	return all
+	return stations
 }
 
 func (b *bench) processRound(c contender, round int) (o outcome, err error) {

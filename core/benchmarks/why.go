@@ -49,7 +49,11 @@ func passing(s *Section, t target) string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf("BLPOP and RPUSH of a token, without any lock, reach %s ×", short(v))
+	text := fmt.Sprintf("BLPOP and RPUSH of a token, without any lock, reach %s ×", short(v))
+	if least := s.row(bareMessage().name); least != nil {
+		text += fmt.Sprintf(", the least lock that a script passes on by message %s ×", short(least.Ratios[t.key]))
+	}
+	return text
 }
 
 // polls is for very many who wait.
