@@ -30,69 +30,73 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 		waiting      []string
 		at           []int64 // when their places end
 		granted      string  // by message
+		woken        string  // to ask
 		overheard    bool    // somebody listens to all channels
 		mute         bool    // who releases must not publish
 	}
 	for name, c := range map[string]state{
 		"one who can be granted it": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a hold that tells its token": {
-			-second, 60 * second, "", -60 * second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
+			-second, 60 * second, "", -60 * second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a token of the future": {
-			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
+			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a token of the future, and more who wait": {
-			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", false, false,
+			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
 		"a fair one, and one behind": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 5 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 5 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
 		"one who has asked long ago": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{2 * second}, "", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{2 * second}, "", "2", false, false,
 		},
 		"one of before the clock was set back": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{15 * second}, "", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{15 * second}, "", "2", false, false,
 		},
 		"one who has gone, and one behind": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{-second, 9 * second}, "3", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{-second, 9 * second}, "3", "", false, false,
 		},
 		"one who has to ask": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 ID"}, []int64{9 * second}, "", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 ID"}, []int64{9 * second}, "", "2", false, false,
 		},
 		"one whom nobody reaches, and one behind": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "3", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "3", "", false, false,
 		},
 		"one whom nobody reaches, though somebody listens": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody"}, []int64{9 * second}, "", true, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody"}, []int64{9 * second}, "", "", true, false,
+		},
+		"one who has to ask and whom nobody reaches, though somebody listens, and one behind": {
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 nobody", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "", "3", true, false,
 		},
 		"one who cannot be told": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "", false, true,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "", "", false, true,
 		},
 		"readers": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 1 2147483647 o2 ID", "3 % 4 1 2147483647 o3 ID"}, []int64{9 * second, 9 * second}, "2 3", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 1 2147483647 o2 ID", "3 % 4 1 2147483647 o3 ID"}, []int64{9 * second, 9 * second}, "2 3", "", false, false,
 		},
 		"one of two permits": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 2 2 o2 ID"}, []int64{9 * second}, "2", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 2 2 o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a hold that is over": {
-			-61 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
+			-61 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a hold of before the clock was set back": {
-			60 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
+			60 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a hold of the future that tells its token": {
-			60 * second, 60 * second, "", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
+			60 * second, 60 * second, "", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a hold that is shared": {
-			-second, 60 * second, " 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
+			-second, 60 * second, " 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"the lease itself": {
-			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "1 % 4 " + exclusive + " o1 ID"}, []int64{9 * second, 9 * second}, "2", false, false,
+			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "1 % 4 " + exclusive + " o1 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
 		"a tombstone that is over": {
-			-second, 60 * second, " 2147483647\td:3 0 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", false, false,
+			-second, 60 * second, " 2147483647\td:3 0 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,10 +138,9 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 				err := s.Release(ctx, k.of(core.Claim{Owner: "o1", Lease: "1", Weight: core.All, Limit: core.All}))
 				all[i] = k.look(ctx, asks, core.Grant{}, err)
 				woken, granted := hearAll(ctx, t, heard)
-				if granted != c.granted {
-					t.Errorf("hash %v: granted by message to %q, want %q", k.hash, granted, c.granted)
+				if granted != c.granted || woken != c.woken {
+					t.Errorf("hash %v: granted by message to %q and woken %q, want %q and %q", k.hash, granted, woken, c.granted, c.woken)
 				}
-				all[i].says += "; woken " + woken
 			}
 			if all[0].fault != "" || all[1].fault != "" {
 				t.Errorf("faults: a string %q, a hash %q", all[0].fault, all[1].fault)

@@ -186,6 +186,12 @@ end
 -- nothing, as they may be at another node. It passes over one lease, if there
 -- is such, and tells whether it reached anybody.
 local function wake(s, but)
+  -- listening counts who listens to a process's own channel: PUBLISH also counts who
+  -- does to a pattern of channels. It is false where that must not be asked.
+  local function listening(id)
+    local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
+    return not got.err and tonumber(got[2])
+  end
   -- grant admits a waiter without having been asked, if its process listens. It is
   -- told of that when it is written. The hold is short: the waiter may have gone.
   local function grant(s, id, lease, deadline, weight, owner)
@@ -193,8 +199,7 @@ local function wake(s, but)
     if age < 0 or age > ASKED or s.granted and #s.granted >= MOST then
       return false
     end
-    local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
-    if got.err or tonumber(got[2]) == 0 then
+    if (listening(id) or 0) == 0 then
       return false
     end
     local ms, token = age + WINDOW, 0
@@ -238,7 +243,7 @@ local function wake(s, but)
         else
           -- pcall: without the right to publish, waiters poll.
           local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
-          reached = cluster or type(got) ~= 'number' or got > 0
+          reached = cluster or type(got) ~= 'number' or got > 0 and listening(id) ~= 0
           stay = fair or not reached
         end
       end
