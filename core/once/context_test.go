@@ -104,6 +104,22 @@ func TestContext(t *testing.T) {
 		}
 		first(t, o, charge("1"), "receipt", 1)
 	})
+	sim(t, "a caller who leaves while the run is claimed has nothing run, and it does not count as an attempt", func(t *testing.T) {
+		store := newFlaky()
+		o := newOnce(t, store, once.AtMostOnce())
+		gone := errors.New("the client went away")
+		ctx, leave := context.WithCancelCause(t.Context())
+		store.granted = func() { leave(gone) }
+		var r runs
+		_, err := o.Do(ctx, charge("1"), r.work("x"))
+		wantErr(t, err, gone)
+		if errors.Is(err, once.ErrInProgress) || errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		r.want(t, 0)
+		store.granted = nil
+		first(t, o, charge("1"), "receipt", 1)
+	})
 	sim(t, "a caller who leaves while waiting for another's run gets its reason, and nothing is run", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), wait(time.Hour))
 		gone := errors.New("the client went away")

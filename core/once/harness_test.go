@@ -55,7 +55,8 @@ type flaky struct {
 	down      bool
 	calls     int
 	keys      map[string]bool
-	unlimited bool // grants whatever is asked for
+	unlimited bool   // grants whatever is asked for
+	granted   func() // called before a grant is heard of, if there is one
 }
 
 var errDown = errors.New("the store is down")
@@ -96,7 +97,11 @@ func (s *flaky) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.unlimited {
 		return core.Grant{Owner: c.Owner, Record: &core.Record{Value: c.Record.Value, Attempt: 1}}, nil
 	}
-	return s.Store.Acquire(ctx, c)
+	g, err := s.Store.Acquire(ctx, c)
+	if err == nil && s.granted != nil {
+		s.granted()
+	}
+	return g, err
 }
 
 func (s *flaky) Extend(ctx context.Context, claims []core.Claim) []core.Extension {

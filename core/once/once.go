@@ -112,8 +112,11 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 		r.state = indeterminate
 		_ = lease.Finish(ctx, o.settled(&c, r.state, kept.Attempt-1, nil))
 		return r.answer(&c, kept.Attempt-1)
-	case err == nil:
+	case err == nil && ctx.Err() == nil:
 		return o.run(ctx, lease, &c, kept.Attempt, fn)
+	case err == nil:
+		err = fmt.Errorf("%w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx))
+		fallthrough
 	case lease != nil:
 		// Nothing was begun, so the claim does not count as an attempt.
 		_ = lease.Withdraw(ctx)
