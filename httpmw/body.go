@@ -33,6 +33,17 @@ func limitOf(c *gin.Context) int64 {
 // binder of gin. It fails with a MaxBytesError, or with a keyError that matches the
 // error of reading too: what broke is the client's side.
 func readBody(c *gin.Context, limit int64) ([]byte, error) {
+	data, err := buffer(c, limit)
+	if err == nil {
+		c.Set(gin.BodyBytesKey, data)
+	}
+	return data, err
+}
+
+// buffer is readBody for nobody who looks at the body now: the server notices that
+// a client has gone when there is nothing more to read. It leaves no copy with gin,
+// which would hide what somebody inside puts in the body's place.
+func buffer(c *gin.Context, limit int64) ([]byte, error) {
 	r := c.Request
 	data, err := peek(r, limit)
 	if err != nil {
@@ -52,7 +63,6 @@ func readBody(c *gin.Context, limit int64) ([]byte, error) {
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &body{Reader: bytes.NewReader(data), Closer: closer(r.Body), data: data}
 	}
-	c.Set(gin.BodyBytesKey, data)
 	return data, nil
 }
 

@@ -94,6 +94,27 @@ func TestBodyAfterLock(t *testing.T) {
 		}
 	})
 
+	t.Run("where the body says nothing about the key, what is put in its place is what every binder reads", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		decrypt := func(c *gin.Context) {
+			c.Request.Body = io.NopCloser(strings.NewReader(`{"id":7}`))
+			c.Request.ContentLength = -1
+		}
+		handler := func(c *gin.Context) {
+			var o order
+			err := c.ShouldBindBodyWith(&o, binding.JSON)
+			c.String(http.StatusOK, "%d %v", o.ID, err)
+		}
+		s.POST("/lock", httpmw.Lock(s.locker, "order", httpmw.Header("Idempotency-Key"), httpmw.Acquire(core.Wait(soon))), decrypt, handler)
+		s.POST("/once", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Fingerprint(httpmw.Header("Idempotency-Key"))), decrypt, handler)
+		for _, path := range []string{"/lock", "/once"} {
+			if r := s.pay("k", path, `{"id":1}`); r.body != "7 <nil>" {
+				t.Errorf("%s: got %d %q", path, r.status, r.body)
+			}
+		}
+	})
+
 	t.Run("the body keeps the Close that it came with", func(t *testing.T) {
 		t.Parallel()
 		s, closed := newSite(t), make(chan struct{}, 1)

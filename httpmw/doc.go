@@ -37,9 +37,9 @@
 //   - 5xx, 401, 403, 407, 408, 409, 423, 425 and 429 are not kept: ask again with
 //     the same key, and the request is run again. [Keep] sets another policy. The
 //     same goes for a run that died, unless [once.AtMostOnce] rules that out.
-//   - Nothing is kept of a request that Idempotent refused, as below. Refusals of
-//     a Lock inside are answers like others: a busy lock is not kept, a missing
-//     key is.
+//   - Nothing is kept of a request that Idempotent refused, as below. Of the
+//     refusals of a Lock inside a busy lock is not kept, whatever Keep says, and a
+//     missing key is.
 //
 // A handler that runs again, since an earlier run died or failed, finds the
 // attempt by [once.AttemptFromContext]: it can ask the bank before it charges, or
@@ -50,10 +50,12 @@
 // once.ErrIndeterminate. If its answer is not one that is kept, the request is not
 // run again.
 //
-// An answer that a middleware outside gives for the handler, because of c.Errors
-// or of a panic, is none that could be kept: mount such a middleware inside. The
-// same goes for a handler that returns without an answer because its context has
-// ended.
+// An answer that a middleware outside gives for the handler, because of c.Errors,
+// is none that could be kept: mount such a middleware inside. One that answers for
+// a handler that panics, such as gin.Recovery, belongs outside: inside, a panic
+// would be an answer of 500 like any other, and once.AtMostOnce would not hear of
+// it. A handler that returns without an answer, not even a status, because a context
+// has ended, its run's, a Lock's inside or a time-out's, has not answered.
 //
 // # Keys
 //
@@ -110,6 +112,11 @@
 // Nobody outside may read the body to its end, but by ShouldBindBodyWith or as an
 // urlencoded form: Idempotent could not tell two requests apart, and answers 500
 // where it notices, which it cannot if the body is chunked.
+//
+// What puts another body in its place, by decompressing or decrypting it, has to be
+// outside of a Lock whose key is in the body and of Idempotent, or has to set
+// gin.BodyBytesKey too: there they leave the body that they read, and
+// ShouldBindBodyWith prefers it.
 //
 // Lock and Idempotent work in both orders. With Idempotent outside, a repeated
 // request gets its answer without the lock, and one that finds the lock busy is

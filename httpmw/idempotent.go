@@ -26,7 +26,8 @@ import (
 // read it from c. AnyCaller is for services that have no callers to tell apart.
 //
 // POST and PATCH are covered, see Methods; others pass by. A request is the same
-// if method, path, query, media type and body are; see Fingerprint. The body is
+// if method, path, query, media type and body are; see Fingerprint. The path is what
+// gin gets of it: behind an http.StripPrefix, the prefix is not told apart. The body is
 // read whole, at most BodyLimit, and can be read again by the handler.
 //
 // What the handler writes is held back until it is saved, and sent then, also
@@ -127,9 +128,7 @@ func (m *idempotent) call(c *gin.Context) (call once.Call, err error) {
 		return call, err
 	}
 	if m.fingerprint != nil {
-		// So that the server notices when the client goes away. What goes wrong
-		// with it is for the handler to find.
-		_, _ = readBody(c, m.limit)
+		_, _ = buffer(c, m.limit) // what goes wrong with it is for the handler to find
 	}
 	return call, nil
 }
@@ -166,16 +165,19 @@ var (
 type execution struct {
 	*idempotent
 	c       *gin.Context
-	writer  *recorder // nil until the handler runs
-	started atomic.Bool
+	writer  *recorder   // nil until the handler runs
+	decided atomic.Bool // by what came first, the handler or the end of a client that it is detached from
 }
 
 // run runs what comes after the middleware, and returns its answer.
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
+	if !e.decided.CompareAndSwap(false, true) {
+		return once.Answer{}, fmt.Errorf("httpmw: the client has gone: %w", core.ErrBusy)
+	}
 	c, r, returned := e.c, e.c.Request, false
-	e.started.Store(true)
 	w := newRecorder(c.Writer, e.answerLimit)
 	e.writer = w
+	inside(c, normal)
 	defer func() {
 		takeForm(r, c.Request)
 		c.Request, c.Writer = r, w.ResponseWriter
@@ -205,19 +207,44 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 
 // flaw is why the answer is not kept, after told errors of what is outside.
 func (e *execution) flaw(ctx context.Context, told int) error {
-	w, errs := e.writer, e.c.Errors
+	w, errs, keep := e.writer, e.c.Errors, e.keep
+	ended := ctx.Err() != nil || errors.Is(e.c.Request.Context().Err(), context.DeadlineExceeded)
+	switch e.c.GetInt(insideKey{}) {
+	case gaveUp:
+		ended = true
+	case refused:
+		keep = keeps // whatever is kept of answers: this is none
+	}
 	unanswered := !w.Written() && len(errs) > told
 	switch {
 	case w.hijacked:
 		return nil
-	case !w.Written() && w.status == http.StatusOK && ctx.Err() != nil:
+	case ended && !w.Written() && !w.chosen:
+		inside(e.c, gaveUp)
 		return errGaveUp
-	case !unanswered && e.keep(final(w.Status())):
+	case !unanswered && keep(final(w.Status())):
 		return nil
 	case slices.ContainsFunc(errs, func(err *gin.Error) bool { return errors.Is(err.Err, once.ErrIndeterminate) }):
 		return errCannotTell
 	}
 	return errNotKept
+}
+
+// insideKey is where a middleware leaves what it knows of what is inside of it, for
+// an Idempotent outside.
+type insideKey struct{}
+
+const (
+	normal  = iota
+	gaveUp  // a context ended, and there may be no answer
+	refused // it did not run
+)
+
+// inside notes what. A refusal is the answer, whatever ends after it.
+func inside(c *gin.Context, what int) {
+	if was := c.GetInt(insideKey{}); was != what && (was != refused || what == normal) {
+		c.Set(insideKey{}, what)
+	}
 }
 
 // final is the status that the client takes for the answer's: what comes before
@@ -235,7 +262,7 @@ func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
-		if !e.started.Load() || errors.Is(cause, core.ErrLost) || errors.Is(cause, core.ErrClosed) {
+		if e.decided.CompareAndSwap(false, true) || errors.Is(cause, core.ErrLost) || errors.Is(cause, core.ErrClosed) {
 			cancel(cause)
 		}
 	})

@@ -77,9 +77,7 @@ func (m *lock) serve(c *gin.Context) {
 		return
 	}
 	if m.waits {
-		// So that the server notices when the client goes away. What goes wrong
-		// with it is for the handler to find.
-		_, _ = readBody(c, m.limit)
+		_, _ = buffer(c, m.limit) // what goes wrong with it is for the handler to find
 	}
 	ctx := c.Request.Context()
 	opts := m.acquire
@@ -122,6 +120,9 @@ func run(c *gin.Context, lease *core.Lease) {
 	}()
 	c.Request = r.WithContext(lease.Context())
 	c.Next()
+	if lease.Context().Err() != nil {
+		inside(c, gaveUp)
+	}
 }
 
 // takeForm gives r the form that was parsed of its copy: the server removes the

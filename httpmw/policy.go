@@ -48,7 +48,8 @@ func keeps(status int) bool {
 // Keep sets which answers of Idempotent are kept, by their status; the others are
 // sent, and the request can be made again, which runs the handler as a further
 // attempt. By default those are kept that would be the same another time: 2xx,
-// 3xx and 4xx, but not 401, 403, 407, 408, 409, 423, 425, 429 and 499.
+// 3xx and 4xx, but not 401, 403, 407, 408, 409, 423, 425, 429 and 499. It stays so
+// for what a Lock or an Idempotent inside answers where nothing ran.
 //
 // Where a 500 does not say that nothing was done, keep it too, as Stripe does:
 //
@@ -95,9 +96,9 @@ func KeepHeaders(names ...string) Option {
 // AnswerLimit sets the length of the longest body, in bytes, of an answer that
 // Idempotent keeps, 256 KiB by default. A longer one is sent, and when it is
 // asked for again the request is refused with 410: it is neither replayed nor
-// run again. So is one whose headers to keep are more than 64 KiB. As much memory is taken for a while, some times over, and the store
-// has to bear it: Redis takes 512 MiB at most, and answers nobody else
-// meanwhile. It panics if n is not positive.
+// run again. So is one whose headers to keep are more than 64 KiB, or that is longer
+// than 32 MiB with them, which is all that a Once keeps. As much memory is taken for a while, some times over, and the store
+// has to bear it: Redis answers nobody else meanwhile. It panics if n is not positive.
 func AnswerLimit(n int64) Option {
 	if n <= 0 {
 		panic(fmt.Sprintf("httpmw: AnswerLimit is %d, it must be positive", n))

@@ -89,6 +89,7 @@ func (g *config) refuse(c *gin.Context, name string, p Problem) {
 
 // fail answers a request that did not run because of err.
 func (g *config) fail(c *gin.Context, name string, p Problem) {
+	inside(c, refused)
 	ctx := c.Request.Context()
 	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
 		c.Abort()

@@ -25,7 +25,8 @@ type recorder struct {
 	before http.Header // before the handler ran
 	sent   http.Header // as of the first write; what is set later is not sent
 	status int
-	size   int // -1 before the first write, as gin has it
+	chosen bool // the status was set
+	size   int  // -1 before the first write, as gin has it
 	body   []byte
 	// announced is the Content-Length that was sent, -1 if there is none.
 	announced int64
@@ -65,7 +66,7 @@ func (w *recorder) WriteHeader(status int) {
 	case w.passing:
 		w.ResponseWriter.WriteHeader(status)
 	case status > 0 && w.size < 0:
-		w.status = status
+		w.status, w.chosen = status, true
 	}
 }
 
@@ -153,7 +154,7 @@ func (w *recorder) pass() {
 		return
 	}
 	w.passing = true
-	if w.status != w.ResponseWriter.Status() {
+	if w.chosen {
 		w.ResponseWriter.WriteHeader(w.status)
 	}
 	if w.size < 0 {

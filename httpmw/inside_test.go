@@ -1,0 +1,199 @@
+package httpmw_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// A handler that stops because a context inside has ended, and says nothing, has
+// not answered, whichever middleware had made that context.
+func TestGivenUpInside(t *testing.T) {
+	t.Parallel()
+	short := httpmw.Acquire(core.TTL(300*time.Millisecond), core.NoRenew())
+	lock := func(s *site, name string, opts ...httpmw.Option) gin.HandlerFunc {
+		return httpmw.Lock(s.locker, name, httpmw.Param("id"), opts...)
+	}
+	for name, inside := range map[string]func(s *site) []gin.HandlerFunc{
+		"a lock":                 func(s *site) []gin.HandlerFunc { return []gin.HandlerFunc{lock(s, "a", short)} },
+		"a lock around another":  func(s *site) []gin.HandlerFunc { return []gin.HandlerFunc{lock(s, "a", short), lock(s, "b")} },
+		"a lock inside of other": func(s *site) []gin.HandlerFunc { return []gin.HandlerFunc{lock(s, "a"), lock(s, "b", short)} },
+		"an Idempotent": func(s *site) []gin.HandlerFunc {
+			o := s.runs(once.Acquire(core.TTL(300*time.Millisecond), core.NoRenew()))
+			return []gin.HandlerFunc{httpmw.Idempotent(o, func(*gin.Context) (string, error) { return "inside", nil })}
+		},
+		"a time-out": func(*site) []gin.HandlerFunc {
+			return []gin.HandlerFunc{func(c *gin.Context) {
+				ctx, cancel := context.WithTimeout(c.Request.Context(), time.Millisecond)
+				defer cancel()
+				c.Request = c.Request.WithContext(ctx)
+				c.Next()
+			}}
+		},
+	} {
+		for _, atMostOnce := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, at most once %v", name, atMostOnce), func(t *testing.T) {
+				t.Parallel()
+				s, runs := newSite(t), atomic.Int32{}
+				var opts []once.Option
+				if atMostOnce {
+					opts = append(opts, once.AtMostOnce())
+				}
+				outer := httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller(), httpmw.Detached())
+				s.POST("/:id", append(append([]gin.HandlerFunc{outer}, inside(s)...), func(c *gin.Context) {
+					if runs.Add(1) == 1 {
+						within(t, "the context ends", c.Request.Context().Done())
+						return
+					}
+					c.String(http.StatusOK, "paid")
+				})...)
+				s.pay("k", "/1", "")
+				r := s.pay("k", "/1", "")
+				if atMostOnce {
+					if p := r.problem(t, http.StatusConflict); p["type"] != base+"idempotency-indeterminate" || runs.Load() != 1 {
+						t.Errorf("got %v after %d runs", p, runs.Load())
+					}
+				} else if r.body != "paid" || r.isReplay() {
+					t.Errorf("got %d %q, replayed %v", r.status, r.body, r.isReplay())
+				}
+			})
+		}
+	}
+
+	t.Run("an answer that was given all the same is kept", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
+			runs.Add(1)
+			within(t, "the context ends", c.Request.Context().Done())
+			c.Status(http.StatusOK)
+		})
+		s.pay("k", "/1", "")
+		if r := s.pay("k", "/1", ""); r.status != http.StatusOK || !r.isReplay() || runs.Load() != 1 {
+			t.Errorf("got %d %q after %d runs", r.status, r.body, runs.Load())
+		}
+	})
+}
+
+// A status is an answer, also of a handler that outlived its client.
+func TestStatusAfterTheClientHasLeft(t *testing.T) {
+	t.Parallel()
+	s, runs, began := newSite(t), atomic.Int32{}, make(chan struct{})
+	s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		if runs.Add(1) == 1 {
+			close(began)
+			within(t, "the client leaves", c.Request.Context().Done())
+		}
+		c.Status(http.StatusOK)
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := s.try(ctx, "POST", "/", "", "Idempotency-Key", "k")
+		left <- err
+	}()
+	within(t, "it runs", began)
+	leave()
+	if within(t, "the client leaves", left) == nil {
+		t.Error("there was an answer")
+	}
+	var r reply
+	eventually(t, "there is an answer", func() bool {
+		r = s.pay("k", "/", "")
+		return r.status != http.StatusConflict
+	})
+	if r.status != http.StatusOK || !r.isReplay() || runs.Load() != 1 {
+		t.Errorf("got %d %q after %d runs", r.status, r.body, runs.Load())
+	}
+}
+
+// What a Lock answers where nothing ran is not for Keep.
+func TestKeepIsNotAskedAboutRefusals(t *testing.T) {
+	t.Parallel()
+	all := httpmw.Keep(func(int) bool { return true })
+	s := newSite(t)
+	mount := func(path string, opts ...httpmw.Option) {
+		s.POST(path, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), all), httpmw.Lock(s.locker, "order", httpmw.JSON("id"), opts...), func(c *gin.Context) { c.String(http.StatusOK, "paid") })
+	}
+	mount("/try")
+	mount("/wait", httpmw.Acquire(core.Wait(soon)))
+	release := s.hold("order:1")
+	s.pay("busy", "/try", `{"id":"1"}`).problem(t, http.StatusConflict)
+	ctx, leave := context.WithCancel(t.Context())
+	before := s.store.attempts.Load()
+	left := make(chan error)
+	go func() {
+		_, err := s.try(ctx, "POST", "/wait", `{"id":"1"}`, "Idempotency-Key", "left")
+		left <- err
+	}()
+	eventually(t, "it waits", func() bool { return s.store.attempts.Load() >= before+2 }) // for its run, and for the lock
+	leave()
+	if within(t, "the client leaves", left) == nil {
+		t.Error("there was an answer")
+	}
+	release()
+	if r := s.pay("busy", "/try", `{"id":"1"}`); r.status != http.StatusOK || r.isReplay() {
+		t.Errorf("after a busy lock: got %d %q", r.status, r.body)
+	}
+	eventually(t, "the client that left gets its answer", func() bool {
+		r := s.pay("left", "/wait", `{"id":"1"}`)
+		if r.status != http.StatusOK && r.status != http.StatusConflict {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		return r.status == http.StatusOK
+	})
+	s.pay("bad", "/try", `{}`).problem(t, http.StatusBadRequest)
+	if r := s.pay("bad", "/try", `{}`); !r.isReplay() || r.status != http.StatusBadRequest {
+		t.Errorf("a missing key: got %d %q", r.status, r.body)
+	}
+}
+
+// A client that leaves at any moment: its handler either does not run, or is not
+// told.
+func TestDetachedFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	s, runs := newSite(t), atomic.Int32{}
+	s.POST("/", httpmw.Idempotent(s.runs(once.AtMostOnce()), httpmw.AnyCaller(), httpmw.Detached()), func(c *gin.Context) {
+		runs.Add(1)
+		for range 5 {
+			if err := c.Request.Context().Err(); err != nil {
+				t.Errorf("the handler's context has ended: %v", err)
+			}
+			runtime.Gosched()
+		}
+		c.Status(http.StatusOK)
+	})
+	for i := range 3000 {
+		ctx, leave := context.WithCancel(t.Context())
+		r := httptest.NewRequestWithContext(ctx, "POST", "/", nil)
+		r.Header.Set("Idempotency-Key", fmt.Sprint("k", i))
+		gone := make(chan struct{})
+		go func() {
+			for range rand.N(60) {
+				runtime.Gosched()
+			}
+			leave()
+			close(gone)
+		}()
+		s.ServeHTTP(httptest.NewRecorder(), r)
+		<-gone
+		if r := s.pay(fmt.Sprint("k", i), "/", ""); i%20 == 0 && r.status != http.StatusOK {
+			t.Fatalf("got %d %q", r.status, r.body)
+		}
+	}
+	if runs.Load() != 3000 {
+		t.Errorf("%d runs", runs.Load())
+	}
+}
