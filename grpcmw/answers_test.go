@@ -58,25 +58,33 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a key that is missing or bad is INVALID_ARGUMENT, for good", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t)
-		s.pay = mustNotRun(t)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "order", grpcmw.Field("coupon"))))
-		r := s.call("5")
-		r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
-		if got := r.trailer.Get(pushback); len(got) != 1 || got[0] != "-1" {
-			t.Errorf("the trailer is %v", got)
+		own := func(context.Context, string, any) (string, error) {
+			return "", fmt.Errorf("no such shop: %w", core.ErrInvalid)
 		}
-		bad := &errdetails.BadRequest{}
-		for _, d := range status.Convert(r.err).Details() {
-			if b, ok := d.(*errdetails.BadRequest); ok {
-				bad = b
+		for _, c := range []struct {
+			key         grpcmw.KeyFunc
+			field, says string
+		}{{grpcmw.Field("coupon"), "coupon", "is missing"}, {own, "", "no key that can be used"}} {
+			s := newShop(t)
+			s.pay = mustNotRun(t)
+			s.open(on(Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "order", c.key)))
+			r := s.call("5")
+			r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+			if got := r.trailer.Get(pushback); len(got) != 1 || got[0] != "-1" {
+				t.Errorf("the trailer is %v", got)
 			}
-		}
-		if v := bad.GetFieldViolations(); len(v) != 1 || v[0].GetField() != "coupon" || !strings.Contains(v[0].GetDescription(), "is missing") {
-			t.Errorf("got %v", bad)
-		}
-		if s.store.attempts.Load() != 0 {
-			t.Error("the store was asked")
+			bad := &errdetails.BadRequest{}
+			for _, d := range status.Convert(r.err).Details() {
+				if b, ok := d.(*errdetails.BadRequest); ok {
+					bad = b
+				}
+			}
+			if v := bad.GetFieldViolations(); len(v) != 1 || v[0].GetField() != c.field || !strings.Contains(v[0].GetDescription(), c.says) {
+				t.Errorf("got %v", bad)
+			}
+			if s.store.attempts.Load() != 0 {
+				t.Error("the store was asked")
+			}
 		}
 	})
 

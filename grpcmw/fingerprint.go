@@ -34,6 +34,9 @@ func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if value == "" {
+			return nil, source{kind: "fingerprint"}.bad("is empty")
+		}
 		w.begin('p', c.name)
 		w.text(value)
 		return w.sum(), nil

@@ -105,7 +105,7 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	}
 	out, err := m.once.Do(ctx, id, e.run)
 	switch {
-	case e.started.Load():
+	case e.ran:
 		return e.reply, e.failure // whatever err is: saved or not, the answer stands
 	case err != nil:
 		return nil, m.refuse(outer, onceRefusal(outer, c, err))
@@ -147,14 +147,18 @@ type execution struct {
 	*idempotent
 	c       *call
 	next    int
-	started atomic.Bool
+	decided atomic.Bool // by what came first, the handler or the end of a call that it is detached from
+	ran     bool
 	reply   any
 	failure error
 }
 
 // run runs the handler, and returns what is to be kept.
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
-	e.started.Store(true)
+	if !e.decided.CompareAndSwap(false, true) {
+		return once.Answer{}, fmt.Errorf("grpcmw: the call has ended: %w", core.ErrBusy)
+	}
+	e.ran = true
 	e.reply, e.failure = e.c.run(ctx, e.next)
 	var value []byte
 	var err error
@@ -177,7 +181,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 func (e *execution) lasting(failure error) (*status.Status, bool) {
 	s, ok := status.FromError(failure)
 	if !ok {
-		return status.FromContextError(failure), false
+		s = status.FromContextError(failure) // as the server sends it
 	}
 	if ours := (*refused)(nil); errors.As(failure, &ours) || errors.Is(failure, once.ErrIndeterminate) {
 		return s, false // nothing ran, or nobody knows
@@ -200,7 +204,7 @@ func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
-		if !e.started.Load() || errors.Is(cause, core.ErrLost) || errors.Is(cause, core.ErrClosed) {
+		if e.decided.CompareAndSwap(false, true) || errors.Is(cause, core.ErrLost) || errors.Is(cause, core.ErrClosed) {
 			cancel(cause)
 		}
 	})

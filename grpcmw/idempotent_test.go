@@ -147,6 +147,18 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
+	t.Run("a fingerprint that is empty is refused, and named", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.pay = mustNotRun(t)
+		none := func(context.Context, string, any) (string, error) { return "", nil }
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Fingerprint(none))))
+		r := s.call("5", key, "k")
+		if r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid); status.Convert(r.err).Message() != "the fingerprint is empty" {
+			t.Errorf("got %v", r.err)
+		}
+	})
+
 	t.Run("of fifty duplicates in flight one runs, the others are told so or get its reply", func(t *testing.T) {
 		t.Parallel()
 		s, runs, inside, finish := newShop(t), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})

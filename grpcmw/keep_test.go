@@ -2,6 +2,7 @@ package grpcmw_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -79,6 +80,28 @@ func TestIdempotentKeeps(t *testing.T) {
 		first, second := s.call("5", key, "k"), s.call("5", key, "k")
 		if a, b := status.Convert(first.err), status.Convert(second.err); a.Code() != codes.NotFound || a.String() != b.String() || !second.replayed() {
 			t.Errorf("got %v, then %v", a, b)
+		}
+	})
+
+	t.Run("Keep is asked about errors of any kind, as they are sent", func(t *testing.T) {
+		t.Parallel()
+		for want, failure := range map[codes.Code]error{
+			codes.Unknown:          errors.New("ledger: out of sync"),
+			codes.DeadlineExceeded: fmt.Errorf("bank: %w", context.DeadlineExceeded),
+		} {
+			s, runs, asked := newShop(t), atomic.Int64{}, atomic.Int64{}
+			s.pay = func(context.Context, *Order) (*Receipt, error) { runs.Add(1); return nil, failure }
+			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Keep(func(s *status.Status) bool {
+				asked.Store(int64(s.Code()))
+				return true
+			}))))
+			first, second := s.call("5", key, "k"), s.call("5", key, "k")
+			if a, b := status.Convert(first.err), status.Convert(second.err); a.Code() != want || a.String() != b.String() || !second.replayed() {
+				t.Errorf("got %v, then %v", a, b)
+			}
+			if runs.Load() != 1 || asked.Load() != int64(want) {
+				t.Errorf("%d runs, asked about %v", runs.Load(), codes.Code(asked.Load()))
+			}
 		}
 	})
 

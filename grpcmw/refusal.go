@@ -75,10 +75,12 @@ func (r Refusal) Status() *status.Status {
 	if r.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)})
 	}
-	if own := (*keyError)(nil); errors.As(r.Err, &own) {
-		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-			{Field: own.source.name, Description: own.detail()},
-		}})
+	if r.Reason == ReasonKeyInvalid {
+		fault := &errdetails.BadRequest_FieldViolation{Description: r.Message}
+		if own := (*keyError)(nil); errors.As(r.Err, &own) {
+			fault.Field, fault.Description = own.source.name, own.detail()
+		}
+		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{fault}})
 	}
 	full, err := s.WithDetails(details...)
 	if err != nil {

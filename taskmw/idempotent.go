@@ -13,6 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
+// maxName is the length of the longest name that a Once takes, in bytes.
+const maxName = 128
+
 // Idempotent is a middleware that runs a task once: one that is delivered again,
 // or enqueued again under the same key, after a success is done without being
 // run. With TaskID as the key it protects from what asynq delivers twice; with a
@@ -44,6 +47,9 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.Mi
 		panic("taskmw: Idempotent: the Once is nil")
 	}
 	g := configure("Idempotent", name, key, opts)
+	if len(name) > maxName {
+		panic(fmt.Sprintf("taskmw: Idempotent: the name has %d bytes, %d are allowed", len(name), maxName))
+	}
 	if len(g.acquire)+len(g.also) > 0 {
 		panic("taskmw: Idempotent: Acquire and Also are for Lock; how runs are claimed is said to once.New")
 	}
@@ -81,11 +87,8 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	ran, answer := false, error(nil)
 	_, err = m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
-		if answer = context.Cause(ctx); answer == nil {
-			answer = next.ProcessTask(ctx, t)
-			return once.Answer{}, unclear(ctx, answer)
-		}
-		return once.Answer{}, answer
+		answer = next.ProcessTask(ctx, t)
+		return once.Answer{}, unclear(ctx, answer)
 	})
 	switch {
 	case ran:
@@ -100,7 +103,7 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	case errors.Is(err, once.ErrMismatch), errors.Is(err, once.ErrIndeterminate):
 		return &failure{err.Error(), []error{err, asynq.SkipRetry}}
 	}
-	return err
+	return notRun(err)
 }
 
 // unclear is a handler's error, marked for once if it does not say that nothing
@@ -130,6 +133,9 @@ func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error)
 	}
 	if value, err = m.fingerprint(ctx, t); err != nil {
 		return once.Call{}, err
+	}
+	if value == "" {
+		return once.Call{}, source{"fingerprint"}.bad("is empty")
 	}
 	c.Fingerprint = digest([]byte(value))
 	return c, nil

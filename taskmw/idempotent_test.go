@@ -112,6 +112,37 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
+	t.Run("an empty fingerprint fails for good", func(t *testing.T) {
+		t.Parallel()
+		none := func(context.Context, *asynq.Task) (string, error) { return "", nil }
+		err := run(t.Context(), idempotent(t, memLocker(t), taskmw.Fingerprint(none)), `{"id":1}`, mustNotRun(t))
+		if !errors.Is(err, asynq.SkipRetry) || !strings.Contains(err.Error(), "the fingerprint is empty") {
+			t.Errorf("got %v", err)
+		}
+	})
+
+	t.Run("one inside another that could not run anything leaves nothing unclear", func(t *testing.T) {
+		t.Parallel()
+		closed := memLocker(t)
+		if err := closed.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		outer := taskmw.Idempotent(newOnce(t, memLocker(t), once.AtMostOnce()), "outer", taskmw.Payload("id"))
+		inner := taskmw.Idempotent(newOnce(t, closed), "inner", taskmw.Payload("id"))
+		ctx, cancel := context.WithCancel(t.Context())
+		both := func(next asynq.Handler) asynq.Handler {
+			return outer(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				cancel()
+				return inner(next).ProcessTask(ctx, task)
+			}))
+		}
+		for _, ctx := range []context.Context{ctx, t.Context()} {
+			if err := run(ctx, both, `{"id":1}`, mustNotRun(t)); !errors.Is(err, core.ErrClosed) || errors.Is(err, once.ErrIndeterminate) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+
 	t.Run("a run that died midway is archived with AtMostOnce, and else run again", func(t *testing.T) {
 		t.Parallel()
 		for _, strict := range []bool{true, false} {

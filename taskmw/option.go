@@ -47,7 +47,7 @@ func Also(keys ...KeyFunc) Option {
 
 // Fingerprint sets what has to be the same in all tasks with one key, in place
 // of type and payload, for payloads that differ in what does not matter, such
-// as a trace ID. It is for Idempotent.
+// as a trace ID. Tasks in which of finds nothing fail. It is for Idempotent.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("taskmw: Fingerprint: the function is nil")
