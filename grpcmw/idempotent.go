@@ -156,7 +156,8 @@ type execution struct {
 // run runs the handler, and returns what is to be kept.
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if !e.decided.CompareAndSwap(false, true) {
-		return once.Answer{}, fmt.Errorf("grpcmw: the call has ended: %w", core.ErrBusy)
+		<-ctx.Done()
+		return once.Answer{}, fmt.Errorf("grpcmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx))
 	}
 	e.ran = true
 	e.reply, e.failure = e.c.run(ctx, e.next)
@@ -165,7 +166,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if e.failure == nil {
 		value, err = encodeReply(e.reply, e.limit)
 	} else {
-		s, lasting := e.lasting(e.failure)
+		s, lasting := e.lasting(ctx, e.failure)
 		if !lasting {
 			return once.Answer{}, unclear(s, e.failure)
 		}
@@ -178,10 +179,13 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 }
 
 // lasting tells whether an error is kept.
-func (e *execution) lasting(failure error) (*status.Status, bool) {
+func (e *execution) lasting(ctx context.Context, failure error) (*status.Status, bool) {
 	s, ok := status.FromError(failure)
 	if !ok {
 		s = status.FromContextError(failure) // as the server sends it
+		if ctx.Err() != nil && s.Code() != codes.Unknown {
+			return s, false // the handler was told to stop, and did
+		}
 	}
 	if ours := (*refused)(nil); errors.As(failure, &ours) || errors.Is(failure, once.ErrIndeterminate) {
 		return s, false // nothing ran, or nobody knows

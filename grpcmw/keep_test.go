@@ -105,6 +105,41 @@ func TestIdempotentKeeps(t *testing.T) {
 		}
 	})
 
+	t.Run("a handler that stopped because its call was over is not for Keep", func(t *testing.T) {
+		t.Parallel()
+		for _, atMostOnce := range []bool{false, true} {
+			s, runs, began, stopped := newShop(t), atomic.Int64{}, make(chan struct{}), make(chan struct{})
+			s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+				if runs.Add(1) > 1 {
+					return &Receipt{}, nil
+				}
+				close(began)
+				<-ctx.Done()
+				defer close(stopped)
+				return nil, ctx.Err()
+			}
+			var opts []once.Option
+			if atMostOnce {
+				opts = append(opts, once.AtMostOnce())
+			}
+			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller(), grpcmw.Keep(func(*status.Status) bool { return true }))))
+			ctx, leave := context.WithCancel(t.Context())
+			go func() { <-began; leave() }()
+			ask(ctx, s.client.Pay, &Order{Id: "5"}, key, "k")
+			<-stopped
+			var r reply
+			eventually(t, "it is settled", func() bool {
+				r = s.call("5", key, "k")
+				return status.Code(r.err) != codes.Aborted
+			})
+			if atMostOnce {
+				r.refused(t, codes.FailedPrecondition, grpcmw.ReasonIndeterminate)
+			} else if r.err != nil || r.replayed() || runs.Load() != 2 {
+				t.Errorf("got %v, replayed %v, after %d runs", r.err, r.replayed(), runs.Load())
+			}
+		}
+	})
+
 	t.Run("Keep replaces what is kept", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}

@@ -37,9 +37,9 @@
 //   - 5xx, 401, 403, 407, 408, 409, 423, 425 and 429 are not kept: ask again with
 //     the same key, and the request is run again. [Keep] sets another policy. The
 //     same goes for a run that died, unless [once.AtMostOnce] rules that out.
-//   - Nothing is kept of a request that Idempotent refused, as below. Of the
-//     refusals of a Lock inside a busy lock is not kept, whatever Keep says, and a
-//     missing key is.
+//   - Nothing is kept of a request that Idempotent refused, as below. Of what a
+//     Lock inside answers, a missing key is kept, as its status says, and a busy
+//     lock never is.
 //
 // A handler that runs again, since an earlier run died or failed, finds the
 // attempt by [once.AttemptFromContext]: it can ask the bank before it charges, or
@@ -55,7 +55,8 @@
 // a handler that panics, such as gin.Recovery, belongs outside: inside, a panic
 // would be an answer of 500 like any other, and once.AtMostOnce would not hear of
 // it. A handler that returns without an answer, not even a status, because a context
-// has ended, its run's, a Lock's inside or a time-out's, has not answered.
+// has ended, its run's, a Lock's inside or one that a time-out left in c.Request, has
+// not answered.
 //
 // # Keys
 //

@@ -172,12 +172,12 @@ type execution struct {
 // run runs what comes after the middleware, and returns its answer.
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if !e.decided.CompareAndSwap(false, true) {
-		return once.Answer{}, fmt.Errorf("httpmw: the client has gone: %w", core.ErrBusy)
+		<-ctx.Done()
+		return once.Answer{}, fmt.Errorf("httpmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx))
 	}
 	c, r, returned := e.c, e.c.Request, false
 	w := newRecorder(c.Writer, e.answerLimit)
 	e.writer = w
-	inside(c, normal)
 	defer func() {
 		takeForm(r, c.Request)
 		c.Request, c.Writer = r, w.ResponseWriter
@@ -207,22 +207,16 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 
 // flaw is why the answer is not kept, after told errors of what is outside.
 func (e *execution) flaw(ctx context.Context, told int) error {
-	w, errs, keep := e.writer, e.c.Errors, e.keep
-	ended := ctx.Err() != nil || errors.Is(e.c.Request.Context().Err(), context.DeadlineExceeded)
-	switch e.c.GetInt(insideKey{}) {
-	case gaveUp:
-		ended = true
-	case refused:
-		keep = keeps // whatever is kept of answers: this is none
-	}
+	w, errs, within := e.writer, e.c.Errors, e.c.GetInt(insideKey{})
 	unanswered := !w.Written() && len(errs) > told
+	silent := !w.Written() && (!w.chosen || unanswered && w.status == http.StatusOK)
 	switch {
 	case w.hijacked:
 		return nil
-	case ended && !w.Written() && !w.chosen:
+	case silent && (within == gaveUp || over(ctx, e.c)):
 		inside(e.c, gaveUp)
 		return errGaveUp
-	case !unanswered && keep(final(w.Status())):
+	case !unanswered && within != refused && e.keep(final(w.Status())):
 		return nil
 	case slices.ContainsFunc(errs, func(err *gin.Error) bool { return errors.Is(err.Err, once.ErrIndeterminate) }):
 		return errCannotTell
@@ -235,16 +229,21 @@ func (e *execution) flaw(ctx context.Context, told int) error {
 type insideKey struct{}
 
 const (
-	normal  = iota
-	gaveUp  // a context ended, and there may be no answer
-	refused // it did not run
+	gaveUp  = 1 + iota // a context ended: if there is no answer, that is why
+	refused            // for the moment, and nothing ran
 )
 
 // inside notes what. A refusal is the answer, whatever ends after it.
 func inside(c *gin.Context, what int) {
-	if was := c.GetInt(insideKey{}); was != what && (was != refused || what == normal) {
+	if c.GetInt(insideKey{}) < what {
 		c.Set(insideKey{}, what)
 	}
+}
+
+// over tells whether what ran under ctx was told to stop, or would have been by
+// the context that a time-out has left in the request.
+func over(ctx context.Context, c *gin.Context) bool {
+	return ctx.Err() != nil || errors.Is(c.Request.Context().Err(), context.DeadlineExceeded)
 }
 
 // final is the status that the client takes for the answer's: what comes before

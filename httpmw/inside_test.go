@@ -26,6 +26,12 @@ func TestGivenUpInside(t *testing.T) {
 	lock := func(s *site, name string, opts ...httpmw.Option) gin.HandlerFunc {
 		return httpmw.Lock(s.locker, name, httpmw.Param("id"), opts...)
 	}
+	timeOut := func(c *gin.Context) {
+		ctx, cancel := context.WithTimeout(c.Request.Context(), time.Millisecond)
+		defer cancel()
+		c.Request = c.Request.WithContext(ctx)
+		c.Next()
+	}
 	for name, inside := range map[string]func(s *site) []gin.HandlerFunc{
 		"a lock":                 func(s *site) []gin.HandlerFunc { return []gin.HandlerFunc{lock(s, "a", short)} },
 		"a lock around another":  func(s *site) []gin.HandlerFunc { return []gin.HandlerFunc{lock(s, "a", short), lock(s, "b")} },
@@ -34,14 +40,8 @@ func TestGivenUpInside(t *testing.T) {
 			o := s.runs(once.Acquire(core.TTL(300*time.Millisecond), core.NoRenew()))
 			return []gin.HandlerFunc{httpmw.Idempotent(o, func(*gin.Context) (string, error) { return "inside", nil })}
 		},
-		"a time-out": func(*site) []gin.HandlerFunc {
-			return []gin.HandlerFunc{func(c *gin.Context) {
-				ctx, cancel := context.WithTimeout(c.Request.Context(), time.Millisecond)
-				defer cancel()
-				c.Request = c.Request.WithContext(ctx)
-				c.Next()
-			}}
-		},
+		"a time-out":                  func(*site) []gin.HandlerFunc { return []gin.HandlerFunc{timeOut} },
+		"a time-out inside of a lock": func(s *site) []gin.HandlerFunc { return []gin.HandlerFunc{lock(s, "a"), timeOut} },
 	} {
 		for _, atMostOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at most once %v", name, atMostOnce), func(t *testing.T) {
@@ -71,6 +71,21 @@ func TestGivenUpInside(t *testing.T) {
 			})
 		}
 	}
+
+	t.Run("a status beside an error is left to what is outside, and no answer", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/:id", httpmw.Idempotent(s.runs(once.AtMostOnce()), httpmw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
+			runs.Add(1)
+			within(t, "the context ends", c.Request.Context().Done())
+			c.Status(http.StatusOK)
+			_ = c.Error(context.Canceled)
+		})
+		s.pay("k", "/1", "")
+		if p := s.pay("k", "/1", "").problem(t, http.StatusConflict); p["type"] != base+"idempotency-indeterminate" || runs.Load() != 1 {
+			t.Errorf("got %v after %d runs", p, runs.Load())
+		}
+	})
 
 	t.Run("an answer that was given all the same is kept", func(t *testing.T) {
 		t.Parallel()
@@ -129,8 +144,17 @@ func TestKeepIsNotAskedAboutRefusals(t *testing.T) {
 	}
 	mount("/try")
 	mount("/wait", httpmw.Acquire(core.Wait(soon)))
+	mount("/own", httpmw.Render(func(c *gin.Context, p httpmw.Problem) { c.String(http.StatusUnprocessableEntity, p.Title) }))
+	short := httpmw.Lock(s.locker, "around", httpmw.JSON("id"), httpmw.Acquire(core.TTL(200*time.Millisecond), core.NoRenew()))
+	s.POST("/short", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), all), short, httpmw.Lock(s.locker, "order", httpmw.JSON("id"), httpmw.Acquire(core.Wait(soon))), func(c *gin.Context) {
+		c.String(http.StatusOK, "paid")
+	})
 	release := s.hold("order:1")
 	s.pay("busy", "/try", `{"id":"1"}`).problem(t, http.StatusConflict)
+	if r := s.pay("own", "/own", `{"id":"1"}`); r.status != http.StatusUnprocessableEntity {
+		t.Errorf("got %d %q", r.status, r.body)
+	}
+	s.pay("short", "/short", `{"id":"1"}`).problem(t, http.StatusServiceUnavailable) // the lock around was lost meanwhile
 	ctx, leave := context.WithCancel(t.Context())
 	before := s.store.attempts.Load()
 	left := make(chan error)
@@ -144,8 +168,10 @@ func TestKeepIsNotAskedAboutRefusals(t *testing.T) {
 		t.Error("there was an answer")
 	}
 	release()
-	if r := s.pay("busy", "/try", `{"id":"1"}`); r.status != http.StatusOK || r.isReplay() {
-		t.Errorf("after a busy lock: got %d %q", r.status, r.body)
+	for key, path := range map[string]string{"busy": "/try", "own": "/own", "short": "/short"} {
+		if r := s.pay(key, path, `{"id":"1"}`); r.status != http.StatusOK || r.isReplay() {
+			t.Errorf("%s, again: got %d %q", path, r.status, r.body)
+		}
 	}
 	eventually(t, "the client that left gets its answer", func() bool {
 		r := s.pay("left", "/wait", `{"id":"1"}`)

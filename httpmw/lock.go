@@ -120,7 +120,7 @@ func run(c *gin.Context, lease *core.Lease) {
 	}()
 	c.Request = r.WithContext(lease.Context())
 	c.Next()
-	if lease.Context().Err() != nil {
+	if over(lease.Context(), c) {
 		inside(c, gaveUp)
 	}
 }

@@ -48,8 +48,8 @@ func keeps(status int) bool {
 // Keep sets which answers of Idempotent are kept, by their status; the others are
 // sent, and the request can be made again, which runs the handler as a further
 // attempt. By default those are kept that would be the same another time: 2xx,
-// 3xx and 4xx, but not 401, 403, 407, 408, 409, 423, 425, 429 and 499. It stays so
-// for what a Lock or an Idempotent inside answers where nothing ran.
+// 3xx and 4xx, but not 401, 403, 407, 408, 409, 423, 425, 429 and 499. What a Lock or
+// an Idempotent inside refuses for the moment, such as a busy lock, is never kept.
 //
 // Where a 500 does not say that nothing was done, keep it too, as Stripe does:
 //

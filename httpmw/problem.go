@@ -89,9 +89,12 @@ func (g *config) refuse(c *gin.Context, name string, p Problem) {
 
 // fail answers a request that did not run because of err.
 func (g *config) fail(c *gin.Context, name string, p Problem) {
-	inside(c, refused)
 	ctx := c.Request.Context()
-	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+	gone := ctx.Err() != nil && context.Cause(ctx) == context.Canceled
+	if gone || !keeps(p.Status) {
+		inside(c, refused)
+	}
+	if gone {
 		c.Abort()
 		c.Status(statusClientGone)
 		return
