@@ -122,8 +122,8 @@ func Key(key KeyFunc) Option {
 // OUT_OF_RANGE. After any other error the call can be made again, which runs the
 // handler as a further attempt. An error without a status counts as what the server
 // sends for it, UNKNOWN, or CANCELLED or DEADLINE_EXCEEDED for a context's; that of
-// the handler's own context, which had ended, is not kept. Where an error does not say that nothing was
-// done, keep it too:
+// the handler's own context, which had ended, is not kept. Where an error does not
+// say that nothing was done, keep it too:
 //
 //	grpcmw.Keep(func(*status.Status) bool { return true })
 //

@@ -81,7 +81,8 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // background, and the answer may be kept after all. An error of fn that could
 // not be noted matches these too.
 //
-// Without having run fn it fails with ErrInProgress, ErrMismatch,
+// If ctx ends before fn has begun, fn is not run, which is no attempt, and the error
+// matches why ctx ended. Without having run fn it fails with ErrInProgress, ErrMismatch,
 // ErrIndeterminate or ErrUnreplayable; with core.ErrInvalid if c is not allowed,
 // before anything is sent; with core.ErrUnavailable, core.ErrClosed; and with
 // core.ErrUnsupported if the store keeps no records, or keeps one that this
