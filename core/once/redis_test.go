@@ -170,7 +170,7 @@ func TestFaults(t *testing.T) {
 				cut := make(chan struct{})
 				go func() {
 					defer close(cut)
-					<-fault.Fired()
+					<-fault.Answered()
 					proxy.Partition()
 					if ending == "its caller" {
 						time.AfterFunc(100*time.Millisecond, cancel)
