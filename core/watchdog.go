@@ -4,20 +4,16 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 )
 
-// batch is how many holds travel in one Extend.
-const batch = 256
-
 // watchdog extends the holds of a Locker. It is one timer over a heap; what is
 // due together is extended together, in calls that run beside each other so
-// that a hanging one delays no other. It ends nothing: each hold has a timer of
-// its own for that, from when it is due for the first time.
+// that a hanging one holds up no other for long. It ends nothing: each hold has a
+// timer of its own for that, from when it is due for the first time.
 type watchdog struct {
 	locker *Locker
 
@@ -28,8 +24,8 @@ type watchdog struct {
 	epoch  time.Time // what entries count from
 	timer  *time.Timer
 	at     time.Time     // when timer fires, zero if not at all
-	flying int           // calls under way, whose holds are not in the queue
-	landed chan struct{} // closed when none is; nil if nobody asks
+	flying int           // goroutines with holds that are not in the queue
+	landed chan struct{} // closed when there is none; nil if nobody asks
 	asleep time.Duration
 
 	ctx    context.Context // of all calls
@@ -113,6 +109,7 @@ func (w *watchdog) set() {
 // fire extends what is due.
 func (w *watchdog) fire() {
 	var due []*hold
+	var haste time.Duration // of the shortest of them
 	w.mu.Lock()
 	now := time.Since(w.epoch)
 	for len(w.queue) > 0 {
@@ -121,6 +118,9 @@ func (w *watchdog) fire() {
 			break
 		}
 		if h := w.pop(); h != nil {
+			if len(due) == 0 || h.early < haste {
+				haste = h.early
+			}
 			due = append(due, h)
 		}
 	}
@@ -149,18 +149,10 @@ func (w *watchdog) fire() {
 	})
 	// Neighbours in a batch should be of one length, since the shortest bounds it.
 	slices.SortStableFunc(due, func(a, b *hold) int { return cmp.Compare(a.claim.TTL, b.claim.TTL) })
-	for b := range slices.Chunk(due, batch) {
-		w.mu.Lock()
-		w.flying++
-		w.mu.Unlock()
-		go func() {
-			defer w.land()
-			w.extend(b)
-		}()
-	}
+	w.extendAll(slices.Collect(slices.Chunk(due, batch)), haste/2)
 }
 
-// land counts a call out.
+// land counts a goroutine out.
 func (w *watchdog) land() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,77 +224,4 @@ func (l *Lease) overruns() bool {
 		l.locker.observe(context.WithoutCancel(l.under), Event{Kind: Overrun, Name: l.name, Held: age})
 	}
 	return true
-}
-
-// extend extends a batch in one call, bounded by the hold that has least left.
-func (w *watchdog) extend(holds []*hold) {
-	start := w.locker.now()
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.lease.vouchAt(start) })
-	if len(holds) == 0 {
-		return
-	}
-	limit := budget(holds[0].claim.TTL)
-	claims := make([]Claim, len(holds))
-	for i, h := range holds {
-		claims[i] = h.claim
-		limit = min(limit, h.left(start))
-	}
-	ctx, cancel := context.WithTimeout(w.ctx, limit)
-	defer cancel()
-	answers := w.locker.store.Extend(ctx, claims)
-	for i, h := range holds {
-		w.answered(h, start, answerTo(i, answers))
-	}
-}
-
-// answerTo is the answer to claim i. One that is missing confirms nothing.
-func answerTo(i int, answers []Extension) Extension {
-	if i < len(answers) {
-		return answers[i]
-	}
-	return Extension{Err: errors.New("the store gave no answer")}
-}
-
-// left is how long this process relies on h from now on.
-func (h *hold) left(now moment) time.Duration {
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	return trust(h.valid) - now.since(h.from)
-}
-
-func (w *watchdog) answered(h *hold, start moment, x Extension) {
-	l := h.lease
-	switch {
-	case errors.Is(x.Err, ErrLost):
-		l.lose()
-	case x.Err != nil:
-		w.locker.observe(context.WithoutCancel(l.under), Event{Kind: ExtendFailed, Name: l.name, Err: x.Err})
-		w.again(h, (*hold).soon)
-	default:
-		if x.Valid == 0 {
-			x.Valid = h.claim.TTL
-		}
-		if l.confirm(h, start, x.Valid) {
-			w.again(h, func(h *hold) time.Time {
-				// What Extend made longer than this is due by that, but never
-				// in the past.
-				if at := h.third(h.from); at.After(time.Now()) {
-					return at
-				}
-				return start.time().Add(x.Valid / 3)
-			})
-			if !w.locker.unobserved() {
-				w.locker.observe(context.WithoutCancel(l.under), Event{Kind: Extended, Name: l.name})
-			}
-		}
-	}
-}
-
-// again schedules h, unless its lease has ended meanwhile.
-func (w *watchdog) again(h *hold, at func(*hold) time.Time) {
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if h.lease.state == held {
-		w.schedule(h, at(h))
-	}
 }

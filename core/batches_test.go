@@ -1,0 +1,109 @@
+package core_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// hazard 46
+// TestBatches is about hazard 46 of PROOF.md, with many leases.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	sim(t, "thousands of leases are extended in batches, by a few calls at a time", func(t *testing.T) {
+		const leases, ttl = 10_000, 30 * time.Second
+		l, store := setup(t)
+		var all []*core.Lease
+		for i := range leases {
+			all = append(all, acquire(t, t.Context(), l, fmt.Sprint("order:", i)))
+		}
+		store.set(slow(time.Millisecond, time.Millisecond), opExtend)
+		calls, largest, most := 0, 0, 0
+		for range 40 { // four lease lengths
+			store.forget()
+			time.Sleep(ttl / 10)
+			sent := store.sent(opExtend)
+			calls += len(sent)
+			for _, c := range sent {
+				largest = max(largest, len(c.claims))
+			}
+			most = max(most, store.atMost())
+		}
+		for _, lease := range all {
+			wantHeldLease(t, lease)
+		}
+		if limit := 14 * (leases/256 + 3); calls == 0 || calls > limit {
+			t.Errorf("%d calls to extend 12 times, want at most %d", calls, limit)
+		}
+		if largest > 256 || most > 8 {
+			t.Errorf("%d claims in one call, %d calls at once; want at most 256 and 8", largest, most)
+		}
+		for _, lease := range all {
+			release(t, lease)
+		}
+		store.forget()
+		time.Sleep(ttl)
+		if n := store.count(); n != 0 {
+			t.Errorf("%d calls after all were released, want none", n)
+		}
+	})
+	sim(t, "batches are extended side by side, since one after the other a slow store would lose them", func(t *testing.T) {
+		l, store := setup(t)
+		var all []*core.Lease
+		for i := range 5000 {
+			all = append(all, acquire(t, t.Context(), l, fmt.Sprint("order:", i), core.TTL(time.Second)))
+		}
+		store.set(slow(80*time.Millisecond, 80*time.Millisecond), opExtend)
+		time.Sleep(5 * time.Second)
+		store.set(nil, opExtend)
+		for _, lease := range all {
+			wantHeldLease(t, lease)
+			release(t, lease)
+		}
+	})
+	sim(t, "however many calls hang, all that is due is soon asked for", func(t *testing.T) {
+		const leases = 30_000
+		l, store := setup(t)
+		var all []*core.Lease
+		for i := range leases {
+			all = append(all, acquire(t, t.Context(), l, fmt.Sprint("order:", i)))
+		}
+		store.forget()
+		store.set(hang, opExtend)
+		time.Sleep(10*time.Second + 2*time.Second)
+		asked := make(map[string]bool)
+		for _, c := range store.sent(opExtend) {
+			for _, claim := range c.claims {
+				asked[claim.Key] = true
+			}
+		}
+		if len(asked) != leases {
+			t.Errorf("two seconds after all %d were due, %d had been asked for", leases, len(asked))
+		}
+		store.set(nil, opExtend)
+		time.Sleep(time.Minute)
+		for _, lease := range all {
+			wantHeldLease(t, lease)
+			release(t, lease)
+		}
+	})
+	sim(t, "leases taken at different times are extended together where that is not late", func(t *testing.T) {
+		l, store := setup(t)
+		var all []*core.Lease
+		for i := range 200 {
+			all = append(all, acquire(t, t.Context(), l, fmt.Sprint("order:", i)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		store.forget()
+		time.Sleep(time.Minute)
+		if n := store.count(); n > 120 { // instead of 1200
+			t.Errorf("%d calls in a minute for 200 leases", n)
+		}
+		for _, lease := range all {
+			wantHeldLease(t, lease)
+			release(t, lease)
+		}
+	})
+}
