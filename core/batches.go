@@ -8,7 +8,7 @@ import (
 )
 
 // batch is how many holds travel in one Extend.
-const batch = 256
+const batch = 512
 
 // few is how many calls extend what is due together, as long as that is fast.
 const few = 8

@@ -34,11 +34,11 @@ func TestBatches(t *testing.T) {
 		for _, lease := range all {
 			wantHeldLease(t, lease)
 		}
-		if limit := 14 * (leases/256 + 3); calls == 0 || calls > limit {
+		if limit := 14 * (leases/512 + 6); calls == 0 || calls > limit {
 			t.Errorf("%d calls to extend 12 times, want at most %d", calls, limit)
 		}
-		if largest > 256 || most > 8 {
-			t.Errorf("%d claims in one call, %d calls at once; want at most 256 and 8", largest, most)
+		if largest > 512 || most > 8 {
+			t.Errorf("%d claims in one call, %d calls at once; want at most 512 and 8", largest, most)
 		}
 		for _, lease := range all {
 			release(t, lease)

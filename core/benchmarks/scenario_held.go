@@ -16,7 +16,7 @@ import (
 func heldLeases(sc scale) scenario {
 	return scenario{
 		name: "held", title: fmt.Sprintf("%d held leases, TTL %v", sc.held, ttl),
-		about: fmt.Sprintf("One process holds them for %v. Lost is what it was told, or the server no longer has; CPU is the share of one core; bytes are heap and stacks; goroutines are the most that were seen, 20 times a second.", sc.heldWindow),
+		about: fmt.Sprintf("One process holds them for %v. Lost is what it was told, or the server no longer has; CPU is the share of one core; bytes are heap and stacks; goroutines are the most that were seen, ten times a second.", sc.heldWindow),
 		columns: []Column{
 			{Key: "lost", Title: "lost"},
 			{Key: "cpu", Title: "client CPU %", Digits: 2, Better: Less, Ratio: true},
@@ -138,7 +138,7 @@ func heldChild(ctx context.Context, e errand, l *locks, start func()) (any, erro
 	start()
 	cpu, began := cpuSoFar(), time.Now()
 	for time.Since(began) < e.Window {
-		time.Sleep(time.Second / 20)
+		time.Sleep(time.Second / 10)
 		h.Goroutines = max(h.Goroutines, runtime.NumGoroutine()-goroutines)
 	}
 	h.CPU, h.Seconds = cpuSoFar()-cpu, time.Since(began).Seconds()

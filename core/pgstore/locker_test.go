@@ -212,13 +212,13 @@ func TestRoundTrips(t *testing.T) {
 	trips("acquire of a free key", 1, func() { acquire(t, s, c) })
 	trips("acquire of a held key", 1, func() { wantIs(t, "acquire", second(s.Acquire(t.Context(), exclusive(c.Key))), core.ErrBusy) })
 	trips("extension", 1, func() { s.Extend(t.Context(), []core.Claim{c}) })
-	trips("extension of 256", 1, func() {
+	trips("extension of 512", 1, func() {
 		many := []core.Claim{c}
-		for range 255 {
+		for range 511 {
 			many = append(many, claimed())
 		}
-		if x := s.Extend(t.Context(), many); x[0].Err != nil || !errors.Is(x[255].Err, core.ErrLost) {
-			t.Errorf("got %v and %v", x[0].Err, x[255].Err)
+		if x := s.Extend(t.Context(), many); x[0].Err != nil || !errors.Is(x[511].Err, core.ErrLost) {
+			t.Errorf("got %v and %v", x[0].Err, x[511].Err)
 		}
 	})
 	trips("release", 1, func() { release(t, s, c) })

@@ -86,8 +86,8 @@ var extendCases = []testCase{
 		batch, held := e.batch(7)
 		e.checkBatch(batch, held)
 	}},
-	{"a batch of three hundred has one answer for each claim, in order", nil, func(e *env) {
-		batch, held := e.batch(300)
+	{"a batch of six hundred has one answer for each claim, in order", nil, func(e *env) {
+		batch, held := e.batch(600)
 		e.checkBatch(batch, held)
 	}},
 	{"a batch extends each of its holds", nil, func(e *env) {

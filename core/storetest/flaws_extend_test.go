@@ -63,7 +63,7 @@ var extendFlaws = []flaw{
 	}},
 	{"answers a batch in another order", []string{
 		"extend/a batch has one answer for each claim, in order",
-		"extend/a batch of three hundred has one answer for each claim, in order",
+		"extend/a batch of six hundred has one answer for each claim, in order",
 	}, func(s *tampered) {
 		s.extend = func(ctx context.Context, claims []core.Claim) []core.Extension {
 			answers := s.Store.Extend(ctx, claims)
@@ -75,7 +75,7 @@ var extendFlaws = []flaw{
 	}},
 	{"stops a batch at the first loss", []string{
 		"extend/a batch has one answer for each claim, in order",
-		"extend/a batch of three hundred has one answer for each claim, in order",
+		"extend/a batch of six hundred has one answer for each claim, in order",
 		"extend/a batch may have several holds of one key",
 	}, func(s *tampered) {
 		s.extend = func(ctx context.Context, claims []core.Claim) []core.Extension {
@@ -89,10 +89,10 @@ var extendFlaws = []flaw{
 		}
 	}},
 	{"cuts a large batch short", []string{
-		"extend/a batch of three hundred has one answer for each claim, in order",
+		"extend/a batch of six hundred has one answer for each claim, in order",
 	}, func(s *tampered) {
 		s.extend = func(ctx context.Context, claims []core.Claim) []core.Extension {
-			return s.Store.Extend(ctx, claims[:min(len(claims), 256)])
+			return s.Store.Extend(ctx, claims[:min(len(claims), 512)])
 		}
 	}},
 	{"lets a hold end early", []string{
