@@ -50,7 +50,7 @@ func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 // extend extends a batch in one call, bounded by the hold that has least left.
 func (w *watchdog) extend(holds []*hold) {
 	start := w.locker.now()
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.lease.vouchAt(start) })
+	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.lease.vouchAt(start) || w.expires(h) })
 	if len(holds) == 0 {
 		return
 	}
@@ -66,6 +66,17 @@ func (w *watchdog) extend(holds []*hold) {
 	for i, h := range holds {
 		w.answered(h, start, answerTo(i, answers))
 	}
+}
+
+// expires tells that h is not to be extended any more. Its lease still counts until
+// its time is over, so it stays in the queue, for the look at the clocks to go on.
+func (w *watchdog) expires(h *hold) bool {
+	if !h.lease.overruns() {
+		return false
+	}
+	left := h.left(w.locker.now())
+	w.again(h, func(h *hold) time.Time { return time.Now().Add(left + h.valid/10) })
+	return true
 }
 
 // answerTo is the answer to claim i. One that is missing confirms nothing.

@@ -89,6 +89,31 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
+	sim(t, "nor is a lease extended after MaxHold if its turn comes only then", func(t *testing.T) {
+		const leases, limit = 20_000, 9100 * time.Millisecond
+		l, store := setup(t)
+		var all []*core.Lease
+		for i := range leases {
+			all = append(all, acquire(t, t.Context(), l, fmt.Sprint("order:", i), core.MaxHold(limit)))
+		}
+		start := time.Now()
+		store.set(hang, opExtend)
+		time.Sleep(25 * time.Second)
+		asked := 0
+		for _, c := range store.sent(opExtend) {
+			asked += len(c.claims)
+			if late := c.at.Sub(start) - limit; late > 0 {
+				t.Fatalf("%d claims were asked for %v after MaxHold", len(c.claims), late)
+			}
+		}
+		if asked == 0 || asked == leases {
+			t.Errorf("vacuous: %d of %d were asked for before MaxHold", asked, leases)
+		}
+		for _, lease := range all {
+			wantHeldLease(t, lease)
+			release(t, lease)
+		}
+	})
 	sim(t, "leases taken at different times are extended together where that is not late", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease

@@ -136,17 +136,6 @@ func (w *watchdog) fire() {
 		h.guard()
 	}
 	w.afterSuspension()
-	due = slices.DeleteFunc(due, func(h *hold) bool {
-		if !h.lease.overruns() {
-			return false
-		}
-		// It stays in the queue, so that the look at the clocks goes on.
-		if h.lease.vouch() {
-			left := h.left(w.locker.now())
-			w.again(h, func(h *hold) time.Time { return time.Now().Add(left + h.valid/10) })
-		}
-		return true
-	})
 	// Neighbours in a batch should be of one length, since the shortest bounds it.
 	slices.SortStableFunc(due, func(a, b *hold) int { return cmp.Compare(a.claim.TTL, b.claim.TTL) })
 	w.extendAll(slices.Collect(slices.Chunk(due, batch)), haste/2)
