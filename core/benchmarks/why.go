@@ -17,12 +17,15 @@ func twoTrips(s *Section, t target) string {
 	}
 	longer := 1e6/kit.Figures["rate"] - 1e6/bare.Figures["rate"]
 	scripts := kit.Figures["serverCPU"] - bare.Figures["serverCPU"]
-	least := ""
+	calls, least := "", ""
+	if kit.Figures["calls"] > bare.Figures["calls"]+0.5 {
+		calls = fmt.Sprintf(", as its scripts make %.0f calls instead of %.0f", kit.Figures["calls"], bare.Figures["calls"])
+	}
 	if scripts > 0 {
 		least = fmt.Sprintf(", with which a client that costs nothing more would reach %s ×", short(1/(1+scripts*bare.Figures["rate"]/1e6)))
 	}
-	return fmt.Sprintf("a cycle takes %.0f µs longer than with the bare commands; the server works %.0f µs more for it, as its scripts make %.0f calls instead of %.0f%s; the client works %.0f µs more",
-		longer, scripts, kit.Figures["calls"], bare.Figures["calls"], least, kit.Figures["clientCPU"]-bare.Figures["clientCPU"])
+	return fmt.Sprintf("a cycle takes %.0f µs longer than with the bare commands; the server works %.0f µs more for it%s%s; the client works %.0f µs more",
+		longer, scripts, calls, least, kit.Figures["clientCPU"]-bare.Figures["clientCPU"])
 }
 
 // busyMachine is for crowds: what a server that never waits does, and processors
