@@ -135,9 +135,14 @@ func TestReplicas(t *testing.T) {
 				_ = r.direct.Release(t.Context(), c)
 			})
 			t.Run("a lost reply leaves the outcome open", func(t *testing.T) {
+				// On a proxy of its own: a WAIT that nobody waits for any more may
+				// still be on its way through the other one.
+				proxy := redistest.NewProxy(t, master.Addr)
+				s := newStore(t, redistest.Client(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
 				c := claimed()
-				r.proxy.Inject(redistest.Match{Command: "wait"}, redistest.CloseReply)
-				_, err := r.store.Acquire(t.Context(), c)
+				fault := proxy.Inject(redistest.Match{Command: "wait"}, redistest.CloseReply)
+				_, err := s.Acquire(t.Context(), c)
+				fault.Await(t)
 				unknown(t, "acquire", err)
 				release(t, r.direct, c)
 			})
