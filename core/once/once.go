@@ -74,7 +74,8 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // by core.LeaseFromContext.
 //
 // If fn returns an error, so does Do, and the call can be made again; likewise
-// if fn panics, which Do lets pass. AtMostOnce says what differs there. If fn
+// if fn panics, which Do lets pass. AtMostOnce says what differs there. An error
+// marked by Withdraw takes the run back: it was no attempt. If fn
 // succeeded and its answer could not be saved, Do returns both the Outcome and
 // an error: core.ErrLost if somebody else may have begun the same run, and
 // core.ErrUnavailable if the store did not confirm; it is tried further in the

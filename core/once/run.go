@@ -18,6 +18,22 @@ func AttemptFromContext(ctx context.Context) (int, bool) {
 	return n, ok
 }
 
+// Withdraw marks err, which fn returns, as that of a run whose work has not begun:
+// fn had no effect at all. The run does not count as an attempt, what is kept of
+// the call is as it was before, and Do returns err itself. Withdraw(nil) is nil.
+func Withdraw(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &withdrawn{err}
+}
+
+type withdrawn struct{ err error }
+
+func (w *withdrawn) Error() string { return w.err.Error() }
+
+func (w *withdrawn) Unwrap() error { return w.err }
+
 // run runs fn under lease and settles how it ended.
 func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, attempt int, fn func(context.Context) (Answer, error)) (Outcome, error) {
 	settle := func(s state, value []byte) error {
@@ -32,6 +48,10 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, attempt int,
 	a, err := fn(context.WithValue(lease.Context(), attemptKey{}, attempt))
 	returned = true
 
+	if w := (*withdrawn)(nil); errors.As(err, &w) {
+		_ = lease.Withdraw(ctx) // goes on in the background where the store does not answer
+		return Outcome{}, w.err
+	}
 	out := Outcome{Attempt: attempt}
 	if err != nil {
 		s := failed

@@ -1,0 +1,53 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+func TestWithdraw(t *testing.T) {
+	t.Parallel()
+	busy := &core.BusyError{Name: "order"}
+	withdraw := func(context.Context) (once.Answer, error) {
+		return once.Answer{}, fmt.Errorf("wrapped: %w", once.Withdraw(busy))
+	}
+	for name, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
+		sim(t, "a run that fn withdraws does not count as an attempt"+name, func(t *testing.T) {
+			o := newOnce(t, memstore.New(), opts...)
+			for range 3 {
+				out, err := o.Do(t.Context(), charge("1"), withdraw)
+				if err != error(busy) || out.Attempt != 0 {
+					t.Errorf("got %+v and %v, want the error that was marked", out, err)
+				}
+			}
+			first(t, o, charge("1"), "receipt", 1)
+			replayed(t, o, charge("1"), "receipt", 1)
+		})
+	}
+	sim(t, "a withdrawn run leaves the attempts before it", func(t *testing.T) {
+		o := newOnce(t, memstore.New(), once.AtMostOnce())
+		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
+		_, _ = o.Do(t.Context(), charge("1"), withdraw)
+		first(t, o, charge("1"), "receipt", 2)
+	})
+	sim(t, "a run that is withdrawn while the store is down is taken back later", func(t *testing.T) {
+		store := newFlaky()
+		o := newOnce(t, store, once.AtMostOnce(), wait(patience))
+		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+			store.set(true)
+			return withdraw(ctx)
+		})
+		wantErr(t, err, core.ErrBusy)
+		store.set(false)
+		first(t, o, charge("1"), "receipt", 1)
+	})
+	if once.Withdraw(nil) != nil {
+		t.Error("no error is one")
+	}
+}
