@@ -69,16 +69,22 @@ type Claim struct {
 // where an unfinished record of an earlier run is kept, adds 1 to its Attempt
 // and leaves its Value. If a finished record is kept, that is the answer and
 // nothing is claimed. Release with a record replaces it (Value, Attempt and
-// Done as given) in the step that gives up the hold, and only if the claim is
-// still held. Release without a record leaves what is kept as it is, so a claim
-// that was granted and is given back counts as a run, unless it says Undo.
+// Done as given) in the step that gives up the hold. It does so if the claim is
+// still held. It also does so if it is not, as long as the last run that was begun
+// is this lease's and nobody has saved anything since. A lease whose successor has
+// begun a run, or has saved, writes nothing. Release without a record leaves what
+// is kept as it is, so a claim that was granted and is given back counts as a run,
+// unless it says Undo.
 //
 // Undo takes back the last run that was begun, if it was this lease that began
 // it and nobody has saved anything since: the record is what that Acquire found,
-// with its Value and Attempt, or none if it found none; only its end stays as
-// Acquire has set it. It does so whether the lease is still held or not, and
-// once: the same Release again takes back nothing more. A lease that has begun
-// no run, or after which another one has, changes no record.
+// with its Value, its Attempt and its end, or none if it found none. An earlier run
+// that had not saved anything is the last one again, and can save. One run back is
+// remembered: where two in a row are undone, the second one takes back no more than
+// the count, and leaves a record that nobody can save to without beginning a run. Undo
+// works whether the lease is still held or not, and once: the same Release again
+// takes back nothing more. A lease that has begun no run, or after which another
+// one has, changes no record.
 //
 // A lease whose run is the last one and not finished begins no other: the same
 // claim again, after its hold has expired, is that run.
@@ -155,7 +161,7 @@ type Store interface {
 	// woken.
 	//
 	// With a record, nil says that this record is saved, and ErrLost that it is
-	// not, also for a claim that only waits. The same Release again, after a
+	// not; Record says when it is. A claim that only waits saves nothing. The same Release again, after a
 	// reply that was lost, is answered with nil for as long as what the lease
 	// has saved is kept and no other run has begun. A Release without a record
 	// is then answered with ErrLost.

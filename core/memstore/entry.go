@@ -84,6 +84,11 @@ func (e *entry) release(c core.Claim) error {
 		if e.saved(c) {
 			return nil
 		}
+		if c.Record != nil && e.record != nil && e.record.beginner == c.Lease {
+			e.leave(c.Lease)
+			e.saveFor(c)
+			return nil
+		}
 		// Also for a claim that waits: a repetition of its Acquire may still be
 		// on the way.
 		e.tombs[c.Lease] = later(e.tombs[c.Lease], e.now.Add(c.TTL))
@@ -97,8 +102,7 @@ func (e *entry) release(c core.Claim) error {
 		e.kept = append(e.kept, hold{weight: h.weight, until: e.now.Add(c.Keep)})
 	}
 	if c.Record != nil {
-		e.save(*c.Record)
-		e.record.saver = c.Lease
+		e.saveFor(c)
 	}
 	return nil
 }

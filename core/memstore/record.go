@@ -16,6 +16,7 @@ type record struct {
 	// not undone, and whether there was no record then.
 	beginner string
 	fresh    bool
+	before   *record // what that run found, if it is remembered; one step back is
 }
 
 // answers says that c need not be admitted, because its answer is recorded.
@@ -29,12 +30,13 @@ func (e *entry) begin(c core.Claim) {
 	if c.Record == nil || e.record != nil && e.record.beginner == c.Lease {
 		return
 	}
-	run, fresh := core.Record{Value: c.Record.Value, Attempt: 1, Retain: c.Record.Retain}, e.record == nil
-	if !fresh {
-		run.Value, run.Attempt = e.record.Value, e.record.Attempt+1
+	run, before := core.Record{Value: c.Record.Value, Attempt: 1, Retain: c.Record.Retain}, e.record
+	if before != nil {
+		run.Value, run.Attempt = before.Value, before.Attempt+1
+		before.before = nil
 	}
 	e.save(run)
-	e.record.beginner, e.record.fresh = c.Lease, fresh
+	e.record.beginner, e.record.fresh, e.record.before = c.Lease, before == nil, before
 }
 
 // undo takes back the last run, if lease has begun it and not ended it.
@@ -42,8 +44,10 @@ func (e *entry) undo(lease string) {
 	r := e.record
 	switch {
 	case r == nil || r.beginner != lease:
-	case r.fresh:
+	case r.fresh, r.before != nil && !r.before.until.After(e.now):
 		e.record = nil
+	case r.before != nil:
+		e.record = r.before
 	default:
 		r.Attempt--
 		r.beginner = ""
@@ -54,6 +58,12 @@ func (e *entry) undo(lease string) {
 func (e *entry) save(r core.Record) {
 	r.Value = bytes.Clone(r.Value)
 	e.record = &record{Record: r, until: e.now.Add(r.Retain)}
+}
+
+// saveFor keeps the record of a release.
+func (e *entry) saveFor(c core.Claim) {
+	e.save(*c.Record)
+	e.record.saver = c.Lease
 }
 
 // saved says that c's lease has saved what c would save, and that no run has

@@ -24,6 +24,10 @@ BEGIN
     -- A lease that was released while it was not held, and is refused until then.
     CREATE TYPE lockkit.tomb AS (lease bytea, until timestamptz);
   END IF;
+  IF to_regtype('lockkit.found') IS NULL THEN
+    -- The record that a run has found: what is there again if the run is taken back.
+    CREATE TYPE lockkit.found AS (until timestamptz, saver bytea, beginner bytea, fresh boolean);
+  END IF;
 END $$;
 
 CREATE TABLE IF NOT EXISTS lockkit.keys (
@@ -41,8 +45,11 @@ CREATE TABLE IF NOT EXISTS lockkit.keys (
   run_saver    bytea,                -- the lease that saved it, if no run has begun since
   run_beginner bytea,                -- the lease that began the last run, if nothing was saved since
   run_fresh    boolean,              -- that run found no record
+  run_found    lockkit.found,        -- what it found; null if that is not known
   value        bytea                 -- of the record
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.2);
+
+ALTER TABLE lockkit.keys ADD COLUMN IF NOT EXISTS run_found lockkit.found; -- since version 2
 
 CREATE INDEX IF NOT EXISTS keys_due ON lockkit.keys (due);
 

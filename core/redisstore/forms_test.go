@@ -122,6 +122,9 @@ func timeless(fields map[string]string) []string {
 			continue
 		case 'v':
 		case 'r':
+			if len(words) > 4 { // of the record that a run has found
+				words[4] = ""
+			}
 			value = strings.Join(words[1:], " ")
 		case 'w':
 			value = waiting.ReplaceAllString(value, "$1 $2")

@@ -44,7 +44,7 @@ func TestUndo(t *testing.T) {
 				_ = r.direct.Release(t.Context(), undoes(second))
 			}
 			f := r.fields(t, second)
-			if words := strings.Split(f["r"], " "); len(words) != 4 || words[1] != "1" || words[2] != "2" || words[3] != "" || f["v"] != "failed" {
+			if words := strings.Split(f["r"], " "); len(words) != 4 || words[1] != "1" || words[2] != "2" || words[3] != c.Lease || f["v"] != "failed" {
 				t.Errorf("%s: the record is %q with %q", what, f["r"], f["v"])
 			}
 			if f["h:"+second.Lease] != "" {

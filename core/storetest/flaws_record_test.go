@@ -14,7 +14,7 @@ var recordFlaws = []flaw{
 	{"lets a stale holder overwrite the record", []string{
 		"runs/a stale holder does not overwrite a run in progress",
 		"runs/a stale holder does not overwrite its successor's answer",
-		"runs/a stale holder writes nothing even if nobody came after it",
+		"runs/a run whose hold has expired saves nothing after another has begun and died",
 		"runs/a stranger writes nothing",
 		"saving/a repeated release with another answer is lost",
 		"saving/a claim that only waits saves nothing",

@@ -3,6 +3,7 @@ package storetest_test
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -49,6 +50,51 @@ var savingFlaws = []flaw{
 		}
 		s.release = func(ctx context.Context, c core.Claim) error {
 			if last, held := s.noted(c.Key); held && c.Record != nil && last.Lease != c.Lease {
+				return core.ErrLost
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"saves only what is held", []string{
+		"runs/a run whose hold has expired saves its answer if no other has begun",
+		"runs/a run that was given back saves its answer if no other has begun",
+		"runs/a run whose hold has expired saves that it failed",
+		"runs/a run whose hold has expired saves its answer after another was undone",
+		"runs/an answer that is saved after its hold has expired wakes all who wait for it",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if c.Record != nil && !s.holds(ctx, c) {
+				c.Record = nil
+				_ = s.Store.Release(ctx, c)
+				return core.ErrLost
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"saves for a run whose record has ended", []string{
+		"runs/a run whose hold has expired saves nothing after its record has ended",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			if c.Record == nil || !errors.Is(err, core.ErrLost) {
+				return err
+			}
+			late := c
+			late.Lease, late.TTL = c.Lease+"late", time.Millisecond
+			if g, err := s.Store.Acquire(ctx, late); err != nil || g.Record.Attempt > 1 {
+				return core.ErrLost
+			}
+			late.Record = c.Record
+			return s.Store.Release(ctx, late)
+		}
+	}},
+	{"forgets who began the run before one that is undone", []string{
+		"runs/a run whose hold has expired saves its answer after another was undone",
+	}, func(s *tampered) {
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if c.Undo {
+				s.count(c.Key, 1)
+			} else if c.Record != nil && s.count(c.Key, 0) > 0 && !s.holds(ctx, c) {
 				return core.ErrLost
 			}
 			return s.Store.Release(ctx, c)

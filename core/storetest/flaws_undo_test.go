@@ -26,9 +26,7 @@ var undoFlaws = []flaw{
 		"undo/a run that is undone after its hold has expired is refused when it comes again",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {
-			held := c
-			held.TTL = time.Millisecond
-			if s.extendSound(ctx, held) != nil {
+			if !s.holds(ctx, c) {
 				c.Undo = false
 			}
 			return s.Store.Release(ctx, c)
@@ -78,6 +76,19 @@ var undoFlaws = []flaw{
 		s.release = func(ctx context.Context, c core.Claim) error {
 			if c.Undo && s.count(c.Key+c.Lease, 1) > 1 {
 				s.count(c.Key, 1)
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
+	{"saves anew what an undone run has found", []string{
+		"undo/a run that is undone leaves a record its end",
+		"undo/a run that is undone after the end of what it found leaves no record",
+		"undo/a run that is undone leaves what was saved before it to those who save it again",
+	}, func(s *tampered) {
+		s.acquire = s.acquireNotedRun
+		s.release = func(ctx context.Context, c core.Claim) error {
+			if run, ok := s.noted(c.Key + c.Lease); ok && c.Undo && run.Record.Attempt > 1 {
+				c.Record = &core.Record{Value: run.Record.Value, Attempt: run.Record.Attempt - 1, Retain: run.Record.Retain}
 			}
 			return s.Store.Release(ctx, c)
 		}
@@ -159,9 +170,7 @@ var undoFlaws = []flaw{
 		"runs/the same claim again after its hold has expired does not count as a run",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
-			held := c
-			held.TTL = time.Millisecond
-			expired := s.extendSound(ctx, held) != nil
+			expired := !s.holds(ctx, c)
 			g, err := s.Store.Acquire(ctx, c)
 			if err != nil || g.Record == nil || g.Record.Done {
 				return g, err
@@ -173,6 +182,12 @@ var undoFlaws = []flaw{
 			return g, err
 		}
 	}},
+}
+
+// holds tells whether the store has c as a hold, and leaves it as it is.
+func (s *tampered) holds(ctx context.Context, c core.Claim) bool {
+	c.TTL = time.Millisecond
+	return s.extendSound(ctx, c) == nil
 }
 
 // acquireUndone is Acquire of a store that has undone too much, as counted under

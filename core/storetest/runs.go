@@ -99,13 +99,89 @@ var runCases = []testCase{
 		e.notReleased(e.store, e.done(stale, "stale"))
 		e.answered(e.store, e.run("again"), "answer")
 	}},
-	{"a stale holder writes nothing even if nobody came after it", []Feature{Records}, func(e *env) {
-		stale := e.run("begun")
-		stale.TTL = e.units(1)
+	{"a run whose hold has expired saves its answer if no other has begun", []Feature{Records}, func(e *env) {
+		late, plain := e.run("begun"), e.exclusive()
+		late.TTL = e.units(1)
+		e.begins(e.store, late, "begun", 1)
+		e.outlive(late.TTL)
+		e.acquire(e.other, plain)
+		for range 3 {
+			e.release(e.store, e.done(late, "answer"))
+		}
+		e.isHeld()
+		e.release(e.other, plain)
+		e.notReleased(e.store, e.done(late, "another"))
+		e.answered(e.other, e.run("again"), "answer")
+		e.isFree()
+	}},
+	{"a run that was given back saves its answer if no other has begun", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		plain := c
+		plain.Record = nil
+		e.release(e.store, plain)
+		e.release(e.store, e.done(c, "answer"))
+		e.notReleased(e.store, plain)
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a run whose hold has expired saves that it failed", []Feature{Records}, func(e *env) {
+		late := e.run("begun")
+		late.TTL = e.units(1)
+		e.begins(e.store, late, "begun", 1)
+		e.outlive(late.TTL)
+		e.release(e.store, e.failed(late, "failed", 1))
+		second := e.run("again")
+		e.begins(e.other, second, "failed", 2)
+		e.notReleased(e.store, e.done(late, "late"))
+		e.release(e.other, e.done(second, "answer"))
+		e.answered(e.store, e.run("again"), "answer")
+	}},
+	{"a run whose hold has expired saves nothing after its record has ended", []Feature{Records}, func(e *env) {
+		late := e.run("begun")
+		late.TTL, late.Record.Retain = e.units(1), e.units(1)
+		e.begins(e.store, late, "begun", 1)
+		e.outlive(late.TTL)
+		e.notReleased(e.store, e.done(late, "late"))
+		e.begins(e.other, e.run("anew"), "anew", 1)
+	}},
+	{"a run whose hold has expired saves nothing after another has begun and died", []Feature{Records}, func(e *env) {
+		stale, next := e.run("begun"), e.run("again")
+		stale.TTL, next.TTL = e.units(1), e.units(1)
 		e.begins(e.store, stale, "begun", 1)
 		e.outlive(stale.TTL)
+		e.begins(e.other, next, "begun", 2)
+		e.outlive(next.TTL)
 		e.notReleased(e.store, e.done(stale, "stale"))
-		e.begins(e.other, e.run("again"), "begun", 2)
+		e.release(e.other, e.done(next, "answer"))
+		e.answered(e.store, e.run("again"), "answer")
+	}},
+	{"a run whose hold has expired saves its answer after another was undone", []Feature{Records}, func(e *env) {
+		late := e.run("begun")
+		late.TTL = e.units(1)
+		e.begins(e.store, late, "begun", 1)
+		e.outlive(late.TTL)
+		for range 2 {
+			never := e.run("never")
+			e.begins(e.other, never, "begun", 2)
+			e.notReleased(e.store, e.done(late, "early"))
+			e.release(e.other, undone(never))
+			e.notReleased(e.other, e.done(never, "never"))
+		}
+		e.release(e.store, e.done(late, "answer"))
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"an answer that is saved after its hold has expired wakes all who wait for it", []Feature{Records, Watching}, func(e *env) {
+		late, plain, w := e.run("begun"), e.exclusive(), e.run("again")
+		late.TTL = e.units(1)
+		e.begins(e.store, late, "begun", 1)
+		e.outlive(late.TTL)
+		e.acquire(e.store, plain)
+		w.Wait = true
+		e.busy(e.other, w)
+		woken := e.watch(e.other, w)
+		e.release(e.store, e.done(late, "answer"))
+		e.wakes(woken)
+		e.answered(e.other, w, "answer")
 	}},
 	{"a stranger writes nothing", []Feature{Records}, func(e *env) {
 		c := e.run("begun")

@@ -31,6 +31,38 @@ var undoCases = []testCase{
 		e.release(e.other, undone(never))
 		e.begins(e.store, e.run("again"), "begun", 2)
 	}},
+	{"a run that is undone leaves a record its end", []Feature{Records}, func(e *env) {
+		c, never := e.run("begun"), e.run("never")
+		e.begins(e.store, c, "begun", 1)
+		last := e.failed(c, "failed", 1)
+		last.Record.Retain = e.units(5)
+		e.release(e.store, last)
+		e.begins(e.other, never, "failed", 2)
+		e.release(e.other, undone(never))
+		e.outlive(last.Record.Retain)
+		e.begins(e.store, e.run("anew"), "anew", 1)
+	}},
+	{"a run that is undone after the end of what it found leaves no record", []Feature{Records}, func(e *env) {
+		c, never := e.run("begun"), e.run("never")
+		e.begins(e.store, c, "begun", 1)
+		last := e.failed(c, "failed", 1)
+		last.Record.Retain = e.units(1)
+		e.release(e.store, last)
+		e.begins(e.other, never, "failed", 2)
+		e.outlive(last.Record.Retain)
+		e.extend(e.other, never)
+		e.release(e.other, undone(never))
+		e.begins(e.store, e.run("anew"), "anew", 1)
+	}},
+	{"a run that is undone leaves what was saved before it to those who save it again", []Feature{Records}, func(e *env) {
+		c, never := e.run("begun"), e.run("never")
+		e.begins(e.store, c, "begun", 1)
+		e.release(e.store, e.failed(c, "failed", 1))
+		e.begins(e.other, never, "failed", 2)
+		e.release(e.other, undone(never))
+		e.release(e.store, e.failed(c, "failed", 1))
+		e.begins(e.other, e.run("again"), "failed", 2)
+	}},
 	{"a run that is undone leaves a record that counts none", []Feature{Records}, func(e *env) {
 		c, never := e.run("begun"), e.run("never")
 		e.begins(e.store, c, "begun", 1)

@@ -8,9 +8,11 @@ BEGIN
   IF s.run_until IS NULL THEN
     s.run_attempt := 1;
     s.run_fresh := true;
+    s.run_found := NULL;
     s.value := _value;
     s.changed := true;
   ELSE
+    s.run_found := (s.run_until, s.run_saver, s.run_beginner, s.run_fresh)::lockkit.found;
     s.run_attempt := s.run_attempt + 1;
     s.run_fresh := false;
   END IF;
@@ -162,7 +164,7 @@ BEGIN
       until = EXCLUDED.until, due = lockkit.due(k.due, EXCLUDED.until), written = EXCLUDED.written,
       holds = EXCLUDED.holds, places = '{}', tombs = '{}',
       run_until = EXCLUDED.run_until, run_attempt = EXCLUDED.run_attempt, run_done = EXCLUDED.run_done,
-      run_saver = NULL, run_beginner = EXCLUDED.run_beginner, run_fresh = EXCLUDED.run_fresh, value = EXCLUDED.value
+      run_saver = NULL, run_beginner = EXCLUDED.run_beginner, run_fresh = EXCLUDED.run_fresh, run_found = NULL, value = EXCLUDED.value
       WHERE k.until <= clock_timestamp()
     RETURNING k.token INTO fence;
   IF FOUND THEN

@@ -1,3 +1,38 @@
+-- undo_run takes back the last run, if _lease has begun it and not ended it.
+CREATE OR REPLACE FUNCTION lockkit.undo_run(s lockkit.state, _now timestamptz, _lease bytea)
+RETURNS lockkit.state LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  IF s.run_beginner IS DISTINCT FROM _lease THEN
+    RETURN s;
+  END IF;
+  IF s.run_fresh OR (s.run_found).until <= _now THEN
+    RETURN lockkit.forget(s);
+  END IF;
+  s.run_attempt := s.run_attempt - 1;
+  s.run_until := coalesce((s.run_found).until, s.run_until);
+  s.run_saver := (s.run_found).saver;
+  s.run_beginner := (s.run_found).beginner;
+  s.run_fresh := coalesce((s.run_found).fresh, false);
+  s.run_found := NULL;
+  RETURN s;
+END $$;
+
+-- save_run replaces the record, or drops it if it shall not be kept.
+CREATE OR REPLACE FUNCTION lockkit.save_run(s lockkit.state, _now timestamptz,
+  _lease bytea, _attempt bigint, _done boolean, _retain bigint, _value bytea)
+RETURNS lockkit.state LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  s := lockkit.forget(s);
+  IF _retain > 0 THEN
+    s.run_until := _now + lockkit.ms(_retain);
+    s.run_attempt := _attempt;
+    s.run_done := _done;
+    s.run_saver := _lease;
+    s.value := _value;
+  END IF;
+  RETURN s;
+END $$;
+
 -- give_up releases a lease. _attempt is null for a release without a record.
 --
 -- code  0 it was held or waiting, or with a record: that is saved; 2 it was not
@@ -9,13 +44,8 @@ DECLARE
   earlier timestamptz;
   waits boolean;
 BEGIN
-  IF _undo AND _attempt IS NULL AND s.run_beginner = _lease THEN
-    IF s.run_fresh THEN
-      s := lockkit.forget(s);
-    ELSE
-      s.run_attempt := s.run_attempt - 1;
-      s.run_beginner := NULL;
-    END IF;
+  IF _undo AND _attempt IS NULL THEN
+    s := lockkit.undo_run(s, _now, _lease);
   END IF;
 
   SELECT * INTO own FROM unnest(s.holds) h WHERE h.lease = _lease;
@@ -23,6 +53,13 @@ BEGIN
     IF _attempt IS NOT NULL AND s.run_saver = _lease AND s.run_done = _done AND s.run_attempt = _attempt
       AND (SELECT k.value FROM lockkit.keys k WHERE k.key = _key) = _value THEN
       code := 0; -- it has saved this before
+      RETURN;
+    END IF;
+    IF _attempt IS NOT NULL AND s.run_beginner = _lease THEN
+      -- Nobody has begun another run since, or saved.
+      s := lockkit.save_run(s, _now, _lease, _attempt, _done, _retain, _value);
+      s.places := ARRAY(SELECT p FROM unnest(s.places) p WHERE p.lease <> _lease);
+      code := 0;
       RETURN;
     END IF;
     -- Also for a claim that waits: a repetition of its Acquire may still be on
@@ -45,14 +82,7 @@ BEGIN
     s.holds := s.holds || (NULL, NULL, own.weight, _now + lockkit.ms(_keep))::lockkit.hold;
   END IF;
   IF _attempt IS NOT NULL THEN
-    s := lockkit.forget(s);
-    IF _retain > 0 THEN
-      s.run_until := _now + lockkit.ms(_retain);
-      s.run_attempt := _attempt;
-      s.run_done := _done;
-      s.run_saver := _lease;
-      s.value := _value;
-    END IF;
+    s := lockkit.save_run(s, _now, _lease, _attempt, _done, _retain, _value);
   END IF;
   code := 0;
 END $$;

@@ -7,7 +7,10 @@ BEGIN
     CREATE TYPE lockkit.state AS (
       token bigint, holds lockkit.hold[], places lockkit.place[], tombs lockkit.tomb[],
       run_until timestamptz, run_attempt bigint, run_done boolean, run_saver bytea, run_beginner bytea,
-      run_fresh boolean, value bytea, changed boolean, mended boolean);
+      run_fresh boolean, value bytea, changed boolean, mended boolean, run_found lockkit.found);
+  ELSIF NOT EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON t.typrelid = a.attrelid
+      WHERE t.oid = to_regtype('lockkit.state') AND a.attname = 'run_found') THEN
+    ALTER TYPE lockkit.state ADD ATTRIBUTE run_found lockkit.found; -- since version 2
   END IF;
 END $$;
 
@@ -54,7 +57,7 @@ DECLARE
   k record;
   ahead interval;
 BEGIN
-  SELECT token, written, holds, places, tombs, run_until, run_attempt, run_done, run_saver, run_beginner, run_fresh
+  SELECT token, written, holds, places, tombs, run_until, run_attempt, run_done, run_saver, run_beginner, run_fresh, run_found
     INTO k FROM lockkit.keys WHERE key = _key FOR UPDATE;
   _now := clock_timestamp();
   IF NOT FOUND THEN
@@ -90,6 +93,10 @@ BEGIN
     s.run_saver := k.run_saver;
     s.run_beginner := k.run_beginner;
     s.run_fresh := k.run_fresh;
+    s.run_found := k.run_found;
+    IF s.mended THEN
+      s.run_found.until := s.run_found.until - ahead;
+    END IF;
   ELSIF k.run_until IS NOT NULL THEN
     s.changed := true;
   END IF;
@@ -112,7 +119,7 @@ BEGIN
   UPDATE lockkit.keys k SET token = s.token, until = ends, due = lockkit.due(k.due, ends), written = _now,
     holds = s.holds, places = s.places, tombs = s.tombs,
     run_until = s.run_until, run_attempt = s.run_attempt, run_done = s.run_done, run_saver = s.run_saver,
-    run_beginner = s.run_beginner, run_fresh = s.run_fresh,
+    run_beginner = s.run_beginner, run_fresh = s.run_fresh, run_found = s.run_found,
     value = CASE WHEN s.changed THEN s.value ELSE k.value END
     WHERE k.key = _key;
 END $$;
@@ -126,6 +133,7 @@ BEGIN
   s.run_saver := NULL;
   s.run_beginner := NULL;
   s.run_fresh := NULL;
+  s.run_found := NULL;
   s.value := NULL;
   s.changed := true;
   RETURN s;

@@ -135,12 +135,13 @@ if from then
 end
 local begins, earlier
 if run and not (s.record and (s.own or begun(s.record, lease))) then
-  local attempt, state, retain = 1, ' 0 ', tonumber(ARGV[10])
+  local attempt, state, retain, before = 1, ' 0 ', tonumber(ARGV[10]), ''
   if s.record then
     attempt, state, earlier = s.record.attempt + 1, ' 3 ', s.record.text
+    before = ' ' .. s.record.deadline .. ' ' .. s.record.state .. ' ' .. s.record.by
   end
   s.record = {deadline = now + retain, attempt = attempt}
-  begins = now + retain .. ' ' .. attempt .. state .. lease
+  begins = now + retain .. ' ' .. attempt .. state .. lease .. before
 end
 local deadline = now + ttl
 if s.own then

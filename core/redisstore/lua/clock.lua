@@ -20,8 +20,10 @@
 --   r          the record: "<deadline> <attempt> <state> <lease>"; state 0 is a
 --              run that has begun where there was no record, 3 one that has
 --              begun where there was, 1 a finished record, 2 one left for
---              another run; the lease is who began it, or who saved it, and
---              absent where a run was taken back
+--              another run; the lease is the one that began it, or saved it.
+--              State 3 has deadline, state and lease of the record that it has
+--              found after that: what is there again if the run is taken back.
+--              The deadline stays, and there is no lease, where two in a row are
 --   v          its value, as it came
 -- Since is when it was written, in us on the clock of this server, and it lasts
 -- for so many ms from then on: if it was written in the future, the clock was set

@@ -10,7 +10,7 @@
 --          keep the key taken, or 0; to save a record: 5 its attempt, 6 its state (1 or 2, see
 --          clock.lua), 7 ms to keep it, 8 its value
 -- answer   OK      it was held or waiting; with a record: that is saved
---          {LOST}  it was neither; with a record: it was not held
+--          {LOST}  it was neither; with a record: that is not saved
 --
 -- A server out of memory accepts a DEL, HDEL or PEXPIRE, and after it all else.
 

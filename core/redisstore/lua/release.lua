@@ -10,7 +10,11 @@ local waits, drop, set = s.waits, s.stale, {}
 local from, to = place(s, lease)
 local answer = (s.own or from) and OK or {LOST}
 local record = s.record
-if attempt and not s.own then
+local saves = attempt and (s.own or begun(record, lease))
+if saves then
+  -- Held or not: nobody has begun another run since, or saved.
+  answer, remember = OK, 0
+elseif attempt then
   answer = {LOST}
   if record and record.by == lease and record.state == state
     and record.attempt == tonumber(attempt) and s.value == value then
@@ -32,11 +36,14 @@ end
 
 -- uncount takes back what Acquire did to the record.
 local function uncount()
-  if record.state == '3' then
-    set[#set + 1], set[#set + 2] = 'r', record.deadline .. ' ' .. record.attempt - 1 .. ' 2 '
-  else
+  local deadline, state, by = string.match(record.before, '^(%d+) (%d) (%S*)$')
+  if record.state == '0' or deadline and tonumber(deadline) <= now then
     s.record, s.spent = nil, true
+    return
   end
+  s.record = {deadline = tonumber(deadline) or record.deadline}
+  set[#set + 1] = 'r'
+  set[#set + 1] = s.record.deadline .. ' ' .. record.attempt - 1 .. ' ' .. (state or '2') .. ' ' .. (by or '')
 end
 
 if s.own or s.expired then
@@ -51,16 +58,15 @@ if s.own then
   else
     hold(s, s.own.owner, -s.own.weight)
   end
-  if attempt then
-    save()
-  end
   s.own = nil
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
   set[1], set[2] = 'd:' .. lease, stamp .. ' ' .. deadline - now
   s.latest = math.max(s.latest or 0, deadline)
 end
-if has('u') and begun(record, lease) then
+if saves then
+  save()
+elseif has('u') and begun(record, lease) then
   uncount()
 end
 if from then

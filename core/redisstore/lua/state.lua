@@ -46,8 +46,9 @@ local function load(flat, lease)
     elseif kind == 'v' then
       s.value = value
     elseif kind == 'r' then
-      local deadline, attempt, state, by = string.match(value, '^(%d+) (%d+) (%d) (%S*)$')
-      s.record = {deadline = tonumber(deadline), attempt = tonumber(attempt), state = state, by = by, text = value}
+      local deadline, attempt, state, by, before = string.match(value, '^(%d+) (%d+) (%d) (%S*) ?(.*)$')
+      s.record = {deadline = tonumber(deadline), attempt = tonumber(attempt), state = state, by = by,
+        before = before, text = value}
     else
       local since, most, owner, weight = string.match(value, '^(%d+) (%d+) ?(%S*) ?(%d*)$')
       since = tonumber(since)
