@@ -64,7 +64,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			break
 		}
 	}
-	if err == nil && lease.found != nil && lease.found.Done {
+	if err == nil && lease.run != nil && lease.run.found.Done {
 		lease.abandon()
 		l.end(lease)
 		l.observe(ctx, Event{Kind: Answered, Name: r.name, Wait: time.Since(start)})

@@ -189,10 +189,10 @@ func (a *attempt) ask(c *Claim) error {
 			a.lease.doubt(c.Key)
 			return errors.New("the store gave no record")
 		case g.Record.Done:
-			a.lease.found, a.placed = g.Record, false
+			a.lease.run, a.placed = &run{found: *g.Record}, false
 			return nil
 		}
-		a.lease.found = g.Record
+		a.lease.run = &run{found: *g.Record}
 	}
 	return a.admit(c, g, start)
 }

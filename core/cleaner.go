@@ -18,14 +18,15 @@ const (
 	// cleanUpLeast is how long to keep at it, however short the TTL: an acquire
 	// can lie in the socket of a frozen server, to be granted when it thaws.
 	cleanUpLeast = time.Minute
-	// undoLeast is the same where a run has to be taken back: it counts as one
-	// that died for as long as its record is kept, not only for the TTL.
-	undoLeast = 10 * time.Minute
+	// cleanUpRun is the same where a run has to be saved or taken back: without
+	// that it counts as one that died for as long as its record is kept, not only
+	// for the TTL.
+	cleanUpRun = 10 * time.Minute
 )
 
 // cleaner gives back claims that nobody holds: given up while waiting, or of
 // unknown outcome. It keeps at it until the store answers, or the claim's TTL and
-// cleanUpLeast (undoLeast) have passed; what is granted later than that ends with
+// cleanUpLeast (cleanUpRun) have passed; what is granted later than that ends with
 // its TTL.
 type cleaner struct {
 	locker *Locker
@@ -50,8 +51,8 @@ func (q *cleaner) add(c Claim, name string, unsure bool) { q.end(nil, c, name, u
 // end is add for the hold of a tenure, which may be nil.
 func (q *cleaner) end(n *tenure, c Claim, name string, unsure bool) {
 	least := cleanUpLeast
-	if c.Undo {
-		least = undoLeast
+	if c.Undo || c.Record != nil {
+		least = cleanUpRun
 	}
 	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
 	end := n.ending()

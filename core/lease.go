@@ -22,7 +22,7 @@ type Lease struct {
 	under   context.Context // that it was acquired under
 	since   moment          // of the first grant
 	granted moment          // when the grant of the last key had arrived
-	found   *Record         // of a lease of Begin: what the store has
+	run     *run            // of a lease of Begin
 	chain   *chain          // of hand-overs that the lease is in, nil if it began none
 	place   int             // in the Locker's list, from 1, under its mutex; 0 if it is not listed
 
@@ -220,15 +220,20 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 // process had the key next; the lease then counts as ended here, the store is told
 // as soon as it answers, and the error matches ErrUnavailable. It is ErrLost if the
 // lease was no longer ours. A second call gives the answer of the first.
-func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, "release", nil, false) }
+func (l *Lease) Release(ctx context.Context) error {
+	_, err := l.finish(ctx, "release", nil, false)
+	return err
+}
 
-// finish is Release, Finish if there is a record to save, and Withdraw.
-func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool) error {
+// finish is Release, and the first call of Finish if there is a record to save,
+// or of Withdraw. It tells whether it was the one that ended the lease; the
+// others have its answer.
+func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool) (first bool, err error) {
 	l.mu.Lock()
 	if l.releasing {
 		l.mu.Unlock()
 		l.released.Wait()
-		return l.err
+		return false, l.err
 	}
 	l.releasing, l.withdrawn = true, withdraw
 	l.mu.Unlock()
@@ -236,7 +241,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	if !l.locker.unobserved() {
 		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: held, Err: l.err})
 	}
-	return l.err
+	return true, l.err
 }
 
 // conclude ends the lease, here and at the store, and has all calls of finish
@@ -244,12 +249,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
 	err := errNoEnd
 	defer func() {
-		switch {
-		case errors.Is(err, ErrLost):
-			l.err = fmt.Errorf("%s %s: %w", op, l.name, ErrLost)
-		case err != nil:
-			l.err = unavailable(op, l.name, err)
-		}
+		l.err = l.endError(op, err)
 		l.locker.end(l)
 		l.released.Done()
 	}()
@@ -271,6 +271,17 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
 		err = l.giveUp(r, now.time().Add(releaseLimit))
 	}
 	return held
+}
+
+// endError is what a call that ends the lease says of the store's err.
+func (l *Lease) endError(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrLost):
+		return fmt.Errorf("%s %s: %w", op, l.name, ErrLost)
+	}
+	return unavailable(op, l.name, err)
 }
 
 // giveUp hands the lease over to who waits for it in this process, or gives it

@@ -136,7 +136,8 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 // fails with ErrClosed, those that wait included; then it waits until all
 // leases are given back. When ctx ends first, the contexts of the remaining
 // leases end with cause ErrClosed, the leases are given back to the store, and
-// Close returns ctx's cause. A later call does the same for what is left.
+// Close returns ctx's cause. A later call does the same for what is left. A run
+// of Begin that was given back in this way can still save its answer with Finish.
 //
 // Call it after the servers whose handlers hold leases have shut down, and
 // before the client of the store is closed.

@@ -4,8 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
+
+// run is the part of a lease of Begin that other leases do not have.
+type run struct {
+	found     Record    // what the store keeps of it
+	settling  sync.Once // by the first Finish or Withdraw
+	withdrawn bool      // that was Withdraw
+	err       error     // its answer
+}
 
 // Begin is Acquire for a run whose answer the store keeps under the key. If a
 // finished record is kept there, that is what Begin returns, with a nil lease
@@ -38,10 +47,10 @@ func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...Ac
 	switch {
 	case err != nil:
 		return nil, Record{}, err
-	case lease.found.Done:
-		return nil, *lease.found, nil
+	case lease.run.found.Done:
+		return nil, lease.run.found, nil
 	}
-	return lease, *lease.found, nil
+	return lease, lease.run.found, nil
 }
 
 // CheckRun is Check for Begin. It fails with ErrUnsupported if the store keeps no
@@ -86,15 +95,18 @@ func checkRecord(r *Record) error {
 	return nil
 }
 
-// Finish ends a run: in one step the store checks that the lease is still held,
-// saves r with its Value, Attempt, Done and Retain, and frees the key. It works
-// on an ended ctx and is bounded like Release, whose calls it counts as one of.
+// Finish ends a run: in one step the store saves r with its Value, Attempt, Done
+// and Retain, and frees the key. It saves r if the lease is still held, and else
+// if no other run of the key has begun since and no other has saved: also after
+// the lease was lost, and after it was given back by Release or by Locker.Close.
+// It works on an ended ctx and is bounded like Release.
 //
-// It fails with ErrLost, and nothing was saved, if the lease was no longer ours
-// at the store; that is not so if only this process had stopped to vouch for
-// it. After ErrUnavailable the answer may be saved or not; it is tried further
-// in the background. It fails with ErrInvalid, and does nothing, for a lease
-// that is not of Begin, and if Retain is not 1ms at least.
+// It fails with ErrLost, and nothing was saved, if another run has begun or has
+// saved, if the record has ended, and after Withdraw. After ErrUnavailable r may
+// be saved or not; that is tried further in the background, unless the lease was
+// given back before. It fails with ErrInvalid, and does nothing, for a lease that
+// is not of Begin, and if Retain is not 1ms at least. A second call gives the
+// answer of the first.
 func (l *Lease) Finish(ctx context.Context, r Record) error {
 	if l.opts.record == nil {
 		return fmt.Errorf("finish %s: not a lease of Begin: %w", l.name, ErrInvalid)
@@ -102,22 +114,49 @@ func (l *Lease) Finish(ctx context.Context, r Record) error {
 	if err := checkRecord(&r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
 	}
-	return l.finish(ctx, "finish", &r, false)
+	return l.settle(ctx, "finish", &r, false)
 }
 
 // Withdraw is Release for a run whose work has not begun: in the same step the
 // store takes the run back, so that it does not count as an attempt and the
-// record is as Begin found it. It is bounded like Release, whose calls it counts
-// as one of.
+// record is as Begin found it. It is bounded like Release. A second call gives the
+// answer of the first.
 //
-// It fails like Release. If the lease was no longer ours the run is taken back
-// all the same, unless another one has begun since; after ErrUnavailable, and
-// where only this process had stopped to vouch for the lease, that goes on in
-// the background. It fails with ErrInvalid, and does nothing, for a lease that is
-// not of Begin.
+// It fails like Release, and with ErrLost after Finish. If the lease was no longer
+// held the run is taken back all the same, unless another one has begun since.
+// After ErrUnavailable, and where only this process no longer trusts the lease,
+// that goes on in the background, unless the lease was given back before. It fails
+// with ErrInvalid, and does nothing, for a lease that is not of Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
 	if l.opts.record == nil {
 		return fmt.Errorf("withdraw %s: not a lease of Begin: %w", l.name, ErrInvalid)
 	}
-	return l.finish(ctx, "withdraw", nil, true)
+	return l.settle(ctx, "withdraw", nil, true)
+}
+
+// settle is Finish and Withdraw: the first call ends the lease, if nothing else
+// has, and the others have its answer.
+func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool) error {
+	l.run.settling.Do(func() {
+		l.run.withdrawn = withdraw
+		err := l.endError(op, errNoEnd)
+		defer func() { l.run.err = err }()
+		var first bool
+		if first, err = l.finish(ctx, op, r, withdraw); !first {
+			err = l.settleLate(op, r, withdraw)
+		}
+	})
+	if l.run.withdrawn != withdraw {
+		return l.endError(op, ErrLost)
+	}
+	return l.run.err
+}
+
+// settleLate settles a run whose lease was given back before. Nothing goes on in
+// the background after it, since its Locker may have been closed.
+func (l *Lease) settleLate(op string, r *Record, withdraw bool) error {
+	c := l.leaving(&l.first)
+	c.Record, c.Undo = r, withdraw
+	_, err := l.locker.tryRelease(c, false, l.locker.now().time().Add(releaseLimit))
+	return l.endError(op, err)
 }

@@ -54,7 +54,7 @@ func TestContext(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sim(t, "the context of a run that loses its lease ends with that cause, and its answer is not kept", func(t *testing.T) {
+	sim(t, "the context of a run that loses its lease ends with that cause, and its answer is kept", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store, once.Acquire(core.NoRenew(), core.TTL(time.Second)))
 		out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
@@ -63,11 +63,24 @@ func TestContext(t *testing.T) {
 			time.Sleep(time.Second)
 			return once.Answer{Value: []byte("late")}, nil
 		})
+		if err != nil || string(out.Value) != "late" || out.Replayed || out.Attempt != 1 {
+			t.Errorf("got %+v and %v, want the outcome of attempt 1", out, err)
+		}
+		replayed(t, newOnce(t, store), charge("1"), "late", 1)
+	})
+	sim(t, "the answer of a run that lost its lease is not kept once another has begun", func(t *testing.T) {
+		store := memstore.New()
+		o, other := newOnce(t, store, once.Acquire(core.NoRenew(), core.TTL(time.Second))), newOnce(t, store)
+		out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			first(t, other, charge("1"), "receipt", 2)
+			return once.Answer{Value: []byte("late")}, nil
+		})
 		if string(out.Value) != "late" || out.Replayed || out.Attempt != 1 {
 			t.Errorf("got %+v, want the outcome with the error", out)
 		}
 		wantErr(t, err, core.ErrLost)
-		first(t, newOnce(t, store), charge("1"), "receipt", 2)
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
 	// hazard 47

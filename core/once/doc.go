@@ -8,11 +8,12 @@
 //			return once.Answer{Value: receipt}, err
 //		})
 //
-// A run is claimed, executed under a lease that is extended while it goes on,
-// and its answer is saved in the one step that also checks that the lease is
-// still held and gives it up. So a holder that was paused for too long never
-// overwrites its successor's answer. A first run costs two calls to the store,
-// a replay one.
+// A run is claimed and executed under a lease that is extended while it goes on.
+// One step saves its answer and gives the lease up, if no other run has begun or
+// has saved in the meantime. So a holder that was paused for too long never
+// overwrites its successor's answer, and if there is no successor its answer is
+// kept although the lease was lost. A first run costs two calls to the store, a
+// replay one.
 //
 // # What is kept
 //
@@ -40,7 +41,8 @@
 // tells fn that it is not the first, so that it can ask the payment provider
 // before it charges again, or use the same idempotency key there. AtMostOnce
 // never runs it again. The same goes for a holder that was paused past its lease
-// inside fn: its answer is refused, but not its effects. Only a resource that
+// inside fn: if another run has begun by then its answer is refused, but not its
+// effects. Only a resource that
 // compares fencing tokens, or keys of its own, absorbs those.
 //
 // A store that loses writes in a failover can lose answers too.

@@ -135,7 +135,7 @@ func newLocker(t testing.TB, store core.Store) *core.Locker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 11*time.Minute)
 		defer cancel()
 		if err := l.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)

@@ -75,12 +75,15 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 //
 // If fn returns an error, so does Do, and the call can be made again; likewise
 // if fn panics, which Do lets pass. AtMostOnce says what differs there. An error
-// marked by Withdraw takes the run back: it was no attempt. If fn
-// succeeded and its answer could not be saved, Do returns both the Outcome and
-// an error: core.ErrLost if somebody else may have begun the same run, and
-// core.ErrUnavailable if the store did not confirm; it is tried further in the
-// background, and the answer may be kept after all. An error of fn that could
-// not be noted matches these too.
+// marked by Withdraw takes the run back: it was no attempt.
+//
+// If fn succeeded, its answer is saved also after the lease was lost and after the
+// Locker was closed, as long as no other run of the call has begun. If it could not
+// be saved, Do returns both the Outcome and an error: core.ErrLost if another run
+// has begun or has saved its answer, and core.ErrUnavailable if the store did not
+// confirm; unless the Locker was closed, that is tried further in the background,
+// and the answer may be kept after all. An error of fn that could not be noted
+// matches these too.
 //
 // If ctx ends before fn has begun, fn is not run, which is no attempt, and the error
 // matches why ctx ended. Without having run fn it fails with ErrInProgress, ErrMismatch,

@@ -32,11 +32,12 @@ func Retain(d time.Duration) Option {
 
 // AtMostOnce makes sure that a run which died midway is never run again: this
 // call and all later ones, until Retain is over, fail with ErrIndeterminate.
-// Died midway are a run whose process ended or lost its lease before the answer
-// was saved, and one whose fn panicked. A run that the store began without
-// this process hearing of it, so that Do failed and fn was not called, is taken
-// back as soon as the store answers, for 10 minutes; it counts as one that died
-// only for a call that comes after its TTL and before that.
+// Died midway are a run whose process ended, or lost its lease, and whose answer
+// was not saved by the time of the next call, and one whose fn panicked. A run
+// that the store began without this process hearing of it, so that Do failed and
+// fn was not called, is taken back as soon as the store answers, for 10 minutes;
+// it counts as one that died only for a call that comes after its TTL and before
+// that.
 //
 // It is not for an fn that returns an error: that says that the work was not
 // done, and it is run again. An fn that cannot tell, since what it called timed

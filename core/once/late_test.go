@@ -1,0 +1,139 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// policies are options with which the same has to hold.
+var policies = map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}}
+
+// TestLateAnswer is about runs whose lease has ended before fn does. hazard 58
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	// closing makes a Once and the fn of a run that goes on while its Locker is
+	// closed; then calls meanwhile, if there is one.
+	closing := func(t *testing.T, store core.Store, meanwhile func(), opts ...once.Option) (*once.Once, func(context.Context) (once.Answer, error)) {
+		t.Helper()
+		l, err := core.New(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := once.New(l, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o, func(ctx context.Context) (once.Answer, error) {
+			end, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			wantErr(t, l.Close(end), context.DeadlineExceeded)
+			wantErr(t, context.Cause(ctx), core.ErrClosed)
+			if meanwhile != nil {
+				meanwhile()
+			}
+			return once.Answer{Value: []byte("receipt")}, nil
+		}
+	}
+	for policy, opts := range policies {
+		sim(t, "the answer of a run that goes on after Close is kept"+policy, func(t *testing.T) {
+			store := memstore.New()
+			o, fn := closing(t, store, nil, opts...)
+			if out, err := o.Do(t.Context(), charge("1"), fn); err != nil || string(out.Value) != "receipt" {
+				t.Errorf("got %+v and %v, want the receipt", out, err)
+			}
+			replayed(t, newOnce(t, store, opts...), charge("1"), "receipt", 1)
+		})
+		sim(t, "the answer of a run that goes on while the store is away for longer than the TTL is kept"+policy, func(t *testing.T) {
+			store := newFlaky()
+			o := newOnce(t, store, append(opts, lasting(time.Second))...)
+			out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+				store.set(true)
+				time.Sleep(2500 * time.Millisecond)
+				store.set(false)
+				wantErr(t, context.Cause(ctx), core.ErrLost)
+				return once.Answer{Value: []byte("receipt")}, nil
+			})
+			if err != nil || string(out.Value) != "receipt" || out.Attempt != 1 {
+				t.Errorf("got %+v and %v, want the receipt of attempt 1", out, err)
+			}
+			replayed(t, newOnce(t, store, opts...), charge("1"), "receipt", 1)
+		})
+	}
+	sim(t, "an answer after Close that the store does not confirm comes with an error", func(t *testing.T) {
+		store := newFlaky()
+		o, fn := closing(t, store, func() { store.set(true) })
+		out, err := o.Do(t.Context(), charge("1"), fn)
+		wantErr(t, err, core.ErrUnavailable)
+		if string(out.Value) != "receipt" || out.Attempt != 1 {
+			t.Errorf("got %+v, want the outcome with the error", out)
+		}
+		store.set(false)
+		first(t, newOnce(t, store), charge("1"), "another", 2)
+	})
+	sim(t, "an answer after Close is not kept once another run has begun, and comes with an error", func(t *testing.T) {
+		store := memstore.New()
+		other := newOnce(t, store)
+		o, fn := closing(t, store, func() { first(t, other, charge("1"), "another", 2) })
+		out, err := o.Do(t.Context(), charge("1"), fn)
+		wantErr(t, err, core.ErrLost)
+		if string(out.Value) != "receipt" || out.Attempt != 1 {
+			t.Errorf("got %+v, want the outcome with the error", out)
+		}
+		replayed(t, other, charge("1"), "another", 2)
+	})
+	sim(t, "a run that fails after Close is no run that died", func(t *testing.T) {
+		store := memstore.New()
+		o, fn := closing(t, store, nil, once.AtMostOnce())
+		declined := errors.New("declined")
+		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+			_, _ = fn(ctx)
+			return once.Answer{}, declined
+		})
+		if err != declined {
+			t.Errorf("got %v, want fn's error", err)
+		}
+		first(t, newOnce(t, store, once.AtMostOnce()), charge("1"), "receipt", 2)
+	})
+	sim(t, "a run that is withdrawn after Close is no attempt", func(t *testing.T) {
+		store := memstore.New()
+		o, fn := closing(t, store, nil)
+		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+			_, _ = fn(ctx)
+			return once.Answer{}, once.Withdraw(core.ErrBusy)
+		})
+		wantErr(t, err, core.ErrBusy)
+		first(t, newOnce(t, store), charge("1"), "receipt", 1)
+	})
+}
+
+// TestMismatchLeavesTheRecord is about calls that are refused for their
+// fingerprint.
+func TestMismatchLeavesTheRecord(t *testing.T) {
+	t.Parallel()
+	sim(t, "a mismatch does not prolong the memory of a failed run", func(t *testing.T) {
+		o := newOnce(t, memstore.New(), once.Retain(time.Hour))
+		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
+		other := charge("1")
+		other.Fingerprint = []byte("20 EUR")
+		for range 3 {
+			time.Sleep(15 * time.Minute)
+			refused(t, o, other, once.ErrMismatch)
+		}
+		time.Sleep(15*time.Minute + time.Second)
+		first(t, o, other, "a new call", 1)
+	})
+	sim(t, "a mismatch leaves what is kept of a failed run", func(t *testing.T) {
+		o := newOnce(t, memstore.New(), once.Retain(time.Hour))
+		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
+		other := charge("1")
+		other.Fingerprint = []byte("20 EUR")
+		refused(t, o, other, once.ErrMismatch)
+		first(t, o, charge("1"), "receipt", 2)
+	})
+}
