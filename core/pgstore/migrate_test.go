@@ -113,7 +113,9 @@ func TestMigrate(t *testing.T) {
 		}
 		// As it would be if functions and tables had been added since.
 		exec(t, pool, `DROP FUNCTION lockkit.sweep; DROP VIEW lockkit.locks; DROP TABLE lockkit.seen;
-			DROP FUNCTION lockkit.extend_all; UPDATE lockkit.version SET version = 0`)
+			DROP FUNCTION lockkit.extend_all; DROP FUNCTION lockkit.undo_run; DROP FUNCTION lockkit.save_run;
+			ALTER TYPE lockkit.state DROP ATTRIBUTE run_found; ALTER TABLE lockkit.keys DROP COLUMN run_found; DROP TYPE lockkit.found;
+			UPDATE lockkit.version SET version = 0`)
 		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "pgstore.Migrate") {
 			t.Errorf("check: got %v, want a word about pgstore.Migrate", err)
 		}
@@ -129,8 +131,19 @@ func TestMigrate(t *testing.T) {
 		if again, err := s.Acquire(t.Context(), c); err != nil || again.Token != g.Token {
 			t.Errorf("got %+v, %v; want the hold with token %d", again, err, g.Token)
 		}
+		run := exclusive("run")
+		run.Record = &core.Record{Retain: time.Hour}
+		for range 2 { // the second finds a record that it has to give back
+			if _, err := s.Acquire(t.Context(), run); err != nil {
+				t.Fatal(err)
+			}
+			run.Record = &core.Record{Attempt: 1, Retain: time.Hour}
+			if err := s.Release(t.Context(), run); err != nil {
+				t.Fatal(err)
+			}
+		}
 		exec(t, pool, `SELECT lockkit.sweep(1); SELECT * FROM lockkit.locks; SELECT * FROM lockkit.seen;
-			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 1)`)
+			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 2)`)
 	})
 
 	t.Run("a later schema is left alone", func(t *testing.T) {

@@ -95,7 +95,7 @@ BEGIN
     s.run_fresh := k.run_fresh;
     s.run_found := k.run_found;
     IF s.mended THEN
-      s.run_found.until := s.run_found.until - ahead;
+      s.run_found.until := (s.run_found).until - ahead;
     END IF;
   ELSIF k.run_until IS NOT NULL THEN
     s.changed := true;
