@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestLateAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantAnswer(t, newLocker(t, store.inner), "pay:1", "receipt")
-		if now := seen.kinds(); now != told {
+		if now := seen.kinds(); now != told+", cleaned up" {
 			t.Errorf("the events are %q, were %q before Finish", now, told)
 		}
 	})
@@ -61,10 +62,13 @@ func TestLateAnswer(t *testing.T) {
 	})
 	sim(t, "a run that was closed tells that its answer is not saved, and leaves nothing in the background", func(t *testing.T) {
 		for _, f := range []fault{away, hang, loseReply} {
-			lease, store, _ := evicted(t)
+			lease, store, seen := evicted(t)
 			store.set(f, opRelease)
 			for range 2 {
 				wantErr(t, lease.Finish(t.Context(), finished("late", 1)), core.ErrUnavailable)
+			}
+			if told := seen.all(core.CleanedUp); len(told) != 1 || !errors.Is(told[0].Err, core.ErrUnavailable) {
+				t.Errorf("told of %+v, want one clean-up with its error", told)
 			}
 			store.forget()
 			time.Sleep(time.Hour)

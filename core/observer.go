@@ -30,7 +30,9 @@ const (
 	// HandedOver: a released key went straight to a waiter of this process.
 	HandedOver
 	// CleanedUp: a claim of unknown outcome was given back; with Err, it could
-	// not be for its whole TTL, and a minute at least.
+	// not be for its whole TTL, and a minute at least. Or a run was finished or
+	// withdrawn after its lease had been given back; with Err, the store did not
+	// confirm that, or another run had begun.
 	CleanedUp
 	// Overrun: a lease was held for longer than MaxHold; it is not extended any
 	// more.

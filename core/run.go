@@ -143,7 +143,7 @@ func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool)
 		defer func() { l.run.err = err }()
 		var first bool
 		if first, err = l.finish(ctx, op, r, withdraw); !first {
-			err = l.settleLate(op, r, withdraw)
+			err = l.settleLate(ctx, op, r, withdraw)
 		}
 	})
 	if l.run.withdrawn != withdraw {
@@ -154,9 +154,11 @@ func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool)
 
 // settleLate settles a run whose lease was given back before. Nothing goes on in
 // the background after it, since its Locker may have been closed.
-func (l *Lease) settleLate(op string, r *Record, withdraw bool) error {
+func (l *Lease) settleLate(ctx context.Context, op string, r *Record, withdraw bool) error {
 	c := l.leaving(&l.first)
 	c.Record, c.Undo = r, withdraw
 	_, err := l.locker.tryRelease(c, false, l.locker.now().time().Add(releaseLimit))
-	return l.endError(op, err)
+	err = l.endError(op, err)
+	l.locker.observe(ctx, Event{Kind: CleanedUp, Name: l.name, Err: err})
+	return err
 }
