@@ -87,6 +87,9 @@ func TryTimeout(d time.Duration) ClientOption {
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
+// So is one that grpc-gateway has put under "grpcgateway-idempotency-key". It is
+// sent under "idempotency-key" too.
+//
 // It waits as long as the server says, in the trailer "grpc-retry-pushback-ms"
 // or in a RetryInfo, and at least as the policy says. It stops where the server
 // says that trying again is of no use, when the policy's attempts are used up,
@@ -140,8 +143,13 @@ func (g *client) call(ctx context.Context, method string, req, reply any, cc *gr
 
 // withKey is ctx with an idempotency key in its outgoing metadata.
 func withKey(ctx context.Context) context.Context {
-	if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md.Get(keyMetadata)) > 0 {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	outside := md.Get(gatewayMetadata)
+	switch {
+	case len(md.Get(keyMetadata)) > 0, len(outside) > 1: // several are for the server to refuse
 		return ctx
+	case len(outside) == 1:
+		return metadata.AppendToOutgoingContext(ctx, keyMetadata, outside[0])
 	}
 	return metadata.AppendToOutgoingContext(ctx, keyMetadata, rand.Text())
 }

@@ -18,7 +18,7 @@ const gatewayMetadata = "grpcgateway-idempotency-key"
 const maxIdempotencyKey = 255
 
 // idempotencyKey is the key that a call names in its metadata. If it is there
-// by both names, it has to be the same.
+// by both names, both have to say the same key, quoted or not.
 func idempotencyKey(ctx context.Context, _ string, _ any) (string, error) {
 	s := source{"metadata", keyMetadata}
 	if _, ok := ctx.(*probe); ok {
@@ -26,11 +26,22 @@ func idempotencyKey(ctx context.Context, _ string, _ any) (string, error) {
 	}
 	values := metadata.ValueFromIncomingContext(ctx, keyMetadata)
 	outside := metadata.ValueFromIncomingContext(ctx, gatewayMetadata)
-	if len(values) == 0 {
-		values = outside
-	} else if len(outside) > 0 && (len(outside) > 1 || outside[0] != values[0]) {
-		return "", s.bad("is there more than once")
+	if len(values) == 0 || len(outside) == 0 {
+		return s.idempotencyKey(append(values, outside...))
 	}
+	key, err := s.idempotencyKey(values)
+	if err != nil {
+		return "", err
+	}
+	other, err := s.idempotencyKey(outside)
+	if err == nil && other != key {
+		err = s.bad("is there more than once")
+	}
+	return key, err
+}
+
+// idempotencyKey is the key in the one of values.
+func (s source) idempotencyKey(values []string) (string, error) {
 	value, err := s.only(values)
 	if err != nil {
 		return "", err

@@ -28,7 +28,7 @@ const callName = "grpc"
 // again. The key is in the metadata "idempotency-key", or
 // "grpcgateway-idempotency-key" as grpc-gateway names it, as 1 to 255 visible
 // ASCII characters, with or without the quotes of an HTTP header. A call without
-// one is refused.
+// one is refused, and so is one that has two different keys by the two names.
 //
 // scope says who asks: a key counts within its scope only, so that nobody can
 // get another caller's answer by guessing or repeating a key. Take it from what

@@ -166,6 +166,9 @@ func TestDroppedReply(t *testing.T) {
 	})
 }
 
+// gateway is the name by which grpc-gateway passes an Idempotency-Key on.
+const gateway = "grpcgateway-idempotency-key"
+
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	t.Run("the key may come quoted, and by the name that grpc-gateway gives it", func(t *testing.T) {
@@ -173,15 +176,16 @@ func TestGateway(t *testing.T) {
 		s, runs := newShop(t), atomic.Int64{}
 		s.pay = counting(&runs)
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
-		const gateway = "grpcgateway-idempotency-key"
-		for _, md := range [][]string{{key, "a"}, {key, `"a"`}, {gateway, "a"}, {gateway, `"a"`}, {key, "a", gateway, "a"}} {
+		for _, md := range [][]string{
+			{key, "a"}, {key, `"a"`}, {gateway, "a"}, {gateway, `"a"`}, {key, "a", gateway, "a"}, {key, "a", gateway, `"a"`}, {key, `"a"`, gateway, "a"},
+		} {
 			s.call("5", md...).is(t, "run 1")
 		}
 		s.call("5", key, `"a b\"\\"`).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 		s.call("5", key, `"a\"\\"`).is(t, "run 2")
 		for name, md := range map[string][]string{
 			"missing": nil, "empty": {key, ""}, "empty, quoted": {key, `""`}, "twice": {key, "a", key, "a"},
-			"two names, two keys": {key, "a", gateway, "b"}, "two by one name": {key, "a", gateway, "a", gateway, "a"},
+			"two names, two keys": {key, "a", gateway, "b"}, "two names, one of them empty": {key, "a", gateway, ""}, "two by one name": {key, "a", gateway, "a", gateway, "a"},
 			"a list": {key, `"a", "b"`}, "a parameter": {key, `"a";q=1`}, "not closed": {key, `"a`}, "bad escape": {key, `"a\b"`},
 			"a space": {key, "a b"}, "too long": {key, strings.Repeat("k", 256)}, "ends in an escape": {key, `"a\`}, "a quote within": {key, `a"b`},
 		} {
@@ -193,6 +197,23 @@ func TestGateway(t *testing.T) {
 			for range 2 {
 				s.call("5", key, strings.Repeat(char, 255)).is(t, fmt.Sprintf("run %d", 3+i))
 			}
+		}
+	})
+	t.Run("behind a gateway, the client interceptor's calls have the key that the gateway was sent", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newShop(t), atomic.Int64{}
+		s.pay = counting(&runs)
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor()))
+		for i, md := range [][]string{{gateway, "a"}, {gateway, `"a"`}, {key, "a", gateway, "a"}, {key, "a", gateway, `"a"`}, {key, "a"}} {
+			r := ask(t.Context(), client.Pay, &Order{Id: "5"}, md...)
+			if r.is(t, "run 1"); r.replayed() != (i > 0) {
+				t.Errorf("%q: replayed is %v", md, r.replayed())
+			}
+		}
+		ask(t.Context(), client.Pay, &Order{Id: "5"}, gateway, "b").is(t, "run 2")
+		for _, md := range [][]string{{key, "a", gateway, "b"}, {gateway, "a", gateway, "b"}, {gateway, ""}} {
+			ask(t.Context(), client.Pay, &Order{Id: "5"}, md...).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 		}
 	})
 }
