@@ -19,9 +19,9 @@ import (
 // replayedMetadata marks an answer that was given before.
 const replayedMetadata = "idempotent-replayed"
 
-// callName labels runs in events and messages. The method is no part of it, so
+// operation is the Name of each call. Method and CallName are no part of it, so
 // that a key that is used again elsewhere is noticed.
-const callName = "grpc"
+const operation = "grpc"
 
 // Idempotent gives unary calls with the same idempotency key one answer: that of
 // the first, which is kept by o and given again, instead of running the handler
@@ -70,7 +70,8 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 	case scope == nil:
 		panic("grpcmw: Idempotent: the scope is nil, see AnyCaller")
 	}
-	return &idempotent{config: configure("Idempotent", forIdempotent, opts), once: o, scope: scope}
+	g := configure("Idempotent", forIdempotent, opts)
+	return &idempotent{config: g, once: o.WithLabel(g.callName), scope: scope}
 }
 
 // AnyCaller is a scope for services whose callers are one, or cannot be told
@@ -88,13 +89,13 @@ type idempotent struct {
 func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) {
 	switch {
 	case c.stream != nil:
-		return nil, m.refuse(ctx, keyRefusal(c, callName, errStream))
+		return nil, m.refuse(ctx, keyRefusal(c, m.callName, errStream))
 	case c.pure, m.skip != nil && m.skip(ctx, c.name, c.req):
 		return c.run(ctx, next)
 	}
 	id, err := m.identify(ctx, c)
 	if err != nil {
-		return nil, m.refuse(ctx, keyRefusal(c, callName, err))
+		return nil, m.refuse(ctx, keyRefusal(c, m.callName, err))
 	}
 	e := execution{idempotent: m, c: c, next: next}
 	outer := ctx
@@ -108,14 +109,14 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	case e.ran:
 		return e.reply, e.failure // whatever err is: saved or not, the answer stands
 	case err != nil:
-		return nil, m.refuse(outer, onceRefusal(outer, c, err))
+		return nil, m.refuse(outer, m.onceRefusal(outer, c, err))
 	}
 	return m.replay(outer, c, out.Value)
 }
 
 // identify says which call it is.
 func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err error) {
-	id.Name = callName
+	id.Name = operation
 	if id.Key, err = joined(ctx, c, m.id, part); err != nil {
 		return id, err
 	}
@@ -222,7 +223,7 @@ func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 func (m *idempotent) replay(ctx context.Context, c *call, value []byte) (any, error) {
 	reply, failure, err := decodeAnswer(value)
 	if err != nil {
-		r := failedRefusal(c, callName, err)
+		r := failedRefusal(c, m.callName, err)
 		r.Message = "the answer that is kept cannot be read"
 		return nil, m.refuse(ctx, r)
 	}
@@ -251,8 +252,8 @@ const errStream = setupError("Idempotent cannot be applied to a stream")
 
 // onceRefusal is the answer where the handler did not run and nothing was
 // replayed.
-func onceRefusal(ctx context.Context, c *call, err error) Refusal {
-	r := Refusal{Code: codes.FailedPrecondition, Method: c.name, Lock: callName, RetryAfter: Never, Err: err}
+func (m *idempotent) onceRefusal(ctx context.Context, c *call, err error) Refusal {
+	r := Refusal{Code: codes.FailedPrecondition, Method: c.name, Lock: m.callName, RetryAfter: Never, Err: err}
 	busy, isBusy := errors.AsType[*core.BusyError](err)
 	switch {
 	case isBusy:
@@ -265,9 +266,9 @@ func onceRefusal(ctx context.Context, c *call, err error) Refusal {
 	case errors.Is(err, once.ErrUnreplayable):
 		r.Reason, r.Message = ReasonUnreplayable, "the call was done before, and its reply was not kept"
 	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
-		return failedRefusal(c, callName, err)
+		return failedRefusal(c, m.callName, err)
 	default:
-		return storeRefusal(ctx, c, callName, err)
+		return storeRefusal(ctx, c, m.callName, err)
 	}
 	return r
 }

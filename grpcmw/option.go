@@ -29,6 +29,7 @@ type config struct {
 	render  func(context.Context, Refusal) *status.Status
 	skip    func(ctx context.Context, fullMethod string, req any) bool
 
+	callName    string
 	id          KeyFunc
 	keep        func(*status.Status) bool
 	fingerprint KeyFunc
@@ -183,6 +184,24 @@ func AnswerLimit(n int) Option {
 	}
 }
 
+// maxCallName is the length of the longest name of an Idempotent, in bytes.
+const maxCallName = 64
+
+// CallName names an Idempotent in events, errors and answers, in place of "grpc",
+// so that checkout and refund can be told apart. It is no part of what a key
+// stands for: a key that is used under two names is still one key, and the
+// answers that are kept are found under a new name too. It panics if name is not
+// of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
+func CallName(name string) Option {
+	if !isLabel(name) || len(name) > maxCallName {
+		panic(fmt.Sprintf("grpcmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxCallName))
+	}
+	return func(g *config) {
+		g.is("CallName", forIdempotent)
+		g.callName = name
+	}
+}
+
 // Detached lets handlers under Idempotent work on when the client goes away or
 // the call's deadline passes, so that the answer is there when the client asks
 // again. Their context then ends only if the run's lease is lost, or if a rule
@@ -198,8 +217,8 @@ func Detached() Option {
 // configure adds up the options of a rule.
 func configure(rule string, k kind, opts []Option) config {
 	g := config{
-		render: func(_ context.Context, r Refusal) *status.Status { return r.Status() },
-		id:     idempotencyKey, keep: keepDeterministic, limit: 256 << 10,
+		render:   func(_ context.Context, r Refusal) *status.Status { return r.Status() },
+		callName: operation, id: idempotencyKey, keep: keepDeterministic, limit: 256 << 10,
 	}
 	for _, o := range opts {
 		if o == nil {

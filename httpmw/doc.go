@@ -93,7 +93,7 @@
 //	500  idempotency-failed         a KeyFunc failed, or what is kept cannot be read
 //
 // The type is this word behind a base that [ProblemBase] sets. Further members
-// are "lock", the static name, and where it makes sense to ask again
+// are "lock", the static name if there is one, and where it makes sense to ask again
 // "retry_after_ms", with the header Retry-After in whole seconds. No refusal
 // has a key, an owner or a token in it. [Render] replaces how answers look.
 //

@@ -59,6 +59,7 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
 	if len(m.forLock) > 0 {
 		panic(fmt.Sprintf("httpmw: Idempotent: %s is an option of Lock", m.forLock[0]))
 	}
+	m.once = o.WithLabel(m.callName)
 	return m.serve
 }
 
@@ -68,9 +69,9 @@ func AnyCaller() KeyFunc {
 	return func(*gin.Context) (string, error) { return "any", nil }
 }
 
-// callName labels runs in events and messages. Method and path are no part of
-// it, so that a key that is used again elsewhere is noticed.
-const callName = "http"
+// operation is the Name of each call. Method, path and CallName are no part of it,
+// so that a key that is used again elsewhere is noticed.
+const operation = "http"
 
 type idempotent struct {
 	config
@@ -88,7 +89,7 @@ func (m *idempotent) serve(c *gin.Context) {
 			c.Abort() // it matches no route: gin answers 404 or 405
 			return
 		}
-		m.fail(c, "", callProblem(err))
+		m.fail(c, m.callName, callProblem(err))
 		return
 	}
 	e := execution{idempotent: m, c: c}
@@ -108,7 +109,7 @@ func (m *idempotent) serve(c *gin.Context) {
 		kept, err = decodeAnswer(out.Value)
 	}
 	if err != nil {
-		m.fail(c, "", runProblem(c.Request.Context(), err))
+		m.fail(c, m.callName, runProblem(c.Request.Context(), err))
 		return
 	}
 	kept.replay(c)
@@ -117,7 +118,7 @@ func (m *idempotent) serve(c *gin.Context) {
 // call names what the request asks for.
 func (m *idempotent) call(c *gin.Context) (call once.Call, err error) {
 	c.Set(limitKey{}, m.limit)
-	call.Name = callName
+	call.Name = operation
 	if call.Key, err = idempotencyKey(c.Request.Header); err != nil {
 		return call, err
 	}

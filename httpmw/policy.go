@@ -17,6 +17,7 @@ const maxKeptHeaders = 64 << 10
 
 // policy is what the options of Idempotent alone add up to.
 type policy struct {
+	callName    string
 	keep        func(status int) bool
 	headers     []string
 	answerLimit int64
@@ -141,6 +142,21 @@ func Fingerprint(of KeyFunc) Option {
 		panic("httpmw: Fingerprint: the function is nil")
 	}
 	return func(g *config) { g.fingerprint = of; g.forOnce = append(g.forOnce, "Fingerprint") }
+}
+
+// maxCallName is the length of the longest name of an Idempotent, in bytes.
+const maxCallName = 64
+
+// CallName names an Idempotent in events, errors and answers, in place of "http",
+// so that checkout and refund can be told apart. It is no part of what a key
+// stands for: a key that is used under two names is still one key, and the
+// answers that are kept are found under a new name too. It panics if name is not
+// of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
+func CallName(name string) Option {
+	if !isLabel(name) || len(name) > maxCallName {
+		panic(fmt.Sprintf("httpmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxCallName))
+	}
+	return func(g *config) { g.callName = name; g.forOnce = append(g.forOnce, "CallName") }
 }
 
 // Detached lets handlers under Idempotent work on when the client goes away or

@@ -38,7 +38,7 @@ type Problem struct {
 	Title  string // says the same to people
 	Status int    // the HTTP status
 	Detail string // what is wrong with this request, for people
-	Lock   string // the name given to Lock, empty for Idempotent
+	Lock   string // the name given to Lock, or by CallName; else empty
 	// RetryAfter is how long the client should wait before it asks again, 0 if
 	// that is no use.
 	RetryAfter time.Duration

@@ -36,11 +36,11 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 		})
 		switch {
 		case err == nil && unwritten != nil:
-			err = fmt.Errorf("once %s: %w: %w", c.Name, ErrUnreplayable, unwritten)
+			err = fmt.Errorf("once %s: %w: %w", o.labelOf(&c), ErrUnreplayable, unwritten)
 		case err == nil && out.Replayed:
 			if err = json.Unmarshal(out.Value, &resp); err != nil {
 				var none Resp
-				return none, fmt.Errorf("once %s: kept answer: %w", c.Name, err)
+				return none, fmt.Errorf("once %s: kept answer: %w", o.labelOf(&c), err)
 			}
 		}
 		return resp, err

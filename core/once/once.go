@@ -20,7 +20,8 @@ type Once struct {
 	retain     time.Duration
 	atMostOnce bool
 	acquire    []core.AcquireOption
-	bad        error // the first thing an option had to refuse
+	label      string // in messages and events; empty: the call's name
+	bad        error  // the first thing an option had to refuse
 }
 
 // Answer is what a run leaves behind.
@@ -111,12 +112,12 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 	}
 	switch {
 	case lease == nil && err == nil:
-		return r.answer(&c, kept.Attempt)
+		return r.answer(o.labelOf(&c), kept.Attempt)
 	case err == nil && kept.Attempt > r.settled+1 && o.atMostOnce:
 		// Whether it can be noted or not: who comes next finds the same.
 		r.state = indeterminate
 		_ = lease.Finish(ctx, o.settled(&c, r.state, kept.Attempt-1, nil))
-		return r.answer(&c, kept.Attempt-1)
+		return r.answer(o.labelOf(&c), kept.Attempt-1)
 	case err == nil && ctx.Err() == nil:
 		return o.run(ctx, lease, &c, kept.Attempt, fn)
 	case err == nil:
@@ -126,13 +127,13 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 		// Nothing was begun, so the claim does not count as an attempt.
 		_ = lease.Withdraw(ctx)
 	}
-	return Outcome{}, fmt.Errorf("once %s: %w", c.Name, err)
+	return Outcome{}, fmt.Errorf("once %s: %w", o.labelOf(&c), err)
 }
 
 // begin claims the run of c.
 func (o *Once) begin(ctx context.Context, c *Call) (*core.Lease, core.Record, error) {
 	first := core.Record{Value: encode(c, begun, 0, nil), Retain: o.unfinished()}
-	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(c.Name))
+	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(o.labelOf(c)))
 	ended := ctx.Err() != nil
 	lease, kept, err := o.locker.Begin(ctx, c.storeKey(), first, opts...)
 	if errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !ended {
@@ -144,13 +145,13 @@ func (o *Once) begin(ctx context.Context, c *Call) (*core.Lease, core.Record, er
 // unfinished is how long a run is remembered that has not said how it ended.
 func (o *Once) unfinished() time.Duration { return max(o.retain, defaultRetain) }
 
-// answer is what a finished record of c says.
-func (r *record) answer(c *Call, attempt int) (Outcome, error) {
+// answer is what a finished record says.
+func (r *record) answer(label string, attempt int) (Outcome, error) {
 	switch r.state {
 	case unreplayable:
-		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", c.Name, ErrUnreplayable)
+		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", label, ErrUnreplayable)
 	case indeterminate:
-		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", c.Name, ErrIndeterminate)
+		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", label, ErrIndeterminate)
 	}
 	return Outcome{Value: r.value, Replayed: true, Attempt: attempt}, nil
 }

@@ -1,6 +1,10 @@
 package once
 
-import "github.com/lockkit/lockkit/core"
+import (
+	"cmp"
+
+	"github.com/lockkit/lockkit/core"
+)
 
 // With is o with further acquire options after its own, for some of the calls:
 // the same records, claimed in another way. Do fails with core.ErrInvalid if
@@ -10,6 +14,19 @@ func (o *Once) With(opts ...core.AcquireOption) *Once {
 	with.acquire = append(o.acquire[:len(o.acquire):len(o.acquire)], opts...)
 	return &with
 }
+
+// WithLabel is o with another name for its calls in messages and events, in
+// place of Call.Name. Calls are the same as before, and so is what is kept of
+// them. Do fails with core.ErrInvalid if label is not of the form
+// [A-Za-z0-9._-]+. An empty one is none.
+func (o *Once) WithLabel(label string) *Once {
+	with := *o
+	with.label = label
+	return &with
+}
+
+// labelOf is the name of c in messages and events.
+func (o *Once) labelOf(c *Call) string { return cmp.Or(o.label, c.Name) }
 
 // Terms tells an adapter how o claims its runs: with which Locker, and with which
 // options.

@@ -3,6 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,3 +57,62 @@ func TestWith(t *testing.T) {
 		}
 	})
 }
+
+func TestWithLabel(t *testing.T) {
+	t.Parallel()
+	sim(t, "a label shows in events and errors, and the call stays the same", func(t *testing.T) {
+		events := make(chan core.Event, 64)
+		locks, err := core.New(memstore.New(), core.WithObserver(collect(events)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := once.New(locks, once.AtMostOnce())
+		if err != nil {
+			t.Fatal(err)
+		}
+		labelled := o.WithLabel("checkout")
+		first(t, labelled, charge("1"), "receipt", 1)
+		replayed(t, o, charge("1"), "receipt", 1)
+		replayed(t, labelled, charge("1"), "receipt", 1)
+		other, strict := charge("1"), charge("2")
+		other.Fingerprint = []byte("another request")
+		errs := []error{
+			refused(t, labelled, other, once.ErrMismatch),
+			func() error {
+				_, err := labelled.Do(t.Context(), strict, func(ctx context.Context) (once.Answer, error) {
+					_, err := labelled.Do(ctx, strict, new(runs).work("x"))
+					wantErr(t, err, once.ErrInProgress)
+					return once.Answer{}, errors.Join(err, once.ErrIndeterminate)
+				})
+				return err
+			}(),
+			refused(t, labelled, strict, once.ErrIndeterminate),
+		}
+		for _, err := range errs {
+			if text := err.Error(); !strings.Contains(text, "checkout") || strings.Contains(text, charge("1").Name) {
+				t.Errorf("the error is %q", text)
+			}
+		}
+		close(events)
+		names := make(map[string]int)
+		for e := range events {
+			names[e.Name]++
+		}
+		if len(names) != 2 || names["checkout"] == 0 || names[charge("1").Name] != 1 {
+			t.Errorf("the events have the names %v", names)
+		}
+	})
+	sim(t, "a label that could not be one is refused before anything is sent", func(t *testing.T) {
+		store := newFlaky()
+		o := newOnce(t, store)
+		before := store.count()
+		_, err := o.WithLabel("check out").Do(t.Context(), charge("1"), new(runs).work("x"))
+		if wantErr(t, err, core.ErrInvalid); store.count() != before {
+			t.Errorf("%d calls were made", store.count()-before)
+		}
+	})
+}
+
+type collect chan<- core.Event
+
+func (c collect) Observe(_ context.Context, e core.Event) { c <- e }

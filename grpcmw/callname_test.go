@@ -1,0 +1,97 @@
+package grpcmw_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+func TestCallName(t *testing.T) {
+	t.Parallel()
+
+	t.Run("checkout and refund have names of their own in events, errors and answers", func(t *testing.T) {
+		t.Parallel()
+		var mu sync.Mutex
+		events := make(map[string]int)
+		s := newShop(t, core.WithObserver(observer(func(e core.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events[e.Name]++
+		})))
+		broken := func(context.Context, *Order) (*Receipt, error) { return nil, once.ErrIndeterminate }
+		s.pay, s.refund = broken, broken
+		o, outside := s.runs(once.AtMostOnce()), reasons{}
+		clear(events) // it has asked whether records are kept
+		s.open(grpcmw.Rules{
+			Orders_Pay_FullMethodName:    {grpcmw.Idempotent(o, grpcmw.AnyCaller(), grpcmw.CallName("checkout"))},
+			Orders_Refund_FullMethodName: {grpcmw.Idempotent(o, grpcmw.AnyCaller())},
+		}, outside.option())
+		for name, method := range map[string]unary{"checkout": s.client.Pay, "grpc": s.client.Refund} {
+			for _, call := range []struct {
+				md     []string
+				code   codes.Code
+				reason string
+			}{
+				{nil, codes.InvalidArgument, grpcmw.ReasonKeyInvalid},
+				{[]string{key, name}, codes.Unknown, ""},
+				{[]string{key, name}, codes.FailedPrecondition, grpcmw.ReasonIndeterminate},
+			} {
+				r := ask(t.Context(), method, &Order{Id: "5"}, call.md...)
+				if call.reason == "" {
+					continue
+				}
+				if info := r.refused(t, call.code, call.reason); info.GetMetadata()["lock"] != name {
+					t.Errorf("%s: the answer has %v", name, info.GetMetadata())
+				}
+			}
+			if reason := errors.Unwrap(outside.last()); reason == nil || !strings.Contains(reason.Error(), "once "+name+": ") {
+				t.Errorf("%s: the reason is %v", name, reason)
+			}
+			mu.Lock()
+			if events[name] == 0 {
+				t.Errorf("no event has the name %s: %v", name, events)
+			}
+			delete(events, name)
+			if len(events) != 0 {
+				t.Errorf("%s: there are events of %v", name, events)
+			}
+			mu.Unlock()
+		}
+	})
+
+	t.Run("a new name forgets no answer, and a key that is used elsewhere is noticed", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		s.refund = mustNotRun(t)
+		before, o := grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()), s.runs()
+		s.open(on(Orders_Pay_FullMethodName, before))
+		s.call("5", key, "k").is(t, "no lease")
+		rule := grpcmw.Idempotent(o, grpcmw.AnyCaller(), grpcmw.CallName("orders"))
+		s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {rule}, Orders_Refund_FullMethodName: {rule}})
+		if r := s.call("5", key, "k"); r.err != nil || !r.replayed() {
+			t.Errorf("under a new name: got %v, %v", r.err, r.trailer)
+		}
+		ask(t.Context(), s.client.Refund, &Order{Id: "5"}, key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
+	})
+
+	t.Run("it panics for what is no name, and is not for Lock", func(t *testing.T) {
+		t.Parallel()
+		panics(t, "CallName", func() { grpcmw.CallName("") })
+		panics(t, "CallName", func() { grpcmw.CallName("a b") })
+		panics(t, "CallName", func() { grpcmw.CallName(strings.Repeat("n", 65)) })
+		panics(t, "CallName", func() { newShop(t).lock(grpcmw.CallName("checkout")) })
+		grpcmw.CallName(strings.Repeat("n", 64))
+	})
+}
+
+type observer func(core.Event)
+
+func (o observer) Observe(_ context.Context, e core.Event) { o(e) }

@@ -1,0 +1,104 @@
+package httpmw_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+func TestCallName(t *testing.T) {
+	t.Parallel()
+
+	t.Run("checkout and refund have names of their own in events, errors and problems", func(t *testing.T) {
+		t.Parallel()
+		var mu sync.Mutex
+		events := make(map[string]int)
+		s := newSite(t, core.WithObserver(observer(func(e core.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events[e.Name]++
+		})))
+		problems := make(chan httpmw.Problem, 1)
+		render := httpmw.Render(func(_ *gin.Context, p httpmw.Problem) { problems <- p })
+		o := s.runs(once.AtMostOnce())
+		clear(events) // it has asked whether records are kept
+		handler := func(c *gin.Context) {
+			_ = c.Error(once.ErrIndeterminate)
+			c.Status(http.StatusInternalServerError)
+		}
+		for path, name := range map[string]string{"/checkout": "checkout", "/refund": "refund", "/other": ""} {
+			opts, want := []httpmw.Option{render}, "http"
+			if name != "" {
+				opts, want = append(opts, httpmw.CallName(name)), name
+			}
+			s.POST(path, httpmw.Idempotent(o, httpmw.AnyCaller(), opts...), handler)
+			s.pay(path, path, "")
+			s.pay(path, path, "") // it is not run again
+			p := within(t, "it is refused", problems)
+			if p.Lock != name || !strings.Contains(p.Err.Error(), "once "+want+": ") {
+				t.Errorf("%s: the problem is of %q: %v", path, p.Lock, p.Err)
+			}
+			mu.Lock()
+			if events[want] == 0 {
+				t.Errorf("%s: no event has the name %s: %v", path, want, events)
+			}
+			delete(events, want)
+			if len(events) != 0 {
+				t.Errorf("%s: there are events of %v", path, events)
+			}
+			mu.Unlock()
+		}
+	})
+
+	t.Run("a new name forgets no answer, and a key that is used elsewhere is noticed", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		o, now := s.runs(), httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+		deployed := func(c *gin.Context) { now(c) }
+		s.POST("/checkout", deployed, ok)
+		s.POST("/refund", httpmw.Idempotent(o, httpmw.AnyCaller(), httpmw.CallName("refund")), mustNotRun(t))
+		if r := s.pay("k", "/checkout", ""); r.status != http.StatusOK || r.isReplay() {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+		now = httpmw.Idempotent(o, httpmw.AnyCaller(), httpmw.CallName("checkout"))
+		if r := s.pay("k", "/checkout", ""); r.status != http.StatusOK || !r.isReplay() {
+			t.Errorf("under a new name: got %d %q, a replay is %v", r.status, r.body, r.isReplay())
+		}
+		if p := s.pay("k", "/refund", "").problem(t, http.StatusUnprocessableEntity); p["lock"] != "refund" {
+			t.Errorf("got %v", p)
+		}
+	})
+
+	t.Run("it panics for what is no name, and is not for Lock", func(t *testing.T) {
+		t.Parallel()
+		for what, f := range map[string]func(){
+			"empty": func() { httpmw.CallName("") }, "with a colon": func() { httpmw.CallName("a:b") },
+			"too long": func() { httpmw.CallName(strings.Repeat("n", 65)) },
+			"of a Lock": func() {
+				httpmw.Lock(newSite(t).locker, "order", httpmw.Param("id"), httpmw.CallName("checkout"))
+			},
+		} {
+			wantPanic(t, what, "CallName", f)
+		}
+		httpmw.CallName(strings.Repeat("n", 64))
+	})
+}
+
+// wantPanic checks that f panics with a text that contains words.
+func wantPanic(t *testing.T, what, words string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if text, _ := recover().(string); !strings.HasPrefix(text, "httpmw: ") || !strings.Contains(text, words) {
+			t.Errorf("%s: panicked with %q, want %q", what, text, words)
+		}
+	}()
+	f()
+}
