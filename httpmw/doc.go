@@ -68,6 +68,10 @@
 // JSON fields that differ in case only, JSON sent under another content type.
 // [Join] makes a key of several values.
 //
+// [Check] tells at start-up of a parameter that no route has. What it cannot see
+// tells the Locker's observer core.Misused with its first request, once for a
+// middleware.
+//
 // # Answers
 //
 // A request that may not run is answered with a problem of RFC 9457, as

@@ -1,6 +1,7 @@
 package httpmw
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,10 +53,11 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
 	case scope == nil:
 		panic("httpmw: Idempotent: the scope is nil, see AnyCaller")
 	}
-	if l, _ := o.Terms(); l == nil {
+	l, _ := o.Terms()
+	if l == nil {
 		panic("httpmw: Idempotent: the Once was not made by once.New")
 	}
-	m := &idempotent{config: configure("Idempotent", opts), once: o, scope: scope}
+	m := &idempotent{config: configure("Idempotent", opts), once: o, scope: scope, locker: l}
 	if len(m.forLock) > 0 {
 		panic(fmt.Sprintf("httpmw: Idempotent: %s is an option of Lock", m.forLock[0]))
 	}
@@ -77,6 +79,9 @@ type idempotent struct {
 	config
 	once  *once.Once
 	scope KeyFunc
+
+	locker *core.Locker
+	misuse misuse
 }
 
 func (m *idempotent) serve(c *gin.Context) {
@@ -89,6 +94,7 @@ func (m *idempotent) serve(c *gin.Context) {
 			c.Abort() // it matches no route: gin answers 404 or 405
 			return
 		}
+		m.misuse.tell(c, m.locker, cmp.Or(m.callName, operation), err)
 		m.fail(c, m.callName, callProblem(err))
 		return
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // JSON takes the key from a field of the body, a JSON object; dots go into
-// nested objects: "order.id". Fields with a dot in their name, and elements of
-// arrays, cannot be named.
+// nested objects: "order.id". Fields with a dot or a bracket in their name, fields
+// named "$" or "*", and elements of arrays cannot be named.
 //
 // The field has to be a string or an integer; the integer 123 and the string
 // "123" are the same key. Integers of any size are kept apart, and those
@@ -23,13 +23,16 @@ import (
 //
 // The body is read whole, at most the middleware's BodyLimit, and can be read
 // again by the handler, with every binder of gin. It panics if path is not names
-// with dots between them.
+// with dots between them: "$.id" and "items[0].id" are of other languages.
 func JSON(path string) KeyFunc {
 	s := newSource("JSON field", path)
 	names := strings.Split(path, ".")
 	for _, n := range names {
-		if n == "" {
+		switch {
+		case n == "":
 			panic("httpmw: JSON: a name in " + path + " is empty")
+		case n == "$", n == "*", strings.ContainsAny(n, "[]"):
+			panic("httpmw: JSON: " + path + " is not names with dots between them, as in order.id")
 		}
 	}
 	return func(c *gin.Context) (string, error) {

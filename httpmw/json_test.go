@@ -108,6 +108,16 @@ func TestJSON(t *testing.T) {
 		})
 	}
 
+	t.Run("a path of another language is refused when the middleware is made", func(t *testing.T) {
+		t.Parallel()
+		for _, path := range []string{"$.id", "$", "items[0].id", "items[*].id", "items.*.id", "$['id']", "order.$", "", "a..b", ".a", "a."} {
+			wantPanic(t, path, "JSON", func() { httpmw.JSON(path) })
+		}
+		for _, path := range []string{"id", "_id.$oid", "$id", "items.0.id", "a-b.c d", "@id", "*id"} {
+			httpmw.JSON(path)
+		}
+	})
+
 	t.Run("order IDs above 2^53 do not share a lock, and 123 and \"123\" do", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish := newSite(t), make(chan string), make(chan struct{})

@@ -33,14 +33,15 @@ const separator = "\x1f"
 const maxKey = 512
 
 // Param takes the key from a path parameter, "id" of "/orders/:id/pay". On a
-// route without such a parameter every request is answered with 500. It panics
-// if name is empty.
+// route without such a parameter every request is answered with 500, and the
+// first of them tells core.Misused; see Check. It panics if name is empty.
 func Param(name string) KeyFunc {
 	s := newSource("path parameter", name)
+	asked.add(name)
 	return func(c *gin.Context) (string, error) {
 		value, ok := c.Params.Get(name)
 		if !ok {
-			return "", fmt.Errorf("httpmw: route %q has no %s", c.FullPath(), s)
+			return "", setupError(fmt.Sprintf("httpmw: route %q has no %s", c.FullPath(), s))
 		}
 		return s.check(value)
 	}

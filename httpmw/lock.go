@@ -61,6 +61,7 @@ type lock struct {
 	name   string
 	keys   []KeyFunc
 	waits  bool
+	misuse misuse
 }
 
 func (m *lock) serve(c *gin.Context) {
@@ -73,6 +74,7 @@ func (m *lock) serve(c *gin.Context) {
 			c.Abort() // it matches no route: gin answers 404 or 405
 			return
 		}
+		m.misuse.tell(c, m.locker, m.name, err)
 		m.fail(c, m.name, keyProblem(err))
 		return
 	}

@@ -1,0 +1,119 @@
+package httpmw
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Check tells whether some route of e has each path parameter that Param was
+// asked for; call it when e has all its routes, before it serves. It fails with
+// core.ErrInvalid, and names all that no route has.
+//
+// gin does not tell which middleware a route has, and that limits what Check can
+// see:
+//
+//   - A name that another route has is not reported. The first request to the
+//     route that lacks it tells core.Misused.
+//   - Check looks at each name that the program gave to Param since the last
+//     Check, mounted or not. A program with several engines has to make the
+//     routes of one and check it, and then go on with the next.
+//   - A Param that a KeyFunc makes while it runs is not known before.
+//
+// Another Check of the same engine looks at the same names again, and at new
+// ones.
+func Check(e *gin.Engine) error {
+	if e == nil {
+		return fmt.Errorf("httpmw: check: the engine is nil: %w", core.ErrInvalid)
+	}
+	there := make(map[string]bool)
+	for _, route := range e.Routes() {
+		for segment := range strings.SplitSeq(route.Path, "/") {
+			if name, ok := parameter(segment); ok {
+				there[name] = true
+			}
+		}
+	}
+	var problems []error
+	for _, name := range asked.of(e) {
+		if !there[name] {
+			problems = append(problems, fmt.Errorf("httpmw: check: no route has a path parameter %q: %w", name, core.ErrInvalid))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// parameter is the name of the parameter in a segment of a route's path. As gin
+// has it, there is one at most, and it goes on to the segment's end.
+func parameter(segment string) (name string, ok bool) {
+	for i := 0; i < len(segment); i++ {
+		switch segment[i] {
+		case '\\':
+			i++ // a colon that is no parameter's
+		case ':', '*':
+			return segment[i+1:], true
+		}
+	}
+	return "", false
+}
+
+// asked is what Param was asked for in this program: neither gin nor a function
+// tells what a route's middleware was made of.
+var asked = names{fresh: make(map[string]bool), checked: make(map[weak.Pointer[gin.Engine]]map[string]bool)}
+
+type names struct {
+	mu      sync.Mutex
+	fresh   map[string]bool // since the last Check
+	checked map[weak.Pointer[gin.Engine]]map[string]bool
+}
+
+func (n *names) add(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fresh[name] = true
+}
+
+// of returns the fresh names, and those that were that before earlier checks of e.
+func (n *names) of(e *gin.Engine) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at := weak.Make(e)
+	if n.checked[at] == nil {
+		n.checked[at] = make(map[string]bool)
+		runtime.AddCleanup(e, n.forget, at)
+	}
+	maps.Copy(n.checked[at], n.fresh)
+	clear(n.fresh)
+	return slices.Sorted(maps.Keys(n.checked[at]))
+}
+
+func (n *names) forget(at weak.Pointer[gin.Engine]) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.checked, at)
+}
+
+// setupError says that a middleware cannot work where it is mounted.
+type setupError string
+
+func (e setupError) Error() string { return string(e) }
+
+// misuse is whether the observer was told that a middleware cannot work.
+type misuse struct{ told atomic.Bool }
+
+// tell tells the observer of l once, if that is what err says.
+func (m *misuse) tell(c *gin.Context, l *core.Locker, name string, err error) {
+	if setup := setupError(""); errors.As(err, &setup) && m.told.CompareAndSwap(false, true) {
+		l.Observe(c.Request.Context(), core.Event{Kind: core.Misused, Name: name, Err: setup})
+	}
+}

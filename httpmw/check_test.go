@@ -1,0 +1,113 @@
+package httpmw_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// Not beside tests that run at once: what Param was asked for is known for the
+// whole program.
+func TestCheck(t *testing.T) {
+	_ = httpmw.Check(gin.New()) // forget what other tests asked for
+	s := newSite(t)
+	router := func(param, path string) *gin.Engine {
+		r := gin.New()
+		r.POST(path, httpmw.Lock(s.locker, "order", httpmw.Param(param)), ok)
+		return r
+	}
+	wrong := router("idd", "/orders/:id/pay")
+	for range 2 { // the same each time
+		err := httpmw.Check(wrong)
+		if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), `"idd"`) || strings.Contains(err.Error(), `"id"`) {
+			t.Errorf("a name that no route has: got %v", err)
+		}
+	}
+	for param, path := range map[string]string{
+		"id": "/orders/:id/pay", "path": "/files/*path", "name": "/user_:name", "b": "/:a/:b", "v": `/v1\:pay/:v`,
+	} {
+		if err := httpmw.Check(router(param, path)); err != nil {
+			t.Errorf("%s has %s: got %v", path, param, err)
+		}
+	}
+	for param, path := range map[string]string{"orders": "/orders/:id", ":id": "/:id", "pay": `/v1\:pay/:v`, "i": "/:id"} {
+		if err := httpmw.Check(router(param, path)); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%s does not have %s: got %v", path, param, err)
+		}
+	}
+	wrong.POST("/more/:idd", ok)
+	if err := httpmw.Check(wrong); err != nil {
+		t.Errorf("with such a route: got %v", err)
+	}
+	both := router("idd", "/orders/:id/pay")
+	both.POST("/", httpmw.Lock(s.locker, "order", httpmw.Join(httpmw.Query("a"), httpmw.Param("jd"))), ok)
+	if err := httpmw.Check(both); err == nil || !strings.Contains(err.Error(), `"idd"`) || !strings.Contains(err.Error(), `"jd"`) {
+		t.Errorf("two names: got %v", err)
+	}
+	if err := httpmw.Check(nil); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("no engine: got %v", err)
+	}
+}
+
+func TestMisused(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a rule that cannot work tells core.Misused with its first request, once for each middleware", func(t *testing.T) {
+		t.Parallel()
+		var mu sync.Mutex
+		var events []core.Event
+		s := newSite(t, core.WithObserver(observer(func(e core.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Kind == core.Misused {
+				events = append(events, e)
+			}
+		})))
+		account := func(c *gin.Context) (string, error) { return httpmw.Param("account")(c) }
+		for path, typo := range map[string]gin.HandlerFunc{
+			"/pay/:id":    httpmw.Lock(s.locker, "order", httpmw.Param("idd")),
+			"/also/:id":   httpmw.Lock(s.locker, "transfer", httpmw.Param("id"), httpmw.Also(httpmw.Join(httpmw.Query("a"), httpmw.Param("idd")))),
+			"/refund/:id": httpmw.Idempotent(s.runs(), account, httpmw.CallName("refund")),
+			"/other/:id":  httpmw.Idempotent(s.runs(), account),
+		} {
+			s.POST(path, typo, mustNotRun(t))
+			url := strings.Replace(path, ":id", "hunter2", 1) + "?a=1"
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() { s.pay("k", url, "").problem(t, http.StatusInternalServerError) })
+			}
+			wg.Wait()
+			mu.Lock()
+			want := map[string]string{"/pay/:id": "order", "/also/:id": "transfer", "/refund/:id": "refund", "/other/:id": "http"}[path]
+			if len(events) != 1 || events[0].Name != want || !strings.Contains(events[0].Err.Error(), path) || strings.Contains(events[0].Err.Error(), "hunter2") {
+				t.Errorf("%s: told %v, want one event of %s", path, events, want)
+			}
+			events = nil
+			mu.Unlock()
+		}
+	})
+
+	t.Run("a request at fault, a KeyFunc that fails, and one that matches no route are none", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t, core.WithObserver(observer(func(e core.Event) {
+			if e.Kind == core.Misused {
+				t.Errorf("told %v", e)
+			}
+		})))
+		s.Use(httpmw.Lock(s.locker, "order", httpmw.Param("id")))
+		s.POST("/pay/:id", httpmw.Lock(s.locker, "query", httpmw.Query("a")), mustNotRun(t))
+		s.POST("/own/:id", httpmw.Lock(s.locker, "own", func(*gin.Context) (string, error) { return "", errors.New("no database") }), mustNotRun(t))
+		s.send("POST", "/pay/1", "").problem(t, http.StatusBadRequest)
+		s.send("POST", "/own/1", "").problem(t, http.StatusInternalServerError)
+		if r := s.send("POST", "/nowhere", ""); r.status != http.StatusNotFound {
+			t.Errorf("got %d %q", r.status, r.body)
+		}
+	})
+}
