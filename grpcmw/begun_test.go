@@ -27,6 +27,9 @@ func TestDetachedFromTheBeginning(t *testing.T) {
 	info := &grpc.UnaryServerInfo{FullMethod: Orders_Pay_FullMethodName}
 	handler := func(ctx context.Context, _ any) (any, error) {
 		runs.Add(1)
+		if n, _ := once.AttemptFromContext(ctx); n != 1 {
+			t.Errorf("attempt %d of a call that did not run before", n)
+		}
 		for range 5 {
 			if err := ctx.Err(); err != nil {
 				t.Errorf("the handler's context has ended: %v", err)

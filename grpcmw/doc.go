@@ -19,7 +19,8 @@
 //
 // A charge that is asked for again with the same idempotency key is answered
 // with the first one's reply. Both rules on one method work together, in either
-// order; with Idempotent first, a repetition does not wait for the lock.
+// order; with Idempotent first, a repetition does not wait for the lock, and a
+// call that the lock refuses is no attempt.
 //
 // # Keys
 //

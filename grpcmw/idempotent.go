@@ -46,8 +46,9 @@ const operation = "grpc"
 //
 // The handler runs under a context that ends when the client goes away, see
 // Detached, or when the run's lease is lost. once.AttemptFromContext tells
-// there whether an earlier run was begun and did not come to an answer. What it
-// answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
+// there whether an earlier run was begun and did not come to an answer. A call that
+// another rule refused further in is no attempt, and nothing is kept of it. What the
+// handler answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
 // DEADLINE_EXCEEDED of the handler say that nobody knows how far it came; after
 // other errors that are not kept it runs again.
 //
@@ -89,13 +90,13 @@ type idempotent struct {
 func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) {
 	switch {
 	case c.stream != nil:
-		return nil, m.refuse(ctx, keyRefusal(c, m.callName, errStream))
+		return nil, c.refuse(ctx, &m.config, keyRefusal(c, m.callName, errStream))
 	case c.pure, m.skip != nil && m.skip(ctx, c.name, c.req):
 		return c.run(ctx, next)
 	}
 	id, err := m.identify(ctx, c)
 	if err != nil {
-		return nil, m.refuse(ctx, keyRefusal(c, m.callName, err))
+		return nil, c.refuse(ctx, &m.config, keyRefusal(c, m.callName, err))
 	}
 	e := execution{idempotent: m, c: c, next: next}
 	outer := ctx
@@ -109,7 +110,7 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	case e.ran:
 		return e.reply, e.failure // whatever err is: saved or not, the answer stands
 	case err != nil:
-		return nil, m.refuse(outer, m.onceRefusal(outer, c, err))
+		return nil, c.refuse(outer, &m.config, m.onceRefusal(outer, c, err))
 	}
 	return m.replay(outer, c, out.Value)
 }
@@ -158,10 +159,13 @@ type execution struct {
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if !e.decided.CompareAndSwap(false, true) {
 		<-ctx.Done()
-		return once.Answer{}, fmt.Errorf("grpcmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx))
+		return once.Answer{}, once.Withdraw(fmt.Errorf("grpcmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx)))
 	}
 	e.ran = true
 	e.reply, e.failure = e.c.run(ctx, e.next)
+	if e.c.refused {
+		return once.Answer{}, once.Withdraw(e.failure) // a rule refused the call, so the handler was not reached
+	}
 	var value []byte
 	var err error
 	if e.failure == nil {
@@ -225,7 +229,7 @@ func (m *idempotent) replay(ctx context.Context, c *call, value []byte) (any, er
 	if err != nil {
 		r := failedRefusal(c, m.callName, err)
 		r.Message = "the answer that is kept cannot be read"
-		return nil, m.refuse(ctx, r)
+		return nil, c.refuse(ctx, &m.config, r)
 	}
 	mark := metadata.Pairs(replayedMetadata, "true")
 	_ = grpc.SetTrailer(ctx, mark)

@@ -60,7 +60,7 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	}
 	key, also, err := m.find(ctx, c)
 	if err != nil {
-		return nil, m.refuse(ctx, keyRefusal(c, m.name, err))
+		return nil, c.refuse(ctx, &m.config, keyRefusal(c, m.name, err))
 	}
 	opts := m.acquire
 	if len(also) > 0 {
@@ -68,7 +68,7 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	}
 	lease, err := m.locker.Acquire(ctx, key, opts...)
 	if err != nil {
-		return nil, m.refuse(ctx, acquireRefusal(ctx, c, m.name, err))
+		return nil, c.refuse(ctx, &m.config, acquireRefusal(ctx, c, m.name, err))
 	}
 	// Whatever it fails with, the handler's answer stands; the Locker's observer
 	// is told.

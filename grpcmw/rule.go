@@ -67,6 +67,7 @@ type call struct {
 	req     any // nil as long as a stream has no message
 	handler grpc.UnaryHandler
 	stream  *stream // nil if unary
+	refused bool    // by one of the rules
 }
 
 // run goes on with the rule at i, and behind the last one with the handler.
@@ -75,6 +76,12 @@ func (c *call) run(ctx context.Context, i int) (any, error) {
 		return c.rules[i].serve(ctx, c, i+1)
 	}
 	return c.handler(ctx, c.req)
+}
+
+// refuse answers the call with r, which one of its rules says.
+func (c *call) refuse(ctx context.Context, g *config, r Refusal) error {
+	c.refused = true
+	return g.refuse(ctx, r)
 }
 
 // ask calls f, on a stream again with the first message if that is needed.

@@ -1,0 +1,170 @@
+package grpcmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+// attemptOf is a handler that answers with its attempt.
+func attemptOf(ctx context.Context, _ *Order) (*Receipt, error) {
+	n, _ := once.AttemptFromContext(ctx)
+	return &Receipt{Text: fmt.Sprint("attempt ", n)}, nil
+}
+
+// Idempotent outside and Lock inside, on Redis. hazard 59
+func TestRefusedInside(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, strict := range []bool{false, true} {
+		var opts []once.Option
+		if strict {
+			opts = append(opts, once.AtMostOnce())
+		}
+		run := func(name string, f func(t *testing.T, s *shop, id string)) {
+			t.Run(fmt.Sprintf("%s, at most once %v", name, strict), func(t *testing.T) {
+				t.Parallel()
+				f(t, newReplica(t, server.Addr), strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(name, strict), " ", "-"), ",", ""))
+			})
+		}
+		open := func(s *shop, inside ...grpcmw.Rule) {
+			outside := grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())
+			s.open(on(Orders_Pay_FullMethodName, append([]grpcmw.Rule{outside}, inside...)...))
+		}
+
+		run("after three busy answers the handler's first run is attempt 1", func(t *testing.T, s *shop, id string) {
+			s.pay = attemptOf
+			open(s, s.lock())
+			release := s.hold(core.Key("order", id))
+			for range 3 {
+				s.call(id, key, id).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			}
+			release()
+			for _, replayed := range []bool{false, true} {
+				r := s.call(id, key, id)
+				if r.is(t, "attempt 1"); r.replayed() != replayed {
+					t.Errorf("replayed is %v", r.replayed())
+				}
+			}
+		})
+
+		run("a store that is down inside is no attempt", func(t *testing.T, s *shop, id string) {
+			s.pay = attemptOf
+			down := &stub{Store: memstore.New()}
+			locks, err := core.New(down)
+			if err != nil {
+				t.Fatal(err)
+			}
+			open(s, s.lock(), grpcmw.Lock(locks, "other", grpcmw.Field("id")))
+			unavailable := core.ErrUnavailable
+			down.acquire.Store(&unavailable)
+			for range 3 {
+				s.call(id, key, id).refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+			}
+			down.acquire.Store(nil)
+			s.call(id, key, id).is(t, "attempt 1")
+		})
+
+		run("a key that is missing inside is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
+			s.pay = attemptOf
+			open(s, grpcmw.Lock(s.locker, "tenant", grpcmw.Metadata("tenant")))
+			for range 3 {
+				if r := s.call(id, key, id); r.replayed() {
+					t.Error("the refusal was kept")
+				} else {
+					r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+				}
+			}
+			s.call(id, key, id, "tenant", "9").is(t, "attempt 1")
+		})
+
+		run("a KeyFunc inside that fails is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
+			s.pay = attemptOf
+			var there atomic.Bool
+			open(s, grpcmw.Lock(s.locker, "account", func(context.Context, string, any) (string, error) {
+				if !there.Load() {
+					return "", status.Error(codes.NotFound, "no such account yet")
+				}
+				return "9", nil
+			}))
+			for range 3 {
+				if r := s.call(id, key, id); status.Code(r.err) != codes.NotFound || r.replayed() {
+					t.Errorf("got %v, %v", r.err, r.trailer)
+				}
+			}
+			there.Store(true)
+			s.call(id, key, id).is(t, "attempt 1")
+		})
+
+		run("another Idempotent inside that is in progress is no attempt", func(t *testing.T, s *shop, id string) {
+			began, finish, o := make(chan struct{}), make(chan struct{}), s.runs(opts...)
+			over := make(chan error)
+			go func() {
+				_, err := o.Do(context.Background(), once.Call{Name: "grpc", Scope: "inside", Key: id}, func(context.Context) (once.Answer, error) {
+					close(began)
+					<-finish
+					return once.Answer{}, once.Withdraw(errors.New("not begun"))
+				})
+				over <- err
+			}()
+			within(t, "it is in progress", began)
+			attempts := make(chan int, 4)
+			look := func(ctx context.Context, _ string, _ any) bool {
+				n, _ := once.AttemptFromContext(ctx)
+				attempts <- n
+				return false
+			}
+			open(s, grpcmw.Idempotent(o, func(context.Context, string, any) (string, error) { return "inside", nil }, grpcmw.Skip(look)))
+			for range 3 {
+				s.call(id, key, id).refused(t, codes.Aborted, grpcmw.ReasonInProgress)
+			}
+			close(finish)
+			_ = within(t, "it is over", over)
+			s.call(id, key, id).is(t, "no lease")
+			for range 4 {
+				if n := within(t, "it was asked", attempts); n != 1 {
+					t.Errorf("attempt %d", n)
+				}
+			}
+		})
+
+		run("a handler that took a lock by hand, and found it busy, is an attempt", func(t *testing.T, s *shop, id string) {
+			attempts := make(chan int, 4)
+			s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+				n, _ := once.AttemptFromContext(ctx)
+				attempts <- n
+				err := s.locker.Do(ctx, core.Key("hand", o.GetId()), func(context.Context) error { return nil }, core.Wait(0))
+				if errors.Is(err, core.ErrBusy) {
+					err = status.Error(codes.Aborted, err.Error())
+				}
+				return &Receipt{}, err
+			}
+			open(s, s.lock())
+			release := s.hold(core.Key("hand", id))
+			for range 2 {
+				if r := s.call(id, key, id); status.Code(r.err) != codes.Aborted {
+					t.Errorf("got %v", r.err)
+				}
+			}
+			release()
+			s.call(id, key, id).is(t, "")
+			for want := 1; want <= 3; want++ {
+				if n := within(t, "it ran", attempts); n != want {
+					t.Errorf("attempt %d, want %d", n, want)
+				}
+			}
+		})
+	}
+}
