@@ -12,8 +12,8 @@ BENCH ?=
 SHORT ?=
 FULL ?=
 
-# The kit, and the benchmarks with the peers they compare to, which stay out of the kit's go.mod.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard core/benchmarks/go.mod))
+# The kit, and each module inside of it: what benchmarks and tests need beside stays out of the kit's go.mod.
+MODULES := . $(patsubst ./%/go.mod,%,$(filter-out ./go.mod,$(shell find . -name '.?*' -prune -o -name testdata -prune -o -name go.mod -print)))
 
 .DEFAULT_GOAL := help
 .PHONY: help test proof bench lint

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/gin-gonic/gin"
 )
@@ -28,6 +29,27 @@ type answer struct {
 	written bool
 	header  []field
 	body    []byte
+}
+
+// answer is what was held back, with those of its headers that are of names. It is
+// not whole if it is not as long as it says.
+func (w *recorder) answer(names []string) (a answer, whole bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a = answer{status: w.status, written: w.log.begun, body: w.body}
+	after := w.sent
+	if !a.written {
+		after = w.header
+	}
+	a.header = changed(w.before, after, names)
+	if length := after.Get("Content-Length"); length != "" && a.written && bodyAllowed(a.status) {
+		if length != strconv.Itoa(len(a.body)) {
+			return a, false
+		}
+		a.header = append(a.header, field{"Content-Length", []string{length}})
+	}
+	a.note(&w.log, after)
+	return a, true
 }
 
 // field is one header with all its values; none if the handler removed it, or
@@ -135,30 +157,36 @@ func (d *decoder) text() string {
 	return s
 }
 
-// replay gives the answer again.
+// replay gives the answer again, by the calls by which it was given first.
 func (a answer) replay(c *gin.Context) {
 	c.Abort()
-	if c.Writer.Written() {
+	w := c.Writer
+	if w.Written() {
 		return
 	}
-	h := c.Writer.Header()
-	for _, f := range a.header {
-		switch {
-		case len(f.values) > 0:
-			h[f.name] = f.values
-		case len(h[f.name]) > 0:
-			delete(h, f.name)
-		default:
-			h[f.name] = nil // not to be guessed by net/http either
-		}
-	}
+	list, chosen := a.noted()
+	h, body := w.Header(), a.body
 	h.Set(replayedHeader, "true")
-	c.Status(a.status)
+	if !chosen && w.Status() != a.status {
+		w.WriteHeader(a.status) // what is outside had chosen it the first time
+	}
+	for _, c := range list {
+		if c.kind == callHeader {
+			a.header[c.n].set(h)
+			continue
+		}
+		body = c.make(w, body)
+	}
+}
+
+func (f field) set(h http.Header) {
 	switch {
-	case len(a.body) > 0:
-		_, _ = c.Writer.Write(a.body)
-	case a.written:
-		c.Writer.WriteHeaderNow()
+	case len(f.values) > 0:
+		h[f.name] = f.values
+	case len(h[f.name]) > 0:
+		delete(h, f.name)
+	default:
+		h[f.name] = nil // not to be guessed by net/http either
 	}
 }
 

@@ -123,6 +123,10 @@
 // gin.BodyBytesKey too: there they leave the body that they read, and
 // ShouldBindBodyWith prefers it.
 //
+// What replaces the writer, by compressing, tagging or signing, can be outside or
+// inside. Outside, it gets the calls that the handler made, for the first answer and
+// when it is given again.
+//
 // Lock and Idempotent work in both orders. With Idempotent outside, a repeated
 // request gets its answer without the lock, and one that finds the lock busy is
 // not kept; with Lock outside, it is busy while any other request has the lock.

@@ -155,3 +155,30 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// Whatever the store gives back as the way in which an answer was written, the
+// answer is given whole.
+func FuzzReplay(f *testing.F) {
+	f.Add(200, "paid", "")
+	f.Add(200, "paid", "\x01\xc9\x01\x00\x01\x00\x02\x03\x05")     // status, two headers, a write
+	f.Add(200, "paid", "\x00\x01\x00\x02\x02\x01\x03\x03\x04\x03") // two headers, the header now, two pieces
+	f.Add(200, "paid", "\x01\x05\x00\x01\x00\x02\x03\x05")         // status 4
+	f.Add(404, "paid", "\x01\x00\x00\x01\x00\x01\x03\x09")
+	f.Add(404, "", "\x02\x01\x00\x01\x00\x02\x01\x94\x03\xff")
+	engine := gin.New()
+	f.Fuzz(func(t *testing.T, status int, body, note string) {
+		if status < 200 || status > 999 {
+			return
+		}
+		w := httptest.NewRecorder()
+		c := gin.CreateTestContextOnly(w, engine)
+		want, text, err := httpmw.ReplayAnswer(c, httpmw.NotedAnswer(status, body, note))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Writer.WriteHeaderNow() // as gin does in the end
+		if got := w.Body.Bytes(); w.Code != want || !bytes.Equal(got, text) || w.Header().Get("Content-Type") != "text/plain" {
+			t.Fatalf("%d %q is given as %d %q %v", want, text, w.Code, got, w.Header())
+		}
+	})
+}

@@ -32,9 +32,12 @@ import (
 // read whole, at most BodyLimit, and can be read again by the handler.
 //
 // What the handler writes is held back until it is saved, and sent then, also
-// if it could not be saved, which can take about 3 seconds to find out. What
+// if it could not be saved, which can take about 3 seconds to find out. It is sent
+// by the calls that the handler made, so that a middleware outside that replaces
+// the writer sees the same as without Idempotent. What
 // cannot be kept is sent as it is written: streams, what is longer than
-// AnswerLimit, and what gin's Engine.HandleContext answers. Handlers below see the context of the run in c.Request, derived
+// AnswerLimit, and what gin's Engine.HandleContext answers, without the headers
+// that were set before it. Handlers below see the context of the run in c.Request, derived
 // from that of the request: it ends when the client goes away, see Detached, or
 // the run's lease is lost. once.AttemptFromContext tells there whether an earlier
 // run was begun and did not come to an answer. If the handler panics, so does
@@ -195,8 +198,8 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	c.Request, c.Writer = r.WithContext(ctx), w
 	told := len(c.Errors)
 	c.Next()
-	returned = true
 	w.yield()
+	returned = true
 
 	if err := e.flaw(ctx, told); err != nil {
 		return once.Answer{}, err

@@ -3,12 +3,11 @@ package httpmw
 import (
 	"bufio"
 	"errors"
-	"maps"
 	"mime"
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
+	"sync"
 
 	"github.com/gin-gonic/gin"
 )
@@ -18,33 +17,54 @@ import (
 // flushed, hijacked, a stream of events, or longer than most.
 //
 // To what runs inside, it looks as gin's own writer does, which writes a status
-// with the first byte and not before.
+// with the first byte and not before. The writer outside gets the same calls that
+// it would get without the recorder, later.
 type recorder struct {
 	gin.ResponseWriter
 	most   int64
 	before http.Header // before the handler ran
-	sent   http.Header // as of the first write; what is set later is not sent
-	status int
-	chosen bool // the status was set
-	size   int  // -1 before the first write, as gin has it
-	body   []byte
+	// header is what the handler sees and changes. The writer outside has a map of
+	// its own, which is changed when a call is made, as it was by then.
+	header http.Header
+
+	mu      sync.Mutex // guards what follows, and each use of the writer outside
+	log     calls
+	few     [4]call     // room for those of most answers
+	sent    http.Header // as of the first write; what is set later is not sent
+	status  int
+	chosen  bool // the status was set
+	size    int  // -1 before the first write, as gin has it
+	body    []byte
+	passing bool
 	// announced is the Content-Length that was sent, -1 if there is none.
 	announced int64
 	outside   int // the writer's own status, before the handler ran
 
-	passing, hijacked bool
+	hijacked bool
 }
 
 func newRecorder(w gin.ResponseWriter, most int64) *recorder {
-	return &recorder{
-		ResponseWriter: w, most: most, before: w.Header().Clone(),
+	before := w.Header().Clone()
+	if before == nil {
+		before = http.Header{}
+	}
+	r := &recorder{
+		ResponseWriter: w, most: most, before: before, header: before.Clone(), log: calls{seen: before, most: maxCalls},
 		status: w.Status(), size: -1, announced: -1, outside: w.Status(), passing: w.Written(),
 	}
+	r.log.list = r.few[:0]
+	return r
 }
 
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+func (w *recorder) Header() http.Header { return w.header }
+
+func (w *recorder) lock() { w.mu.Lock() }
+
 func (w *recorder) Status() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.passing {
 		return w.ResponseWriter.Status()
 	}
@@ -52,6 +72,8 @@ func (w *recorder) Status() int {
 }
 
 func (w *recorder) Size() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.passing {
 		return w.ResponseWriter.Size()
 	}
@@ -62,23 +84,36 @@ func (w *recorder) Written() bool { return w.Size() >= 0 }
 
 // WriteHeader sets the status; gin calls it with -1 for "leave it".
 func (w *recorder) WriteHeader(status int) {
-	switch {
-	case w.passing:
-		w.ResponseWriter.WriteHeader(status)
-	case status > 0 && w.size < 0:
-		w.status, w.chosen = status, true
+	w.lock()
+	defer w.mu.Unlock()
+	if !w.log.begun {
+		w.look()
+		if status > 0 {
+			w.status, w.chosen = status, true
+		}
 	}
+	if w.passing {
+		w.ResponseWriter.WriteHeader(status)
+		return
+	}
+	w.log.add(callStatus, status)
 }
 
 func (w *recorder) WriteHeaderNow() {
+	w.lock()
+	defer w.mu.Unlock()
 	w.begin()
 	if w.passing {
 		w.ResponseWriter.WriteHeaderNow()
+		return
 	}
+	w.log.add(callNow, 0)
 }
 
 func (w *recorder) Write(data []byte) (int, error) {
-	if pass, err := w.room(len(data)); err != nil {
+	w.lock()
+	defer w.mu.Unlock()
+	if pass, err := w.room(callWrite, len(data)); err != nil {
 		return 0, err
 	} else if pass {
 		return w.ResponseWriter.Write(data)
@@ -88,7 +123,9 @@ func (w *recorder) Write(data []byte) (int, error) {
 }
 
 func (w *recorder) WriteString(data string) (int, error) {
-	if pass, err := w.room(len(data)); err != nil {
+	w.lock()
+	defer w.mu.Unlock()
+	if pass, err := w.room(callWriteString, len(data)); err != nil {
 		return 0, err
 	} else if pass {
 		return w.ResponseWriter.WriteString(data)
@@ -98,133 +135,127 @@ func (w *recorder) WriteString(data string) (int, error) {
 }
 
 func (w *recorder) Flush() {
+	w.lock()
+	defer w.mu.Unlock()
 	w.begin()
-	w.pass()
+	w.send()
 	w.ResponseWriter.Flush()
 }
 
 var errHijackLate = errors.New("httpmw: the answer was begun, its connection cannot be hijacked")
 
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.lock()
+	defer w.mu.Unlock()
 	if !w.passing && w.size > 0 {
 		return nil, nil, errHijackLate
 	}
-	w.pass()
+	w.send()
 	conn, rw, err := w.ResponseWriter.Hijack()
 	w.hijacked = w.hijacked || err == nil
 	return conn, rw, err
 }
 
+// look takes notice of what the handler did to the header. It is not called once
+// something was written: the header is sent by then, and the handler can be
+// setting a trailer while another of its goroutines flushes.
+func (w *recorder) look() {
+	switch {
+	case same(w.header, w.log.seen):
+	case w.passing:
+		seen := w.header.Clone()
+		update(w.ResponseWriter.Header(), w.log.seen, seen)
+		w.log.seen = seen
+	default:
+		w.log.addHeader(w.header.Clone())
+	}
+}
+
 // begin fixes status and header, as the first write does.
 func (w *recorder) begin() {
-	if w.passing || w.size >= 0 {
+	if w.log.begun {
 		return
 	}
-	w.size, w.sent = 0, w.Header().Clone()
+	w.look()
+	w.log.begun = true
+	if w.passing {
+		return
+	}
+	w.size, w.sent = 0, w.log.seen
 	if n, err := strconv.ParseInt(w.sent.Get("Content-Length"), 10, 64); err == nil {
 		w.announced = n
 	}
 	media, _, _ := mime.ParseMediaType(w.sent.Get("Content-Type"))
 	if media == "text/event-stream" || w.status < http.StatusOK { // events, or what comes before the answer
-		w.pass()
+		w.send()
 	}
 }
 
 // room counts n more bytes of body, or tells to pass them on.
-func (w *recorder) room(n int) (pass bool, err error) {
+func (w *recorder) room(kind callKind, n int) (pass bool, err error) {
 	w.begin()
 	switch {
 	case w.passing:
 		return true, nil
 	case n > 0 && !bodyAllowed(w.status):
-		return false, http.ErrBodyNotAllowed // as net/http says
+		err = http.ErrBodyNotAllowed // as net/http says
 	case w.announced >= 0 && int64(n) > w.announced-int64(w.size):
-		return false, http.ErrContentLength // as well
+		err = http.ErrContentLength // as well
 	case int64(n) > w.most-int64(w.size):
-		w.pass()
+		w.send()
 		return true, nil
 	}
+	if err != nil {
+		w.log.add(kind, 0) // even so, the header is written by it
+		return false, err
+	}
 	w.size += n
+	w.log.add(kind, n)
 	return false, nil
 }
 
-// pass sends what was held back, and has everything else go the same way.
-func (w *recorder) pass() {
+// send makes the calls that were held back, and has everything else go the same
+// way.
+func (w *recorder) send() {
 	if w.passing {
 		return
 	}
 	w.passing = true
-	if w.chosen {
-		w.ResponseWriter.WriteHeader(w.status)
-	}
-	if w.size < 0 {
-		return // nothing is written; gin does that in the end
-	}
-	w.dropLate()
-	w.ResponseWriter.WriteHeaderNow()
-	if len(w.body) > 0 {
-		_, _ = w.ResponseWriter.Write(w.body)
-	}
+	w.log.play(w.ResponseWriter, w.before, w.body)
+	w.body = nil
+}
+
+// pass sends what was held back, after the handler.
+func (w *recorder) pass() {
+	w.lock()
+	defer w.mu.Unlock()
+	w.send()
+	w.look() // for trailers, and for a writer outside that sends nothing before the end
 }
 
 // yield has an answer stand that was given past the recorder: gin's
 // Engine.HandleContext goes back to the writer that the request came with.
 func (w *recorder) yield() {
+	w.lock()
+	defer w.mu.Unlock()
 	if w.passing || !w.ResponseWriter.Written() && w.ResponseWriter.Status() == w.outside {
 		return
 	}
-	if w.size >= 0 {
-		w.pass()
+	if w.log.begun {
+		w.send()
 	}
 	w.passing = true
-}
-
-// dropLate takes back what was done to the header after the first write, but
-// for trailers.
-func (w *recorder) dropLate() {
-	h, announced := w.Header(), strings.Join(w.sent["Trailer"], ",")
-	for name := range h {
-		if _, ok := w.sent[name]; !ok && !strings.HasPrefix(name, http.TrailerPrefix) && !lists(announced, name) {
-			delete(h, name)
-		}
-	}
-	for name, values := range w.sent {
-		if !lists(announced, name) {
-			h[name] = values
-		}
-	}
-}
-
-// lists tells whether the comma-separated names have name, in any case.
-func lists(names, name string) bool {
-	for n := range strings.SplitSeq(names, ",") {
-		if strings.EqualFold(strings.TrimSpace(n), name) {
-			return true
-		}
-	}
-	return false
 }
 
 // discard forgets an answer of which nothing was sent, with its header: that of
 // a handler that panicked. The answer is then gin.Recovery's.
 func (w *recorder) discard() {
-	if w.passing || w.size < 0 {
-		return
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.passing || !w.log.begun {
+		w.send()
+		w.look()
 	}
-	clear(w.Header())
-	maps.Copy(w.Header(), w.before)
-}
-
-// answer is what was held back. It is not whole if it is not as long as it says.
-func (w *recorder) answer(headers []string) (a answer, whole bool) {
-	a = answer{status: w.status, written: w.size >= 0, body: w.body}
-	after := w.sent
-	if !a.written {
-		after = w.Header()
-	}
-	a.header = changed(w.before, after, headers)
-	length := after.Get("Content-Length")
-	return a, length == "" || !a.written || !bodyAllowed(a.status) || length == strconv.Itoa(len(a.body))
 }
 
 // bodyAllowed tells whether an answer of this status has a body.

@@ -1,0 +1,234 @@
+package httpmw
+
+import (
+	"encoding/binary"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+)
+
+// calls are what a handler did with its writer, in order, so that the same can be
+// done with another one. A writer that compresses, signs or counts decides by the
+// status and the header at one of these calls.
+type calls struct {
+	list    []call
+	headers []http.Header
+	seen    http.Header // as of the last call; nobody changes it
+	begun   bool        // something was written
+	most    int         // this many are told apart
+}
+
+// call is one of them. n is the status, the length of what was written, or the
+// place in headers.
+type call struct {
+	kind callKind
+	n    int
+}
+
+type callKind uint8
+
+const (
+	callHeader      callKind = iota // the handler changed the header
+	callStatus                      // WriteHeader
+	callNow                         // WriteHeaderNow
+	callWrite                       // Write
+	callWriteString                 // WriteString
+)
+
+func (k callKind) writes() bool { return k == callWrite || k == callWriteString }
+
+// So many calls are told apart while an answer is held back, and so many where it
+// is kept. After that the rest of the body is written in one: an upstream that
+// sends single bytes must not take a lot of memory.
+const (
+	maxCalls     = 4096
+	maxKeptCalls = 64
+)
+
+func (l *calls) add(kind callKind, n int) {
+	last := len(l.list) - 1
+	switch {
+	case last < l.most || !l.begun:
+		l.list = append(l.list, call{kind, n})
+	case !kind.writes():
+	case l.list[last].kind.writes():
+		l.list[last].n += n
+	default:
+		l.list = append(l.list, call{kind, n})
+	}
+}
+
+// addHeader notes the state of the header, which must not be changed afterwards.
+func (l *calls) addHeader(h http.Header) {
+	l.headers, l.seen = append(l.headers, h), h
+	l.add(callHeader, len(l.headers)-1)
+}
+
+// play makes the calls on w. before is the header at the beginning, body all that
+// is written.
+func (l *calls) play(w gin.ResponseWriter, before http.Header, body []byte) {
+	for _, c := range l.list {
+		if c.kind == callHeader {
+			update(w.Header(), before, l.headers[c.n])
+			before = l.headers[c.n]
+			continue
+		}
+		body = c.make(w, body)
+	}
+}
+
+// make makes the call on w, and returns what is left of body.
+func (c call) make(w gin.ResponseWriter, body []byte) []byte {
+	switch c.kind {
+	case callStatus:
+		w.WriteHeader(c.n)
+	case callNow:
+		w.WriteHeaderNow()
+	case callWrite:
+		_, _ = w.Write(body[:c.n:c.n])
+		return body[c.n:]
+	case callWriteString:
+		_, _ = w.WriteString(string(body[:c.n]))
+		return body[c.n:]
+	}
+	return body
+}
+
+// callsField is the name under which an answer keeps how it was written. It is no
+// header's, so that net/http drops it where it is taken for one.
+const callsField = ":calls"
+
+// usual appends to list the calls by which c.JSON and most others write an answer.
+// There, callHeader sets the one field at n.
+func (a *answer) usual(list []call) []call {
+	list = append(list, call{callStatus, a.status})
+	for i := range a.header {
+		list = append(list, call{callHeader, i})
+	}
+	switch {
+	case len(a.body) > 0:
+		list = append(list, call{callWrite, len(a.body)})
+	case a.written:
+		list = append(list, call{callNow, 0})
+	}
+	return list
+}
+
+// note adds to the answer how it was written, if that is not the usual way: all
+// calls, and each field as soon as it was what it is after them.
+func (a *answer) note(l *calls, after http.Header) {
+	var few [8]call
+	kept := calls{list: few[:0], most: maxKeptCalls}
+	set := make([]bool, len(a.header))
+	add := func(now http.Header) {
+		for i, f := range a.header {
+			if !set[i] && agree(f.name, now, after) {
+				set[i] = true
+				kept.add(callHeader, i)
+			}
+		}
+	}
+	for _, c := range l.list {
+		switch c.kind {
+		case callHeader:
+			add(l.headers[c.n])
+		default:
+			kept.begun = kept.begun || c.kind != callStatus
+			kept.add(c.kind, max(c.n, -1))
+		}
+	}
+	add(after)
+	var usual [8]call
+	if slices.Equal(kept.list, a.usual(usual[:0])) {
+		return
+	}
+	var b []byte
+	for _, c := range kept.list {
+		b = binary.AppendUvarint(append(b, byte(c.kind)), uint64(c.n+1)) // -1 is a status too
+	}
+	a.header = append(a.header, field{callsField, []string{string(b)}})
+}
+
+// agree tells whether two headers have the same values of name.
+func agree(name string, one, other http.Header) bool {
+	a, isOne := one[name]
+	b, isOther := other[name]
+	return isOne == isOther && slices.Equal(a, b)
+}
+
+// noted takes the note out of the answer again, and returns the calls that write
+// it: the usual ones if there is no note, or one that does not fit. chosen tells
+// whether the status is set by one of them, and not by what is outside.
+func (a *answer) noted() (list []call, chosen bool) {
+	at := slices.IndexFunc(a.header, func(f field) bool { return f.name == callsField })
+	if at < 0 {
+		return a.usual(nil), true
+	}
+	d := decoder{rest: []byte(strings.Join(a.header[at].values, ""))}
+	a.header = slices.Delete(slices.Clone(a.header), at, at+1)
+	length, written, set, status := 0, false, make([]bool, len(a.header)), a.status
+	for len(d.rest) > 0 && !d.broken {
+		c := call{kind: callKind(d.number(int(callWriteString)))}
+		c.n = d.number(math.MaxInt32) - 1
+		switch {
+		case c.n < 0 && c.kind != callStatus, c.kind == callHeader && (c.n >= len(set) || set[c.n]):
+			return a.usual(nil), true
+		case c.kind == callHeader:
+			set[c.n] = true
+		case c.kind == callStatus && c.n > 0 && !written:
+			status, chosen = c.n, true
+		case c.kind.writes():
+			length, written = length+c.n, true
+		case c.kind == callNow:
+			written = true
+		}
+		if length > len(a.body) {
+			break
+		}
+		list = append(list, c)
+	}
+	if d.broken || length != len(a.body) || written != a.written || status != a.status || slices.Contains(set, false) {
+		return a.usual(nil), true
+	}
+	return list, chosen
+}
+
+// same tells whether two headers are equal, a name without values being another
+// thing than no name.
+func same(a, b http.Header) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, values := range a {
+		if other, ok := b[name]; !ok || !slices.Equal(values, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// update does to h what was done to from to make it to. The rest of h stays: it is
+// that of a writer outside, which may have changed it meanwhile.
+func update(h, from, to http.Header) {
+	for name := range from {
+		if _, ok := to[name]; !ok {
+			delete(h, name)
+		}
+	}
+	for name, values := range to {
+		old, was := from[name]
+		switch added := len(old) < len(values) && slices.Equal(old, values[:len(old)]); {
+		case was && slices.Equal(old, values):
+		case added && !slices.Equal(old, h[name]) && (was || isList[name]):
+			h[name] = append(slices.Clip(h[name]), values[len(old):]...)
+		default:
+			h[name] = slices.Clone(values)
+		}
+	}
+}
+
+// isList has headers to which everybody adds values.
+var isList = map[string]bool{"Set-Cookie": true, "Vary": true}
