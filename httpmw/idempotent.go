@@ -218,8 +218,10 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 // flaw is why the answer is not kept, after told errors of what is outside.
 func (e *execution) flaw(ctx context.Context, told int) error {
 	w, errs, within := e.writer, e.c.Errors, e.c.GetInt(insideKey{})
-	unanswered := !w.Written() && len(errs) > told
-	silent := !w.Written() && (!w.chosen || unanswered && w.status == http.StatusOK)
+	failed := len(errs) > told
+	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK)
+	// A middleware outside writes the body, or chooses the status too.
+	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	switch {
 	case w.hijacked:
 		return nil

@@ -50,7 +50,9 @@ func keeps(status int) bool {
 // sent, and the request can be made again, which runs the handler as a further
 // attempt. By default those are kept that would be the same another time: 2xx,
 // 3xx and 4xx, but not 401, 403, 407, 408, 409, 423, 425, 429 and 499. What a Lock or
-// an Idempotent inside refuses for the moment, such as a busy lock, is never kept.
+// an Idempotent inside refuses for the moment, such as a busy lock, is never kept, nor
+// is an answer of 400 or more without a body beside an error in c.Errors, whose body
+// may be written outside.
 //
 // Where a 500 does not say that nothing was done, keep it too, as Stripe does:
 //

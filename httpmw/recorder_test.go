@@ -28,11 +28,18 @@ var handlers = map[string]gin.HandlerFunc{
 		c.Status(http.StatusAccepted)
 		c.Writer.WriteHeaderNow()
 	},
-	"an abort":                 func(c *gin.Context) { c.AbortWithStatus(http.StatusNotFound) },
-	"no content":               func(c *gin.Context) { c.Status(http.StatusNoContent) },
-	"no content with headers":  func(c *gin.Context) { c.Header("Location", "/5"); c.Status(http.StatusNoContent) },
-	"a deterministic refusal":  func(c *gin.Context) { c.JSON(http.StatusUnprocessableEntity, gin.H{"error": "no such card"}) },
-	"an error with an answer":  func(c *gin.Context) { _ = c.AbortWithError(http.StatusBadRequest, errors.New("no")) },
+	"an abort":                func(c *gin.Context) { c.AbortWithStatus(http.StatusNotFound) },
+	"no content":              func(c *gin.Context) { c.Status(http.StatusNoContent) },
+	"no content with headers": func(c *gin.Context) { c.Header("Location", "/5"); c.Status(http.StatusNoContent) },
+	"a deterministic refusal": func(c *gin.Context) { c.JSON(http.StatusUnprocessableEntity, gin.H{"error": "no such card"}) },
+	"an error with an answer": func(c *gin.Context) {
+		_ = c.Error(errors.New("no"))
+		c.AbortWithStatusJSON(http.StatusBadRequest, gin.H{"error": "no"})
+	},
+	"an error beside a success": func(c *gin.Context) {
+		_ = c.Error(errors.New("the receipt was not mailed"))
+		c.Status(http.StatusNoContent)
+	},
 	"an empty body":            func(c *gin.Context) { c.String(http.StatusOK, "") },
 	"a body without a type":    func(c *gin.Context) { _, _ = c.Writer.WriteString("<html>sniffed") },
 	"a body in pieces":         func(c *gin.Context) { inPieces(c.Writer) },

@@ -3,6 +3,7 @@ package httpmw_test
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -172,6 +173,52 @@ func TestMiddlewareAround(t *testing.T) {
 		}
 		if r := s.pay("k", "/", ""); r.status != http.StatusOK || r.isReplay() || runs.Load() != 2 {
 			t.Errorf("got %d %q after %d runs", r.status, r.body, runs.Load())
+		}
+	})
+
+	for name, handler := range map[string]gin.HandlerFunc{
+		"an abort with an error":   func(c *gin.Context) { _ = c.AbortWithError(http.StatusNotFound, errors.New("no such order")) },
+		"a status beside an error": func(c *gin.Context) { c.Status(http.StatusNotFound); _ = c.Error(errors.New("no such order")) },
+	} {
+		t.Run(name+" whose body is written outside is answered the same again, by another run", func(t *testing.T) {
+			t.Parallel()
+			s, runs := newSite(t), atomic.Int32{}
+			render := func(c *gin.Context) {
+				c.Next()
+				if len(c.Errors) > 0 {
+					c.JSON(-1, gin.H{"error": c.Errors.Last().Error()})
+				}
+			}
+			s.POST("/", render, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+				runs.Add(1)
+				handler(c)
+			})
+			for n := range 3 {
+				r := s.pay("k", "/", "")
+				if r.status != http.StatusNotFound || r.body != `{"error":"no such order"}` || r.isReplay() || runs.Load() != int32(n+1) {
+					t.Errorf("request %d: got %d %q after %d runs", n+1, r.status, r.body, runs.Load())
+				}
+			}
+		})
+	}
+
+	t.Run("a success beside an error is kept, with a body or without", func(t *testing.T) {
+		t.Parallel()
+		for name, handler := range map[string]gin.HandlerFunc{
+			"a status":         func(c *gin.Context) { c.Status(http.StatusCreated); _ = c.Error(io.ErrClosedPipe) },
+			"a status of 200":  func(c *gin.Context) { c.Status(http.StatusOK); _ = c.Error(io.ErrClosedPipe) },
+			"a status at once": func(c *gin.Context) { _ = c.AbortWithError(http.StatusAccepted, io.ErrClosedPipe) },
+			"a body":           func(c *gin.Context) { c.String(http.StatusOK, "paid"); _ = c.Error(io.ErrClosedPipe) },
+		} {
+			s, runs := newSite(t), atomic.Int32{}
+			s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+				runs.Add(1)
+				handler(c)
+			})
+			first, again := s.pay("k", "/", ""), s.pay("k", "/", "")
+			if !again.isReplay() || again.status != first.status || again.body != first.body || runs.Load() != 1 {
+				t.Errorf("%s: got %d %q, then %d %q after %d runs", name, first.status, first.body, again.status, again.body, runs.Load())
+			}
 		}
 	})
 
