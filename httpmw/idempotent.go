@@ -94,6 +94,7 @@ func (m *idempotent) serve(c *gin.Context) {
 	call, err := m.call(c)
 	if err != nil {
 		if c.FullPath() == "" {
+			inside(c, refused)
 			c.Abort() // it matches no route: gin answers 404 or 405
 			return
 		}
@@ -166,6 +167,7 @@ func (m *idempotent) scopeOf(c *gin.Context) (string, error) {
 
 // Why a run is not kept.
 var (
+	errNotReached = once.Withdraw(errors.New("httpmw: the request was refused inside, or matches no route"))
 	errNotKept    = errors.New("httpmw: an answer of this status is not kept, or left to what is outside")
 	errCannotTell = fmt.Errorf("httpmw: the handler says so in c.Errors: %w", once.ErrIndeterminate)
 	errGaveUp     = fmt.Errorf("httpmw: the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
@@ -183,7 +185,7 @@ type execution struct {
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if !e.decided.CompareAndSwap(false, true) {
 		<-ctx.Done()
-		return once.Answer{}, fmt.Errorf("httpmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx))
+		return once.Answer{}, once.Withdraw(fmt.Errorf("httpmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx)))
 	}
 	c, r, returned := e.c, e.c.Request, false
 	w := newRecorder(c.Writer, e.answerLimit)
@@ -222,15 +224,21 @@ func (e *execution) flaw(ctx context.Context, told int) error {
 	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK)
 	// A middleware outside writes the body, or chooses the status too.
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
+	unclear := slices.ContainsFunc(errs, func(err *gin.Error) bool { return errors.Is(err.Err, once.ErrIndeterminate) })
+	certain := !unclear && !w.passing && !once.AttemptAsked(ctx)
 	switch {
 	case w.hijacked:
 		return nil
+	case within == refused && certain:
+		return errNotReached
 	case silent && (within == gaveUp || over(ctx, e.c)):
 		inside(e.c, gaveUp)
 		return errGaveUp
+	case silent && !failed && e.c.FullPath() == "" && certain:
+		return errNotReached // the answer is gin's
 	case !unanswered && within != refused && e.keep(final(w.Status())):
 		return nil
-	case slices.ContainsFunc(errs, func(err *gin.Error) bool { return errors.Is(err.Err, once.ErrIndeterminate) }):
+	case unclear:
 		return errCannotTell
 	}
 	return errNotKept
@@ -242,7 +250,7 @@ type insideKey struct{}
 
 const (
 	gaveUp  = 1 + iota // a context ended: if there is no answer, that is why
-	refused            // for the moment, and nothing ran
+	refused            // one of them refused the request, and ran nothing
 )
 
 // inside notes what. A refusal is the answer, whatever ends after it.

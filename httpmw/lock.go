@@ -71,6 +71,7 @@ func (m *lock) serve(c *gin.Context) {
 	keys, err := m.find(c)
 	if err != nil {
 		if c.FullPath() == "" {
+			inside(c, refused)
 			c.Abort() // it matches no route: gin answers 404 or 405
 			return
 		}

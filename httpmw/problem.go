@@ -90,11 +90,8 @@ func (g *config) refuse(c *gin.Context, name string, p Problem) {
 // fail answers a request that did not run because of err.
 func (g *config) fail(c *gin.Context, name string, p Problem) {
 	ctx := c.Request.Context()
-	gone := ctx.Err() != nil && context.Cause(ctx) == context.Canceled
-	if gone || !keeps(p.Status) {
-		inside(c, refused)
-	}
-	if gone {
+	inside(c, refused)
+	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
 		c.Abort()
 		c.Status(statusClientGone)
 		return

@@ -4,18 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/lockkit/lockkit/core"
 )
 
 type attemptKey struct{}
 
+// attempt is a run as the code under its context can see it.
+type attempt struct {
+	number int
+	asked  atomic.Bool // for its number
+}
+
 // AttemptFromContext tells fn, under the context that Do runs it with, which
 // attempt it is: 1 for the first. From 2 on an earlier one failed or died, or
 // lost its lease and may even still be running: it may have had its effect.
 func AttemptFromContext(ctx context.Context) (int, bool) {
-	n, ok := ctx.Value(attemptKey{}).(int)
-	return n, ok
+	a, ok := ctx.Value(attemptKey{}).(*attempt)
+	if !ok {
+		return 0, false
+	}
+	a.asked.Store(true)
+	return a.number, true
 }
 
 // Withdraw marks err, which fn returns, as that of a run whose work has not begun:
@@ -35,9 +46,9 @@ func (w *withdrawn) Error() string { return w.err.Error() }
 func (w *withdrawn) Unwrap() error { return w.err }
 
 // run runs fn under lease and settles how it ended.
-func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, attempt int, fn func(context.Context) (Answer, error)) (Outcome, error) {
+func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, fn func(context.Context) (Answer, error)) (Outcome, error) {
 	settle := func(s state, value []byte) error {
-		return lease.Finish(ctx, o.settled(c, s, attempt, value))
+		return lease.Finish(ctx, o.settled(c, s, number, value))
 	}
 	returned := false
 	defer func() {
@@ -45,14 +56,14 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, attempt int,
 			_ = settle(o.broken(), nil)
 		}
 	}()
-	a, err := fn(context.WithValue(lease.Context(), attemptKey{}, attempt))
+	a, err := fn(context.WithValue(lease.Context(), attemptKey{}, &attempt{number: number}))
 	returned = true
 
 	if w := (*withdrawn)(nil); errors.As(err, &w) {
 		_ = lease.Withdraw(ctx) // goes on in the background where the store does not answer
 		return Outcome{}, w.err
 	}
-	out := Outcome{Attempt: attempt}
+	out := Outcome{Attempt: number}
 	if err != nil {
 		s := failed
 		if errors.Is(err, ErrIndeterminate) {

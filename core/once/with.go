@@ -2,6 +2,7 @@ package once
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -27,6 +28,15 @@ func (o *Once) WithLabel(label string) *Once {
 
 // labelOf is the name of c in messages and events.
 func (o *Once) labelOf(c *Call) string { return cmp.Or(o.label, c.Name) }
+
+// AttemptAsked tells an adapter, which has the context of a run, whether
+// AttemptFromContext was called under it. If so, something in the run may have
+// gone by the number, and has to see another one next time: the adapter must not
+// withdraw the run for what came after that.
+func AttemptAsked(ctx context.Context) bool {
+	a, ok := ctx.Value(attemptKey{}).(*attempt)
+	return ok && a.asked.Load()
+}
 
 // Terms tells an adapter how o claims its runs: with which Locker, and with which
 // options.

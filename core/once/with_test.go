@@ -113,6 +113,34 @@ func TestWithLabel(t *testing.T) {
 	})
 }
 
+func TestAttemptAsked(t *testing.T) {
+	t.Parallel()
+	sim(t, "an adapter is told whether anything in the run has asked for its attempt", func(t *testing.T) {
+		o := newOnce(t, memstore.New())
+		if once.AttemptAsked(t.Context()) {
+			t.Error("there is no run")
+		}
+		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
+			before := once.AttemptAsked(ctx)
+			_, err := o.Do(ctx, charge("2"), func(ctx context.Context) (once.Answer, error) {
+				once.AttemptFromContext(ctx)
+				return once.Answer{}, nil
+			})
+			inner := once.AttemptAsked(ctx)
+			under, cancel := context.WithCancel(ctx)
+			defer cancel()
+			once.AttemptFromContext(under)
+			if before || inner || !once.AttemptAsked(ctx) || !once.AttemptAsked(under) {
+				t.Errorf("before it was asked %v, after another run was %v, and then %v", before, inner, once.AttemptAsked(ctx))
+			}
+			return once.Answer{}, err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 type collect chan<- core.Event
 
 func (c collect) Observe(_ context.Context, e core.Event) { c <- e }

@@ -1,0 +1,199 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// Idempotent outside and Lock inside, on Redis. hazard 59
+func TestRefusedInside(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	n := 0
+	for _, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
+		run := func(name string, f func(t *testing.T, s *site, id string)) {
+			n++
+			id := fmt.Sprint("r", n)
+			t.Run(fmt.Sprintf("%s, %d options", name, len(opts)), func(t *testing.T) {
+				t.Parallel()
+				f(t, newReplica(t, server), id)
+			})
+		}
+		outside := func(s *site) gin.HandlerFunc { return httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller()) }
+		pay := func(t *testing.T) gin.HandlerFunc {
+			return func(c *gin.Context) { c.String(http.StatusOK, "attempt %d", attempt(t, c)) }
+		}
+
+		run("after three busy answers the handler's first run is attempt 1", func(t *testing.T, s *site, id string) {
+			s.POST("/:id", outside(s), httpmw.Lock(s.locker, "order", httpmw.Param("id")), pay(t))
+			release := s.hold(core.Key("order", id))
+			for range 3 {
+				s.pay(id, "/"+id, "").problem(t, http.StatusConflict)
+			}
+			release()
+			for _, replay := range []bool{false, true} {
+				if r := s.pay(id, "/"+id, ""); r.body != "attempt 1" || r.isReplay() != replay {
+					t.Errorf("got %d %q, a replay is %v", r.status, r.body, r.isReplay())
+				}
+			}
+		})
+
+		run("a wait that was over, with a middleware in between, is no attempt", func(t *testing.T, s *site, id string) {
+			timeOut := func(c *gin.Context) {
+				ctx, cancel := context.WithTimeout(c.Request.Context(), 50*time.Millisecond)
+				defer cancel()
+				c.Request = c.Request.WithContext(ctx)
+				c.Next()
+			}
+			s.POST("/:id", outside(s), timeOut, httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(soon))), func(c *gin.Context) {
+				c.Status(http.StatusOK)
+				_, _ = fmt.Fprintf(c.Writer, "attempt %d", attempt(t, c))
+			})
+			release := s.hold(core.Key("order", id))
+			for range 3 {
+				s.pay(id, "/"+id, "").problem(t, http.StatusServiceUnavailable)
+			}
+			release()
+			var r reply
+			eventually(t, "it has time enough", func() bool {
+				r = s.pay(id, "/"+id, "")
+				return r.status == http.StatusOK
+			})
+			if r.body != "attempt 1" {
+				t.Errorf("got %q", r.body)
+			}
+		})
+
+		run("a store that is down inside is no attempt", func(t *testing.T, s *site, id string) {
+			down := &stub{Store: memstore.New()}
+			locks, err := core.New(down)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.POST("/:id", outside(s), httpmw.Lock(s.locker, "order", httpmw.Param("id")), httpmw.Lock(locks, "other", httpmw.Param("id")), pay(t))
+			unavailable := core.ErrUnavailable
+			down.acquire.Store(&unavailable)
+			for range 3 {
+				s.pay(id, "/"+id, "").problem(t, http.StatusServiceUnavailable)
+			}
+			down.acquire.Store(nil)
+			if r := s.pay(id, "/"+id, ""); r.body != "attempt 1" {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+		})
+
+		run("a key that is missing inside is no attempt, and not the answer that is kept", func(t *testing.T, s *site, id string) {
+			s.POST("/:id", outside(s), httpmw.Lock(s.locker, "tenant", httpmw.Header("X-Tenant")), pay(t))
+			for range 3 {
+				r := s.pay(id, "/"+id, "")
+				if r.problem(t, http.StatusBadRequest); r.isReplay() {
+					t.Error("the refusal was kept")
+				}
+			}
+			if r := s.pay(id, "/"+id, "", "X-Tenant", "9"); r.body != "attempt 1" {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+		})
+
+		run("a request that matches no route, or not its method, is no attempt, and gin's answer is not kept", func(t *testing.T, s *site, id string) {
+			next := newReplica(t, server) // of the program's next version
+			for _, s := range []*site{s, next} {
+				s.HandleMethodNotAllowed = true
+				s.Use(outside(s), httpmw.Lock(s.locker, "order", httpmw.Param("id")))
+			}
+			s.GET("/method/:id", mustNotRun(t))
+			next.POST("/route/:id", pay(t))
+			next.POST("/method/:id", pay(t))
+			for path, want := range map[string]int{"/route/": http.StatusNotFound, "/method/": http.StatusMethodNotAllowed} {
+				for range 3 {
+					if r := s.pay(path+id, path+id, ""); r.status != want || r.isReplay() {
+						t.Errorf("got %d %q, a replay is %v", r.status, r.body, r.isReplay())
+					}
+				}
+				if r := next.pay(path+id, path+id, ""); r.body != "attempt 1" {
+					t.Errorf("got %d %q", r.status, r.body)
+				}
+			}
+		})
+
+		run("a handler of NoRoute that has answered is an attempt, and its answer is kept", func(t *testing.T, s *site, id string) {
+			s.Use(outside(s))
+			s.NoRoute(func(c *gin.Context) { c.String(http.StatusNotFound, "attempt %d", attempt(t, c)) })
+			for _, replay := range []bool{false, true} {
+				if r := s.pay(id, "/"+id, ""); r.body != "attempt 1" || r.isReplay() != replay {
+					t.Errorf("got %d %q, a replay is %v", r.status, r.body, r.isReplay())
+				}
+			}
+		})
+
+		run("a handler that took a lock by hand, and found it busy, is an attempt", func(t *testing.T, s *site, id string) {
+			attempts := make(chan int, 4)
+			s.POST("/:id", outside(s), httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+				attempts <- attempt(t, c)
+				err := s.locker.Do(c.Request.Context(), core.Key("hand", id), func(context.Context) error { return nil }, core.Wait(0))
+				if errors.Is(err, core.ErrBusy) {
+					c.Status(http.StatusConflict)
+					return
+				}
+				c.Status(http.StatusOK)
+			})
+			release := s.hold(core.Key("hand", id))
+			for range 2 {
+				if r := s.pay(id, "/"+id, ""); r.status != http.StatusConflict {
+					t.Errorf("got %d %q", r.status, r.body)
+				}
+			}
+			release()
+			if r := s.pay(id, "/"+id, ""); r.status != http.StatusOK {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+			wantAttempts(t, attempts, 1, 2, 3)
+		})
+
+		run("what asks for its attempt before a Lock refuses is told the next one", func(t *testing.T, s *site, id string) {
+			attempts := make(chan int, 4)
+			charge := func(c *gin.Context) { attempts <- attempt(t, c) }
+			s.POST("/:id", outside(s), charge, httpmw.Lock(s.locker, "order", httpmw.Param("id")), ok)
+			release := s.hold(core.Key("order", id))
+			for range 2 {
+				s.pay(id, "/"+id, "").problem(t, http.StatusConflict)
+			}
+			release()
+			if r := s.pay(id, "/"+id, ""); r.status != http.StatusOK {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+			wantAttempts(t, attempts, 1, 2, 3)
+		})
+
+		run("one that cannot tell whether it had its effect, before a Lock refuses, is not forgotten", func(t *testing.T, s *site, id string) {
+			s.POST("/:id", outside(s), func(c *gin.Context) { _ = c.Error(once.ErrIndeterminate) }, httpmw.Lock(s.locker, "order", httpmw.Param("id")), pay(t))
+			release := s.hold(core.Key("order", id))
+			s.pay(id, "/"+id, "").problem(t, http.StatusConflict)
+			release()
+			if r := s.pay(id, "/"+id, ""); len(opts) == 0 && r.body != "attempt 2" || len(opts) > 0 && r.problem(t, http.StatusConflict)["type"] != base+"idempotency-indeterminate" {
+				t.Errorf("got %d %q", r.status, r.body)
+			}
+		})
+	}
+}
+
+func wantAttempts(t *testing.T, attempts <-chan int, want ...int) {
+	t.Helper()
+	for _, want := range want {
+		if n := within(t, "it ran", attempts); n != want {
+			t.Errorf("attempt %d, want %d", n, want)
+		}
+	}
+}
