@@ -130,8 +130,8 @@
 // when it is given again.
 //
 // Lock and Idempotent work in both orders. With Idempotent outside, a repeated
-// request gets its answer without the lock, and one that finds the lock busy is
-// not kept; with Lock outside, it is busy while any other request has the lock.
+// request gets its answer without the lock, and one that the Lock refuses is no
+// attempt; with Lock outside, it is busy while any other request has the lock.
 // One Idempotent inside another, as on a group and on its route, needs another
 // scope: with the same, the request finds itself in progress.
 //

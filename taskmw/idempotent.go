@@ -36,8 +36,9 @@ const maxName = 128
 // could not be noted: the task is done, but a later one may run again. The run
 // is held until the handler returns, as Lock holds its lock.
 //
-// Mount it inside of a Lock rather than outside, where a run would begin, and
-// count as an attempt, only to find the lock busy.
+// A task that a Lock inside refused, since its key is busy, bad or not to be found
+// or the store is down, is no attempt. Mount it inside of a Lock where duplicates
+// are rare: outside, a task that finds the lock busy costs two more calls.
 //
 // It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
 // long, an option is nil or for Lock only. The middleware is safe for concurrent
@@ -88,7 +89,7 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	_, err = m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
 		answer = next.ProcessTask(ctx, t)
-		return once.Answer{}, unclear(ctx, answer)
+		return once.Answer{}, outcome(ctx, answer)
 	})
 	switch {
 	case ran:
@@ -106,11 +107,21 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	return notRun(err)
 }
 
-// unclear is a handler's error, marked for once if it does not say that nothing
-// was done.
-func unclear(ctx context.Context, err error) error {
+// outcome is the error of what is inside, marked for once. If a middleware of this
+// package refused the task, there was no run, unless something in between has asked
+// for its attempt and may have acted on that. An error that does not say that
+// nothing was done leaves it open.
+func outcome(ctx context.Context, err error) error {
+	switch err.(type) {
+	case nil:
+		return nil
+	case *failure, *contention:
+		if !once.AttemptAsked(ctx) {
+			return once.Withdraw(err)
+		}
+	}
 	late := ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	if err != nil && late && hasRun(err) {
+	if late && hasRun(err) {
 		return fmt.Errorf("%w: %w", once.ErrIndeterminate, err)
 	}
 	return err
