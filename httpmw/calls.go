@@ -19,6 +19,7 @@ type calls struct {
 	seen    http.Header // as of the last call; nobody changes it
 	begun   bool        // something was written
 	most    int         // this many are told apart
+	short   bool        // flushes are missing in the list
 }
 
 // call is one of them. n is the status, the length of what was written, or the
@@ -36,6 +37,7 @@ const (
 	callNow                         // WriteHeaderNow
 	callWrite                       // Write
 	callWriteString                 // WriteString
+	callFlush                       // Flush
 )
 
 func (k callKind) writes() bool { return k == callWrite || k == callWriteString }
@@ -54,6 +56,7 @@ func (l *calls) add(kind callKind, n int) {
 	case last < l.most || !l.begun:
 		l.list = append(l.list, call{kind, n})
 	case !kind.writes():
+		l.short = l.short || kind == callFlush
 	case l.list[last].kind.writes():
 		l.list[last].n += n
 	default:
@@ -93,6 +96,8 @@ func (c call) make(w gin.ResponseWriter, body []byte) []byte {
 	case callWriteString:
 		_, _ = w.WriteString(string(body[:c.n]))
 		return body[c.n:]
+	case callFlush:
+		w.Flush()
 	}
 	return body
 }
@@ -118,7 +123,7 @@ func (a *answer) usual(list []call) []call {
 }
 
 // note adds to the answer how it was written, if that is not the usual way: all
-// calls, and each field as soon as it was what it is after them.
+// calls but flushes, and each field as soon as it was what it is after them.
 func (a *answer) note(l *calls, after http.Header) {
 	var few [8]call
 	kept := calls{list: few[:0], most: maxKeptCalls}
@@ -135,6 +140,7 @@ func (a *answer) note(l *calls, after http.Header) {
 		switch c.kind {
 		case callHeader:
 			add(l.headers[c.n])
+		case callFlush:
 		default:
 			kept.begun = kept.begun || c.kind != callStatus
 			kept.add(c.kind, max(c.n, -1))

@@ -98,6 +98,9 @@
 //	503  idempotency-unavailable    the store is down, or the Locker closed
 //	500  idempotency-failed         a KeyFunc failed, or what is kept cannot be read
 //
+// A flush is held back for at most a second. An answer that ends by then and is no
+// longer than AnswerLimit is kept; after that, and for text/event-stream, it is a stream.
+//
 // The type is this word behind a base that [ProblemBase] sets. Further members
 // are "lock", the static name if there is one, and where it makes sense to ask again
 // "retry_after_ms", with the header Retry-After in whole seconds. No refusal
@@ -127,7 +130,7 @@
 //
 // What replaces the writer, by compressing, tagging or signing, can be outside or
 // inside. Outside, it gets the calls that the handler made, for the first answer and
-// when it is given again.
+// when it is given again, but for flushes then.
 //
 // Lock and Idempotent work in both orders. With Idempotent outside, a repeated
 // request gets its answer without the lock, and one that the Lock refuses is no

@@ -35,7 +35,8 @@ import (
 // if it could not be saved, which can take about 3 seconds to find out. It is sent
 // by the calls that the handler made, so that a middleware outside that replaces
 // the writer sees the same as without Idempotent. What
-// cannot be kept is sent as it is written: streams, what is longer than
+// cannot be kept is sent as it is written: events, an answer that goes on for more
+// than a second after its first flush, what is longer than
 // AnswerLimit, and what gin's Engine.HandleContext answers, without the headers
 // that were set before it. Handlers below see the context of the run in c.Request, derived
 // from that of the request: it ends when the client goes away, see Detached, or
@@ -191,6 +192,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	w := newRecorder(c.Writer, e.answerLimit)
 	e.writer = w
 	defer func() {
+		w.end()
 		takeForm(r, c.Request)
 		c.Request, c.Writer = r, w.ResponseWriter
 		if !returned {
@@ -200,6 +202,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	c.Request, c.Writer = r.WithContext(ctx), w
 	told := len(c.Errors)
 	c.Next()
+	w.end()
 	w.yield()
 	returned = true
 

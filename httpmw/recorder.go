@@ -8,13 +8,15 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/gin-gonic/gin"
 )
 
 // recorder holds an answer back until it was saved. What cannot be kept goes on
 // to the client at once, and from there on everything does: an answer that is
-// flushed, hijacked, a stream of events, or longer than most.
+// hijacked, a stream of events, longer than most, or not over flushHold after its
+// first flush.
 //
 // To what runs inside, it looks as gin's own writer does, which writes a status
 // with the first byte and not before. The writer outside gets the same calls that
@@ -24,7 +26,8 @@ type recorder struct {
 	most   int64
 	before http.Header // before the handler ran
 	// header is what the handler sees and changes. The writer outside has a map of
-	// its own, which is changed when a call is made, as it was by then.
+	// its own, because the timer of a held flush can write while the handler sets a
+	// header.
 	header http.Header
 
 	mu      sync.Mutex // guards what follows, and each use of the writer outside
@@ -40,6 +43,9 @@ type recorder struct {
 	announced int64
 	outside   int // the writer's own status, before the handler ran
 
+	timer    *time.Timer // of the first flush
+	ended    bool        // the handler has returned or panicked
+	panicked any         // what the writer outside panicked with under the timer
 	hijacked bool
 }
 
@@ -60,7 +66,16 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *recorder) Header() http.Header { return w.header }
 
-func (w *recorder) lock() { w.mu.Lock() }
+// lock locks mu, on a goroutine of the handler. What went wrong under the timer
+// goes wrong there, where gin.Recovery sees it.
+func (w *recorder) lock() {
+	w.mu.Lock()
+	if p := w.panicked; p != nil {
+		w.panicked = nil
+		w.mu.Unlock()
+		panic(p)
+	}
+}
 
 func (w *recorder) Status() int {
 	w.mu.Lock()
@@ -132,14 +147,6 @@ func (w *recorder) WriteString(data string) (int, error) {
 	}
 	w.body = append(w.body, data...)
 	return len(data), nil
-}
-
-func (w *recorder) Flush() {
-	w.lock()
-	defer w.mu.Unlock()
-	w.begin()
-	w.send()
-	w.ResponseWriter.Flush()
 }
 
 var errHijackLate = errors.New("httpmw: the answer was begun, its connection cannot be hijacked")

@@ -99,6 +99,18 @@ var answers = map[string]gin.HandlerFunc{
 		_ = c.Error(errors.New("card declined"))
 		c.JSON(http.StatusUnprocessableEntity, gin.H{"error": "card declined"})
 	},
+	"flushes": func(c *gin.Context) {
+		c.Header("Content-Type", "text/csv")
+		for range 3 {
+			_, _ = c.Writer.WriteString(long)
+			c.Writer.Flush()
+		}
+	},
+	"a flush before the body": func(c *gin.Context) {
+		c.Status(http.StatusCreated)
+		c.Writer.Flush()
+		_, _ = c.Writer.WriteString(long)
+	},
 }
 
 // notKept are those of which there is no replay.

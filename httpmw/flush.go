@@ -1,0 +1,50 @@
+package httpmw
+
+import "time"
+
+// flushHold is how long a flush is held back at most. An answer that ends within
+// that time is saved before it is sent; after that it is a stream.
+const flushHold = time.Second
+
+func (w *recorder) Flush() {
+	w.lock()
+	defer w.mu.Unlock()
+	w.begin()
+	if w.passing {
+		w.ResponseWriter.Flush()
+		return
+	}
+	w.log.add(callFlush, 0)
+	if w.timer == nil {
+		w.timer = time.AfterFunc(flushHold, w.late)
+	}
+}
+
+// late sends what was held back for flushHold, without waiting for the handler:
+// it may have nothing to write for long.
+func (w *recorder) late() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.passing || w.ended {
+		return
+	}
+	defer func() { w.panicked = recover() }()
+	w.send()
+	if w.log.short {
+		w.ResponseWriter.Flush()
+	}
+	if outer, ok := w.ResponseWriter.(*recorder); ok {
+		outer.late() // it has just begun to hold the same flush
+	}
+}
+
+// end is called when the handler has returned or panicked: what is held back by
+// then waits until it was saved.
+func (w *recorder) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
