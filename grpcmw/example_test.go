@@ -36,7 +36,7 @@ func ExampleLock() {
 	_ = lease.Release(context.Background())
 	// Output:
 	// charged under order:42, fenced: true
-	// Aborted: another call is being worked on
+	// Aborted: another call is in progress
 }
 
 func ExampleIdempotent() {

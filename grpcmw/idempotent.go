@@ -262,13 +262,13 @@ func (m *idempotent) onceRefusal(ctx context.Context, c *call, err error) Refusa
 	switch {
 	case isBusy:
 		r.Code, r.Reason, r.RetryAfter = codes.Aborted, ReasonInProgress, pause(busy.RetryAfter)
-		r.Message = "the first call with this idempotency key is being worked on"
+		r.Message = "the first call with this idempotency key is in progress"
 	case errors.Is(err, once.ErrMismatch):
 		r.Reason, r.Message = ReasonMismatch, "the idempotency key was used for another request"
 	case errors.Is(err, once.ErrIndeterminate):
-		r.Reason, r.Message = ReasonIndeterminate, "it is not known how far the first call came, and it is not run again"
+		r.Reason, r.Message = ReasonIndeterminate, "the first call broke off and may have had its effect; it is not run again"
 	case errors.Is(err, once.ErrUnreplayable):
-		r.Reason, r.Message = ReasonUnreplayable, "the call was done before, and its reply was not kept"
+		r.Reason, r.Message = ReasonUnreplayable, "the call was carried out before; its reply was not kept"
 	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
 		return failedRefusal(c, m.callName, err)
 	default:

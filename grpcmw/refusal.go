@@ -160,7 +160,7 @@ func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusa
 	switch {
 	case isBusy:
 		r.Code, r.Reason, r.RetryAfter = codes.Aborted, ReasonBusy, pause(busy.RetryAfter)
-		r.Message = "another call is being worked on"
+		r.Message = "another call is in progress"
 	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
 		return failedRefusal(c, lock, err)
 	default:
@@ -174,17 +174,17 @@ func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal 
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	if end := ctx.Err(); end != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed) {
 		r.Code, r.Reason = status.FromContextError(end).Code(), ReasonTimeout
-		r.Message = "the call was over before the work could begin"
+		r.Message = "the call timed out before it began"
 		return r
 	}
 	r.Code, r.Reason, r.RetryAfter = codes.Unavailable, ReasonUnavailable, pause(0)
-	r.Message = "whether another call is being worked on cannot be found out now"
+	r.Message = "locks are unavailable; the call was not run"
 	return r
 }
 
 func failedRefusal(c *call, lock string, err error) Refusal {
 	r := Refusal{Code: codes.Internal, Reason: ReasonFailed, Method: c.name, Lock: lock, Err: err}
-	r.Message = "the key of the call could not be found out, or not be used"
+	r.Message = "the key of the call could not be determined"
 	if own, ok := errors.AsType[setupError](err); ok {
 		r.Message = own.Error()
 	}

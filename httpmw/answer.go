@@ -165,7 +165,7 @@ func (a answer) replay(c *gin.Context) {
 		return
 	}
 	list, chosen := a.noted()
-	h, body := w.Header(), a.body
+	h, body, sized := w.Header(), a.body, false
 	h.Set(replayedHeader, "true")
 	if !chosen && w.Status() != a.status {
 		w.WriteHeader(a.status) // what is outside had chosen it the first time
@@ -175,8 +175,28 @@ func (a answer) replay(c *gin.Context) {
 			a.header[c.n].set(h)
 			continue
 		}
+		if c.kind != callStatus && !sized {
+			a.size(w)
+			sized = true
+		}
 		body = c.make(w, body)
 	}
+}
+
+// size says the length of the answer in the header of w, where net/http does not
+// find it out by itself. A writer that a middleware outside has put in its place
+// may send another length.
+func (a answer) size(w gin.ResponseWriter) {
+	h := w.Header()
+	if fmt.Sprintf("%T", w) != "*gin.responseWriter" || !bodyAllowed(a.status) {
+		return
+	}
+	for _, other := range []string{"Content-Length", "Transfer-Encoding", "Trailer"} {
+		if _, ok := h[other]; ok {
+			return
+		}
+	}
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 }
 
 func (f field) set(h http.Header) {

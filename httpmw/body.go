@@ -83,7 +83,7 @@ func peek(r *http.Request, limit int64) ([]byte, error) {
 	switch {
 	case err != nil:
 		rest = failing{err}
-		err = fmt.Errorf("%w: %w", &keyError{"the body could not be read"}, err)
+		err = fmt.Errorf("%w: %w", &keyError{"body could not be read"}, err)
 	case int64(len(data)) > limit:
 		err = &http.MaxBytesError{Limit: limit}
 	default:

@@ -20,7 +20,7 @@ func fingerprintOf(c *gin.Context, of KeyFunc, limit int64) ([]byte, error) {
 			return nil, err
 		}
 		if value == "" {
-			return nil, &keyError{"the fingerprint is empty"}
+			return nil, &keyError{"fingerprint is empty"}
 		}
 		return digest(c.Request, "part", value, nil), nil
 	}

@@ -54,7 +54,7 @@ func formOf(c *gin.Context) (url.Values, error) {
 		_ = again.MultipartForm.RemoveAll()
 	}
 	if err != nil {
-		return nil, &keyError{"the form is malformed"}
+		return nil, &keyError{"form is malformed"}
 	}
 	return again.PostForm, nil
 }

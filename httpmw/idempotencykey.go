@@ -15,7 +15,7 @@ const maxIdempotencyKey = 255
 // idempotencyKey is the key that a request names: a Structured Field string
 // (RFC 9651, section 3.3.3), or the same without quotes, as most clients send it.
 func idempotencyKey(h http.Header) (string, error) {
-	s := source{"header " + idempotencyHeader}
+	s := source{idempotencyHeader + " header"}
 	lines := h[idempotencyHeader]
 	switch len(lines) {
 	case 0:

@@ -74,7 +74,7 @@ func TestIdempotencyKey(t *testing.T) {
 			}
 			p := again.problem(t, http.StatusBadRequest)
 			detail, _ := p["detail"].(string)
-			if p["type"] != base+"idempotency-key-invalid" || !strings.Contains(detail, "header Idempotency-Key "+c.detail) {
+			if p["type"] != base+"idempotency-key-invalid" || !strings.Contains(detail, "Idempotency-Key header "+c.detail) {
 				t.Errorf("got %v, want %q", p, c.detail)
 			}
 			if runs.Load() != 0 || again.header.Get("Retry-After") != "" || p["lock"] != nil {

@@ -106,7 +106,7 @@ func TestIdempotent(t *testing.T) {
 		s.POST("/empty", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", nil }), mustNotRun(t))
 		s.POST("/long", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return strings.Repeat("%", 400), nil }), mustNotRun(t))
 		s.POST("/broken", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", context.DeadlineExceeded }), mustNotRun(t))
-		for path, detail := range map[string]string{"/": "X-User\" is missing", "/empty": "the scope is empty", "/long": "the scope is too long, with escapes 512"} {
+		for path, detail := range map[string]string{"/": "X-User\" is missing", "/empty": "Scope is empty.", "/long": "Scope is too long, with escapes 512"} {
 			p := s.pay("k", path, "").problem(t, http.StatusBadRequest)
 			if p["type"] != base+"idempotency-key-invalid" || !strings.Contains(fmt.Sprint(p["detail"]), detail) {
 				t.Errorf("%s: got %v", path, p)
@@ -166,7 +166,7 @@ func TestIdempotent(t *testing.T) {
 		s, runs := newSite(t), atomic.Int32{}
 		s.POST("/", httpmw.Idempotent(s.runs(once.Retain(50*time.Millisecond)), httpmw.AnyCaller()), counted(&runs))
 		s.pay("k", "/", "")
-		eventually(t, "the key is a new one", func() bool { return s.pay("k", "/", "").body == "run 2" })
+		eventually(t, "Key is a new one", func() bool { return s.pay("k", "/", "").body == "run 2" })
 	})
 
 	t.Run("handlers of no route answer the same again", func(t *testing.T) {

@@ -37,14 +37,14 @@ func JSON(path string) KeyFunc {
 	}
 	return func(c *gin.Context) (string, error) {
 		if !isJSON(c.Request.Header.Get("Content-Type")) {
-			return "", &keyError{"the content type is not JSON"}
+			return "", &keyError{"content type is not JSON"}
 		}
 		data, err := readBody(c, limitOf(c))
 		if err != nil {
 			return "", err
 		}
 		if !utf8.Valid(data) || !json.Valid(data) {
-			return "", &keyError{"the body is not valid JSON"}
+			return "", &keyError{"body is not valid JSON"}
 		}
 		return s.scalar(data, names)
 	}

@@ -76,9 +76,9 @@ func TestJSON(t *testing.T) {
 		{name: "an array of objects", body: `[{"id":1}]`, detail: "is not in an object"},
 		{name: "a lone number", body: `1`, detail: "is not in an object"},
 		{name: "a deep nest", body: strings.Repeat("[", 100_000), detail: "is not valid JSON"},
-		{name: "JSON sent as a form", contentType: formType, body: `{"id":"a","x":"&id=b&"}`, detail: "the content type is not JSON"},
-		{name: "JSON sent as YAML", contentType: "application/yaml", body: `{"id":"a"}`, detail: "the content type is not JSON"},
-		{name: "a content type that is none", contentType: "json;;", body: `{"id":"a"}`, detail: "the content type is not JSON"},
+		{name: "JSON sent as a form", contentType: formType, body: `{"id":"a","x":"&id=b&"}`, detail: "Content type is not JSON"},
+		{name: "JSON sent as YAML", contentType: "application/yaml", body: `{"id":"a"}`, detail: "Content type is not JSON"},
+		{name: "a content type that is none", contentType: "json;;", body: `{"id":"a"}`, detail: "Content type is not JSON"},
 	} {
 		t.Run(c.name+verdict(c.detail), func(t *testing.T) {
 			t.Parallel()

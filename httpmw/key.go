@@ -54,7 +54,7 @@ func Query(name string) KeyFunc {
 	return func(c *gin.Context) (string, error) {
 		query, err := url.ParseQuery(c.Request.URL.RawQuery)
 		if err != nil {
-			return "", &keyError{"the query is malformed"}
+			return "", &keyError{"query is malformed"}
 		}
 		return s.only(query[name])
 	}
@@ -137,7 +137,7 @@ func newSource(kind, name string) source {
 func (s source) String() string { return s.words }
 
 // bad says what is wrong with the value, without the value.
-func (s source) bad(fault string) error { return &keyError{"the " + s.words + " " + fault} }
+func (s source) bad(fault string) error { return &keyError{s.words + " " + fault} }
 
 // only is the one of values.
 func (s source) only(values []string) (string, error) {
@@ -170,4 +170,8 @@ func (s source) check(value string) (string, error) {
 type keyError struct{ detail string }
 
 func (e *keyError) Error() string { return "httpmw: " + e.detail }
+
+// sentence is detail for the answer.
+func (e *keyError) sentence() string { return strings.ToUpper(e.detail[:1]) + e.detail[1:] + "." }
+
 func (e *keyError) Unwrap() error { return core.ErrInvalid }

@@ -107,16 +107,16 @@ func keyProblem(err error) Problem {
 	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
 		return Problem{
 			Type: "body-too-large", Title: "Body too large", Status: http.StatusRequestEntityTooLarge,
-			Detail: fmt.Sprintf("The body is longer than the %d bytes that are read to find out what is asked for.", tooLarge.Limit), Err: err,
+			Detail: fmt.Sprintf("Body is longer than %d bytes.", tooLarge.Limit), Err: err,
 		}
 	}
 	if errors.Is(err, core.ErrInvalid) {
 		p := Problem{
 			Type: "key-invalid", Title: "Key missing or not allowed", Status: http.StatusBadRequest,
-			Detail: "The request does not say what to lock.", Err: err,
+			Detail: "The request has no key to lock.", Err: err,
 		}
 		if own := (*keyError)(nil); errors.As(err, &own) {
-			p.Detail = "The request cannot be locked: " + own.detail + "."
+			p.Detail = own.sentence()
 		}
 		return p
 	}
@@ -134,25 +134,33 @@ func acquireProblem(ctx context.Context, err error) Problem {
 		}
 		return Problem{
 			Type: "lock-busy", Title: "Busy", Status: http.StatusConflict,
-			Detail: "Another request is being worked on.", RetryAfter: pause, Err: err,
+			Detail: "Another request is in progress.", RetryAfter: pause, Err: err,
 		}
 	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
 		return failedProblem(err)
 	case errors.Is(err, core.ErrBusy) && ctx.Err() != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed):
 		return Problem{
 			Type: timeout, Title: "Out of time", Status: http.StatusServiceUnavailable,
-			Detail: "The request's time was up before the work could begin.", RetryAfter: defaultPause, Err: err,
+			Detail: "The request timed out before it began.", RetryAfter: defaultPause, Err: err,
 		}
 	}
 	return Problem{
 		Type: "lock-unavailable", Title: "Lock not available", Status: http.StatusServiceUnavailable,
-		Detail: "Whether another request is being worked on cannot be found out now.", RetryAfter: defaultPause, Err: err,
+		Detail: "Locks are unavailable. The request was not run.", RetryAfter: defaultPause, Err: err,
 	}
+}
+
+// misconfigured is the detail of an error that only the server's log explains.
+func misconfigured(what string, err error) string {
+	if setup := setupError(""); errors.As(err, &setup) || errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrUnsupported) {
+		return what + " misconfigured; see the server log."
+	}
+	return what + " failed; see the server log."
 }
 
 func failedProblem(err error) Problem {
 	return Problem{
 		Type: "lock-failed", Title: "Internal error", Status: http.StatusInternalServerError,
-		Detail: "What to lock, or how, could not be found out.", Err: err,
+		Detail: misconfigured("Lock", err), Err: err,
 	}
 }

@@ -15,14 +15,14 @@ func callProblem(err error) Problem {
 	switch p.Status {
 	case http.StatusBadRequest:
 		p.Type, p.Title = "idempotency-key-invalid", idempotencyHeader+" missing or not allowed"
-		p.Detail = "The request does not say what it is."
+		p.Detail = "The request has no key."
 		if own := (*keyError)(nil); errors.As(err, &own) {
-			p.Detail = "The request does not say what it is: " + own.detail + "."
+			p.Detail = own.sentence()
 		}
 	case http.StatusRequestEntityTooLarge:
 		// in the same words
 	default:
-		p.Type, p.Detail = "idempotency-failed", "Who asks, or for what, could not be found out."
+		p.Type, p.Detail = "idempotency-failed", misconfigured("Idempotency", err)
 	}
 	return p
 }
@@ -33,17 +33,17 @@ func runProblem(ctx context.Context, err error) Problem {
 	case errors.Is(err, once.ErrMismatch):
 		return Problem{
 			Type: "idempotency-mismatch", Title: idempotencyHeader + " used before", Status: http.StatusUnprocessableEntity,
-			Detail: "The key was used with another request. A new request needs a new key.", Err: err,
+			Detail: "The key was used with another request. Use a new key.", Err: err,
 		}
 	case errors.Is(err, once.ErrIndeterminate):
 		return Problem{
 			Type: "idempotency-indeterminate", Title: "Outcome unknown", Status: http.StatusConflict,
-			Detail: "An earlier run of this request broke off, and may have had its effect. It is not run again.", Err: err,
+			Detail: "An earlier run broke off and may have had its effect. It is not run again.", Err: err,
 		}
 	case errors.Is(err, once.ErrUnreplayable):
 		return Problem{
 			Type: "idempotency-unreplayable", Title: "Answer gone", Status: http.StatusGone,
-			Detail: "This request was carried out before, and its answer was not kept. It is not run again.", Err: err,
+			Detail: "The request was carried out before. Its answer was not kept.", Err: err,
 		}
 	case errors.Is(err, errAnswer):
 		return runFailed(Problem{Status: http.StatusInternalServerError, Title: "Internal error", Err: err})
@@ -52,20 +52,20 @@ func runProblem(ctx context.Context, err error) Problem {
 	switch {
 	case p.Status == http.StatusConflict:
 		p.Type, p.Title = "idempotency-in-progress", "In progress"
-		p.Detail = "This request is being worked on. Ask again for its answer."
+		p.Detail = "The request is in progress. Ask again for its answer."
 	case p.Status == http.StatusInternalServerError:
 		p = runFailed(p)
 	case p.Type == timeout:
 		p.Type = runTimeout
-		p.Detail = "The request's time was up before there was an answer."
+		p.Detail = "The request timed out before there was an answer."
 	default:
 		p.Type, p.Title = "idempotency-unavailable", "Answers not available"
-		p.Detail = "Whether this request was carried out before cannot be found out now. It was not run."
+		p.Detail = "Answers are unavailable. The request was not run."
 	}
 	return p
 }
 
 func runFailed(p Problem) Problem {
-	p.Type, p.Detail = "idempotency-failed", "What is kept of this request cannot be used. It was not run."
+	p.Type, p.Detail = "idempotency-failed", "The kept answer cannot be used. The request was not run."
 	return p
 }

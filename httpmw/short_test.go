@@ -1,0 +1,91 @@
+package httpmw_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// hiding is a writer of a middleware outside.
+type hiding struct{ gin.ResponseWriter }
+
+func TestReplaysSayTheirLength(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int{0, 100, 2049, 100_000} {
+		body := strings.Repeat("x", length)
+		for name, write := range map[string]gin.HandlerFunc{
+			"at once": func(c *gin.Context) { c.String(http.StatusOK, "%s", body) },
+			"in pieces": func(c *gin.Context) {
+				c.Status(http.StatusOK)
+				fmt.Fprint(c.Writer, body[:length/2])
+				fmt.Fprint(c.Writer, body[length/2:])
+			},
+			"flushed": func(c *gin.Context) { c.Status(http.StatusOK); fmt.Fprint(c.Writer, body); c.Writer.Flush() },
+		} {
+			s := newSite(t)
+			s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), write)
+			s.pay("k", "/", "")
+			if r := s.pay("k", "/", ""); !r.isReplay() || r.body != body || r.header.Get("Content-Length") != fmt.Sprint(length) {
+				t.Errorf("%s, %d bytes: replayed with %d bytes and %v", name, length, len(r.body), r.header)
+			}
+		}
+	}
+	t.Run("a writer outside that may change the length is not told one", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		var told []string
+		s.POST("/", func(c *gin.Context) {
+			c.Writer = hiding{c.Writer}
+			c.Next()
+			told = append(told, c.Writer.Header().Get("Content-Length"))
+		}, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, strings.Repeat("x", 5000)) })
+		for range 2 {
+			s.pay("k", "/", "")
+		}
+		if len(told) != 2 || told[0] != "" || told[1] != "" {
+			t.Errorf("it was told %q", told)
+		}
+	})
+	t.Run("no length is said where there is no body", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.Status(http.StatusNoContent); c.Writer.WriteHeaderNow() })
+		s.pay("k", "/", "")
+		if r := s.pay("k", "/", ""); !r.isReplay() || r.status != http.StatusNoContent || r.header.Get("Content-Length") != "" {
+			t.Errorf("replayed with %d %v", r.status, r.header)
+		}
+	})
+}
+
+func TestMessagesAreShort(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	pass := httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+	s.POST("/key", pass, mustNotRun(t))
+	s.POST("/param", httpmw.Lock(s.locker, "order", httpmw.Param("idd")), mustNotRun(t))
+	s.POST("/scope", httpmw.Idempotent(s.runs(), httpmw.Param("idd")), mustNotRun(t))
+	s.POST("/tenant", httpmw.Lock(s.locker, "order", httpmw.Header("X-Tenant")), mustNotRun(t))
+	s.POST("/own", httpmw.Lock(s.locker, "order", func(*gin.Context) (string, error) { return "", errors.New("secret") }), mustNotRun(t))
+	for path, want := range map[string]string{
+		"/key":    "Idempotency-Key header is missing.",
+		"/param":  "Lock misconfigured; see the server log.",
+		"/scope":  "Idempotency misconfigured; see the server log.",
+		"/tenant": `Header "X-Tenant" is missing.`,
+		"/own":    "Lock failed; see the server log.",
+	} {
+		header := []string{"Idempotency-Key", "k"}
+		if path == "/key" {
+			header = nil
+		}
+		r := s.send("POST", path, "", header...)
+		if got := r.problem(t, r.status)["detail"]; got != want {
+			t.Errorf("%s: %d %q, want %q", path, r.status, got, want)
+		}
+	}
+}
