@@ -86,7 +86,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		return nil, err
 	}
 	if !l.unobserved() {
-		l.observe(ctx, Event{Kind: Acquired, Name: r.name, Wait: time.Since(start)})
+		lease.announce(ctx, time.Since(start))
 	}
 	return lease, nil
 }

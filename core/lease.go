@@ -39,6 +39,8 @@ type Lease struct {
 	overrun   bool
 	releasing bool
 	withdrawn bool // its run has not begun
+	announced bool // the observer was told that it was acquired
+	unheard   bool // it was lost before that
 	shown     bool // somebody may know its owner
 	heads     bool // a line waits for it; set before its acquire returns
 	passedOn  bool // its hold is the next one's
@@ -237,16 +239,17 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	}
 	l.releasing, l.withdrawn = true, withdraw
 	l.mu.Unlock()
-	held := l.conclude(op, r)
-	if !l.locker.unobserved() {
+	held, wasLost := l.conclude(op, r)
+	if !wasLost && !l.locker.unobserved() { // that it was lost was told
 		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: held, Err: l.err})
 	}
 	return true, l.err
 }
 
 // conclude ends the lease, here and at the store, and has all calls of finish
-// know how that went, also if a call panics. It returns how long it was held.
-func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
+// know how that went, also if a call panics. It returns how long it was held, and
+// whether it had been lost by then.
+func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool) {
 	err := errNoEnd
 	defer func() {
 		l.err = l.endError(op, err)
@@ -255,7 +258,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
 	}()
 	now := l.locker.now()
 	l.vouchAt(now)
-	wasLost := l.stop(gone) == lost
+	wasLost = l.stop(gone) == lost
 	if wasLost {
 		l.end(ErrLost) // before it ends as released
 	}
@@ -270,7 +273,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration) {
 	} else {
 		err = l.giveUp(r, now.time().Add(releaseLimit))
 	}
-	return held
+	return held, wasLost
 }
 
 // endError is what a call that ends the lease says of the store's err.

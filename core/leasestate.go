@@ -113,6 +113,29 @@ func (l *Lease) lose() {
 	}
 	l.end(ErrLost)
 	l.locker.lines.vacate(l)
+	l.mu.Lock()
+	told := l.announced
+	l.unheard = !told
+	l.mu.Unlock()
+	if told {
+		l.tellLost()
+	}
+}
+
+// announce tells the observer that the lease was acquired, and that it was lost if
+// that has happened already.
+func (l *Lease) announce(ctx context.Context, wait time.Duration) {
+	l.locker.observe(ctx, Event{Kind: Acquired, Name: l.name, Wait: wait})
+	l.mu.Lock()
+	l.announced = true
+	unheard := l.unheard
+	l.mu.Unlock()
+	if unheard {
+		l.tellLost()
+	}
+}
+
+func (l *Lease) tellLost() {
 	l.locker.observe(context.WithoutCancel(l.under), Event{
 		Kind: Lost, Name: l.name, Held: l.locker.now().since(l.since), Err: ErrLost,
 	})

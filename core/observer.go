@@ -11,7 +11,8 @@ type Kind int
 
 // The kinds of events.
 const (
-	// Acquired: a lease was granted, after Wait.
+	// Acquired: a lease was granted, after Wait. It ends by one Lost or one
+	// Released.
 	Acquired Kind = iota + 1
 	// Busy: the first attempt found the key busy; the caller waits, or gives up.
 	Busy
@@ -22,10 +23,11 @@ const (
 	// ExtendFailed: an attempt to extend a lease failed with Err; it is tried
 	// again while the lease lasts.
 	ExtendFailed
-	// Lost: a lease was lost after Held; its context has ended.
+	// Lost: a lease was lost after Held; its context has ended. When it is given
+	// back later, nothing is told.
 	Lost
-	// Released: a lease was given back after Held; Err if the store did not
-	// confirm it, or no longer had it.
+	// Released: a lease that was not lost was given back after Held; Err if the
+	// store did not confirm it, or no longer had it.
 	Released
 	// HandedOver: a released key went straight to a waiter of this process.
 	HandedOver
@@ -127,5 +129,13 @@ func (o slogObserver) Observe(ctx context.Context, e Event) {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
-	log.LogAttrs(ctx, level, "lock "+e.Kind.String(), attrs...)
+	message := "lock " + e.Kind.String()
+	switch {
+	case e.Err == nil:
+	case e.Kind == Released:
+		message = "lock release failed"
+	case e.Kind == CleanedUp:
+		message = "lock clean-up failed"
+	}
+	log.LogAttrs(ctx, level, message, attrs...)
 }

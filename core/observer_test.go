@@ -54,7 +54,7 @@ func TestEvents(t *testing.T) {
 		everything(t, l, store)
 		time.Sleep(time.Second)
 		for kind, want := range map[core.Kind]int{
-			core.Acquired: 4, core.Busy: 2, core.GaveUp: 1, core.Lost: 2, core.Released: 4, core.CleanedUp: 1, core.Overrun: 1,
+			core.Acquired: 4, core.Busy: 2, core.GaveUp: 1, core.Lost: 2, core.Released: 2, core.CleanedUp: 1, core.Overrun: 1,
 		} {
 			events := seen.all(kind)
 			if len(events) != want {
@@ -221,7 +221,7 @@ func TestSlogObserver(t *testing.T) {
 		for _, want := range []string{
 			"lock acquired: DEBUG", "lock busy: DEBUG", "lock gave up with an error: DEBUG", "lock extended: DEBUG",
 			"lock extend failed with an error: WARN", "lock lost with an error: ERROR", "lock released: DEBUG",
-			"lock released with an error: WARN", "lock cleaned up: DEBUG", "lock overrun: WARN", "lock handed over: DEBUG",
+			"lock release failed with an error: WARN", "lock cleaned up: DEBUG", "lock overrun: WARN", "lock handed over: DEBUG",
 		} {
 			if !levels[want] {
 				t.Errorf("%s is missing", want)
@@ -254,7 +254,7 @@ func TestSlogObserver(t *testing.T) {
 		var out bytes.Buffer
 		o := core.SlogObserver(slog.New(slog.NewTextHandler(&out, nil)))
 		o.Observe(t.Context(), core.Event{Kind: core.CleanedUp, Name: "order", Err: errBroken})
-		if got := out.String(); !strings.Contains(got, `level=WARN msg="lock cleaned up" lock=order error="connection broken"`) {
+		if got := out.String(); !strings.Contains(got, `level=WARN msg="lock clean-up failed" lock=order error="connection broken"`) {
 			t.Errorf("got %s", got)
 		}
 	})
