@@ -10,12 +10,12 @@ import (
 
 const maxKey = 512 // bytes
 
-var escapePart = strings.NewReplacer("%", "%25", ":", "%3A", "{", "%7B", "}", "%7D")
-
 // Key joins a static name and its variable parts into a key, "order" and "42"
-// into "order:42". In the parts, ':', '%' and braces are percent-escaped, so
-// that no two lists of parts give the same key. All adapters build their keys
-// with it: code that calls a Locker directly can lock what a middleware locks.
+// into "order:42". In the parts, ':', '%', braces, control characters and bytes
+// that are not UTF-8 are percent-escaped, so that no two lists of parts give the
+// same key, and every string can be a part: of what Key makes, only a key that is
+// too long is refused. All adapters build their keys with it: code that calls a
+// Locker directly can lock what a middleware locks.
 func Key(name string, parts ...string) string {
 	if len(parts) == 0 {
 		return name
@@ -29,17 +29,38 @@ func Key(name string, parts ...string) string {
 	b.WriteString(name)
 	for _, p := range parts {
 		b.WriteByte(':')
-		if strings.ContainsAny(p, "%:{}") {
-			p = escapePart.Replace(p)
-		}
-		b.WriteString(p)
+		writePart(&b, p)
 	}
 	return b.String()
 }
 
-// checkKey refuses what could not be a key everywhere. Braces choose the slot
-// in a Redis Cluster; the store puts its own.
-func checkKey(key string) error {
+// writePart writes p to b, percent-escaped.
+func writePart(b *strings.Builder, p string) {
+	done := 0
+	for i, size := 0, 0; i < len(p); i += size {
+		c := rune(p[i])
+		if size = 1; c >= utf8.RuneSelf {
+			c, size = utf8.DecodeRuneInString(p[i:])
+		}
+		invalid := c == utf8.RuneError && size == 1
+		if !invalid && !unicode.IsControl(c) && c != ':' && c != '%' && c != '{' && c != '}' {
+			continue
+		}
+		b.WriteString(p[done:i])
+		for _, raw := range []byte(p[i : i+size]) {
+			const digits = "0123456789ABCDEF"
+			b.WriteByte('%')
+			b.WriteByte(digits[raw>>4])
+			b.WriteByte(digits[raw&15])
+		}
+		done = i + size
+	}
+	b.WriteString(p[done:])
+}
+
+// checkKey refuses what could not be a key everywhere. Braces choose the slot in a
+// Redis Cluster: they are for a store that does not put its own.
+func checkKey(key string, braces bool) error {
 	switch {
 	case key == "":
 		return errors.New("key is empty")
@@ -50,7 +71,7 @@ func checkKey(key string) error {
 	}
 	for _, r := range key {
 		switch {
-		case r == '{' || r == '}':
+		case (r == '{' || r == '}') && !braces:
 			return errors.New("key contains a brace, use core.Key to escape it")
 		case unicode.IsControl(r):
 			return fmt.Errorf("key contains control character %U", r)

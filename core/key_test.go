@@ -1,11 +1,14 @@
 package core_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -27,6 +30,11 @@ func TestKey(t *testing.T) {
 		{"order", []string{"%3A"}, "order:%253A"},
 		{"order", []string{"{tag}"}, "order:%7Btag%7D"},
 		{"order", []string{"größe", "東京"}, "order:größe:東京"},
+		{"odd", []string{"a\x00b"}, "odd:a%00b"},
+		{"odd", []string{"\t\n", "\x7f"}, "odd:%09%0A:%7F"},
+		{"odd", []string{"\u0085x"}, "odd:%C2%85x"},
+		{"odd", []string{"\xffé\xc3"}, "odd:%FFé%C3"},
+		{"odd", []string{"\ufffd"}, "odd:\ufffd"},
 	} {
 		t.Run(fmt.Sprintf("%s and %q make %s", c.name, c.parts, c.want), func(t *testing.T) {
 			t.Parallel()
@@ -48,8 +56,8 @@ func FuzzKey(f *testing.F) {
 		if ka == kb && !slices.Equal(a, b) {
 			t.Fatalf("parts %q and %q give the same key %q", a, b, ka)
 		}
-		if strings.ContainsAny(ka, "{}") {
-			t.Fatalf("key %q of parts %q has braces", ka, a)
+		if strings.ContainsAny(ka, "{}") || !utf8.ValidString(ka) || strings.ContainsFunc(ka, unicode.IsControl) {
+			t.Fatalf("key %q of parts %q has what a key must not have", ka, a)
 		}
 		if core.Key("order") == ka {
 			t.Fatalf("parts %q give the key of none", a)
@@ -76,11 +84,15 @@ func TestBusyError(t *testing.T) {
 		}
 	})
 	for key, name := range map[string]string{
-		"order:42":           "order",
-		"nightly-report.v_2": "nightly-report.v_2",
-		"größe:1":            "lock",
-		":1":                 "lock",
-		"two words":          "lock",
+		"order:42":                     "order",
+		"nightly-report.v_2":           "lock", // who knows whether it is static
+		"DE89370400440532013000":       "lock",
+		"nightly-report.v_2:":          "nightly-report.v_2",
+		strings.Repeat("n", 64) + ":1": strings.Repeat("n", 64),
+		strings.Repeat("n", 65) + ":1": "lock",
+		"größe:1":                      "lock",
+		":1":                           "lock",
+		"two words":                    "lock",
 	} {
 		sim(t, fmt.Sprintf("the name of %q is %s", key, name), func(t *testing.T) {
 			l, _ := setup(t)
@@ -92,5 +104,55 @@ func TestBusyError(t *testing.T) {
 			}
 			release(t, lease)
 		})
+	}
+}
+
+// braced is a store that takes keys with braces, or says so.
+type braced struct {
+	core.Store
+	takes bool
+}
+
+func (b braced) Braces() bool { return b.takes }
+
+func TestKeysWithBraces(t *testing.T) {
+	t.Parallel()
+	for _, takes := range []bool{true, false} {
+		sim(t, fmt.Sprintf("on a store of which it is %v that it takes them", takes), func(t *testing.T) {
+			l := newLocker(t, braced{memStore(), takes})
+			for _, key := range []string{"{t1}:order:42", "order:{42}", "a}b", "{}"} {
+				err := l.Do(t.Context(), key, func(ctx context.Context) error {
+					if lease, _ := core.LeaseFromContext(ctx); lease.Key() != key {
+						t.Errorf("the key is %s", lease.Key())
+					}
+					return nil
+				}, core.Also("also:{1}"))
+				if takes && err != nil || !takes && !errors.Is(err, core.ErrInvalid) {
+					t.Errorf("%s: got %v", key, err)
+				}
+			}
+		})
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	l, store := setup(t)
+	for name, fits := range map[string]bool{
+		"order": true, strings.Repeat("n", 64): true, strings.Repeat("n", 65): false, "two words": false, "": false,
+	} {
+		_, err := l.Check(core.Name(name))
+		if fits && err != nil || !fits && !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%q: got %v", name, err)
+		}
+	}
+	// A key that is all data, and far too long.
+	_, err := l.Acquire(t.Context(), strings.Repeat("4242", 4000))
+	wantErr(t, err, core.ErrInvalid)
+	if text := err.Error(); len(text) > 200 || strings.Contains(text, "42424242") {
+		t.Errorf("the error has %d bytes: %.300s", len(text), text)
+	}
+	if n := store.count(); n != 0 {
+		t.Errorf("%d calls were sent", n)
 	}
 }

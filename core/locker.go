@@ -21,6 +21,7 @@ type Locker struct {
 	observer Observer
 	clock    func() moment // nil where suspension cannot be seen
 	limit    time.Duration // of the store's calls, 0 if unknown
+	braces   bool          // keys may have them
 
 	lines    lines
 	hands    handing
@@ -52,6 +53,9 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	}
 	if p, ok := store.(Prompt); ok {
 		l.limit = p.Limit()
+	}
+	if b, ok := store.(Braced); ok {
+		l.braces = b.Braces()
 	}
 	l.hands.store, _ = store.(Handover)
 	l.lines.of, l.lines.seed = make(map[string]*line), maphash.MakeSeed()

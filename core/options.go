@@ -165,14 +165,18 @@ func KeepFor(d time.Duration) AcquireOption {
 // store cannot give one. It goes with exclusive leases only.
 func Fenced() AcquireOption { return func(r *request) { r.fenced = true } }
 
-// Name sets the lock's static label in messages and events, of letters, digits,
-// '.', '_' and '-'. By default it is the key's part before the first ':', or
-// "lock" if that is no such label.
+// maxName is the length of the longest Name, in bytes.
+const maxName = 64
+
+// Name sets the lock's static label in messages and events, of 1 to 64 letters,
+// digits, '.', '_' and '-'. By default it is the key's part before the first ':'.
+// It is "lock" if the key has no ':', since such a key may be all data, or if that
+// part is no such label.
 func Name(name string) AcquireOption {
 	return func(r *request) {
 		r.name = name
 		if !isLabel(name) {
-			r.refuse("Name is not of the form [A-Za-z0-9._-]+")
+			r.refuse("Name is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", maxName)
 		}
 	}
 }
@@ -212,7 +216,7 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 			o(r)
 		}
 	}
-	if err := r.check(); err != nil {
+	if err := r.check(l.braces); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
 	r.lone = len(r.also) == 0 && r.weight == All
@@ -227,9 +231,11 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	return r, nil
 }
 
-func (r *request) check() error {
+func (r *request) check(braces bool) error {
 	if r.name == "" {
-		r.name, _, _ = strings.Cut(r.key, ":")
+		if end := strings.IndexByte(r.key, ':'); end > 0 {
+			r.name = r.key[:end]
+		}
 	}
 	if !isLabel(r.name) {
 		r.name = "lock"
@@ -237,11 +243,11 @@ func (r *request) check() error {
 	if r.bad != nil {
 		return r.bad
 	}
-	if err := checkKey(r.key); err != nil {
+	if err := checkKey(r.key, braces); err != nil {
 		return err
 	}
 	for _, k := range r.also {
-		if err := checkKey(k); err != nil {
+		if err := checkKey(k, braces); err != nil {
 			return fmt.Errorf("Also: %w", err)
 		}
 	}
@@ -261,8 +267,11 @@ func (r *request) check() error {
 	return nil
 }
 
-// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
+// isLabel tells whether s is of the form [A-Za-z0-9._-]+, and not too long.
 func isLabel(s string) bool {
+	if len(s) > maxName {
+		return false
+	}
 	for i := range len(s) {
 		c := s[i]
 		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {

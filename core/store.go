@@ -199,6 +199,13 @@ type Handover interface {
 	Handover(ctx context.Context, from, to Claim) (Grant, error)
 }
 
+// Braced is a Store that may take keys with braces, as other clients of the same
+// server wrote them. Those of any other Store have none.
+type Braced interface {
+	// Braces tells whether it takes them. It is the same at all times.
+	Braces() bool
+}
+
 // Prompt is a Store that bounds its calls by itself, which saves its callers a
 // timer for each.
 type Prompt interface {

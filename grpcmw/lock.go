@@ -25,17 +25,15 @@ import (
 // the same store, re-enters. A method without side effects is locked as well:
 // its rule says so.
 //
-// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
-// long, an option is nil or not one of Lock's, or an acquire option is not
+// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes, an option is nil or not one of Lock's, or an acquire option is not
 // allowed.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) Rule {
 	switch {
 	case l == nil:
 		panic("grpcmw: Lock: the locker is nil")
-	case !isLabel(name):
-		panic(fmt.Sprintf("grpcmw: Lock: name %q is not of the form [A-Za-z0-9._-]+", name))
-	case len(core.Key(name, "0")) > maxKey:
-		panic("grpcmw: Lock: the name is too long")
+	case !isLabel(name) || len(name) > maxName:
+		panic(fmt.Sprintf("grpcmw: Lock: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
 	case key == nil:
 		panic("grpcmw: Lock: the key is nil")
 	}

@@ -27,17 +27,15 @@ import (
 // A middleware or handler below that acquires the same key, with the context of
 // c.Request and the same store, re-enters.
 //
-// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
-// long, an option is nil or not for Lock, or an acquire option is not allowed. The returned
+// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes, an option is nil or not for Lock, or an acquire option is not allowed. The returned
 // handler is safe for concurrent use and keeps no state between requests.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerFunc {
 	switch {
 	case l == nil:
 		panic("httpmw: Lock: the locker is nil")
-	case !isLabel(name):
-		panic(fmt.Sprintf("httpmw: Lock: name %q is not of the form [A-Za-z0-9._-]+", name))
-	case len(core.Key(name, "0")) > maxKey:
-		panic(fmt.Sprintf("httpmw: Lock: the name has %d bytes, with a key after it %d are allowed", len(name), maxKey))
+	case !isLabel(name) || len(name) > maxName:
+		panic(fmt.Sprintf("httpmw: Lock: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
 	case key == nil:
 		panic("httpmw: Lock: the key is nil")
 	}

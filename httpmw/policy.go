@@ -146,8 +146,8 @@ func Fingerprint(of KeyFunc) Option {
 	return func(g *config) { g.fingerprint = of; g.forOnce = append(g.forOnce, "Fingerprint") }
 }
 
-// maxCallName is the length of the longest name of an Idempotent, in bytes.
-const maxCallName = 64
+// maxName is the length of the longest name of a Lock or an Idempotent, in bytes.
+const maxName = 64
 
 // CallName names an Idempotent in events, errors and answers, in place of "http",
 // so that checkout and refund can be told apart. It is no part of what a key
@@ -155,8 +155,8 @@ const maxCallName = 64
 // answers that are kept are found under a new name too. It panics if name is not
 // of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
 func CallName(name string) Option {
-	if !isLabel(name) || len(name) > maxCallName {
-		panic(fmt.Sprintf("httpmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxCallName))
+	if !isLabel(name) || len(name) > maxName {
+		panic(fmt.Sprintf("httpmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
 	}
 	return func(g *config) { g.callName = name; g.forOnce = append(g.forOnce, "CallName") }
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// maxName is the length of the longest name that a Once takes, in bytes.
-const maxName = 128
+// maxName is the length of the longest name, in bytes.
+const maxName = 64
 
 // Idempotent is a middleware that runs a task once: one that is delivered again,
 // or enqueued again under the same key, after a success is done without being
@@ -40,17 +40,14 @@ const maxName = 128
 // or the store is down, is no attempt. Mount it inside of a Lock where duplicates
 // are rare: outside, a task that finds the lock busy costs two more calls.
 //
-// It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
-// long, an option is nil or for Lock only. The middleware is safe for concurrent
+// It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes, an option is nil or for Lock only. The middleware is safe for concurrent
 // use, and can be mounted where a Lock can.
 func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
 	if o == nil {
 		panic("taskmw: Idempotent: the Once is nil")
 	}
 	g := configure("Idempotent", name, key, opts)
-	if len(name) > maxName {
-		panic(fmt.Sprintf("taskmw: Idempotent: the name has %d bytes, %d are allowed", len(name), maxName))
-	}
 	if len(g.acquire)+len(g.also) > 0 {
 		panic("taskmw: Idempotent: Acquire and Also are for Lock; how runs are claimed is said to once.New")
 	}

@@ -25,8 +25,8 @@ import (
 // handler that hangs does not hold the key for ever, a MaxHold of the task's
 // deadline and one TTL is set, see Acquire.
 //
-// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or too
-// long, an option is nil or for Idempotent only, or an acquire option is not
+// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes, an option is nil or for Idempotent only, or an acquire option is not
 // allowed. The middleware is safe for concurrent use; it can be mounted on a
 // mux, on a mux inside of a mux, or around one handler: Lock(…)(handler). Tasks
 // that a mux has no handler for pass it by, unless another package's middleware

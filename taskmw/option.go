@@ -66,10 +66,8 @@ func OnBusy(b Busy) Option {
 // configure adds up the options.
 func configure(what, name string, key KeyFunc, opts []Option) config {
 	switch {
-	case !isLabel(name):
-		panic(fmt.Sprintf("taskmw: %s: name %q is not of the form [A-Za-z0-9._-]+", what, name))
-	case len(core.Key(name, "0")) > maxKey:
-		panic("taskmw: " + what + ": the name is too long")
+	case !isLabel(name) || len(name) > maxName:
+		panic(fmt.Sprintf("taskmw: %s: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", what, name, maxName))
 	case key == nil:
 		panic("taskmw: " + what + ": the key is nil")
 	}

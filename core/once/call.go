@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	maxName  = 128 // bytes
+	maxName  = 64 // bytes
 	maxField = 512
 )
 
 // Call says what is asked for. Calls with the same Name, Scope and Key are the
 // same call.
 type Call struct {
-	// Name is the static label of the operation, "charge": 1 to 128 of letters,
+	// Name is the static label of the operation, "charge": 1 to 64 letters,
 	// digits, '.', '_' and '-'. It shows in messages and events.
 	Name string
 	// Scope is who asks, from what the caller cannot choose: the authenticated

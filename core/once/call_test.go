@@ -21,7 +21,7 @@ func TestCallRefusals(t *testing.T) {
 		"a name with a colon":              func(c *once.Call) { c.Name = "charge:" + secret },
 		"a name with a space":              func(c *once.Call) { c.Name = "charge " + secret },
 		"a name of another alphabet":       func(c *once.Call) { c.Name = "кредит" },
-		"a name that is too long":          func(c *once.Call) { c.Name = strings.Repeat("n", 129) },
+		"a name that is too long":          func(c *once.Call) { c.Name = strings.Repeat("n", 65) },
 		"no key":                           func(c *once.Call) { c.Key = "" },
 		"a key that is too long":           func(c *once.Call) { c.Key = secret + strings.Repeat("k", 512) },
 		"a key with a control character":   func(c *once.Call) { c.Key = secret + "\n" },
@@ -49,7 +49,7 @@ func TestCallRefusals(t *testing.T) {
 	for name, c := range map[string]once.Call{
 		"the least": {Name: "c", Key: "1"},
 		"the most": {
-			Name: strings.Repeat("n", 128), Scope: strings.Repeat("s", 512), Key: strings.Repeat("k", 512),
+			Name: strings.Repeat("n", 64), Scope: strings.Repeat("s", 512), Key: strings.Repeat("k", 512),
 			Fingerprint: make([]byte, 512),
 		},
 		"anything printable": {Name: "A-z_0.9", Scope: "{a}:%20/ü", Key: "{b}:%20 \"日本\"", Fingerprint: []byte("\x00\xff\n")},

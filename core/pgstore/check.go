@@ -21,7 +21,7 @@ const checkLimit = 5 * callLimit
 //   - the server is a replica or read-only, or is older than PostgreSQL 12;
 //   - a crash would forget locks: fsync is off, or their table is not logged;
 //   - the server's clock is behind the tokens that it has given;
-//   - the user lacks rights that are needed;
+//   - the user lacks rights: the error has each GRANT that is missing;
 //   - wake-ups do not arrive, for a Store that relies on them.
 //
 // The error matches core.ErrUnavailable if the server could not be asked.
@@ -50,14 +50,21 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	}
 	defer conn.Release()
 	pg := conn.Conn().PgConn()
-	v, err := installed(ctx, pg)
-	if err != nil && !hasCode(err, "42501") {
+	rows, err := results(ctx, pg, rights, 1)
+	if err != nil {
 		return nil, err
 	}
-	if err == nil && v < version {
+	if lacks := string(rows[0][0]); lacks != "" {
+		return []string{"the user lacks rights: " + lacks}, nil
+	}
+	v, err := installed(ctx, pg)
+	if err != nil {
+		return nil, err
+	}
+	if v < version {
 		return []string{fmt.Sprintf("the schema lockkit has version %d, %d is needed: call pgstore.Migrate", v, version)}, nil
 	}
-	rows, err := results(ctx, pg, `SELECT current_setting('server_version_num')::int < 120000, pg_is_in_recovery(),
+	rows, err = results(ctx, pg, `SELECT current_setting('server_version_num')::int < 120000, pg_is_in_recovery(),
 		current_setting('default_transaction_read_only') = 'on', current_setting('fsync') = 'off',
 		EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			WHERE n.nspname = 'lockkit' AND c.relkind = 'r' AND c.relpersistence <> 'p')`, 1)
@@ -79,20 +86,8 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if len(faults) > 0 {
 		return faults, nil
 	}
-	// What the sweep needs, which an acquire calls now and then.
-	rows, err = results(ctx, pg, "SELECT pg_catalog.has_schema_privilege('lockkit', 'USAGE') AND (SELECT pg_catalog.bool_and("+
-		"pg_catalog.has_table_privilege(t, r)) FROM (VALUES ('lockkit.keys', 'DELETE'), ('lockkit.floor', 'UPDATE')) v (t, r))", 1)
-	if hasCode(err, "42501") || err == nil && string(rows[0][0]) != "t" {
-		return []string{advice}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	rows, err = results(ctx, pg, begin+"SET LOCAL search_path = "+systemOnly+
 		";SELECT (token - lockkit.micros(clock_timestamp())) / 1000000 FROM lockkit.floor"+commit, 4)
-	if hasCode(err, "42501") {
-		return []string{advice}, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +97,25 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	return faults, nil
 }
 
-const advice = "the user needs USAGE on the schema lockkit, SELECT, INSERT, UPDATE and DELETE on all of its tables, " +
-	"and EXECUTE on its functions if PUBLIC does not have that"
+// rights asks for the statements that give the user what it lacks, as one text. It
+// reads the catalogs only, which every user may. DELETE and the floor are for the
+// sweep, which an acquire calls now and then.
+const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO ' || pg_catalog.quote_ident(current_user), '; ' ORDER BY place), '')
+	FROM (
+		SELECT 0 AS place, 'USAGE ON SCHEMA lockkit' AS lacks FROM pg_catalog.pg_namespace n
+			WHERE n.nspname = 'lockkit' AND NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+		UNION ALL
+		SELECT min(v.place), pg_catalog.string_agg(v.privilege, ', ' ORDER BY v.place) || ' ON lockkit.' || c.relname
+			FROM (VALUES (1, 'keys', 'SELECT'), (2, 'keys', 'INSERT'), (3, 'keys', 'UPDATE'), (4, 'keys', 'DELETE'),
+				(5, 'floor', 'SELECT'), (6, 'floor', 'UPDATE'), (7, 'version', 'SELECT')) v (place, relation, privilege)
+			JOIN pg_catalog.pg_class c ON c.relname = v.relation
+			JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'lockkit'
+			WHERE NOT pg_catalog.has_table_privilege(c.oid, v.privilege) GROUP BY c.relname
+		UNION ALL
+		SELECT 8, 'EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit' WHERE EXISTS (
+			SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'lockkit'
+				WHERE NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
+	) needed`
 
 // try does with a key of its own what the Store does with any.
 func (s *Store) try(ctx context.Context) error {
@@ -153,10 +165,4 @@ func (s *Store) try(ctx context.Context) error {
 	return nil
 }
 
-// tried says what an error of the trial may come from.
-func tried(err error) error {
-	if hasCode(err, "42501") {
-		return fmt.Errorf("pgstore: check: %s: %w", advice, err)
-	}
-	return fmt.Errorf("pgstore: check: %w", err)
-}
+func tried(err error) error { return fmt.Errorf("pgstore: check: %w", err) }

@@ -7,7 +7,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/brief"
 )
+
+// codeRights is what a server says to a user who lacks a right.
+const codeRights = "42501"
 
 // codeIsolation is what begin_call raises, see sql/state.sql.
 const codeIsolation = "LK001"
@@ -43,11 +47,13 @@ func verdict(err error) error {
 	case err == nil:
 		return nil
 	case ok && missing(reply):
-		return fmt.Errorf("%w: the schema lockkit is missing or of another version: call pgstore.Migrate: %w", core.ErrUnavailable, err)
+		return fmt.Errorf("%w: the schema lockkit is missing or of another version: call pgstore.Migrate: %w", core.ErrUnavailable, brief.Error(err))
+	case ok && reply.Code == codeRights:
+		return fmt.Errorf("%w: the user lacks a right, Check says which GRANT is missing: %w", core.ErrUnavailable, brief.Error(err))
 	case ok && refused(reply):
-		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err))
 	}
-	return fmt.Errorf("outcome unknown: %w", err)
+	return fmt.Errorf("outcome unknown: %w", brief.Error(err))
 }
 
 // refused tells that the server did not do what it was asked.

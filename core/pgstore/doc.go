@@ -13,6 +13,9 @@
 //		return err
 //	}
 //	defer store.Close() // before the pool
+//	if err := store.Check(ctx); err != nil { // says what to do about it, such as a GRANT
+//		return err
+//	}
 //	locks, err := core.New(store)
 //
 // # What is stored

@@ -28,6 +28,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer store.Close() // before the pool
+	if err := store.Check(ctx); err != nil {
+		log.Fatal(err)
+	}
 	locks, err := core.New(store)
 	if err != nil {
 		log.Fatal(err)

@@ -141,17 +141,35 @@ func TestRights(t *testing.T) {
 		acquire(t, s, c)
 		release(t, s, c)
 	}
-	for what, rights := range map[string][]string{
-		"no calls":           {keys, floor, version},
-		"no deletion":        {calls, "SELECT, INSERT, UPDATE ON lockkit.keys", floor, version},
-		"a floor to look at": {calls, keys, "SELECT ON lockkit.floor", version},
+	for want, rights := range map[string][]string{
+		"EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit": {keys, floor, version},
+		"DELETE ON lockkit.keys":                     {calls, "SELECT, INSERT, UPDATE ON lockkit.keys", floor, version},
+		"INSERT, UPDATE ON lockkit.keys":             {calls, "SELECT, DELETE ON lockkit.keys", floor, version},
+		"UPDATE ON lockkit.floor":                    {calls, keys, "SELECT ON lockkit.floor", version},
+		"SELECT ON lockkit.version":                  {calls, keys, floor},
 	} {
-		_, s := user(rights...)
-		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "needs USAGE") {
-			t.Errorf("%s: got %v, want what the user needs", what, err)
+		url, s := user(rights...)
+		name := strings.TrimPrefix(strings.Split(url, "@")[0], "postgres://")
+		if err := s.Check(t.Context()); err == nil || err.Error() != "pgstore: check: the user lacks rights: GRANT "+want+" TO "+name {
+			t.Errorf("got %v, want GRANT %s", err, want)
+			continue
+		}
+		server.Exec("GRANT " + want + " TO " + name)
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("with GRANT %s: %v", want, err)
 		}
 	}
-	url, _ := user("SELECT, INSERT, UPDATE ON lockkit.seen")
+	_, none := user(calls)
+	if _, err := none.Acquire(t.Context(), claimed()); !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "Check says which GRANT is missing") {
+		t.Errorf("acquire: got %v, want a word about Check", err)
+	}
+	url, _ := user()
+	server.Exec("UPDATE lockkit.version SET version = 1")
+	if err := pgstore.Migrate(t.Context(), pgtest.Pool(t, url)); err == nil || !strings.Contains(err.Error(), "GRANT") && !strings.Contains(err.Error(), "version") {
+		t.Errorf("migrate: got %v, want a word about GRANT", err)
+	}
+	server.Exec("UPDATE lockkit.version SET version = 2")
+	url, _ = user("SELECT, INSERT, UPDATE ON lockkit.seen")
 	err := pgx.BeginFunc(t.Context(), pgtest.Pool(t, url), func(tx pgx.Tx) error {
 		return errors.Join(pgstore.CheckToken(t.Context(), tx, "a", 1), pgstore.CheckToken(t.Context(), tx, "a", 2))
 	})

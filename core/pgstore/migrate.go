@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
 // version is that of the schema and its functions. A change of a function's
@@ -60,11 +61,17 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		err = install(ctx, pg)
 	}
 	if err != nil {
-		return wrap("migrate", fmt.Errorf("%w: %w", core.ErrUnavailable, err))
+		if hasCode(err, codeRights) {
+			return wrap("migrate", fmt.Errorf("%w: %s: %w", core.ErrUnavailable, creation, brief.Error(err)))
+		}
+		return wrap("migrate", fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err)))
 	}
 	_, err = results(ctx, pg, "COMMIT", 1)
 	return wrap("migrate", err)
 }
+
+const creation = "the user may not make or change the schema lockkit: GRANT CREATE ON DATABASE for the first time, " +
+	"or call Migrate as its owner"
 
 // install runs the files, in a transaction.
 func install(ctx context.Context, pg *pgconn.PgConn) error {

@@ -51,8 +51,9 @@ func TestErrorReplies(t *testing.T) {
 		{"ERR internal error", false},
 		{"EXECABORT Transaction discarded because of previous errors.", false},
 		{"SOMETHING new", false},
+		{"SOMETHING long" + strings.Repeat(" and longer", 1000), false},
 	} {
-		t.Run(c.reply, func(t *testing.T) {
+		t.Run(c.reply[:min(len(c.reply), 100)], func(t *testing.T) {
 			lock := claimed()
 			calls := map[string]func() error{
 				"acquire": func() error { _, err := r.store.Acquire(t.Context(), lock); return err },
@@ -65,6 +66,9 @@ func TestErrorReplies(t *testing.T) {
 				f.Await(t)
 				if got := errors.Is(err, core.ErrUnavailable); got != c.refused {
 					t.Errorf("%s: %v matches ErrUnavailable: %v, want %v", name, err, got, c.refused)
+				}
+				if n := len(err.Error()); n > 400 {
+					t.Errorf("%s: the error has %d bytes", name, n)
 				}
 				var reply redis.Error
 				if !errors.As(err, &reply) {

@@ -41,6 +41,35 @@ func TestPlainKeys(t *testing.T) {
 		}
 	}
 
+	t.Run("keys with braces are those of other programs", func(t *testing.T) {
+		for _, key := range []string{"{t1}:order:42", "order:{42}", "a}b{c"} {
+			c := claimed()
+			c.Key = key
+			theirs(t, c, time.Minute)
+			_, err := s.Acquire(t.Context(), c)
+			wantIs(t, "acquire", err, core.ErrBusy)
+			if err := asks.Del(t.Context(), name(c)).Err(); err != nil {
+				t.Fatal(err)
+			}
+			l, err := core.New(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := l.TryAcquire(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if value(t, c) == "" {
+				t.Errorf("nothing is at %s", name(c))
+			}
+			if err := errors.Join(lease.Extend(t.Context(), time.Minute), lease.Release(t.Context()), l.Close(t.Context())); err != nil {
+				t.Error(err)
+			}
+			if v := value(t, c); v != "" {
+				t.Errorf("%q is left at %s", v, name(c))
+			}
+		}
+	})
 	t.Run("another program's lock is respected", func(t *testing.T) {
 		c := claimed()
 		theirs(t, c, time.Minute)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
 // callLimit bounds a call.
@@ -153,6 +154,7 @@ func failure(ctx context.Context, op string, f *flight, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", err, cause)
 	}
+	err = brief.Error(err)
 	if f.recall() || refused(err) {
 		return fmt.Errorf("redisstore: %s: %w: %w", op, core.ErrUnavailable, err)
 	}

@@ -46,6 +46,7 @@ var (
 	_ core.Store   = (*Store)(nil)
 	_ core.Watcher = (*Store)(nil)
 	_ core.Prompt  = (*Store)(nil)
+	_ core.Braced  = (*Store)(nil)
 	_ core.Node    = (*Store)(nil)
 )
 
@@ -114,6 +115,9 @@ func (s *Store) accept() error {
 	return nil
 }
 
+// Braces implements core.Braced: plain keys may have braces.
+func (s *Store) Braces() bool { return s.plain }
+
 // key is the name of what is stored for a lock. The braces make all names of
 // one lock live in one slot of a cluster.
 func (s *Store) key(key string) string { return string(s.named(nil, key)) }
@@ -136,7 +140,9 @@ func (s *Store) usable(op string, c *core.Claim) error {
 	var fault string
 	switch {
 	case c.Key == "" || len(c.Key) > 512 || !printable(c.Key):
-		fault = "a key of 1 to 512 bytes of printable UTF-8 without braces is needed"
+		fault = "a key of 1 to 512 bytes of printable UTF-8 is needed"
+	case !s.plain && strings.ContainsAny(c.Key, "{}"):
+		fault = "a key without braces is needed, but for plain keys"
 	case !word(c.Lease):
 		fault = "a lease is a word of 1 to 256 bytes"
 	case c.Owner != c.Lease && !word(c.Owner), c.Via != "" && !word(c.Via):
@@ -163,11 +169,11 @@ func (s *Store) usable(op string, c *core.Claim) error {
 	return s.recordable(op, c.Record)
 }
 
-// printable tells that s is printable UTF-8 without braces.
+// printable tells that s is printable UTF-8.
 func printable(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; c-' ' > '~'-' ' || c == '{' || c == '}' {
-			return utf8.ValidString(s) && !strings.ContainsAny(s, "{}") && !strings.ContainsFunc(s, unicode.IsControl)
+		if c := s[i]; c-' ' > '~'-' ' {
+			return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 		}
 	}
 	return true

@@ -35,6 +35,7 @@ var (
 	_ core.Store   = (*Store)(nil)
 	_ core.Watcher = (*Store)(nil)
 	_ core.Prompt  = (*Store)(nil)
+	_ core.Braced  = (*Store)(nil)
 )
 
 // New returns a Store on the given nodes, which stay the caller's: at least
@@ -86,6 +87,16 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 // Limit implements core.Prompt: a look at the servers, two rounds, a split vote,
 // and giving back.
 func (s *Store) Limit() time.Duration { return 3*s.lookTime() + 12*s.timeout + 10*firstGrace }
+
+// Braces implements core.Braced: keys may have braces if each node takes them.
+func (s *Store) Braces() bool {
+	for _, n := range s.nodes {
+		if b, ok := n.store.(core.Braced); !ok || !b.Braces() {
+			return false
+		}
+	}
+	return true
+}
 
 // Close ends what goes on in the background, and waits for it: claims that are
 // being given back are left to end with their TTL, and watches are closed. It

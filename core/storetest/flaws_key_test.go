@@ -15,6 +15,14 @@ var keyFlaws = []flaw{
 	{"trims keys", []string{
 		"keys/keys that look alike are different keys",
 	}, withKeys(strings.TrimSpace)},
+	{"takes what is in braces for the key", []string{
+		"keys/a key may have braces if the store says so",
+	}, withKeys(func(key string) string {
+		if from, to := strings.Index(key, "{"), strings.Index(key, "}"); from >= 0 && to > from+1 {
+			return key[from+1 : to]
+		}
+		return key
+	})},
 	{"cuts long keys", []string{
 		"keys/keys that look alike are different keys",
 	}, withKeys(func(key string) string { return key[:min(len(key), 255)] })},

@@ -20,6 +20,7 @@ var nasty = []struct{ name, end string }{
 	{"an unusual form of the same word", "e\u0301"},
 	{"letters of both directions", "a\u05d0\u200fb"},
 	{"hash signs, commas and dots", "#1,2.3;4|5&6=7<8>"},
+	{"what core.Key has escaped", core.Key("", "\x00\n\x7f\u0085{}\xff:%")},
 	{"the length of 512 bytes", ""},
 }
 
@@ -43,6 +44,24 @@ var keyCases = append(keyTable(), []testCase{
 			e.extend(e.store, c)
 			e.release(e.store, c)
 		}
+	}},
+	{"a key may have braces if the store says so", nil, func(e *env) {
+		if b, ok := e.store.(core.Braced); !ok || !b.Braces() {
+			return
+		}
+		start := e.key
+		for _, key := range []string{"{%s}", "{%s}:a", "{%s}:b", "a{%s", "a}%s", "%s{}", "%s{a}{b}"} {
+			e.key = fmt.Sprintf(key, start)
+			e.lockAndWait()
+		}
+		a, b := e.exclusive(), e.exclusive()
+		a.Key, b.Key = "{"+start+"}:c", start+":c"
+		e.acquire(e.store, a)
+		e.acquire(e.other, b)
+		b.Key, b.Lease = "{"+start+"}:d", b.Lease+"d"
+		e.acquire(e.other, b)
+		e.release(e.store, a)
+		e.extend(e.other, b)
 	}},
 	{"a release of one key leaves the others alone", nil, func(e *env) {
 		a, b := e.exclusive(), e.exclusive()

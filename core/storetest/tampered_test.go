@@ -20,6 +20,9 @@ type tampered struct {
 	ledger
 }
 
+// Braces implements core.Braced: memstore takes every key.
+func (s *tampered) Braces() bool { return true }
+
 func (s *tampered) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.acquire == nil {
 		return s.Store.Acquire(ctx, c)
