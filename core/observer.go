@@ -43,12 +43,16 @@ const (
 	Answered
 	// Misused: an adapter was set up in a way that cannot work; Err says how.
 	Misused
+	// NodeOut: a node of a store that is made of several does not count, because of
+	// Err. NodeBack: it counts again. Name is the node's, "node-0" for the first.
+	NodeOut
+	NodeBack
 )
 
 var kindNames = [...]string{
 	Acquired: "acquired", Busy: "busy", GaveUp: "gave up", Extended: "extended", ExtendFailed: "extend failed",
 	Lost: "lost", Released: "released", HandedOver: "handed over", CleanedUp: "cleaned up", Overrun: "overrun",
-	Answered: "answered", Misused: "misused",
+	Answered: "answered", Misused: "misused", NodeOut: "node out", NodeBack: "node back",
 }
 
 // String is the kind in words, "gave up" for GaveUp.
@@ -99,7 +103,8 @@ func (f fanOut) Observe(ctx context.Context, e Event) {
 
 // SlogObserver is an Observer that writes to log, or to slog.Default if log is
 // nil: a lost lease as an error; a failed extension or release, an overrun, an
-// unfinished clean-up and a misuse as warnings; everything else at debug level.
+// unfinished clean-up, a misuse and a node that is out as warnings; a node that is
+// back as information; everything else at debug level.
 func SlogObserver(log *slog.Logger) Observer { return slogObserver{log} }
 
 type slogObserver struct{ log *slog.Logger }
@@ -113,8 +118,11 @@ func (o slogObserver) Observe(ctx context.Context, e Event) {
 	switch {
 	case e.Kind == Lost:
 		level = slog.LevelError
-	case e.Kind == ExtendFailed, e.Kind == Overrun, e.Kind == Misused, e.Err != nil && (e.Kind == Released || e.Kind == CleanedUp):
+	case e.Kind == ExtendFailed, e.Kind == Overrun, e.Kind == Misused, e.Kind == NodeOut, e.Err != nil && (e.Kind == Released || e.Kind == CleanedUp):
 		level = slog.LevelWarn
+	}
+	if e.Kind == NodeBack {
+		level = slog.LevelInfo
 	}
 	if !log.Enabled(ctx, level) {
 		return

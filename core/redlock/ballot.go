@@ -58,8 +58,8 @@ func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 		if b.asked[i] || !again(b.votes[i]) {
 			continue
 		}
-		if s.barred(i) {
-			b.votes[i] = vote{kind: failed, err: errQuarantine}
+		if err := s.quarantineOf(i); err != nil {
+			b.votes[i] = vote{kind: failed, err: err}
 			s.lookAgain()
 			continue
 		}
@@ -72,7 +72,7 @@ func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 	}
 	if b.decide(); b.verdict == dead {
 		for _, n := range nodes {
-			b.asked[n.index], b.votes[n.index] = false, vote{kind: failed, err: errTimeout}
+			b.asked[n.index], b.votes[n.index] = false, vote{kind: failed, err: errNotAsked}
 			s.ledger.asked(&b.claim, n.index, tickets[n.index], answer{})
 		}
 		nodes = nil
@@ -100,10 +100,14 @@ func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 			if v.err = err; v.kind == silent {
 				v.kind = kindOf(err) // it was not called
 			}
+			s.report(ctx, n, err)
 			b.settle(ctx, n, tickets[n.index], v)
 		})
 	}
 }
+
+// errNotAsked is said of nodes that were not asked, since the others were too few.
+var errNotAsked = errors.New("not asked")
 
 var errLeaving = errors.New("the node may still be told to release the claim")
 

@@ -101,6 +101,11 @@ func (x *extension) send(ctx context.Context, n *node, budget time.Duration) {
 		got = n.store.Extend(ctx, x.claims)
 		return nil
 	}, func(err error) {
+		said := err
+		if len(got) > 0 {
+			said = got[0].Err
+		}
+		x.store.report(ctx, n, said)
 		x.settle(ctx, n, got, err)
 	})
 }

@@ -48,14 +48,12 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 		}
 		return e
 	}
-	reason := errors.Join(first[unknown], first[uncounted], first[failed])
+	reason := error(b.shortage())
 	if v == left {
 		reason = context.Cause(ctx)
-	} else if reason == nil || pending > 0 {
-		reason = errors.Join(errTimeout, reason)
 	}
 	if count[granted]+count[uncounted]+count[unknown]+pending == 0 {
-		return fmt.Errorf("redlock: acquire: %d of %d nodes answer: %w: %w", count[busy]+count[lost], n, core.ErrUnavailable, reason)
+		return fmt.Errorf("redlock: acquire: %w: %w", core.ErrUnavailable, reason)
 	}
 	return &uncertain{op: "acquire", cause: reason}
 }

@@ -47,8 +47,6 @@ func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millis
 // markKey is the key of the mark at the nodes.
 const markKey = "lockkit.redlock.lives"
 
-var errQuarantine = fmt.Errorf("%w: a node has started less than the longest TTL ago, see WithQuarantine", core.ErrUnavailable)
-
 // Check asks every node which server it is, and returns nil if all could be asked
 // and they are different servers, none a replica, or an error that says what is
 // wrong: core.ErrInvalid for the same server twice or a replica,
@@ -62,8 +60,8 @@ func (s *Store) Check(ctx context.Context) error {
 		return fmt.Errorf("redlock: check: %w", err)
 	}
 	for i := range s.nodes {
-		if s.barred(i) {
-			return fmt.Errorf("redlock: check: node %d: %w", i, errQuarantine)
+		if err := s.quarantineOf(i); err != nil {
+			return fmt.Errorf("redlock: check: node %d: %w", i, err)
 		}
 	}
 	return nil
@@ -114,9 +112,9 @@ func (s *Store) judge(i int, info core.NodeInfo) error {
 	if info.Replica {
 		return fmt.Errorf("node %d is a replica: %w", i, core.ErrUnavailable)
 	}
-	if s.barred(i) {
+	if err := s.quarantineOf(i); err != nil {
 		s.lookAgain()
-		return errQuarantine
+		return err
 	}
 	return nil
 }
@@ -128,17 +126,12 @@ func (s *Store) note(i int, info core.NodeInfo) {
 	l.info, l.at = info, time.Now()
 }
 
-// barred tells that node i is too young to vote, as far as is known.
-func (s *Store) barred(i int) bool {
-	s.lives.mu.Lock()
-	defer s.lives.mu.Unlock()
-	l := &s.lives.known[i]
-	return !l.at.IsZero() && s.young(l) && l.vouched != l.info.ID
-}
-
-func (s *Store) young(l *life) bool {
-	age := l.info.Age + time.Since(l.at)
-	return s.quarantine > 0 && age < 2*s.quarantine-s.valid(s.quarantine) // with the drift on top
+// youth is for how long a server is too young to vote.
+func (s *Store) youth(l *life) time.Duration {
+	if s.quarantine <= 0 {
+		return 0
+	}
+	return 2*s.quarantine - s.valid(s.quarantine) - l.info.Age - time.Since(l.at) // with the drift on top
 }
 
 // lookAgain looks at the servers in the background, not too often.
@@ -197,6 +190,7 @@ func (s *Store) askLives(ctx context.Context) error {
 		if err == nil {
 			s.note(n.index, info)
 		}
+		s.report(ctx, n, err)
 		return err
 	})
 }
@@ -233,7 +227,7 @@ func (s *Store) vouch(ctx context.Context) {
 	ids, barred := make([]string, len(s.nodes)), false
 	for i := range s.lives.known {
 		l := &s.lives.known[i]
-		if l.at.IsZero() || !s.young(l) {
+		if l.at.IsZero() || s.youth(l) <= 0 {
 			s.lives.mu.Unlock()
 			return
 		}

@@ -20,6 +20,7 @@ type node struct {
 	server core.Node // the same, if it can tell which server it is
 	index  int
 	room   chan struct{} // has an element for each call on its way
+	out    atomic.Bool   // the observer was told that it does not count
 	silent atomic.Bool   // the last call that came back had no answer in time: it is not worth waiting for
 }
 

@@ -22,7 +22,9 @@ type config struct {
 	drift      float64
 	fencing    bool
 	quarantine time.Duration
-	unhealed   bool // for tests that show what healing is for
+	observer   core.Observer // nil if there is none
+	observed   bool          // WithObserver was given
+	unhealed   bool          // for tests that show what healing is for
 }
 
 // WithNodeTimeout sets how long one node may take to answer before the others
@@ -64,6 +66,14 @@ func WithQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantine = longest }
 }
 
+// WithObserver tells o of nodes: core.NodeOut for one that does not answer any more
+// or was restarted, with the reason, and core.NodeBack for one that counts again. It
+// is found out by the calls that are made, so nothing is told while nothing is
+// locked. o may be the observer of the Locker; it must not block.
+func WithObserver(o core.Observer) Option {
+	return func(c *config) { c.observer, c.observed = o, true }
+}
+
 // check refuses options that cannot work.
 func (c *config) check() error {
 	switch {
@@ -71,6 +81,8 @@ func (c *config) check() error {
 		return fmt.Errorf("redlock: a node timeout of %v: 1ms to 10s are allowed: %w", c.timeout, core.ErrInvalid)
 	case !(c.drift >= 0 && c.drift < 1):
 		return fmt.Errorf("redlock: a drift of %v: 0 to less than 1 is allowed: %w", c.drift, core.ErrInvalid)
+	case c.observed && c.observer == nil:
+		return fmt.Errorf("redlock: the observer is nil: %w", core.ErrInvalid)
 	case c.quarantine < 0:
 		return fmt.Errorf("redlock: a quarantine of %v: it cannot be negative: %w", c.quarantine, core.ErrInvalid)
 	}

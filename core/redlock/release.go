@@ -99,6 +99,7 @@ func (r *resignation) tell(ctx context.Context, n *node, unsure bool, ttl time.D
 	s.call(ctx, n, s.timeout, func(ctx context.Context) error {
 		return n.store.Release(ctx, c)
 	}, func(err error) {
+		s.report(ctx, n, err)
 		k := kindOf(err)
 		// The claim must not come to this node again if a release may still.
 		again := k == unknown || k == granted && unsure || k == failed && c.TTL > 0

@@ -1,0 +1,165 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/redlock"
+)
+
+// aged is a node that says how old it is.
+type aged struct {
+	*memstore.Store
+	mu   sync.Mutex
+	info core.NodeInfo
+}
+
+func (n *aged) Node(context.Context) (core.NodeInfo, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.info, nil
+}
+
+func (n *aged) restart(age time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.info = core.NodeInfo{ID: n.info.ID + " again", Age: age}
+}
+
+func TestErrorsSayWhatNodesHave(t *testing.T) {
+	t.Parallel()
+	for _, early := range []bool{true, false} {
+		t.Run(fmt.Sprintf("nodes in quarantine, until when, and those that answer, to a process that was there before: %v", early), func(t *testing.T) {
+			t.Parallel()
+			var servers []*aged
+			var nodes []core.Store
+			for i := range 5 {
+				servers = append(servers, &aged{Store: memstore.New(), info: core.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}})
+				nodes = append(nodes, servers[i])
+			}
+			s := newStore(t, nodes, redlock.WithNodeTimeout(slow))
+			if early {
+				acquire(t, s, claim("before"))
+				if err := s.Release(t.Context(), claim("before")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, server := range servers[:3] {
+				server.restart(time.Duration(i) * time.Second)
+			}
+			// A look or a vote finds out about each of them.
+			want := regexp.MustCompile(`2 of 5 nodes answer and count, 3 are needed; 3 in quarantine, 0 out of reach; ` +
+				`node 0: restarted, and trusted again in 1m[01]s, see WithQuarantine; node 1: restarted, and trusted again in (1m0s|59s|58s)`)
+			var err error
+			redistest.Eventually(t, 2*slow, "it is told what nodes have", func() bool {
+				_, err = s.Acquire(t.Context(), claim("ours"))
+				_ = s.Release(t.Context(), claim("ours"))
+				if err == nil || errors.Is(err, core.ErrBusy) {
+					t.Fatalf("got %v", err)
+				}
+				return want.MatchString(err.Error()) && !strings.Contains(err.Error(), "in time")
+			})
+			if err := s.Check(t.Context()); !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "node 0: restarted, and trusted again in 1m") {
+				t.Errorf("check: got %v", err)
+			}
+		})
+	}
+	t.Run("nodes that are out of reach, with their own reasons", func(t *testing.T) {
+		t.Parallel()
+		all, connect := servers(t, 3)
+		s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(time.Second)))
+		all[0].Kill()
+		all[2].Pause()
+		defer all[2].Resume()
+		redistest.Eventually(t, time.Minute, "the error tells both", func() bool {
+			c := claim("ours")
+			_, err := s.Acquire(t.Context(), c)
+			_ = s.Release(t.Context(), c)
+			if err == nil {
+				t.Fatal("granted by one of three")
+			}
+			text := err.Error()
+			return strings.Contains(text, "1 of 3 nodes answer and count, 2 are needed; 0 in quarantine, 2 out of reach") &&
+				strings.Contains(text, "node 0: ") && strings.Contains(text, "refused") && strings.Contains(text, "node 2: ") && strings.Contains(text, "in time")
+		})
+	})
+}
+
+// told keeps events as text.
+type told struct {
+	mu     sync.Mutex
+	events []string
+	errs   []error
+}
+
+func (o *told) Observe(_ context.Context, e core.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events, o.errs = append(o.events, fmt.Sprintf("%s %s", e.Name, e.Kind)), append(o.errs, e.Err)
+}
+
+func (o *told) seen() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.events, ", ")
+}
+
+func TestObserverIsToldOfNodes(t *testing.T) {
+	t.Parallel()
+	all, connect := servers(t, 3)
+	o := &told{}
+	const longest = 5 * time.Second
+	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow), redlock.WithQuarantine(longest), redlock.WithObserver(o)))
+	n := 0
+	use := func() {
+		n++
+		c := claim(fmt.Sprint("ours", n))
+		c.Key, c.TTL = fmt.Sprint("order:", n), longest
+		_, err := s.Acquire(t.Context(), c)
+		if err == nil {
+			s.Extend(t.Context(), []core.Claim{c})
+		}
+		_ = s.Release(t.Context(), c)
+	}
+	before := ""
+	redistest.Eventually(t, time.Minute, "all nodes count", func() bool {
+		use()
+		before = o.seen()
+		return strings.Count(before, "node out") == strings.Count(before, "node back")
+	})
+	all[1].Kill()
+	redistest.Eventually(t, time.Minute, "a node that is dead is out", func() bool {
+		use()
+		return strings.HasSuffix(o.seen(), "node-1 node out")
+	})
+	for range 20 {
+		use()
+	}
+	all[1].Restart()
+	redistest.Eventually(t, time.Minute, "it is back", func() bool {
+		use()
+		return strings.HasSuffix(o.seen(), "node-1 node back")
+	})
+	if got := strings.TrimPrefix(strings.TrimPrefix(o.seen(), before), ", "); got != "node-1 node out, node-1 node back" {
+		t.Errorf("told %q", got)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, e := range o.events {
+		if strings.HasSuffix(e, "out") == (o.errs[i] == nil) {
+			t.Errorf("%s: %v", e, o.errs[i])
+		}
+	}
+	if _, err := redlock.New(connect(t), redlock.WithObserver(nil)); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("an observer that is nil: got %v", err)
+	}
+}
