@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,57 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/taskmw"
 )
+
+// BenchmarkBusyKey measures, for ten seconds, how many tasks of 100 ms a key gets
+// done of which there are very many, and what part of the tasks of other keys is
+// done meanwhile.
+func BenchmarkBusyKey(b *testing.B) {
+	const span = 10 * time.Second
+	addr := redistest.Start(b).Addr
+	store, err := redisstore.New(redistest.Client(b, addr))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	locks, err := core.New(store)
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := asynq.NewClientFromRedisClient(redistest.Client(b, addr))
+	enqueue := func(kind string) {
+		if _, err := client.Enqueue(asynq.NewTask(kind, fmt.Appendf(nil, `{"id":%q}`, kind))); err != nil {
+			b.Error(err)
+		}
+	}
+	for range 1000 {
+		enqueue("busy")
+	}
+	var busy, others atomic.Int32
+	h := taskmw.Lock(locks, "order", taskmw.Payload("id"))(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+		if t.Type() == "busy" {
+			time.Sleep(100 * time.Millisecond)
+			busy.Add(1)
+		} else {
+			others.Add(1)
+		}
+		return nil
+	}))
+	server := asynq.NewServerFromRedisClient(redistest.Client(b, addr), taskmw.Configure(asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}))
+	if err := server.Start(h); err != nil {
+		b.Fatal(err)
+	}
+	defer server.Shutdown()
+	sent := 0
+	start := time.Now()
+	for b.Loop() {
+		for ; time.Since(start) < span; sent++ {
+			enqueue(fmt.Sprintf("other %d", sent))
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	b.ReportMetric(float64(busy.Load())/span.Seconds(), "busy/s")
+	b.ReportMetric(float64(others.Load())/float64(sent), "others-done")
+}
 
 // BenchmarkOnRedis measures the middleware beside code that is written by hand
 // and makes the same calls to the same Redis: medians, and their ratio.

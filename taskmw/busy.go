@@ -15,18 +15,24 @@ import (
 // core.Wait says; without it as said below. A wait never lasts so long that
 // nothing is left for the handler: it ends a tenth of the time left before the
 // task's deadline, 5 seconds at most.
+//
+// A task that can be rescheduled waits only if no other task of its key waits in
+// the same server of Configure, and fewer than half of its slots are taken by
+// waiting tasks.
 type Busy int
 
 // The policies for busy keys.
 const (
 	// Reschedule waits for a second, or a tenth of the time that the task has
 	// left if that is less, and then has the server deliver the task again
-	// later. With Configure that is no failure: no retry is burned, and the
-	// ErrorHandler is not told. The server takes up such tasks every
-	// asynq.Config.DelayedTaskCheckInterval, 5 seconds by default.
+	// later. Where another task of the key waits already, this one does not wait.
+	// With Configure that is no failure: no retry is burned, and the ErrorHandler
+	// is not told. As many tasks of a key as it has use for come back within a
+	// tick of the server, see Configure, and the others within 30 seconds.
 	//
 	// A task on its last attempt would be archived by that, so it waits in-line
-	// for as long as it can, whatever core.Wait says, and only then fails.
+	// for as long as it can, whatever core.Wait says and whoever waits already,
+	// and only then fails.
 	Reschedule Busy = iota
 	// Wait is Reschedule that waits in-line for as long as the task's deadline
 	// allows. Many such tasks on one key can take all slots of a server.
@@ -35,8 +41,9 @@ const (
 	Drop
 	// Skip does not wait. The task counts as done.
 	Skip
-	// Fail waits as Reschedule does. The task then fails as by an error of its
-	// handler: it burns a retry, and is archived if it had none left.
+	// Fail waits for as long as Reschedule, also where another task of the key
+	// waits. The task then fails as by an error of its handler: it burns a retry,
+	// and is archived if it had none left.
 	Fail
 )
 
@@ -52,10 +59,19 @@ type delivery struct {
 	configured bool          // by Configure
 	last       bool          // the task is archived if this attempt fails
 	left       time.Duration // until its deadline; forever if it has none
+
+	// The rest is for a server of Configure.
+	crowds  *crowds
+	task    string
+	places  []place   // what it asks for
+	crowd   *crowd    // the one that it comes back with if its key stays busy
+	waits   bool      // is counted among those that wait
+	refused bool      // must not wait
+	began   time.Time // when it was granted its keys
 }
 
-func deliveryOf(ctx context.Context) delivery {
-	d := delivery{left: forever}
+func deliveryOf(ctx context.Context) *delivery {
+	d := &delivery{left: forever}
 	if end, ok := ctx.Deadline(); ok {
 		d.left = time.Until(end)
 	}
@@ -65,15 +81,59 @@ func deliveryOf(ctx context.Context) delivery {
 	}
 	retried, _ := asynq.GetRetryCount(ctx)
 	d.server, d.last = true, retried >= most
-	d.configured = ctx.Value(configuredKey{}) != nil
+	d.crowds, d.configured = ctx.Value(configuredKey{}).(*crowds)
+	d.task, _ = asynq.GetTaskID(ctx)
 	return d
+}
+
+// enter says which keys the delivery is about to ask for. After it, patience
+// tells how long it may wait, and end has to be called.
+func (d *delivery) enter(c *conflict, run bool, keys ...string) {
+	if !d.configured || c.busy == Drop || c.busy == Skip {
+		return
+	}
+	d.places = make([]place, len(keys))
+	for i, key := range keys {
+		d.places[i] = place{locker: c.observer, key: key}
+		if run {
+			d.places[i].run = c.name
+		}
+	}
+	d.crowd, d.waits = d.crowds.enter(d.places, d.task, d.last || c.busy != Reschedule)
+	d.refused = !d.waits
+}
+
+// leave says that the delivery waits no more. Only the first call counts.
+func (d *delivery) leave(granted bool) {
+	if d.waits {
+		d.waits = false
+		d.crowds.leave(d.places, granted)
+	}
+}
+
+// begin says that the delivery was granted its keys, and holds them until end.
+func (d *delivery) begin() {
+	if d.places != nil {
+		d.began = time.Now()
+		d.leave(true)
+	}
+}
+
+// end says that the delivery is over, however it ended.
+func (d *delivery) end() {
+	d.leave(false)
+	if !d.began.IsZero() {
+		d.crowds.held(d.places, time.Since(d.began))
+	}
 }
 
 // patience is how long the delivery waits in-line. asked is what core.Wait says,
 // less than 0 if nothing.
-func (b Busy) patience(d delivery, asked time.Duration) time.Duration {
+func (b Busy) patience(d *delivery, asked time.Duration) time.Duration {
 	wait := asked
 	switch {
+	case d.refused:
+		return 0
 	case b == Reschedule && d.last, b == Wait && (d.last || asked < 0):
 		wait = forever
 	case asked >= 0:

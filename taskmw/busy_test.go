@@ -256,6 +256,18 @@ func TestConfigure(t *testing.T) {
 		}
 	})
 
+	t.Run("a server looks for tasks often, unless the caller says how often", func(t *testing.T) {
+		t.Parallel()
+		cfg := taskmw.Configure(asynq.Config{})
+		if a, b := cfg.DelayedTaskCheckInterval, cfg.TaskCheckInterval; a != 100*time.Millisecond || b != a {
+			t.Errorf("every %v and %v", a, b)
+		}
+		cfg = taskmw.Configure(asynq.Config{DelayedTaskCheckInterval: time.Minute, TaskCheckInterval: time.Second})
+		if cfg.DelayedTaskCheckInterval != time.Minute || cfg.TaskCheckInterval != time.Second {
+			t.Error("the caller's own are not kept")
+		}
+	})
+
 	t.Run("the caller's base context is kept, and configuring twice is harmless", func(t *testing.T) {
 		t.Parallel()
 		type key struct{}

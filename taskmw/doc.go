@@ -59,9 +59,48 @@
 // configuration through [Configure]. Where that was forgotten, the Locker's
 // observer is told core.Misused, once for a middleware.
 //
-// asynq archives a task on its last attempt whatever the error, so there the
-// middleware waits for the key for nearly as long as the task has. That takes a
-// worker's slot: give locked tasks at least asynq.MaxRetry(1).
+// # Busy keys and other tasks
+//
+// A busy key takes two slots of a server: one task of it runs, and another one
+// waits for up to a second. All others of that key are rescheduled at once.
+// Waiting tasks of many busy keys take half of the slots at most, and at least
+// one.
+//
+// asynq keeps the time of a rescheduled task in whole seconds, and looks for such
+// tasks once a tick, DelayedTaskCheckInterval. So the number of tasks that come
+// back within a tick follows the number of those that recently ran; the others
+// are spread over the next 30 seconds. A key stays in use nearly all the time if
+// its tasks take a tick or longer. With shorter tasks or a longer tick it does
+// about two tasks a tick, so leave DelayedTaskCheckInterval and TaskCheckInterval
+// unset, which is 100 ms with Configure, or set both to what the tasks take.
+//
+// The policies Wait and Fail, a server without Configure, and last attempts are
+// exceptions: all of these tasks wait in their slots.
+//
+// # Last attempts
+//
+// A task on its last attempt waits for its key for nearly as long as it has time,
+// because asynq has no way to deliver it again (v0.26.0):
+//
+//   - handleFailedMessage in processor.go archives a task with
+//     msg.Retried >= msg.Retry before it calls Config.IsFailure. Neither the
+//     error nor the ErrorHandler changes that; asynq.RevokeTask deletes the task.
+//   - requeue in processor.go delivers a task again without counting. It is
+//     called only when a server shuts down.
+//   - recoverLeaseExpiredTasks in recoverer.go archives such a task too, so that
+//     abandoning it does not help.
+//   - Client.Enqueue refuses a task under the same ID with ErrTaskIDConflict
+//     while the first is there. A copy under another ID is another task: TaskID
+//     and asynq.Unique no longer recognize it, and after a crash or a shutdown
+//     between the two steps both exist.
+//
+// This affects all others: as many last attempts of one busy key as the server
+// has slots stop that server until the key is theirs or their time is up, 30
+// minutes by asynq's default. A busy key never causes a last attempt, since busy
+// tasks burn no retry: only tasks whose handler failed, or that have no retry at
+// all, get there. So give locked tasks retries to spare, asynq's default is 25,
+// and an asynq.Timeout near what they take; or use the policy Fail, which waits
+// for a second and is then archived.
 //
 // # Time
 //

@@ -34,7 +34,9 @@ func hasRun(err error) bool {
 // and is no failure at all to a server of Configure.
 type contention struct {
 	failure
-	after time.Duration // when the holder's lease runs out, 0 if unknown
+	after   time.Duration // when the holder's lease runs out, 0 if unknown
+	crowded bool          // pause is known
+	pause   time.Duration // until it is delivered again
 }
 
 // isContention tells whether a task has only to be delivered again, or removed.
@@ -68,7 +70,7 @@ type conflict struct {
 
 // end returns what the middleware answers for a task that did not run since its
 // key was busy.
-func (c *conflict) end(ctx context.Context, d delivery, busy *core.BusyError) error {
+func (c *conflict) end(ctx context.Context, d *delivery, busy *core.BusyError) error {
 	if c.busy == Skip {
 		return nil
 	}
@@ -82,5 +84,9 @@ func (c *conflict) end(ctx context.Context, d delivery, busy *core.BusyError) er
 	case d.server && !d.configured && c.told.CompareAndSwap(false, true):
 		c.observer.Observe(ctx, core.Event{Kind: core.Misused, Name: c.name, Err: errNotConfigured})
 	}
-	return &contention{err, busy.RetryAfter}
+	again := &contention{failure: err, after: busy.RetryAfter}
+	if d.crowd != nil {
+		again.crowded, again.pause = true, d.crowds.pause(d.crowd, d.task)
+	}
+	return again
 }

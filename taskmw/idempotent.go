@@ -82,12 +82,16 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 		return m.keyFailure(err)
 	}
 	d := deliveryOf(ctx)
+	d.enter(&m.conflict, true, call.Key)
+	defer d.end()
 	ran, answer := false, error(nil)
 	_, err = m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
+		d.begin()
 		answer = next.ProcessTask(ctx, t)
 		return once.Answer{}, outcome(ctx, answer)
 	})
+	d.leave(err == nil)
 	switch {
 	case ran:
 		// The handler's answer stands, saved or not.

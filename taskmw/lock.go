@@ -65,17 +65,21 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 		return m.keyFailure(err)
 	}
 	d := deliveryOf(ctx)
+	d.enter(&m.conflict, false, keys...)
+	defer d.end()
 	opts := m.options(m.busy, d)
 	if len(keys) > 1 {
 		opts = append(opts, core.Also(keys[1:]...))
 	}
 	lease, err := m.locker.Acquire(ctx, keys[0], opts...)
 	if err != nil {
+		d.leave(false)
 		if busy, ok := errors.AsType[*core.BusyError](err); ok {
 			return m.end(ctx, d, busy)
 		}
 		return notRun(err)
 	}
+	d.begin()
 	// Whatever it fails with, the handler's answer stands; the Locker's observer
 	// is told.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
@@ -125,7 +129,7 @@ func termsOf(what string, l *core.Locker, opts []core.AcquireOption) terms {
 }
 
 // options are those of one delivery.
-func (m *terms) options(b Busy, d delivery) []core.AcquireOption {
+func (m *terms) options(b Busy, d *delivery) []core.AcquireOption {
 	opts := make([]core.AcquireOption, 0, len(m.acquire)+3)
 	opts = append(append(opts, m.acquire...), core.Wait(b.patience(d, m.wait)))
 	if !m.bounded && d.left < forever {

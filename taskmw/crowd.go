@@ -1,0 +1,202 @@
+package taskmw
+
+import (
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+const (
+	// inLine is how many tasks of a key wait in a worker's slot.
+	inLine = 1
+	// soonAtMost bounds how many tasks of a key come back within a tick.
+	soonAtMost = 64
+	// rateAtMost bounds how many short tasks a key is expected to run in a
+	// period before it has.
+	rateAtMost = 16
+	// laterAtLeast is how many tasks of a key come back each second at least.
+	laterAtLeast = 20
+	// laterAtMost is the longest pause. It bounds how long a key can stand
+	// unused, and how often each of very many tasks comes back in vain.
+	laterAtMost = 30 * time.Second
+)
+
+// place is a key that tasks can wait for.
+type place struct {
+	locker core.Observer
+	run    string // the name of an Idempotent, whose keys are not those of Lock
+	key    string
+}
+
+// crowds are the tasks of one server that find their keys busy, by key. They
+// decide who waits in a worker's slot, and when the others come back.
+type crowds struct {
+	tick    time.Duration // how often rescheduled tasks are taken up
+	period  time.Duration // in which all that are due come back
+	waiting int           // how many tasks wait, for whatever key
+	most    int           // how many of them may, without those that have to
+
+	mu    sync.Mutex
+	of    map[place]*crowd
+	swept time.Time
+}
+
+// crowd are the tasks of one key.
+type crowd struct {
+	waiting int           // how many tasks wait in their slots
+	refused time.Time     // when a task was refused, last
+	next    time.Time     // when the last of the others comes back
+	hold    time.Duration // for how long a task has the key; 0 if unknown
+
+	period    int64                // that the following is about
+	soon      map[string]time.Time // when tasks left that come back at the next tick, by ID
+	ran, last int                  // how many had the key, and in the period before
+}
+
+func newCrowds(tick time.Duration, slots int) *crowds {
+	// asynq keeps the time of a rescheduled task in whole seconds.
+	return &crowds{tick: tick, period: max(tick, time.Second), most: max(slots/2, 1), of: map[place]*crowd{}}
+}
+
+// enter tells whether a task may wait, and the crowd that it belongs to. If must
+// is set, it does. leave has to be called for a task that waits.
+func (s *crowds) enter(places []place, task string, must bool) (c *crowd, wait bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.sweep(now)
+	var full *crowd
+	for _, p := range places {
+		if c := s.of[p]; c != nil {
+			delete(c.soon, task)
+			if c.waiting >= inLine && full == nil {
+				full = c
+			}
+		}
+	}
+	if !must && (full != nil || s.waiting >= s.most) {
+		if full == nil {
+			full = s.at(places[0])
+		}
+		full.refused = now
+		return full, false
+	}
+	s.waiting++
+	for _, p := range places {
+		s.at(p).waiting++
+	}
+	return s.at(places[0]), true
+}
+
+// at is the crowd of p.
+func (s *crowds) at(p place) *crowd {
+	c := s.of[p]
+	if c == nil {
+		c = &crowd{}
+		s.of[p] = c
+	}
+	return c
+}
+
+// leave ends the wait of a task.
+func (s *crowds) leave(places []place, granted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.waiting--
+	for _, p := range places {
+		c := s.of[p]
+		c.waiting--
+		if !granted {
+			c.refused = now
+		}
+		if c.idle(now, s.period) {
+			delete(s.of, p)
+		}
+	}
+}
+
+// held notes for how long a task had its keys.
+func (s *crowds) held(places []place, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, p := range places {
+		c := s.of[p]
+		if c == nil {
+			continue
+		}
+		c.begin(now, s.period)
+		c.ran++
+		if c.hold == 0 {
+			c.hold = d
+		}
+		c.hold = max((c.hold+d)/2, 1)
+	}
+}
+
+// sweep forgets the crowds that have dispersed.
+func (s *crowds) sweep(now time.Time) {
+	if now.Sub(s.swept) < 2*s.period {
+		return
+	}
+	s.swept = now
+	for p, c := range s.of {
+		if c.idle(now, s.period) {
+			delete(s.of, p)
+		}
+	}
+}
+
+func (c *crowd) idle(now time.Time, period time.Duration) bool {
+	return c.waiting == 0 && now.Sub(c.refused) > 2*period
+}
+
+// begin begins the period of now.
+func (c *crowd) begin(now time.Time, period time.Duration) {
+	n := now.UnixNano() / int64(period)
+	if n == c.period {
+		return
+	}
+	c.last = c.ran
+	if n > c.period+1 {
+		c.last = 0
+	}
+	c.period, c.ran, c.soon = n, 0, nil
+}
+
+// pause is when a task that was refused comes back. As many tasks as the key can
+// still run in this period come back at the next tick. The others are spread over
+// the next periods.
+func (s *crowds) pause(c *crowd, task string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	c.begin(now, s.period)
+	c.refused = now
+	rate := max(c.ran, c.last)
+	if c.hold > 0 {
+		rate = max(rate, min(int(s.period/c.hold), rateAtMost))
+	}
+	left := s.period - time.Duration(now.UnixNano()%int64(s.period))
+	need := min(2+int(1.5*float64(rate)*float64(left)/float64(s.period)), soonAtMost)
+	if len(c.soon) >= need {
+		// Tasks that are not back by now went to other servers.
+		maps.DeleteFunc(c.soon, func(_ string, since time.Time) bool { return now.Sub(since) > 2*s.tick })
+	}
+	if len(c.soon) < need {
+		if c.soon == nil {
+			c.soon = map[string]time.Time{}
+		}
+		c.soon[task] = now
+		return 0
+	}
+	if then := now.Add(left); c.next.Before(then) {
+		c.next = then
+	}
+	c.next = c.next.Add(time.Second / time.Duration(laterAtLeast+2*rate))
+	return min(c.next.Sub(now), laterAtMost/2+rand.N(laterAtMost/2))
+}
