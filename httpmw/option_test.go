@@ -209,7 +209,7 @@ func TestBadArguments(t *testing.T) {
 		t.Parallel()
 		for want, build := range map[string]func(){
 			"Lock: an option is nil":                   func() { httpmw.Lock(l, "order", key, nil) },
-			"or has more than 64 bytes":             func() { httpmw.Lock(l, string(long), key) },
+			"or has more than 64 bytes":                func() { httpmw.Lock(l, string(long), key) },
 			"TTL is 1ms, 100ms to":                     func() { httpmw.Lock(l, "order", key, httpmw.Acquire(core.TTL(time.Millisecond))) },
 			`ProblemBase is "http://[::1"`:             func() { httpmw.ProblemBase("http://[::1") },
 			`"post" is empty, safe or not in upper`:    func() { httpmw.Methods("post") },
