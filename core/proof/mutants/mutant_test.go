@@ -18,19 +18,20 @@ import (
 //	hazard: the number in core/PROOF.md
 //	test: package: TestName/its case
 //
-//	--- file
+//	--- package: function, or Type.method, or what else is declared there
 //	text that stands there exactly once
 //	+++
 //	text to put in its place
 //
-// with as many replacements as it takes.
+// with as many replacements as it takes. Of what is not Go, such as Lua and SQL,
+// the file is named instead.
 type mutant struct {
 	Name, Breaks, Hazard string
 	Package, Test        string
 	edits                []edit
 }
 
-type edit struct{ file, from, to string }
+type edit struct{ place, from, to string }
 
 var header = regexp.MustCompile(`^breaks: (.+)\nhazard: (\d+)\ntest: ([\w/]+): (Test.+)\n$`)
 
@@ -43,13 +44,13 @@ func parse(name, text string) (*mutant, error) {
 	}
 	m := &mutant{Name: name, Breaks: head[1], Hazard: head[2], Package: head[3], Test: head[4]}
 	for _, part := range parts[1:] {
-		file, rest, _ := strings.Cut(part, "\n")
+		where, rest, _ := strings.Cut(part, "\n")
 		from, to, ok := strings.Cut(rest, "\n+++\n")
 		from, to = strings.TrimRight(from, "\n"), strings.TrimRight(to, "\n")
 		if !ok || from == "" || from == to {
-			return nil, fmt.Errorf("%s: what to replace in %s is not said", name, file)
+			return nil, fmt.Errorf("%s: what to replace in %s is not said", name, where)
 		}
-		m.edits = append(m.edits, edit{file, from, to})
+		m.edits = append(m.edits, edit{where, from, to})
 	}
 	if len(m.edits) == 0 {
 		return nil, fmt.Errorf("%s: it changes nothing", name)
@@ -83,18 +84,16 @@ func load(dir string) ([]*mutant, error) {
 func (m *mutant) apply(root string) (map[string]string, error) {
 	changed := make(map[string]string)
 	for _, e := range m.edits {
-		text, ok := changed[e.file]
-		if !ok {
-			source, err := os.ReadFile(filepath.Join(root, e.file))
-			if err != nil {
-				return nil, fmt.Errorf("stale: %w", err)
-			}
-			text = string(source)
+		file, text, from, to, err := find(root, e.place, changed)
+		if err != nil {
+			return nil, fmt.Errorf("stale: %s: look for what became of %s: %w", m.Breaks, e.place, err)
 		}
-		if n := strings.Count(text, e.from); n != 1 {
-			return nil, fmt.Errorf("stale: %s has the text %d times, it has to be there once:\n%s", e.file, n, e.from)
+		part := text[from:to]
+		if n := strings.Count(part, e.from); n != 1 {
+			return nil, fmt.Errorf("stale: %s: look at %s in %s: it has the text %d times, it has to be there once:\n%s",
+				m.Breaks, e.place, file, n, e.from)
 		}
-		changed[e.file] = strings.Replace(text, e.from, e.to, 1)
+		changed[file] = text[:from] + strings.Replace(part, e.from, e.to, 1) + text[to:]
 	}
 	return changed, nil
 }

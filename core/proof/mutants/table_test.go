@@ -17,6 +17,16 @@ const (
 	tableEnd   = "<!-- /mutants -->"
 )
 
+// TestStale finds the mutants that no longer apply without running them.
+func TestStale(t *testing.T) {
+	root, all := mutants(t)
+	for _, m := range all {
+		if _, err := m.apply(root); err != nil {
+			t.Errorf("%s: %v", m.Name, err)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	const name = "../../PROOF.md"
 	_, all := mutants(t)

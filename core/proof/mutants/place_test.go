@@ -1,0 +1,113 @@
+package mutants_test
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// find returns the file that a place names, its text with what was changed
+// already, and where in it the place begins and ends. A place is a file, or a
+// package and what is declared there.
+func find(root, place string, changed map[string]string) (file, text string, from, to int, err error) {
+	dir, name, declared := strings.Cut(place, ": ")
+	if !declared {
+		text, err = read(root, place, changed)
+		return place, text, 0, len(text), err
+	}
+	files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+	if err != nil {
+		return "", "", 0, 0, err
+	}
+	found := 0
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		one := dir + "/" + filepath.Base(path)
+		source, err := read(root, one, changed)
+		if err != nil {
+			return "", "", 0, 0, err
+		}
+		set := token.NewFileSet()
+		tree, err := parser.ParseFile(set, one, source, parser.SkipObjectResolution)
+		if err != nil {
+			return "", "", 0, 0, err
+		}
+		for _, node := range declarations(tree) {
+			if node.name == name {
+				found++
+				file, text = one, source
+				from, to = set.Position(node.Pos()).Offset, set.Position(node.End()).Offset
+			}
+		}
+	}
+	switch found {
+	case 0:
+		err = errors.New("it is not declared there")
+	case 1:
+	default:
+		err = fmt.Errorf("it is declared there %d times", found)
+	}
+	return file, text, from, to, err
+}
+
+// read returns the text of a file of the module.
+func read(root, file string, changed map[string]string) (string, error) {
+	if text, ok := changed[file]; ok {
+		return text, nil
+	}
+	text, err := os.ReadFile(filepath.Join(root, file))
+	return string(text), err
+}
+
+// declaration is a function, or a constant, a variable or a type of a file.
+type declaration struct {
+	ast.Node
+	name string
+}
+
+func declarations(tree *ast.File) []declaration {
+	var all []declaration
+	for _, d := range tree.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			all = append(all, declaration{d, funcName(d)})
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					all = append(all, declaration{spec, spec.Name.Name})
+				case *ast.ValueSpec:
+					all = append(all, declaration{spec, spec.Names[0].Name})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// funcName is the name of a function, with the type for a method.
+func funcName(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return d.Name.Name
+	}
+	t := d.Recv.List[0].Type
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.Name + "." + d.Name.Name
+		default:
+			return d.Name.Name
+		}
+	}
+}
