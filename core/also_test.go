@@ -48,7 +48,7 @@ func TestAlso(t *testing.T) {
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
 			_, err := l.Acquire(t.Context(), "c", core.Also("a", "b"), core.Wait(wait))
 			busy, ok := errors.AsType[*core.BusyError](err)
-			if !ok || busy.Key != "b" || busy.Name != "c" || busy.RetryAfter == 0 {
+			if !ok || busy.Key != "b" || busy.Name != "lock" || busy.RetryAfter == 0 {
 				t.Errorf("got %#v, want that b is busy", err)
 			}
 			wantFree(t, store.inner, "a", "c")

@@ -108,14 +108,14 @@ func ExampleKey() {
 
 func ExampleShared() {
 	locks, ctx := newExample(), context.Background()
-	a, _ := locks.Acquire(ctx, "catalogue", core.Shared())
-	b, _ := locks.Acquire(ctx, "catalogue", core.Shared())
-	_, err := locks.TryAcquire(ctx, "catalogue")
+	a, _ := locks.Acquire(ctx, "catalogue:books", core.Shared())
+	b, _ := locks.Acquire(ctx, "catalogue:books", core.Shared())
+	_, err := locks.TryAcquire(ctx, "catalogue:books")
 	fmt.Println("a writer while there are readers:", err)
 
 	a.Release(ctx)
 	b.Release(ctx)
-	writer, err := locks.TryAcquire(ctx, "catalogue")
+	writer, err := locks.TryAcquire(ctx, "catalogue:books")
 	fmt.Println("and after:", err)
 	writer.Release(ctx)
 	// Output:
@@ -126,7 +126,7 @@ func ExampleShared() {
 func ExamplePermits() {
 	locks, ctx := newExample(), context.Background()
 	for range 3 {
-		lease, err := locks.TryAcquire(ctx, "printer", core.Permits(1, 2))
+		lease, err := locks.TryAcquire(ctx, "printer:2", core.Permits(1, 2))
 		if err != nil {
 			fmt.Println(err)
 			continue
@@ -162,15 +162,15 @@ func ExampleKeepFor() {
 		return nil
 	}
 	for range 3 { // three replicas whose clocks are not quite the same
-		err := locks.Do(ctx, "nightly-report", report, core.KeepFor(time.Minute), core.Wait(0))
+		err := locks.Do(ctx, "report:nightly", report, core.KeepFor(time.Minute), core.Wait(0))
 		if err != nil {
 			fmt.Println(err)
 		}
 	}
 	// Output:
 	// writing the nightly report
-	// nightly-report: lock is busy
-	// nightly-report: lock is busy
+	// report: lock is busy
+	// report: lock is busy
 }
 
 func ExampleFair() {
