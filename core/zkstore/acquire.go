@@ -203,7 +203,7 @@ func (s *Store) create(o *operation, c core.Claim, n node, first []any) (*hold, 
 		path := answers[len(first)].String
 		full, ok := parse(path[len(dir)+1:])
 		if !ok {
-			return nil, stat, fmt.Errorf("the server made a node %q", path)
+			return nil, stat, fmt.Errorf("the server made a node %.200q", path)
 		}
 		h := &hold{
 			entry: o.entry, dir: dir, path: path, session: id, node: full, zxid: stat.Mzxid,
