@@ -6,6 +6,10 @@ CHECKS := all,-ST1003
 
 # For one test package. A hang ends here, with the stacks of all goroutines.
 TIMEOUT ?= 20m
+# So many packages are tested at a time.
+SIDE_BY_SIDE ?= 3
+# `make proof PART=mutants,hazards` runs parts by their names.
+PART ?=
 # `make bench SHORT=1` is a quick look, `make bench BENCH=own,hand` some scenarios by parts of their names, `make bench
 # FULL=1` the longest run. Only whole runs go into README.
 BENCH ?=
@@ -21,8 +25,11 @@ MODULES := . $(patsubst ./%/go.mod,%,$(filter-out ./go.mod,$(shell find . -name 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# One package at a time (-p 1): tests with real processes bear a busy machine, but are better off without one.
-test: ## Install missing servers where possible, then run all tests with the race detector
+# Every package's own tests. Those of the proof run with make proof; but for two, whose tests of themselves are quick.
+PROOF := /core/proof/(adapters|hazards|histories|matrix|sim|soak)$$
+
+# Tests with real processes wait most of the time and bear a busy machine, so some packages run side by side.
+test: ## Install missing servers where possible, then run every package's tests with the race detector
 	@.ci/servers
 	@race=-race; \
 	if ! go build -race runtime/race >/dev/null 2>&1; then \
@@ -30,13 +37,14 @@ test: ## Install missing servers where possible, then run all tests with the rac
 	fi; \
 	status=0; \
 	for module in $(MODULES); do \
-		(cd $$module && set -x && go test $$race -p 1 -shuffle=on -timeout $(TIMEOUT) ./...) || status=1; \
+		(cd $$module && packages=$$(go list ./... | grep -vE '$(PROOF)') && set -x && \
+			go test $$race -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) $$packages) || status=1; \
 	done; \
 	exit $$status
 
-proof: ## Run everything that shows what the kit promises, write the report (LONG=1: the full counts, hours)
+proof: ## Run what make test leaves out (PART=mutants: some of it, LONG=1: everything at full counts, in hours, and its report)
 	@.ci/servers
-	@go run ./core/proof
+	@go run ./core/proof $(if $(PART),-run $(PART))
 
 bench: ## Measure the kit beside its peers (SHORT=1: a quick look, BENCH=own,hand: some scenarios)
 	@.ci/servers

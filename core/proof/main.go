@@ -1,9 +1,9 @@
 // Command proof runs everything that shows what the kit promises, and what it
 // does not, and writes down what was done and seen.
 //
-//	make proof          # installs the servers that it can, runs all, writes REPORT.md and README's summary
-//	LONG=1 make proof   # with the full counts; takes hours
-//	go run ./core/proof -run histories,soak   # some parts, by their names; writes nothing
+//	make proof                 # all that make test leaves out; installs the servers that it can, writes nothing
+//	make proof PART=mutants    # some parts, by their names, separated by commas
+//	LONG=1 make proof          # everything with its full counts, in hours; writes REPORT.md and README's summary
 //
 // Each part is some packages of tests. They tell what they did by package tally;
 // the program adds that up. It fails if a test fails, if a part has nothing to
@@ -26,19 +26,21 @@ import (
 type part struct {
 	name, about string
 	packages    []string
-	swift       bool // without the race detector: that leaves time for more, and make test runs it with that
+	own         bool // the packages' own tests, which make test runs
+	swift       bool // a long run is without the race detector: that leaves time for more
 }
 
 var parts = []part{
-	{name: "engine", about: "the engine alone, in virtual time", packages: []string{"core"}},
+	{name: "engine", about: "the engine alone, in virtual time", packages: []string{"core"}, own: true},
 	{name: "simulation", about: "many clients in random trouble, in virtual time, from a seed", packages: []string{"core/proof/sim"}, swift: true},
 	{name: "matrix", about: "each message with each thing that can befall it", packages: []string{"core/proof/matrix"}},
 	{name: "stores", about: "the contract of a store, and each store's own troubles", packages: []string{
 		"core/storetest", "core/memstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
-	}},
-	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/redisstore/hazards"}},
+	}, own: true},
+	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
-	{name: "adapters", about: "HTTP, gRPC and tasks, and answers that are kept", packages: []string{"core/once", "core/proof/adapters", "httpmw", "grpcmw", "taskmw"}},
+	{name: "middleware", about: "HTTP, gRPC and tasks, and answers that are kept", packages: []string{"core/once", "httpmw", "grpcmw", "taskmw"}, own: true},
+	{name: "adapters", about: "every adapter in every trouble", packages: []string{"core/proof/adapters"}},
 	{name: "mutants", about: "small mistakes in the kit, each of which a test has to notice", packages: []string{"core/proof/mutants"}},
 	{name: "soak", about: "a constant load with a nemesis, and what builds up", packages: []string{"core/proof/soak"}},
 }
@@ -53,19 +55,19 @@ func main() {
 // command is the whole program. It runs in the directory of the module.
 func command(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
-	names := flags.String("run", "", "only these parts, separated by commas; nothing is written")
-	report := flags.String("report", "core/proof/REPORT.md", "write the report into this `file`")
-	readme := flags.String("readme", "README.md", "write the summary into this `file`, between the markers of proof")
+	names := flags.String("run", "", "only these parts, separated by commas")
+	report := flags.String("report", "core/proof/REPORT.md", "a long run of all parts writes the report into this `file`")
+	readme := flags.String("readme", "README.md", "and the summary into this `file`, between the markers of proof")
 	from := flags.String("from", "", "run nothing, report of what this `directory` has of an earlier run")
 	keep := flags.String("keep", "", "keep what the run writes in this `directory`, for -from")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	picked, err := pick(*names)
+	r := &record{Start: time.Now().UTC(), Long: os.Getenv("LONG") == "1"}
+	picked, err := pick(*names, r.Long)
 	if err != nil {
 		return err
 	}
-	r := &record{Start: time.Now().UTC(), Long: os.Getenv("LONG") == "1"}
 	if *from != "" {
 		err = r.load(*from)
 	} else {
@@ -78,7 +80,7 @@ func command(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if *names == "" {
+	if *names == "" && r.Long {
 		err = errors.Join(os.WriteFile(*report, []byte(r.report(mutants)), 0o644), r.intoReadme(*readme, len(mutants)))
 	} else {
 		fmt.Fprint(out, "\n", r.report(nil))
@@ -86,10 +88,14 @@ func command(args []string, out io.Writer) error {
 	return errors.Join(err, r.fault())
 }
 
-// pick returns the parts with these names, or all.
-func pick(names string) ([]part, error) {
-	if names == "" {
+// pick returns the parts with these names, or in a long run all, and else those
+// that make test leaves out.
+func pick(names string, long bool) ([]part, error) {
+	switch {
+	case names == "" && long:
 		return parts, nil
+	case names == "":
+		return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.own }), nil
 	}
 	var some []part
 	for name := range strings.SplitSeq(names, ",") {

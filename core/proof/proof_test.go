@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,8 +113,18 @@ func TestReport(t *testing.T) {
 				}
 			}
 		}
-		if _, err := pick("engine,nonsense"); err == nil {
+		if _, err := pick("engine,nonsense", false); err == nil {
 			t.Error("a part that does not exist is picked")
+		}
+		long, _ := pick("", true)
+		short, _ := pick("", false)
+		for _, p := range long {
+			if in := slices.ContainsFunc(short, func(q part) bool { return q.name == p.name }); in == p.own {
+				t.Errorf("%s is in a short run: %v", p.name, in)
+			}
+		}
+		if some, err := pick("engine", false); err != nil || len(some) != 1 {
+			t.Errorf("a part that is named gives %v and %v", some, err)
 		}
 	})
 }

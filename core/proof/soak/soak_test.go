@@ -31,6 +31,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if !tally.Wanted() {
+		return
+	}
 	logging.Disable() // clients tell of every server that a test has ended
 	goleak.VerifyTestMain(m)
 }

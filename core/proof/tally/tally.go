@@ -3,6 +3,7 @@ package tally
 
 import (
 	"encoding/json"
+	"flag"
 	"os"
 	"testing"
 )
@@ -34,6 +35,18 @@ type Facts struct {
 	Expected map[string]int `json:",omitempty"`
 	// Versions are those of the servers, by program.
 	Versions map[string]string `json:",omitempty"`
+}
+
+// Asked is the environment variable by which `make proof` asks for the proof.
+const Asked = "LOCKKIT_PROOF"
+
+// Wanted tells whether the tests of the proof are to run: if LOCKKIT_PROOF is 1, or
+// if some are named with -run. They take long, and what they show seldom depends on
+// one changed line. It is for TestMain, which returns at once without it.
+func Wanted() bool {
+	flag.Parse()
+	named := flag.Lookup("test.run")
+	return os.Getenv(Asked) == "1" || named != nil && named.Value.String() != ""
 }
 
 // Note appends f to the file that LOCKKIT_TALLY names, as one line of JSON; it
