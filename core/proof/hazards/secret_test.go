@@ -63,16 +63,18 @@ func TestSecrets(t *testing.T) {
 	scripts := []string{"acquire", "extend", "release"}
 	// Something that goes well, before nothing is sure to. (A busy machine can be too late
 	// for a lease, so it takes several.)
-	redistest.Eventually(t, time.Minute, "a lease is extended", func() bool {
+	redistest.Eventually(t, time.Minute, "a lease is extended, and its key busy", func() bool {
 		calm, err := lockers[0].Acquire(t.Context(), "order:"+rand.Text(), core.TTL(time.Second))
 		if err != nil {
 			return false
 		}
+		_, err = lockers[0].TryAcquire(t.Context(), calm.Key())
+		w.error(err)
 		for calm.Context().Err() == nil && w.count(core.Extended) == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		w.error(calm.Release(t.Context()))
-		return w.count(core.Extended) > 0
+		return w.count(core.Extended) > 0 && w.count(core.Busy) > 0
 	})
 	for n := range 12 {
 		w.use(lockers[n%len(lockers)], server, proxy, 0, n)
