@@ -19,6 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -131,7 +132,7 @@ func newChild(t *testing.T, p plan) *child {
 	// With the race detector a program else waits a second before it ends.
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // errand is what a child process is to do.
@@ -122,7 +124,7 @@ func spawn(e errand) (*child, error) {
 	// With the race detector, ending would take a second.
 	c.cmd.Env = append(os.Environ(), childVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	c.cmd.Stderr = os.Stderr
-	dieWithParent(c.cmd)
+	testserver.EndWithParent(c.cmd)
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}

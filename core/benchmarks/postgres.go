@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // postgresServer is a PostgreSQL server of our own.
@@ -110,7 +112,7 @@ func runPostgres(ctx context.Context, program, dir string) (*postgresServer, err
 // asPostgres has the command run as a user that PostgreSQL accepts, which root
 // is not, and end with this program.
 func asPostgres(cmd *exec.Cmd, dir string) error {
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	cmd.Dir = dir
 	if os.Getuid() != 0 {
 		return nil

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // server is a redis-server of our own that keeps nothing on disk.
@@ -63,7 +65,7 @@ func runServer(ctx context.Context, dir string) (*server, error) {
 	log := filepath.Join(dir, "log")
 	s.cmd = onOneProcessor("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir,
 		"--logfile", log, "--save", "", "--appendonly", "no")
-	dieWithParent(s.cmd)
+	testserver.EndWithParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}

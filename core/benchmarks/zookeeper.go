@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // zookeeperServer is a ZooKeeper server of our own, as it is set up by default,
@@ -70,7 +72,7 @@ func runZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 		"-Dorg.slf4j.simpleLogger.logFile="+filepath.Join(s.dir, "log"),
 		"-cp", zookeeperJars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	s.cmd.Dir = s.dir
-	dieWithParent(s.cmd)
+	testserver.EndWithParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // childEnv makes the test binary a process that runs calls; it holds a plan.
@@ -147,7 +148,7 @@ func startChild(t *testing.T, p plan) *child {
 	// goes on after a race.
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

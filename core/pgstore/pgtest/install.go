@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Require skips the test if there is no PostgreSQL, or fails it if the
@@ -165,7 +167,7 @@ func run(in *os.File, name string, args ...string) error {
 	if err := as(cmd); err != nil {
 		return err
 	}
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	cmd.Dir = "/"
 	if in != nil {
 		cmd.Stdin = in

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Pooler is a pgbouncer that gives a connection of the server to another client
@@ -57,7 +59,7 @@ func startPooler(t testing.TB, dir string, server, port int, settings []string) 
 	if err := as(cmd); err != nil {
 		return err
 	}
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	cmd.Dir = dir
 	if err := cmd.Start(); err != nil {
 		return err

@@ -16,6 +16,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Server is a PostgreSQL server of a test's own, on a free port of 127.0.0.1,
@@ -97,7 +99,7 @@ func (s *Server) run() error {
 	if err := as(cmd); err != nil {
 		return err
 	}
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, log, log
 	if err := cmd.Start(); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // patience is how long a test waits for what has to come.
@@ -56,7 +57,7 @@ func newChildOn(t testing.TB, host *redistest.Host, p plan, env ...string) *chil
 	// goes on after a race.
 	cmd.Env = append(os.Environ(), append(env, workerEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")...)
 	cmd.Stderr = os.Stderr
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // child is a worker in a process of its own, behind a proxy of its own. It ends
@@ -36,7 +37,7 @@ func newChild(t testing.TB, p plan, proxy *redistest.Proxy, h *history) *child {
 	// goes on after a race.
 	cmd.Env = append(os.Environ(), workerEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Net is a network of hosts on this machine, each of which can be cut off. The
@@ -87,7 +89,7 @@ func (n *Net) build() error {
 // newHost makes a namespace without links.
 func (n *Net) newHost() (*Host, error) {
 	cmd := exec.Command("sleep", "infinity")
-	if err := inNamespace(cmd); err != nil {
+	if err := testserver.InNamespace(cmd); err != nil {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // SentinelName is what the sentinels call the master.
@@ -74,7 +76,7 @@ func startSentinel(t testing.TB, host *Host, master *Server) *Server {
 			t.Fatalf("redistest: %v", err)
 		}
 		cmd := host.Command("redis-server", file, "--sentinel")
-		dieWithParent(cmd)
+		testserver.EndWithParent(cmd)
 		if err := cmd.Start(); err != nil {
 			t.Fatalf("redistest: %v", err)
 		}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Server is a redis-server of a test's own, on a free port of 127.0.0.1. It
@@ -135,7 +137,7 @@ func (s *Server) run() error {
 		"--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"}, s.args...)
 	cmd := s.host.Command("redis-server", args...)
 	cmd.Env = append(os.Environ(), s.env...)
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		return err
 	}

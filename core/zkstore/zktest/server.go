@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Where Debian's package zookeeper puts what is needed.
@@ -148,7 +150,7 @@ syncLimit=25
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.logFile="+filepath.Join(s.Dir, "log"),
 		"-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	cmd.Dir = s.Dir
-	dieWithParent(cmd)
+	testserver.EndWithParent(cmd)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := cmd.Start(); err != nil {
