@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -183,12 +184,15 @@ func (a answer) replay(c *gin.Context) {
 	}
 }
 
+// foundOut is the length up to which net/http finds it out by itself.
+const foundOut = 2048
+
 // size says the length of the answer in the header of w, where net/http does not
 // find it out by itself. A writer that a middleware outside has put in its place
 // may send another length.
 func (a answer) size(w gin.ResponseWriter) {
 	h := w.Header()
-	if fmt.Sprintf("%T", w) != "*gin.responseWriter" || !bodyAllowed(a.status) {
+	if len(a.body) <= foundOut || reflect.TypeOf(w).String() != "*gin.responseWriter" || !bodyAllowed(a.status) {
 		return
 	}
 	for _, other := range []string{"Content-Length", "Transfer-Encoding", "Trailer"} {

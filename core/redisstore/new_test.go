@@ -96,6 +96,9 @@ func TestNothingIsSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range []*redisstore.Store{hash, plain} {
+				if s == plain && strings.HasSuffix(name, "brace") {
+					continue // it is as another program wrote it
+				}
 				claim := claimed()
 				c.edit(&claim)
 				_, err := s.Acquire(t.Context(), claim)
