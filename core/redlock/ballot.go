@@ -80,6 +80,7 @@ func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 	b.mu.Unlock()
 	for _, n := range nodes {
 		var v vote
+		start := time.Now()
 		s.call(ctx, n, s.budget(b.claim.TTL), func(ctx context.Context) error {
 			err := s.calm(ctx, &b.claim, n.index, tickets[n.index])
 			if err != nil {
@@ -100,7 +101,7 @@ func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 			if v.err = err; v.kind == silent {
 				v.kind = kindOf(err) // it was not called
 			}
-			s.report(ctx, n, err)
+			s.report(ctx, n, start, err)
 			b.settle(ctx, n, tickets[n.index], v)
 		})
 	}

@@ -97,6 +97,7 @@ type tally struct {
 
 func (x *extension) send(ctx context.Context, n *node, budget time.Duration) {
 	var got []core.Extension
+	start := time.Now()
 	x.store.call(ctx, n, budget, func(ctx context.Context) error {
 		got = n.store.Extend(ctx, x.claims)
 		return nil
@@ -105,7 +106,7 @@ func (x *extension) send(ctx context.Context, n *node, budget time.Duration) {
 		if len(got) > 0 {
 			said = got[0].Err
 		}
-		x.store.report(ctx, n, said)
+		x.store.report(ctx, n, start, said)
 		x.settle(ctx, n, got, err)
 	})
 }

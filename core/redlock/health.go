@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -39,16 +40,19 @@ func (s *Store) quarantineOf(i int) error {
 	return nil
 }
 
-// report tells the observer of a node that stops or begins to count. err is what
-// came of the last call of it.
-func (s *Store) report(ctx context.Context, n *node, err error) {
+// report tells the observer of a node that stops or begins to count. err is the
+// outcome of a call of the node that began at start.
+func (s *Store) report(ctx context.Context, n *node, start time.Time, err error) {
 	if s.observer == nil || errors.Is(err, errLeaving) {
 		return
 	}
 	if kindOf(err) < failed {
 		err = s.quarantineOf(n.index) // it has answered
 	}
-	if n.out.Swap(err != nil) == (err != nil) {
+	if !n.turned(start, err == nil, s.askedLast(n.index)) {
+		if err == nil && n.isOut() {
+			s.lookAgain() // it may have been restarted, which only a new look tells
+		}
 		return
 	}
 	e := core.Event{Kind: core.NodeBack, Name: fmt.Sprintf("node-%d", n.index)}
@@ -56,6 +60,44 @@ func (s *Store) report(ctx context.Context, n *node, err error) {
 		e.Kind, e.Err = core.NodeOut, err
 	}
 	s.observer.Observe(ctx, e)
+}
+
+// askedLast is when the last call began by which node i told its life; zero if
+// it never has.
+func (s *Store) askedLast(i int) time.Time {
+	s.lives.mu.Lock()
+	defer s.lives.mu.Unlock()
+	return s.lives.known[i].asked
+}
+
+// standing is whether a node counts, as the observer was told.
+type standing struct {
+	mu  sync.Mutex
+	out time.Time // since when it does not count; zero while it does
+}
+
+// turned notes the outcome of a call that began at start, and says whether the
+// observer has to be told. A node that is out is back only by a call that began
+// later, and only when it has told its life since, if it ever does: a restarted
+// server answers too, but does not count yet. asked is when it was last asked.
+func (t *standing) turned(start time.Time, counts bool, asked time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !counts && t.out.IsZero():
+		t.out = time.Now()
+		return true
+	case counts && !t.out.IsZero() && start.After(t.out) && (asked.IsZero() || asked.After(t.out)):
+		t.out = time.Time{}
+		return true
+	}
+	return false
+}
+
+func (t *standing) isOut() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.out.IsZero()
 }
 
 // shortage is why there was no majority: how many nodes have answered, and what

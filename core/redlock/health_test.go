@@ -7,7 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -111,6 +113,60 @@ func (o *told) seen() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return strings.Join(o.events, ", ")
+}
+
+// mortal is an aged node that can be dead.
+type mortal struct {
+	aged
+	dead atomic.Bool
+}
+
+func (n *mortal) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	if n.dead.Load() {
+		return []core.Extension{{Err: core.ErrUnavailable}}
+	}
+	return n.aged.Extend(ctx, claims)
+}
+
+// A restarted server answers before anybody has asked how old it is.
+func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []core.Store
+		var servers []*mortal
+		for i := range 3 {
+			servers = append(servers, &mortal{aged: aged{Store: memstore.New(), info: core.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
+			nodes = append(nodes, servers[i])
+		}
+		o := &told{}
+		s := newStore(t, nodes, redlock.WithObserver(o))
+		acquire(t, s, claim("ours"))
+		extend := func() {
+			t.Helper()
+			if got := s.Extend(t.Context(), []core.Claim{claim("ours")}); got[0].Err != nil {
+				t.Fatal(got[0].Err)
+			}
+			synctest.Wait()
+		}
+		servers[1].dead.Store(true)
+		extend()
+		servers[1].dead.Store(false)
+		servers[1].restart(0)
+		for range 20 {
+			extend()
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := o.seen(); got != "node-1 node out" {
+			t.Errorf("told %q of a node that does not count yet", got)
+		}
+		for range 20 { // until it is old enough to be trusted
+			extend()
+			time.Sleep(5 * time.Second)
+		}
+		if got := o.seen(); got != "node-1 node out, node-1 node back" {
+			t.Errorf("told %q", got)
+		}
+	})
 }
 
 func TestObserverIsToldOfNodes(t *testing.T) {

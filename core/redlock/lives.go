@@ -34,6 +34,7 @@ type lives struct {
 type life struct {
 	info    core.NodeInfo
 	at      time.Time // when info was true; zero if never
+	asked   time.Time // when the call that told it began
 	vouched string    // the ID of a life that may vote although it is young
 }
 
@@ -107,8 +108,8 @@ func (s *Store) fault() error {
 }
 
 // judge notes what node i is, and says why its votes do not count, if so.
-func (s *Store) judge(i int, info core.NodeInfo) error {
-	s.note(i, info)
+func (s *Store) judge(i int, asked time.Time, info core.NodeInfo) error {
+	s.note(i, asked, info)
 	if info.Replica {
 		return fmt.Errorf("node %d is a replica: %w", i, core.ErrUnavailable)
 	}
@@ -119,11 +120,11 @@ func (s *Store) judge(i int, info core.NodeInfo) error {
 	return nil
 }
 
-func (s *Store) note(i int, info core.NodeInfo) {
+func (s *Store) note(i int, asked time.Time, info core.NodeInfo) {
 	s.lives.mu.Lock()
 	defer s.lives.mu.Unlock()
 	l := &s.lives.known[i]
-	l.info, l.at = info, time.Now()
+	l.info, l.asked, l.at = info, asked, time.Now()
 }
 
 // youth is for how long a server is too young to vote.
@@ -183,14 +184,15 @@ func (s *Store) askLives(ctx context.Context) error {
 		if n.server == nil {
 			return nil
 		}
+		start := time.Now()
 		info, err := n.server.Node(ctx)
 		if errors.Is(err, core.ErrUnsupported) {
 			return nil
 		}
 		if err == nil {
-			s.note(n.index, info)
+			s.note(n.index, start, info)
 		}
-		s.report(ctx, n, err)
+		s.report(ctx, n, start, err)
 		return err
 	})
 }

@@ -20,8 +20,8 @@ type node struct {
 	server core.Node // the same, if it can tell which server it is
 	index  int
 	room   chan struct{} // has an element for each call on its way
-	out    atomic.Bool   // the observer was told that it does not count
-	silent atomic.Bool   // the last call that came back had no answer in time: it is not worth waiting for
+	standing
+	silent atomic.Bool // the last call that came back had no answer in time: it is not worth waiting for
 }
 
 var (
@@ -57,6 +57,7 @@ func (s *Store) counts(ctx context.Context, n *node) error {
 	if n.server == nil {
 		return nil
 	}
+	start := time.Now()
 	info, err := n.server.Node(ctx)
 	if errors.Is(err, core.ErrUnsupported) {
 		return nil
@@ -64,7 +65,7 @@ func (s *Store) counts(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	return s.judge(n.index, info)
+	return s.judge(n.index, start, info)
 }
 
 // kind is what an answer comes to.

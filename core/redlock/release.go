@@ -96,10 +96,11 @@ func (r *resignation) tell(ctx context.Context, n *node, unsure bool, ttl time.D
 	if unsure {
 		c.TTL = max(c.TTL, ttl)
 	}
+	start := time.Now()
 	s.call(ctx, n, s.timeout, func(ctx context.Context) error {
 		return n.store.Release(ctx, c)
 	}, func(err error) {
-		s.report(ctx, n, err)
+		s.report(ctx, n, start, err)
 		k := kindOf(err)
 		// The claim must not come to this node again if a release may still.
 		again := k == unknown || k == granted && unsure || k == failed && c.TTL > 0
