@@ -205,7 +205,7 @@ func (a *attempt) admit(c *Claim, g Grant, start moment) error {
 	}
 	*h = hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
 	h.claim.Owner, h.claim.Via = g.Owner, ""
-	h.claim.Wait, h.claim.Push, h.claim.Yield, h.claim.Spare, h.claim.Record = false, false, false, 0, nil
+	h.claim.Wait, h.claim.Push, h.claim.Record = false, false, nil
 	if a.joins > 0 && g.Token > 0 && c.Via == g.Owner {
 		h.token, h.carried = a.joins, true
 	}

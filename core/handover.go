@@ -25,6 +25,7 @@ type chain struct {
 type gift struct {
 	claim  Claim  // what it is admitted as
 	name   string // of that
+	yield  bool
 	chain  *chain
 	tenure *tenure // the hold that it is, if it did not take a trip
 
@@ -39,7 +40,9 @@ type gift struct {
 
 // handing is how a Locker passes keys on in one step, if its store can.
 type handing struct {
-	store Handover // nil if it cannot
+	store interface {
+		Handover(ctx context.Context, from, to Claim) (Grant, error)
+	}
 	off   atomic.Bool
 	hears atomic.Bool // the last watch of this process could be opened
 }
@@ -103,7 +106,7 @@ func (l *Lease) tellHandedOver() {
 func (l *Lease) pass(t *turn, g *gift, until time.Time) (assumed bool, err error) {
 	q := l.locker
 	from := l.leaving(&l.first)
-	if g.claim.Yield && !q.hands.hears.Load() {
+	if g.yield && !q.hands.hears.Load() {
 		// Who waits elsewhere may hear nothing either. The store does not know of
 		// them then, and they can only find a key that is free.
 		assumed, err := q.release(from, l.name, false, false, until)
@@ -116,7 +119,7 @@ func (l *Lease) pass(t *turn, g *gift, until time.Time) (assumed bool, err error
 	grant, err := q.hands.store.Handover(ctx, from, g.claim)
 	cancel()
 	switch {
-	case err == nil && g.claim.Yield:
+	case err == nil && g.yield:
 		g.chain = &chain{since: g.start.time()} // nobody waits elsewhere
 	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrBusy):
 	case errors.Is(err, ErrUnsupported):
@@ -156,17 +159,13 @@ func (a *attempt) receive(t *turn, c *Claim) bool {
 	if g.doubt {
 		a.lease.doubt(c.Key)
 	}
-	if g.claim.Yield && errors.Is(g.err, ErrBusy) {
+	if g.yield && errors.Is(g.err, ErrBusy) {
 		a.gaveWay = min(time.Since(g.chain.since), chainTime) / 2
 	}
 	if g.err != nil || a.admit(&g.claim, g.grant, g.start) != nil {
 		return false
 	}
 	a.lease.chain = g.chain
-	if h := &a.lease.first; g.grant.Spare > 0 {
-		h.carried = h.token > 0
-		h.tenure = &tenure{claim: h.claim, token: h.token, spare: min(g.grant.Spare, g.claim.Spare), at: h}
-	}
 	return true
 }
 
@@ -203,10 +202,8 @@ func (l *lines) heir(from *Lease) (*turn, *gift) {
 	c.leases++
 	t.gift = &gift{claim: *t.claim, name: t.name, chain: c}
 	// Only the store knows whether anybody waits elsewhere.
-	t.gift.claim.Yield = c.leases >= chainLength || time.Since(c.since) >= chainTime
-	if g := t.gift; g.claim.Yield {
-		g.claim.Spare = chainLength - 1
-	} else if g.claim.Spare = chainLength - 1 - c.leases; from.bequeath(t, g) {
+	t.gift.yield = c.leases >= chainLength || time.Since(c.since) >= chainTime
+	if g := t.gift; !g.yield && from.bequeath(t, g) {
 		g.done, t.rests = true, false
 		close(t.ready)
 	}

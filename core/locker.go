@@ -57,7 +57,6 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	if b, ok := store.(Braced); ok {
 		l.braces = b.Braces()
 	}
-	l.hands.store, _ = store.(Handover)
 	l.lines.of, l.lines.seed = make(map[string]*line), maphash.MakeSeed()
 	l.lines.perKey, l.lines.total = defaultWaitingPerKey, defaultWaiting
 	l.watchdog.locker, l.watchdog.epoch = l, time.Now()

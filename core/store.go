@@ -14,6 +14,12 @@ const All int64 = 1<<31 - 1
 // hold up the fair queue for the whole of a long TTL.
 const WaiterLife = 10 * time.Second
 
+// TokenStep is how many fencing tokens belong to one grant: with token T, those
+// from T to T+TokenStep-1. A Locker gives them to the leases that have the hold one
+// after the other. Tokens are below 2^53, since many resources compare them as
+// floating-point numbers.
+const TokenStep = 64
+
 // Claim says who wants how much of which key, and for how long.
 //
 // A claim is whole and absolute: it names the state that shall be, not a step
@@ -53,12 +59,6 @@ type Claim struct {
 	// Undo is for Release without a record: it also takes back the run that the
 	// lease has begun, whose work, by the word of the caller, has not begun.
 	Undo bool
-	// Yield is for Handover: whoever else waits for the key and can have it comes
-	// first, fair or not.
-	Yield bool
-	// Spare is for Handover: how many leases would have the hold after the one
-	// that it is for, each with the next token, if the store gives tokens.
-	Spare int
 	// Record is the answer kept under the key; nil for a plain lock.
 	Record *Record
 }
@@ -104,18 +104,14 @@ type Record struct {
 type Grant struct {
 	// Owner is the claim's own Owner, or the owner that it joined.
 	Owner string
-	// Token is the fencing token: for a claim of All it is greater than every
-	// token granted for the key before, and the same for all holds of one
-	// owner. It is 0 for other weights, and where the store cannot fence.
+	// Token is the fencing token. For a claim of All it is greater than every
+	// token that belongs to an earlier grant of the key, and the same for all
+	// holds of one owner. The TokenStep-1 tokens after it belong to this grant
+	// too. It is 0 for other weights, and where the store cannot fence.
 	Token uint64
 	// Valid is how long the grant lasts, counted from the moment the claim was
 	// sent; 0 means the claim's TTL.
 	Valid time.Duration
-	// Spare is how many tokens after Token belong to the grant too, so that no
-	// other grant has one of them or a smaller one. What joins it has the last
-	// of them, as has its claim if it is sent again. A store gives as many as a
-	// Handover asks for, or none. One without tokens gives what is asked for.
-	Spare int
 	// Record is what is kept under the key after this step, for a claim with a
 	// record and nil for any other. If it is Done, nothing was claimed.
 	Record *Record
@@ -183,20 +179,6 @@ type Watcher interface {
 	// which is short. Until it has expired, a claim that does not ask keeps
 	// others out.
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
-}
-
-// Handover is a Store that can pass a key on in one step.
-type Handover interface {
-	// Handover releases from and admits to, with a new token. Both are of one
-	// key; from has no Keep, and neither joins another owner or has a record.
-	//
-	// If from is not held, or not any more, it returns ErrLost and does nothing,
-	// so the same Handover again, or one that comes late, changes nothing. If
-	// from was released but to is not admitted, because others hold or are ahead
-	// of it or because it was released before, it returns *BusyError, and wakes
-	// who waits as Release does; to is not remembered by that, Wait or not.
-	// Other errors are of the classes that Acquire and Release have.
-	Handover(ctx context.Context, from, to Claim) (Grant, error)
 }
 
 // Braced is a Store that may take keys with braces, as other clients of the same
