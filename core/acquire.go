@@ -109,7 +109,7 @@ func (a *attempt) take(key string) (err error) {
 	defer func() {
 		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
 			gone.Undo = unsure && a.record != nil
-			a.cleaner.add(*gone, a.name, unsure)
+			a.cleanup.add(*gone, a.name, unsure, nil)
 		}
 	}()
 	if !a.permits && a.record == nil {
@@ -126,24 +126,17 @@ func (a *attempt) take(key string) (err error) {
 	}
 	if c.Via != "" {
 		// The one to join may be waiting for us, so we do not queue behind
-		// those who wait for it.
+		// those that wait for it.
 		if err := a.once(&c); err == nil || !errors.Is(err, ErrBusy) || a.wait == 0 {
 			return err
 		}
 	}
-	t := &a.turn
-	*t = turn{key: key, once: a.wait == 0, name: a.name, whole: a.noRenew}
-	if a.heritable(&c) {
-		t.claim = gone
-	}
-	a.lines.enter(t)
+	t := &a.waiter
+	*t = waiter{key: key, once: a.wait == 0, takes: a.usual && a.wait != 0 && a.record == nil && c.Via == "", ttl: c.TTL, least: c.MinToken}
+	a.waiters.enter(t)
 	defer func() {
-		var holder *Lease
-		if a.lease.hold(key) != nil && a.lease.passable() {
-			holder = a.lease
-		}
-		if g := a.lines.leave(t, holder); g != nil {
-			a.refuse(&c, g)
+		if unused := a.waiters.leave(t, a.lease.passable()); unused != nil {
+			unused.abandon(unused.leaving(), false)
 		}
 	}()
 	if !t.first {
@@ -154,7 +147,7 @@ func (a *attempt) take(key string) (err error) {
 	}
 	err = a.lead(t, &c)
 	if a.failed != nil {
-		a.lines.fail(t, a.failed)
+		a.waiters.fail(t, a.failed)
 	}
 	return err
 }
@@ -181,7 +174,7 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 	}
 	if h := a.lease.hold(c.Key); h.token > 0 {
 		// It is one hold, and the resource may have seen its token already.
-		h.token = outer.hold(c.Key).token
+		h.token = outer.TokenOf(c.Key)
 	}
 	return nil
 }
