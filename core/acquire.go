@@ -80,6 +80,9 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			lease.stop(gone)
 			lease.end(nil)
 			lease.giveBack(nil, time.Now().Add(releaseLimit))
+			for _, h := range lease.holds {
+				l.waiters.vacate(h)
+			}
 		}
 		l.end(lease)
 		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: discreet(err)})
@@ -136,7 +139,7 @@ func (a *attempt) take(key string) (err error) {
 	a.waiters.enter(t)
 	defer func() {
 		if unused := a.waiters.leave(t, a.lease.passable()); unused != nil {
-			unused.abandon(unused.leaving(), false)
+			unused.abandon(unused.leaving(), a.name, false)
 		}
 	}()
 	if !t.first {
@@ -168,7 +171,7 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 	if err != nil {
 		return err
 	}
-	if a.lease.hold(c.Key).claim.Owner != c.Via {
+	if a.lease.hold(c.Key).owner != c.Via {
 		outer.lose() // and the lease is given back by acquire
 		return lost
 	}

@@ -192,9 +192,10 @@ func (a *attempt) admit(c *Claim, g Grant, start moment) error {
 	if len(a.lease.holds) > 0 {
 		h = &hold{}
 	}
-	*h = hold{locker: a.Locker, name: a.name, claim: *c, token: g.Token, lease: a.lease, from: start, valid: c.TTL}
-	h.claim.Owner, h.claim.Via = g.Owner, ""
-	h.claim.Wait, h.claim.Push, h.claim.Record = false, false, nil
+	*h = hold{
+		locker: a.Locker, key: c.Key, owner: g.Owner, id: c.Lease, weight: c.Weight, limit: c.Limit, ttl: c.TTL,
+		token: g.Token, lease: a.lease, from: start, valid: c.TTL,
+	}
 	if a.joins > 0 && g.Token > 0 && c.Via == g.Owner {
 		h.token = a.joins
 	}
@@ -222,7 +223,7 @@ func (a *attempt) receive(t *waiter) bool {
 		return true
 	}
 	a.waiters.vacate(h)
-	h.abandon(h.leaving(), false)
+	h.abandon(h.leaving(), a.name, false)
 	return false
 }
 

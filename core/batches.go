@@ -54,10 +54,10 @@ func (w *watchdog) extend(holds []*hold) {
 	if len(holds) == 0 {
 		return
 	}
-	limit := budget(holds[0].claim.TTL)
+	limit := budget(holds[0].ttl)
 	claims := make([]Claim, len(holds))
 	for i, h := range holds {
-		claims[i] = h.claim
+		claims[i] = h.claim()
 		limit = min(limit, h.remaining(start))
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, limit)
@@ -121,14 +121,14 @@ func (w *watchdog) answered(h *hold, start moment, x Extension) {
 	case x.Err != nil:
 		tell(Event{Kind: ExtendFailed, Err: x.Err})
 		h.due(h.soon)
-	case h.confirm(start, x.lasts(h.claim.TTL)):
+	case h.confirm(start, x.lasts(h.ttl)):
 		h.due(func() time.Time {
 			// A hold that Lease.Extend made longer is due by that, but never in
 			// the past.
 			if at := h.third(); at.After(time.Now()) {
 				return at
 			}
-			return start.time().Add(x.lasts(h.claim.TTL) / 3)
+			return start.time().Add(x.lasts(h.ttl) / 3)
 		})
 		tell(Event{Kind: Extended})
 	}

@@ -28,11 +28,13 @@ const passTime = 10 * time.Millisecond
 // hold.mu, watchdog.mu. No other is taken together with one of them, and none is held
 // while the store, an observer or a function of the caller is called.
 type hold struct {
-	locker  *Locker
-	name    string // of the lock
-	claim   Claim  // as granted
-	token   uint64 // of the grant; its leases have this one and those after it
-	arrived moment // when the grant had arrived
+	locker        *Locker
+	key           string // the claim as it was granted
+	owner, id     string
+	weight, limit int64
+	ttl           time.Duration
+	token         uint64 // of the grant; its leases have this one and those after it
+	arrived       moment // when the grant had arrived
 
 	mu     sync.Mutex
 	lease  *Lease        // that has it; nil between two leases
@@ -53,6 +55,11 @@ type hold struct {
 	// Under the watchdog's mutex.
 	early time.Duration // how much earlier it may be extended
 	seat  *seat         // in the watchdog's queue; nil if not in it
+}
+
+// claim is what extends and releases the hold.
+func (h *hold) claim() Claim {
+	return Claim{Key: h.key, Owner: h.owner, Lease: h.id, Weight: h.weight, Limit: h.limit, TTL: h.ttl}
 }
 
 // trust is how much of a validity a holder relies on. The margin covers clocks
@@ -304,15 +311,15 @@ func (h *hold) confirmed(until time.Time) (err error) {
 
 // ask extends the hold, for whichever lease has it.
 func (h *hold) ask(until time.Time) error {
-	return h.locker.persist(h.claim.TTL, until, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, budget(h.claim.TTL))
+	return h.locker.persist(h.ttl, until, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, budget(h.ttl))
 		defer cancel()
 		start := h.locker.now()
-		x := answerTo(0, h.locker.store.Extend(ctx, []Claim{h.claim}))
+		x := answerTo(0, h.locker.store.Extend(ctx, []Claim{h.claim()}))
 		if x.Err != nil {
 			return x.Err
 		}
-		h.confirm(start, x.lasts(h.claim.TTL))
+		h.confirm(start, x.lasts(h.ttl))
 		return nil
 	})
 }
@@ -395,7 +402,7 @@ func (h *hold) ending() *confirmation {
 
 // leaving is the claim that releases the hold. Its TTL is how long it matters.
 func (h *hold) leaving() Claim {
-	c := h.claim
+	c := h.claim()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.reach != 0 {
@@ -407,24 +414,24 @@ func (h *hold) leaving() Claim {
 }
 
 // release gives c, the claim of the hold, back to the store, or leaves it to the
-// clean-up and says why the store did not confirm that. If the claim was sent more
+// clean-up and says why the store did not confirm that. name is the lock's. If the claim was sent more
 // often than it was answered (unsure), the store is told again, so that a straggler
 // is refused.
-func (h *hold) release(c Claim, unsure bool, until time.Time) (err error) {
+func (h *hold) release(c Claim, name string, unsure bool, until time.Time) (err error) {
 	end, assumed := h.ending(), false
 	defer func() { end.answer(err, assumed) }()
 	err = errNoEnd
 	assumed, err = h.locker.release(c, until)
 	if unsure || err != nil && !errors.Is(err, ErrLost) {
-		h.locker.cleanup.add(c, h.name, true, nil)
+		h.locker.cleanup.add(c, name, true, nil)
 	}
 	return err
 }
 
 // abandon is release in the background.
-func (h *hold) abandon(c Claim, unsure bool) {
+func (h *hold) abandon(c Claim, name string, unsure bool) {
 	h.retire()
-	h.locker.cleanup.add(c, h.name, unsure, h.ending())
+	h.locker.cleanup.add(c, name, unsure, h.ending())
 }
 
 // releaseLimit bounds a release that the store does not answer.

@@ -88,7 +88,7 @@ func (l *Lease) show(h *hold) (owner string, token uint64) {
 	if l.passed {
 		return newID(), 0 // the hold may be another lease's by now
 	}
-	return h.claim.Owner, l.tokenAt(h)
+	return h.owner, l.tokenAt(h)
 }
 
 // tokenAt is the lease's token of a hold that it has, 0 if h is nil.
@@ -169,7 +169,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 		return ErrLost // the hold may be another lease's by now
 	}
 	for i, h := range l.holds {
-		claims[i] = h.claim
+		claims[i] = h.claim()
 		claims[i].TTL = ttl
 		h.reaches(start.at + ttl + budget(ttl))
 	}
@@ -296,7 +296,7 @@ func (l *Lease) passable() *hold {
 	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
 		return nil
 	}
-	if h := l.holds[0]; h.claim.Owner == h.claim.Lease {
+	if h := l.holds[0]; h.owner == h.id {
 		return h
 	}
 	return nil
@@ -312,7 +312,7 @@ func (l *Lease) giveBack(r *Record, until time.Time) error {
 	for _, h := range slices.Backward(l.holds) {
 		c := l.leaving(h)
 		c.Record = r
-		err := h.release(c, l.unsure[h.claim.Key], until)
+		err := h.release(c, l.name, l.unsure[h.key], until)
 		if first == nil {
 			first = err
 		}
@@ -326,7 +326,7 @@ func (l *Lease) abandon() {
 	l.end(nil)
 	for _, h := range l.holds {
 		l.locker.waiters.vacate(h)
-		h.abandon(l.leaving(h), l.unsure[h.claim.Key])
+		h.abandon(l.leaving(h), l.name, l.unsure[h.key])
 	}
 }
 
@@ -343,7 +343,7 @@ func (l *Lease) leaving(h *hold) Claim {
 // hold is the lease's part in key, nil if it has none.
 func (l *Lease) hold(key string) *hold {
 	for _, h := range l.holds {
-		if h.claim.Key == key {
+		if h.key == key {
 			return h
 		}
 	}

@@ -24,7 +24,7 @@ type Locker struct {
 	limit    time.Duration // of the store's calls, 0 if unknown
 	braces   bool          // keys may have them
 
-	hears atomic.Bool // the last watch could be opened: waiters are woken
+	hears atomic.Bool // waiters can be woken, as far as is known: the last watch could be opened
 
 	waiters  waiters
 	watchdog watchdog
@@ -53,6 +53,8 @@ func New(store Store, opts ...Option) (*Locker, error) {
 		observer: Observers(),
 		closing:  make(chan struct{}),
 	}
+	_, wakes := store.(Watcher)
+	l.hears.Store(wakes)
 	if p, ok := store.(Prompt); ok {
 		l.limit = p.Limit()
 	}

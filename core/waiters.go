@@ -177,7 +177,7 @@ func (q *waiters) park(n *queue) bool {
 
 // fits tells whether w can have h next.
 func (w *waiter) fits(h *hold) bool {
-	return w.takes && w.ttl == h.claim.TTL && (w.least == 0 || w.least <= h.following())
+	return w.takes && w.ttl == h.ttl && (w.least == 0 || w.least <= h.following())
 }
 
 // pace sends the head that rests for h to the store, since h is not passed on any
@@ -185,7 +185,7 @@ func (w *waiter) fits(h *hold) bool {
 func (q *waiters) pace(h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.of[h.claim.Key]; n != nil && n.holder == h && n.head != nil && n.head.rests && q.locker.hears.Load() {
+	if n := q.of[h.key]; n != nil && n.holder == h && n.head != nil && n.head.rests && q.locker.hears.Load() {
 		n.head.ask()
 	}
 }
@@ -227,7 +227,7 @@ func (n *queue) refusal() error {
 	case n.asleep != nil:
 		return n.asleep
 	case n.holder != nil && n.head.rests:
-		return &BusyError{RetryAfter: n.holder.claim.TTL}
+		return &BusyError{RetryAfter: n.holder.ttl}
 	}
 	return nil
 }
@@ -370,7 +370,7 @@ func (q *waiters) leave(w *waiter, h *hold) (unused *hold) {
 func (q *waiters) part(l *Lease, h *hold) (passed bool, asks <-chan struct{}, rests bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := q.of[h.claim.Key]
+	n := q.of[h.key]
 	if n == nil || n.holder != h {
 		return false, nil, false
 	}
@@ -392,7 +392,7 @@ func (q *waiters) part(l *Lease, h *hold) (passed bool, asks <-chan struct{}, re
 		asks = w.told
 	}
 	n.holder = nil
-	q.drop(h.claim.Key, n)
+	q.drop(h.key, n)
 	return false, asks, false
 }
 
@@ -402,7 +402,7 @@ func (q *waiters) vacate(h *hold) {
 	now := q.locker.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := q.of[h.claim.Key]
+	n := q.of[h.key]
 	if n == nil || n.holder != h {
 		return
 	}
@@ -411,5 +411,5 @@ func (q *waiters) vacate(h *hold) {
 		w.pause = min(now.since(h.arrived), passTime) / 2
 		w.ask()
 	}
-	q.drop(h.claim.Key, n)
+	q.drop(h.key, n)
 }

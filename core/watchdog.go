@@ -118,7 +118,7 @@ func (w *watchdog) fire() {
 	}
 	w.afterSuspension()
 	// Neighbours in a batch should be of one length, since the shortest bounds it.
-	slices.SortStableFunc(due, func(a, b *hold) int { return cmp.Compare(a.claim.TTL, b.claim.TTL) })
+	slices.SortStableFunc(due, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
 	w.extendAll(slices.Collect(slices.Chunk(due, batch)), least/2)
 }
 
