@@ -80,6 +80,9 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			lease.stop(gone)
 			lease.end(nil)
 			lease.giveBack(nil, time.Now().Add(releaseLimit))
+			for _, h := range lease.holds {
+				l.waiters.vacate(h)
+			}
 		}
 		l.end(lease)
 		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: discreet(err)})
@@ -109,7 +112,7 @@ func (a *attempt) take(key string) (err error) {
 	defer func() {
 		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
 			gone.Undo = unsure && a.record != nil
-			a.cleaner.add(*gone, a.name, unsure)
+			a.cleanup.add(*gone, a.name, unsure, nil)
 		}
 	}()
 	if !a.permits && a.record == nil {
@@ -126,24 +129,17 @@ func (a *attempt) take(key string) (err error) {
 	}
 	if c.Via != "" {
 		// The one to join may be waiting for us, so we do not queue behind
-		// those who wait for it.
+		// those that wait for it.
 		if err := a.once(&c); err == nil || !errors.Is(err, ErrBusy) || a.wait == 0 {
 			return err
 		}
 	}
-	t := &a.turn
-	*t = turn{key: key, once: a.wait == 0, name: a.name, whole: a.noRenew}
-	if a.heritable(&c) {
-		t.claim = gone
-	}
-	a.lines.enter(t)
+	t := &a.waiter
+	*t = waiter{key: key, once: a.wait == 0, takes: a.usual && a.wait != 0 && a.record == nil && c.Via == "", ttl: c.TTL, least: c.MinToken}
+	a.waiters.enter(t)
 	defer func() {
-		var holder *Lease
-		if a.lease.hold(key) != nil && a.lease.passable() {
-			holder = a.lease
-		}
-		if g := a.lines.leave(t, holder); g != nil {
-			a.refuse(&c, g)
+		if unused := a.waiters.leave(t, a.lease.passable()); unused != nil {
+			unused.abandon(unused.leaving(), a.name, false)
 		}
 	}()
 	if !t.first {
@@ -154,7 +150,7 @@ func (a *attempt) take(key string) (err error) {
 	}
 	err = a.lead(t, &c)
 	if a.failed != nil {
-		a.lines.fail(t, a.failed)
+		a.waiters.fail(t, a.failed)
 	}
 	return err
 }
@@ -175,13 +171,13 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 	if err != nil {
 		return err
 	}
-	if a.lease.hold(c.Key).claim.Owner != c.Via {
+	if a.lease.hold(c.Key).owner != c.Via {
 		outer.lose() // and the lease is given back by acquire
 		return lost
 	}
 	if h := a.lease.hold(c.Key); h.token > 0 {
 		// It is one hold, and the resource may have seen its token already.
-		h.token = outer.hold(c.Key).token
+		h.token = outer.TokenOf(c.Key)
 	}
 	return nil
 }

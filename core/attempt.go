@@ -21,35 +21,32 @@ type attempt struct {
 	placed bool      // the store was asked to remember the key's claim
 	failed error     // why the store could not be asked
 	joins  uint64    // the token of the hold to join, if it is told with its owner
-
-	gaveWay time.Duration // how long to leave the key to others who cannot be woken
 }
 
-// lead is the head of the line: it asks, and as long as the answer is busy
+// lead is the head of the queue: it asks, and as long as the answer is busy
 // waits for a wake-up or a while, and asks again.
-func (a *attempt) lead(t *turn, c *Claim) error {
-	if !t.first && a.receive(t, c) {
+func (a *attempt) lead(t *waiter, c *Claim) error {
+	if a.receive(t) {
 		return nil
 	}
 	var w watch
 	defer w.close()
-	// A lone caller asks first and opens a watch only if it has to wait. Who
-	// waited behind others of this process, or comes after one who had to wait,
-	// knows that it will probably have to.
+	// A lone caller asks first and opens a watch only if it has to wait. One that
+	// waited behind others of this process, or comes after one that had to wait,
+	// will probably have to wait too.
 	if t.contended && a.wait != 0 {
 		w.ahead(a, c)
 	}
-	if !t.first && a.wait != 0 && !w.open(a, c, budget(c.TTL)) && a.gaveWay > 0 {
+	if !t.first && a.wait != 0 && !w.open(a, c, budget(c.TTL)) && t.pause > 0 {
 		// Others cannot be woken either, and only find a key that is free for a while.
-		t.ready = nil // was heard
-		if err := a.sleep(t, &w, a.gaveWay, &BusyError{}); err != nil {
+		if err := a.sleep(&w, t.pause, &BusyError{}); err != nil {
 			return a.gaveUp(c, err)
 		}
 	}
 	var pause func() (time.Duration, bool)
 	for {
-		// A place without a watch would take the wake-up from somebody who
-		// hears it; but who is fair has a place to keep.
+		// A place without a watch would take the wake-up from a waiter that hears
+		// it; but a fair one has a place to keep.
 		c.Wait = a.wait != 0 && (c.Fair || w.live())
 		c.Push = c.Wait && w.live()
 		err := a.once(c)
@@ -77,23 +74,17 @@ func (a *attempt) lead(t *turn, c *Claim) error {
 		if c.Wait {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
 		}
-		a.lines.sleep(t, busy)
-		err = a.sleep(t, &w, d, busy)
-		given := a.lines.wake(t)
-		if given && err == nil {
-			err = t.await(a.lease.Context(), a.until, a.closing)
-		}
+		a.waiters.sleep(t, busy)
+		err = a.sleep(&w, d, busy)
+		a.waiters.wake(t)
 		if err != nil {
 			return a.gaveUp(c, err)
-		}
-		if given && a.receive(t, c) {
-			return nil
 		}
 	}
 }
 
 // sleep returns nil when it is time to ask again, and else why not to.
-func (a *attempt) sleep(t *turn, w *watch, d time.Duration, busy *BusyError) error {
+func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 	last := false
 	if !a.until.IsZero() {
 		if left := time.Until(a.until); left <= d {
@@ -106,10 +97,8 @@ func (a *attempt) sleep(t *turn, w *watch, d time.Duration, busy *BusyError) err
 	case _, ok := <-w.wakeUps:
 		if !ok {
 			w.broke()
-			a.hands.hears.Store(false)
+			a.hears.Store(false)
 		}
-		return nil
-	case <-t.ready:
 		return nil
 	case <-timer.C:
 		if last {
@@ -203,23 +192,39 @@ func (a *attempt) admit(c *Claim, g Grant, start moment) error {
 	if len(a.lease.holds) > 0 {
 		h = &hold{}
 	}
-	*h = hold{lease: a.lease, claim: *c, token: g.Token, valid: c.TTL, from: start}
-	h.claim.Owner, h.claim.Via = g.Owner, ""
-	h.claim.Wait, h.claim.Push, h.claim.Record = false, false, nil
+	*h = hold{
+		locker: a.Locker, key: c.Key, owner: g.Owner, id: c.Lease, weight: c.Weight, limit: c.Limit, ttl: c.TTL,
+		token: g.Token, lease: a.lease, from: start, valid: c.TTL,
+	}
 	if a.joins > 0 && g.Token > 0 && c.Via == g.Owner {
-		h.token, h.carried = a.joins, true
+		h.token = a.joins
 	}
 	if g.Valid > 0 {
 		h.valid = g.Valid
 	}
-	arrived := a.now()
-	if !h.alive(arrived) {
+	h.arrived = a.now()
+	if !h.trusted(h.arrived) {
 		// The answer took longer than the lease is good for.
 		a.lease.doubt(c.Key)
 		return errors.New("the grant had expired when it arrived")
 	}
-	a.lease.add(h, arrived)
+	a.lease.add(h)
 	return nil
+}
+
+// receive adds the hold that was passed on to the waiter, and reports whether there
+// was a good one.
+func (a *attempt) receive(t *waiter) bool {
+	h := a.waiters.take(t)
+	switch {
+	case h == nil:
+		return false
+	case h.take(a.lease):
+		return true
+	}
+	a.waiters.vacate(h)
+	h.abandon(h.leaving(), a.name, false)
+	return false
 }
 
 // says is errors.Is for what a store said in a call under ctx. A store may pass

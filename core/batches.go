@@ -50,15 +50,15 @@ func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 // extend extends a batch in one call, bounded by the hold that has least left.
 func (w *watchdog) extend(holds []*hold) {
 	start := w.locker.now()
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.lease.vouchAt(start) || w.expires(h) })
+	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !w.renews(h, start) })
 	if len(holds) == 0 {
 		return
 	}
-	limit := budget(holds[0].claim.TTL)
+	limit := budget(holds[0].ttl)
 	claims := make([]Claim, len(holds))
 	for i, h := range holds {
-		claims[i] = h.claim
-		limit = min(limit, h.left(start))
+		claims[i] = h.claim()
+		limit = min(limit, h.remaining(start))
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, limit)
 	defer cancel()
@@ -68,15 +68,26 @@ func (w *watchdog) extend(holds []*hold) {
 	}
 }
 
-// expires tells that h is not to be extended any more. Its lease still counts until
-// its time is over, so it stays in the queue, for the look at the clocks to go on.
-func (w *watchdog) expires(h *hold) bool {
-	if !h.lease.overruns() {
+// renews tells whether h is to be extended. If its lease is not extended any more it
+// still counts until its time is over, so h stays in the queue, for the look at the
+// clocks to go on.
+func (w *watchdog) renews(h *hold, now moment) bool {
+	if !h.trusted(now) {
+		h.lose()
 		return false
 	}
-	left := h.left(w.locker.now())
-	w.again(h, func(h *hold) time.Time { return time.Now().Add(left + h.valid/10) })
-	return true
+	lease := h.holder()
+	if lease == nil {
+		return true // the next one is about to have it
+	}
+	if !lease.vouchAt(now) {
+		return lease.isReleased() // it is about to be passed on or released
+	}
+	if !lease.overruns() {
+		return true
+	}
+	h.due(func() time.Time { return time.Now().Add(h.rest(w.locker.now()) + h.valid/10) })
+	return false
 }
 
 // answerTo is the answer to claim i. One that is missing confirms nothing.
@@ -87,46 +98,38 @@ func answerTo(i int, answers []Extension) Extension {
 	return Extension{Err: errors.New("the store gave no answer")}
 }
 
-// left is how long this process relies on h from now on.
-func (h *hold) left(now moment) time.Duration {
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	return trust(h.valid) - now.since(h.from)
+// lasts is for how long a claim with this TTL was extended.
+func (x *Extension) lasts(ttl time.Duration) time.Duration {
+	if x.Valid == 0 {
+		return ttl
+	}
+	return x.Valid
 }
 
+// answered notes the answer to an extension of h that began at start.
 func (w *watchdog) answered(h *hold, start moment, x Extension) {
-	l := h.lease
-	switch {
-	case errors.Is(x.Err, ErrLost):
-		l.lose()
-	case x.Err != nil:
-		w.locker.observe(context.WithoutCancel(l.under), Event{Kind: ExtendFailed, Name: l.name, Err: x.Err})
-		w.again(h, (*hold).soon)
-	default:
-		if x.Valid == 0 {
-			x.Valid = h.claim.TTL
-		}
-		if l.confirm(h, start, x.Valid) {
-			w.again(h, func(h *hold) time.Time {
-				// What Extend made longer than this is due by that, but never
-				// in the past.
-				if at := h.third(h.from); at.After(time.Now()) {
-					return at
-				}
-				return start.time().Add(x.Valid / 3)
-			})
-			if !w.locker.unobserved() {
-				w.locker.observe(context.WithoutCancel(l.under), Event{Kind: Extended, Name: l.name})
-			}
+	lease := h.holder()
+	tell := func(e Event) {
+		if lease != nil && !w.locker.unobserved() {
+			e.Name = lease.name
+			w.locker.observe(context.WithoutCancel(lease.under), e)
 		}
 	}
-}
-
-// again schedules h, unless its lease has ended meanwhile.
-func (w *watchdog) again(h *hold, at func(*hold) time.Time) {
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if h.lease.state == held {
-		w.schedule(h, at(h))
+	switch {
+	case errors.Is(x.Err, ErrLost):
+		h.lose()
+	case x.Err != nil:
+		tell(Event{Kind: ExtendFailed, Err: x.Err})
+		h.due(h.soon)
+	case h.confirm(start, x.lasts(h.ttl)):
+		h.due(func() time.Time {
+			// A hold that Lease.Extend made longer is due by that, but never in
+			// the past.
+			if at := h.third(); at.After(time.Now()) {
+				return at
+			}
+			return start.time().Add(x.lasts(h.ttl) / 3)
+		})
+		tell(Event{Kind: Extended})
 	}
 }

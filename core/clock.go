@@ -70,15 +70,3 @@ func (m moment) since(start moment) time.Duration {
 func (m moment) time() time.Time { return started.Add(m.at) }
 
 const blink = 10 * time.Millisecond
-
-// trust is how much of a validity a holder relies on. The margin covers clocks
-// that run at different rates and a timer that fires late on a busy machine.
-func trust(valid time.Duration) time.Duration {
-	return valid - valid/20 - 2*time.Millisecond
-}
-
-// budget bounds one call to the store: short against the lease, so that several
-// attempts fit into it.
-func budget(ttl time.Duration) time.Duration {
-	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
-}

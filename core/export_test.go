@@ -19,21 +19,21 @@ func (l *Locker) Left() string {
 	l.mu.Lock()
 	busy, leases, closed := l.busy, len(l.leases), l.closed
 	l.mu.Unlock()
-	l.lines.mu.Lock()
-	lines := len(l.lines.of)
-	l.lines.mu.Unlock()
+	l.waiters.mu.Lock()
+	queues := len(l.waiters.of)
+	l.waiters.mu.Unlock()
 	l.watchdog.mu.Lock()
 	// An open Locker leaves its timer to fire once more.
 	queued, armed := len(l.watchdog.queue)-l.watchdog.stale, closed && !l.watchdog.at.IsZero()
 	l.watchdog.mu.Unlock()
-	l.cleaner.mu.Lock()
-	active, waiting, looping := l.cleaner.active, len(l.cleaner.waiting), l.cleaner.looping
-	l.cleaner.mu.Unlock()
-	if busy+leases+lines+queued+active+waiting == 0 && !armed && !looping {
+	l.cleanup.mu.Lock()
+	active, waiting, looping := l.cleanup.active, len(l.cleanup.waiting), l.cleanup.looping
+	l.cleanup.mu.Unlock()
+	if busy+leases+queues+queued+active+waiting == 0 && !armed && !looping {
 		return ""
 	}
-	return fmt.Sprintf("%d acquires or leases, %d leases listed, %d lines, %d holds to extend (timer armed: %t), %d clean-ups active, %d waiting",
-		busy, leases, lines, queued, armed, active, waiting)
+	return fmt.Sprintf("%d acquires or leases, %d leases listed, %d queues, %d holds to extend (timer armed: %t), %d clean-ups active, %d waiting",
+		busy, leases, queues, queued, armed, active, waiting)
 }
 
 // Trust is how much of a validity a holder relies on.

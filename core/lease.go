@@ -23,7 +23,7 @@ type Lease struct {
 	since   moment          // of the first grant
 	granted moment          // when the grant of the last key had arrived
 	run     *run            // of a lease of Begin
-	chain   *chain          // of hand-overs that the lease is in, nil if it began none
+	after   uint64          // how many tokens after the first one of its grant its own is
 	place   int             // in the Locker's list, from 1, under its mutex; 0 if it is not listed
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
@@ -42,8 +42,7 @@ type Lease struct {
 	announced bool // the observer was told that it was acquired
 	unheard   bool // it was lost before that
 	shown     bool // somebody may know its owner
-	heads     bool // a line waits for it; set before its acquire returns
-	passedOn  bool // its hold is the next one's
+	passed    bool // its hold was passed on
 	holds     []*hold
 
 	// What nearly every lease needs, in one piece with it.
@@ -58,28 +57,6 @@ const (
 	lost
 	gone // released
 )
-
-// hold is a lease's part in one key.
-type hold struct {
-	lease *Lease
-	claim Claim // as granted
-	token uint64
-	// carried says that the store may tell who joins another token than this,
-	// so that it travels with the owner.
-	carried bool
-	tenure  *tenure // nil if the hold is of this lease only
-
-	// Under the lease's mutex: the last confirmed attempt, how long it is valid
-	// from there, and the timer that ends our trust in it.
-	from  moment
-	valid time.Duration
-	timer *time.Timer
-	reach time.Duration // since started, 0 if never: until when the store may keep it because of Extend, confirmed or not
-
-	// Under the watchdog's mutex.
-	early time.Duration // how much earlier will do
-	seat  *seat         // in the queue; nil if not in it
-}
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {
 	lease := &Lease{locker: l, key: r.key, name: r.name, opts: r.terms, under: ctx}
@@ -96,39 +73,40 @@ func newLease(l *Locker, ctx context.Context, r *request) *Lease {
 // Key is the key that was asked for, without those of Also.
 func (l *Lease) Key() string { return l.key }
 
-// Owner is opaque and unguessable. Who knows it can join this hold by
-// ContextWithOwner, so it is a secret. If it is first asked for when the lease
-// has ended, it may be nobody's.
+// Owner is opaque and unguessable. A caller that knows it can join this hold by
+// ContextWithOwner, so it is a secret. It carries the lease's token, which a lease
+// that joins then has too. If it is first asked for when the lease has ended, it may
+// be nobody's.
 func (l *Lease) Owner() string { return joinOwner(l.show(l.hold(l.key))) }
 
-// show tells the owner of a hold of the lease, and its token if that has to go
-// with it. From now on somebody may join.
+// show tells the owner of a hold of the lease, and the lease's token. From now on
+// somebody may join.
 func (l *Lease) show(h *hold) (owner string, token uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shown = true
-	switch {
-	case l.passedOn:
-		return newID(), 0 // who asks only now must not join the next one
-	case h.carried:
-		token = h.token
+	if l.passed {
+		return newID(), 0 // the hold may be another lease's by now
 	}
-	return h.claim.Owner, token
+	return h.owner, l.tokenAt(h)
+}
+
+// tokenAt is the lease's token of a hold that it has, 0 if h is nil.
+func (l *Lease) tokenAt(h *hold) uint64 {
+	if h == nil || h.token == 0 {
+		return 0
+	}
+	return h.token + l.after
 }
 
 // Token is the fencing token of Key: greater than that of every earlier holder,
 // and the same for leases that re-entered. Send it with every write, to a
 // resource that refuses older ones. It is 0 for shared leases and permits, and
 // where the store cannot fence.
-func (l *Lease) Token() uint64 { return l.hold(l.key).token }
+func (l *Lease) Token() uint64 { return l.tokenAt(l.hold(l.key)) }
 
 // TokenOf is the fencing token of one of the lease's keys, 0 for any other.
-func (l *Lease) TokenOf(key string) uint64 {
-	if h := l.hold(key); h != nil {
-		return h.token
-	}
-	return 0
-}
+func (l *Lease) TokenOf(key string) uint64 { return l.tokenAt(l.hold(key)) }
 
 // Deadline is until when this process vouches for the lease, if nothing more is
 // heard from the store. It moves with each extension, and is in the past when
@@ -140,7 +118,7 @@ func (l *Lease) Deadline() time.Time {
 	defer l.mu.Unlock()
 	var left time.Duration
 	for i, h := range l.holds {
-		if d := trust(h.valid) - now.since(h.from); i == 0 || d < left {
+		if d := h.remaining(now); i == 0 || d < left {
 			left = d
 		}
 	}
@@ -191,11 +169,9 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 		return ErrLost // the hold may be another lease's by now
 	}
 	for i, h := range l.holds {
-		claims[i] = h.claim
+		claims[i] = h.claim()
 		claims[i].TTL = ttl
-		if end := start.at + ttl + budget(ttl); h.reach == 0 || end > h.reach {
-			h.reach = end
-		}
+		h.reaches(start.at + ttl + budget(ttl))
 	}
 	l.mu.Unlock()
 	answers := l.locker.store.Extend(ctx, claims)
@@ -207,10 +183,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 			return ErrLost
 		case x.Err != nil:
 			return x.Err
-		case x.Valid == 0:
-			x.Valid = ttl
-		}
-		if !l.confirm(h, start, x.Valid) {
+		case !h.confirm(start, x.lasts(ttl)), !l.stands():
 			return ErrLost
 		}
 	}
@@ -287,27 +260,59 @@ func (l *Lease) endError(op string, err error) error {
 	return unavailable(op, l.name, err)
 }
 
-// giveUp hands the lease over to who waits for it in this process, or gives it
+// giveUp passes the lease's hold on to a waiter of this process, or gives the lease
 // back.
 func (l *Lease) giveUp(r *Record, until time.Time) error {
-	if tried, err := l.handOver(until); tried {
-		l.locker.lines.vacate(l)
-		return err
+	h := l.passable()
+	if h == nil {
+		return l.giveBack(r, until)
+	}
+	q := &l.locker.waiters
+	passed, asks, rests := q.part(l, h)
+	if passed {
+		l.tellPassedOn()
+		return h.confirmed(until)
+	}
+	if rests {
+		defer q.vacate(h)
+	}
+	h.retire()
+	if asks != nil {
+		l.locker.await(asks)
 	}
 	return l.giveBack(r, until)
+}
+
+func (l *Lease) tellPassedOn() {
+	if !l.locker.unobserved() {
+		l.locker.observe(context.WithoutCancel(l.under), Event{Kind: PassedOn, Name: l.name})
+	}
+}
+
+// passable is the lease's hold if that can be passed on: the lease is a usual one,
+// its only hold is its own and no other's that it joined, and all its calls to the
+// store were answered.
+func (l *Lease) passable() *hold {
+	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
+		return nil
+	}
+	if h := l.holds[0]; h.owner == h.id {
+		return h
+	}
+	return nil
 }
 
 // giveBack releases at the store whatever this lease, which has ended, may have
 // there, with the record of a run.
 func (l *Lease) giveBack(r *Record, until time.Time) error {
-	if l.heads {
-		defer l.locker.lines.vacate(l)
+	for _, h := range l.holds {
+		h.retire()
 	}
 	var first error
 	for _, h := range slices.Backward(l.holds) {
 		c := l.leaving(h)
 		c.Record = r
-		err := l.giveBackOne(h, c, until)
+		err := h.release(c, l.name, l.unsure[h.key], until)
 		if first == nil {
 			first = err
 		}
@@ -315,36 +320,19 @@ func (l *Lease) giveBack(r *Record, until time.Time) error {
 	return first
 }
 
-func (l *Lease) giveBackOne(h *hold, c Claim, until time.Time) (err error) {
-	end := h.tenure.ending()
-	assumed := false
-	defer func() { end.answer(err, assumed) }()
-	err = errNoEnd
-	assumed, err = l.locker.release(c, l.name, false, l.unsure[h.claim.Key], until)
-	return err
-}
-
 // abandon is giveBack in the background.
 func (l *Lease) abandon() {
 	l.stop(gone)
 	l.end(nil)
-	l.locker.lines.vacate(l)
 	for _, h := range l.holds {
-		l.locker.cleaner.end(h.tenure, l.leaving(h), l.name, l.unsure[h.claim.Key])
+		l.locker.waiters.vacate(h)
+		h.abandon(l.leaving(h), l.name, l.unsure[h.key])
 	}
 }
 
-// leaving is the claim that releases h. Its TTL is how long it matters. A run
-// that nobody was told of has not begun.
+// leaving is the claim that releases h. A run that nobody was told of has not begun.
 func (l *Lease) leaving(h *hold) Claim {
-	c := h.claim
-	l.mu.Lock()
-	if h.reach != 0 {
-		if left := h.reach - time.Since(started); left > c.TTL {
-			c.TTL = left - left%time.Millisecond
-		}
-	}
-	l.mu.Unlock()
+	c := h.leaving()
 	if l.running && l.opts.keep > 0 {
 		c.Keep = max(0, l.opts.keep-l.locker.now().since(l.granted))
 	}
@@ -355,9 +343,160 @@ func (l *Lease) leaving(h *hold) Claim {
 // hold is the lease's part in key, nil if it has none.
 func (l *Lease) hold(key string) *hold {
 	for _, h := range l.holds {
-		if h.claim.Key == key {
+		if h.key == key {
 			return h
 		}
 	}
 	return nil
+}
+
+// add makes a granted hold part of the lease and has the watchdog extend it. Only
+// the acquire that makes the lease calls it. An earlier hold of the lease may have
+// been lost meanwhile; then start will say so.
+func (l *Lease) add(h *hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.holds) == 0 {
+		l.holds, l.since = l.one[:0], h.from
+	}
+	l.holds, l.granted = append(l.holds, h), h.arrived
+	if l.state == held {
+		h.due(h.third)
+	}
+}
+
+// doubt remembers that an attempt on key may have been granted, or may yet be.
+func (l *Lease) doubt(key string) {
+	if l.unsure == nil {
+		l.unsure = make(map[string]bool)
+	}
+	l.unsure[key] = true
+}
+
+// start makes the lease one that the caller may have. Keys that were taken
+// before the last one may have been lost meanwhile.
+func (l *Lease) start(ctx context.Context) error {
+	if len(l.holds) > 1 && !l.vouch() {
+		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
+	}
+	l.running = true
+	if !l.locker.keep(l) {
+		l.running = false
+		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
+	}
+	return nil
+}
+
+// vouch tells whether this process still relies on the lease. It asks the
+// clocks, and ends the lease if its time is over.
+func (l *Lease) vouch() bool { return l.vouchAt(l.locker.now()) }
+
+func (l *Lease) vouchAt(now moment) bool {
+	l.mu.Lock()
+	if l.state != held {
+		over := l.state == lost
+		l.mu.Unlock()
+		if over {
+			l.end(ErrLost) // the goroutine that found that out may not have come to it yet
+		}
+		return false
+	}
+	for _, h := range l.holds {
+		if !h.trusted(now) {
+			l.mu.Unlock()
+			l.lose()
+			return false
+		}
+	}
+	l.mu.Unlock()
+	return true
+}
+
+// lose ends the lease for good: whatever the store may say later, it is lost.
+func (l *Lease) lose() {
+	if l.stop(lost) != held {
+		return
+	}
+	l.end(ErrLost)
+	l.mu.Lock()
+	holds, told := l.holds, l.announced
+	l.unheard = !told
+	l.mu.Unlock()
+	for _, h := range holds {
+		l.locker.waiters.vacate(h)
+	}
+	if told {
+		l.tellLost()
+	}
+}
+
+// announce tells the observer that the lease was acquired, and that it was lost if
+// that has happened already.
+func (l *Lease) announce(ctx context.Context, wait time.Duration) {
+	l.locker.observe(ctx, Event{Kind: Acquired, Name: l.name, Wait: wait})
+	l.mu.Lock()
+	l.announced = true
+	unheard := l.unheard
+	l.mu.Unlock()
+	if unheard {
+		l.tellLost()
+	}
+}
+
+func (l *Lease) tellLost() {
+	l.locker.observe(context.WithoutCancel(l.under), Event{
+		Kind: Lost, Name: l.name, Held: l.locker.now().since(l.since), Err: ErrLost,
+	})
+}
+
+// stop changes a held lease's state, and returns the state before. What was lost is
+// not extended any more.
+func (l *Lease) stop(to state) state {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.state
+	if before == held {
+		l.state = to
+		if to == lost {
+			for _, h := range l.holds {
+				h.retire()
+			}
+		}
+	}
+	return before
+}
+
+// overruns tells that the lease is not to be extended any more.
+func (l *Lease) overruns() bool {
+	if l.opts.noRenew {
+		return true
+	}
+	if l.opts.maxHold == 0 {
+		return false
+	}
+	age := l.locker.now().since(l.since)
+	if age < l.opts.maxHold {
+		return false
+	}
+	l.mu.Lock()
+	first := !l.overrun && l.state == held
+	l.overrun = true
+	l.mu.Unlock()
+	if first {
+		l.locker.observe(context.WithoutCancel(l.under), Event{Kind: Overrun, Name: l.name, Held: age})
+	}
+	return true
+}
+
+func (l *Lease) isReleased() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state == gone || l.releasing
+}
+
+// stands tells that the lease was neither lost nor released so far.
+func (l *Lease) stands() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state == held
 }

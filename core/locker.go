@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,10 +24,11 @@ type Locker struct {
 	limit    time.Duration // of the store's calls, 0 if unknown
 	braces   bool          // keys may have them
 
-	lines    lines
-	hands    handing
+	hears atomic.Bool // waiters can be woken, as far as is known: the last watch could be opened
+
+	waiters  waiters
 	watchdog watchdog
-	cleaner  cleaner
+	cleanup  cleanup
 
 	mu      sync.Mutex
 	closed  bool
@@ -51,25 +53,28 @@ func New(store Store, opts ...Option) (*Locker, error) {
 		observer: Observers(),
 		closing:  make(chan struct{}),
 	}
+	_, wakes := store.(Watcher)
+	l.hears.Store(wakes)
 	if p, ok := store.(Prompt); ok {
 		l.limit = p.Limit()
 	}
 	if b, ok := store.(Braced); ok {
 		l.braces = b.Braces()
 	}
-	l.lines.of, l.lines.seed = make(map[string]*line), maphash.MakeSeed()
-	l.lines.perKey, l.lines.total = defaultWaitingPerKey, defaultWaiting
+	l.waiters.locker = l
+	l.waiters.of, l.waiters.seed = make(map[string]*queue), maphash.MakeSeed()
+	l.waiters.perKey, l.waiters.total = defaultWaitingPerKey, defaultWaiting
 	l.watchdog.locker, l.watchdog.epoch = l, time.Now()
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
-	l.cleaner.locker = l
+	l.cleanup.locker = l
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("new locker: an option is nil: %w", ErrInvalid)
 		}
 		o(l)
 	}
-	if l.lines.perKey < 0 || l.lines.total < 0 {
-		return nil, fmt.Errorf("new locker: WithMaxWaiting(%d, %d): 0 or more is allowed: %w", l.lines.perKey, l.lines.total, ErrInvalid)
+	if l.waiters.perKey < 0 || l.waiters.total < 0 {
+		return nil, fmt.Errorf("new locker: WithMaxWaiting(%d, %d): 0 or more is allowed: %w", l.waiters.perKey, l.waiters.total, ErrInvalid)
 	}
 	if isNil(l.observer) {
 		return nil, fmt.Errorf("new locker: observer is nil: %w", ErrInvalid)
@@ -190,7 +195,7 @@ func done(ctx context.Context, what <-chan struct{}) bool {
 
 // settle waits for what goes on in the background without a lease.
 func (l *Locker) settle(ctx context.Context) bool {
-	return l.watchdog.stop(ctx) && l.cleaner.wait(ctx)
+	return l.watchdog.stop(ctx) && l.cleanup.wait(ctx)
 }
 
 // evict ends all leases and gives them back, all at once: each release is
@@ -229,6 +234,27 @@ func (l *Locker) end(lease *Lease) {
 	l.busy--
 	if l.busy == 0 && l.idle != nil {
 		close(l.idle)
+	}
+}
+
+// isClosing tells that Close has begun.
+func (l *Locker) isClosing() bool {
+	select {
+	case <-l.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits until a head of a queue has its place at the store, but not for long:
+// it only keeps the order among processes.
+func (l *Locker) await(asks <-chan struct{}) {
+	timer := time.NewTimer(askTime)
+	defer timer.Stop()
+	select {
+	case <-asks:
+	case <-timer.C:
 	}
 }
 

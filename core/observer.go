@@ -29,8 +29,9 @@ const (
 	// Released: a lease that was not lost was given back after Held; Err if the
 	// store did not confirm it, or no longer had it.
 	Released
-	// HandedOver: a released key went straight to a waiter of this process.
-	HandedOver
+	// PassedOn: the hold of a released lease went straight to a waiter of this
+	// process.
+	PassedOn
 	// CleanedUp: a claim of unknown outcome was given back; with Err, it could
 	// not be for its whole TTL, and a minute at least. Or a run was finished or
 	// withdrawn after its lease had been given back; with Err, the store did not
@@ -51,7 +52,7 @@ const (
 
 var kindNames = [...]string{
 	Acquired: "acquired", Busy: "busy", GaveUp: "gave up", Extended: "extended", ExtendFailed: "extend failed",
-	Lost: "lost", Released: "released", HandedOver: "handed over", CleanedUp: "cleaned up", Overrun: "overrun",
+	Lost: "lost", Released: "released", PassedOn: "passed on", CleanedUp: "cleaned up", Overrun: "overrun",
 	Answered: "answered", Misused: "misused", NodeOut: "node out", NodeBack: "node back",
 }
 

@@ -43,6 +43,12 @@ func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string
 	store.set(nil, opExtend)
 	wantErr(t, long.Release(t.Context()), core.ErrLost)
 	wantErr(t, other.Release(t.Context()), core.ErrLost)
+	first := acquire(t, t.Context(), l, "order:secret3")
+	got := make(chan *core.Lease, 1)
+	go func() { got <- acquire(t, t.Context(), l, "order:secret3") }()
+	synctest.Wait()
+	release(t, first) // passed on
+	release(t, <-got)
 	return append(secrets, "secret", holder.Owner(), other.Owner(), fmt.Sprint(other.Token()))
 }
 
@@ -54,7 +60,7 @@ func TestEvents(t *testing.T) {
 		everything(t, l, store)
 		time.Sleep(time.Second)
 		for kind, want := range map[core.Kind]int{
-			core.Acquired: 4, core.Busy: 2, core.GaveUp: 1, core.Lost: 2, core.Released: 2, core.CleanedUp: 1, core.Overrun: 1,
+			core.Acquired: 6, core.Busy: 2, core.GaveUp: 1, core.Lost: 2, core.Released: 4, core.CleanedUp: 1, core.Overrun: 1, core.PassedOn: 1,
 		} {
 			events := seen.all(kind)
 			if len(events) != want {
@@ -221,7 +227,7 @@ func TestSlogObserver(t *testing.T) {
 		for _, want := range []string{
 			"lock acquired: DEBUG", "lock busy: DEBUG", "lock gave up with an error: DEBUG", "lock extended: DEBUG",
 			"lock extend failed with an error: WARN", "lock lost with an error: ERROR", "lock released: DEBUG",
-			"lock release failed with an error: WARN", "lock cleaned up: DEBUG", "lock overrun: WARN", "lock handed over: DEBUG",
+			"lock release failed with an error: WARN", "lock cleaned up: DEBUG", "lock overrun: WARN", "lock passed on: DEBUG",
 		} {
 			if !levels[want] {
 				t.Errorf("%s is missing", want)

@@ -42,7 +42,7 @@ func WithObserver(o Observer) Option {
 // 16,384 and 65,536, so that strangers who ask faster than their keys come free
 // do not use up the memory. Negative bounds make New fail with ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
-	return func(l *Locker) { l.lines.perKey, l.lines.total = perKey, total }
+	return func(l *Locker) { l.waiters.perKey, l.waiters.total = perKey, total }
 }
 
 // AcquireOption is a setting of one acquire. Bad values make it fail with
@@ -52,7 +52,7 @@ type AcquireOption func(*request)
 // terms are the options of an acquire that its lease goes on to need.
 type terms struct {
 	noRenew bool
-	lone    bool          // exclusive, of one key
+	usual   bool          // exclusive, of one key, extended, and neither fair nor with KeepFor
 	maxHold time.Duration // 0: no end
 	keep    time.Duration
 	record  *Record // of Begin
@@ -75,9 +75,9 @@ type request struct {
 	permits bool
 	fair    bool
 	fenced  bool
-	bad     error // the first thing an option itself had to refuse
-	turn    turn  // of the acquire, which needs one at a time
-	gone    Claim // its claim, as it is given up, or handed over to it
+	bad     error  // the first thing an option itself had to refuse
+	waiter  waiter // of the acquire, which needs one at a time
+	gone    Claim  // its claim, as it is given up
 }
 
 // TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The
@@ -200,7 +200,7 @@ func (l *Locker) Check(opts ...AcquireOption) (wait time.Duration, err error) {
 }
 
 // requests are used again, when their acquire has ended: nobody keeps one, nor the
-// turn in it once it has left its line.
+// waiter in it once it has left its queue.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
 // request adds up the options and checks them.
@@ -219,7 +219,7 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	if err := r.check(l.braces); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
-	r.lone = len(r.also) == 0 && r.weight == All
+	r.usual = len(r.also) == 0 && r.weight == All && !r.fair && !r.noRenew && r.keep == 0
 	if len(r.also) == 0 {
 		r.one[0] = key
 		r.keys = r.one[:]

@@ -27,11 +27,10 @@ type scripted struct {
 type op string
 
 const (
-	opAcquire  op = "acquire"
-	opExtend   op = "extend"
-	opRelease  op = "release"
-	opHandover op = "handover"
-	opWatch    op = "watch"
+	opAcquire op = "acquire"
+	opExtend  op = "extend"
+	opRelease op = "release"
+	opWatch   op = "watch"
 )
 
 type call struct {
@@ -72,7 +71,7 @@ func (s *scripted) set(f fault, ops ...op) {
 	}
 }
 
-func (s *scripted) setAll(f fault) { s.set(f, opAcquire, opExtend, opRelease, opHandover) }
+func (s *scripted) setAll(f fault) { s.set(f, opAcquire, opExtend, opRelease) }
 
 func (s *scripted) setWatch(watch func(ctx context.Context, n int) (<-chan struct{}, error)) {
 	s.mu.Lock()
@@ -179,27 +178,6 @@ func (s *scripted) Release(ctx context.Context, c core.Claim) error {
 		return s.inner.Release(ctx, c)
 	}
 	return f(ctx, 0, func() error { return s.inner.Release(context.WithoutCancel(ctx), c) })
-}
-
-func (s *scripted) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	h, ok := s.inner.(core.Handover)
-	if !ok {
-		return core.Grant{}, core.ErrUnsupported
-	}
-	f := s.begin(opHandover, from, to)
-	defer s.end()
-	if f == nil {
-		return h.Handover(ctx, from, to)
-	}
-	var g core.Grant
-	err := f(ctx, 0, func() (err error) {
-		g, err = h.Handover(context.WithoutCancel(ctx), from, to)
-		return err
-	})
-	if err != nil {
-		return core.Grant{}, err
-	}
-	return g, nil
 }
 
 func (s *scripted) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {

@@ -163,35 +163,3 @@ type Store interface {
 	// is then answered with ErrLost.
 	Release(ctx context.Context, c Claim) error
 }
-
-// Watcher is a Store that can wake those who wait.
-type Watcher interface {
-	// Watch returns a channel that receives when the store believes that the
-	// waiting claim c may now succeed. Wake-ups are hints: they can come too
-	// often, and some can be lost. The watch is live before Watch returns and
-	// ends with ctx. The channel is closed when the watch breaks, after which
-	// the caller polls, and may watch again; when ctx ends it need not be. A
-	// store that cannot wake this kind of claim returns ErrUnsupported.
-	//
-	// A store may admit c, if it said Push when it last asked, in the step that
-	// makes room, so that nobody gets in between, and let the wake-up say so: the
-	// Acquire that follows is then answered with what is left of that grant,
-	// which is short. Until it has expired, a claim that does not ask keeps
-	// others out.
-	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
-}
-
-// Braced is a Store that may take keys with braces, as other clients of the same
-// server wrote them. Those of any other Store have none.
-type Braced interface {
-	// Braces tells whether it takes them. It is the same at all times.
-	Braces() bool
-}
-
-// Prompt is a Store that bounds its calls by itself, which saves its callers a
-// timer for each.
-type Prompt interface {
-	// Limit is how long an Acquire or a Release takes at the most, also if its
-	// ctx does not end. It is the same at all times.
-	Limit() time.Duration
-}

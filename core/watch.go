@@ -43,11 +43,11 @@ func (w *watch) open(a *attempt, c *Claim, most time.Duration) bool {
 		cancel()
 		w.reopen = time.Now().Add(pollEvery)
 		if a.ctx.Err() == nil {
-			a.hands.hears.Store(false)
+			a.hears.Store(false)
 		}
 		return false
 	}
-	a.hands.hears.Store(true)
+	a.hears.Store(true)
 	w.wakeUps, w.cancel = wakeUps, cancel
 	return true
 }
@@ -69,8 +69,8 @@ func (w *watch) close() {
 // ahead opens the watch of a lone caller who will probably have to wait. If the
 // store is not quick about that, the caller rather asks: the key may be free.
 func (w *watch) ahead(a *attempt, c *Claim) {
-	if a.hands.hears.Load() && !w.open(a, c, min(budget(c.TTL), aheadMost)) {
-		a.hands.hears.Store(false)
+	if a.hears.Load() && !w.open(a, c, min(budget(c.TTL), aheadMost)) {
+		a.hears.Store(false)
 		w.reopen = time.Time{}
 	}
 }

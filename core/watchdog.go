@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -32,25 +31,7 @@ type watchdog struct {
 	cancel context.CancelFunc
 }
 
-// slack is how much earlier than due a hold may be extended, to travel along
-// with another one.
-func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
-
-// third is when h is due after an attempt from start was confirmed: a third into
-// its life, or a little earlier so that leases of one moment spread.
-func (h *hold) third(start moment) time.Time {
-	return start.time().Add(h.valid/3 - rand.N(h.valid/30+1))
-}
-
-// soon is when h is due after an attempt failed: soon, since the lease runs out,
-// but by more than the slack, since what fails together would else be tried
-// again without pause.
-func (h *hold) soon() time.Time {
-	return time.Now().Add(2*h.slack() + rand.N(h.slack()+1))
-}
-
-// schedule has h looked after at the given time. The caller holds the lease's
-// mutex.
+// schedule has h looked after at the given time. The caller holds its mutex.
 func (w *watchdog) schedule(h *hold, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +90,7 @@ func (w *watchdog) set() {
 // fire extends what is due.
 func (w *watchdog) fire() {
 	var due []*hold
-	var haste time.Duration // of the shortest of them
+	var least time.Duration // slack of the shortest of them
 	w.mu.Lock()
 	now := time.Since(w.epoch)
 	for len(w.queue) > 0 {
@@ -118,8 +99,8 @@ func (w *watchdog) fire() {
 			break
 		}
 		if h := w.pop(); h != nil {
-			if len(due) == 0 || h.early < haste {
-				haste = h.early
+			if len(due) == 0 || h.early < least {
+				least = h.early
 			}
 			due = append(due, h)
 		}
@@ -137,8 +118,8 @@ func (w *watchdog) fire() {
 	}
 	w.afterSuspension()
 	// Neighbours in a batch should be of one length, since the shortest bounds it.
-	slices.SortStableFunc(due, func(a, b *hold) int { return cmp.Compare(a.claim.TTL, b.claim.TTL) })
-	w.extendAll(slices.Collect(slices.Chunk(due, batch)), haste/2)
+	slices.SortStableFunc(due, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
+	w.extendAll(slices.Collect(slices.Chunk(due, batch)), least/2)
 }
 
 // land counts a goroutine out.
@@ -187,30 +168,8 @@ func (w *watchdog) afterSuspension() {
 	if jumped {
 		for _, lease := range w.locker.held() {
 			for _, h := range lease.holds {
-				h.ring()
+				h.check()
 			}
 		}
 	}
-}
-
-// overruns tells that the lease is not to be extended any more.
-func (l *Lease) overruns() bool {
-	if l.opts.noRenew {
-		return true
-	}
-	if l.opts.maxHold == 0 {
-		return false
-	}
-	age := l.locker.now().since(l.since)
-	if age < l.opts.maxHold {
-		return false
-	}
-	l.mu.Lock()
-	first := !l.overrun && l.state == held
-	l.overrun = true
-	l.mu.Unlock()
-	if first {
-		l.locker.observe(context.WithoutCancel(l.under), Event{Kind: Overrun, Name: l.name, Held: age})
-	}
-	return true
 }

@@ -15,7 +15,7 @@ type entry struct {
 	kept   []hold               // released with Keep: nobody's, but in the way
 	places []place              // waiting claims in order of arrival
 	tombs  map[string]time.Time // leases that were released unheld, and until when to refuse them
-	token  uint64               // the last one granted
+	token  uint64               // of the last grant, whose are the core.TokenStep-1 after it, too
 	record *record
 }
 
@@ -169,9 +169,9 @@ func (e *entry) fence(c core.Claim, held bool) uint64 {
 		return 0
 	}
 	if !held {
-		e.token = max(e.token+1, uint64(e.now.UnixMicro()))
+		e.token = max(e.token+core.TokenStep, uint64(e.now.UnixMicro()))
 	}
-	// While somebody holds the whole key, the last token is theirs.
+	// While somebody holds the whole key, the last grant is theirs.
 	e.token = max(e.token, c.MinToken)
 	return e.token
 }
@@ -226,14 +226,6 @@ func (e *entry) woken() (leases []string) {
 	return leases
 }
 
-// others tells whether anybody but lease waits for what it could have now.
-func (e *entry) others(lease string) bool {
-	return slices.ContainsFunc(e.places, func(p place) bool {
-		_, fits := e.room(p.claim)
-		return fits && p.claim.Lease != lease
-	})
-}
-
 // expire sets now and forgets what has ended by then.
 func (e *entry) expire(now time.Time) {
 	e.now = now
@@ -254,11 +246,11 @@ func (e *entry) expire(now time.Time) {
 	}
 }
 
-// empty says that forgetting the key changes nothing. A token that is ahead of
-// the clock must be remembered until the clock has passed it.
+// empty says that forgetting the key changes nothing. The last token of a grant must
+// be remembered until the clock has passed it.
 func (e *entry) empty() bool {
 	return len(e.holds) == 0 && len(e.kept) == 0 && len(e.places) == 0 && len(e.tombs) == 0 &&
-		e.record == nil && e.token < uint64(e.now.UnixMicro())
+		e.record == nil && e.token+core.TokenStep <= uint64(e.now.UnixMicro())
 }
 
 func later(a, b time.Time) time.Time {

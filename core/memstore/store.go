@@ -19,9 +19,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Store is a core.Store, core.Watcher and core.Handover in memory. It is safe
-// for concurrent use, never blocks on anything but its own mutex, and needs no
-// closing. A call whose ctx has ended changes nothing and fails with
+// Store is a core.Store and a core.Watcher in memory. It is safe for concurrent
+// use, never blocks on anything but its own mutex, and needs no closing. A call whose ctx has ended changes nothing and fails with
 // core.ErrUnavailable.
 type Store struct {
 	mu      sync.Mutex
@@ -30,10 +29,7 @@ type Store struct {
 	sweepAt int // size of keys at which all of them are swept
 }
 
-var (
-	_ core.Watcher  = (*Store)(nil)
-	_ core.Handover = (*Store)(nil)
-)
+var _ core.Watcher = (*Store)(nil)
 
 const minSweep = 64
 
@@ -91,41 +87,6 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	return err
 }
 
-// Handover implements core.Handover. Both claims must be of one key.
-func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	if err := check(to); err != nil {
-		return core.Grant{}, err
-	}
-	if from.Key != to.Key {
-		return core.Grant{}, fmt.Errorf("memstore: handover between two keys: %w", core.ErrInvalid)
-	}
-	var g core.Grant
-	var err error
-	ctxErr := s.step(ctx, from.Key, func(e *entry) (changed bool) {
-		if e.holds[from.Lease] == nil {
-			err = core.ErrLost
-			return false
-		}
-		// A held claim is released without fail.
-		_ = e.release(from)
-		if _, dead := e.tombs[to.Lease]; dead || to.Yield && e.others(to.Lease) {
-			err = &core.BusyError{Key: to.Key}
-			return true
-		}
-		to.Wait = false
-		g, err = e.acquire(to)
-		if err == nil && g.Token > 0 {
-			g.Spare = to.Spare
-			e.token += uint64(to.Spare)
-		}
-		return true
-	})
-	if ctxErr != nil {
-		return core.Grant{}, fmt.Errorf("memstore: handover: %w", ctxErr)
-	}
-	return g, err
-}
-
 // step runs fn on what is live of key, forgets the key if nothing is left of
 // it, and wakes the waiters that fn's change answers or makes room for.
 func (s *Store) step(ctx context.Context, key string, fn func(e *entry) (changed bool)) error {
@@ -172,6 +133,10 @@ func (s *Store) sweep(now time.Time) {
 	s.sweepAt = max(minSweep, 2*len(s.keys))
 }
 
+// maxToken is the highest token that can be asked for. A key with one just below 2^53
+// could never be granted again.
+const maxToken = 1 << 52
+
 // check refuses what no Locker sends.
 func check(c core.Claim) error {
 	switch {
@@ -183,6 +148,8 @@ func check(c core.Claim) error {
 		return fmt.Errorf("memstore: claim with a TTL of %v: %w", c.TTL, core.ErrInvalid)
 	case c.Record != nil && c.Record.Retain < time.Millisecond:
 		return fmt.Errorf("memstore: record to be kept for %v: %w", c.Record.Retain, core.ErrInvalid)
+	case c.MinToken > maxToken:
+		return fmt.Errorf("memstore: a least token of at most 2^52 leaves room to grow below 2^53: %w", core.ErrInvalid)
 	case c.MinToken > 0 && c.Weight < core.All:
 		return fmt.Errorf("memstore: token for a claim that is not exclusive: %w", core.ErrUnsupported)
 	}

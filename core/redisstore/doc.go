@@ -29,7 +29,8 @@
 //	           an owner
 //	d:<lease>  a lease that is refused, as it was released before it came: when
 //	           that was written, and for how long
-//	t          the last fencing token that belongs to a grant
+//	t          the fencing token of the last exclusive grant, to which the 63 after
+//	           it belong, too
 //	w          who waits, in order of arrival, in one field however many wait
 //	r          the record of a run: deadline, attempt, state, and who began or
 //	           saved it
@@ -46,8 +47,8 @@
 // too. What was written in the future shows that the clock was set back, and lasts
 // for its time from now: a dead holder's key is free after its TTL also then.
 // Answers are kept for longer in this case. The key expires when the last of all
-// this has ended, and is deleted when nothing is left but a token that the clock
-// has passed. What has ended is dropped when the key is next used.
+// this has ended, and is deleted when nothing is left but tokens that the clock
+// has passed: a lock that is released within 64 µs leaves a key for 2 ms. What has ended is dropped when the key is next used.
 //
 // A record takes the length of its value, a quarter more at most, and 400 bytes,
 // for as long as it is retained. A finished one is read only for who is answered

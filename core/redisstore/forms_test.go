@@ -56,11 +56,11 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 	before, says, busy := k.last, new(strings.Builder), (*core.BusyError)(nil)
 	switch {
 	case err == nil:
-		now := g.Token + uint64(g.Spare)
-		if now > 0 && now < k.last {
+		now := g.Token
+		if now > 0 && now != k.last && now < k.last+core.TokenStep {
 			s.fault = fmt.Sprintf("token %d after %d", now, k.last)
 		}
-		fmt.Fprintf(says, "owner %q, token %v, new %v, spare %d", g.Owner, now > 0, now > k.last, g.Spare)
+		fmt.Fprintf(says, "owner %q, token %v, new %v", g.Owner, now > 0, now > k.last)
 		k.last = max(k.last, now)
 		if r := g.Record; r != nil {
 			fmt.Fprintf(says, ", record %q %d %v", r.Value, r.Attempt, r.Done)
@@ -258,15 +258,6 @@ func (p *cast) releases(i int) (m move) {
 	return m
 }
 
-func (p *cast) hands(i, j int) (m move) {
-	from, to := p.claims[i], p.claims[j]
-	from.Record, to.Record, to.Via = nil, nil, ""
-	to.TTL, to.Yield, to.Spare = p.lasts(&m.brief, 0), p.one(3), []int{0, 0, 3, 3e8}[p.IntN(4)]
-	m.name = fmt.Sprintf("hand %s over to %+v", from.Lease, to)
-	m.do = func(k *twin) (core.Grant, error) { return p.calls.Handover(context.Background(), k.of(from), k.of(to)) }
-	return m
-}
-
 func (p *cast) extends(i int) (m move) {
 	c := p.claims[i]
 	c.TTL = p.lasts(&m.brief, 0)
@@ -284,10 +275,8 @@ func (p *cast) next() move {
 		return p.acquires(i, false)
 	case n < 12:
 		return p.extends(p.holder())
-	case n < 17:
-		return p.releases(p.holder())
 	default:
-		return p.hands(p.holder(), p.IntN(len(p.claims)))
+		return p.releases(p.holder())
 	}
 }
 

@@ -27,6 +27,10 @@ func TestLayout(t *testing.T) {
 	is := func(t *testing.T, c core.Claim, want ...string) {
 		t.Helper()
 		slices.Sort(want)
+		// The tokens of a grant stay until the clock has passed them.
+		for len(want) == 0 && slices.Equal(names(t, c), []string{"t"}) {
+			time.Sleep(time.Millisecond)
+		}
 		if got := names(t, c); !slices.Equal(got, want) {
 			t.Errorf("fields are %q, want %q", got, want)
 		}
@@ -110,8 +114,8 @@ func TestLayout(t *testing.T) {
 		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < 55*time.Second || left > 61*time.Second {
 			t.Errorf("it stays for %v", left)
 		}
-		if next := acquire(t, r.direct, claimOf(c.Key)); next.Token != g.Token+1 {
-			t.Errorf("the next token is %d, want %d", next.Token, g.Token+1)
+		if next := acquire(t, r.direct, claimOf(c.Key)); next.Token != g.Token+core.TokenStep {
+			t.Errorf("the next token is %d, want %d", next.Token, g.Token+core.TokenStep)
 		}
 	})
 	t.Run("a token keeps all its digits", func(t *testing.T) {

@@ -28,13 +28,9 @@ var (
 	extendScript  = newScript("clock.lua", "look.lua", "extend.lua")
 	releaseScript = newScript("clock.lua", "only.lua", "look.lua", "relay.lua", "beside.lua", "state.lua", "release.lua")
 
-	handoverScript = newScript("clock.lua", "look.lua", "pass.lua", "state.lua", "handover.lua")
-
 	plainAcquireScript = newScript("plain_acquire.lua")
 	plainExtendScript  = newScript("plain_extend.lua")
 	plainReleaseScript = newScript("plain_release.lua")
-
-	plainHandoverScript = newScript("plain_handover.lua")
 )
 
 //go:embed lua/*.lua

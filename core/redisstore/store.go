@@ -35,9 +35,8 @@ type Store struct {
 
 	hub hub
 	// The first arguments of scripts, by their flags.
-	acquires  whats // fair, waits, can be granted by message
-	releases  whats // undoes
-	handovers whats // fair, yields
+	acquires whats // fair, waits, can be granted by message
+	releases whats // undoes
 
 	identity identity
 }
@@ -75,7 +74,6 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	common := id + " " + wake
 	s.acquires = newWhats("acquire", "fwg", s.cluster != nil, common)
 	s.releases = newWhats("release", "u", s.cluster != nil, common)
-	s.handovers = newWhats("handover", "fy", s.cluster != nil, common)
 	s.sender = newSender(client)
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil
@@ -131,8 +129,9 @@ func (s *Store) named(b []byte, key string) []byte {
 	return append(append(append(b, '{'), key...), '}')
 }
 
-// maxToken is the highest token that a script can count on from: a Lua number
-// is exact up to here.
+// maxToken is the highest token that can be asked for. Tokens stay below 2^53, up to
+// which a Lua number is exact, and a key with one just below that could never be
+// granted again.
 const maxToken = 1 << 52
 
 // usable refuses claims that would break what is stored.
@@ -158,7 +157,7 @@ func (s *Store) usable(op string, c *core.Claim) error {
 	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > core.All:
 		fault = "the weight has to be at least 1 and at most the limit"
 	case c.MinToken > maxToken:
-		fault = "the least token is too high to count on from"
+		fault = "a least token of at most 2^52 leaves room to grow below 2^53"
 	}
 	if fault != "" {
 		return fmt.Errorf("redisstore: %s: %s: %w", op, fault, core.ErrInvalid)

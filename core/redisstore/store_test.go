@@ -160,16 +160,6 @@ func (s byLease) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) 
 	return g, err
 }
 
-func (s byLease) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	owner := to.Owner
-	from.Owner, to.Owner = from.Lease, to.Lease
-	g, err := s.Store.Handover(ctx, from, to)
-	if err == nil {
-		g.Owner = owner
-	}
-	return g, err
-}
-
 func (s byLease) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
 	own := make([]core.Claim, len(claims))
 	for i, c := range claims {

@@ -52,18 +52,18 @@ func TestTokenOutlivesTheYear2001(t *testing.T) {
 	}
 }
 
-// A handover that is refused leaves the holder its key for as long as it was.
-func TestRefusedHandoverKeepsTheKey(t *testing.T) {
+// A release that is refused leaves the holder its key for as long as it was.
+func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Start(t), nil)
 	r.server.Do("ACL", "SETUSER", "no-set", "reset", "on", ">pw", "~*", "&*", "+@all", "-set")
 	s := newStore(t, redistest.Client(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = "no-set", "pw" }))
 	c := claimed()
 	acquire(t, r.direct, c)
-	next := claimOf(c.Key)
-	next.TTL = time.Second
-	_, err := s.Handover(t.Context(), c, next)
-	wantIs(t, "handover", err, core.ErrUnavailable)
+	w := claimOf(c.Key)
+	w.Wait, w.Fair = true, true
+	busyWith(t, r.direct, w) // for so long the key would have to stay without the hold
+	wantIs(t, "release", s.Release(t.Context(), c), core.ErrUnavailable)
 	if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < c.TTL/2 {
 		t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 	}

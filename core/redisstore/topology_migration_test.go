@@ -101,9 +101,10 @@ func TestAKeyThatHasNotMovedYet(t *testing.T) {
 			release(t, s, c)
 			acquire(t, s, w)
 			next := claimOf(c.Key)
-			if _, err := s.Handover(t.Context(), w, next); err != nil {
-				t.Fatalf("handover: %v", err)
-			}
+			next.Wait, next.Fair = true, true
+			busyWith(t, s, next)
+			release(t, s, w)
+			acquire(t, s, next)
 			m.Finish()
 			if err := extend(s, next); err != nil {
 				t.Errorf("extend: %v", err)

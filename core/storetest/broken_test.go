@@ -36,7 +36,7 @@ const (
 
 func flaws() []flaw {
 	return slices.Concat(idleFlaws, holdFlaws, extendFlaws, ownerFlaws, releaseFlaws, waitFlaws, placeFlaws,
-		tokenFlaws, spareFlaws, watchFlaws, recordFlaws, savingFlaws, undoFlaws, keyFlaws)
+		tokenFlaws, stepFlaws, watchFlaws, recordFlaws, savingFlaws, undoFlaws, keyFlaws)
 }
 
 // TestFlawed is the suite in the child process.
@@ -151,9 +151,6 @@ var idleFlaws = []flaw{
 		}
 		s.extend = extendEach(func(context.Context, core.Claim) error { return nil })
 		s.release = func(context.Context, core.Claim) error { return nil }
-		s.handover = func(_ context.Context, _, to core.Claim) (core.Grant, error) {
-			return core.Grant{Owner: to.Owner}, nil
-		}
 	}},
 	{"grants nothing", []string{
 		"acquire/a free key is granted, and free again after the release",
@@ -163,8 +160,5 @@ var idleFlaws = []flaw{
 		}
 		s.extend = extendEach(func(context.Context, core.Claim) error { return core.ErrLost })
 		s.release = func(context.Context, core.Claim) error { return core.ErrLost }
-		s.handover = func(context.Context, core.Claim, core.Claim) (core.Grant, error) {
-			return core.Grant{}, core.ErrLost
-		}
 	}},
 }

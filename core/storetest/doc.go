@@ -26,8 +26,14 @@
 //
 // Only a claim of All has a token. A reader inside its owner's exclusive hold
 // gets 0. Asking again for a held key with a higher MinToken raises the token,
-// for all holds of the owner. Tokens stay above the highest that was granted,
-// also where MinToken put it ahead of the store's clock.
+// for all holds of the owner; the core.TokenStep-1 tokens after that one are the
+// grant's then. Tokens stay above the last that belongs to a grant, also where
+// MinToken put it ahead of the store's clock.
+//
+// Every token that belongs to a grant is below 2^53. A MinToken from which a grant
+// would reach that is refused with ErrInvalid, and the error says what is allowed. A
+// store may refuse one above 2^51 too: a key with tokens just below 2^53 could never
+// be granted again.
 //
 // Release plants a tombstone for every lease that it does not find held, also
 // if it waited: a repetition of its Acquire may still be on the way. A lease

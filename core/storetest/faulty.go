@@ -14,11 +14,10 @@ type Op string
 
 // The methods that can be made to fail.
 const (
-	OpAcquire  Op = "acquire"
-	OpExtend   Op = "extend"
-	OpRelease  Op = "release"
-	OpWatch    Op = "watch"
-	OpHandover Op = "handover"
+	OpAcquire Op = "acquire"
+	OpExtend  Op = "extend"
+	OpRelease Op = "release"
+	OpWatch   Op = "watch"
 )
 
 // Loss says how far a call gets.
@@ -128,30 +127,15 @@ func (f *Faults) take(op Op, claims []core.Claim) Fault {
 	return hook(op, claims)
 }
 
-// Faulty returns s behind faults. It has exactly those of the optional
-// interfaces core.Watcher and core.Handover that s has. Without faults it does
-// what s does.
+// Faulty returns s behind faults. It is a core.Watcher if s is one. Without faults
+// it does what s does.
 func Faulty(s core.Store, faults *Faults) core.Store {
 	f := faulty{s, faults}
-	w, watches := s.(core.Watcher)
-	h, hands := s.(core.Handover)
-	switch {
-	case watches && hands:
-		return struct {
-			faulty
-			faultyWatch
-			faultyHandover
-		}{f, faultyWatch{w, faults}, faultyHandover{h, faults}}
-	case watches:
+	if w, watches := s.(core.Watcher); watches {
 		return struct {
 			faulty
 			faultyWatch
 		}{f, faultyWatch{w, faults}}
-	case hands:
-		return struct {
-			faulty
-			faultyHandover
-		}{f, faultyHandover{h, faults}}
 	}
 	return f
 }
@@ -161,7 +145,7 @@ type faulty struct {
 	faults *Faults
 }
 
-// granted is what Acquire and Handover return.
+// granted is what Acquire returns.
 type granted struct {
 	grant core.Grant
 	err   error
@@ -191,19 +175,6 @@ func (f faulty) Release(ctx context.Context, c core.Claim) error {
 	return pass(ctx, f.faults, f.faults.take(OpRelease, []core.Claim{c}), func(ctx context.Context) error {
 		return f.store.Release(ctx, c)
 	}, func(err error) error { return err })
-}
-
-type faultyHandover struct {
-	store  core.Handover
-	faults *Faults
-}
-
-func (f faultyHandover) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	r := pass(ctx, f.faults, f.faults.take(OpHandover, []core.Claim{from, to}), func(ctx context.Context) granted {
-		g, err := f.store.Handover(ctx, from, to)
-		return granted{g, err}
-	}, func(err error) granted { return granted{err: err} })
-	return r.grant, r.err
 }
 
 // pass makes call under fault. What the caller gets when it hears nothing of

@@ -158,32 +158,14 @@ func TestFaulty(t *testing.T) {
 	}
 }
 
-func TestFaultyStoreHasTheInterfacesOfItsStore(t *testing.T) {
+func TestFaultyStoreIsAWatcherIfItsStoreIs(t *testing.T) {
 	t.Parallel()
 	type plain struct{ core.Store }
-	type watching struct {
-		core.Store
-		core.Watcher
-	}
-	type handing struct {
-		core.Store
-		core.Handover
-	}
 	m := memstore.New()
-	for name, s := range map[string]core.Store{
-		"none":          plain{m},
-		"core.Watcher":  watching{m, m},
-		"core.Handover": handing{m, m},
-		"both":          m,
-	} {
+	for name, s := range map[string]core.Store{"a Store alone": plain{m}, "a Watcher": m} {
 		_, watches := s.(core.Watcher)
-		_, hands := s.(core.Handover)
-		f := storetest.Faulty(s, &storetest.Faults{})
-		if _, ok := f.(core.Watcher); ok != watches {
+		if _, ok := storetest.Faulty(s, &storetest.Faults{}).(core.Watcher); ok != watches {
 			t.Errorf("%s: is a core.Watcher: %v, want %v", name, ok, watches)
-		}
-		if _, ok := f.(core.Handover); ok != hands {
-			t.Errorf("%s: is a core.Handover: %v, want %v", name, ok, hands)
 		}
 	}
 }

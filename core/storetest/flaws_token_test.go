@@ -3,28 +3,21 @@ package storetest_test
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
 
-// tokenFlaws are about fencing, and about handing a key over.
+// tokenFlaws are about fencing.
 var tokenFlaws = []flaw{
 	{"gives a token twice", []string{
 		"tokens/tokens grow from release to release",
 		"tokens/a new token follows the holds of an owner",
 		"tokens/tokens grow across readers",
 		"concurrency/tokens grow in the order of the grants",
-		"handover/a handover gives a new token",
 		"keep/tokens grow over what was kept",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(func(s *tampered, _ core.Claim, token uint64) uint64 { return min(token, 1) })
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			g, err := s.Store.Handover(ctx, from, to)
-			g.Token = 1
-			return g, err
-		}
 	}},
 	{"forgets the last token with the release", []string{
 		"tokens/tokens grow from release to release",
@@ -126,98 +119,6 @@ var tokenFlaws = []flaw{
 				g.Token = max(g.Token, refused.MinToken)
 			}
 			return g, err
-		}
-	}},
-	{"begins its tokens at the end", []string{
-		"tokens/tokens fit a signed 64-bit column",
-	}, func(s *tampered) {
-		s.acquire = s.acquireToken(func(_ *tampered, _ core.Claim, token uint64) uint64 { return token + math.MaxInt64 })
-	}},
-	{"hands over without a new token", []string{
-		"handover/a handover gives a new token",
-	}, func(s *tampered) {
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			old, _ := s.Store.Acquire(ctx, from)
-			g, err := s.Store.Handover(ctx, from, to)
-			g.Token = old.Token
-			return g, err
-		}
-	}},
-	{"hands over what is not held", []string{
-		"handover/a handover of what is not held does nothing",
-	}, func(s *tampered) {
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			_ = s.Store.Release(ctx, from)
-			return s.Store.Acquire(ctx, to)
-		}
-	}},
-	{"hands over without compare", []string{
-		"handover/a handover of a lost hold does not disturb the successor",
-	}, func(s *tampered) {
-		s.acquire = s.acquireNoted
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			if holder, ok := s.noted(from.Key); ok {
-				from = holder
-			}
-			return s.Store.Handover(ctx, from, to)
-		}
-	}},
-	{"hands over and leaves the old hold", []string{
-		"handover/a handover passes the key on",
-		"handover/a fair handover does not get past those who wait",
-	}, func(s *tampered) {
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			if err := s.extendSound(ctx, from); err != nil {
-				return core.Grant{}, err
-			}
-			to.Limit *= 100
-			return s.Store.Acquire(ctx, to)
-		}
-	}},
-	{"hands over past those who wait", []string{
-		"handover/a fair handover does not get past those who wait",
-		"handover/a handover that leaves the key free wakes who waits",
-	}, func(s *tampered) {
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			to.Fair = false
-			return s.Store.Handover(ctx, from, to)
-		}
-	}},
-	{"hands over for what was left of the old hold", []string{
-		"handover/a handed-over hold lasts for its own TTL",
-	}, func(s *tampered) {
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			to.TTL = from.TTL
-			return s.Store.Handover(ctx, from, to)
-		}
-	}},
-	{"hands over all holds of an owner", []string{
-		"handover/a handover of one hold of several releases only that",
-	}, func(s *tampered) {
-		s.acquire = s.acquireQueued
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			for _, q := range s.queued() {
-				if q.Key == from.Key && q.Lease != from.Lease {
-					_ = s.Store.Release(ctx, q)
-				}
-			}
-			return s.Store.Handover(ctx, from, to)
-		}
-	}},
-	{"hands over the whole key", []string{
-		"handover/a handover between readers leaves the others in",
-	}, func(s *tampered) {
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			to.Weight = core.All
-			return s.Store.Handover(ctx, from, to)
-		}
-	}},
-	{"hands over to the end of the line", []string{
-		"handover/a fair handover to who is first in line is granted",
-	}, func(s *tampered) {
-		s.handover = func(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			to.Lease += "+"
-			return s.Store.Handover(ctx, from, to)
 		}
 	}},
 }

@@ -51,7 +51,6 @@ const (
 	Records    Feature = "records"    // Claim.Record
 	Tombstones Feature = "tombstones" // Acquire is refused after Release
 	Watching   Feature = "watching"   // core.Watcher
-	Handover   Feature = "handover"   // core.Handover
 )
 
 // testCase is one sentence of the contract.
@@ -105,13 +104,12 @@ func groups(h Harness) []testGroup {
 		{"tombstones", tombstoneCases},
 		{"busy", busyCases},
 		{"tokens", tokenCases},
+		{"token step", stepCases},
 		{"fair", fairCases},
 		{"waiters", waiterCases},
 		{"keep", keepCases},
 		{"watch", watchCases},
 		{"wake-ups", wakeCases},
-		{"handover", handoverCases},
-		{"spare tokens", spareCases},
 		{"records", recordCases},
 		{"runs", runCases},
 		{"saving", savingCases},

@@ -15,7 +15,7 @@ import (
 
 var allFeatures = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
-	storetest.Keeping, storetest.Records, storetest.Tombstones, storetest.Watching, storetest.Handover,
+	storetest.Keeping, storetest.Records, storetest.Tombstones, storetest.Watching,
 }
 
 // tooMuch is what the sound store is able to, whatever it is said to refuse.

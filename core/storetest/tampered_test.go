@@ -11,12 +11,11 @@ import (
 // tampered is the sound store with some of its methods replaced.
 type tampered struct {
 	*memstore.Store
-	acquire  func(ctx context.Context, c core.Claim) (core.Grant, error)
-	extend   func(ctx context.Context, claims []core.Claim) []core.Extension
-	release  func(ctx context.Context, c core.Claim) error
-	watch    func(ctx context.Context, c core.Claim) (<-chan struct{}, error)
-	handover func(ctx context.Context, from, to core.Claim) (core.Grant, error)
-	over     context.Context // ends with the case
+	acquire func(ctx context.Context, c core.Claim) (core.Grant, error)
+	extend  func(ctx context.Context, claims []core.Claim) []core.Extension
+	release func(ctx context.Context, c core.Claim) error
+	watch   func(ctx context.Context, c core.Claim) (<-chan struct{}, error)
+	over    context.Context // ends with the case
 	ledger
 }
 
@@ -49,13 +48,6 @@ func (s *tampered) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, er
 		return s.Store.Watch(ctx, c)
 	}
 	return s.watch(ctx, c)
-}
-
-func (s *tampered) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	if s.handover == nil {
-		return s.Store.Handover(ctx, from, to)
-	}
-	return s.handover(ctx, from, to)
 }
 
 // extendEach is an Extend that asks fn about each claim.

@@ -19,7 +19,6 @@ func unsupportedCases(without []Feature) []testCase {
 		Fencing:    withoutFencing,
 		Reentry:    withoutReentry,
 		Watching:   withoutWatching,
-		Handover:   withoutHandover,
 		Overtaking: withoutOvertaking,
 		Tombstones: func(e *env) {
 			e.notReleased(e.store, e.exclusive())
@@ -113,20 +112,6 @@ func withoutWatching(e *env) {
 	if _, err := w.Watch(e.Context(), e.waiting()); !errors.Is(err, core.ErrUnsupported) {
 		e.Errorf("watch: got %v, want %v", err, core.ErrUnsupported)
 	}
-}
-
-func withoutHandover(e *env) {
-	h, ok := e.store.(core.Handover)
-	if !ok {
-		return
-	}
-	from, to := e.exclusive(), e.exclusive()
-	e.acquire(e.store, from)
-	if _, err := h.Handover(e.Context(), from, to); !errors.Is(err, core.ErrUnsupported) {
-		e.Errorf("handover: got %v, want %v", err, core.ErrUnsupported)
-	}
-	e.extend(e.store, from)
-	e.notExtended(e.store, to)
 }
 
 // A store that lets nobody overtake treats every claim as a fair one: whoever

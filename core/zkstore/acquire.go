@@ -76,7 +76,8 @@ func (s *Store) acquire(o *operation, c core.Claim, sent time.Time) (core.Grant,
 		if errors.Is(err, errAgain) {
 			continue
 		}
-		if errors.Is(err, core.ErrBusy) || errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrInvalid) {
+		if errors.Is(err, core.ErrBusy) || errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrInvalid) ||
+			errors.Is(err, core.ErrUnsupported) {
 			return core.Grant{}, err
 		}
 		return core.Grant{}, outcome("acquire", err, o.made)
@@ -98,9 +99,21 @@ func (s *Store) grant(h *hold, c core.Claim, sent time.Time) (core.Grant, error)
 		g.Owner = c.Via
 	}
 	if c.Weight == core.All {
-		g.Token = uint64(h.zxid + h.plus)
+		g.Token = token(h.zxid, h.plus)
 	}
 	return g, nil
+}
+
+// token is the first of those that belong to the grant of a node, 0 if they would not
+// be below 2^53. The upper half of a zxid counts the elections of a leader, and the
+// lower one what was done since, so the 32768th election is the first without tokens.
+// Nothing of the two can be left out: nodes of one key may be created by each of several
+// transactions in a row.
+func token(zxid, plus int64) uint64 {
+	if zxid >= 1<<53/core.TokenStep || zxid*core.TokenStep+plus > 1<<53-core.TokenStep {
+		return 0
+	}
+	return uint64(zxid*core.TokenStep + plus)
 }
 
 // enter creates a node for a claim that has none. It returns nil if it is held.

@@ -2,7 +2,6 @@ package zkstore
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -10,6 +9,10 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 )
+
+// maxToken is the highest token that can be asked for. Tokens stay below 2^53, and a key
+// with one just below that could never be granted again.
+const maxToken = 1 << 52
 
 // usable refuses claims that no Locker sends, before anything is sent: a weight
 // that is not positive, for example, would make room for others.
@@ -29,8 +32,8 @@ func usable(op string, c core.Claim) error {
 		return nil
 	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > core.All:
 		fault = "the weight has to be at least 1 and at most the limit"
-	case c.MinToken > math.MaxInt64/2:
-		fault = "the least token is too high to count on from"
+	case c.MinToken > maxToken:
+		fault = "a least token of at most 2^52 leaves room to grow below 2^53"
 	case c.MinToken > 0 && c.Weight < core.All:
 		return fmt.Errorf("zkstore: %s: a token for a claim that is not exclusive: %w", op, core.ErrUnsupported)
 	default:

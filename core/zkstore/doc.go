@@ -30,7 +30,14 @@
 //
 // The names tell weight, limit, and digests of owner and lease, so that one
 // listing decides. Who is ahead holds as far as there is room; who waits watches
-// one node, and is woken once. The token is the zxid that created the node.
+// one node, and is woken once.
+//
+// The token is 64 times the zxid of the transaction that created the node: the 63 tokens
+// after it belong to the same grant. Half of a zxid counts the elections of a leader, so
+// tokens are below 2^53 for the first 32,767 of them, or fewer where m.… adds to them.
+// From then on exclusive claims get no token, and those that demand one, such as Fenced,
+// are refused with core.ErrUnsupported. An ensemble that elects a leader every day gets
+// there in ninety years.
 //
 // So every claim has a place: nobody overtakes who waits, whether the claims are
 // fair or not.

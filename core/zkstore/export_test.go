@@ -1,8 +1,9 @@
 package zkstore
 
-// The names and the queue that they make, for tests.
+// The names, the queue that they make, and the tokens, for tests.
 var (
 	Escape = escape
+	Token  = token
 	Parse  = func(name string) bool { _, ok := parse(name); return ok }
 )
 

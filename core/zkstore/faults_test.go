@@ -233,10 +233,10 @@ func TestTokens(t *testing.T) {
 			}
 			highest = number
 			_, stat, err := admin.Exists("/lk1/numbers/" + names[0])
-			if err != nil || stat == nil || g.Token != uint64(stat.Czxid) {
-				t.Errorf("got token %d, want the node's creation: %+v, %v", g.Token, stat, err)
+			if err != nil || stat == nil || g.Token != uint64(stat.Czxid)*core.TokenStep {
+				t.Errorf("got token %d, want 64 times the node's creation: %+v, %v", g.Token, stat, err)
 			}
-			if g.Token <= last {
+			if g.Token < last+core.TokenStep {
 				t.Errorf("got token %d after %d", g.Token, last)
 			}
 			last = g.Token

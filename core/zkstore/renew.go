@@ -3,6 +3,7 @@ package zkstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -59,10 +60,16 @@ func (s *Store) renew(ctx context.Context, h *hold, c core.Claim) error {
 // raise makes the token of an exclusive hold at least what the claim wants. What
 // is added stays with the key, for all tokens to come.
 func (s *Store) raise(ctx context.Context, h *hold, c core.Claim) error {
-	if c.Weight != core.All || c.MinToken <= uint64(h.zxid+h.plus) {
+	if c.Weight != core.All || c.MinToken == 0 {
 		return nil
 	}
-	plus := int64(c.MinToken) - h.zxid
+	switch t := token(h.zxid, h.plus); {
+	case t == 0:
+		return fmt.Errorf("zkstore: acquire: after so many elections of a leader no token is below 2^53: %w", core.ErrUnsupported)
+	case t >= c.MinToken:
+		return nil
+	}
+	plus := int64(c.MinToken) - h.zxid*core.TokenStep
 	name := string(surcharge) + "." + strconv.FormatInt(plus, 36)
 	_, _, _, err := s.sess.write(ctx, &zk.CheckVersionRequest{Path: h.path, Version: -1},
 		&zk.CreateRequest{Path: h.dir + "/" + name, Acl: s.acl, Flags: zk.FlagPersistent},

@@ -127,7 +127,7 @@ type hold struct {
 	dir, path string
 	session   int64
 	node      node
-	zxid      int64 // what its token follows from
+	zxid      int64 // what its token follows from, see token
 
 	plus     int64     // what is added to the token
 	version  int32     // of the node's data

@@ -51,7 +51,7 @@ func conformance(t *testing.T, connect func(t testing.TB) core.Store) {
 			return func() core.Store { return connect(t) }
 		},
 		Unit:    400 * time.Millisecond, // a request is a write to a log, by a program that is as busy
-		Without: []storetest.Feature{storetest.Handover, storetest.Records, storetest.Overtaking},
+		Without: []storetest.Feature{storetest.Records, storetest.Overtaking},
 	})
 }
 

@@ -127,7 +127,7 @@ if exclusive then
   if s.own or held then
     s.token = math.max(s.token, least)
   else
-    s.token = math.max(s.token + 1, us, least)
+    s.token = math.max(s.token + 64, us, least)
   end
 end
 if from then

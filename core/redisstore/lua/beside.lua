@@ -9,7 +9,7 @@ if #flat <= 4 and not ARGV[5] and (not ARGV[4] or ARGV[4] == '0') then
   if i then
     local since, ms = string.match(flat[i + 1], '^(%d+) (%d+)')
     local last = #flat == 2 and since or flat[4 - i] == 't' and flat[5 - i]
-    if last and tonumber(last) < us and us < math.min(since, us) + ms * 1000 then
+    if last and last + 63 < us and us < math.min(since, us) + ms * 1000 then
       redis.call('DEL', key)
       return OK
     end
@@ -21,10 +21,10 @@ if not isString and ARGV[5] and ARGV[4] == '0' and ARGV[7] ~= '0' then
     local name, value = flat[i], flat[i + 1]
     if name == field then
       local since, ms, rest = string.match(value, '^(%d+) (%d+) %S+(.*)$')
-      held = tonumber(since) < us and us < since + ms * 1000
+      held = since + 63 < us and us < since + ms * 1000
       fresh = rest == '' and since
     elseif name == 't' then
-      told, more = true, more or tonumber(value) >= us
+      told, more = true, more or value + 63 >= us
     elseif name ~= 'r' and name ~= 'v' then
       more = true
       break

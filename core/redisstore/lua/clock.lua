@@ -14,8 +14,9 @@
 --   k:<lease>  a hold that was released but stays for a while, the same without
 --              an owner
 --   d:<lease>  a tombstone: "<since> <ms>", the lease may not be granted any more
---   t          the last fencing token that belongs to a grant, absent as long as
---              a hold without a weight tells it
+--   t          the fencing token of the last exclusive grant, absent as long as a hold
+--              without a weight tells it. The 63 after it belong to that grant, too
+--              (core.TokenStep), so it stays until the clock has passed them
 --   w          who waits, in order of arrival: a line for each (see state.lua)
 --   r          the record: "<deadline> <attempt> <state> <lease>"; state 0 is a
 --              run that has begun where there was no record, 3 one that has

@@ -92,10 +92,10 @@ local function put(value, ms)
   end
 end
 
--- beyond is ms, or until the clock has passed the token.
+-- beyond is ms, or until the clock has passed the tokens of a grant.
 local function beyond(ms, token)
-  if tonumber(token) >= us then
-    return math.max(ms, math.ceil((token - us) / 1000) + 1)
+  if token + 63 >= us then
+    return math.max(ms, math.ceil((token + 63 - us) / 1000) + 1)
   end
   return ms
 end

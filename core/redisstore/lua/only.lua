@@ -17,11 +17,17 @@
 local value
 if not ARGV[4] then
   value = redis.pcall('GET', key)
-  if type(value) == 'string' and value < stamp and #stamp == 16
-    and string.sub(value, -#ARGV[2] - 1) == ' ' .. ARGV[2] then
-    -- It begins with its token, which the clock has passed, and ends with the lease.
-    -- Digits compare like numbers as long as they are as many, from the year 2001 on.
-    redis.call('DEL', key)
-    return OK
+  if type(value) == 'string' and string.sub(value, -#ARGV[2] - 1) == ' ' .. ARGV[2] then
+    -- It begins with its token, of 16 digits from the year 2001 on, and ends with the lease.
+    local token = string.sub(value, 1, 16)
+    local past = tonumber(token) and stamp - token
+    if past and past > 63 then
+      redis.call('DEL', key)
+      return OK
+    end
+    -- The clock is among its tokens. They are all that has to stay until it has passed them.
+    if past and past >= 0 and redis.pcall('SET', key, 'f\tt ' .. token, 'PX', 2).ok then
+      return OK
+    end
   end
 end

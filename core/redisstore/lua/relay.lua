@@ -16,9 +16,9 @@ if type(value) == 'string' then
     if other and left >= 3000 and left <= 10000
       and tonumber(redis.pcall('PUBSUB', 'NUMSUB', channel .. id)[2] or 0) > 0 then
       local token, digits = us, stamp
-      last = weight == '' and math.max(last, since) or tonumber(last)
-      if last >= us then
-        token = last + 1
+      local next = (weight == '' and math.max(last, since) or last) + 64
+      if next > us then
+        token = next
         digits = string.format('%.0f', token)
       end
       ms = 10000 - left + 1500

@@ -27,6 +27,16 @@ if #flat == 0 and not ARGV[5] then
   redis.call('SET', key, mine .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
   return stamp
 end
+if isString and #flat == 2 and flat[1] == 't' and not ARGV[5] then
+  -- Of a grant that is over only its tokens are left.
+  local token = flat[2] + 64
+  if token > us then
+    redis.call('SET', key, mine .. ' ' .. ARGV[2] .. string.format(' %.0f ', token), 'PX', beyond(ARGV[4], token))
+    return token
+  end
+  redis.call('SET', key, mine .. ' ' .. ARGV[2], 'PX', ARGV[4])
+  return stamp
+end
 if #flat == 0 then
   local field = 'h:' .. ARGV[2]
   local token, ms = us, ARGV[4]
@@ -35,7 +45,7 @@ if #flat == 0 then
     redis.call('HSET', key, field, mine .. ' ' .. ARGV[5])
   elseif tonumber(ARGV[8]) > us then
     token = tonumber(ARGV[8])
-    ms = math.max(ms, math.ceil((token - us) / 1000) + 1)
+    ms = beyond(ms, token)
     redis.call('HSET', key, field, mine .. ' ' .. ARGV[5], 't', ARGV[8])
   else
     redis.call('HSET', key, field, mine)

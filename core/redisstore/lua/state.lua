@@ -1,5 +1,5 @@
--- The state of a key that is not trivial, for acquire.lua, release.lua and
--- handover.lua, which follow this text in one script. All begin with one argument
+-- The state of a key that is not trivial, for acquire.lua and release.lua, which
+-- follow this text in one script. Both begin with one argument
 -- that calls of a process share: a verb, flags in letters, the id of the channel
 -- that wakes the process, and the prefix of all such channels.
 
@@ -184,9 +184,8 @@ end
 -- can be granted the key by message is; any other has to ask. A fair
 -- waiter keeps its place till then, and what it asks for counts for the fair ones behind
 -- it. In a cluster the count of receivers tells
--- nothing, as they may be at another node. It passes over one lease, if there
--- is such, and tells whether it reached anybody.
-local function wake(s, but)
+-- nothing, as they may be at another node.
+local function wake(s)
   -- listening counts who listens to a process's own channel: PUBLISH also counts who
   -- does to a pattern of channels. It is false where that must not be asked.
   local function listening(id)
@@ -205,7 +204,7 @@ local function wake(s, but)
     end
     local ms, token = age + WINDOW, 0
     if weight == ALL then
-      s.token = math.max(s.token + 1, us)
+      s.token = math.max(s.token + 64, us)
       token = s.token
     end
     hold(s, owner, weight)
@@ -223,14 +222,14 @@ local function wake(s, but)
     }
     return true
   end
-  local kept, pos, any, reached = '', 2, false, false
+  local kept, pos, reached = '', 2, false
   local ahead, cap = 0, ALL
   while pos <= #s.waits and not reached and s.sum < ALL do
     local stop = string.find(s.waits, '\n', pos, true)
     local line = string.sub(s.waits, pos, stop)
     local lease, deadline, kind, weight, limit, owner, id = string.match(line, ENTRY)
     local stay = alive(deadline)
-    if stay and lease ~= but then
+    if stay then
       weight, limit = tonumber(weight), tonumber(limit)
       local fair, held = FAIR[kind], s.owners[owner]
       local sum = s.sum + weight - (held and held.sum or 0)
@@ -240,7 +239,7 @@ local function wake(s, but)
       end
       if sum <= most then
         if kind >= '4' and not held and grant(s, id, lease, deadline, weight, owner) then
-          stay, any, fair = false, true, false
+          stay, fair = false, false
         else
           -- pcall: without the right to publish, waiters poll.
           local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
@@ -258,11 +257,10 @@ local function wake(s, but)
     pos = stop + 1
   end
   s.waits = '\n' .. kept .. string.sub(s.waits, pos)
-  return any or reached
 end
 
 -- horizon is how many ms the key has to live from now: as long as anything in
--- it, and until the clock has passed the last token.
+-- it, and until the clock has passed the tokens of the last grant.
 local function horizon(s)
   local ms = 0
   if s.latest then
@@ -277,10 +275,7 @@ local function horizon(s)
   if #s.waits > 1 then
     ms = math.max(ms, WAITER_LIFE)
   end
-  if s.token >= us then
-    ms = math.max(ms, math.ceil((s.token - us) / 1000) + 1)
-  end
-  return ms
+  return beyond(ms, s.token)
 end
 
 -- finish writes what a release has changed, and drops what is stale. What is

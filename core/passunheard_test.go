@@ -34,7 +34,7 @@ func TestShortGrant(t *testing.T) {
 }
 
 // Where nobody can be woken, the store knows of nobody who waits.
-func TestHandoverWithoutWatches(t *testing.T) {
+func TestPassingOnWithoutWatches(t *testing.T) {
 	t.Parallel()
 	for _, hold := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
 		sim(t, fmt.Sprintf("another process that polls has its turn, with holds of %v", hold), func(t *testing.T) {

@@ -15,45 +15,38 @@ import (
 // trip is how long a call takes in these tests.
 const trip = 100 * time.Microsecond
 
-// tenants are leases of one process that follow each other under one hold at the
-// store. The first was handed its key by the store; whoever comes after it waits
-// already.
-type tenants struct {
+// waiting are callers of one process that wait for a key behind a lease of that
+// process, and get the hold of it one after the other.
+type waiting struct {
 	t     *testing.T
 	l     *core.Locker
 	store *scripted
 	got   []chan *core.Lease
 }
 
-// tenure has a first tenant, and n who wait behind it.
-func tenure(t *testing.T, l *core.Locker, store *scripted, n int, o ...core.AcquireOption) (*core.Lease, *tenants) {
+// row has a lease, and n callers that wait behind it.
+func row(t *testing.T, l *core.Locker, store *scripted, n int, o ...core.AcquireOption) (*core.Lease, *waiting) {
 	t.Helper()
-	return tenureBefore(t, l, store, func(x *tenants) {
+	return rowBefore(t, l, store, func(x *waiting) {
 		for range n {
 			x.wait(t.Context(), o...)
 		}
 	}, o...)
 }
 
-// tenureBefore has a first tenant, and behind it whoever come puts in line.
-func tenureBefore(t *testing.T, l *core.Locker, store *scripted, come func(x *tenants), o ...core.AcquireOption) (*core.Lease, *tenants) {
+// rowBefore has a lease, and behind it the callers that come adds.
+func rowBefore(t *testing.T, l *core.Locker, store *scripted, come func(x *waiting), o ...core.AcquireOption) (*core.Lease, *waiting) {
 	t.Helper()
 	store.setAll(nil)
-	x := &tenants{t: t, l: l, store: store}
-	opener := acquire(t, t.Context(), l, "order:1", o...)
-	x.wait(t.Context(), o...)
+	x := &waiting{t: t, l: l, store: store, got: []chan *core.Lease{nil}}
+	first := acquire(t, t.Context(), l, "order:1", o...)
 	come(x)
 	store.setAll(slow(trip/2, trip/2))
-	release(t, opener)
-	first := x.take(0)
-	if h := store.count(opHandover); h != 1 {
-		t.Fatalf("the first tenant came by %d hand-overs", h)
-	}
 	return first, x
 }
 
-// wait puts one more in line, and takes returns what the nth got.
-func (x *tenants) wait(ctx context.Context, o ...core.AcquireOption) {
+// wait puts one more in the queue; take returns the lease that the nth got.
+func (x *waiting) wait(ctx context.Context, o ...core.AcquireOption) {
 	x.t.Helper()
 	got := make(chan *core.Lease, 1)
 	x.got = append(x.got, got)
@@ -67,7 +60,7 @@ func (x *tenants) wait(ctx context.Context, o ...core.AcquireOption) {
 	synctest.Wait()
 }
 
-func (x *tenants) take(n int) *core.Lease {
+func (x *waiting) take(n int) *core.Lease {
 	x.t.Helper()
 	lease := <-x.got[n]
 	if lease == nil {
@@ -77,7 +70,7 @@ func (x *tenants) take(n int) *core.Lease {
 }
 
 // has reports whether the nth got its lease by now.
-func (x *tenants) has(n int) bool {
+func (x *waiting) has(n int) bool {
 	synctest.Wait()
 	return len(x.got[n]) > 0
 }
@@ -89,26 +82,26 @@ func let(lease *core.Lease) <-chan error {
 	return done
 }
 
-// delete has the store forget the hold, as an operator or a failover might.
-func (x *tenants) deleteHold() {
+// deleteHold has the store forget the hold, as an operator or a failover might.
+func (x *waiting) deleteHold() {
 	x.t.Helper()
-	hold := x.store.sent(opHandover)[0].claims[1]
+	hold := x.store.sent(opAcquire)[0].claims[0]
 	if err := x.store.inner.Release(context.Background(), hold); err != nil {
 		x.t.Fatalf("the store does not have the hold: %v", err)
 	}
 }
 
-func TestTenure(t *testing.T) {
+func TestPassingOn(t *testing.T) {
 	t.Parallel()
 	sim(t, "the next one begins when the one before it ends, and no call is made between", func(t *testing.T) {
 		l, store := setup(t)
-		lease, x := tenure(t, l, store, 5)
+		lease, x := row(t, l, store, 5)
 		for n := 1; n <= 5; n++ {
-			calls, now := store.count(opAcquire, opHandover, opRelease), time.Now()
+			calls, now := store.count(opAcquire, opRelease), time.Now()
 			done := let(lease)
 			next := x.take(n)
-			if !time.Now().Equal(now) || store.count(opAcquire, opHandover, opRelease) != calls {
-				t.Errorf("tenant %d began after %v and %d calls", n, time.Since(now), store.count(opAcquire, opHandover, opRelease)-calls)
+			if !time.Now().Equal(now) || store.count(opAcquire, opRelease) != calls {
+				t.Errorf("lease %d began after %v and %d calls", n, time.Since(now), store.count(opAcquire, opRelease)-calls)
 			}
 			if lease.Context().Err() == nil {
 				t.Error("the one before has not ended")
@@ -132,7 +125,7 @@ func TestTenure(t *testing.T) {
 	})
 	sim(t, "those that end while the store is asked share the next answer", func(t *testing.T) {
 		l, store := setup(t)
-		lease, x := tenure(t, l, store, 9)
+		lease, x := row(t, l, store, 9)
 		calls := store.count()
 		var done []<-chan error
 		for n := 1; n <= 9; n++ {
@@ -147,11 +140,12 @@ func TestTenure(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "the tenure is as long as a chain is, and then the store is asked", func(t *testing.T) {
+	sim(t, "a hold has as many leases as tokens, and then the store is asked", func(t *testing.T) {
 		l, store := setup(t)
-		lease, x := tenure(t, l, store, 40)
+		const waiters = 3*core.TokenStep - 1
+		lease, x := row(t, l, store, waiters)
 		seen := map[uint64]bool{}
-		for n := 1; n <= 40; n++ {
+		for n := 1; n <= waiters; n++ {
 			if seen[lease.Token()] {
 				t.Errorf("token %d twice", lease.Token())
 			}
@@ -160,15 +154,14 @@ func TestTenure(t *testing.T) {
 			lease = x.take(n)
 			_ = done
 		}
-		// The opener, 14 after the first, and then rows of 16.
-		if n := store.count(opHandover); n != 3 {
-			t.Errorf("%d hand-overs at the store for 41, want 3", n)
-		}
 		release(t, lease)
+		if n := store.count(opRelease); n != 3 {
+			t.Errorf("%d releases at the store for %d leases, want 3", n, waiters+1)
+		}
 	})
 	sim(t, "each lease is extended, for as long as it is held", func(t *testing.T) {
 		l, store := setup(t)
-		lease, x := tenure(t, l, store, 1, core.TTL(3*time.Second))
+		lease, x := row(t, l, store, 1, core.TTL(3*time.Second))
 		release(t, lease)
 		lease = x.take(1)
 		time.Sleep(time.Hour)
@@ -177,9 +170,9 @@ func TestTenure(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a lease that nobody follows ends with its process", func(t *testing.T) {
+	sim(t, "MaxHold is that of the lease, not of the hold", func(t *testing.T) {
 		l, store := setup(t)
-		lease, x := tenure(t, l, store, 1, core.TTL(3*time.Second), core.MaxHold(time.Second))
+		lease, x := row(t, l, store, 1, core.TTL(3*time.Second), core.MaxHold(time.Second))
 		release(t, lease)
 		lease = x.take(1)
 		start := time.Now()
@@ -193,11 +186,10 @@ func TestTenure(t *testing.T) {
 	} {
 		sim(t, "the store is asked for "+name, func(t *testing.T) {
 			l, store := setup(t)
-			lease, x := tenureBefore(t, l, store, func(x *tenants) { x.wait(t.Context(), o) })
-			calls := store.count(opHandover, opRelease)
+			lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(t.Context(), o) })
 			done := let(lease)
 			next := x.take(1)
-			if store.count(opHandover, opRelease) == calls {
+			if store.count(opRelease) == 0 {
 				t.Error("it was not")
 			}
 			wantErr(t, <-done, nil)
@@ -207,12 +199,12 @@ func TestTenure(t *testing.T) {
 	sim(t, "the store is asked when it was not for a while", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
 			l, store := setup(t)
-			lease, x := tenure(t, l, store, 2, core.TTL(ttl))
+			lease, x := row(t, l, store, 2, core.TTL(ttl))
 			most := ttl / 50
 			time.Sleep(most - 2*trip)
 			wantErr(t, <-let(lease), nil)
 			lease = x.take(1)
-			if n := store.count(opHandover); n != 1 {
+			if n := store.count(opRelease); n != 0 {
 				t.Errorf("TTL %v: asked %v after the last answer", ttl, most-2*trip)
 			}
 			if left := time.Until(lease.Deadline()); left < core.Trust(ttl)-most {
@@ -221,33 +213,32 @@ func TestTenure(t *testing.T) {
 			time.Sleep(most + trip)
 			wantErr(t, <-let(lease), nil)
 			lease = x.take(2)
-			if n := store.count(opHandover); n != 2 {
+			if n := store.count(opRelease); n != 1 {
 				t.Errorf("TTL %v: not asked %v after the last answer", ttl, most)
 			}
 			release(t, lease)
 		}
 	})
-	sim(t, "who has asked the store is not given a hold as it is", func(t *testing.T) {
-		// The store may remember its claim, which a hand-over takes away.
+	sim(t, "a hold is not passed on to a caller that has asked the store, which may remember it", func(t *testing.T) {
 		l, store := setup(t)
-		lease, x := tenure(t, l, store, 0)
+		lease, x := row(t, l, store, 0)
+		time.Sleep(20 * time.Millisecond) // it is not passed on any more
 		asked := store.count(opAcquire)
 		x.wait(t.Context())
 		time.Sleep(10 * trip)
 		if store.count(opAcquire) == asked {
 			t.Fatal("vacuous: it has not asked")
 		}
-		handovers := store.count(opHandover)
 		done := let(lease)
 		next := x.take(1)
 		wantErr(t, <-done, nil)
-		if n := store.count(opHandover) - handovers; n != 1 {
-			t.Errorf("%d hand-overs at the store, want 1", n)
+		if n := store.count(opRelease); n != 1 {
+			t.Errorf("%d releases at the store, want 1", n)
 		}
 		release(t, next)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "who waits elsewhere is served soon", func(t *testing.T) {
+	sim(t, "a waiter elsewhere is served soon", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		events := &recorder{}
@@ -270,7 +261,7 @@ func TestTenure(t *testing.T) {
 			time.Sleep(rand.N(5 * time.Millisecond))
 			before := len(events.all(core.Acquired))
 			lease := acquire(t, t.Context(), other, "order:1")
-			if n := len(events.all(core.Acquired)) - before; n > 36 {
+			if n := len(events.all(core.Acquired)) - before; n > 2*core.TokenStep+2 {
 				t.Errorf("%d leases were granted to others meanwhile", n)
 			}
 			release(t, lease)

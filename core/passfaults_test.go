@@ -24,42 +24,13 @@ func (s tokenless) Acquire(ctx context.Context, c core.Claim) (core.Grant, error
 	return g, err
 }
 
-func (s tokenless) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	if to.MinToken > 0 {
-		return core.Grant{}, core.ErrUnsupported
-	}
-	g, err := s.Store.Handover(ctx, from, to)
-	g.Token = 0
-	return g, err
-}
-
-// spareless is a store that has no tokens to spare.
-type spareless struct{ *memstore.Store }
-
-func (s spareless) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	to.Spare = 0
-	return s.Store.Handover(ctx, from, to)
-}
-
-// bomb is an observer that panics at the nth event of a kind.
-type bomb struct {
-	kind core.Kind
-	n    atomic.Int32
-}
-
-func (b *bomb) Observe(_ context.Context, e core.Event) {
-	if e.Kind == b.kind && b.n.Add(-1) == 0 {
-		panic("observer")
-	}
-}
-
-func TestTenureWithoutTokens(t *testing.T) {
+func TestPassingOnWithoutTokens(t *testing.T) {
 	t.Parallel()
 	sim(t, "leases follow each other", func(t *testing.T) {
 		store := newScripted(tokenless{memstore.New()})
 		l := newLocker(t, store)
-		lease, x := tenure(t, l, store, 3)
-		calls := store.count(opAcquire, opHandover, opRelease)
+		lease, x := row(t, l, store, 3)
+		calls := store.count(opAcquire, opRelease)
 		for n := 1; n <= 3; n++ {
 			done := let(lease)
 			lease = x.take(n)
@@ -68,7 +39,7 @@ func TestTenureWithoutTokens(t *testing.T) {
 				t.Errorf("token %d", lease.Token())
 			}
 		}
-		if n := store.count(opAcquire, opHandover, opRelease) - calls; n != 0 {
+		if n := store.count(opAcquire, opRelease) - calls; n != 0 {
 			t.Errorf("%d calls", n)
 		}
 		release(t, lease)
@@ -78,7 +49,7 @@ func TestTenureWithoutTokens(t *testing.T) {
 		store := newScripted(tokenless{memstore.New()})
 		l := newLocker(t, store)
 		fenced := make(chan error, 1)
-		first, x := tenureBefore(t, l, store, func(x *tenants) {
+		first, x := rowBefore(t, l, store, func(x *waiting) {
 			go func() {
 				_, err := l.Acquire(t.Context(), "order:1", core.Fenced())
 				fenced <- err
@@ -90,12 +61,12 @@ func TestTenureWithoutTokens(t *testing.T) {
 		wantErr(t, <-fenced, core.ErrUnsupported)
 		release(t, x.take(1))
 		store.forget()
-		lease, _ := tenure(t, l, store, 0) // by a trip
+		lease, _ := row(t, l, store, 0) // by a trip
 		release(t, lease)
 	})
 }
 
-func TestTenureUnderFaults(t *testing.T) {
+func TestPassingOnUnderFaults(t *testing.T) {
 	t.Parallel()
 	sim(t, "an Extend of a lease that has ended does not make the next one's hold longer", func(t *testing.T) {
 		store := newScripted(memstore.New())
@@ -112,7 +83,7 @@ func TestTenureUnderFaults(t *testing.T) {
 			}
 			return 0
 		})
-		first, x := tenure(t, l, store, 1)
+		first, x := row(t, l, store, 1)
 		looks.Store(2) // it is paused after it was seen to hold
 		extended := make(chan error, 1)
 		go func() { extended <- first.Extend(t.Context(), time.Hour) }()
@@ -132,7 +103,7 @@ func TestTenureUnderFaults(t *testing.T) {
 	})
 	sim(t, "what was extended far is given back however late the store answers", func(t *testing.T) {
 		l, store := setup(t)
-		lease, _ := tenure(t, l, store, 0, core.TTL(3*time.Second))
+		lease, _ := row(t, l, store, 0, core.TTL(3*time.Second))
 		store.setAll(nil)
 		store.set(loseReply, opExtend)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -147,54 +118,20 @@ func TestTenureUnderFaults(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wantFree(t, store.inner, "order:1")
 	})
-	for name, inner := range map[string]core.Store{"with": memstore.New(), "without": spareless{memstore.New()}} {
-		sim(t, "an attempt of a tenant that comes when it has ended takes nothing, "+name+" tokens to spare", func(t *testing.T) {
-			store := newScripted(inner)
-			l := newLocker(t, store)
-			opener := acquire(t, t.Context(), l, "order:1", core.TTL(3*time.Second))
-			store.set(first(1, late(4*time.Second)), opAcquire)
-			got := make(chan *core.Lease, 1)
-			go func() {
-				lease, err := l.Acquire(t.Context(), "order:1", core.TTL(3*time.Second))
-				if err != nil {
-					t.Error(err)
-				}
-				got <- lease
-			}()
-			time.Sleep(1500 * time.Millisecond) // it has asked a second time, and rests
-			release(t, opener)
-			lease := <-got
-			if n := store.count(opHandover); n != 1 {
-				t.Errorf("%d hand-overs", n)
-			}
-			store.set(refuse, opExtend)
-			lossTime(t, lease)
-			wantErr(t, lease.Release(t.Context()), core.ErrLost)
-			time.Sleep(500 * time.Millisecond)
-			held := 0
-			for range 1000 {
-				if !isFree(store.inner, "order:1") {
-					held++
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			if held > 20 {
-				t.Errorf("nobody held the key for %d ms", 10*held)
-			}
-		})
-	}
 	sim(t, "a panic in one release leaves no other waiting", func(t *testing.T) {
-		b := &bomb{kind: core.HandedOver}
-		l, store := setup(t, core.WithObserver(b))
-		lease, x := tenure(t, l, store, 2)
+		l, store := setup(t)
+		lease, x := row(t, l, store, 3)
 		store.set(func(_ context.Context, _ int, do func() error) error {
-			time.Sleep(5 * time.Millisecond) // the question is overtaken by the release
+			time.Sleep(5 * time.Millisecond) // the confirmation is overtaken by the release
 			return do()
 		}, opExtend)
-		b.n.Store(2)
-		done := let(lease)
-		next := x.take(1)
-		next.Owner() // it goes by a trip
+		asks := let(lease)
+		lease = x.take(1)
+		waits := let(lease) // for the next confirmation, which is the release
+		next := x.take(2)
+		synctest.Wait()
+		next.Owner() // it is not passed on
+		store.set(first(1, func(context.Context, int, func() error) error { panic("store") }), opRelease)
 		var recovered any
 		func() {
 			defer func() { recovered = recover() }()
@@ -203,14 +140,15 @@ func TestTenureUnderFaults(t *testing.T) {
 		if recovered == nil {
 			t.Error("vacuous: nothing has panicked")
 		}
-		wantErr(t, <-done, core.ErrUnavailable)
+		wantErr(t, <-waits, core.ErrUnavailable)
+		wantErr(t, <-asks, nil)
 		wantErr(t, next.Release(t.Context()), core.ErrUnavailable)
-		release(t, x.take(2))
+		release(t, x.take(3))
 	})
 	sim(t, "a release that was told of the loss says so, whatever becomes of the next one's", func(t *testing.T) {
 		for name, f := range map[string]fault{"reply": loseReply, "request": loseRequest} {
 			l, store := setup(t)
-			lease, x := tenure(t, l, store, 2)
+			lease, x := row(t, l, store, 2)
 			store.set(func(_ context.Context, _ int, do func() error) error {
 				err := do() // lost, and the answer takes its time
 				time.Sleep(5 * time.Millisecond)
@@ -220,7 +158,7 @@ func TestTenureUnderFaults(t *testing.T) {
 			done := let(lease)
 			next := x.take(1)
 			next.Owner()
-			store.set(first(1, f), opHandover)
+			store.set(first(1, f), opRelease)
 			if err := next.Release(t.Context()); err != nil && !errors.Is(err, core.ErrLost) {
 				t.Errorf("the %s is lost: %v", name, err)
 			}
@@ -231,12 +169,12 @@ func TestTenureUnderFaults(t *testing.T) {
 	sim(t, "how long a lease was held does not count the wait for the answer", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))
-		lease, x := tenure(t, l, store, 1)
+		lease, x := row(t, l, store, 1)
 		store.set(hang, opExtend)
 		done := let(lease)
 		next := x.take(1)
 		wantErr(t, <-done, core.ErrUnavailable)
-		if held := events.all(core.Released)[1].Held; held > time.Millisecond {
+		if held := events.all(core.Released)[0].Held; held > time.Millisecond {
 			t.Errorf("held for %v", held)
 		}
 		store.set(nil, opExtend)

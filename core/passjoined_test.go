@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-func TestTenureIsJoined(t *testing.T) {
+func TestPassedOnAndJoined(t *testing.T) {
 	t.Parallel()
 	// show makes the owner known; joined is what somebody does with it.
 	sim(t, "nobody follows a lease whose owner may be known", func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestTenureIsJoined(t *testing.T) {
 			},
 		} {
 			l, store := setup(t)
-			first, x := tenure(t, l, store, 2)
+			first, x := row(t, l, store, 2)
 			done := let(first)
 			lease := x.take(1)
 			wantErr(t, <-done, nil)
@@ -45,7 +45,7 @@ func TestTenureIsJoined(t *testing.T) {
 			end()
 			last := x.take(2)
 			wantErr(t, <-done, nil)
-			if store.count(opHandover) < 2 {
+			if store.count(opRelease) < 1 {
 				t.Errorf("%s: the hold was passed on", name)
 			}
 			release(t, last)
@@ -55,7 +55,7 @@ func TestTenureIsJoined(t *testing.T) {
 	sim(t, "who asks for the owner of a lease that has ended cannot join the next one", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
-		lease, x := tenure(t, l, store, 3)
+		lease, x := row(t, l, store, 3)
 		for n := 1; n <= 3; n++ {
 			wantErr(t, <-let(lease), nil)
 			next := x.take(n)
@@ -71,7 +71,7 @@ func TestTenureIsJoined(t *testing.T) {
 	sim(t, "who joins has the token of the lease, wherever it is", func(t *testing.T) {
 		l, store := setup(t)
 		other, third := newLocker(t, store.inner), newLocker(t, store.inner)
-		first, x := tenure(t, l, store, 2)
+		first, x := row(t, l, store, 2)
 		done := let(first)
 		lease := x.take(1)
 		joined := acquire(t, core.ContextWithOwner(t.Context(), lease.Owner()), other, "order:1")
@@ -106,7 +106,7 @@ func TestTenureIsJoined(t *testing.T) {
 		in := 0
 		for range 2_000 {
 			store.forget()
-			lease, x := tenure(t, l, store, 1)
+			lease, x := row(t, l, store, 1)
 			owner := make(chan string, 1)
 			show := func() { owner <- lease.Owner() }
 			var done <-chan error

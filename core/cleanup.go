@@ -2,12 +2,9 @@ package core
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/lockkit/lockkit/retry"
 )
 
 // cleanUpEvery is the pace at which claims are given back that the store did
@@ -24,38 +21,35 @@ const (
 	cleanUpRun = 10 * time.Minute
 )
 
-// cleaner gives back claims that nobody holds: given up while waiting, or of
+// cleanup gives back claims that nobody holds: given up while waiting, or of
 // unknown outcome. It keeps at it until the store answers, or the claim's TTL and
 // cleanUpLeast (cleanUpRun) have passed; what is granted later than that ends with
 // its TTL.
-type cleaner struct {
+type cleanup struct {
 	locker *Locker
 
 	mu      sync.Mutex
 	active  int // first tries and rounds under way
-	waiting []cleanUp
+	waiting []pending
 	looping bool
 	idle    chan struct{} // closed when nothing is left; nil if nobody asks
 }
 
-type cleanUp struct {
+type pending struct {
 	claim  Claim
 	name   string
 	unsure bool // may be held
 	until  time.Time
 }
 
-// add gives back c in the background. Its first try is not held up by others.
-func (q *cleaner) add(c Claim, name string, unsure bool) { q.end(nil, c, name, unsure) }
-
-// end is add for the hold of a tenure, which may be nil.
-func (q *cleaner) end(n *tenure, c Claim, name string, unsure bool) {
+// add gives back c in the background. Its first try is not held up by others, and
+// is the answer for those who wait for end.
+func (q *cleanup) add(c Claim, name string, unsure bool, end *confirmation) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
 		least = cleanUpRun
 	}
-	u := cleanUp{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
-	end := n.ending()
+	u := pending{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
 	q.run(func() {
 		settled, err := false, errNoEnd
 		defer func() { end.answer(err, false) }()
@@ -74,7 +68,7 @@ func (q *cleaner) end(n *tenure, c Claim, name string, unsure bool) {
 }
 
 // run has fn run in the background.
-func (q *cleaner) run(fn func()) {
+func (q *cleanup) run(fn func()) {
 	q.mu.Lock()
 	q.active++
 	q.mu.Unlock()
@@ -87,7 +81,7 @@ func (q *cleaner) run(fn func()) {
 }
 
 // done counts one out, under the mutex.
-func (q *cleaner) done() {
+func (q *cleanup) done() {
 	if q.active--; q.active == 0 && q.idle != nil {
 		close(q.idle)
 		q.idle = nil
@@ -96,7 +90,7 @@ func (q *cleaner) done() {
 
 // wait returns true when nothing is left to do, and false if ctx ends before
 // that.
-func (q *cleaner) wait(ctx context.Context) bool {
+func (q *cleanup) wait(ctx context.Context) bool {
 	q.mu.Lock()
 	if q.active == 0 {
 		q.mu.Unlock()
@@ -112,7 +106,7 @@ func (q *cleaner) wait(ctx context.Context) bool {
 
 // loop makes rounds until nothing is left. It pauses before those that may fail,
 // but not while the store answers, since an outage can leave thousands behind.
-func (q *cleaner) loop() {
+func (q *cleanup) loop() {
 	settled := false
 	for {
 		if !settled {
@@ -136,7 +130,7 @@ func (q *cleaner) loop() {
 // round tries some side by side, and tells whether all are settled; those that
 // fail go to the end, so that a server that is down does not hold up the claims
 // of others.
-func (q *cleaner) round(round []cleanUp) bool {
+func (q *cleanup) round(round []pending) bool {
 	var wg sync.WaitGroup
 	var failed atomic.Bool
 	for _, u := range round {
@@ -155,7 +149,7 @@ func (q *cleaner) round(round []cleanUp) bool {
 }
 
 // try tells whether u is settled, and what the store said first.
-func (q *cleaner) try(u cleanUp) (settled bool, first error) {
+func (q *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
 	c := u.claim
@@ -182,45 +176,4 @@ func (q *cleaner) try(u cleanUp) (settled bool, first error) {
 		q.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Err: err})
 	}
 	return true, first
-}
-
-// releaseLimit bounds a Release that the store does not answer.
-const releaseLimit = 3 * time.Second
-
-// release gives back a hold, or says why the store did not confirm it and
-// leaves it to the cleaner. If the claim was sent more often than it was
-// answered, the store is told again, so that a straggler is refused. Unknown says
-// that it may have been released by an attempt before this. Assumed tells that the
-// store no longer had it, which is taken for the doing of such an attempt.
-func (l *Locker) release(c Claim, name string, unknown, unsure bool, until time.Time) (assumed bool, err error) {
-	assumed, err = l.tryRelease(c, unknown, until)
-	if unsure || err != nil && !errors.Is(err, ErrLost) {
-		l.cleaner.add(c, name, true)
-	}
-	return assumed, err
-}
-
-func (l *Locker) tryRelease(c Claim, unknown bool, until time.Time) (assumed bool, err error) {
-	var pause func() (time.Duration, bool)
-	for {
-		ctx, cancel := l.within(context.Background(), min(budget(c.TTL), time.Until(until)))
-		err := l.store.Release(ctx, c)
-		cancel()
-		switch {
-		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
-			return true, nil // the attempt before did it
-		case err == nil, errors.Is(err, ErrLost):
-			return false, err
-		case !errors.Is(err, ErrUnavailable):
-			unknown = true
-		}
-		if pause == nil {
-			pause = retry.Hiccup.Delays()
-		}
-		d, left := pause()
-		if !left || time.Until(until) <= d {
-			return false, err
-		}
-		time.Sleep(d)
-	}
 }

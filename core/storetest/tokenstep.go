@@ -1,0 +1,264 @@
+package storetest
+
+import (
+	"errors"
+	"math"
+	"strings"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// stepCases are about the tokens that belong to a grant: the one that it is told,
+// and those of the leases to which a Locker passes its hold on.
+//
+// Where a token is a time, the clock has soon passed all that belong to a grant, so
+// many cases begin with one that is ahead of it.
+var stepCases = []testCase{
+	{"a grant right after a release has tokens of its own", []Feature{Fencing}, func(e *env) {
+		last := e.passes(e.store, e.exclusive(), 0)
+		for range 20 {
+			last = e.passes(e.other, e.exclusive(), last)
+			last = e.passes(e.store, e.exclusive(), last)
+		}
+	}},
+	{"so has one after a release while they are ahead of the clock", []Feature{Fencing}, func(e *env) {
+		c := e.ahead()
+		last := e.passes(e.store, c, 0)
+		for range 5 {
+			last = e.passes(e.other, e.exclusive(), last)
+		}
+	}},
+	{"so has one after the key was forgotten", []Feature{Fencing}, func(e *env) {
+		last := e.passes(e.store, e.ahead(), 0)
+		for range 3 {
+			e.sleep(e.units(2))
+			last = e.passes(e.other, e.exclusive(), last)
+		}
+	}},
+	{"so has one after an expiry", []Feature{Fencing}, func(e *env) {
+		c := e.ahead()
+		c.TTL = e.units(1)
+		g := e.acquire(e.store, c)
+		e.outlive(c.TTL)
+		e.passes(e.other, e.exclusive(), g.Token)
+	}},
+	{"so has one after an expiry that a waiter was there to see", []Feature{Fencing}, func(e *env) {
+		c, w := e.ahead(), e.waiting()
+		c.TTL = e.units(2)
+		g := e.acquire(e.store, c)
+		e.busy(e.other, w)
+		e.outlive(c.TTL)
+		e.passes(e.other, w, g.Token)
+	}},
+	{"so has a waiter", []Feature{Fencing, Watching}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			w := e.waiting()
+			g := e.acquire(e.store, c)
+			e.busy(e.other, w)
+			woken := e.watch(e.other, w)
+			e.sameToken(e.store, c, g.Token)
+			e.release(e.store, c)
+			e.wakes(woken)
+			last := e.passes(e.other, w, g.Token)
+			e.passes(e.store, e.exclusive(), last)
+		}
+	}},
+	{"so has a fair waiter", []Feature{Fencing, Fair}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			first, second := e.fair(), e.fair()
+			g := e.acquire(e.store, c)
+			e.busy(e.other, first)
+			e.busy(e.store, second)
+			e.release(e.store, c)
+			last := e.passes(e.other, first, g.Token)
+			e.passes(e.store, second, last)
+		}
+	}},
+	{"so has a waiter that the store may admit by itself", []Feature{Fencing, Watching}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			w := e.waiting()
+			w.Push = true
+			g := e.acquire(e.store, c)
+			woken := e.watch(e.other, w)
+			e.busy(e.other, w)
+			e.release(e.store, c)
+			e.wakes(woken)
+			last := e.passes(e.other, w, g.Token)
+			e.passes(e.store, e.exclusive(), last)
+		}
+	}},
+	{"so has one after others have asked in vain", []Feature{Fencing}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			w := e.waiting()
+			g := e.acquire(e.store, c)
+			e.busy(e.other, e.exclusive())
+			e.busy(e.other, w)
+			e.giveUp(e.other, w)
+			e.sameToken(e.store, c, g.Token)
+			e.release(e.store, c)
+			e.passes(e.other, e.exclusive(), g.Token)
+		}
+	}},
+	{"so has one after readers", []Feature{Fencing, Shared}, func(e *env) {
+		c := e.ahead()
+		g := e.acquire(e.store, c)
+		e.release(e.store, c)
+		for range 3 {
+			r := e.reader()
+			e.acquire(e.other, r)
+			e.release(e.other, r)
+		}
+		e.passes(e.store, e.exclusive(), g.Token)
+	}},
+	{"so has one after an extension", []Feature{Fencing}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			g := e.acquire(e.store, c)
+			for range 3 {
+				e.extend(e.store, c)
+			}
+			e.sameToken(e.other, c, g.Token)
+			e.release(e.store, c)
+			e.passes(e.other, e.exclusive(), g.Token)
+		}
+	}},
+	{"so has one after what was kept", []Feature{Fencing, Keeping}, func(e *env) {
+		c, next := e.ahead(), e.exclusive()
+		g := e.acquire(e.store, c)
+		e.release(e.store, keeping(c, e.units(1)))
+		e.becomesFree(e.other, next)
+		e.passes(e.other, next, g.Token)
+	}},
+	{"so has one after a run", []Feature{Fencing, Records}, func(e *env) {
+		c := e.run("begun")
+		c.MinToken = e.ahead().MinToken
+		g := e.acquire(e.store, c)
+		e.release(e.store, e.failed(c, "failed", 1))
+		again := e.run("again")
+		second := e.acquire(e.other, again)
+		e.isAfter(second.Token, g.Token)
+		e.release(e.other, e.done(again, "answer"))
+		e.passes(e.store, e.exclusive(), second.Token)
+	}},
+	{"so has one after a run that was taken back", []Feature{Fencing, Records}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			c.Record = e.run("begun").Record
+			g := e.acquire(e.store, c)
+			undone := c
+			undone.Record, undone.Undo = nil, true
+			e.release(e.store, undone)
+			e.passes(e.other, e.exclusive(), g.Token)
+		}
+	}},
+	{"the same claim again gets the first token of the grant", []Feature{Fencing}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			g := e.acquire(e.store, c)
+			e.sameToken(e.store, c, g.Token)
+			e.sameToken(e.other, c, g.Token)
+			e.release(e.store, c)
+			e.passes(e.other, e.exclusive(), g.Token)
+		}
+	}},
+	{"further holds of the owner get the first token, and use up none", []Feature{Fencing, Reentry}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			g := e.acquire(e.store, c)
+			for range 3 {
+				inner := nested(c)
+				e.sameToken(e.store, inner, g.Token)
+				e.release(e.store, inner)
+			}
+			e.sameToken(e.other, c, g.Token)
+			e.release(e.store, c)
+			e.passes(e.other, e.exclusive(), g.Token)
+		}
+	}},
+	{"a claim that joins gets the first token, and uses up none", []Feature{Fencing, Joining}, func(e *env) {
+		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+			joins := joining(e.exclusive(), c)
+			g := e.acquire(e.store, c)
+			e.sameToken(e.other, joins, g.Token)
+			e.release(e.store, c)
+			e.sameToken(e.other, joins, g.Token)
+			e.release(e.other, joins)
+			e.passes(e.store, e.exclusive(), g.Token)
+		}
+	}},
+	{"the tokens after one that was asked for are the grant's", []Feature{Fencing}, func(e *env) {
+		c := e.ahead()
+		g := e.acquire(e.store, c)
+		if g.Token < c.MinToken {
+			e.Errorf("got token %d, want at least %d", g.Token, c.MinToken)
+		}
+		e.release(e.store, c)
+		next := e.exclusive()
+		next.MinToken = g.Token + 1 // which is taken
+		e.passes(e.other, next, g.Token)
+	}},
+	{"so are those after one to which the grant was raised", []Feature{Fencing}, func(e *env) {
+		c := e.ahead()
+		g := e.acquire(e.store, c)
+		raised := c
+		for _, by := range []uint64{1, core.TokenStep / 2, core.TokenStep, minute} {
+			raised.MinToken = g.Token + by
+			if g = e.acquire(e.store, raised); g.Token < raised.MinToken {
+				e.Errorf("got token %d, want at least %d", g.Token, raised.MinToken)
+			}
+			e.sameToken(e.other, c, g.Token)
+		}
+		e.release(e.store, c)
+		e.passes(e.other, e.exclusive(), g.Token)
+	}},
+	{"all tokens are below 2^53", []Feature{Fencing}, func(e *env) {
+		if last := e.passes(e.store, e.exclusive(), 0) + core.TokenStep - 1; last >= 1<<53 {
+			e.Errorf("token %d belongs to the grant", last)
+		}
+	}},
+	{"a token from which a grant would reach 2^53 cannot be asked for", []Feature{Fencing}, func(e *env) {
+		last := e.passes(e.store, e.exclusive(), 0)
+		for _, least := range []uint64{1<<53 - core.TokenStep + 1, 1 << 53, 1 << 63, math.MaxUint64} {
+			c := e.exclusive()
+			c.MinToken = least
+			_, err := e.store.Acquire(e.Context(), c)
+			if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), "2^53") {
+				e.Errorf("a least token of %d: got %v, want %v and what is allowed", least, err, core.ErrInvalid)
+			}
+			e.notExtended(e.store, c)
+		}
+		last = e.passes(e.other, e.exclusive(), last)
+		if last >= 1<<53 {
+			e.Errorf("token %d was granted", last)
+		}
+	}},
+}
+
+// ahead returns a claim of a new owner whose token is ahead of the store's clock,
+// if that is what its tokens follow.
+func (e *env) ahead() core.Claim {
+	e.Helper()
+	c := e.exclusive()
+	probe := e.exclusive()
+	probe.Key += ":probe"
+	c.MinToken = e.acquire(e.store, probe).Token + 10*minute
+	e.release(e.store, probe)
+	return c
+}
+
+// passes takes and gives back the key and returns the token, which has to be
+// after all that belong to the grant with token last.
+func (e *env) passes(s core.Store, c core.Claim, last uint64) uint64 {
+	e.Helper()
+	g := e.acquire(s, c)
+	if last > 0 {
+		e.isAfter(g.Token, last)
+	}
+	e.release(s, c)
+	return g.Token
+}
+
+// isAfter fails the case unless no token from token on belongs to the grant with
+// token last.
+func (e *env) isAfter(token, last uint64) {
+	e.Helper()
+	if token < last+core.TokenStep {
+		e.Fatalf("got token %d, want at least %d after %d", token, last+core.TokenStep, last)
+	}
+}

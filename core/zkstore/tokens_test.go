@@ -1,0 +1,110 @@
+package zkstore_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/zkstore"
+	"github.com/lockkit/lockkit/core/zkstore/zktest"
+)
+
+// The tokens of a node's grant are below 2^53, or there are none (hazard 34).
+func TestTokensOfNodes(t *testing.T) {
+	t.Parallel()
+	at := func(elections, since int64) int64 { return elections<<32 | since }
+	const last = 1<<53 - core.TokenStep
+	for _, c := range []struct {
+		name       string
+		zxid, plus int64
+		want       uint64
+	}{
+		{"the first", 1, 0, core.TokenStep},
+		{"the next", 2, 0, 2 * core.TokenStep},
+		{"with what is added", 2, 7, 2*core.TokenStep + 7},
+		{"after an election", at(1, 1), 0, (1<<32 + 1) * core.TokenStep},
+		{"the last election with tokens", at(1<<15-1, 0), 0, (1<<15 - 1) << 32 * core.TokenStep},
+		{"the last node with tokens", at(1<<15-1, math.MaxUint32), 0, last},
+		{"the last node with tokens, and what is added", at(1<<15-1, math.MaxUint32), 1, 0},
+		{"one election more", at(1<<15, 0), 0, 0},
+		{"as many as can be", math.MaxInt64, 0, 0},
+		{"so much that is added that they end at once", 1, last - core.TokenStep, last},
+		{"more than that", 1, last - core.TokenStep + 1, 0},
+	} {
+		if got := zkstore.Token(c.zxid, c.plus); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// What a key's nodes tell of its tokens is on the server's disk.
+func TestTokensOverARestart(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	s, _ := storeOn(t, session, []string{server.Addr})
+	tokens := make(map[string]uint64)
+	for key, plus := range map[string]uint64{"usual": 0, "ahead": 1 << 40} {
+		c := exclusive(key)
+		c.MinToken = plus
+		tokens[key] = grant(t, s, c).Token
+		if err := s.Release(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Kill()
+	server.Restart()
+	for key, last := range tokens {
+		c := exclusive(key)
+		var g core.Grant
+		eventually(t, "the server is back", func() (ok bool) {
+			var err error
+			g, err = s.Acquire(t.Context(), c)
+			if err != nil && !errors.Is(err, core.ErrUnavailable) {
+				_ = s.Release(t.Context(), c) // the outcome may be unknown
+			}
+			return err == nil
+		})
+		if g.Token < last+core.TokenStep {
+			t.Errorf("%s: got token %d after %d", key, g.Token, last)
+		}
+	}
+}
+
+// Where no token is below 2^53 any more, locks go on without, but for who demands one.
+func TestNoTokensAreLeft(t *testing.T) {
+	t.Parallel()
+	server := zktest.Shared(t)
+	s, conn := storeOn(t, session, []string{server})
+	first := exclusive("spent")
+	grant(t, s, first)
+	if err := s.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	// As if so much had been added to them.
+	if _, err := conn.Create("/lk1/spent/m.2gosa7pa2gw", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	c := exclusive("spent")
+	if g := grant(t, s, c); g.Token != 0 {
+		t.Errorf("got token %d", g.Token)
+	}
+	busy(t, s, exclusive("spent"))
+	fenced := c
+	fenced.MinToken = 1
+	if _, err := s.Acquire(t.Context(), fenced); !errors.Is(err, core.ErrUnsupported) {
+		t.Errorf("the same with a token: got %v, want %v", err, core.ErrUnsupported)
+	}
+	if err := s.Release(t.Context(), c); err != nil {
+		t.Errorf("the hold is gone: %v", err)
+	}
+	fenced = exclusive("spent")
+	fenced.MinToken, fenced.TTL = 1, time.Minute
+	if _, err := s.Acquire(t.Context(), fenced); !errors.Is(err, core.ErrUnsupported) {
+		t.Errorf("with a token: got %v, want %v", err, core.ErrUnsupported)
+	}
+	grant(t, s, exclusive("spent")) // nothing is left of what was refused
+}
