@@ -124,6 +124,18 @@ func (e *events) count(kind core.Kind) (n int) {
 	return n
 }
 
+// waited is how many leases were acquired after a wait of at least this long.
+func (e *events) waited(least time.Duration) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, event := range e.all {
+		if event.Kind == core.Acquired && event.Wait >= least {
+			n++
+		}
+	}
+	return n
+}
+
 // said is what the events say.
 func (e *events) said() (all []string) {
 	e.mu.Lock()
