@@ -53,7 +53,8 @@ type grant struct {
 	confirmed time.Duration // when the store was asked the last question that it has confirmed
 	valid     time.Duration // for how long, from then on
 	leaving   bool          // the store was asked to release it
-	released  time.Duration // when the store was asked the last release that it has confirmed
+	tried     time.Duration // when the store was asked the last release without an answer
+	released  time.Duration // when the store was asked the last release that it has confirmed, or so it seems
 	ended     time.Duration // from when on no lease may begin under it, 0 for never
 	why       string        // of that
 	leases    int           // that have begun under it

@@ -239,6 +239,23 @@ func TestJudges(t *testing.T) {
 			s.free(a, nil)
 			s.free(b, nil)
 		}},
+		"a release that was probably confirmed by that of the hold": {"", func(s *story) {
+			a := passed(s)
+			b := s.begins(1, T+1, nil)
+			s.letGo(b)
+			s.releases("x", context.DeadlineExceeded)
+			s.releases("x", core.ErrLost)
+			s.free(a, nil)
+			s.free(b, nil)
+		}},
+		"a release that found the hold gone": {untrue, func(s *story) {
+			a := passed(s)
+			b := s.begins(1, T+1, nil)
+			s.letGo(b)
+			s.releases("x", core.ErrLost)
+			s.free(a, nil)
+			s.free(b, core.ErrLost)
+		}},
 		"a release of what the server had forgotten": {untrue, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.at++

@@ -124,10 +124,18 @@ func (t *tap) Release(ctx context.Context, c core.Claim) error {
 	j.mu.Unlock()
 	err := t.Store.Release(ctx, c)
 	t.note("release", c, from, core.Grant{}, err)
-	if g != nil && err == nil {
-		j.mu.Lock()
+	if g == nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case err == nil:
 		g.released = max(g.released, from)
-		j.mu.Unlock()
+	case errors.Is(err, core.ErrLost): // the attempt before did it
+		g.released = max(g.released, g.tried)
+	case !errors.Is(err, core.ErrUnavailable):
+		g.tried = from
 	}
 	return err
 }
