@@ -30,7 +30,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if err != nil {
 		return core.Grant{}, err
 	}
-	return granted("acquire", &c, rows)
+	return granted(&c, rows)
 }
 
 // claim adds the arguments that admit takes.
@@ -43,9 +43,9 @@ func (s *Store) claim(st statement, c *core.Claim) statement {
 	return st.bytes(c.Record.Value).num(millis(c.Record.Retain))
 }
 
-// granted reads the answer of acquire and handover.
-func granted(op string, c *core.Claim, rows [][][]byte) (core.Grant, error) {
-	unknown := fmt.Errorf("pgstore: %s: outcome unknown: answer cannot be read", op)
+// granted reads the answer of acquire.
+func granted(c *core.Claim, rows [][][]byte) (core.Grant, error) {
+	unknown := errors.New("pgstore: acquire: outcome unknown: answer cannot be read")
 	if len(rows) != 1 || len(rows[0]) != 7 {
 		return core.Grant{}, unknown
 	}
@@ -71,9 +71,9 @@ func granted(op string, c *core.Claim, rows [][][]byte) (core.Grant, error) {
 			}
 		}
 	case lost:
-		return core.Grant{}, fmt.Errorf("pgstore: %s: released before: %w", op, core.ErrLost)
+		return core.Grant{}, fmt.Errorf("pgstore: acquire: released before: %w", core.ErrLost)
 	case heavy:
-		return core.Grant{}, fmt.Errorf("pgstore: %s: heavier than the hold that it joins: %w", op, core.ErrInvalid)
+		return core.Grant{}, fmt.Errorf("pgstore: acquire: heavier than the hold that it joins: %w", core.ErrInvalid)
 	}
 	return core.Grant{}, unknown
 }
@@ -96,24 +96,4 @@ func recorded(c *core.Claim, row [][]byte) *core.Record {
 func number(b []byte) (int64, bool) {
 	n, err := strconv.ParseInt(string(b), 10, 64)
 	return n, err == nil
-}
-
-// Handover implements core.Handover in one round trip. It fails with
-// core.ErrInvalid for claims of two keys, and for those with a record, with an
-// owner to join, or with Keep.
-func (s *Store) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	if err := errors.Join(usable("release", &from), usable("handover", &to)); err != nil {
-		return core.Grant{}, err
-	}
-	if from.Key != to.Key || from.Keep > 0 || from.Record != nil || to.Record != nil || to.Via != "" {
-		return core.Grant{}, fmt.Errorf("pgstore: handover between two keys, with a record, an owner to join, or Keep: %w", core.ErrInvalid)
-	}
-	st := call("handover").text(from.Key).text(from.Lease).num(millis(from.TTL)).
-		text(to.Lease).text(to.Owner).num(to.Weight).num(to.Limit).num(millis(to.TTL)).
-		bool(to.Fair).num(int64(to.MinToken)).bool(to.Yield)
-	rows, err := s.do(ctx, "handover", st.end())
-	if err != nil {
-		return core.Grant{}, err
-	}
-	return granted("handover", &to, rows)
 }

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -12,8 +11,10 @@ import (
 )
 
 const (
-	maxWord  = 256 // bytes of a lease or an owner
-	maxToken = math.MaxInt64 / 2
+	maxWord = 256 // bytes of a lease or an owner
+	// maxToken is the highest token that can be asked for. Tokens stay below 2^53, and a
+	// key with one just below that could never be granted again.
+	maxToken = 1 << 52
 	maxValue = 64 << 20 // bytes of a record; in a statement they are twice as many
 	maxCount = 1 << 40  // attempts of a record
 	// maxLife is the longest time that anything is kept for, so that no date is
@@ -44,7 +45,7 @@ func usable(op string, c *core.Claim) error {
 	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > core.All:
 		fault = "the weight has to be at least 1 and at most the limit"
 	case c.MinToken > maxToken:
-		fault = "the least token is too high to count on from"
+		fault = "a least token of at most 2^52 leaves room to grow below 2^53"
 	}
 	if fault != "" {
 		return fmt.Errorf("pgstore: %s: %s: %w", op, fault, core.ErrInvalid)

@@ -22,7 +22,7 @@
 //
 // Everything is in the schema lockkit. All that is known of a lock is one row of
 // lockkit.keys: holds, tombstones and the list of who waits with their deadlines
-// on the server's clock, the last fencing token, and the record of a run. Every
+// on the server's clock, the fencing token of the last grant, and the record of a run. Every
 // operation is one function in the database, which locks that row, decides, and
 // commits: one round trip. The view lockkit.locks shows what is held at this
 // moment.
@@ -34,9 +34,10 @@
 //
 // # Tokens
 //
-// A token is the microseconds of the server's clock, or one more than the last
-// one of the key if that is higher. What is deleted leaves its highest token in
-// lockkit.floor, below which no further one is. So tokens grow when rows are
+// A token is the microseconds of the server's clock, or 64 more than that of the last
+// grant of the key if that is higher: the 63 after a token belong to its grant, too. What
+// is deleted leaves its highest token in lockkit.floor, and what is made anew goes on
+// from there. So tokens grow when rows are
 // deleted, when the clock is set back, and when an older backup is restored.
 // A clock that is set back does not make holds last either: what was left of them
 // when their row was last written is what is left then.

@@ -168,18 +168,6 @@ var faultCases = []struct {
 			t.Errorf("got %+v, want the answer", g.Record)
 		}
 	}},
-	{"a handover whose reply is lost passes the key on once (hazard 7)", 5, func(t *testing.T, r *rig) {
-		from := claimed()
-		to := exclusive(from.Key)
-		acquire(t, r.store, from)
-		r.proxy.Inject(pgtest.LoseReply, "handover", sql(from.Lease))
-		_, err := r.store.Handover(t.Context(), from, to)
-		unknown(t, "handover", err)
-		wantIs(t, "handover", second(r.store.Handover(t.Context(), from, to)), core.ErrLost)
-		acquire(t, r.store, to)
-		release(t, r.store, to)
-		held(t, r.direct, from, false)
-	}},
 	{"a call that waits for a connection when its time is over has sent nothing", 1, func(t *testing.T, r *rig) {
 		pool := pgtest.Pool(t, r.proxy.URL("pool_max_conns=1"))
 		s := newStore(t, pool)

@@ -223,12 +223,6 @@ func TestRoundTrips(t *testing.T) {
 	})
 	trips("release", 1, func() { release(t, s, c) })
 	trips("acquire of a key that was used before", 1, func() { acquire(t, s, c) })
-	to := exclusive(c.Key)
-	trips("handover", 1, func() {
-		if _, err := s.Handover(t.Context(), c, to); err != nil {
-			t.Error(err)
-		}
-	})
 	run := claimed()
 	run.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
 	trips("a run", 1, func() { acquire(t, s, run) })

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -111,6 +112,11 @@ func TestMigrate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		old, ahead := exclusive("old"), g.Token+3_600_000_000
+		if _, err := s.Acquire(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, pool, fmt.Sprintf("UPDATE lockkit.keys SET token = %d WHERE key = 'old'", ahead))
 		// As it would be if functions and tables had been added since.
 		exec(t, pool, `DROP FUNCTION lockkit.sweep; DROP VIEW lockkit.locks; DROP TABLE lockkit.seen;
 			DROP FUNCTION lockkit.extend_all; DROP FUNCTION lockkit.undo_run; DROP FUNCTION lockkit.save_run;
@@ -131,6 +137,15 @@ func TestMigrate(t *testing.T) {
 		if again, err := s.Acquire(t.Context(), c); err != nil || again.Token != g.Token {
 			t.Errorf("got %+v, %v; want the hold with token %d", again, err, g.Token)
 		}
+		// What was the last token of a key is that of its hold, and the next one is a
+		// step after it.
+		if again, err := s.Acquire(t.Context(), old); err != nil || again.Token != ahead {
+			t.Errorf("got %+v, %v; want the hold with token %d", again, err, ahead)
+		}
+		release(t, s, old)
+		if next := acquire(t, s, exclusive("old")); next.Token != ahead+core.TokenStep {
+			t.Errorf("got token %d after %d", next.Token, ahead)
+		}
 		run := exclusive("run")
 		run.Record = &core.Record{Retain: time.Hour}
 		for range 2 { // the second finds a record that it has to give back
@@ -143,7 +158,29 @@ func TestMigrate(t *testing.T) {
 			}
 		}
 		exec(t, pool, `SELECT lockkit.sweep(1); SELECT * FROM lockkit.locks; SELECT * FROM lockkit.seen;
-			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 2)`)
+			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 3)`)
+	})
+
+	t.Run("what a program of version 2 calls is there, and grants as all do", func(t *testing.T) {
+		t.Parallel()
+		pool := pgtest.Pool(t, database(t))
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile("testdata/version2.sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec(t, pool, string(text)+"; UPDATE lockkit.version SET version = 2")
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		s, c := newStore(t, pool), exclusive("held")
+		ahead := acquire(t, s, c).Token + 3_600_000_000
+		c.MinToken = ahead
+		acquire(t, s, c)
+		exec(t, pool, fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED; SELECT 1 / (fence = %d)::int FROM lockkit.handover('held', '%s', 60000,
+			'next', 'next', 2147483647, 2147483647, 60000, false, 0, false); COMMIT`, ahead+core.TokenStep, c.Lease))
 	})
 
 	t.Run("a later schema is left alone", func(t *testing.T) {

@@ -60,14 +60,10 @@ func TestRefusedClaims(t *testing.T) {
 		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("%s: got %v, want %v", what, err, core.ErrInvalid)
 		}
-		if _, err := s.Handover(t.Context(), exclusive(c.Key), c); !errors.Is(err, core.ErrInvalid) {
-			t.Errorf("%s: handover: got %v, want %v", what, err, core.ErrInvalid)
-		}
 	}
 	c := claimed()
 	c.Weight, c.MinToken = 1, 1
 	wantIs(t, "a reader's token", second(s.Acquire(t.Context(), c)), core.ErrUnsupported)
-	wantIs(t, "another key", second(s.Handover(t.Context(), claimed(), claimed())), core.ErrInvalid)
 	c = claimed()
 	c.Keep = -1
 	wantIs(t, "release", s.Release(t.Context(), c), core.ErrInvalid)

@@ -32,7 +32,7 @@ END $$;
 
 CREATE TABLE IF NOT EXISTS lockkit.keys (
   key          bytea PRIMARY KEY,
-  token        bigint NOT NULL,      -- the last fencing token
+  token        bigint NOT NULL,      -- of the last exclusive grant, to which the 63 after it belong, too (core.TokenStep)
   until        timestamptz NOT NULL, -- when nothing of this row is alive any more
   due          integer NOT NULL,     -- when to look for it then, see lockkit.bucket
   written      timestamptz NOT NULL, -- when the deadlines below were as far ahead as they are meant, see lockkit.load
@@ -53,8 +53,8 @@ ALTER TABLE lockkit.keys ADD COLUMN IF NOT EXISTS run_found lockkit.found; -- si
 
 CREATE INDEX IF NOT EXISTS keys_due ON lockkit.keys (due);
 
--- The highest token of all rows that were deleted. A key without a row has had
--- no higher one.
+-- The highest token of all rows that were deleted. No grant of a key without a row has
+-- had a higher one.
 CREATE TABLE IF NOT EXISTS lockkit.floor (
   one   boolean PRIMARY KEY DEFAULT true CHECK (one),
   token bigint NOT NULL

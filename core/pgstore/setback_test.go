@@ -147,17 +147,6 @@ func TestClockSetBack(t *testing.T) {
 		setBack(t, server, c, back)
 		granted(t, s, exclusive(c.Key))
 	})
-	t.Run("asking for a handover does not put the end off", func(t *testing.T) {
-		t.Parallel()
-		c := claimed()
-		c.TTL = ttl
-		acquire(t, s, c)
-		setBack(t, server, c, back)
-		pgtest.Eventually(t, patience, "the key is free", func() bool {
-			wantIs(t, "handover", second(s.Handover(t.Context(), exclusive(c.Key), exclusive(c.Key))), core.ErrLost)
-			return server.Exec("SELECT count(*) FROM lockkit.locks WHERE key = '" + c.Key + "'")[0] == "0"
-		})
-	})
 	t.Run("a dead one at the head of the line holds nobody up for long, and a live one keeps its place", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()

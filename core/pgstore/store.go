@@ -16,8 +16,8 @@ import (
 // included. The server gives up a wait for a row after half of it.
 const callLimit = 2 * time.Second
 
-// Store keeps locks in PostgreSQL. It implements core.Store, core.Watcher,
-// core.Handover and core.Prompt and is safe for concurrent use.
+// Store keeps locks in PostgreSQL. It implements core.Store, core.Watcher and
+// core.Prompt, and is safe for concurrent use.
 //
 // Every call is one statement, sent once: nothing is repeated behind the
 // caller's back unless it certainly changed nothing. A call returns soon after
@@ -35,10 +35,9 @@ type Store struct {
 }
 
 var (
-	_ core.Store    = (*Store)(nil)
-	_ core.Watcher  = (*Store)(nil)
-	_ core.Handover = (*Store)(nil)
-	_ core.Prompt   = (*Store)(nil)
+	_ core.Store   = (*Store)(nil)
+	_ core.Watcher = (*Store)(nil)
+	_ core.Prompt  = (*Store)(nil)
 )
 
 // New returns a Store that uses pool, which the caller keeps and closes after

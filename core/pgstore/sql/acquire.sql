@@ -113,9 +113,9 @@ BEGIN
   s := lockkit.begin_run(s, _now, _lease, _value, _retain);
   IF _weight = everything THEN
     IF best = everything THEN
-      s.token := greatest(s.token, _least); -- the last one is theirs
+      s.token := greatest(s.token, _least); -- the last grant is theirs
     ELSE
-      s.token := greatest(s.token + 1, lockkit.micros(_now), _least);
+      s.token := greatest(s.token + 64, lockkit.micros(_now), _least);
     END IF;
     fence := s.token;
   END IF;
@@ -160,7 +160,7 @@ BEGIN
       CASE WHEN begins THEN moment + lockkit.ms(_retain) END, CASE WHEN begins THEN 1 END,
       CASE WHEN begins THEN false END, CASE WHEN begins THEN _lease END, CASE WHEN begins THEN true END, _value)
     ON CONFLICT (key) DO UPDATE SET
-      token = CASE WHEN _weight = everything THEN greatest(k.token + 1, EXCLUDED.token) ELSE k.token END,
+      token = CASE WHEN _weight = everything THEN greatest(k.token + 64, EXCLUDED.token) ELSE k.token END,
       until = EXCLUDED.until, due = lockkit.due(k.due, EXCLUDED.until), written = EXCLUDED.written,
       holds = EXCLUDED.holds, places = '{}', tombs = '{}',
       run_until = EXCLUDED.run_until, run_attempt = EXCLUDED.run_attempt, run_done = EXCLUDED.run_done,
@@ -170,8 +170,8 @@ BEGIN
   IF FOUND THEN
     -- Read after the row is there: who deleted an earlier one has committed.
     SELECT f.token INTO highest FROM lockkit.floor f;
-    IF highest >= fence THEN
-      fence := highest + 1;
+    IF highest + 64 > fence THEN
+      fence := highest + 64;
       UPDATE lockkit.keys k SET token = fence WHERE k.key = _key;
     END IF;
     code := 0;

@@ -1,0 +1,165 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/redistest"
+)
+
+// A server whose clock all but stands still passes none of the tokens of a grant, as
+// where a lock is given back within 64 µs. What is given back leaves them behind, and
+// the next grant comes after them (hazard 34).
+func TestTokensWhileTheClockStandsStill(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.NewClock(t, 1e-6).Start(), nil)
+	waits := func(t *testing.T, c core.Claim, push bool) (w core.Claim, woken <-chan struct{}) {
+		t.Helper()
+		w = claimOf(c.Key)
+		w.Wait, w.Fair, w.Push = true, true, push
+		woken = watch(t, r.store, w)
+		busyWith(t, r.store, w)
+		return w, woken
+	}
+	for name, deed := range map[string]func(t *testing.T, c core.Claim) (next core.Claim){
+		"it is released": func(t *testing.T, c core.Claim) core.Claim {
+			release(t, r.direct, c)
+			if fields := r.fields(t, c); len(fields) != 1 || fields["t"] == "" {
+				t.Errorf("%v is left, want the tokens alone", fields)
+			}
+			return claimOf(c.Key)
+		},
+		"it is extended": func(t *testing.T, c core.Claim) core.Claim {
+			c.TTL *= 2
+			wantIs(t, "extend", extend(r.direct, c), nil)
+			release(t, r.direct, c)
+			return claimOf(c.Key)
+		},
+		"it has an inner one": func(t *testing.T, c core.Claim) core.Claim {
+			inner := nested(c)
+			acquire(t, r.direct, inner)
+			release(t, r.direct, inner)
+			release(t, r.direct, c)
+			return claimOf(c.Key)
+		},
+		"one asks in vain": func(t *testing.T, c core.Claim) core.Claim {
+			busyWith(t, r.direct, claimOf(c.Key))
+			release(t, r.direct, c)
+			return claimOf(c.Key)
+		},
+		"one waits": func(t *testing.T, c core.Claim) core.Claim {
+			w, woken := waits(t, c, false)
+			release(t, r.direct, c)
+			wakes(t, woken)
+			return w
+		},
+		"one is granted by message": func(t *testing.T, c core.Claim) core.Claim {
+			w, woken := waits(t, c, true)
+			release(t, r.direct, c)
+			wakes(t, woken)
+			return w
+		},
+		"the second of two is granted by message": func(t *testing.T, c core.Claim) core.Claim {
+			first, woken := waits(t, c, true)
+			second, next := waits(t, c, true)
+			release(t, r.direct, c)
+			wakes(t, woken)
+			release(t, r.store, first)
+			wakes(t, next)
+			return second
+		},
+		"others share the key after it": func(t *testing.T, c core.Claim) core.Claim {
+			release(t, r.direct, c)
+			for range 2 {
+				reader := shared(claimOf(c.Key))
+				acquire(t, r.direct, reader)
+				release(t, r.direct, reader)
+			}
+			return claimOf(c.Key)
+		},
+		"a run follows": func(t *testing.T, c core.Claim) core.Claim {
+			release(t, r.direct, c)
+			return begins(claimOf(c.Key), "begun")
+		},
+	} {
+		for form, claimed := range forms {
+			t.Run(name+", "+form, func(t *testing.T) {
+				t.Parallel()
+				c := claimed()
+				last := acquire(t, r.direct, c).Token
+				next := deed(t, c)
+				for range 3 {
+					g := acquire(t, r.store, next)
+					if g.Token < last+core.TokenStep {
+						t.Fatalf("got token %d after %d", g.Token, last)
+					}
+					last = g.Token
+					release(t, r.store, next)
+					next = claimOf(c.Key)
+				}
+			})
+		}
+	}
+	t.Run("an answer is saved", func(t *testing.T) {
+		t.Parallel()
+		c := begins(claimed(), "begun")
+		last := acquire(t, r.direct, c).Token
+		release(t, r.direct, saves(c, "answer", 1, true))
+		if next := acquire(t, r.direct, claimOf(c.Key)); next.Token < last+core.TokenStep {
+			t.Errorf("got token %d after %d", next.Token, last)
+		}
+	})
+}
+
+// What a server has on its disk tells the tokens of a key, too (hazard 34).
+func TestTokensOverARestart(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	s := newStore(t, server.Client())
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+	held, over := claimOf("held"), claimOf("over")
+	held.MinToken, over.MinToken = ahead, ahead
+	acquire(t, s, held)
+	acquire(t, s, over)
+	release(t, s, over)
+	server.Kill()
+	server.Restart()
+	again := func(c core.Claim) (g core.Grant) {
+		t.Helper()
+		redistest.Eventually(t, soon, "a grant", func() bool { // by a new connection
+			var err error
+			g, err = s.Acquire(t.Context(), c)
+			return err == nil
+		})
+		return g
+	}
+	if g := again(held); g.Token != ahead {
+		t.Errorf("the hold has token %d, want %d", g.Token, ahead)
+	}
+	release(t, s, held)
+	for _, key := range []string{"held", "over"} {
+		if g := again(claimOf(key)); g.Token < ahead+core.TokenStep {
+			t.Errorf("%s: got token %d after %d", key, g.Token, ahead)
+		}
+	}
+}
+
+// A string that does not begin with a number is no lock, whatever it ends with.
+func TestReleaseOfWhatIsNoLock(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), nil)
+	for _, value := range []string{" ", "f ", "text ", strings.Repeat("9", 20) + " "} {
+		c := claimed()
+		if err := r.asks.Set(t.Context(), stored(c), value+c.Lease, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.direct.Release(t.Context(), c); err == nil {
+			t.Errorf("%q: released", value)
+		}
+		if got := r.asks.Get(t.Context(), stored(c)).Val(); got != value+c.Lease {
+			t.Errorf("%q has become %q", value, got)
+		}
+	}
+}
