@@ -26,7 +26,7 @@ func TestReport(t *testing.T) {
 	t.Run("what tests told is added up, by part", func(t *testing.T) {
 		t.Parallel()
 		r := sample(
-			tally.Facts{Part: "histories", Test: "TestA", Runs: 1, Seeds: "7", Faults: map[string]int{"kill": 2}, Grants: 5, HandOvers: 3, Violations: map[string]int{"overlaps": 0}},
+			tally.Facts{Part: "histories", Test: "TestA", Runs: 1, Seeds: "7", Faults: map[string]int{"kill": 2}, Grants: 5, ToOthers: 3, Violations: map[string]int{"overlaps": 0}},
 			tally.Facts{Part: "histories", Runs: 1, Faults: map[string]int{"kill": 1}, Grants: 6, Expected: map[string]int{"stale writes": 4}},
 			tally.Facts{Part: "mutants", Runs: 2, Faults: map[string]int{"no-margin": 1, "no-polling": 1}},
 		)

@@ -22,7 +22,7 @@ func (r *record) total(part string) (sum tally.Facts) {
 		}
 		sum.Runs += f.Runs
 		sum.Grants += f.Grants
-		sum.HandOvers += f.HandOvers
+		sum.ToOthers += f.ToOthers
 		if f.Part != "mutants" { // whose faults are the mutants
 			add(sum.Faults, f.Faults)
 		}
@@ -91,7 +91,7 @@ func (r *record) report(mutants []mutant) string {
 	fmt.Fprintln(&b, "\n## What was done\n\nTests tell what they count; others only pass or fail.\n\n| part | runs | faults that bit | grants | to another holder | violations | expected by limits |\n|---|---|---|---|---|---|---|")
 	for _, name := range r.told() {
 		t := r.total(name)
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d |\n", name, t.Runs, count(t.Faults), t.Grants, t.HandOvers, count(t.Violations), count(t.Expected))
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d |\n", name, t.Runs, count(t.Faults), t.Grants, t.ToOthers, count(t.Violations), count(t.Expected))
 	}
 	all := r.total("")
 	table(&b, "Violations: none is allowed", "looked for", all.Violations)
@@ -117,7 +117,7 @@ func (r *record) summary() string {
 	}
 	t := r.total("")
 	return fmt.Sprintf("%d tests and cases passed, %d failed, %d skipped. %d faults bit in %d runs; %d grants, %d of them to another holder than before; %d violations.",
-		passed, failed, skipped, count(t.Faults), t.Runs, t.Grants, t.HandOvers, count(t.Violations))
+		passed, failed, skipped, count(t.Faults), t.Runs, t.Grants, t.ToOthers, count(t.Violations))
 }
 
 // conditions says on what the run took place, and nothing of where.

@@ -93,7 +93,7 @@ func TestCutOffFollower(t *testing.T) {
 	}
 	tally.Note(t, tally.Facts{
 		Part: "limits", Runs: rounds, Faults: map[string]int{"follower cut off": rounds},
-		Grants: 2 * grants, HandOvers: grants, Violations: map[string]int{"overlaps": overlaps},
+		Grants: 2 * grants, ToOthers: grants, Violations: map[string]int{"overlaps": overlaps},
 	})
 }
 

@@ -271,7 +271,7 @@ func TestCutOff(t *testing.T) {
 	t.Logf("the latest deadline was %v before somebody else got in", time.Duration(least.Load()))
 	tally.Note(t, tally.Facts{
 		Part: "limits", Runs: n, Faults: map[string]int{"cut": int(bit.Load())},
-		Grants: 2 * n, HandOvers: n, Violations: map[string]int{"overlaps": int(overlaps.Load())},
+		Grants: 2 * n, ToOthers: n, Violations: map[string]int{"overlaps": int(overlaps.Load())},
 	})
 }
 

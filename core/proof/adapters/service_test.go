@@ -85,7 +85,6 @@ type spied struct {
 
 	mu     sync.Mutex
 	owners map[string]bool // and leases, which are as secret
-	trips  int             // that handed a key over
 }
 
 func (s *spied) saw(claims ...core.Claim) {
@@ -99,25 +98,6 @@ func (s *spied) saw(claims ...core.Claim) {
 func (s *spied) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	s.saw(c)
 	return s.Store.Acquire(ctx, c)
-}
-
-func (s *spied) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	s.saw(from, to)
-	g, err := s.Store.Handover(ctx, from, to)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil {
-		s.trips++
-	}
-	return g, err
-}
-
-// followed is how many leases came after another one without a trip, and by how
-// many trips keys were handed over.
-func (v *service) followed() (leases, trips int) {
-	v.store.mu.Lock()
-	defer v.store.mu.Unlock()
-	return v.events.count(core.HandedOver) - v.store.trips, v.store.trips
 }
 
 // events collects what an observer is told.
@@ -138,6 +118,18 @@ func (e *events) count(kind core.Kind) (n int) {
 	defer e.mu.Unlock()
 	for _, event := range e.all {
 		if event.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// waited is how many leases were acquired after a wait of at least this long.
+func (e *events) waited(least time.Duration) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, event := range e.all {
+		if event.Kind == core.Acquired && event.Wait >= least {
 			n++
 		}
 	}

@@ -42,7 +42,7 @@ func newOracle(t *testing.T, least int) *oracle {
 				f.Violations["overlaps"]++
 			}
 		}
-		f.HandOvers = o.handOvers()
+		f.ToOthers = o.toOthers()
 		tally.Note(t, f)
 		if n := o.len(); !t.Failed() && n < least {
 			t.Errorf("vacuous: %d holds, want at least %d", n, least)
@@ -63,8 +63,8 @@ func (o *oracle) len() int {
 	return len(o.spans)
 }
 
-// handOvers is how often a key went to another holder than before.
-func (o *oracle) handOvers() (n int) {
+// toOthers is how often a key went to another holder than before.
+func (o *oracle) toOthers() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last := make(map[string]string) // by key

@@ -10,10 +10,9 @@ import "math"
 //
 //   - A grant of which the Locker was not told, or told too late. It begins with
 //     the call, and lasts until the acquire comes to a grant after all.
-//   - A grant that came to nothing: the acquire failed or its worker died, or the
-//     key was handed over to one who had just given up. It lasts until the clean-up
-//     is confirmed.
-//   - A hold that was passed on to somebody of its process who had just given up.
+//   - A grant that came to nothing: the acquire failed or its worker died. It lasts
+//     until the clean-up is confirmed.
+//   - A hold that was passed on to a caller of its process that had just given up.
 //     It lasts until it is given back.
 //   - A hold that ended otherwise than by a release that was confirmed, from the
 //     end of what its holder relied on; also after one that was confirmed, if an
@@ -98,7 +97,7 @@ func (d *doubts) claim(c *claim) {
 		t = c.last()
 		if t.Released != "ok" {
 			d.add(c.Key, max(t.Until, t.Ret), d.settled(c))
-		} else if len(doubtful) > 0 || c.spare > 0 && d.settled(c) > t.ReleaseRet {
+		} else if len(doubtful) > 0 || d.settled(c) > t.ReleaseRet {
 			d.add(c.Key, t.ReleaseCall, d.settled(c))
 		}
 	}
@@ -158,8 +157,8 @@ func (d *doubts) settled(c *claim) int64 {
 }
 
 // forgot tells whether the server may have forgotten something in this time.
-func (d *doubts) forgot(from, to int64) bool {
-	for _, deed := range d.deeds {
+func (r *record) forgot(from, to int64) bool {
+	for _, deed := range r.deeds {
 		if deed.forgets() && deed.From <= to && deed.To >= from {
 			return true
 		}
@@ -169,12 +168,7 @@ func (d *doubts) forgot(from, to int64) bool {
 
 // gone is when nothing is held any more by a claim that was granted.
 func (d *doubts) gone(c *claim) int64 {
-	_, doubtful := c.grants()
-	t := c.last()
-	if t.Released == "ok" && len(doubtful) == 0 && c.spare == 0 {
-		return t.ReleaseRet
-	}
-	return max(t.ReleaseRet, d.settled(c))
+	return max(c.last().ReleaseRet, d.settled(c))
 }
 
 // within tells whether any of the stretches has a moment of this time.

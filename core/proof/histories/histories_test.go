@@ -23,11 +23,11 @@ const (
 	workers       = 8
 	leastCalls    = 10_000
 	leastGrants   = 500
-	leastHandOver = 30 // of each key
+	leastToOthers = 30 // grants of each key to another holder than before
 	leastUnknown  = 20
 	leastBites    = 10
 	leastBusy     = 1000 // that only the holder can explain
-	leastFollow   = 50   // leases that followed another one without a trip
+	leastFollow   = 50   // leases whose hold was passed on to them
 	longest       = 4 * time.Minute
 )
 
@@ -162,10 +162,11 @@ func run(t *testing.T, wiped bool) {
 type verdict struct {
 	wiped                   bool
 	calls, grants, unknown  int
-	follows, told           int // leases that followed without a trip, and releases before them that were told of a loss
-	hands, bites, outcomes  map[string]int
+	follows, told           int // leases whose hold was passed on to them, and those it came from that were told of its loss
+	others, bites, outcomes map[string]int
 	wrong                   []string
 	overlaps, tokens, stale []string
+	passed                  []string
 	late, refused           int // stale writes that came, and that were refused
 	script                  *script
 	linear                  porcupine.CheckResult
@@ -192,8 +193,8 @@ func (v *verdict) judge(r *record, writes []write) {
 			v.calls++ // its release
 		}
 	}
-	v.grants, v.hands, v.bites = len(granted(tries)), handOvers(tries), bit(r.deeds, tries)
-	v.overlaps, v.tokens = overlaps(tries), append(tokensBack(tries), sharedTokens(r.claims)...)
+	v.grants, v.others, v.bites = len(granted(tries)), toOthers(tries), bit(r.deeds, tries)
+	v.overlaps, v.tokens, v.passed = overlaps(tries), append(tokensBack(tries), tokensShared(r)...), passedWrongly(r.claims)
 	v.stale, v.late = staleWrites(tries, writes, true), len(staleWrites(tries, writes, false))
 	v.refused = 0
 	for _, w := range writes {
@@ -217,15 +218,15 @@ func (v *verdict) vacuous() string {
 		n, least int
 	}{
 		{"calls", v.calls, leastCalls}, {"grants", v.grants, leastGrants}, {"unknown outcomes", v.unknown, leastUnknown}, {"faults that bit", sum(v.bites), leastBites},
-		{"busy answers that only the holder explains", v.script.busy, leastBusy}, {"leases that followed without a trip", v.follows, leastFollow},
+		{"busy answers that only the holder explains", v.script.busy, leastBusy}, {"leases whose hold was passed on to them", v.follows, leastFollow},
 	} {
 		if c.n < c.least {
 			why = append(why, fmt.Sprintf("%d %s, want %d", c.n, c.what, c.least))
 		}
 	}
 	for _, key := range keys {
-		if v.hands[key] < leastHandOver {
-			why = append(why, fmt.Sprintf("%d hand-overs of %s, want %d", v.hands[key], key, leastHandOver))
+		if v.others[key] < leastToOthers {
+			why = append(why, fmt.Sprintf("%d grants of %s to another holder, want %d", v.others[key], key, leastToOthers))
 		}
 	}
 	return strings.Join(why, "; ")
@@ -233,7 +234,7 @@ func (v *verdict) vacuous() string {
 
 // faults lists what must not be.
 func (v *verdict) faults() []string {
-	all := slices.Concat(v.tokens, v.stale, v.wrong)
+	all := slices.Concat(v.tokens, v.stale, v.passed, v.wrong)
 	if !v.wiped {
 		all = append(all, v.overlaps...)
 	}
@@ -244,14 +245,14 @@ func (v *verdict) faults() []string {
 }
 
 func (v *verdict) String() string {
-	return fmt.Sprintf("%d calls, %d grants, %d of them followed without a trip (%d of those before them lost), hand-overs %v, outcomes %v, %d unknown, %d busy answers judged and %d excused, faults that bit %v, %d overlaps, %d stale writes came, %d writes were refused, porcupine: %v",
-		v.calls, v.grants, v.follows, v.told, v.hands, v.outcomes, v.unknown, v.script.busy, v.script.excused, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
+	return fmt.Sprintf("%d calls, %d grants, %d of them passed on (%d with a loss), to another holder %v, outcomes %v, %d unknown, %d busy answers judged and %d excused, faults that bit %v, %d overlaps, %d stale writes came, %d writes were refused, porcupine: %v",
+		v.calls, v.grants, v.follows, v.told, v.others, v.outcomes, v.unknown, v.script.busy, v.script.excused, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
 }
 
 func (v *verdict) note(t *testing.T, seed uint64, server *redistest.Server) {
 	f := tally.Facts{
-		Part: "histories", Runs: 1, Seeds: fmt.Sprint(seed), Faults: v.bites, Outcomes: v.outcomes, Grants: v.grants, HandOvers: sum(v.hands),
-		Violations: map[string]int{"tokens back": len(v.tokens), "stale writes": len(v.stale), "histories that are not a lock's": 0},
+		Part: "histories", Runs: 1, Seeds: fmt.Sprint(seed), Faults: v.bites, Outcomes: v.outcomes, Grants: v.grants, ToOthers: sum(v.others),
+		Violations: map[string]int{"tokens back": len(v.tokens), "stale writes": len(v.stale), "passed on wrongly": len(v.passed), "histories that are not a lock's": 0},
 		Expected:   map[string]int{"stale writes that a resource without tokens would take": v.late},
 		Versions:   map[string]string{"redis-server": server.Field("server", "redis_version")},
 	}

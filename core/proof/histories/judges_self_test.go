@@ -1,20 +1,30 @@
 package histories_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
-// ok is a try that was granted, relied on until and released.
-func ok(lease string, call, ret int64, token uint64, until, released int64) *try {
-	t := &try{Lease: lease, Who: lease, Key: "k:1", Call: call, Ret: ret, Outcome: "ok", Token: token, Until: until}
+// ok is a try that was granted, relied on until and released. The grants of the key
+// are counted.
+func ok(lease string, call, ret int64, grant uint64, until, released int64) *try {
+	t := &try{Lease: lease, Who: lease, Key: "k:1", Call: call, Ret: ret, Outcome: "ok", Token: grant * core.TokenStep, Until: until}
 	if released > 0 {
 		t.ReleaseCall, t.ReleaseRet, t.Released = until, released, "ok"
 	}
+	return t
+}
+
+// with gives t another token.
+func with(token uint64, t *try) *try {
+	t.Token = token
 	return t
 }
 
@@ -23,11 +33,16 @@ func busy(call, ret int64) *try {
 	return &try{Lease: "b", Who: "b", Key: "k:1", Call: call, Ret: ret, Outcome: "busy"}
 }
 
-// of makes a claim of what the store said, t's if there is such.
+// of makes a claim of what the store said, t's if there is such. If t was released
+// and nothing is said of it, the store has done that.
 func of(t *try, calls ...call) *claim {
 	c := &claim{Key: "k:1", Who: "p", try: t, calls: calls}
-	if t != nil {
-		t.claim, c.Who, c.ID = c, t.Who, t.Lease
+	if t == nil {
+		return c
+	}
+	t.claim, c.Who, c.ID = c, t.Who, t.Lease
+	if t.Released == "ok" && !slices.ContainsFunc(calls, func(o call) bool { return o.What == "leave" }) {
+		c.calls = append(c.calls, call{"leave", t.ReleaseCall, t.ReleaseRet, "ok"})
 	}
 	return c
 }
@@ -77,28 +92,54 @@ func TestJudges(t *testing.T) {
 		}
 	})
 	for name, c := range map[string]struct {
-		token, spare uint64 // of the lease that follows, and for those
-		other        *try
-		deeds        []deed
-		tokens       int
-		want         porcupine.CheckResult
+		token         uint64 // of the lease that x's hold is passed on to, of a grant with the token 128
+		other         *try
+		deeds         []deed
+		change        func(x, y *try, c *claim)
+		shared, wrong int
+		want          porcupine.CheckResult
 	}{
-		"a lease may follow another one of its claim": {2, 3, ok("z", 8, 12, 5, 13, 14), nil, 0, linear},
-		"not with its token":                          {1, 3, ok("z", 8, 12, 5, 13, 14), nil, 1, illegal},
-		"not with one that is not its claim's":        {5, 3, ok("z", 8, 12, 6, 13, 14), nil, 0, illegal},
-		"and nobody else has its tokens":              {2, 3, ok("z", 8, 12, 4, 13, 14), nil, 0, illegal},
-		"or comes between":                            {2, 3, ok("z", 5, 6, 5, 7, 8), nil, 0, illegal},
-		"nor releases what the server forgot":         {2, 3, ok("z", 7, 8, 5, 19, 20), []deed{{What: "delete all", From: 6, To: 7}}, 0, illegal},
+		"a hold may be passed on":                            {129, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 0, linear},
+		"up to the last token of its grant":                  {191, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 0, linear},
+		"not with the token of the lease before":             {128, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 1, illegal},
+		"not with one that belongs to no grant":              {192, ok("z", 8, 12, 5, 13, 14), nil, nil, 0, 1, illegal},
+		"not with one of another grant":                      {192, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 1, illegal},
+		"and no other grant has one of its tokens":           {129, with(191, ok("z", 8, 12, 2, 13, 14)), nil, nil, 1, 0, illegal},
+		"or an older one":                                    {129, ok("z", 12, 13, 1, 14, 15), nil, nil, 1, 0, illegal},
+		"or comes between":                                   {129, ok("z", 5, 6, 3, 7, 8), nil, nil, 0, 0, illegal},
+		"nor is what the server forgot released":             {129, ok("z", 7, 8, 3, 19, 20), []deed{{What: "delete all", From: 6, To: 7}}, nil, 0, 0, illegal},
+		"not to two at once":                                 {129, nil, nil, func(x, _ *try, _ *claim) { x.Until, x.letGo, x.ReleaseCall = 6, 6, 6 }, 0, 1, illegal},
+		"not before its release is called":                   {129, nil, nil, func(x, _ *try, _ *claim) { x.letGo, x.ReleaseCall, x.ReleaseRet, x.Released = 0, 0, 0, "" }, 0, 1, linear},
+		"not when the store was asked to release it":         {129, nil, nil, func(_, _ *try, c *claim) { c.calls = append(c.calls, call{"leave", 4, 5, "ok"}) }, 0, 1, linear},
+		"not by a release that the store did not confirm":    {129, nil, nil, func(_, _ *try, c *claim) { c.calls = c.calls[:1] }, 0, 1, linear},
+		"nor where it had confirmed it before":               {129, nil, nil, func(_, _ *try, c *claim) { c.calls[1].Call = 3 }, 0, 1, linear},
+		"not when the grant is old":                          {129, nil, nil, func(x, _ *try, _ *claim) { x.Call, x.Ret = -2*int64(chainTime), -int64(chainTime) }, 0, 1, linear},
+		"not to a second lease after a release that failed":  {129, nil, nil, thirdAfter("lost"), 0, 1, linear},
+		"nor after one that had no answer":                   {129, nil, nil, thirdAfter("unavailable"), 0, 1, linear},
+		"but to one after a release that has been confirmed": {129, nil, nil, thirdAfter("ok"), 0, 0, linear},
+		"to 63 more": {129, nil, nil, followers(63), 0, 0, linear},
+		"not to a 65th lease, whatever the tokens": {129, nil, nil, followers(64), 0, 2, illegal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x, y := ok("x", 1, 2, 1, 4, 9), ok("y", 3, 5, c.token, 10, 11)
-			y.Follows = true
-			under := of(x, call{"ask", 1, 2, "ok"}, call{"leave", 10, 11, "ok"})
-			under.spare, under.more, y.claim = c.spare, []*try{y}, under
-			r := &record{tries: []*try{x, y, c.other}, claims: []*claim{under}, deeds: c.deeds}
-			if got := sharedTokens(r.claims); len(got) != c.tokens {
-				t.Errorf("of the tokens is said %q, want %d faults", got, c.tokens)
+			x, y := ok("x", 1, 2, 2, 4, 9), with(c.token, ok("y", 3, 5, 0, 10, 11))
+			x.letGo, y.letGo, y.Follows = 4, 10, true
+			under := of(x, call{"ask", 1, 2, "ok"}, call{"extend", 6, 7, "ok"}, call{"leave", 10, 11, "ok"})
+			under.token, under.more, y.claim = x.Token, []*try{y}, under
+			r := &record{tries: []*try{x, y}, claims: []*claim{under}, deeds: c.deeds}
+			if z := c.other; z != nil {
+				r.tries, r.claims = append(r.tries, z), append(r.claims, of(z, call{"ask", z.Call, z.Ret, "ok"}))
+				z.claim.token = z.Token
+			}
+			if c.change != nil {
+				c.change(x, y, under)
+				r.tries = append(r.tries, under.more[1:]...)
+			}
+			if got := tokensShared(r); len(got) != c.shared {
+				t.Errorf("of the tokens is said %q, want %d faults", got, c.shared)
+			}
+			if got := passedWrongly(r.claims); len(got) != c.wrong {
+				t.Errorf("of passing on is said %q, want %d faults", got, c.wrong)
 			}
 			if got := r.linear(); got != c.want {
 				t.Errorf("porcupine says %v, want %v", got, c.want)
@@ -146,4 +187,32 @@ func TestJudges(t *testing.T) {
 
 func (r *record) linear() porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model, r.operations().all, patience)
+}
+
+// thirdAfter has a third lease follow y, when the release of x has come to this.
+func thirdAfter(released string) func(x, y *try, c *claim) {
+	return func(x, y *try, c *claim) {
+		x.Released = released
+		z := with(130, ok("z", 3, 12, 0, 14, 15))
+		z.letGo, z.Follows, z.claim = 14, true, c
+		c.more = append(c.more, z)
+		c.calls[2] = call{"extend", 10, 11, "ok"}
+		c.calls = append(c.calls, call{"leave", 14, 15, "ok"})
+	}
+}
+
+// followers has n leases follow x, y with them.
+func followers(n int) func(x, y *try, c *claim) {
+	return func(_, _ *try, c *claim) {
+		c.calls = c.calls[:2]
+		for i := range n - 1 {
+			at := int64(12 + 4*i)
+			c.calls = append(c.calls, call{"extend", at - 2, at - 1, "ok"})
+			t := with(uint64(130+i), ok(fmt.Sprint("more ", i), 3, at, 0, at+2, at+3))
+			t.letGo, t.Follows, t.claim = at+2, true, c
+			c.more = append(c.more, t)
+		}
+		end := c.last().letGo
+		c.calls = append(c.calls, call{"leave", end, end + 1, "ok"})
+	}
 }

@@ -3,7 +3,11 @@ package histories_test
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // overlaps is the interval oracle: of one key, no two stretches overlap in which
@@ -56,23 +60,115 @@ func tokensBack(tries []*try) []string {
 	return faults
 }
 
-// sharedTokens lists leases of one claim that do not have a token of their own each,
-// greater than that of the one before.
-func sharedTokens(claims []*claim) []string {
-	var faults []string
-	for _, c := range claims {
-		held := granted(append([]*try{}, c.more...))
-		if c.try != nil && c.try.Outcome == "ok" {
-			held = append(held, c.try)
-		}
-		slices.SortFunc(held, func(a, b *try) int { return cmp.Compare(a.Ret, b.Ret) })
-		for i, t := range held[min(1, len(held)):] {
-			if before := held[i]; t.Token <= before.Token {
-				faults = append(faults, fmt.Sprintf("%s: %s has token %d, %s before it under the same hold %d", c.Key, t.Lease, t.Token, before.Lease, before.Token))
+// tokensShared lists grants of a key of which one owns a token of another, or of
+// which the one that had returned before the other was asked for has later ones. A
+// server that forgets between two that are under way may give tokens again.
+func tokensShared(r *record) []string {
+	type granted struct {
+		*claim
+		call
+	}
+	var all []granted
+	for _, c := range r.claims {
+		var last call // from the first time that it was asked, as a release may grant it in between
+		for _, o := range c.calls {
+			if o.What == "ask" && last.Call == 0 {
+				last.Call = o.Call
 			}
+			if o.What == "ask" && o.Outcome == "ok" {
+				last.Ret = o.Ret
+			}
+		}
+		if c.token > 0 {
+			all = append(all, granted{c, last})
+		}
+	}
+	slices.SortFunc(all, func(a, b granted) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.token, b.token)) })
+	var faults []string
+	var asked granted // of those so far of this key, the one that was asked for last
+	for i, g := range all {
+		if i == 0 || all[i-1].Key != g.Key {
+			asked = g
+			continue
+		}
+		if low := all[i-1]; g.token < low.token+core.TokenStep && !r.forgot(min(low.Call, g.Call), max(low.Ret, g.Ret)) {
+			faults = append(faults, fmt.Sprintf("%s: the grants of %s and %s have the tokens %d and %d", g.Key, low.ID, g.ID, low.token, g.token))
+		}
+		if g.Ret < asked.Call {
+			faults = append(faults, fmt.Sprintf("%s: the grant of %s has token %d, that of %s before it had %d", g.Key, asked.ID, asked.token, g.ID, g.token))
+		}
+		if g.Call > asked.Call {
+			asked = g
 		}
 	}
 	return faults
+}
+
+// chainTime is for how long a hold is passed on, from when its grant has arrived.
+const chainTime = 10 * time.Millisecond
+
+// passedWrongly lists leases that were passed a hold, or that passed it on, otherwise
+// than a process may. All that is compared was seen in one process, which knows of
+// a grant at the latest when Acquire returns, and that a release failed at the
+// latest when Release returns.
+func passedWrongly(claims []*claim) []string {
+	var faults []string
+	for _, c := range claims {
+		if c.try == nil {
+			continue
+		}
+		add := func(t *try, format string, args ...any) {
+			faults = append(faults, fmt.Sprintf("%s: %s, with a hold that was passed on, ", c.Key, t.Lease)+fmt.Sprintf(format, args...))
+		}
+		if n := 1 + len(c.more); n > core.TokenStep {
+			add(c.last(), "is lease %d of it", n)
+		}
+		left := int64(math.MaxInt64) // when the store was asked to release it
+		for _, o := range c.calls {
+			if o.What == "leave" {
+				left = min(left, o.Call)
+			}
+		}
+		before, failed := c.try, int64(math.MaxInt64)
+		for _, t := range c.more {
+			if t.Token <= before.Token || t.Token >= c.first()+core.TokenStep {
+				add(t, "has token %d, %s before it had %d, and the grant %d", t.Token, before.Lease, before.Token, c.first())
+			}
+			if t.Ret <= before.Until {
+				add(t, "holds from %d, while %s holds until %d", t.Ret, before.Lease, before.Until)
+			}
+			if left < t.Ret {
+				add(t, "holds from %d, and the store was asked to release it at %d", t.Ret, left)
+			}
+			if before.letGo == 0 {
+				add(t, "follows %s, which was not released", before.Lease)
+				before = t
+				continue
+			}
+			if failed < before.letGo {
+				add(t, "follows %s, released at %d, and another release had failed at %d", before.Lease, before.letGo, failed)
+			}
+			if age := time.Duration(before.letGo - c.try.Ret); age > chainTime {
+				add(t, "follows %s when the grant is %v old", before.Lease, age)
+			}
+			if before.Released == "ok" && !c.confirmed(before) {
+				add(t, "follows %s, whose release the store did not confirm after it", before.Lease)
+			}
+			if before.Released != "ok" && before.ReleaseRet > 0 {
+				failed = min(failed, before.ReleaseRet)
+			}
+			before = t
+		}
+	}
+	return faults
+}
+
+// confirmed tells that the store has confirmed, between the call and the return of
+// the release of t, that c was held.
+func (c *claim) confirmed(t *try) bool {
+	return slices.ContainsFunc(c.calls, func(o call) bool {
+		return (o.What == "extend" || o.What == "leave") && o.Outcome == "ok" && t.letGo <= o.Call && o.Ret <= t.ReleaseRet
+	})
 }
 
 // staleWrites lists the writes that a resource took, in its order, from a holder
@@ -114,9 +210,9 @@ func granted(tries []*try) []*try {
 	return held
 }
 
-// handOvers is how often the holder of each key was another goroutine than the one
-// before, mostly of another process.
-func handOvers(tries []*try) map[string]int {
+// toOthers is how often the holder of each key was another goroutine than the one
+// before.
+func toOthers(tries []*try) map[string]int {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Compare(a.Ret, b.Ret) })
 	n, last := make(map[string]int), make(map[string]string)

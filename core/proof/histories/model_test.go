@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // lock is the state of one key's lock, as far as it follows from what its users
@@ -13,18 +15,18 @@ import (
 // doubts_test.go.
 type lock struct {
 	Holder string // claim, "" if none
-	Tenant string // lease of it, "" between two that follow each other, anyOf if that is not known
+	Lease  string // that has it, "" between two that it is passed on to, anyOf if that is not known
 	Loose  bool   // the server may have forgotten it
-	Last   uint64 // token
-	Top    uint64 // the last token that is the holder's
+	Last   uint64 // token of a lease
+	Top    uint64 // the last token of the holder's grant, or Last if the server may have forgotten that
 }
 
 const anyOf = "any"
 
 type asked struct {
 	// What is "acquire", "busy", "release", or "end" for a hold that ended
-	// otherwise, from when on others may have the key. A lease that follows another
-	// one of the same claim is a "follow", and the one before it ends with "pass",
+	// otherwise, from when on others may have the key. A lease that was passed the
+	// hold of another one is a "follow", and the one before it ends with "pass",
 	// or "let" if it was not told that the hold was still there. Where the server
 	// loses what it had it is "forget", "may forget" if that is not known, or
 	// "holds" if it has what it had a while ago, which may expire soon.
@@ -32,7 +34,7 @@ type asked struct {
 	Claim string
 	Lease string
 	Token uint64
-	Spare uint64 // tokens after it that are the claim's
+	Grant uint64 // the first token of the claim's grant
 	Sure  bool   // a release that ended a hold, and not an earlier attempt of it; or the server forgets nothing
 }
 
@@ -40,23 +42,23 @@ type asked struct {
 //
 // A holder whom the server forgot goes on for a while, and others have the key
 // meanwhile. Its release is one only if the store has confirmed it at once: it may
-// be that the first attempt was answered "not held", but nobody heard that. Who
-// follows another one of its claim where the server has forgotten that holds
-// nothing either.
+// be that the first attempt was answered "not held", but nobody heard that. A lease
+// that is passed a hold which the server has forgotten holds nothing either.
 var model = porcupine.Model{
 	Init: func() any { return lock{} },
 	Step: func(state, input, _ any) (bool, any) {
 		s, in := state.(lock), input.(asked)
-		mine := s.Holder == in.Claim && (s.Tenant == in.Lease || s.Tenant == anyOf)
+		mine := s.Holder == in.Claim && (s.Lease == in.Lease || s.Lease == anyOf)
 		switch in.What {
 		case "acquire":
-			return (s.Holder == "" || s.Loose) && in.Token > s.Top, lock{Holder: in.Claim, Tenant: in.Lease, Last: in.Token, Top: in.Token + in.Spare}
+			return (s.Holder == "" || s.Loose) && (in.Grant > s.Top || s.Loose && in.Grant > s.Last) && in.Token == in.Grant,
+				lock{Holder: in.Claim, Lease: in.Lease, Last: in.Token, Top: in.Grant + core.TokenStep - 1}
 		case "follow":
 			if s.Holder != in.Claim {
 				return !in.Sure, s
 			}
-			ok := s.Tenant == "" && s.Last < in.Token && in.Token <= s.Top || s.Tenant == anyOf
-			s.Tenant, s.Last = in.Lease, max(s.Last, in.Token)
+			ok := s.Lease == "" && s.Last < in.Token && in.Token <= s.Top || s.Lease == anyOf
+			s.Lease, s.Last = in.Lease, max(s.Last, in.Token)
 			return ok, s
 		case "busy":
 			return s.Holder != "" && s.Holder != in.Claim, s
@@ -64,10 +66,10 @@ var model = porcupine.Model{
 			if !mine {
 				return !in.Sure, s
 			}
-			s.Tenant = ""
+			s.Lease = ""
 		case "let":
 			if mine {
-				s.Tenant = ""
+				s.Lease = ""
 			}
 		case "release":
 			if !mine {
@@ -79,15 +81,17 @@ var model = porcupine.Model{
 				s.Holder = ""
 			}
 		case "forget":
-			s.Holder = ""
+			s.Holder, s.Top = "", s.Last
 		case "may forget":
 			s.Loose = true
 		case "holds":
-			s.Holder, s.Tenant, s.Loose = in.Claim, anyOf, true
+			s.Holder, s.Lease, s.Loose, s.Top = in.Claim, anyOf, true, s.Last
 		}
-		s.Loose = s.Loose && s.Holder != ""
+		if s.Loose && s.Holder == "" {
+			s.Loose, s.Top = false, s.Last
+		}
 		if s.Holder == "" {
-			s.Tenant = ""
+			s.Lease = ""
 		}
 		return true, s
 	},
@@ -144,15 +148,15 @@ func (r *record) operations() *script {
 	}
 	for _, t := range r.tries {
 		switch {
-		case t.Outcome == "busy" && t.Crowded: // it may be the answer to who stood before it
+		case t.Outcome == "busy" && t.Crowded: // it may be the answer to another that stood before it
 		case t.Outcome == "busy":
 			busy(t.Who, t.Key, t.holder(), t.Call, t.Ret)
 		case t.Outcome == "ok":
-			begin := asked{What: "acquire", Claim: t.holder(), Lease: t.Lease, Token: t.Token}
+			begin := asked{What: "acquire", Claim: t.holder(), Lease: t.Lease, Token: t.Token, Grant: t.Token}
 			if t.Follows {
 				begin.What, begin.Sure = "follow", !r.forgetful()
 			} else if t.claim != nil {
-				begin.Spare = t.claim.spare
+				begin.Grant = t.claim.first()
 			}
 			s.add(t.Who, t.Key, begin, t.Call, t.Ret)
 			release, end := "release", "end"

@@ -43,7 +43,7 @@ type try struct {
 	Outcome         string
 	Token           uint64
 	Crowded         bool
-	Follows         bool   // it came after another lease of the claim, without a question
+	Follows         bool   // its hold was passed on to it
 	Wrong           string // what its process knows to be impossible
 	claim           *claim // nil if the store was not asked
 
@@ -55,16 +55,24 @@ type try struct {
 	letGo                   int64
 }
 
-// claim is what was said of a claim by the store that has it. A try has one; one
-// without a try was handed a key over when its try had gone. One that was handed a
-// key with tokens to spare can have several tries, one after the other.
+// claim is what was said of a claim by the store that has it. It has a try that
+// asked for it, or none if that has gone, and those that its hold was passed on to,
+// one after the other.
 type claim struct {
 	ID       string
 	Key, Who string // the process
 	try      *try   // the first
 	more     []*try // that followed, in order
-	spare    uint64 // tokens for them
+	token    uint64 // of the grant, 0 if there is none
 	calls    []call
+}
+
+// first is the token of c's grant, or of its first lease if that is not known.
+func (c *claim) first() uint64 {
+	if c.token > 0 || c.try == nil {
+		return c.token
+	}
+	return c.try.Token
 }
 
 // last is the try that has or had the claim last, nil if there is none.
@@ -75,7 +83,7 @@ func (c *claim) last() *try {
 	return c.try
 }
 
-// passed tells that another try of its claim came after t.
+// passed tells that t's hold was passed on to another try.
 func (t *try) passed() bool { return t.claim != nil && t.claim.last() != t }
 
 // holder is what the store knows t by.
@@ -134,7 +142,9 @@ func (h *history) read(deeds []deed) *record {
 		switch e.Step {
 		case "ask", "leave", "extend":
 			c := of(e)
-			c.spare = max(c.spare, e.Spare)
+			if e.Step == "ask" && e.Outcome == "ok" {
+				c.token = e.Token
+			}
 			c.calls = append(c.calls, call{e.Step, e.Call, e.Ret, e.Outcome})
 		case "call":
 			t = &try{Lease: e.Lease, Who: e.Who, Key: e.Key, Call: e.Call, Crowded: e.Crowded, Outcome: "died"}

@@ -50,26 +50,23 @@ func told(err error) string {
 	return "unknown"
 }
 
-func (s *telling) say(step string, ctx context.Context, c core.Claim, call int64, outcome string) {
+func (s *telling) say(step string, ctx context.Context, c core.Claim, call int64, outcome string, token uint64) {
 	name, _ := ctx.Value(tryName{}).(string)
-	s.worker.say(entry{Lease: name, Claim: c.Lease, Who: s.worker.Name, Key: c.Key, Step: step, Call: call, Ret: mono(), Outcome: outcome})
+	s.worker.say(entry{
+		Lease: name, Claim: c.Lease, Who: s.worker.Name, Key: c.Key, Step: step, Call: call, Ret: mono(), Outcome: outcome, Token: token,
+	})
 }
 
-// gave notes that an acquire was granted.
-func (s *telling) gave(ctx context.Context, c core.Claim) {
+// gave notes a grant, and which acquire has asked for it.
+func (s *telling) gave(ctx context.Context, c core.Claim, g core.Grant) {
 	s.worker.known.Lock()
 	defer s.worker.known.Unlock()
+	got := grant{c.Lease, g.Token}
 	if name, _ := ctx.Value(tryName{}).(string); name != "" {
-		s.worker.asked[name] = c.Lease
+		s.worker.asked[name] = got
 	}
-}
-
-// spares tells whether leases may follow each other under c.
-func (s *telling) spares(c core.Claim) bool {
-	s.worker.known.Lock()
-	defer s.worker.known.Unlock()
-	h := s.worker.handed[c.Key]
-	return h.claim == c.Lease && h.spare > 0
+	all := append(s.worker.granted[c.Key], got)
+	s.worker.granted[c.Key] = all[max(0, len(all)-mostGrants):]
 }
 
 func (s *telling) Acquire(ctx context.Context, c core.Claim) (g core.Grant, err error) {
@@ -84,9 +81,9 @@ func (s *telling) Acquire(ctx context.Context, c core.Claim) (g core.Grant, err 
 		g, err = s.Store.Acquire(ctx, c)
 	}
 	if err == nil {
-		s.gave(ctx, c)
+		s.gave(ctx, c, g)
 	}
-	s.say("ask", ctx, c, call, told(err))
+	s.say("ask", ctx, c, call, told(err), g.Token)
 	return g, err
 }
 
@@ -94,37 +91,9 @@ func (s *telling) Extend(ctx context.Context, claims []core.Claim) []core.Extens
 	call := mono()
 	answers := s.Store.Extend(ctx, claims)
 	for i, a := range answers {
-		if outcome := told(a.Err); outcome == "unknown" || s.spares(claims[i]) {
-			s.say("extend", ctx, claims[i], call, outcome)
-		}
+		s.say("extend", ctx, claims[i], call, told(a.Err), 0)
 	}
 	return answers
-}
-
-func (s *telling) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	if s.worker.Mistake == grantsAll {
-		return core.Grant{}, core.ErrUnsupported
-	}
-	call := mono()
-	g, err := s.Store.Handover(ctx, from, to)
-	switch outcome := told(err); outcome {
-	case "ok", "unknown":
-		if err == nil {
-			s.worker.known.Lock()
-			s.worker.handed[to.Key] = handed{to.Lease, g.Token, uint64(g.Spare)}
-			s.worker.known.Unlock()
-		}
-		s.worker.say(entry{
-			Claim: to.Lease, Who: s.worker.Name, Key: to.Key, Step: "ask", Call: call, Ret: mono(), Outcome: outcome,
-			Token: g.Token, Spare: uint64(g.Spare),
-		})
-		s.say("leave", ctx, from, call, outcome)
-	case "busy":
-		s.say("leave", ctx, from, call, "ok") // others come first
-	case "lost":
-		s.say("leave", ctx, from, call, "lost")
-	}
-	return g, err
 }
 
 func (s *telling) Release(ctx context.Context, c core.Claim) error {
@@ -133,6 +102,6 @@ func (s *telling) Release(ctx context.Context, c core.Claim) error {
 	if s.worker.Mistake != grantsAll && (s.worker.Mistake != keepsSome || rand.N(50) > 0) {
 		err = s.Store.Release(ctx, c)
 	}
-	s.say("leave", ctx, c, call, told(err))
+	s.say("leave", ctx, c, call, told(err), 0)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,15 +44,14 @@ type entry struct {
 	// Step is "call" and then "acquire"; if that is granted "hold" for each look
 	// at the context, "letgo" before the release, and "release". In between, and
 	// from the clean-up after it too, come the calls of the store that can give or
-	// take the key, when they have returned: "ask", "leave", and "extend" if its
-	// outcome is unknown or its claim has tokens to spare.
+	// take the key or confirm that it is held, when they have returned: "ask",
+	// "leave" and "extend".
 	Step      string
 	Call, Ret int64
 	Outcome   string `json:",omitempty"`
-	Token     uint64 `json:",omitempty"`
+	Token     uint64 `json:",omitempty"` // of the lease; of an ask that of the grant
 	Until     int64  `json:",omitempty"` // the local deadline, as it is known now
-	Spare     uint64 `json:",omitempty"` // of a claim that was handed a key: tokens for leases that follow
-	Follows   bool   `json:",omitempty"` // of an acquire: it came after another lease of the claim, without a question
+	Follows   bool   `json:",omitempty"` // of an acquire: its hold was passed on to it
 	Wrong     string `json:",omitempty"` // what the process itself knows to be impossible
 }
 
@@ -63,16 +63,20 @@ type worker struct {
 	mu  sync.Mutex
 	out *json.Encoder
 
-	known  sync.Mutex
-	asked  map[string]string // claims by acquire that has asked itself and was granted
-	handed map[string]handed // what was handed over last, by key
+	known   sync.Mutex
+	asked   map[string]grant   // by acquire that has asked itself
+	granted map[string][]grant // the last of each key
 }
 
-// handed is a claim that was handed a key.
-type handed struct {
-	claim        string
-	token, spare uint64
+// grant is a claim that was granted, and its token.
+type grant struct {
+	claim string
+	token uint64
 }
+
+// mostGrants is how many grants of a key a worker remembers. A lease has one of the
+// last, even if its process stood between the grant and the return of Acquire.
+const mostGrants = 8
 
 // lane takes one lock after the other.
 type lane struct {
@@ -84,7 +88,7 @@ type lane struct {
 
 // work is the main of a worker. It ends when its standard input does.
 func work(text string) int {
-	w := &worker{out: json.NewEncoder(os.Stdout), asked: map[string]string{}, handed: map[string]handed{}}
+	w := &worker{out: json.NewEncoder(os.Stdout), asked: map[string]grant{}, granted: map[string][]grant{}}
 	if err := json.Unmarshal([]byte(text), &w.plan); err != nil {
 		panic(err)
 	}
@@ -157,7 +161,7 @@ func (w *lane) turn() {
 	}
 	e.Token, e.Until = lease.Token(), deadline(lease)
 	w.identify(&e)
-	if rand.N(8) == 0 { // nobody follows who has told
+	if rand.N(8) == 0 { // a hold whose owner was told is not passed on
 		if owner, _, _ := strings.Cut(lease.Owner(), "."); owner != e.Claim {
 			e.Wrong = "its claim is " + owner
 		}
@@ -171,22 +175,24 @@ func (w *lane) turn() {
 	w.say(r)
 }
 
-// identify finds the claim of a lease: its own if it has asked, and else what its
-// process was handed last, whose token or one to spare it has.
+// identify finds the claim of a lease: its own if it has asked and has the token of
+// the grant, and else that of the last grant of its process that owns its token.
 func (w *worker) identify(e *entry) {
 	w.known.Lock()
 	defer w.known.Unlock()
-	claim, asked := w.asked[e.Lease]
+	own, asked := w.asked[e.Lease]
 	delete(w.asked, e.Lease)
-	h := w.handed[e.Key]
-	switch {
-	case h.claim != "" && h.token <= e.Token && e.Token <= h.token+h.spare:
-		e.Claim, e.Follows = h.claim, e.Token > h.token
-	case asked:
-		e.Claim = claim
-	default:
-		e.Claim, e.Wrong = "none of "+e.Lease, fmt.Sprintf("token %d is from nowhere", e.Token)
+	if asked && own.token == e.Token {
+		e.Claim = own.claim
+		return
 	}
+	for _, g := range slices.Backward(w.granted[e.Key]) {
+		if g.token < e.Token && e.Token < g.token+core.TokenStep {
+			e.Claim, e.Follows = g.claim, true
+			return
+		}
+	}
+	e.Claim, e.Wrong = "none of "+e.Lease, fmt.Sprintf("token %d belongs to no grant", e.Token)
 }
 
 // hold works under the lease: it looks at its context, and writes a moment later,

@@ -2,9 +2,9 @@
 // each with a go-redis client and a redisstore of its own, against one embedded
 // Redis, over connections that lose, delay and double what they carry, while the
 // server is emptied and clients are cut off for longer than their leases. What
-// decides is recorded and judged outside of the kit. Leases that follow each other
-// under one hold at the store are known by the hand-over that got it: the store
-// hears nothing of them.
+// decides is recorded and judged outside of the kit. Leases that are passed
+// the same hold one after the other are known by the Acquire that was granted it: the
+// store hears nothing of them.
 //
 // A run is a seed. It fixes who does what when, and what befalls the n-th
 // command of each client; the order of what happens at one instant is the

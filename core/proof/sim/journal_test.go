@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -9,42 +10,83 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// unasked is for how long a key may be passed on within a process without a
-// question to the store.
-const unasked = 10 * time.Millisecond
+// A hold is passed on within a process for this long, from when its grant has
+// arrived, and if the store was asked for it within this time.
+const (
+	chainTime = 10 * time.Millisecond
+	unasked   = 10 * time.Millisecond
+)
 
 // hold is a stretch of time in which somebody relied on a key.
 type hold struct {
-	key    string
-	client int
-	owner  int   // one for all who may hold it together
-	outer  *hold // of one that is nested
-	claim  string
-	grant  *grant // of one that was handed over
-	weight int64
-	limit  int64
-	token  uint64
-	asked  time.Duration // when the store was asked the question that it granted; of one that followed, the last one that it confirmed
-	from   time.Duration // when Acquire returned
-	until  time.Duration // when Release was called, or the lease's context ended
-	let    time.Duration // when Release was called
-	freed  time.Duration // when Release returned
-	told   error         // what it said
-	shown  bool          // somebody was told its owner
-	follow bool          // it came after another one, and the store was not asked
+	key      string
+	client   int
+	owner    int   // one for all who may hold it together
+	outer    *hold // of one that is nested
+	claim    string
+	grant    *grant // of an exclusive one that is not nested
+	weight   int64
+	limit    int64
+	token    uint64
+	asked    time.Duration // when the store was asked the question that it granted; of one that was passed on, the last one that it confirmed
+	from     time.Duration // when Acquire returned
+	until    time.Duration // when Release was called, or the lease's context ended
+	let      time.Duration // when Release was called
+	freed    time.Duration // when Release returned
+	told     error         // what it said
+	shown    bool          // somebody was told its owner
+	extended bool          // its caller has extended it
+	passed   bool          // it began with a hold that was passed on
 }
 
-// grant is what came of a hand-over: a hold at the store, which leases of a
-// process can have one after the other.
+// grant is a hold at the store, which leases of a process can have one after the
+// other: the first has asked for it, and it is passed on to the others.
 type grant struct {
-	lease     string
+	key       string
+	client    int
+	lease     string // of the claim
+	owner     string
+	fair      bool
 	token     uint64
-	spare     int
-	ttl       time.Duration
+	asked     time.Duration // when the store was asked for it
 	got       time.Duration // when the answer came
 	confirmed time.Duration // when the store was asked the last question that it has confirmed
-	last      *hold         // that has or had it
-	followed  int           // how many came after the first
+	valid     time.Duration // for how long, from then on
+	leaving   bool          // the store was asked to release it
+	tried     time.Duration // when the store was asked the last release without an answer
+	released  time.Duration // when the store was asked the last release that it has confirmed, or so it seems
+	ended     time.Duration // from when on no lease may begin under it, 0 for never
+	why       string        // of that
+	leases    int           // that have begun under it
+	pending   int           // releases of them that are under way
+	last      *hold         // of them
+}
+
+// end says that no lease begins under g after this.
+func (g *grant) end(at time.Duration, why string) {
+	if g.ended == 0 {
+		g.ended, g.why = at, why
+	}
+}
+
+// joins tells that g is a hold of an owner who has another one.
+func (g *grant) joins() bool { return g.owner != g.lease }
+
+// owns tells that g's token and those after it have this one.
+func (g *grant) owns(token uint64) bool { return g.token <= token && token < g.token+core.TokenStep }
+
+// asks tells that g may be extended although the last lease that began under it
+// is being released: for one before that, whose release has to know whether the
+// hold was there, or while the last one offers it to somebody.
+func (g *grant) asks() bool {
+	if g == nil {
+		return false
+	}
+	earlier := g.pending
+	if g.last != nil && g.last.let >= 0 && g.last.freed < 0 {
+		earlier--
+	}
+	return earlier > 0 || g.pending > 0 && !g.leaving
 }
 
 // question is what a worker wants to know of the Acquire that was granted.
@@ -102,13 +144,11 @@ type journal struct {
 	works     []*work
 	wipes     []time.Duration
 	owners    int
-	asked     map[string]time.Duration // by lease and key: the question that was granted
 	placed    map[string]time.Duration // by lease and key: the last question that left it waiting
-	handed    map[string]*grant        // by client and key: the last hand-over
-	grants    map[string]*grant        // hand-overs by lease
-	ended     map[string]time.Duration // by lease: when Release was called, and nobody came after it
-	pending   map[string]int           // by lease: releases under way
-	late      int                      // extensions of a lease after that
+	granted   []*grant                 // exclusive ones, in order
+	grants    map[string]*grant        // the last of each claim's, by lease
+	ended     map[string]time.Duration // by claim: when Release was called, and nobody came after it
+	late      int                      // extensions of a claim after that
 	unsure    map[string]bool          // by lease: more may have become of it than the answers say
 	doubled   []time.Duration          // when something came a second time
 	wrong     []func(v verdict)        // what must not be, and was seen at once
@@ -121,14 +161,27 @@ type journal struct {
 
 func newJournal(now func() time.Duration) *journal {
 	return &journal{
-		now: now, registers: make(map[string]*register), asked: make(map[string]time.Duration),
-		placed: make(map[string]time.Duration), ended: make(map[string]time.Duration), calls: make(map[string]int),
-		handed: make(map[string]*grant), grants: make(map[string]*grant), pending: make(map[string]int), unsure: make(map[string]bool),
+		now: now, registers: make(map[string]*register), placed: make(map[string]time.Duration),
+		ended: make(map[string]time.Duration), calls: make(map[string]int),
+		grants: make(map[string]*grant), unsure: make(map[string]bool),
 	}
 }
 
-// begin notes a hold, which lasts until end. It is that of the question, unless
-// something was handed over since.
+// admit notes a grant. The same one may come again.
+func (j *journal) admit(g *grant) {
+	if old := j.grants[g.lease]; old != nil && old.key == g.key && old.token == g.token {
+		if old.last != nil {
+			j.never(passedOn, "%s: client %d asks at %v for a claim that a lease had at %v", g.key, g.client, g.confirmed, old.last.from)
+		}
+		old.got, old.confirmed, old.valid = g.got, g.confirmed, g.valid
+		return
+	}
+	j.grants[g.lease] = g
+	j.granted = append(j.granted, g)
+}
+
+// begin notes a hold, which lasts until end. It is that of the question, or one
+// that was passed on.
 func (j *journal) begin(h *hold, q *question) *hold {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -140,49 +193,82 @@ func (j *journal) begin(h *hold, q *question) *hold {
 	} else {
 		j.owners++
 		h.owner = j.owners
-		if g := j.handed[fmt.Sprint(h.client, " ", h.key)]; g != nil && h.weight == core.All && g.got > q.got {
-			j.inherit(h, g)
+		if g := j.grantOf(h, q); g != nil {
+			j.under(h, g)
 		}
 	}
 	if h.claim == "" {
 		j.never(overlaps, "%s: client %d has a lease that the store knows nothing of", h.key, h.client)
 	}
 	j.holds = append(j.holds, h)
-	if j.keep && h.follow {
-		j.history = append(j.history, call{op: "tenant", client: h.client, key: h.key, lease: h.claim, from: h.from, until: h.from, outcome: "begun"})
+	if j.keep && h.passed {
+		j.history = append(j.history, call{op: "lease", client: h.client, key: h.key, lease: h.claim, token: h.token, from: h.from, until: h.from, outcome: "begun"})
 	}
 	return h
 }
 
-// inherit has h begin under what was handed over: to itself, or to somebody of
-// its process whose lease has ended since.
-func (j *journal) inherit(h *hold, g *grant) {
-	h.claim, h.grant, h.asked = g.lease, g, j.asked[g.lease+" "+h.key]
+// grantOf is the grant that h, an exclusive hold, begins under: the one that it
+// has asked for, or else the last one of its process that owns its token.
+func (j *journal) grantOf(h *hold, q *question) *grant {
+	if h.weight != core.All {
+		return nil
+	}
+	own := j.grants[q.lease]
+	if own != nil && own.last == nil && own.token == h.token && h.token > 0 {
+		return own
+	}
+	for _, g := range slices.Backward(j.granted) {
+		if g.client == h.client && g.key == h.key && !g.joins() && g.owns(h.token) {
+			return g
+		}
+	}
+	return own
+}
+
+// under has h begin under g, which it has asked for, or which was passed on by the
+// lease before it.
+func (j *journal) under(h *hold, g *grant) {
 	before := g.last
+	h.claim, h.grant, h.asked = g.lease, g, g.asked
 	g.last = h
+	g.leases++
 	if before == nil {
 		if h.token != g.token {
-			j.never(tokensBack, "%s: client %d has token %d, and was handed %d", h.key, h.client, h.token, g.token)
+			j.never(tokensBack, "%s: client %d has token %d, and was granted %d", h.key, h.client, h.token, g.token)
 		}
 		return
 	}
-	h.follow, h.asked = true, g.confirmed
-	g.followed++
+	h.passed, h.asked = true, g.confirmed
 	delete(j.ended, g.lease)
+	where := fmt.Sprintf("%s: client %d, at %v", h.key, h.client, h.from)
 	if before.until < 0 {
-		j.never(overlaps, "%s: client %d has two leases under one hold at %v", h.key, h.client, h.from)
+		j.never(overlaps, "%s: two leases have one hold", where)
 	}
-	if before.shown {
-		j.never(passedOn, "%s: client %d, at %v: somebody may join it by the owner of the lease before", h.key, h.client, h.from)
+	if g.leases > core.TokenStep {
+		j.never(passedOn, "%s: it is lease %d under one hold", where, g.leases)
 	}
-	if ago := h.from - g.confirmed; ago > min(unasked, g.ttl/50) {
-		j.never(passedOn, "%s: client %d, at %v: the store was last asked %v ago, of a TTL of %v", h.key, h.client, h.from, ago, g.ttl)
+	if ago := h.from - g.got; ago > chainTime {
+		j.never(passedOn, "%s: the grant is %v old", where, ago)
 	}
-	if g.followed > g.spare {
-		j.never(passedOn, "%s: client %d, at %v: %d leases came after the first, and %d were asked for", h.key, h.client, h.from, g.followed, g.spare)
+	if ago := h.from - g.confirmed; ago > min(unasked, g.valid/50) {
+		j.never(passedOn, "%s: the store was last asked %v ago, of %v", where, ago, g.valid)
 	}
-	if g.token > 0 && (h.token <= before.token || h.token > g.token+uint64(g.spare)) {
-		j.never(tokensBack, "%s: client %d has token %d after %d, of %d to spare after %d", h.key, h.client, h.token, before.token, g.spare, g.token)
+	if g.ended > 0 && h.from > g.ended {
+		j.never(passedOn, "%s: %s at %v", where, g.why, g.ended)
+	}
+	for what, is := range map[string]bool{
+		"somebody may join by the owner of the lease before": before.shown,
+		"the lease before was extended by its caller":        before.extended,
+		"the hold has a place in a fair queue":               g.fair,
+		"the hold has joined that of another owner":          g.joins(),
+		"the hold has an attempt without an answer":          j.unsure[g.lease],
+	} {
+		if is {
+			j.never(passedOn, "%s: %s", where, what)
+		}
+	}
+	if g.token == 0 && h.token != 0 || g.token > 0 && (h.token <= before.token || !g.owns(h.token)) {
+		j.never(tokensBack, "%s: it has token %d after %d, under a grant of %d", where, h.token, before.token, g.token)
 	}
 }
 
@@ -214,7 +300,9 @@ func (j *journal) letGo(h *hold) (again bool) {
 	h.let = j.now()
 	if h.outer == nil {
 		j.ended[h.claim] = h.let
-		j.pending[h.claim]++
+	}
+	if h.grant != nil {
+		h.grant.pending++
 	}
 	return false
 }
@@ -233,13 +321,28 @@ func (j *journal) free(h *hold, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	h.freed, h.told = j.now(), err
-	if h.outer != nil {
+	g := h.grant
+	if g == nil {
 		return
 	}
-	j.pending[h.claim]--
-	if j.keep && err == nil {
-		j.history = append(j.history, call{op: "tenant", client: h.client, key: h.key, lease: h.claim, from: h.let, until: h.freed, outcome: "done"})
+	g.pending--
+	switch {
+	case g.last == h:
+	case err == nil && g.confirmed < h.let && g.released < h.let:
+		j.never(untrue, "%s: client %d has released at %v a lease whose hold was passed on, and the store did not confirm it after that", h.key, h.client, h.let)
+	case err != nil:
+		g.end(h.freed, fmt.Sprintf("a release before was told %q", err))
 	}
+	if j.keep && err == nil {
+		j.history = append(j.history, call{op: "lease", client: h.client, key: h.key, lease: h.claim, from: h.let, until: h.freed, outcome: "released"})
+	}
+}
+
+// extend notes that h's caller is about to extend it.
+func (j *journal) extend(h *hold) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h.extended = true
 }
 
 // write has h write to the key's register.

@@ -40,6 +40,7 @@ func (j *journal) judge() verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := verdict{}
+	j.forgetDoubled()
 	byKey := make(map[string][]*hold)
 	for _, h := range j.holds {
 		byKey[h.key] = append(byKey[h.key], h)
@@ -49,6 +50,7 @@ func (j *journal) judge() verdict {
 		j.judgeOverlaps(v, key, holds)
 		judgeTokens(v, key, holds)
 	}
+	j.judgeRanges(v)
 	for key, r := range j.registers {
 		judgeWrites(v, key, r)
 	}
@@ -72,7 +74,24 @@ func (j *journal) judge() verdict {
 	return v
 }
 
-// end is until when h counts: a wipe of the server voids what was granted
+// forgetDoubled takes back that the store has confirmed a hold after a wipe, if an
+// acquire that came a second time may have made it anew.
+func (j *journal) forgetDoubled() {
+	for _, h := range j.holds {
+		if h.passed && slices.ContainsFunc(j.wipes, func(w time.Duration) bool {
+			return h.grant.asked <= w && w <= h.asked && j.doubledIn(w, h.from)
+		}) {
+			h.asked = h.grant.asked
+		}
+	}
+}
+
+// doubledIn tells whether something came a second time between from and until.
+func (j *journal) doubledIn(from, until time.Duration) bool {
+	return slices.ContainsFunc(j.doubled, func(d time.Duration) bool { return from <= d && d <= until })
+}
+
+// endOf is until when h counts: a wipe of the server voids what was granted
 // before it, since the promise is the server's memory.
 func (j *journal) endOf(h *hold) time.Duration {
 	if lost := j.lostAt(h.asked); lost >= 0 {
@@ -111,13 +130,36 @@ func (j *journal) judgeOverlaps(v verdict, key string, holds []*hold) {
 }
 
 // after tells that h is later than o: the store was asked for it when o had begun,
-// or it came after o under the same hold.
+// or it was passed the hold that o had before.
 func (h *hold) after(o *hold) bool {
 	return o.from < h.asked || h.grant != nil && h.grant == o.grant && o.from < h.from
 }
 
-// judgeTokens: who asked after another one's grant had arrived has a higher
-// token, whatever happened to the server in between. Who re-enters has the same.
+// judgeRanges: of two grants of a key, one has all its tokens below those of the
+// other: the first if it had arrived when the other was asked for. The server may
+// give some of them again if it was wiped between two that were under way together.
+func (j *journal) judgeRanges(v verdict) {
+	for i, b := range j.granted {
+		for _, a := range j.granted[:i] {
+			if a.key != b.key || a.token == 0 || b.token == 0 || a.owner == b.owner {
+				continue
+			}
+			low, high := a, b
+			if b.asked <= a.got && b.token < a.token {
+				low, high = b, a
+			}
+			wiped := slices.ContainsFunc(j.wipes, func(w time.Duration) bool { return min(a.asked, b.asked) <= w && w <= max(a.got, b.got) })
+			if !low.owns(high.token) && low.token < high.token || b.asked <= a.got && wiped {
+				continue
+			}
+			v.add(tokensBack, "%s: client %d was granted %d at %v, asked for at %v, and client %d was granted %d at %v",
+				a.key, b.client, b.token, b.got, b.asked, a.client, a.token, a.got)
+		}
+	}
+}
+
+// judgeTokens: a lease that was asked for after another one had begun has a higher
+// token, whatever happened to the server in between. One that re-enters has the same.
 func judgeTokens(v verdict, key string, holds []*hold) {
 	for _, h := range holds {
 		if h.outer != nil && h.token != h.outer.token {
@@ -149,15 +191,15 @@ func judgeWrites(v verdict, key string, r *register) {
 	}
 }
 
-// judgeRelease: who is told that it has released what was handed over, by answers
-// of which none is open to doubt, had it at the store at some time after it had
-// called, so that the server has not forgotten it before.
+// judgeRelease: a release that says that it has released an exclusive hold, by
+// answers of which none is open to doubt, found it at the store at some time after
+// it was called, so that the server has not forgotten it before.
 func (j *journal) judgeRelease(v verdict, h *hold) {
 	if h.grant == nil || h.freed < 0 || h.told != nil || j.unsure[h.claim] {
 		return
 	}
 	for _, w := range j.wipes {
-		if h.grant.got < w && w < h.let && !slices.ContainsFunc(j.doubled, func(d time.Duration) bool { return w <= d && d <= h.freed }) {
+		if h.grant.got < w && w < h.let && !j.doubledIn(w, h.freed) {
 			v.add(untrue, "%s: client %d has released at %v what was forgotten at %v", h.key, h.client, h.let, w)
 		}
 	}

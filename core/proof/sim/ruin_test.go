@@ -20,16 +20,7 @@ type ruined struct {
 	acquire func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error)
 	extend  func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension
 	release func(r *ruined, ctx context.Context, c core.Claim) error
-	// handover is nil for a store that does not hand over.
-	handover func(h core.Handover, ctx context.Context, from, to core.Claim) (core.Grant, error)
-	n        atomic.Uint64
-}
-
-// handingRuined is one that hands over.
-type handingRuined struct{ *ruined }
-
-func (r handingRuined) Handover(ctx context.Context, from, to core.Claim) (core.Grant, error) {
-	return r.handover(r.Store.(core.Handover), ctx, from, to)
+	n       atomic.Uint64
 }
 
 func (r *ruined) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
@@ -69,12 +60,9 @@ func retoken(token func(r *ruined, g core.Grant) uint64) *ruined {
 
 // in is a store with this mistake.
 func (r *ruined) in(n *network, s core.Store) core.Store {
-	bad := &ruined{Store: s, network: n, acquire: r.acquire, extend: r.extend, release: r.release, handover: r.handover}
+	bad := &ruined{Store: s, network: n, acquire: r.acquire, extend: r.extend, release: r.release}
 	bad.Watcher, _ = s.(core.Watcher)
 	bad.Prompt, _ = s.(core.Prompt)
-	if r.handover != nil {
-		return handingRuined{bad}
-	}
 	return bad
 }
 
@@ -129,22 +117,27 @@ var ruins = []struct {
 			return make([]core.Extension, len(claims))
 		},
 	}},
-	{"a lost lease is reported as extended, and handed over", untrue, &ruined{
+	{"a lost lease is reported as extended when its hold was passed on", untrue, &ruined{
 		extend: func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension {
 			_ = r.Store.Extend(ctx, claims)
 			return make([]core.Extension, len(claims))
 		},
-		handover: core.Handover.Handover,
 	}},
-	{"a handover gives tokens of a while ago", tokensBack, &ruined{
-		handover: func(h core.Handover, ctx context.Context, from, to core.Claim) (core.Grant, error) {
-			g, err := h.Handover(ctx, from, to)
-			if err == nil && g.Token > 0 {
-				g.Token -= 100_000
+	{"a lost lease is reported as released", untrue, &ruined{
+		release: func(r *ruined, ctx context.Context, c core.Claim) error {
+			if err := r.Store.Release(ctx, c); !errors.Is(err, core.ErrLost) {
+				return err
 			}
-			return g, err
+			return nil
 		},
 	}},
+	{"each third grant gives a token of a while ago", tokensBack, retoken(func(r *ruined, g core.Grant) uint64 {
+		if r.n.Add(1)%3 == 0 {
+			return g.Token - 100_000
+		}
+		return g.Token
+	})},
+	{"tokens of a grant go to the next one too", tokensBack, retoken(func(_ *ruined, g core.Grant) uint64 { return g.Token / 200 })},
 	{"each process counts its own tokens", tokensBack, retoken(func(r *ruined, _ core.Grant) uint64 { return r.n.Add(1) })},
 	{"a token stays for ten seconds", tokensBack, retoken(func(_ *ruined, g core.Grant) uint64 { return g.Token / 10_000_000 })},
 	{"tokens go down", staleWrites, retoken(func(_ *ruined, g core.Grant) uint64 { return 1<<52 - g.Token })},
@@ -198,20 +191,4 @@ func TestRuinedStoresAreCaught(t *testing.T) {
 			t.Errorf("not found within %d seeds: %s", most, ruin.says)
 		})
 	}
-	t.Run("an extension after the release", func(t *testing.T) {
-		t.Parallel()
-		now := time.Duration(0)
-		j := newJournal(func() time.Duration { now++; return now })
-		tap := listen(&ruined{extend: func(*ruined, context.Context, []core.Claim) []core.Extension { return make([]core.Extension, 1) }}, j, 1)
-		claims := []core.Claim{{Key: "a", Owner: "o", Lease: "o"}}
-		tap.Extend(t.Context(), claims)
-		if v := j.judge(); len(v) > 0 {
-			t.Errorf("before it: %v", v)
-		}
-		j.ended["o"] = j.now()
-		tap.Extend(t.Context(), claims)
-		if v := j.judge(); len(v[lateExtends]) != 1 {
-			t.Errorf("after it: %v", v)
-		}
-	})
 }

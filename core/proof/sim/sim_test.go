@@ -63,12 +63,12 @@ type summary struct {
 	mu         sync.Mutex
 	runs       int
 	grants     int
-	handOvers  int
+	toOthers   int // grants to another client than the one before
 	nested     int
 	replays    int
 	refused    int
-	follows    int // leases that came after another one without a trip
-	lost       int // of those and the ones before them, that were told so at their release
+	passed     int // leases whose hold was passed on to them
+	lost       int // leases of a hold that was passed on, that were told of its loss at their release
 	wiped      int // where that was the server's doing
 	outcomes   map[string]int
 	bit        map[string]int
@@ -115,10 +115,10 @@ func (s *summary) add(t *testing.T, sc scene, res result) {
 			s.nested++
 			continue
 		}
-		if h.follow {
-			s.follows++
+		if h.passed {
+			s.passed++
 		}
-		if g := h.grant; g != nil && g.followed > 0 && errors.Is(h.told, core.ErrLost) {
+		if g := h.grant; g != nil && g.leases > 1 && errors.Is(h.told, core.ErrLost) {
 			s.lost++
 			if slices.ContainsFunc(res.journal.wipes, func(w time.Duration) bool { return g.got < w && w < h.let }) {
 				s.wiped++
@@ -126,7 +126,7 @@ func (s *summary) add(t *testing.T, sc scene, res result) {
 		}
 		s.grants++
 		if before, known := last[h.key]; known && before != h.client {
-			s.handOvers++
+			s.toOthers++
 		}
 		last[h.key] = h.client
 	}
@@ -157,9 +157,9 @@ func (s *summary) enough(t *testing.T, seeds int) {
 	least("runs", s.runs, seeds)
 	least("unknown outcomes", s.outcomes["unknown"], calls/100)
 	least("grants", s.grants, 10*seeds)
-	least("grants to another client than the one before", s.handOvers, 5*seeds)
+	least("grants to another client than the one before", s.toOthers, 5*seeds)
 	least("re-entries", s.nested, seeds/5)
-	least("leases that followed without a trip", s.follows, seeds)
+	least("leases whose hold was passed on to them", s.passed, seeds)
 	least("leases of a hold of several that were told of its loss", s.wiped, seeds/50)
 	least("answers that were replayed", s.replays, seeds/5)
 	least("stale writes that a register refused", s.refused, seeds/20)
@@ -171,14 +171,14 @@ func (s *summary) enough(t *testing.T, seeds int) {
 func (s *summary) facts(seeds int) tally.Facts {
 	return tally.Facts{
 		Part: "simulation", Runs: s.runs, Seeds: fmt.Sprint("1 to ", seeds), Faults: s.bit, Outcomes: s.outcomes,
-		Grants: s.grants, HandOvers: s.handOvers, Violations: s.violations,
+		Grants: s.grants, ToOthers: s.toOthers, Violations: s.violations,
 	}
 }
 
 func (s *summary) String() string {
-	return fmt.Sprintf("%d runs, %d grants (%d to another client than the one before, %d that followed without a trip), %d re-entries, %d replays, "+
+	return fmt.Sprintf("%d runs, %d grants (%d to another client than the one before, %d whose hold was passed on to them), %d re-entries, %d replays, "+
 		"%d stale writes refused, %d holds of several leases lost (%d of them with the server's memory)\nanswers of the stores: %v\nfaults: %v",
-		s.runs, s.grants, s.handOvers, s.follows, s.nested, s.replays, s.refused, s.lost, s.wiped, s.outcomes, s.bit)
+		s.runs, s.grants, s.toOthers, s.passed, s.nested, s.replays, s.refused, s.lost, s.wiped, s.outcomes, s.bit)
 }
 
 // rootOf is the name of the test function.

@@ -175,6 +175,7 @@ func (w *worker) lock(key string) {
 		case 0:
 			w.nest(lease, h)
 		case 1:
+			w.journal.extend(h)
 			_ = lease.Extend(lease.Context(), ttls[w.r.IntN(len(ttls))])
 		default:
 			w.write(lease, h)

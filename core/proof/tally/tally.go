@@ -25,8 +25,8 @@ type Facts struct {
 	// Faults counts the faults that really bit, Outcomes what the calls came to
 	// ("granted", "busy", "unknown", "unavailable", "lost", ...), by kind.
 	Faults, Outcomes map[string]int `json:",omitempty"`
-	// Grants and HandOvers count grants, and those to another holder than before.
-	Grants, HandOvers int `json:",omitempty"`
+	// Grants and ToOthers count grants, and those to another holder than before.
+	Grants, ToOthers int `json:",omitempty"`
 	// Violations counts what must not be, by kind: "overlaps", "stale writes",
 	// "tokens back", "keys without TTL", "stuck waiters", "leaked goroutines",
 	// "extensions after release". What was looked for and not seen is there as 0.

@@ -1,0 +1,387 @@
+package sim_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// story is a run that a test tells, with a clock that goes on by a tenth of a
+// millisecond with each call of the store.
+type story struct {
+	*journal
+	core.Store // answers with grant and err
+	at         time.Duration
+	grant      core.Grant
+	err        error
+}
+
+func newStory() *story {
+	s := &story{}
+	s.journal = newJournal(func() time.Duration { return s.at })
+	return s
+}
+
+func (s *story) Acquire(context.Context, core.Claim) (core.Grant, error) {
+	s.at += 100 * time.Microsecond
+	return s.grant, s.err
+}
+
+func (s *story) Extend(_ context.Context, claims []core.Claim) []core.Extension {
+	s.at += 100 * time.Microsecond
+	return slices.Repeat([]core.Extension{{Err: s.err}}, len(claims))
+}
+
+func (s *story) Release(context.Context, core.Claim) error {
+	s.at += 100 * time.Microsecond
+	return s.err
+}
+
+func (s *story) tap(client int, err error) core.Store {
+	s.err = err
+	return listen(struct{ core.Store }{s}, s.journal, client)
+}
+
+func claimOf(lease string) core.Claim {
+	return core.Claim{Key: "k", Owner: lease, Lease: lease, Weight: core.All, Limit: core.All, TTL: time.Second}
+}
+
+// asks has client ask the store for a claim, which is granted with a token.
+func (s *story) asks(client int, c core.Claim, token uint64) *question {
+	s.grant = core.Grant{Owner: c.Owner, Token: token}
+	if c.Via != "" {
+		s.grant.Owner = c.Via
+	}
+	q := &question{}
+	_, _ = s.tap(client, nil).Acquire(context.WithValue(context.Background(), infoKey{}, q), c)
+	return q
+}
+
+// begins has a lease of client begin: with what it has asked, or else with what it
+// was passed.
+func (s *story) begins(client int, token uint64, q *question) *hold {
+	if q == nil {
+		q = &question{}
+	}
+	return s.begin(&hold{key: "k", client: client, weight: core.All, limit: core.All, token: token}, q)
+}
+
+// confirms has the store answer an Extend of a claim.
+func (s *story) confirms(lease string, err error) {
+	s.tap(1, err).Extend(context.Background(), []core.Claim{claimOf(lease)})
+}
+
+// releases has the store answer a Release of a claim.
+func (s *story) releases(lease string, err error) {
+	_ = s.tap(1, err).Release(context.Background(), claimOf(lease))
+}
+
+// TestJudges tells the judges of runs with one mistake each.
+func TestJudges(t *testing.T) {
+	t.Parallel()
+	const T = 1000 // the token of the grant of x
+	// passed is a run in which a, with the grant x, has been called to release, and
+	// nobody has answered that yet.
+	passed := func(s *story) (a *hold) {
+		a = s.begins(1, T, s.asks(1, claimOf("x"), T))
+		s.at += time.Millisecond
+		s.letGo(a)
+		return a
+	}
+	// over is the rest of it, after b was passed the hold.
+	over := func(s *story, a, b *hold) {
+		s.confirms("x", nil)
+		s.free(a, nil)
+		s.letGo(b)
+		s.releases("x", nil)
+		s.free(b, nil)
+	}
+	for name, c := range map[string]struct {
+		says string // "" for nothing
+		run  func(s *story)
+	}{
+		"a hold that is passed on and released": {"", func(s *story) {
+			a := passed(s)
+			over(s, a, s.begins(1, T+1, nil))
+			c := s.begins(2, T+64, s.asks(2, claimOf("y"), T+64))
+			s.letGo(c)
+			s.releases("y", nil)
+			s.free(c, nil)
+		}},
+		"a hold that two leases have at once": {overlaps, func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.at++
+			b := s.begins(1, T+1, nil)
+			s.at++
+			s.letGo(a)
+			over(s, a, b)
+		}},
+		"the token of the lease before": {tokensBack, func(s *story) {
+			a := passed(s)
+			over(s, a, s.begins(1, T, nil))
+		}},
+		"a lease that has asked, with another token than it was granted": {tokensBack, func(s *story) {
+			s.begins(1, T+1, s.asks(1, claimOf("x"), T))
+		}},
+		"a token beyond the step": {overlaps, func(s *story) {
+			a := passed(s)
+			over(s, a, s.begins(1, T+64, nil))
+		}},
+		"a token of the grant of another process": {overlaps, func(s *story) {
+			s.asks(2, claimOf("y"), T+64)
+			a := passed(s)
+			over(s, a, s.begins(1, T+65, nil))
+		}},
+		"a token of the process's grant before": {passedOn, func(s *story) {
+			a := s.begins(1, T-100, s.asks(1, claimOf("w"), T-100))
+			s.letGo(a)
+			s.releases("w", nil)
+			s.free(a, nil)
+			a = passed(s)
+			over(s, a, s.begins(1, T-99, nil))
+		}},
+		"64 leases under one hold": {"", func(s *story) { chain(s, 64) }},
+		"65 leases under one hold": {passedOn, func(s *story) { chain(s, 65) }},
+		"a lease under a hold whose release had begun": {passedOn, func(s *story) {
+			a := passed(s)
+			s.releases("x", nil)
+			s.free(a, nil)
+			s.begins(1, T+1, nil)
+		}},
+		"a lease under a hold that was lost": {passedOn, func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.confirms("x", core.ErrLost)
+			s.at++
+			s.letGo(a)
+			s.begins(1, T+1, nil)
+		}},
+		"a lease after a confirmation without an answer": {passedOn, func(s *story) {
+			a := passed(s)
+			b := s.begins(1, T+1, nil)
+			s.confirms("x", core.ErrUnavailable)
+			s.free(a, core.ErrUnavailable)
+			s.at++
+			s.letGo(b)
+			s.begins(1, T+2, nil)
+		}},
+		"a chain that goes on for more than ten milliseconds": {passedOn, func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.at += chainTime
+			s.confirms("x", nil)
+			s.letGo(a)
+			over(s, a, s.begins(1, T+1, nil))
+		}},
+		"a hold that was not asked about for a fiftieth of its time": {passedOn, func(s *story) {
+			c := claimOf("x")
+			c.TTL = 50 * time.Millisecond
+			a := s.begins(1, T, s.asks(1, c, T))
+			s.at += 2 * time.Millisecond
+			s.letGo(a)
+			over(s, a, s.begins(1, T+1, nil))
+		}},
+		"a hold whose owner was told": {passedOn, func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.show(a, "x.1000")
+			s.letGo(a)
+			over(s, a, s.begins(1, T+1, nil))
+		}},
+		"a hold that was joined": {passedOn, func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			c := claimOf("z")
+			c.Via = "x"
+			s.begin(&hold{key: "k", client: 1, weight: core.All, limit: core.All, token: T, outer: a}, s.asks(1, c, T))
+			s.letGo(a)
+			over(s, a, s.begins(1, T+1, nil))
+		}},
+		"an owner that is not that of the claim": {passedOn, func(s *story) {
+			s.show(s.begins(1, T, s.asks(1, claimOf("x"), T)), "w.1000")
+		}},
+		"a hold that its caller has extended": {passedOn, func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.extend(a)
+			s.letGo(a)
+			over(s, a, s.begins(1, T+1, nil))
+		}},
+		"a hold with a place in a fair queue": {passedOn, func(s *story) {
+			c := claimOf("x")
+			c.Fair = true
+			a := s.begins(1, T, s.asks(1, c, T))
+			s.letGo(a)
+			over(s, a, s.begins(1, T+1, nil))
+		}},
+		"a hold with an attempt without an answer": {passedOn, func(s *story) {
+			_, _ = s.tap(1, context.DeadlineExceeded).Acquire(context.Background(), claimOf("x"))
+			a := passed(s)
+			over(s, a, s.begins(1, T+1, nil))
+		}},
+		"a claim that is asked for when a lease has it": {passedOn, func(s *story) {
+			passed(s)
+			s.asks(1, claimOf("x"), T)
+		}},
+		"a release that was not confirmed after it": {untrue, func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.confirms("x", nil)
+			s.at++
+			s.letGo(a)
+			s.begins(1, T+1, nil)
+			s.free(a, nil)
+		}},
+		"a release that was confirmed by that of the hold": {"", func(s *story) {
+			a := passed(s)
+			b := s.begins(1, T+1, nil)
+			s.letGo(b)
+			s.releases("x", nil)
+			s.free(a, nil)
+			s.free(b, nil)
+		}},
+		"a release that was probably confirmed by that of the hold": {"", func(s *story) {
+			a := passed(s)
+			b := s.begins(1, T+1, nil)
+			s.letGo(b)
+			s.releases("x", context.DeadlineExceeded)
+			s.releases("x", core.ErrLost)
+			s.free(a, nil)
+			s.free(b, nil)
+		}},
+		"a release that found the hold gone": {untrue, func(s *story) {
+			a := passed(s)
+			b := s.begins(1, T+1, nil)
+			s.letGo(b)
+			s.releases("x", core.ErrLost)
+			s.free(a, nil)
+			s.free(b, core.ErrLost)
+		}},
+		"a release of what the server had forgotten": {untrue, func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.at++
+			s.wiped()
+			s.at++
+			s.letGo(a)
+			s.releases("x", nil)
+			s.free(a, nil)
+		}},
+		"an earlier one of which nobody can be sure": {"", func(s *story) {
+			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.at++
+			s.wiped()
+			s.at++
+			s.letGo(a)
+			s.releases("x", context.DeadlineExceeded)
+			s.free(a, nil)
+		}},
+		"a grant with a token that belongs to the one before": {tokensBack, func(s *story) {
+			a := passed(s)
+			over(s, a, s.begins(1, T+1, nil))
+			s.asks(2, claimOf("y"), T+63)
+		}},
+		"grants under way together that share tokens": {tokensBack, func(s *story) {
+			q := s.asks(1, claimOf("x"), T)
+			s.at = q.asked // the second is asked for before the first has arrived
+			s.asks(2, claimOf("y"), T-63)
+		}},
+		"an extension while the lease has the hold": {"", func(s *story) {
+			s.begins(1, T, s.asks(1, claimOf("x"), T))
+			s.confirms("x", nil)
+		}},
+		"an extension after the release": {lateExtends, func(s *story) {
+			a := passed(s)
+			s.releases("x", nil)
+			s.free(a, nil)
+			s.confirms("x", nil)
+		}},
+		"an extension while the hold is being released": {lateExtends, func(s *story) {
+			a := passed(s)
+			s.at++
+			s.releases("x", context.DeadlineExceeded)
+			s.confirms("x", nil)
+			s.free(a, nil)
+		}},
+		"one for a lease that has ended before": {"", func(s *story) {
+			a := passed(s)
+			b := s.begins(1, T+1, nil)
+			s.letGo(b)
+			s.at++
+			s.confirms("x", nil)
+			s.free(a, nil)
+			s.releases("x", nil)
+			s.free(b, nil)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory()
+			c.run(s)
+			v := s.judge()
+			if len(v[c.says]) == 0 && c.says != "" || len(v) > 1 || c.says == "" && len(v) > 0 {
+				t.Errorf("the judges say %v, want %q", v, c.says)
+			}
+		})
+	}
+}
+
+// chain is a run in which n leases have one hold of a store without tokens.
+func chain(s *story, n int) {
+	h := s.begins(1, 0, s.asks(1, claimOf("x"), 0))
+	for range n - 1 {
+		s.at++
+		s.letGo(h)
+		next := s.begins(1, 0, nil)
+		s.confirms("x", nil)
+		s.free(h, nil)
+		h = next
+	}
+	s.letGo(h)
+	s.releases("x", nil)
+	s.free(h, nil)
+}
+
+// TestModel asks the model lock about short histories, whose calls follow each
+// other.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	did := func(what, lease string, token uint64) call {
+		c := call{key: "strict:0", lease: lease, token: token, remembers: true}
+		switch what {
+		case "begun", "released":
+			c.op, c.outcome = "lease", what
+		case "granted", "busy":
+			c.op, c.outcome = "acquire", what
+		default:
+			c.op, c.outcome = what, "done"
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		history []call
+		want    porcupine.CheckResult
+	}{
+		"a hold that is passed on and released": {[]call{
+			did("granted", "x", 1000), did("begun", "x", 1001), did("extend", "x", 0), did("released", "x", 0), did("begun", "x", 1063),
+			did("release", "x", 0), did("granted", "y", 1064),
+		}, porcupine.Ok},
+		"a lease under a hold that was released": {[]call{did("granted", "x", 1000), did("release", "x", 0), did("begun", "x", 1001)}, porcupine.Illegal},
+		"a lease under the hold of another":      {[]call{did("granted", "x", 1000), did("begun", "y", 1001)}, porcupine.Illegal},
+		"a token beyond the step":                {[]call{did("granted", "x", 1000), did("begun", "x", 1064)}, porcupine.Illegal},
+		"the token of the first":                 {[]call{did("granted", "x", 1000), did("begun", "x", 1000)}, porcupine.Illegal},
+		"a grant with a token of another":        {[]call{did("granted", "x", 1000), did("release", "x", 0), did("granted", "y", 1063)}, porcupine.Illegal},
+		"the same grant again":                   {[]call{did("granted", "x", 1000), did("granted", "x", 1000)}, porcupine.Ok},
+		"the same claim with another token":      {[]call{did("granted", "x", 1000), did("granted", "x", 1064)}, porcupine.Illegal},
+		"a release that found the hold gone":     {[]call{did("granted", "x", 1000), did("release", "x", 0), did("released", "x", 0)}, porcupine.Illegal},
+		"busy while somebody holds":              {[]call{did("granted", "x", 1000), did("busy", "y", 0)}, porcupine.Ok},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for i := range c.history {
+				c.history[i].from, c.history[i].until = time.Duration(2*i+1), time.Duration(2*i+2)
+			}
+			if got := porcupine.CheckOperations(model, operations(c.history)); got != (c.want == porcupine.Ok) {
+				t.Errorf("it is possible: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
