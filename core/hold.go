@@ -217,16 +217,18 @@ func (h *hold) over(now moment) bool {
 }
 
 // pass takes the hold from l, which has ended, for the lease that comes next. It
-// reports whether that may be: somebody may know the owner of l and join it, the
-// caller may have extended it, and the store may not have been asked for a while. The
-// caller holds the waiters' mutex.
+// reports whether that may be: it may not if somebody may know the owner of l and
+// join it, if l was extended by its caller or held for longer than its MaxHold, or if
+// the store has not confirmed the hold for a while. The caller holds the waiters'
+// mutex.
 func (h *hold) pass(l *Lease) bool {
 	now := h.locker.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l.shown || l.overrun || h.reach != 0 || h.over(now) || now.since(h.from) > min(passTime, h.valid/50) {
+	overrun := l.opts.maxHold > 0 && now.since(l.since) >= l.opts.maxHold
+	if l.shown || overrun || h.reach != 0 || h.over(now) || now.since(h.from) > min(passTime, h.valid/50) {
 		return false
 	}
 	h.passes++
@@ -405,6 +407,9 @@ func (h *hold) leaving() Claim {
 	c := h.claim()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.owner == h.id {
+		c.Used = h.passes + 1
+	}
 	if h.reach != 0 {
 		if left := h.reach - time.Since(started); left > c.TTL {
 			c.TTL = left - left%time.Millisecond

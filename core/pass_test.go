@@ -182,20 +182,87 @@ func TestPassingOn(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
 	for name, o := range map[string]core.AcquireOption{
-		"another TTL": core.TTL(10 * time.Second), "a lease that is not extended": core.NoRenew(),
+		"another TTL": core.TTL(10 * time.Second), "a lease that is not extended": core.NoRenew(), "a fair one": core.Fair(),
+		"a shared one": core.Shared(), "one that is kept": core.KeepFor(time.Second), "several keys": core.Also("order:2"),
 	} {
-		sim(t, "the store is asked for "+name, func(t *testing.T) {
+		sim(t, "a hold is not passed to a caller that wants "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(t.Context(), o) })
 			done := let(lease)
 			next := x.take(1)
 			if store.count(opRelease) == 0 {
-				t.Error("it was not")
+				t.Error("it was")
+			}
+			wantErr(t, <-done, nil)
+			release(t, next)
+		})
+		sim(t, "nor is the hold of a lease with "+name+" passed on", func(t *testing.T) {
+			l, store := setup(t)
+			lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(t.Context()) }, o)
+			done := let(lease)
+			time.Sleep(2 * time.Second)
+			next := x.take(1)
+			if store.count(opRelease) == 0 {
+				t.Error("it was")
 			}
 			wantErr(t, <-done, nil)
 			release(t, next)
 		})
 	}
+	for name, change := range map[string]func(x *waiting, lease *core.Lease){
+		"whose owner was shown": func(_ *waiting, lease *core.Lease) { lease.Owner() },
+		"that its caller has extended": func(x *waiting, lease *core.Lease) {
+			wantErr(x.t, lease.Extend(x.t.Context(), time.Minute), nil)
+		},
+		"that its caller has tried to extend": func(x *waiting, lease *core.Lease) {
+			x.store.set(loseReply, opExtend)
+			wantErr(x.t, lease.Extend(x.t.Context(), time.Minute), core.ErrUnavailable)
+			x.store.set(slow(trip/2, trip/2), opExtend)
+		},
+		"that is older than its MaxHold": func(*waiting, *core.Lease) { time.Sleep(3 * time.Millisecond) },
+	} {
+		sim(t, "the hold of a lease "+name+" is not passed on", func(t *testing.T) {
+			l, store := setup(t)
+			lease, x := row(t, l, store, 1, core.MaxHold(2*time.Millisecond))
+			change(x, lease)
+			done := let(lease)
+			next := x.take(1)
+			if store.count(opRelease) == 0 {
+				t.Error("it was")
+			}
+			wantErr(t, <-done, nil)
+			release(t, next)
+		})
+	}
+	sim(t, "the hold of a lease with an attempt that was not answered is not passed on", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(first(1, loseReply), opAcquire)
+		lease := acquire(t, t.Context(), l, "order:1")
+		x := &waiting{t: t, l: l, store: store, got: []chan *core.Lease{nil}}
+		x.wait(t.Context())
+		done := let(lease)
+		next := x.take(1)
+		if store.count(opRelease) < 2 { // the second one plants a tombstone
+			t.Errorf("%d releases", store.count(opRelease))
+		}
+		wantErr(t, <-done, nil)
+		release(t, next)
+	})
+	sim(t, "a hold that joined another is not passed on", func(t *testing.T) {
+		l, store := setup(t)
+		outer := acquire(t, t.Context(), l, "order:1")
+		lease := acquire(t, core.ContextWithOwner(t.Context(), outer.Owner()), l, "order:1")
+		x := &waiting{t: t, l: l, store: store, got: []chan *core.Lease{nil}}
+		x.wait(t.Context())
+		release(t, lease)
+		time.Sleep(time.Second)
+		if x.has(1) {
+			t.Error("two holders")
+		}
+		wantHeldLease(t, outer)
+		release(t, outer)
+		release(t, x.take(1))
+	})
 	sim(t, "the store is asked when it was not for a while", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
 			l, store := setup(t)

@@ -56,6 +56,9 @@ type Claim struct {
 	// Keep is for Release: the key stays taken for this long, by nobody who
 	// could join, extend or release it.
 	Keep time.Duration
+	// Used is for Release: how many of the grant's tokens were used, 0 if that is
+	// not known. A store may grant the others again.
+	Used int
 	// Undo is for Release without a record: it also takes back the run that the
 	// lease has begun, whose work, by the word of the caller, has not begun.
 	Undo bool

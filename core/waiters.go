@@ -159,10 +159,11 @@ func (q *waiters) drop(key string, n *queue) {
 // park has the head rest until the hold of this process is passed on to it, and
 // reports whether it does: it asks the store if the hold is never passed on to it. It
 // rests for no longer than the hold may be passed on, then it takes its place at the
-// store.
+// store. Where waiters cannot be woken there is no such place: it rests until the hold
+// is passed on or released.
 func (q *waiters) park(n *queue) bool {
 	w, h := n.head, n.holder
-	if h == nil || !w.fits(h) || !h.offers(q) {
+	if h == nil || w.once || q.locker.hears.Load() && (!w.fits(h) || !h.offers(q)) {
 		return false
 	}
 	w.rests = true
@@ -376,7 +377,7 @@ func (q *waiters) part(l *Lease, h *hold) (passed bool, asks <-chan struct{}, re
 	}
 	switch w := n.head; {
 	case w == nil:
-	case w.rests && !q.locker.isClosing() && h.pass(l):
+	case w.rests && !q.locker.isClosing() && w.fits(h) && h.pass(l):
 		w.given, w.rests = h, false
 		close(w.ready)
 		return true, nil, false

@@ -68,7 +68,7 @@ func scenarios(s scale) []scenario {
 	return append([]scenario{
 		ownKeys("own-1", 1, false), ownKeys("own-1-request", 1, true), ownKeys("own-64", 64, false), ownKeys("own-512", 512, false),
 		oneKey(), processes(), handoff(), crowd(s), growth(s), heldLeases(s), replay(),
-		quorum(false), quorum(true), stores(),
+		quorum(false), quorum(true), stores(), hot(),
 	}, append(postgresScenarios(), zookeeperScenarios()...)...)
 }
 

@@ -33,34 +33,7 @@ func openKit(o opening, opts ...redisstore.Option) (*locks, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close(), client.Close())
 	}
-	l := &locks{
-		try: func(ctx context.Context, key string) (lease, error) {
-			held, err := locker.TryAcquire(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			return held, nil
-		},
-		acquire: func(ctx context.Context, key string) (lease, error) {
-			held, err := locker.Acquire(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			return held, nil
-		},
-		hold: func(ctx context.Context, key string) (func() bool, error) {
-			held, err := locker.TryAcquire(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			return func() bool { return held.Context().Err() != nil }, nil
-		},
-		close: func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			return errors.Join(locker.Close(ctx), store.Close(), client.Close())
-		},
-	}
+	l := lockerLocks(locker, store.Close, client.Close)
 	if runs, err := once.New(locker); err == nil {
 		fingerprint := make([]byte, 32)
 		l.once = func(ctx context.Context, key string, answer []byte) error {
@@ -72,4 +45,37 @@ func openKit(o opening, opts ...redisstore.Option) (*locks, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	return l, nil
+}
+
+// lockerLocks are the locks of a Locker. What closers close is closed after it, in
+// order.
+func lockerLocks(locker *core.Locker, closers ...func() error) *locks {
+	take := func(acquire func(context.Context, string, ...core.AcquireOption) (*core.Lease, error)) acquirer {
+		return func(ctx context.Context, key string) (lease, error) {
+			held, err := acquire(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			return held, nil
+		}
+	}
+	return &locks{
+		try: take(locker.TryAcquire), acquire: take(locker.Acquire),
+		hold: func(ctx context.Context, key string) (func() bool, error) {
+			held, err := locker.TryAcquire(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			return func() bool { return held.Context().Err() != nil }, nil
+		},
+		close: func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			err := locker.Close(ctx)
+			for _, end := range closers {
+				err = errors.Join(err, end())
+			}
+			return err
+		},
+	}
 }

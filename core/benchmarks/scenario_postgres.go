@@ -163,20 +163,7 @@ func openPgstore(pool *pgxpool.Pool) (*locks, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &locks{
-		try: func(ctx context.Context, key string) (lease, error) {
-			held, err := locker.TryAcquire(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			return held, nil
-		},
-		close: func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			return errors.Join(locker.Close(ctx), store.Close())
-		},
-	}, nil
+	return lockerLocks(locker, store.Close), nil
 }
 
 // advisoryLock is a lock of a session, which it keeps for itself.

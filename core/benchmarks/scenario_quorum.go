@@ -84,24 +84,7 @@ func openRedlock(clients []*redis.Client, opts ...redisstore.Option) (*locks, er
 	if err != nil {
 		return nil, err
 	}
-	return &locks{
-		try: func(ctx context.Context, key string) (lease, error) {
-			held, err := locker.TryAcquire(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			return held, nil
-		},
-		close: func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			errs := []error{locker.Close(ctx), store.Close()}
-			for _, end := range closers {
-				errs = append(errs, end())
-			}
-			return errors.Join(errs...)
-		},
-	}, nil
+	return lockerLocks(locker, append([]func() error{store.Close}, closers...)...), nil
 }
 
 func openRedsyncs(clients []*redis.Client, opts ...redsync.Option) (*locks, error) {

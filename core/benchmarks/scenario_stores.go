@@ -95,6 +95,11 @@ func (l *locks) and(more ...func() error) *locks {
 }
 
 func (b *bench) stores(s *Section) error {
+	return b.everywhere(s, b.latencies)
+}
+
+// everywhere runs rounds on the kit on each store. key is one of the round's own.
+func (b *bench) everywhere(s *Section, round func(l *locks, key string) (outcome, error)) error {
 	var stations []station
 	for _, p := range places {
 		l, err := p.open(b)
@@ -104,11 +109,8 @@ func (b *bench) stores(s *Section) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		if l.try == nil {
-			l.try = l.acquire
-		}
-		stations = append(stations, station{contender: contender{name: p.name, kind: Kit}, close: l.close, round: func(round int) (outcome, error) {
-			return b.latencies(l, fmt.Sprintf("%s:%d", p.name, round))
+		stations = append(stations, station{contender: contender{name: p.name, kind: Kit}, close: l.close, round: func(n int) (outcome, error) {
+			return round(l, fmt.Sprintf("%s:%s:%d", s.Name, p.name, n))
 		}})
 	}
 	return b.interleave(s, b.rounds, stations)

@@ -162,20 +162,7 @@ func openZkstore(conn *zk.Conn) (*locks, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &locks{
-		acquire: func(ctx context.Context, key string) (lease, error) {
-			held, err := locker.Acquire(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			return held, nil
-		},
-		close: func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			return errors.Join(locker.Close(ctx), store.Close())
-		},
-	}, nil
+	return lockerLocks(locker, store.Close), nil
 }
 
 // zkLock is the lock that comes with the client library.

@@ -121,7 +121,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.plain {
 		return s.releasePlain(ctx, &c)
 	}
-	cmd := s.newCommand(releaseScript, c.Key, s.releases.word(c.Undo && c.Record == nil)).
+	cmd := s.newCommand(releaseScript, c.Key, s.releases.word(c.Used == 1, c.Undo && c.Record == nil)).
 		text(c.Lease).num(millis(c.TTL))
 	if c.Keep > 0 || c.Record != nil || c.Undo || c.Weight < core.All || c.MinToken > usual {
 		cmd.num(millis(c.Keep))

@@ -36,7 +36,7 @@ type Store struct {
 	hub hub
 	// The first arguments of scripts, by their flags.
 	acquires whats // fair, waits, can be granted by message
-	releases whats // undoes
+	releases whats // one token used, undoes
 
 	identity identity
 }
@@ -73,7 +73,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	wake, id := s.prefix+"wake:", rand.Text()
 	common := id + " " + wake
 	s.acquires = newWhats("acquire", "fwg", s.cluster != nil, common)
-	s.releases = newWhats("release", "u", s.cluster != nil, common)
+	s.releases = newWhats("release", "ou", s.cluster != nil, common)
 	s.sender = newSender(client)
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil

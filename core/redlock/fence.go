@@ -9,8 +9,13 @@ import (
 )
 
 // grid is the distance of the tokens that are granted, in the nodes' unit of a
-// microsecond. A token on the grid was written back, one between is a node's own.
+// microsecond. A token on the grid was written back, one between is a node's own. It is
+// a multiple of core.TokenStep, so that the tokens of a grant end before the next point.
 const grid = 1 << 14
+
+// maxToken is the highest token that can be asked for: the nodes take up to twice as much,
+// so that what is written back can grow from there.
+const maxToken = 1 << 51
 
 // fence returns the token of a claim that was granted: at least the highest that
 // a majority has given, and known to a majority before it is returned. Any

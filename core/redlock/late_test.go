@@ -240,7 +240,7 @@ func TestLateMessages(t *testing.T) {
 		s.faults[1].Next(storetest.OpAcquire, storetest.Fault{Delay: far})
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{}, storetest.Fault{Delay: far})
 		raised := c
-		raised.MinToken = 1<<51 + 1 // which takes two rounds
+		raised.MinToken = 1<<51 - 1 // which takes two rounds
 		acquire(s.T, ours, raised)
 		if err := theirs.Release(s.Context(), c); err != nil {
 			s.Fatal(err)

@@ -177,6 +177,9 @@ func (s *Store) usable(op string, c *core.Claim) error {
 	if fault != "" {
 		return fmt.Errorf("redlock: %s: %s: %w", op, fault, core.ErrUnsupported)
 	}
+	if c.MinToken > maxToken {
+		return fmt.Errorf("redlock: %s: a least token of at most 2^51 leaves room to grow below 2^53: %w", op, core.ErrInvalid)
+	}
 	return s.lasting(op, c)
 }
 

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // without is what no quorum can serve.
-var without = []storetest.Feature{storetest.Permits, storetest.Fair, storetest.Records, storetest.Handover}
+var without = []storetest.Feature{storetest.Permits, storetest.Fair, storetest.Records}
 
 // newStore returns a Store that is closed after the test.
 func newStore(t testing.TB, nodes []core.Store, opts ...redlock.Option) *redlock.Store {

@@ -4,7 +4,8 @@
 -- a record, release.lua for any other.
 --
 -- KEYS[1]  the key
--- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: c cluster, u
+-- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: c cluster, o
+--          only the first token of the grant was used, u
 --          undo the run that this lease has begun, held or not; 2 lease, 3 ms to
 --          remember an unknown lease. If there is more to it, or it may be no string: 4 ms to
 --          keep the key taken, or 0; to save a record: 5 its attempt, 6 its state (1 or 2, see
@@ -21,7 +22,8 @@ if not ARGV[4] then
     -- It begins with its token, of 16 digits from the year 2001 on, and ends with the lease.
     local token = string.sub(value, 1, 16)
     local past = tonumber(token) and stamp - token
-    if past and past > 63 then
+    local step = string.sub(ARGV[1], 9, 9) == 'o' and 0 or 63
+    if past and past > step then
       redis.call('DEL', key)
       return OK
     end
