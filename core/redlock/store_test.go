@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
@@ -301,4 +303,22 @@ func TestStoreOnServers(t *testing.T) {
 		}
 	}
 	t.Run("of 3, plain keys", onPlainKeys)
+}
+
+// What no quorum can serve is refused when a middleware is made, not with its
+// first request.
+func TestQuorumTellsWhatItServes(t *testing.T) {
+	t.Parallel()
+	l, err := core.New(newStore(t, memstores(3)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]core.AcquireOption{"Fair": core.Fair(), "Permits": core.Permits(1, 2), "Fenced": core.Fenced()} {
+		if _, err := l.Check(o); !errors.Is(err, core.ErrUnsupported) {
+			t.Errorf("%s: got %v, want %v", name, err, core.ErrUnsupported)
+		}
+	}
+	if _, err := once.New(l); !errors.Is(err, core.ErrUnsupported) {
+		t.Errorf("once: got %v, want %v", err, core.ErrUnsupported)
+	}
 }
