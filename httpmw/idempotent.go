@@ -18,8 +18,8 @@ import (
 // Idempotent is a middleware that gives requests with the same Idempotency-Key
 // one answer: that of the first, whose status, body and headers are kept by o
 // and given again, with the header Idempotent-Replayed: true, instead of running
-// what comes after it. The package documentation says how else such a request
-// is answered, and what is kept.
+// what comes after it. Trailers are sent, and not kept. The package documentation
+// says how else such a request is answered, and what is kept.
 //
 // scope says who asks: a key counts within its scope only, so that nobody can
 // get another caller's answer by guessing or repeating a key. Take it from what
