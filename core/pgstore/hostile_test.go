@@ -166,8 +166,13 @@ func TestRights(t *testing.T) {
 		t.Errorf("migrate: got %v, want a word about GRANT", err)
 	}
 	server.Exec("UPDATE lockkit.version SET version = 2")
+	url, _ = user(calls, keys, floor, version)
+	err := pgx.BeginFunc(t.Context(), pgtest.Pool(t, url), func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "a", 1) })
+	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT SELECT, INSERT, UPDATE ON lockkit.seen") || strings.Contains(err.Error(), "Check says") {
+		t.Errorf("check token: got %v, want the GRANT", err)
+	}
 	url, _ = user("SELECT, INSERT, UPDATE ON lockkit.seen")
-	err := pgx.BeginFunc(t.Context(), pgtest.Pool(t, url), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(t.Context(), pgtest.Pool(t, url), func(tx pgx.Tx) error {
 		return errors.Join(pgstore.CheckToken(t.Context(), tx, "a", 1), pgstore.CheckToken(t.Context(), tx, "a", 2))
 	})
 	if err != nil {

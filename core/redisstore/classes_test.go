@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
@@ -84,6 +85,19 @@ func TestErrorReplies(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a long reply to a subscription or to INFO is cut in the error", func(t *testing.T) {
+		long := "SOMETHING long" + strings.Repeat(" and longer", 1000)
+		for command, call := range map[string]func(s *redisstore.Store) error{
+			"subscribe": func(s *redisstore.Store) error { _, err := s.Watch(t.Context(), claimed()); return err },
+			"info":      func(s *redisstore.Store) error { return s.Check(t.Context()) },
+		} {
+			fresh := newRig(t, r.server, nil)
+			fresh.proxy.Inject(redistest.Match{Command: command, Times: -1}, redistest.ErrorReply(long))
+			if err := call(fresh.store); err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), "SOMETHING") {
+				t.Errorf("%s: got %.500v", command, err)
+			}
+		}
+	})
 	t.Run("a script that stays unknown is a refusal", func(t *testing.T) {
 		lock := claimed()
 		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: lock.Lease, Times: -1}, redistest.ErrorReply("NOSCRIPT No matching script."))
