@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -180,7 +180,7 @@ func (c *child) resume() {
 // begin runs a server by p in this process.
 func (r *rig) begin(p plan) {
 	r.t.Helper()
-	db := redistest.Client(r.t, r.server.Addr)
+	db := testclient.Redis(r.t, r.server.Addr)
 	server, h, err := p.server(db, r.locker())
 	if err == nil {
 		err = server.Start(h)

@@ -19,7 +19,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -213,7 +212,7 @@ func (c *child) pause() {
 	c.t.Helper()
 	c.signal(syscall.SIGSTOP)
 	stat := fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid)
-	redistest.Eventually(c.t, patience, "the process stands", func() bool {
+	testserver.Eventually(c.t, patience, "the process stands", func() bool {
 		text, err := os.ReadFile(stat)
 		_, state, _ := strings.Cut(string(text), ") ")
 		return err != nil || strings.HasPrefix(state, "T") // where there is no such file it cannot be seen
