@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -143,7 +142,7 @@ func TestPause(t *testing.T) {
 		}
 		c := startChild(t, p)
 		c.await("charged", len(p.Keys))
-		c.pause()
+		c.process.Pause()
 		stopped := time.Now()
 		finished := make(chan struct{})
 		var successors, ready sync.WaitGroup
@@ -170,7 +169,7 @@ func TestPause(t *testing.T) {
 		}
 		ready.Wait()
 		time.Sleep(time.Until(stopped.Add(2 * ttl)))
-		c.signal(syscall.SIGCONT)
+		c.process.Resume()
 		c.finish()
 		answered := c.await("answered", len(p.Keys))
 		close(finished)

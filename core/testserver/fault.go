@@ -2,7 +2,6 @@ package testserver
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,38 +10,6 @@ import (
 
 // patience bounds what a fault and its test wait for.
 const patience = 20 * time.Second
-
-// Match selects requests. A field that is empty selects all of them.
-type Match struct {
-	Command string             // the request's Name, in any case
-	Script  string             // the request's Script
-	Arg     string             // a part of any of Args, the name of a Redis command excepted
-	If      func(Request) bool // what else is to be so
-	Skip    int                // how many of these requests to let pass first
-	Times   int                // how many requests the fault befalls; 0 means 1, -1 all
-}
-
-// Statement selects the queries to PostgreSQL that contain all parts.
-func Statement(parts ...string) Match {
-	return Match{Command: "query", If: func(r Request) bool {
-		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(r.Args[0], part) })
-	}}
-}
-
-// matches tells whether m selects r.
-func (m Match) matches(r Request) bool {
-	if m.Command != "" && !strings.EqualFold(m.Command, r.Name) || m.Script != "" && m.Script != r.Script {
-		return false
-	}
-	args := r.Args
-	if r.Name != "query" {
-		args = args[min(1, len(args)):]
-	}
-	if m.Arg != "" && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, m.Arg) }) {
-		return false
-	}
-	return m.If == nil || m.If(r)
-}
 
 // Action is what happens to a request. Actions can be compared.
 type Action struct {

@@ -3,7 +3,6 @@ package testserver
 import (
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -307,28 +306,4 @@ func (p *Proxy) Links() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
-}
-
-// Request is one request that a client sent through a proxy.
-type Request struct {
-	Name string   // Redis: the command in lower case; ZooKeeper: "create", "getData"; PostgreSQL: "query", "sync"
-	Args []string // Redis: all words of the command; PostgreSQL: the statement of a query
-
-	Script string   // Redis: "acquire", "extend" or "release" if it calls a script of package redisstore
-	Path   string   // ZooKeeper: the node; of a "multi" the first one
-	Inner  []string // ZooKeeper: the names of the operations in a "multi"
-
-	Link int // the number of its connection, from 1
-}
-
-// Creates tells whether a request to ZooKeeper creates a node, by itself or in a
-// "multi".
-func (r Request) Creates() bool { return r.Name == "create" || slices.Contains(r.Inner, "create") }
-
-// lower is the first of the words, in lower case.
-func lower(words []string) string {
-	if len(words) == 0 {
-		return ""
-	}
-	return strings.ToLower(words[0])
 }

@@ -241,6 +241,19 @@ func TestRedisProxy(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("a delay is in both directions", func(t *testing.T) {
+		p, c := through(t)
+		const delay = 50 * time.Millisecond
+		p.Delay(delay)
+		start := time.Now()
+		if err := c.Set(t.Context(), "delayed", "1", 0).Err(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took < 2*delay {
+			t.Errorf("it took %v, want %v at least", took, 2*delay)
+		}
+		p.Delay(0)
+	})
 	t.Run("severed connections are lost, and new ones work", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set"}, testserver.HoldRequest)
