@@ -56,10 +56,9 @@ func startEnsemble(t testing.TB, tick time.Duration) (*Ensemble, error) {
 			// To itself a server is where it is, to the others behind a proxy.
 			var link *Proxy
 			if i != j {
-				link = NewProxy(t, local(peer))
 				// One that has been elected may not listen yet, and a follower that
 				// is accepted and then turned away elects anew.
-				link.dials = 2 * time.Second
+				link = newProxy(t, local(peer), 2*time.Second, func() wire { return bytesWire{} })
 				peer = portOf(link.Addr)
 			}
 			e.links[i] = append(e.links[i], link)

@@ -64,7 +64,7 @@ func newProcess(t testing.TB, name, dir string) *Process {
 	t.Cleanup(func() {
 		p.Kill()
 		if text := p.Output(); t.Failed() && text != "" {
-			t.Logf("the end of what %s wrote:\n%s", name, text[max(0, len(text)-4096):])
+			t.Logf("the end of what %s wrote:\n%s", name, text[max(0, len(text)-2000):])
 		}
 	})
 	return p

@@ -39,21 +39,21 @@ type Proxy struct {
 // ones never fire, and nothing is counted.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
-	return newProxy(t, addr, func() wire { return bytesWire{} })
+	return newProxy(t, addr, 0, func() wire { return bytesWire{} })
 }
 
 // NewRedisProxy returns a proxy before the Redis server at addr. It speaks RESP2
 // and RESP3.
 func NewRedisProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
-	return newProxy(t, addr, func() wire { return new(redisWire) })
+	return newProxy(t, addr, 0, func() wire { return new(redisWire) })
 }
 
 // NewZooKeeperProxy returns a proxy before the ZooKeeper server at addr. Pings and
 // credentials pass without being counted.
 func NewZooKeeperProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
-	return newProxy(t, addr, func() wire { return new(zooKeeperWire) })
+	return newProxy(t, addr, 0, func() wire { return new(zooKeeperWire) })
 }
 
 // NewPostgresProxy returns a proxy before the PostgreSQL server, or the pgbouncer,
@@ -62,17 +62,17 @@ func NewZooKeeperProxy(t testing.TB, addr string) *Proxy {
 // not be encrypted.
 func NewPostgresProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
-	return newProxy(t, addr, func() wire { return new(postgresWire) })
+	return newProxy(t, addr, 0, func() wire { return new(postgresWire) })
 }
 
-func newProxy(t testing.TB, addr string, wire func() wire) *Proxy {
+func newProxy(t testing.TB, addr string, dials time.Duration, wire func() wire) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("testserver: proxy: %v", err)
 	}
 	p := &Proxy{
-		Addr: l.Addr().String(), wire: wire, listen: l, target: addr,
+		Addr: l.Addr().String(), wire: wire, dials: dials, listen: l, target: addr,
 		quit: make(chan struct{}), links: make(map[*link]struct{}), open: make(chan struct{}),
 	}
 	close(p.open)
