@@ -132,7 +132,7 @@ func (p *Process) launch() error {
 // await waits until the process is ready, and ends it if it does not become so.
 // The caller holds mu.
 func (p *Process) await() error {
-	for deadline := time.Now().Add(startLimit); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(startLimit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-p.ended:
 			p.cmd = nil
