@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // The tokens of a key grow whatever becomes of what they are made from.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	pool := pgtest.Pool(t, server.URL())
+	pool := testclient.Postgres(t, server.URL())
 	s := newStore(t, pool)
 	grow := func(t *testing.T, key string, last uint64, between func()) {
 		t.Helper()
