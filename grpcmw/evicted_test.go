@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
 // Runs that go on after Locker.Close. hazard 58
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
 		t.Run("the reply of a call that goes on after Close is given again"+policy, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
@@ -28,7 +28,7 @@ func attemptOf(ctx context.Context, _ *Order) (*Receipt, error) {
 // Idempotent outside and Lock inside, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	for _, strict := range []bool{false, true} {
 		var opts []once.Option
 		if strict {

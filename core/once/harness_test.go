@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestMain(m *testing.M) {
@@ -154,7 +154,7 @@ func newOnce(t testing.TB, store core.Store, opts ...once.Option) *once.Once {
 // onRedis is newOnce on the server at addr, with a client of its own.
 func onRedis(t testing.TB, addr string, opts ...once.Option) *once.Once {
 	t.Helper()
-	store, err := redisstore.New(redistest.Client(t, addr))
+	store, err := redisstore.New(testclient.Redis(t, addr))
 	if err != nil {
 		t.Fatal(err)
 	}
