@@ -9,8 +9,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/zkstore"
 	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/zkstore"
 )
 
 // The tokens of a node's grant are below 2^53, or there are none (hazard 34).
