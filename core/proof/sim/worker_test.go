@@ -151,6 +151,11 @@ func (w *worker) brief(key string, ttl time.Duration) {
 		}
 	case 1:
 		time.Sleep(lasting(w.r, time.Millisecond, 30*time.Millisecond))
+	case 2:
+		if ttl < strictTTL {
+			w.journal.extend(h)
+			_ = lease.Extend(lease.Context(), ttl)
+		}
 	}
 	w.write(lease, h)
 	if ttl < strictTTL && w.r.IntN(50) == 0 {
