@@ -282,7 +282,8 @@ func (l *Lease) giveUp(r *Record, until time.Time) error {
 	}
 	h.retire()
 	if asks != nil {
-		l.locker.await(asks)
+		// The hold is not extended any more, and has to last until it is released.
+		l.locker.await(asks, min(askTime, h.remaining(l.locker.now())/4))
 	}
 	return l.giveBack(r, until)
 }

@@ -253,8 +253,8 @@ func (l *Locker) isClosing() bool {
 
 // await waits until a head of a queue has its place at the store, but not for long:
 // it only keeps the order among processes.
-func (l *Locker) await(asks <-chan struct{}) {
-	timer := time.NewTimer(askTime)
+func (l *Locker) await(asks <-chan struct{}, most time.Duration) {
+	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-asks:
