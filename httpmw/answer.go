@@ -209,7 +209,11 @@ func bare(w gin.ResponseWriter) bool {
 	if !ok || reflect.TypeOf(w).String() != "*gin.responseWriter" {
 		return false
 	}
-	switch server := in.Unwrap(); fmt.Sprintf("%T", server) {
+	server := reflect.TypeOf(in.Unwrap())
+	if server == nil {
+		return false
+	}
+	switch server.String() {
 	case "*http.response", "*http.http2responseWriter", "*http2.responseWriter":
 		return true
 	}
