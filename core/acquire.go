@@ -54,6 +54,17 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		start = time.Now()
 	}
 	lease := newLease(l, ctx, r)
+	over := false // the lease is the caller's, or has ended
+	defer func() {
+		switch {
+		case over:
+		case lease.running: // the observer has panicked: the caller has no lease
+			lease.finish(ctx, "release", nil, true)
+		default: // the store has panicked, or the observer before the lease began
+			lease.abandon()
+			l.end(lease)
+		}
+	}()
 	a := attempt{Locker: l, request: r, ctx: ctx, lease: lease, id: newID()}
 	if r.wait > 0 {
 		a.until = start.Add(r.wait)
@@ -67,6 +78,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	if err == nil && lease.run != nil && lease.run.found.Done {
 		lease.abandon()
 		l.end(lease)
+		over = true
 		l.observe(ctx, Event{Kind: Answered, Name: r.name, Wait: time.Since(start)})
 		return lease, nil
 	}
@@ -85,12 +97,14 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			}
 		}
 		l.end(lease)
+		over = true
 		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: discreet(err)})
 		return nil, err
 	}
 	if !l.unobserved() {
 		lease.announce(ctx, time.Since(start))
 	}
+	over = true
 	return lease, nil
 }
 
@@ -110,6 +124,9 @@ func (a *attempt) take(key string) (err error) {
 	gone.Record = nil
 	a.placed, a.failed = false, nil
 	defer func() {
+		if a.calling { // and the store has panicked
+			a.lease.doubt(key)
+		}
 		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
 			gone.Undo = unsure && a.record != nil
 			a.cleanup.add(*gone, a.name, unsure, nil)

@@ -21,6 +21,8 @@ type attempt struct {
 	placed bool      // the store was asked to remember the key's claim
 	failed error     // why the store could not be asked
 	joins  uint64    // the token of the hold to join, if it is told with its owner
+
+	calling bool // the store is being asked
 }
 
 // lead is the head of the queue: it asks, and as long as the answer is busy
@@ -158,6 +160,7 @@ func (a *attempt) ask(c *Claim) error {
 	start := a.now()
 	ctx, cancel := a.within(a.ctx, budget(c.TTL))
 	defer cancel()
+	a.calling = true
 	g, err := a.store.Acquire(ctx, *c)
 	if err == nil && a.noRenew && g.Valid > 0 && g.Valid < c.TTL/2 {
 		// A short grant is meant to be extended; this lease is to last as it is.
@@ -166,6 +169,7 @@ func (a *attempt) ask(c *Claim) error {
 			a.lease.doubt(c.Key) // the first grant stands
 		}
 	}
+	a.calling = false
 	if err != nil {
 		if !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable) {
 			a.lease.doubt(c.Key)

@@ -38,16 +38,16 @@ var rooms = map[string]room{
 
 	"core/internal/brief": {},
 	"core/testserver":     {tests: true},
+	"core/testserver/testclient": {kit: []string{"core/testserver"}, tests: true, outside: []string{
+		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5",
+	}},
 
-	"core/memstore":             {kit: []string{"core"}},
-	"core/redlock":              {kit: []string{"core"}},
-	"core/redisstore":           {kit: []string{"core", "core/internal/brief"}, outside: []string{"github.com/redis/go-redis/v9"}},
-	"core/redisstore/redistest": {kit: []string{"core/testserver"}, outside: []string{"github.com/redis/go-redis/v9"}, tests: true},
+	"core/memstore":   {kit: []string{"core"}},
+	"core/redlock":    {kit: []string{"core"}},
+	"core/redisstore": {kit: []string{"core", "core/internal/brief"}, outside: []string{"github.com/redis/go-redis/v9"}},
 
-	"core/zkstore":        {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/zkstore/zktest": {kit: []string{"core/testserver"}, outside: []string{"github.com/go-zookeeper/zk"}, tests: true},
-	"core/pgstore":        {kit: []string{"core", "core/internal/brief"}, outside: []string{"github.com/jackc/pgx/v5"}},
-	"core/pgstore/pgtest": {kit: []string{"core/testserver"}, outside: []string{"github.com/jackc/pgx/v5"}, tests: true},
+	"core/zkstore": {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/pgstore": {kit: []string{"core", "core/internal/brief"}, outside: []string{"github.com/jackc/pgx/v5"}},
 
 	"core/proof":        {kit: []string{"core/proof/tally"}, program: true, tests: true},
 	"core/proof/tally":  {tests: true},

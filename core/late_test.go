@@ -116,6 +116,21 @@ func TestLateAnswer(t *testing.T) {
 		}
 		wantAnswer(t, newLocker(t, store.inner), "pay:1", "receipt")
 	})
+	sim(t, "a run that lost its lease tells that its answer is not saved once another has begun", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))
+		store.setAll(away)
+		lossTime(t, lease)
+		time.Sleep(1500 * time.Millisecond)
+		store.setAll(nil)
+		next := begin(t, newLocker(t, store.inner), "pay:1", 2)
+		wantErr(t, lease.Finish(t.Context(), finished("late", 1)), core.ErrLost)
+		if told := seen.all(core.CleanedUp); len(told) != 1 || !errors.Is(told[0].Err, core.ErrLost) || told[0].Name != "pay" {
+			t.Errorf("told of %+v, want one clean-up with its error", told)
+		}
+		release(t, next)
+	})
 	sim(t, "an answer is saved in the background for ten minutes, however short the TTL", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))

@@ -213,8 +213,12 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	l.releasing, l.withdrawn = true, withdraw
 	l.mu.Unlock()
 	held, wasLost := l.conclude(op, r)
-	if !wasLost && !l.locker.unobserved() { // that it was lost was told
+	switch {
+	case l.locker.unobserved():
+	case !wasLost:
 		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: held, Err: l.err})
+	case r != nil && errors.Is(l.err, ErrLost): // that the lease was lost was told, and not that its answer is
+		l.locker.observe(ctx, Event{Kind: CleanedUp, Name: l.name, Err: l.err})
 	}
 	return true, l.err
 }
@@ -278,7 +282,8 @@ func (l *Lease) giveUp(r *Record, until time.Time) error {
 	}
 	h.retire()
 	if asks != nil {
-		l.locker.await(asks)
+		// The hold is not extended any more, and has to last until it is released.
+		l.locker.await(asks, min(askTime, h.remaining(l.locker.now())/4))
 	}
 	return l.giveBack(r, until)
 }

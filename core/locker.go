@@ -122,10 +122,14 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // Guard decorates fn: calls with the same key run one at a time, everywhere.
 // The decorated function fails with key's error, or with those of Acquire, in
 // which cases fn did not run; else it returns what fn returned, and in addition
-// ErrLost as Do does.
+// ErrLost as Do does. It panics where Check fails with opts: on options that are not
+// allowed, or that l's store does not serve.
 func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	fn func(context.Context, Req) (Resp, error), opts ...AcquireOption,
 ) func(context.Context, Req) (Resp, error) {
+	if _, err := l.Check(opts...); err != nil {
+		panic("core: guard: " + err.Error())
+	}
 	return func(ctx context.Context, req Req) (resp Resp, err error) {
 		k, err := key(req)
 		if err != nil {
@@ -249,8 +253,8 @@ func (l *Locker) isClosing() bool {
 
 // await waits until a head of a queue has its place at the store, but not for long:
 // it only keeps the order among processes.
-func (l *Locker) await(asks <-chan struct{}) {
-	timer := time.NewTimer(askTime)
+func (l *Locker) await(asks <-chan struct{}, most time.Duration) {
+	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-asks:

@@ -35,7 +35,8 @@ const (
 	// CleanedUp: a claim of unknown outcome was given back; with Err, it could
 	// not be for its whole TTL, and a minute at least. Or a run was finished or
 	// withdrawn after its lease had been given back; with Err, the store did not
-	// confirm that, or another run had begun.
+	// confirm that, or another run had begun. Or the answer of a run whose lease
+	// had been lost is not saved, since another run had begun; then with Err.
 	CleanedUp
 	// Overrun: a lease was held for longer than MaxHold; it is not extended any
 	// more.

@@ -22,6 +22,16 @@ type Watcher interface {
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 
+// Checker is a Store that tells which claims it serves before one is sent.
+type Checker interface {
+	// CheckClaim returns nil if the store serves claims like c, and else the error
+	// with which it refuses them before anything is sent: ErrUnsupported for a kind
+	// that it does not serve, ErrInvalid for what no claim may have. A claim with
+	// Keep is one that is released with it. It is the same at all times, sends
+	// nothing and does not block.
+	CheckClaim(c Claim) error
+}
+
 // Braced is a Store that may take keys with braces, as other clients of the same
 // server wrote them. Those of any other Store have none.
 type Braced interface {

@@ -190,13 +190,29 @@ func (r *request) refuse(format string, args ...any) {
 // Check tells whether an acquire with opts, on top of this Locker's defaults, is
 // allowed, and how long it may wait: 0 for one attempt, negative if nothing but
 // its ctx ends it. Adapters call it once, to refuse bad options when they are
-// built instead of with the first request. It fails with ErrInvalid.
+// built instead of with the first request. It fails with ErrInvalid, and with
+// ErrUnsupported for what the store does not serve, if the store tells that (see
+// Checker). Nothing is sent.
 func (l *Locker) Check(opts ...AcquireOption) (wait time.Duration, err error) {
 	r, err := l.request("check", opts)
 	if err != nil {
 		return 0, err
 	}
-	return r.wait, nil
+	return r.wait, l.serves(r)
+}
+
+// serves asks the store whether it serves claims of this request.
+func (l *Locker) serves(r *request) error {
+	s, ok := l.store.(Checker)
+	if !ok {
+		return nil
+	}
+	c := r.claim("check", newID())
+	c.Keep = r.keep
+	if err := s.CheckClaim(c); err != nil {
+		return fmt.Errorf("acquire %s: %w", r.name, err)
+	}
+	return nil
 }
 
 // requests are used again, when their acquire has ended: nobody keeps one, nor the

@@ -265,7 +265,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 	sim(t, "when the waiter leaves at the instant at which the hold is passed on, the one behind has the key soon", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))
-		times, gone := 10_000, 0
+		times, gone := rounds(3_000, 30_000), 0
 		for range times {
 			store.setAll(jitter(5 * time.Millisecond))
 			holder := acquire(t, t.Context(), l, "order:1")

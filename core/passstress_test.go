@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -288,6 +289,14 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 	return total, trips
 }
 
+// rounds is how many a test makes, and how many with LONG=1.
+func rounds(usual, long int) int {
+	if os.Getenv("LONG") == "1" {
+		return long
+	}
+	return usual
+}
+
 func TestPassingOnStress(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string][4]bool{
@@ -297,7 +306,7 @@ func TestPassingOnStress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			leases, calls := 0, 0
-			for range 40 {
+			for range rounds(12, 120) {
 				seed := rand.Uint64()
 				synctest.Test(t, func(t *testing.T) {
 					total, trips := stress(t, seed, m[0], m[1], m[2], m[3])

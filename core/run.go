@@ -53,8 +53,7 @@ func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...Ac
 	return lease, lease.run.found, nil
 }
 
-// CheckRun is Check for Begin. It fails with ErrUnsupported if the store keeps no
-// records; nothing is sent to find that out.
+// CheckRun is Check for Begin.
 func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error) {
 	r, err := l.request("check", opts)
 	if err != nil {
@@ -64,15 +63,7 @@ func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error)
 	if err := r.checkRun(); err != nil {
 		return 0, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
-	// A store refuses what it cannot serve before it looks at the context, and
-	// under an ended one it does nothing else.
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	id := newID()
-	if _, err := l.store.Acquire(ended, r.claim(Key("check", id), id)); errors.Is(err, ErrUnsupported) {
-		return 0, fmt.Errorf("acquire %s: %w", r.name, err)
-	}
-	return r.wait, nil
+	return r.wait, l.serves(r)
 }
 
 // checkRun refuses what makes no sense for a run.

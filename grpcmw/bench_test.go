@@ -15,14 +15,15 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
 // BenchmarkOnRedis measures the interceptor beside code that is written by hand
 // and makes the same calls to the same Redis: medians, and their ratio.
 func BenchmarkOnRedis(b *testing.B) {
-	store, err := redisstore.New(redistest.Client(b, redistest.Start(b).Addr))
+	store, err := redisstore.New(testclient.Redis(b, testserver.StartRedis(b).Addr))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -47,7 +47,8 @@ const operation = "grpc"
 // The handler runs under a context that ends when the client goes away, see
 // Detached, or when the run's lease is lost. once.AttemptFromContext tells
 // there whether an earlier run was begun and did not come to an answer. A call that
-// another rule refused further in is no attempt, and nothing is kept of it. What the
+// another rule refused further in, of this interceptor or of another one inside, is
+// no attempt, and nothing is kept of it. What the
 // handler answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
 // DEADLINE_EXCEEDED of the handler say that nobody knows how far it came; after
 // other errors that are not kept it runs again.
@@ -163,8 +164,8 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	}
 	e.ran = true
 	e.reply, e.failure = e.c.run(ctx, e.next)
-	if e.c.refused {
-		return once.Answer{}, once.Withdraw(e.failure) // a rule refused the call, so the handler was not reached
+	if e.withdrawn(ctx) {
+		return once.Answer{}, once.Withdraw(e.failure)
 	}
 	var value []byte
 	var err error
@@ -181,6 +182,17 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{Unreplayable: true}, nil
 	}
 	return once.Answer{Value: value}, nil
+}
+
+// withdrawn tells whether a rule further in refused the call, so that the handler was
+// not reached: one of the same interceptor, or of another one, unless something in
+// between has asked for its attempt and may have acted on that.
+func (e *execution) withdrawn(ctx context.Context) bool {
+	if e.c.refused {
+		return true
+	}
+	_, ours := errors.AsType[*refused](e.failure)
+	return ours && !once.AttemptAsked(ctx)
 }
 
 // lasting tells whether an error is kept.

@@ -18,7 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
@@ -26,8 +27,8 @@ import (
 // unless a test says otherwise, so what is free soon was not left to expire.
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	for name, run := range map[string]func(*testing.T, *redistest.Server){
+	server := testserver.StartRedis(t)
+	for name, run := range map[string]func(*testing.T, *testserver.Redis){
 		"of 200 calls for ten orders at three replicas, each order is charged once":   chargesAtReplicas,
 		"clients that go away end their handlers' contexts and free the keys":         clientsLeave, // hazard 47
 		"a lock takes two calls to Redis, a first run two and a replay one":           roundTrips,
@@ -45,7 +46,7 @@ func TestOnRedis(t *testing.T) {
 // newReplica is a shop with a client, a store and a locker of its own.
 func newReplica(t *testing.T, addr string) *shop {
 	t.Helper()
-	store, err := redisstore.New(redistest.Client(t, addr))
+	store, err := redisstore.New(testclient.Redis(t, addr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +74,8 @@ func (b bank) pay(ctx context.Context, o *Order) (*Receipt, error) {
 	return &Receipt{Id: o.GetId(), Text: "charged", Charge: n}, errors.Join(err, b.db.Set(ctx, "paid:"+o.GetId(), 1, 0).Err())
 }
 
-func chargesAtReplicas(t *testing.T, server *redistest.Server) {
-	b, replicas := bank{server.Client()}, make([]*shop, 3)
+func chargesAtReplicas(t *testing.T, server *testserver.Redis) {
+	b, replicas := bank{testclient.Redis(t, server.Addr)}, make([]*shop, 3)
 	for i := range replicas {
 		replicas[i] = newReplica(t, server.Addr)
 		replicas[i].pay = b.pay
@@ -97,9 +98,9 @@ func chargesAtReplicas(t *testing.T, server *redistest.Server) {
 	}
 }
 
-func clientsLeave(t *testing.T, server *redistest.Server) {
+func clientsLeave(t *testing.T, server *testserver.Redis) {
 	const clients = 50
-	s, db := newReplica(t, server.Addr), server.Client()
+	s, db := newReplica(t, server.Addr), testclient.Redis(t, server.Addr)
 	inside, ended := make(chan struct{}, 2*clients), make(chan error, 2*clients)
 	wait := func(ctx context.Context) error {
 		inside <- struct{}{}
@@ -137,8 +138,8 @@ func clientsLeave(t *testing.T, server *redistest.Server) {
 	eventually(t, "the keys are free", func() bool { return holds(t, db, "seat:*") == 0 })
 }
 
-func roundTrips(t *testing.T, server *redistest.Server) {
-	proxy := redistest.NewProxy(t, server.Addr)
+func roundTrips(t *testing.T, server *testserver.Redis) {
+	proxy := testserver.NewRedisProxy(t, server.Addr)
 	s := newReplica(t, proxy.Addr)
 	s.open(grpcmw.Rules{
 		Orders_Pay_FullMethodName:    {grpcmw.Lock(s.locker, "trip", grpcmw.Field("id"))},
@@ -149,8 +150,8 @@ func roundTrips(t *testing.T, server *redistest.Server) {
 		call() // scripts are loaded, the connection is there
 		proxy.Forget()
 		call()
-		if n := proxy.Count(redistest.Match{Script: "acquire"}) + proxy.Count(redistest.Match{Script: "release"}); n != want || len(proxy.Commands()) != want {
-			t.Errorf("%s took %d commands: %v", what, n, proxy.Commands())
+		if n := proxy.Count(testserver.Match{Script: "acquire"}) + proxy.Count(testserver.Match{Script: "release"}); n != want || len(proxy.Requests()) != want {
+			t.Errorf("%s took %d commands: %v", what, n, proxy.Requests())
 		}
 	}
 	n := 0
@@ -164,8 +165,8 @@ func roundTrips(t *testing.T, server *redistest.Server) {
 
 // cutOff runs a call at a replica that loses its Redis while the handler works,
 // and again at another one.
-func cutOff(t *testing.T, server *redistest.Server) {
-	proxy := redistest.NewProxy(t, server.Addr)
+func cutOff(t *testing.T, server *testserver.Redis) {
+	proxy := testserver.NewRedisProxy(t, server.Addr)
 	cut, other, inside, finish := newReplica(t, proxy.Addr), newReplica(t, server.Addr), make(chan struct{}), make(chan struct{})
 	cut.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
 		close(inside)
@@ -199,8 +200,8 @@ func cutOff(t *testing.T, server *redistest.Server) {
 	}
 }
 
-func threeClients(t *testing.T, server *redistest.Server) {
-	s, b := newReplica(t, server.Addr), bank{server.Client()}
+func threeClients(t *testing.T, server *testserver.Redis) {
+	s, b := newReplica(t, server.Addr), bank{testclient.Redis(t, server.Addr)}
 	s.pay = b.pay
 	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()), s.lock()))
 	patient := grpcmw.UnaryClientInterceptor()
@@ -226,7 +227,7 @@ func threeClients(t *testing.T, server *redistest.Server) {
 	}
 }
 
-func duplicates(t *testing.T, server *redistest.Server) {
+func duplicates(t *testing.T, server *testserver.Redis) {
 	replicas, runs, inside, finish := make([]*shop, 2), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})
 	for i := range replicas {
 		s := newReplica(t, server.Addr)
@@ -264,7 +265,7 @@ func duplicates(t *testing.T, server *redistest.Server) {
 // A Redis that is gone.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	s := newReplica(t, server.Addr)
 	var runs atomic.Int64
 	s.pay, s.refund = counting(&runs), counting(&runs)
@@ -292,7 +293,7 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	t.Helper()
 	keys, err := db.Keys(t.Context(), "lk1:{"+pattern+"}").Result()
 	for _, key := range keys {
-		fields, failed := redistest.Fields(t.Context(), db, key)
+		fields, failed := testclient.Fields(t.Context(), db, key)
 		err = errors.Join(err, failed)
 		for name := range fields {
 			if strings.HasPrefix(name, "h:") {

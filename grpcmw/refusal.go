@@ -104,7 +104,7 @@ func (e *refused) GRPCStatus() *status.Status { return e.status }
 // again by themselves only where no header was sent.
 func (g *config) refuse(ctx context.Context, r Refusal) error {
 	if s, ok := status.FromError(r.Err); ok && r.Reason == ReasonFailed && s.Code() != codes.OK {
-		return r.Err // a KeyFunc's, or the stream's
+		return &refused{s, r.Err} // a KeyFunc's, or the stream's
 	}
 	r.pushBack(ctx)
 	s := g.render(ctx, r)

@@ -8,13 +8,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
@@ -27,7 +28,7 @@ func attemptOf(ctx context.Context, _ *Order) (*Receipt, error) {
 // Idempotent outside and Lock inside, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	for _, strict := range []bool{false, true} {
 		var opts []once.Option
 		if strict {
@@ -138,6 +139,65 @@ func TestRefusedInside(t *testing.T) {
 					t.Errorf("attempt %d", n)
 				}
 			}
+		})
+
+		run("a Lock of an interceptor further in that refuses is no attempt", func(t *testing.T, s *shop, id string) {
+			s.pay = attemptOf
+			outside := grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())
+			s.open(on(Orders_Pay_FullMethodName, s.lock()), grpc.ChainUnaryInterceptor(
+				grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, outside)),
+				func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+					resp, err := handler(ctx, req)
+					if err != nil {
+						err = fmt.Errorf("in between: %w", err)
+					}
+					return resp, err
+				}))
+			release := s.hold(core.Key("order", id))
+			for range 3 {
+				s.call(id, key, id).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			}
+			release()
+			s.call(id, key, id).is(t, "attempt 1")
+		})
+
+		run("a KeyFunc of an interceptor further in that fails is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
+			s.pay = attemptOf
+			var there atomic.Bool
+			account := grpcmw.Lock(s.locker, "account", func(context.Context, string, any) (string, error) {
+				if !there.Load() {
+					return "", status.Error(codes.NotFound, "no such account yet")
+				}
+				return "9", nil
+			})
+			there.Store(true) // Check asks too
+			s.open(on(Orders_Pay_FullMethodName, account), grpc.ChainUnaryInterceptor(
+				grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())))))
+			there.Store(false)
+			for range 3 {
+				if r := s.call(id, key, id); status.Code(r.err) != codes.NotFound || r.replayed() {
+					t.Errorf("got %v, %v", r.err, r.trailer)
+				}
+			}
+			there.Store(true)
+			s.call(id, key, id).is(t, "attempt 1")
+		})
+
+		run("an interceptor that asks for its attempt before a Lock further in refuses is told the next one", func(t *testing.T, s *shop, id string) {
+			s.pay = attemptOf
+			outside := grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())
+			s.open(on(Orders_Pay_FullMethodName, s.lock()), grpc.ChainUnaryInterceptor(
+				grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, outside)),
+				func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+					if n, _ := once.AttemptFromContext(ctx); n == 0 {
+						t.Error("there is no attempt")
+					}
+					return handler(ctx, req)
+				}))
+			release := s.hold(core.Key("order", id))
+			s.call(id, key, id).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			release()
+			s.call(id, key, id).is(t, "attempt 2")
 		})
 
 		run("a handler that took a lock by hand, and found it busy, is an attempt", func(t *testing.T, s *shop, id string) {

@@ -188,11 +188,11 @@ func (a answer) replay(c *gin.Context) {
 const foundOut = 2048
 
 // size says the length of the answer in the header of w, where net/http does not
-// find it out by itself. A writer that a middleware outside has put in its place
-// may send another length.
+// find it out by itself. Any other writer, which a middleware of gin or of net/http
+// outside has put in its place, may send another length.
 func (a answer) size(w gin.ResponseWriter) {
 	h := w.Header()
-	if len(a.body) <= foundOut || reflect.TypeOf(w).String() != "*gin.responseWriter" || !bodyAllowed(a.status) {
+	if len(a.body) <= foundOut || !bare(w) || !bodyAllowed(a.status) {
 		return
 	}
 	for _, other := range []string{"Content-Length", "Transfer-Encoding", "Trailer"} {
@@ -201,6 +201,23 @@ func (a answer) size(w gin.ResponseWriter) {
 		}
 	}
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+}
+
+// bare tells whether w is gin's own writer on one of net/http's servers.
+func bare(w gin.ResponseWriter) bool {
+	in, ok := w.(interface{ Unwrap() http.ResponseWriter })
+	if !ok || reflect.TypeOf(w).String() != "*gin.responseWriter" {
+		return false
+	}
+	server := reflect.TypeOf(in.Unwrap())
+	if server == nil {
+		return false
+	}
+	switch server.String() {
+	case "*http.response", "*http.http2responseWriter", "*http2.responseWriter":
+		return true
+	}
+	return false
 }
 
 func (f field) set(h http.Header) {

@@ -18,7 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
@@ -116,9 +117,9 @@ func TestAllocations(t *testing.T) {
 
 // The two on a real Redis, as requests without HTTP: medians, and their ratio.
 func BenchmarkIdempotent(b *testing.B) {
-	server := redistest.Start(b)
+	server := testserver.StartRedis(b)
 	made := services(b, func() core.Store {
-		store, err := redisstore.New(redistest.Client(b, server.Addr))
+		store, err := redisstore.New(testclient.Redis(b, server.Addr))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
@@ -34,8 +35,8 @@ var briefly = once.Acquire(core.TTL(2 * time.Second))
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const crashes = 10
-	server := redistest.Start(t)
-	db := server.Client()
+	server := testserver.StartRedis(t)
+	db := testclient.Redis(t, server.Addr)
 	for policy, opts := range map[string][]once.Option{"again": nil, "at most once": {once.AtMostOnce()}} {
 		for i := range crashes {
 			t.Run(fmt.Sprintf("%s, crash %d", policy, i+1), func(t *testing.T) {

@@ -53,7 +53,8 @@
 // An answer of 400 or more without a body, beside an error in c.Errors, is not kept:
 // a middleware outside may write the body from c.Errors. Neither is one without body
 // and status. Mount such a middleware inside to have its answers kept. An answer of
-// 2xx or 3xx that the handler gave is kept, with errors beside it too. A middleware that answers for
+// 2xx or 3xx that the handler gave is kept, with errors beside it too; but for a bare
+// 200 beside the error of a context that has ended, which says that it gave up. A middleware that answers for
 // a handler that panics, such as gin.Recovery, belongs outside: inside, a panic
 // would be an answer of 500 like any other, and once.AtMostOnce would not hear of
 // it. A handler that returns without an answer, not even a status, because a context

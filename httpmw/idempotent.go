@@ -18,8 +18,8 @@ import (
 // Idempotent is a middleware that gives requests with the same Idempotency-Key
 // one answer: that of the first, whose status, body and headers are kept by o
 // and given again, with the header Idempotent-Replayed: true, instead of running
-// what comes after it. The package documentation says how else such a request
-// is answered, and what is kept.
+// what comes after it. Trailers are sent, and not kept. The package documentation
+// says how else such a request is answered, and what is kept.
 //
 // scope says who asks: a key counts within its scope only, so that nobody can
 // get another caller's answer by guessing or repeating a key. Take it from what
@@ -224,7 +224,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 func (e *execution) flaw(ctx context.Context, told int) error {
 	w, errs, within := e.writer, e.c.Errors, e.c.GetInt(insideKey{})
 	failed := len(errs) > told
-	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK)
+	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[told:], ofContext))
 	// A middleware outside writes the body, or chooses the status too.
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	unclear := slices.ContainsFunc(errs, func(err *gin.Error) bool { return errors.Is(err.Err, once.ErrIndeterminate) })
@@ -267,6 +267,16 @@ func inside(c *gin.Context, what int) {
 // the context that a time-out has left in the request.
 func over(ctx context.Context, c *gin.Context) bool {
 	return ctx.Err() != nil || errors.Is(c.Request.Context().Err(), context.DeadlineExceeded)
+}
+
+// ofContext tells whether err is that of a context that has ended.
+func ofContext(err *gin.Error) bool {
+	for _, end := range [...]error{context.Canceled, context.DeadlineExceeded, core.ErrLost, core.ErrClosed} {
+		if errors.Is(err.Err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // final is the status that the client takes for the answer's: what comes before

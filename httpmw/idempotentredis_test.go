@@ -15,19 +15,20 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
 // Services that keep their answers in a redis-server.
 func TestIdempotentOnRedis(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 
 	for name, wait := range map[string]time.Duration{"at once": 0, "with a wait": soon} {
 		t.Run("of fifty duplicates in flight at three replicas one runs, "+name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
+			server := testserver.StartRedis(t)
 			opts := []once.Option{once.Acquire(core.Wait(wait))}
 			fifty(t, wait > 0, opts, newReplica(t, server), newReplica(t, server), newReplica(t, server))
 		})
@@ -117,8 +118,8 @@ func TestIdempotentOnRedis(t *testing.T) {
 	// hazard 38
 	t.Run("a handler whose key was deleted is told, its answer stands and is not kept", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
-		s, db := newReplica(t, server), server.Client()
+		server := testserver.StartRedis(t)
+		s, db := newReplica(t, server), testclient.Redis(t, server.Addr)
 		s.POST("/", httpmw.Idempotent(s.runs(once.Acquire(core.TTL(3*time.Second))), httpmw.AnyCaller()), func(c *gin.Context) {
 			if err := db.FlushAll(c).Err(); err != nil {
 				t.Error(err)
@@ -140,7 +141,7 @@ func TestIdempotentOnRedis(t *testing.T) {
 // hazard 23
 func TestIdempotentRedisDown(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	s, runs := newReplica(t, server), atomic.Int32{}
 	inside, finish := make(chan struct{}, 1), make(chan struct{})
 	idempotent := httpmw.Idempotent(s.runs(), httpmw.AnyCaller())

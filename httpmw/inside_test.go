@@ -2,6 +2,7 @@ package httpmw_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -73,7 +74,7 @@ func TestGivenUpInside(t *testing.T) {
 		}
 	}
 
-	t.Run("a status beside an error is left to what is outside, and no answer", func(t *testing.T) {
+	t.Run("a status beside the error of an ended context is left to what is outside, and no answer", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newSite(t), atomic.Int32{}
 		s.POST("/:id", httpmw.Idempotent(s.runs(once.AtMostOnce()), httpmw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
@@ -85,6 +86,21 @@ func TestGivenUpInside(t *testing.T) {
 		s.pay("k", "/1", "")
 		if p := s.pay("k", "/1", "").problem(t, http.StatusConflict); p["type"] != base+"idempotency-indeterminate" || runs.Load() != 1 {
 			t.Errorf("got %v after %d runs", p, runs.Load())
+		}
+	})
+
+	t.Run("a status of 200 beside another error is kept, although the context has ended", func(t *testing.T) {
+		t.Parallel()
+		s, runs := newSite(t), atomic.Int32{}
+		s.POST("/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
+			runs.Add(1)
+			within(t, "the context ends", c.Request.Context().Done())
+			c.Status(http.StatusOK)
+			_ = c.Error(errors.New("no mail was sent"))
+		})
+		s.pay("k", "/1", "")
+		if r := s.pay("k", "/1", ""); r.status != http.StatusOK || !r.isReplay() || runs.Load() != 1 {
+			t.Errorf("got %d %q after %d runs", r.status, r.body, runs.Load())
 		}
 	})
 

@@ -17,7 +17,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
@@ -25,8 +26,8 @@ import (
 // says otherwise, so what is free soon was not left to expire.
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	for name, run := range map[string]func(*testing.T, *redistest.Server){
+	server := testserver.StartRedis(t)
+	for name, run := range map[string]func(*testing.T, *testserver.Redis){
 		"of 200 clicks on ten orders at three replicas, each order is charged once": clicksAtReplicas,
 		"clients that go away end their handlers' contexts and free the keys":       clientsLeave, // hazard 47
 		"a panic is 500 by gin.Recovery, and the key is gone":                       panics,       // hazard 50
@@ -43,15 +44,15 @@ func TestOnRedis(t *testing.T) {
 // A Redis that does not answer, and one that is gone.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ fail, mend func(*redistest.Server) }{
-		"frozen": {(*redistest.Server).Pause, (*redistest.Server).Resume}, // hazard 23
-		"killed": {(*redistest.Server).Kill, func(s *redistest.Server) { s.Restart() }},
+	for name, c := range map[string]struct{ fail, mend func(*testserver.Redis) }{
+		"frozen": {(*testserver.Redis).Pause, (*testserver.Redis).Resume}, // hazard 23
+		"killed": {(*testserver.Redis).Kill, func(s *testserver.Redis) { s.Restart() }},
 	} {
 		t.Run("while Redis is "+name+" no handler runs, and afterwards all do", func(t *testing.T) {
 			t.Parallel()
 			// What was held is there again after a restart.
-			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-			s, db, runs := newReplica(t, server), server.Client(), atomic.Int32{}
+			server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+			s, db, runs := newReplica(t, server), testclient.Redis(t, server.Addr), atomic.Int32{}
 			inside, finish := make(chan struct{}), make(chan struct{})
 			lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"))
 			s.POST("/orders/:id/pay", lock, func(*gin.Context) { runs.Add(1) })
@@ -92,9 +93,9 @@ func TestRedisDown(t *testing.T) {
 	}
 }
 
-func clicksAtReplicas(t *testing.T, server *redistest.Server) {
+func clicksAtReplicas(t *testing.T, server *testserver.Redis) {
 	const clicks = 200
-	b, replicas := bank{db: server.Client()}, make([]*site, 3)
+	b, replicas := bank{db: testclient.Redis(t, server.Addr)}, make([]*site, 3)
 	for i := range replicas {
 		replicas[i] = newReplica(t, server)
 		replicas[i].POST("/orders/:id/pay", httpmw.Lock(replicas[i].locker, "order", httpmw.Param("id")), b.pay)
@@ -155,9 +156,9 @@ func (b *bank) pay(c *gin.Context) {
 	}
 }
 
-func clientsLeave(t *testing.T, server *redistest.Server) {
+func clientsLeave(t *testing.T, server *testserver.Redis) {
 	const clients = 10
-	s, db := newReplica(t, server), server.Client()
+	s, db := newReplica(t, server), testclient.Redis(t, server.Addr)
 	inside, ended := make(chan struct{}, clients), make(chan error, clients)
 	s.POST("/:id", httpmw.Lock(s.locker, "seat", httpmw.Param("id")), func(c *gin.Context) {
 		inside <- struct{}{}
@@ -183,8 +184,8 @@ func clientsLeave(t *testing.T, server *redistest.Server) {
 	eventually(t, "the keys are free", func() bool { return holds(t, db, "seat:*") == 0 })
 }
 
-func panics(t *testing.T, server *redistest.Server) {
-	s, db := newReplica(t, server), server.Client()
+func panics(t *testing.T, server *testserver.Redis) {
+	s, db := newReplica(t, server), testclient.Redis(t, server.Addr)
 	s.Use(gin.Recovery())
 	s.POST("/:id", httpmw.Lock(s.locker, "card", httpmw.Param("id")), func(c *gin.Context) {
 		if n := holds(t, db, "card:*"); n != 1 {
@@ -202,8 +203,8 @@ func panics(t *testing.T, server *redistest.Server) {
 	}
 }
 
-func keyDeleted(t *testing.T, server *redistest.Server) {
-	s, other, db, pushed := newReplica(t, server), newReplica(t, server), server.Client(), errorsOf{}
+func keyDeleted(t *testing.T, server *testserver.Redis) {
+	s, other, db, pushed := newReplica(t, server), newReplica(t, server), testclient.Redis(t, server.Addr), errorsOf{}
 	lock := httpmw.Lock(s.locker, "gift", httpmw.Param("id"), httpmw.Acquire(core.TTL(3*time.Second)))
 	s.POST("/:id", pushed.collect, lock, func(c *gin.Context) {
 		if n, err := db.Del(c.Request.Context(), "lk1:{gift:5}").Result(); n != 1 || err != nil {
@@ -225,7 +226,7 @@ func keyDeleted(t *testing.T, server *redistest.Server) {
 	}
 }
 
-func bigNumbers(t *testing.T, server *redistest.Server) {
+func bigNumbers(t *testing.T, server *testserver.Redis) {
 	ids := []string{"9007199254740992", "9007199254740993"} // the same as float64
 	inside, finish, replicas := make(chan struct{}, 9), make(chan struct{}), make([]*site, 2)
 	for i := range replicas {
@@ -258,9 +259,9 @@ func bigNumbers(t *testing.T, server *redistest.Server) {
 }
 
 // newReplica is a service with a client, a store and a locker of its own.
-func newReplica(t *testing.T, server *redistest.Server) *site {
+func newReplica(t *testing.T, server *testserver.Redis) *site {
 	t.Helper()
-	store, err := redisstore.New(redistest.Client(t, server.Addr))
+	store, err := redisstore.New(testclient.Redis(t, server.Addr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	t.Helper()
 	keys, err := db.Keys(t.Context(), "lk1:{"+pattern+"}").Result()
 	for _, key := range keys {
-		fields, failed := redistest.Fields(t.Context(), db, key)
+		fields, failed := testclient.Fields(t.Context(), db, key)
 		err = errors.Join(err, failed)
 		for name := range fields {
 			if strings.HasPrefix(name, "h:") {

@@ -1,9 +1,11 @@
 package httpmw_test
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,6 +16,14 @@ import (
 
 // hiding is a writer of a middleware outside.
 type hiding struct{ gin.ResponseWriter }
+
+// packing is a writer that net/http's handlers outside of gin use.
+type packing struct {
+	http.ResponseWriter
+	zip *gzip.Writer
+}
+
+func (p packing) Write(data []byte) (int, error) { return p.zip.Write(data) }
 
 func TestReplaysSayTheirLength(t *testing.T) {
 	t.Parallel()
@@ -50,6 +60,43 @@ func TestReplaysSayTheirLength(t *testing.T) {
 		}
 		if len(told) != 2 || told[0] != "" || told[1] != "" {
 			t.Errorf("it was told %q", told)
+		}
+	})
+	t.Run("a compression outside of gin is not told a length, and what it sends arrives whole", func(t *testing.T) {
+		t.Parallel()
+		s, text := newSite(t), strings.Repeat("receipt ", 1000)
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, text) })
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			zip := gzip.NewWriter(w)
+			defer func() { _ = zip.Close() }()
+			w.Header().Set("Content-Encoding", "gzip")
+			s.ServeHTTP(packing{w, zip}, r)
+		}))
+		t.Cleanup(server.Close)
+		s.url = server.URL
+		for _, replay := range []bool{false, true} {
+			if r := s.pay("k", "/", ""); r.isReplay() != replay || r.body != text { // the client unzips it
+				t.Errorf("a replay is %v, with %d bytes and %v", r.isReplay(), len(r.body), r.header)
+			}
+		}
+	})
+	t.Run("by HTTP/2 they say it too", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			if c.Request.ProtoMajor != 2 {
+				t.Errorf("the request is %s", c.Request.Proto)
+			}
+			c.String(http.StatusOK, strings.Repeat("x", 100_000))
+		})
+		server := httptest.NewUnstartedServer(s.Engine)
+		server.EnableHTTP2 = true
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		s.url, s.client = server.URL, server.Client()
+		s.pay("k", "/", "")
+		if r := s.pay("k", "/", ""); !r.isReplay() || len(r.body) != 100_000 || r.header.Get("Content-Length") != "100000" {
+			t.Errorf("replayed with %d bytes and %v", len(r.body), r.header)
 		}
 	})
 	t.Run("no length is said where there is no body", func(t *testing.T) {

@@ -13,14 +13,14 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
 // Idempotent outside and Lock inside, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	n := 0
 	for _, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
 		run := func(name string, f func(t *testing.T, s *site, id string)) {

@@ -16,7 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -25,8 +26,8 @@ import (
 // done meanwhile.
 func BenchmarkBusyKey(b *testing.B) {
 	const span = 10 * time.Second
-	addr := redistest.Start(b).Addr
-	store, err := redisstore.New(redistest.Client(b, addr))
+	addr := testserver.StartRedis(b).Addr
+	store, err := redisstore.New(testclient.Redis(b, addr))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func BenchmarkBusyKey(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client := asynq.NewClientFromRedisClient(redistest.Client(b, addr))
+	client := asynq.NewClientFromRedisClient(testclient.Redis(b, addr))
 	enqueue := func(kind string) {
 		if _, err := client.Enqueue(asynq.NewTask(kind, fmt.Appendf(nil, `{"id":%q}`, kind))); err != nil {
 			b.Error(err)
@@ -54,7 +55,7 @@ func BenchmarkBusyKey(b *testing.B) {
 		}
 		return nil
 	}))
-	server := asynq.NewServerFromRedisClient(redistest.Client(b, addr), taskmw.Configure(asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}))
+	server := asynq.NewServerFromRedisClient(testclient.Redis(b, addr), taskmw.Configure(asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}))
 	if err := server.Start(h); err != nil {
 		b.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func BenchmarkBusyKey(b *testing.B) {
 // BenchmarkOnRedis measures the middleware beside code that is written by hand
 // and makes the same calls to the same Redis: medians, and their ratio.
 func BenchmarkOnRedis(b *testing.B) {
-	store, err := redisstore.New(redistest.Client(b, redistest.Start(b).Addr))
+	store, err := redisstore.New(testclient.Redis(b, testserver.StartRedis(b).Addr))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -116,11 +115,7 @@ func childMain(text string) int {
 }
 
 // child is a server of jobs in a process of its own. It ends with the test.
-type child struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	gone chan struct{}
-}
+type child struct{ *testserver.Process }
 
 func newChild(t *testing.T, p plan) *child {
 	t.Helper()
@@ -132,55 +127,16 @@ func newChild(t *testing.T, p plan) *child {
 	// With the race detector a program else waits a second before it ends.
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
-	testserver.EndWithParent(cmd)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c := &child{t, cmd, make(chan struct{})}
-	go func() {
-		_ = cmd.Wait()
-		close(c.gone)
-	}()
-	t.Cleanup(c.kill)
-	return c
-}
-
-// kill ends the process like a crash, and returns when it has ended.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill()
-	<-c.gone
-}
-
-// pause stops the process as it stands, and returns when it has.
-func (c *child) pause() {
-	c.t.Helper()
-	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		c.t.Fatal(err)
-	}
-	eventually(c.t, "the child stands", func() bool {
-		text, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/stat")
-		if err != nil {
-			return true // not a system where that can be seen
-		}
-		_, state, _ := strings.Cut(string(text), ") ")
-		return strings.HasPrefix(state, "T")
-	})
-}
-
-func (c *child) resume() {
-	c.t.Helper()
-	if err := c.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		c.t.Fatal(err)
-	}
+	return &child{testserver.StartProcess(t, cmd)}
 }
 
 // begin runs a server by p in this process.
 func (r *rig) begin(p plan) {
 	r.t.Helper()
-	db := redistest.Client(r.t, r.server.Addr)
+	db := testclient.Redis(r.t, r.server.Addr)
 	server, h, err := p.server(db, r.locker())
 	if err == nil {
 		err = server.Start(h)

@@ -66,8 +66,9 @@ func TestDrain(t *testing.T) {
 	if err != nil || q.Archived != 0 || q.FailedTotal != 0 || q.ProcessedTotal != tasks {
 		t.Errorf("%+v, %v", q, err)
 	}
-	// A machine that stands still for a second reschedules who waits then.
-	if n := rescheduled.Load(); n > tasks/50 {
+	// A task that finds another one of its key waiting is rescheduled. How many do
+	// depends on the machine.
+	if n := rescheduled.Load(); n > tasks/4 {
 		t.Errorf("%d of %d tasks were rescheduled", n, tasks)
 	}
 }

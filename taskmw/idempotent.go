@@ -113,16 +113,16 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 // for its attempt and may have acted on that. An error that does not say that
 // nothing was done leaves it open.
 func outcome(ctx context.Context, err error) error {
-	switch err.(type) {
-	case nil:
+	switch {
+	case err == nil:
 		return nil
-	case *failure, *contention:
+	case !hasRun(err):
 		if !once.AttemptAsked(ctx) {
 			return once.Withdraw(err)
 		}
+		return err
 	}
-	late := ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	if late && hasRun(err) {
+	if ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", once.ErrIndeterminate, err)
 	}
 	return err

@@ -11,8 +11,8 @@ import (
 )
 
 // Payload takes the key from a field of the payload, a JSON object; dots go into
-// nested objects: "order.id". Fields with a dot in their name, and elements of
-// arrays, cannot be named.
+// nested objects: "order.id". Fields with a dot or a bracket in their name, fields
+// named "$" or "*", and elements of arrays cannot be named.
 //
 // The field has to be a string or an integer; the integer 123 and the string
 // "123" are the same key. Integers of any size are kept apart, and those
@@ -21,13 +21,17 @@ import (
 // exactly, and may not be there more than once, not even in another case:
 // decoders differ in which one they take.
 //
-// It panics if path is not names with dots between them.
+// It panics if path is not names with dots between them: "$.id" and "items[0].id"
+// are of other languages, and would have each task archived.
 func Payload(path string) KeyFunc {
 	s := newSource("payload field", path)
 	var steps []step
 	for i, name := range strings.Split(path, ".") {
-		if name == "" {
+		switch {
+		case name == "":
 			panic("taskmw: Payload: a name in " + path + " is empty")
+		case name == "$", name == "*", strings.ContainsAny(name, "[]"):
+			panic("taskmw: Payload: " + path + " is not names with dots between them, as in order.id")
 		}
 		parent := name
 		if i > 0 {

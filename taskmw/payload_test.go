@@ -88,6 +88,25 @@ func TestPayload(t *testing.T) {
 }
 
 // FuzzPayload looks for a payload whose key is not what a handler decodes.
+func TestPayloadOfAnotherLanguageIsRefusedWhenTheMiddlewareIsMade(t *testing.T) {
+	t.Parallel()
+	refused := func(path string) (is bool) {
+		defer func() { is = recover() != nil }()
+		taskmw.Payload(path)
+		return false
+	}
+	for _, path := range []string{"$.id", "$", "items[0].id", "items[*].id", "items.*.id", "$['id']", "order.$", "", "a..b", ".a", "a."} {
+		if !refused(path) {
+			t.Errorf("%q is a path", path)
+		}
+	}
+	for _, path := range []string{"id", "_id.$oid", "$id", "items.0.id", "a-b.c d", "@id", "*id"} {
+		if refused(path) {
+			t.Errorf("%q is no path", path)
+		}
+	}
+}
+
 func FuzzPayload(f *testing.F) {
 	for _, payload := range []string{
 		`{"id":1}`, `{"id":"1"}`, `{"id":1,"ID":2}`, `{"id":9007199254740993}`, `{"\u0069d":"x"}`, `{"id":"\ud800"}`,

@@ -28,7 +28,7 @@ func TestRedelivery(t *testing.T) {
 			r.enqueue("pay", payload(i), asynq.MaxRetry(1), asynq.Timeout(10*time.Minute))
 		}
 		r.allBegun(tasks, 1)
-		c.pause()
+		c.Pause()
 		r.expire()
 
 		next := stopped
@@ -38,7 +38,7 @@ func TestRedelivery(t *testing.T) {
 		r.allBegun(tasks, 2)
 		r.drained(soon)
 		r.set("go:stopped")
-		c.resume()
+		c.Resume()
 		eventually(t, "the stopped worker has tried to write everything", func() bool {
 			n, _ := r.db.Get(t.Context(), "written:stopped").Int()
 			return n == tasks
@@ -76,7 +76,7 @@ func TestRedelivery(t *testing.T) {
 			r.enqueue("pay", payload(i), asynq.MaxRetry(1), asynq.Timeout(10*time.Minute))
 		}
 		r.allBegun(tasks, 1)
-		c.kill()
+		c.Kill()
 		var free [tasks]time.Time // not before
 		for i := range tasks {
 			at := time.Now()

@@ -83,6 +83,32 @@ func TestRefusedInside(t *testing.T) {
 			}
 		})
 
+		t.Run("a refusal that a middleware in between wraps is no attempt"+name, func(t *testing.T) {
+			t.Parallel()
+			l := memLocker(t)
+			release := hold(t, l, "order:1")
+			inner := locked(t, l, taskmw.Acquire(core.Wait(0)))
+			pay := outside(t, l)
+			both := func(h asynq.Handler) asynq.Handler {
+				return pay(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+					if err := inner(h).ProcessTask(ctx, task); err != nil {
+						return fmt.Errorf("in between: %w", err)
+					}
+					return nil
+				}))
+			}
+			for range 3 {
+				if err := run(t.Context(), both, `{"id":1}`, mustNotRun(t)); !errors.Is(err, core.ErrBusy) {
+					t.Errorf("got %v", err)
+				}
+			}
+			release()
+			attempt := 0
+			if err := run(t.Context(), both, `{"id":1}`, attemptOf(&attempt)); err != nil || attempt != 1 {
+				t.Errorf("attempt %d, %v", attempt, err)
+			}
+		})
+
 		t.Run("a handler that found a lock of its own busy is an attempt"+name, func(t *testing.T) {
 			t.Parallel()
 			pay := outside(t, memLocker(t))

@@ -19,7 +19,8 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -40,7 +41,7 @@ const tick = 100 * time.Millisecond
 // rig is a Redis for asynq and for locks.
 type rig struct {
 	t      *testing.T
-	server *redistest.Server
+	server *testserver.Redis
 	db     *redis.Client
 	client *asynq.Client
 	queue  *asynq.Inspector
@@ -48,8 +49,8 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	server := redistest.Start(t)
-	db := server.Client()
+	server := testserver.StartRedis(t)
+	db := testclient.Redis(t, server.Addr)
 	return &rig{t, server, db, asynq.NewClientFromRedisClient(db), asynq.NewInspectorFromRedisClient(db)}
 }
 
@@ -67,7 +68,7 @@ func config() asynq.Config {
 // locker is one of a process of its own.
 func (r *rig) locker(opts ...core.Option) *core.Locker {
 	r.t.Helper()
-	store, err := redisstore.New(redistest.Client(r.t, r.server.Addr))
+	store, err := redisstore.New(testclient.Redis(r.t, r.server.Addr))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func newOnce(t *testing.T, l *core.Locker, opts ...once.Option) *once.Once {
 // serve runs a server until the test ends or stop is called.
 func (r *rig) serve(cfg asynq.Config, h asynq.Handler) (stop func()) {
 	r.t.Helper()
-	server := asynq.NewServerFromRedisClient(redistest.Client(r.t, r.server.Addr), cfg)
+	server := asynq.NewServerFromRedisClient(testclient.Redis(r.t, r.server.Addr), cfg)
 	if err := server.Start(h); err != nil {
 		r.t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func (r *rig) task(id string) *asynq.TaskInfo {
 // drained waits until the queue has no task left that is not archived.
 func (r *rig) drained(within time.Duration) {
 	r.t.Helper()
-	redistest.Eventually(r.t, within, "the queue is empty", func() bool {
+	testserver.Eventually(r.t, within, "the queue is empty", func() bool {
 		q, err := r.queue.GetQueueInfo("default")
 		if err != nil {
 			r.t.Fatal(err)
@@ -193,7 +194,7 @@ func isFree(t *testing.T, l *core.Locker, key string) bool {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	redistest.Eventually(t, soon, what, ok)
+	testserver.Eventually(t, soon, what, ok)
 }
 
 // within receives from ch.

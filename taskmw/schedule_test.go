@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -141,7 +141,7 @@ func (s *schedule) goodTicks() (n int) {
 // schedule runs a scheduler until the test ends or stop is called.
 func (r *rig) schedule(spec string, task *asynq.Task) (stop func()) {
 	r.t.Helper()
-	db := redistest.Client(r.t, r.server.Addr)
+	db := testclient.Redis(r.t, r.server.Addr)
 	s := asynq.NewSchedulerFromRedisClient(db, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
 	if _, err := s.Register(spec, task, asynq.MaxRetry(1)); err != nil {
 		r.t.Fatal(err)

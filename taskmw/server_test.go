@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -300,5 +300,5 @@ func taskIDs(r *rig) {
 	if key := within(r.t, "the task runs", got); key != "task:17:a%3Ab" {
 		r.t.Errorf("locked %q", key)
 	}
-	redistest.Eventually(r.t, soon, "the key is free", func() bool { return isFree(r.t, r.locker(), "task:17:a%3Ab") })
+	testserver.Eventually(r.t, soon, "the key is free", func() bool { return isFree(r.t, r.locker(), "task:17:a%3Ab") })
 }

@@ -137,6 +137,9 @@ func (s *Store) sweep(now time.Time) {
 // could never be granted again.
 const maxToken = 1 << 52
 
+// CheckClaim implements core.Checker.
+func (s *Store) CheckClaim(c core.Claim) error { return check(c) }
+
 // check refuses what no Locker sends.
 func check(c core.Claim) error {
 	switch {

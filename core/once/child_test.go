@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -132,7 +130,7 @@ func childMain(text string) int {
 // child is such a process. It ends with the test.
 type child struct {
 	t       *testing.T
-	cmd     *exec.Cmd
+	process *testserver.Process
 	in      io.WriteCloser
 	reports chan report // closed when the process has ended
 }
@@ -148,20 +146,19 @@ func startChild(t *testing.T, p plan) *child {
 	// goes on after a race.
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
-	testserver.EndWithParent(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
+	out, stdout, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c := &child{t: t, cmd: cmd, in: in, reports: make(chan report, 2*len(p.Keys))}
+	cmd.Stdout = stdout
+	c := &child{t: t, process: testserver.StartProcess(t, cmd), in: in, reports: make(chan report, 2*len(p.Keys))}
+	_ = stdout.Close()
 	go func() {
+		defer out.Close()
 		defer close(c.reports)
 		for lines := json.NewDecoder(out); ; {
 			var r report
@@ -170,7 +167,6 @@ func startChild(t *testing.T, p plan) *child {
 			}
 			c.reports <- r
 		}
-		_ = cmd.Wait()
 	}()
 	t.Cleanup(func() { c.kill() })
 	return c
@@ -199,32 +195,13 @@ func (c *child) await(kind string, n int) map[string]report {
 // kill ends the process like a crash, and returns what it had said by then and
 // nobody had read.
 func (c *child) kill() map[string]report {
-	_ = c.cmd.Process.Kill()
+	c.process.Kill()
 	rest := make(map[string]report)
 	for r := range c.reports {
 		rest[r.Key] = r
 	}
 	_ = c.in.Close()
 	return rest
-}
-
-// pause stops the process as it stands, and returns when it has.
-func (c *child) pause() {
-	c.t.Helper()
-	c.signal(syscall.SIGSTOP)
-	stat := fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid)
-	redistest.Eventually(c.t, patience, "the process stands", func() bool {
-		text, err := os.ReadFile(stat)
-		_, state, _ := strings.Cut(string(text), ") ")
-		return err != nil || strings.HasPrefix(state, "T") // where there is no such file it cannot be seen
-	})
-}
-
-func (c *child) signal(sig syscall.Signal) {
-	c.t.Helper()
-	if err := c.cmd.Process.Signal(sig); err != nil {
-		c.t.Fatal(err)
-	}
 }
 
 // finish lets the runs of the child end.

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,19 +13,20 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Processes that are killed between the effect and the saving of its answer, and
 // at any other moment. hazard 59
 func TestCrash(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	t.Run("of 100 processes killed after the effect, the default runs again as attempt 2, and AtMostOnce never", func(t *testing.T) {
 		t.Parallel()
 		const kills = 100
-		server := redistest.Start(t)
-		db := server.Client()
+		server := testserver.StartRedis(t)
+		db := testclient.Redis(t, server.Addr)
 		trials(t, kills, func(t *testing.T, i int) {
 			c := startChild(t, plan{Addr: server.Addr, TTL: 3 * time.Second, Hold: true, Keys: pair(i)})
 			c.await("charged", 2)
@@ -65,8 +65,8 @@ func TestCrash(t *testing.T) {
 	})
 	t.Run("of processes killed at any moment no answer is lost, and nothing done twice at most once", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
-		db := server.Client()
+		server := testserver.StartRedis(t)
+		db := testclient.Redis(t, server.Addr)
 		o, strict := onRedis(t, server.Addr, wait(patience)), onRedis(t, server.Addr, wait(patience), once.AtMostOnce())
 		var mu sync.Mutex
 		var answered, interrupted int
@@ -130,9 +130,9 @@ func settle(t *testing.T, o *once.Once, db *redis.Client, key string) (*runs, on
 // Processes that are stopped within a run for longer than their lease lasts, and
 // then complete it. hazard 58
 func TestPause(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	o := onRedis(t, server.Addr, wait(patience))
 	const ttl = 1500 * time.Millisecond
 	trials(t, 10, func(t *testing.T, i int) {
@@ -142,7 +142,7 @@ func TestPause(t *testing.T) {
 		}
 		c := startChild(t, p)
 		c.await("charged", len(p.Keys))
-		c.pause()
+		c.process.Pause()
 		stopped := time.Now()
 		finished := make(chan struct{})
 		var successors, ready sync.WaitGroup
@@ -169,7 +169,7 @@ func TestPause(t *testing.T) {
 		}
 		ready.Wait()
 		time.Sleep(time.Until(stopped.Add(2 * ttl)))
-		c.signal(syscall.SIGCONT)
+		c.process.Resume()
 		c.finish()
 		answered := c.await("answered", len(p.Keys))
 		close(finished)

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // patienceOfRun is how long a run of a crowd goes on if the others are not over.
@@ -100,7 +100,7 @@ func TestDuplicates(t *testing.T) {
 	sim(t, waiting, func(t *testing.T) { answered(t, processes(t, memstore.New(), wait(time.Hour))) })
 	t.Run("on Redis", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		server.Do("PING")
 		all := func(opts ...once.Option) (all []*once.Once) {
 			for range 3 {

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestDo(t *testing.T) {
@@ -184,7 +184,7 @@ func TestNew(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, core.ErrInvalid)
 		}
 	}
-	plain, err := redisstore.New(redistest.Client(t, "127.0.0.1:1"), redisstore.WithPlainKeys())
+	plain, err := redisstore.New(testclient.Redis(t, "127.0.0.1:1"), redisstore.WithPlainKeys())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,15 +11,16 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	t.Run("a first run is two round trips, and a replay one", func(t *testing.T) {
 		t.Parallel()
-		proxy := redistest.NewProxy(t, server.Addr)
+		proxy := testserver.NewRedisProxy(t, server.Addr)
 		o, other := onRedis(t, proxy.Addr), onRedis(t, proxy.Addr)
 		for _, key := range []string{"warm", "trips"} { // the first time, scripts are sent
 			proxy.Forget()
@@ -30,7 +31,7 @@ func TestOnRedis(t *testing.T) {
 			if key == "warm" {
 				continue
 			}
-			if all := len(proxy.Commands()); acquires != 1 || releases != 1 || scripts(proxy, "acquire") != 3 || all != 4 {
+			if all := len(proxy.Requests()); acquires != 1 || releases != 1 || scripts(proxy, "acquire") != 3 || all != 4 {
 				t.Errorf("a run and two replays are %d commands, want 2 and 2: %v", all, names(proxy))
 			}
 		}
@@ -104,7 +105,7 @@ func TestOnRedis(t *testing.T) {
 		o := onRedis(t, server.Addr, once.Retain(300*time.Millisecond))
 		c := charge("brief")
 		first(t, o, c, "receipt", 1)
-		redistest.Eventually(t, patience, "the call is a new one", func() bool {
+		testserver.Eventually(t, patience, "the call is a new one", func() bool {
 			var r runs
 			out, err := o.Do(t.Context(), c, r.work("again"))
 			if err != nil {
@@ -116,10 +117,10 @@ func TestOnRedis(t *testing.T) {
 }
 
 // scripts is how often a script of the store was called.
-func scripts(p *redistest.Proxy, name string) int { return p.Count(redistest.Match{Script: name}) }
+func scripts(p *testserver.Proxy, name string) int { return p.Count(testserver.Match{Script: name}) }
 
-func names(p *redistest.Proxy) (all []string) {
-	for _, c := range p.Commands() {
+func names(p *testserver.Proxy) (all []string) {
+	for _, c := range p.Requests() {
 		all = append(all, c.Name+" "+c.Script)
 	}
 	return all
@@ -128,17 +129,17 @@ func names(p *redistest.Proxy) (all []string) {
 // Replies and requests that are lost on their way.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	for name, action := range map[string]redistest.Action{
-		"the connection breaks": redistest.CloseReply, "it falls silent": redistest.DropReply,
+	server := testserver.StartRedis(t)
+	for name, action := range map[string]testserver.Action{
+		"the connection breaks": testserver.CloseReply, "it falls silent": testserver.DropReply,
 	} {
 		t.Run("a run whose begin is applied and not answered, since "+name+", is one run and one attempt", func(t *testing.T) {
 			t.Parallel()
-			proxy := redistest.NewProxy(t, server.Addr)
+			proxy := testserver.NewRedisProxy(t, server.Addr)
 			o := onRedis(t, proxy.Addr, once.AtMostOnce(), lasting(3*time.Second))
 			for i := range 3 {
 				c := charge(name + " begin " + strconv.Itoa(i))
-				fault := proxy.Inject(redistest.Match{Script: "acquire"}, action)
+				fault := proxy.Inject(testserver.Match{Script: "acquire"}, action)
 				first(t, o, c, "receipt", 1)
 				fault.Await(t)
 				replayed(t, onRedis(t, server.Addr), c, "receipt", 1)
@@ -146,11 +147,11 @@ func TestFaults(t *testing.T) {
 		})
 		t.Run("an answer that is saved and not confirmed, since "+name+", is saved and reported so", func(t *testing.T) {
 			t.Parallel()
-			proxy := redistest.NewProxy(t, server.Addr)
+			proxy := testserver.NewRedisProxy(t, server.Addr)
 			o := onRedis(t, proxy.Addr, once.AtMostOnce(), lasting(3*time.Second))
 			for i := range 3 {
 				c := charge(name + " finish " + strconv.Itoa(i))
-				fault := proxy.Inject(redistest.Match{Script: "release"}, action)
+				fault := proxy.Inject(testserver.Match{Script: "release"}, action)
 				first(t, o, c, "receipt", 1)
 				fault.Await(t)
 				replayed(t, onRedis(t, server.Addr), c, "receipt", 1)
@@ -161,12 +162,12 @@ func TestFaults(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]once.Option{"by default": nil, "at most once": {once.AtMostOnce()}} {
 			for _, ending := range []string{"its store", "its caller"} {
-				proxy := redistest.NewProxy(t, server.Addr)
+				proxy := testserver.NewRedisProxy(t, server.Addr)
 				o := onRedis(t, proxy.Addr, append(opts, lasting(600*time.Millisecond))...)
 				first(t, o, charge("warm "+name+ending), "receipt", 1) // has a connection, and the script is known
 				c := charge("unheard begin " + name + ending)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				fault := proxy.Inject(redistest.Match{Script: "acquire"}, redistest.DropReply)
+				fault := proxy.Inject(testserver.Match{Script: "acquire"}, testserver.DropReply)
 				cut := make(chan struct{})
 				go func() {
 					defer close(cut)
@@ -180,12 +181,12 @@ func TestFaults(t *testing.T) {
 				fault.Await(t)
 				<-cut
 				cancel()
-				db, at := server.Client(), "lk1:{"+once.StoreKey(c)+"}"
+				db, at := testclient.Redis(t, server.Addr), "lk1:{"+once.StoreKey(c)+"}"
 				if n := db.Exists(t.Context(), at).Val(); n != 1 {
 					t.Errorf("%s, given up by %s: there is no record of it at first", name, ending)
 				}
 				proxy.Heal()
-				redistest.Eventually(t, patience, "the run is taken back", func() bool {
+				testserver.Eventually(t, patience, "the run is taken back", func() bool {
 					return !db.HExists(t.Context(), at, "r").Val()
 				})
 				first(t, onRedis(t, server.Addr, append(opts, wait(patience))...), c, "receipt", 1)
@@ -194,9 +195,9 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("a failure that is noted and not confirmed is the failure", func(t *testing.T) {
 		t.Parallel()
-		proxy := redistest.NewProxy(t, server.Addr)
+		proxy := testserver.NewRedisProxy(t, server.Addr)
 		o, declined := onRedis(t, proxy.Addr, once.AtMostOnce()), errors.New("declined")
-		fault := proxy.Inject(redistest.Match{Script: "release"}, redistest.CloseReply)
+		fault := proxy.Inject(testserver.Match{Script: "release"}, testserver.CloseReply)
 		if _, err := o.Do(t.Context(), charge("declined"), new(runs).failing(declined)); err != declined {
 			t.Errorf("got %v, want fn's own error", err)
 		}
@@ -205,7 +206,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("while the store is cut off the run's outcome comes with an error, and is kept afterwards", func(t *testing.T) {
 		t.Parallel()
-		proxy := redistest.NewProxy(t, server.Addr)
+		proxy := testserver.NewRedisProxy(t, server.Addr)
 		o, declined := onRedis(t, proxy.Addr), errors.New("declined")
 		out, err := o.Do(t.Context(), charge("cut off"), func(context.Context) (once.Answer, error) {
 			proxy.Partition()
@@ -233,7 +234,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("with the store down nothing is run, and what was kept is there when it is back", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+		server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 		o := onRedis(t, server.Addr)
 		first(t, o, charge("1"), "receipt", 1)
 		server.Kill()
@@ -246,7 +247,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("a run whose key was deleted answers its caller and keeps nothing", func(t *testing.T) {
 		t.Parallel()
-		o, db := onRedis(t, server.Addr), server.Client()
+		o, db := onRedis(t, server.Addr), testclient.Redis(t, server.Addr)
 		c := charge("deleted")
 		out, err := o.Do(t.Context(), c, func(ctx context.Context) (once.Answer, error) {
 			if n, err := db.Del(ctx, "lk1:{"+once.StoreKey(c)+"}").Result(); n != 1 || err != nil {

@@ -22,6 +22,9 @@ const (
 	maxLife = 100 * 365 * 24 * time.Hour
 )
 
+// CheckClaim implements core.Checker.
+func (s *Store) CheckClaim(c core.Claim) error { return usable("acquire", &c) }
+
 // usable refuses claims that the server would not take, before anything is sent.
 func usable(op string, c *core.Claim) error {
 	var fault string

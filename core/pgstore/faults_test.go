@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Requests and replies that are lost or late.
@@ -31,11 +32,11 @@ var faultCases = []struct {
 }{
 	{"an acquire whose reply is lost with the connection is not sent again, and asking again is the same grant (hazard 7)", 10, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(pgtest.LoseReply, "acquire", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.CloseReply)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
 		f.Await(t)
-		if n := len(r.proxy.Queries("acquire", sql(c.Lease))); n != 1 {
+		if n := len(r.proxy.Statements("acquire", sql(c.Lease))); n != 1 {
 			t.Fatalf("sent %d times", n)
 		}
 		held(t, r.direct, c, true)
@@ -48,7 +49,7 @@ var faultCases = []struct {
 	}},
 	{"an acquire that was lost on its way took nothing, and its outcome is unknown (hazard 8)", 10, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(pgtest.LoseRequest, "acquire", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.CloseRequest)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
 		f.Await(t)
@@ -56,7 +57,7 @@ var faultCases = []struct {
 	}},
 	{"an acquire that nobody answers ends after two seconds, and can be given back (hazard 8)", 2, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(pgtest.Silence, "acquire", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.DropReply)
 		start := time.Now()
 		_, err := r.store.Acquire(t.Context(), c)
 		if took := time.Since(start); took < time.Second || took > patience/2 {
@@ -69,7 +70,7 @@ var faultCases = []struct {
 	}},
 	{"an acquire that its release has overtaken is refused (hazard 9)", 3, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(pgtest.HoldRequest, "acquire", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.HoldRequest)
 		err := leaving(t, f, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
 			return err
@@ -77,14 +78,15 @@ var faultCases = []struct {
 		unknown(t, "acquire", err)
 		wantIs(t, "acquire", err, context.Canceled)
 		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
-		f.Deliver(t)
+		f.Deliver()
+		f.AwaitAnswer(t)
 		held(t, r.direct, c, false)
 		wantIs(t, "acquire", second(r.store.Acquire(t.Context(), c)), core.ErrLost)
 	}},
 	{"a release whose reply is lost is sent again and lost by then (hazard 11)", 10, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(pgtest.LoseReply, "release", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("release", sql(c.Lease)), testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), c))
 		f.Await(t)
 		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
@@ -93,12 +95,13 @@ var faultCases = []struct {
 	{"a release that arrives late does not end the next one's hold (hazard 13)", 3, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(pgtest.HoldRequest, "release", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("release", sql(c.Lease)), testserver.HoldRequest)
 		unknown(t, "release", leaving(t, f, func(ctx context.Context) error { return r.store.Release(ctx, c) }))
 		release(t, r.direct, c)
 		next := exclusive(c.Key)
 		g := acquire(t, r.direct, next)
-		f.Deliver(t)
+		f.Deliver()
+		f.AwaitAnswer(t)
 		if again := acquire(t, r.direct, next); again.Token != g.Token {
 			t.Errorf("the successor has token %d now, had %d", again.Token, g.Token)
 		}
@@ -107,12 +110,13 @@ var faultCases = []struct {
 	{"an extension that arrives after the release, or after the next grant, does nothing (hazards 14 and 16)", 3, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(pgtest.HoldRequest, "extend", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("extend", sql(c.Lease)), testserver.HoldRequest)
 		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []core.Claim{c})[0].Err }))
 		release(t, r.direct, c)
 		next := exclusive(c.Key)
 		acquire(t, r.direct, next)
-		f.Deliver(t)
+		f.Deliver()
+		f.AwaitAnswer(t)
 		wantIs(t, "extend", r.direct.Extend(t.Context(), []core.Claim{c})[0].Err, core.ErrLost)
 		release(t, r.direct, next)
 		held(t, r.direct, c, false)
@@ -122,9 +126,10 @@ var faultCases = []struct {
 		acquire(t, r.store, c)
 		brief := c
 		brief.TTL = 50 * time.Millisecond
-		f := r.proxy.Inject(pgtest.HoldRequest, "extend", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("extend", sql(c.Lease)), testserver.HoldRequest)
 		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []core.Claim{brief})[0].Err }))
-		f.Deliver(t)
+		f.Deliver()
+		f.AwaitAnswer(t)
 		time.Sleep(2 * brief.TTL) // a shortened hold would be over
 		held(t, r.direct, c, true)
 	}},
@@ -133,7 +138,7 @@ var faultCases = []struct {
 		acquire(t, r.store, a)
 		acquire(t, r.store, b)
 		for _, claims := range [][]core.Claim{{a}, {a, b}} {
-			f := r.proxy.Inject(pgtest.LoseReply, "extend", sql(a.Lease))
+			f := r.proxy.Inject(testserver.Statement("extend", sql(a.Lease)), testserver.CloseReply)
 			for _, x := range r.store.Extend(t.Context(), claims) {
 				unknown(t, "extend", x.Err)
 			}
@@ -148,7 +153,7 @@ var faultCases = []struct {
 	{"an answer whose reply is lost is saved once, and a run that nobody was told of is taken back (hazard 8)", 5, func(t *testing.T, r *rig) {
 		c := claimed()
 		c.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
-		r.proxy.Inject(pgtest.LoseReply, "acquire", sql(c.Lease))
+		r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.CloseReply)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
 		undone := c
@@ -161,7 +166,7 @@ var faultCases = []struct {
 		}
 		last := next
 		last.Record = &core.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
-		r.proxy.Inject(pgtest.LoseReply, "release", sql(next.Lease))
+		r.proxy.Inject(testserver.Statement("release", sql(next.Lease)), testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), last))
 		release(t, r.store, last)
 		if g := acquire(t, r.direct, c); g.Record == nil || string(g.Record.Value) != "answer" {
@@ -169,7 +174,7 @@ var faultCases = []struct {
 		}
 	}},
 	{"a call that waits for a connection when its time is over has sent nothing", 1, func(t *testing.T, r *rig) {
-		pool := pgtest.Pool(t, r.proxy.URL("pool_max_conns=1"))
+		pool := testclient.Postgres(t, testserver.PostgresURL(r.proxy.Addr, "pool_max_conns=1"))
 		s := newStore(t, pool)
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {
@@ -185,7 +190,7 @@ var faultCases = []struct {
 		wantIs(t, "acquire", err, gone)
 		_, err = s.Acquire(t.Context(), c)
 		wantIs(t, "acquire", err, core.ErrUnavailable)
-		if n := len(r.proxy.Queries(sql(c.Lease))); n != 0 {
+		if n := len(r.proxy.Statements(sql(c.Lease))); n != 0 {
 			t.Errorf("%d statements were sent", n)
 		}
 	}},

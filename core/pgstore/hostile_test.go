@@ -10,14 +10,15 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Somebody who may make functions in a schema of the search path makes some that
 // fit better than those of the system: none of them is called.
 func TestHostileSchema(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t, "fsync = on")
+	server := testserver.StartPostgres(t, "fsync = on")
 	server.Exec(`CREATE FUNCTION public.evil() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil'; END $$;
 		CREATE FUNCTION public.less(double precision, numeric) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
 		CREATE OPERATOR public.< (LEFTARG = double precision, RIGHTARG = numeric, FUNCTION = public.less);
@@ -28,7 +29,7 @@ func TestHostileSchema(t *testing.T) {
 		CREATE FUNCTION public.over(numeric, integer) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
 		CREATE OPERATOR public./ (LEFTARG = numeric, RIGHTARG = integer, FUNCTION = public.over);
 		CREATE FUNCTION public.encode(bytea, unknown_text text DEFAULT '') RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$`)
-	pool := pgtest.Pool(t, server.URL())
+	pool := testclient.Postgres(t, server.URL())
 	if err := pgstore.Migrate(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestHostileSchema(t *testing.T) {
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
 	server := start(t, "standard_conforming_strings = off", "backslash_quote = on", "escape_string_warning = off")
-	pool := pgtest.Pool(t, server.URL())
+	pool := testclient.Postgres(t, server.URL())
 	s := newStore(t, pool)
 	for _, key := range []string{
 		"'", "''", `\`, `\'`, `\x00`, "$$", "$1", `";--`, "'); DROP SCHEMA lockkit CASCADE; --", "/*", "%s", "größer, 鍵",
@@ -111,10 +112,10 @@ func TestHostileKeys(t *testing.T) {
 // tokens. Check tells what else is missing, also what is rarely needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t, "fsync = on")
+	server := testserver.StartPostgres(t, "fsync = on")
 	// Somebody has seen to it that nobody may call what others have made.
 	server.Exec("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC; ALTER DEFAULT PRIVILEGES REVOKE USAGE ON TYPES FROM PUBLIC")
-	if err := pgstore.Migrate(t.Context(), pgtest.Pool(t, server.URL())); err != nil {
+	if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {
 		t.Fatal(err)
 	}
 	user := func(rights ...string) (string, *pgstore.Store) {
@@ -124,7 +125,7 @@ func TestRights(t *testing.T) {
 			server.Exec("GRANT " + r + " TO " + name)
 		}
 		url := strings.Replace(server.URL(), "postgres@", name+"@", 1)
-		return url, newStore(t, pgtest.Pool(t, url))
+		return url, newStore(t, testclient.Postgres(t, url))
 	}
 	const calls = "EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit"
 	const keys, floor, version = "SELECT, INSERT, UPDATE, DELETE ON lockkit.keys", "SELECT, UPDATE ON lockkit.floor", "SELECT ON lockkit.version"
@@ -162,12 +163,17 @@ func TestRights(t *testing.T) {
 	}
 	url, _ := user()
 	server.Exec("UPDATE lockkit.version SET version = 1")
-	if err := pgstore.Migrate(t.Context(), pgtest.Pool(t, url)); err == nil || !strings.Contains(err.Error(), "GRANT") && !strings.Contains(err.Error(), "version") {
+	if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, url)); err == nil || !strings.Contains(err.Error(), "GRANT") && !strings.Contains(err.Error(), "version") {
 		t.Errorf("migrate: got %v, want a word about GRANT", err)
 	}
 	server.Exec("UPDATE lockkit.version SET version = 2")
+	url, _ = user(calls, keys, floor, version)
+	err := pgx.BeginFunc(t.Context(), testclient.Postgres(t, url), func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "a", 1) })
+	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT SELECT, INSERT, UPDATE ON lockkit.seen") || strings.Contains(err.Error(), "Check says") {
+		t.Errorf("check token: got %v, want the GRANT", err)
+	}
 	url, _ = user("SELECT, INSERT, UPDATE ON lockkit.seen")
-	err := pgx.BeginFunc(t.Context(), pgtest.Pool(t, url), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(t.Context(), testclient.Postgres(t, url), func(tx pgx.Tx) error {
 		return errors.Join(pgstore.CheckToken(t.Context(), tx, "a", 1), pgstore.CheckToken(t.Context(), tx, "a", 2))
 	})
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Lockers of several processes on one server.
@@ -112,7 +113,7 @@ func TestNoDeadlock(t *testing.T) {
 	lockers := make([]*core.Locker, 8)
 	stores := make([]*pgstore.Store, len(lockers))
 	for i := range lockers {
-		stores[i] = newStore(t, pgtest.Pool(t, server.URL("pool_max_conns=8")))
+		stores[i] = newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=8")))
 		var err error
 		if lockers[i], err = core.New(stores[i]); err != nil {
 			t.Fatal(err)
@@ -196,16 +197,16 @@ func TestNoDeadlock(t *testing.T) {
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	proxy := pgtest.NewProxy(t, server.Port)
-	s := newStore(t, pgtest.Pool(t, proxy.URL("pool_max_conns=1", "pool_min_conns=1")))
+	proxy := testserver.NewPostgresProxy(t, server.Addr)
+	s := newStore(t, testclient.Postgres(t, testserver.PostgresURL(proxy.Addr, "pool_max_conns=1", "pool_min_conns=1")))
 	acquire(t, s, claimed()) // the connection is there
 	trips := func(what string, want int, call func()) {
 		t.Helper()
 		proxy.Forget()
 		call()
 		// A connection that was idle for a second is pinged by the pool.
-		if n := proxy.Trips() - len(proxy.Queries("-- ping")); n != want {
-			t.Errorf("%s: %d round trips, want %d: %q", what, n, want, proxy.Queries())
+		if n := proxy.Count(testserver.Match{}) - len(proxy.Statements("-- ping")); n != want {
+			t.Errorf("%s: %d round trips, want %d: %q", what, n, want, proxy.Statements())
 		}
 	}
 	c := claimed()
@@ -237,9 +238,9 @@ func TestRoundTrips(t *testing.T) {
 
 	t.Run("one more for the first call alone where transactions see one snapshot", func(t *testing.T) {
 		server := start(t, "default_transaction_isolation = 'repeatable read'")
-		proxy = pgtest.NewProxy(t, server.Port)
-		s = newStore(t, pgtest.Pool(t, proxy.URL("pool_max_conns=1", "pool_min_conns=1")))
-		acquire(t, newStore(t, pgtest.Pool(t, server.URL())), claimed())
+		proxy = testserver.NewPostgresProxy(t, server.Addr)
+		s = newStore(t, testclient.Postgres(t, testserver.PostgresURL(proxy.Addr, "pool_max_conns=1", "pool_min_conns=1")))
+		acquire(t, newStore(t, testclient.Postgres(t, server.URL())), claimed())
 		trips("first acquire", 2, func() { acquire(t, s, c) })
 		trips("release", 1, func() { release(t, s, c) })
 		trips("acquire", 1, func() { acquire(t, s, c) })

@@ -15,7 +15,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // exclusive returns a claim of a new owner for all of a key.
@@ -28,7 +29,7 @@ func exclusive(key string) core.Claim {
 
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t, "fsync = on", "default_transaction_isolation = 'serializable'")
+	server := testserver.StartPostgres(t, "fsync = on", "default_transaction_isolation = 'serializable'")
 	database := func(t *testing.T) string {
 		name := "m" + strings.ToLower(rand.Text())
 		server.Exec("CREATE DATABASE " + name)
@@ -36,7 +37,7 @@ func TestMigrate(t *testing.T) {
 	}
 	locks := func(t *testing.T, url string) {
 		t.Helper()
-		s := newStore(t, pgtest.Pool(t, url))
+		s := newStore(t, testclient.Postgres(t, url))
 		c := exclusive("order:42")
 		if _, err := s.Acquire(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -48,7 +49,7 @@ func TestMigrate(t *testing.T) {
 
 	t.Run("a database without the schema is told from one that is down, by every call", func(t *testing.T) {
 		t.Parallel()
-		s := newStore(t, pgtest.Pool(t, database(t)))
+		s := newStore(t, testclient.Postgres(t, database(t)))
 		_, errAcquire := s.Acquire(t.Context(), exclusive("order:42"))
 		for what, err := range map[string]error{
 			"acquire": errAcquire,
@@ -67,7 +68,7 @@ func TestMigrate(t *testing.T) {
 	t.Run("twice is once, and what is held stays", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
-		pool := pgtest.Pool(t, url)
+		pool := testclient.Postgres(t, url)
 		if err := pgstore.Migrate(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +90,7 @@ func TestMigrate(t *testing.T) {
 		url := database(t)
 		var all sync.WaitGroup
 		for range 8 {
-			pool := pgtest.Pool(t, url)
+			pool := testclient.Postgres(t, url)
 			all.Go(func() {
 				if err := pgstore.Migrate(t.Context(), pool); err != nil {
 					t.Error(err)
@@ -103,7 +104,7 @@ func TestMigrate(t *testing.T) {
 	t.Run("an older schema is brought up to date, and what is held stays", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
-		pool := pgtest.Pool(t, url)
+		pool := testclient.Postgres(t, url)
 		if err := pgstore.Migrate(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +164,7 @@ func TestMigrate(t *testing.T) {
 
 	t.Run("what a program of version 2 calls is there, and grants as all do", func(t *testing.T) {
 		t.Parallel()
-		pool := pgtest.Pool(t, database(t))
+		pool := testclient.Postgres(t, database(t))
 		if err := pgstore.Migrate(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +187,7 @@ func TestMigrate(t *testing.T) {
 	t.Run("a later schema is left alone", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
-		pool := pgtest.Pool(t, url)
+		pool := testclient.Postgres(t, url)
 		if err := pgstore.Migrate(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
@@ -201,14 +202,14 @@ func TestMigrate(t *testing.T) {
 	t.Run("a user without rights is told what it needs, and one with them locks", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
-		owner := pgtest.Pool(t, url)
+		owner := testclient.Postgres(t, url)
 		if err := pgstore.Migrate(t.Context(), owner); err != nil {
 			t.Fatal(err)
 		}
 		name := "u" + strings.ToLower(rand.Text())
 		exec(t, owner, "CREATE ROLE "+name+" LOGIN")
 		own := strings.Replace(url, "postgres@", name+"@", 1)
-		pool := pgtest.Pool(t, own)
+		pool := testclient.Postgres(t, own)
 		const tables = "GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.keys TO "
 		if err := newStore(t, pool).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "GRANT USAGE ON SCHEMA lockkit TO "+name+"; "+tables+name) {
 			t.Errorf("check: got %v, want what the user needs", err)
@@ -243,9 +244,9 @@ func exec(t testing.TB, pool *pgxpool.Pool, sql string) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	unfit := func(t *testing.T, server *pgtest.Server, want string, opts ...pgstore.Option) {
+	unfit := func(t *testing.T, server *testserver.Postgres, want string, opts ...pgstore.Option) {
 		t.Helper()
-		err := newStore(t, pgtest.Pool(t, server.URL()), opts...).Check(t.Context())
+		err := newStore(t, testclient.Postgres(t, server.URL()), opts...).Check(t.Context())
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -286,9 +287,9 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("a pooler is unfit for wake-ups, and fit without them", func(t *testing.T) {
 		t.Parallel()
-		pgtest.RequirePooler(t)
-		pooler := pgtest.StartPooler(t, start(t, "fsync = on"))
-		pool := pgtest.Pool(t, pooler.URL())
+		testserver.RequirePgbouncer(t)
+		pooler := testserver.StartPgbouncer(t, start(t, "fsync = on"))
+		pool := testclient.Postgres(t, pooler.URL())
 		if err := newStore(t, pool).Check(t.Context()); !errors.Is(err, core.ErrUnsupported) || !strings.Contains(err.Error(), "WithListener") {
 			t.Errorf("got %v, want %v and a word about WithListener", err, core.ErrUnsupported)
 		}
@@ -298,16 +299,16 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("a pooler that keeps a connection for a session passes wake-ups on", func(t *testing.T) {
 		t.Parallel()
-		pgtest.RequirePooler(t)
-		pooler := pgtest.StartPooler(t, start(t, "fsync = on"), "pool_mode = session")
-		if err := newStore(t, pgtest.Pool(t, pooler.URL("pool_max_conns=4"))).Check(t.Context()); err != nil {
+		testserver.RequirePgbouncer(t)
+		pooler := testserver.StartPgbouncer(t, start(t, "fsync = on"), "pool_mode = session")
+		if err := newStore(t, testclient.Postgres(t, pooler.URL("pool_max_conns=4"))).Check(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("a server that is down is unavailable", func(t *testing.T) {
 		t.Parallel()
 		server := start(t)
-		s := newStore(t, pgtest.Pool(t, server.URL()))
+		s := newStore(t, testclient.Postgres(t, server.URL()))
 		server.Kill()
 		if err := s.Check(t.Context()); !errors.Is(err, core.ErrUnavailable) {
 			t.Errorf("got %v, want %v", err, core.ErrUnavailable)

@@ -13,12 +13,13 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Pool(t, "postgres://127.0.0.1:1/none")
+	pool := testclient.Postgres(t, "postgres://127.0.0.1:1/none")
 	for what, err := range map[string]error{
 		"a nil pool":       second(pgstore.New(nil)),
 		"a nil option":     second(pgstore.New(pool, nil)),
@@ -36,7 +37,7 @@ func TestNewRefuses(t *testing.T) {
 // there.
 func TestRefusedClaims(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, pgtest.Pool(t, "postgres://127.0.0.1:1/none"))
+	s := newStore(t, testclient.Postgres(t, "postgres://127.0.0.1:1/none"))
 	for what, edit := range map[string]func(c *core.Claim){
 		"no key":                     func(c *core.Claim) { c.Key = "" },
 		"a long key":                 func(c *core.Claim) { c.Key = strings.Repeat("k", 513) },
@@ -80,7 +81,7 @@ func TestRefusedClaims(t *testing.T) {
 func TestClosedStore(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	s := newStore(t, pgtest.Pool(t, server.URL()))
+	s := newStore(t, testclient.Postgres(t, server.URL()))
 	c := claimed()
 	acquire(t, s, c)
 	woken, err := s.Watch(t.Context(), c)
@@ -98,7 +99,7 @@ func TestClosedStore(t *testing.T) {
 	wantIs(t, "watch", second(s.Watch(t.Context(), c)), core.ErrClosed)
 	release(t, s, c)
 
-	quiet := newStore(t, pgtest.Pool(t, server.URL()), pgstore.WithoutWakeUps())
+	quiet := newStore(t, testclient.Postgres(t, server.URL()), pgstore.WithoutWakeUps())
 	wantIs(t, "watch", second(quiet.Watch(t.Context(), c)), core.ErrUnsupported)
 }
 
@@ -123,7 +124,7 @@ func TestErrorReplies(t *testing.T) {
 	t.Run("of a server that refuses, nothing is taken", func(t *testing.T) {
 		t.Parallel()
 		server := start(t)
-		c, owner := claimed(), newStore(t, pgtest.Pool(t, server.URL()))
+		c, owner := claimed(), newStore(t, testclient.Postgres(t, server.URL()))
 		held(t, owner, c, false) // there is a row
 		for what, setting := range map[string]string{
 			"a read-only database": "default_transaction_read_only = on",
@@ -131,7 +132,7 @@ func TestErrorReplies(t *testing.T) {
 		} {
 			name := "u" + strings.ToLower(rand.Text())
 			server.Exec("CREATE ROLE " + name + " LOGIN SUPERUSER; ALTER ROLE " + name + " SET " + setting)
-			s := newStore(t, pgtest.Pool(t, strings.Replace(server.URL(), "postgres@", name+"@", 1)))
+			s := newStore(t, testclient.Postgres(t, strings.Replace(server.URL(), "postgres@", name+"@", 1)))
 			tx := lockRow(t, server, c.Key)
 			_, err := s.Acquire(t.Context(), exclusive(c.Key))
 			if err := tx.Rollback(t.Context()); err != nil {
@@ -147,7 +148,7 @@ func TestErrorReplies(t *testing.T) {
 		server := start(t)
 		r, c, gone := newRig(t, server), claimed(), errors.New("gone")
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(pgtest.Silence, "release", sql(c.Lease))
+		f := r.proxy.Inject(testserver.Statement("release", sql(c.Lease)), testserver.DropReply)
 		ctx, leave := context.WithCancelCause(t.Context())
 		defer leave(nil)
 		done := make(chan error, 1)

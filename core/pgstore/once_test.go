@@ -9,14 +9,15 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Runs and their answers.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	proxy := pgtest.NewProxy(t, server.Port)
+	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	newOnce := func(t *testing.T, url string, opts ...once.Option) *once.Once {
 		t.Helper()
 		o, err := once.New(newLocker(t, url), opts...)
@@ -36,7 +37,7 @@ func TestOnce(t *testing.T) {
 	}
 
 	t.Run("a run is two round trips, and a replay one", func(t *testing.T) {
-		o, other := newOnce(t, proxy.URL()), newOnce(t, proxy.URL())
+		o, other := newOnce(t, testserver.PostgresURL(proxy.Addr)), newOnce(t, testserver.PostgresURL(proxy.Addr))
 		n := 0
 		for i, key := range []string{"first", "second"} {
 			proxy.Forget()
@@ -48,7 +49,7 @@ func TestOnce(t *testing.T) {
 			if err != nil || !out.Replayed || string(out.Value) != "receipt" || n != i+1 {
 				t.Fatalf("got %+v, %v after %d runs", out, err, n)
 			}
-			if q := proxy.Queries("lockkit."); len(q) != 3 {
+			if q := proxy.Statements("lockkit."); len(q) != 3 {
 				t.Errorf("a run and a replay are %d calls, want 3: %q", len(q), q)
 			}
 		}
@@ -70,9 +71,9 @@ func TestOnce(t *testing.T) {
 	t.Run("a run that died midway is attempt 2 for the next one, or never run again", func(t *testing.T) {
 		for i, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
 			key := fmt.Sprintf("crash %d", i)
-			cut := pgtest.NewProxy(t, server.Port)
+			cut := testserver.NewPostgresProxy(t, server.Addr)
 			// Its process dies: nothing more is heard of it.
-			dying, err := core.New(newStore(t, pgtest.Pool(t, cut.URL())))
+			dying, err := core.New(newStore(t, testclient.Postgres(t, testserver.PostgresURL(cut.Addr))))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +87,7 @@ func TestOnce(t *testing.T) {
 			begun := make(chan struct{})
 			go func() {
 				_, err := o.Do(t.Context(), charge(key), func(context.Context) (once.Answer, error) {
-					cut.Stall()
+					cut.Partition()
 					close(begun)
 					<-ended
 					return once.Answer{Value: []byte("stale")}, nil
@@ -107,7 +108,7 @@ func TestOnce(t *testing.T) {
 				t.Errorf("got %v after %d runs, want %v", err, n, once.ErrIndeterminate)
 			}
 			// The dead one was only slow, and saves nothing now.
-			cut.Flow()
+			cut.Heal()
 			close(ended)
 			if err := <-out; err == nil {
 				t.Error("the stale run was told that its answer is saved")
@@ -124,11 +125,11 @@ func TestOnce(t *testing.T) {
 	})
 
 	t.Run("lost replies make no further run, no further attempt and no lost answer", func(t *testing.T) {
-		o, other := newOnce(t, proxy.URL(), once.AtMostOnce()), newOnce(t, server.URL(), once.AtMostOnce())
+		o, other := newOnce(t, testserver.PostgresURL(proxy.Addr), once.AtMostOnce()), newOnce(t, server.URL(), once.AtMostOnce())
 		for i := range 10 {
 			for _, call := range []string{"acquire", "release"} {
 				n, key := 0, fmt.Sprintf("%s lost %d", call, i)
-				f := proxy.Inject(pgtest.LoseReply, "lockkit."+call)
+				f := proxy.Inject(testserver.Statement("lockkit."+call), testserver.CloseReply)
 				out, err := o.Do(t.Context(), charge(key), work(&n, "receipt"))
 				if err != nil || out.Replayed || out.Attempt != 1 || n != 1 {
 					t.Fatalf("%s: got %+v, %v after %d runs", key, out, err, n)

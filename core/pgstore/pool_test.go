@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // hazard 23
@@ -22,7 +23,7 @@ func TestFrozenServer(t *testing.T) {
 	const ttl = 3 * time.Second
 	for i := range 3 {
 		t.Run(fmt.Sprintf("trial %d", i), func(t *testing.T) {
-			pool := pgtest.Pool(t, server.URL("pool_max_conns=4"))
+			pool := testclient.Postgres(t, server.URL("pool_max_conns=4"))
 			s, key := newStore(t, pool), fmt.Sprintf("frozen:%d", i)
 			l, err := core.New(s)
 			if err != nil {
@@ -70,7 +71,7 @@ func TestFrozenServer(t *testing.T) {
 			}
 			thaw()
 			next := exclusive(key)
-			pgtest.Eventually(t, patience, "the key is free", func() bool {
+			testserver.Eventually(t, patience, "the key is free", func() bool {
 				_, err := s.Acquire(t.Context(), next)
 				return err == nil
 			})
@@ -91,7 +92,7 @@ func TestFrozenServer(t *testing.T) {
 func TestCancelledCallers(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	pool := pgtest.Pool(t, server.URL("pool_max_conns=4"), func(c *pgxpool.Config) { c.MaxConnIdleTime = time.Hour })
+	pool := testclient.Postgres(t, server.URL("pool_max_conns=4"), func(c *pgxpool.Config) { c.MaxConnIdleTime = time.Hour })
 	s := newStore(t, pool)
 	acquire(t, s, claimed())
 	cancelled := 0
@@ -123,9 +124,9 @@ func TestLateConnection(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	for try := 1; ; try++ {
-		pool := pgtest.Pool(t, server.URL("pool_max_conns=1"))
+		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
 		s, c := newStore(t, pool), claimed()
-		acquire(t, newStore(t, pgtest.Pool(t, server.URL())), c)
+		acquire(t, newStore(t, testclient.Postgres(t, server.URL())), c)
 		tx := lockRow(t, server, c.Key)
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Many take a key at the same moment, which has no row, a dead one, or one that
@@ -21,9 +21,9 @@ func TestRaces(t *testing.T) {
 	stores := make([]*pgstore.Store, many)
 	for i := range stores {
 		level := []string{"", "&options=-c%20default_transaction_isolation%3Dserializable"}[i%2]
-		stores[i] = newStore(t, pgtest.Pool(t, server.URL("pool_max_conns=2"+level)))
+		stores[i] = newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=2"+level)))
 	}
-	pool := pgtest.Pool(t, server.URL("pool_max_conns=2"))
+	pool := testclient.Postgres(t, server.URL("pool_max_conns=2"))
 	stop := make(chan struct{})
 	var sweeper sync.WaitGroup
 	sweeper.Go(func() {

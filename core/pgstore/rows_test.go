@@ -10,14 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // What becomes of the rows.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	pool := pgtest.Pool(t, server.URL())
+	pool := testclient.Postgres(t, server.URL())
 	s := newStore(t, pool)
 	one := func(sql string) string { return server.Exec(sql)[0] }
 
@@ -81,7 +82,7 @@ func TestRows(t *testing.T) {
 
 	t.Run("who takes the same key again and again leaves no index entries", func(t *testing.T) {
 		server.Exec("SELECT pg_stat_reset()")
-		c, pool := claimed(), pgtest.Pool(t, server.URL())
+		c, pool := claimed(), testclient.Postgres(t, server.URL())
 		s := newStore(t, pool)
 		for range 200 {
 			c.Lease, c.Owner = claimed().Lease, claimed().Owner
@@ -90,7 +91,7 @@ func TestRows(t *testing.T) {
 			release(t, s, c)
 		}
 		pool.Close() // with it, the server's processes tell what they have counted
-		pgtest.Eventually(t, patience, "600 updates, of which nearly all leave the indexes alone", func() bool {
+		testserver.Eventually(t, patience, "600 updates, of which nearly all leave the indexes alone", func() bool {
 			return one("SELECT n_tup_upd >= 599 AND n_tup_hot_upd > n_tup_upd * 0.9 FROM pg_stat_user_tables WHERE relname = 'keys'") == "t"
 		})
 	})
@@ -143,7 +144,7 @@ func TestRows(t *testing.T) {
 }
 
 // lockRow locks a row as a backend does that stands still.
-func lockRow(t *testing.T, server *pgtest.Server, key string) pgx.Tx {
+func lockRow(t *testing.T, server *testserver.Postgres, key string) pgx.Tx {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), server.URL())
 	if err != nil {

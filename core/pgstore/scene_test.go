@@ -13,7 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // patience is how long a test waits for what should come at once.
@@ -29,19 +30,19 @@ func count(n int) int {
 
 // rig is a Store behind a proxy, and one beside it.
 type rig struct {
-	server *pgtest.Server
-	proxy  *pgtest.Proxy
+	server *testserver.Postgres
+	proxy  *testserver.Proxy
 	store  *pgstore.Store
 	direct *pgstore.Store
 }
 
-func newRig(t testing.TB, server *pgtest.Server) *rig {
+func newRig(t testing.TB, server *testserver.Postgres) *rig {
 	t.Helper()
-	proxy := pgtest.NewProxy(t, server.Port)
+	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	return &rig{
 		server, proxy,
-		newStore(t, pgtest.Pool(t, proxy.URL("pool_max_conns=6"))),
-		newStore(t, pgtest.Pool(t, server.URL("pool_max_conns=4"))),
+		newStore(t, testclient.Postgres(t, testserver.PostgresURL(proxy.Addr, "pool_max_conns=6"))),
+		newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=4"))),
 	}
 }
 
@@ -116,7 +117,7 @@ func unlocked(call func() error) error {
 }
 
 // leaving makes a call whose caller leaves when the fault has bitten.
-func leaving(t testing.TB, f *pgtest.Fault, call func(ctx context.Context) error) error {
+func leaving(t testing.TB, f *testserver.Fault, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()

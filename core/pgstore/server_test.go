@@ -12,14 +12,15 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // newLocker returns a Locker on a Store of its own, as another process has it.
 func newLocker(t testing.TB, url string, opts ...pgstore.Option) *core.Locker {
 	t.Helper()
-	l, err := core.New(newStore(t, pgtest.Pool(t, url), opts...))
+	l, err := core.New(newStore(t, testclient.Postgres(t, url), opts...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func TestRestart(t *testing.T) {
 		t.Run("what is held and kept outlasts a crash, with "+setting, func(t *testing.T) {
 			t.Parallel()
 			server := start(t, setting)
-			s := newStore(t, pgtest.Pool(t, server.URL()))
+			s := newStore(t, testclient.Postgres(t, server.URL()))
 			for range 3 {
 				lock, run := claimed(), claimed()
 				run.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
@@ -50,7 +51,7 @@ func TestRestart(t *testing.T) {
 				release(t, s, last)
 				server.Restart()
 				// The pool's connections are those of the old server.
-				pgtest.Eventually(t, patience, "the store answers", func() bool {
+				testserver.Eventually(t, patience, "the store answers", func() bool {
 					_, err := s.Acquire(t.Context(), exclusive("probe:"+lock.Key))
 					return err == nil
 				})
@@ -78,7 +79,7 @@ func TestRestart(t *testing.T) {
 		}
 		server.Restart()
 		before := lease.Deadline()
-		pgtest.Eventually(t, 2*patience, "the lease is extended", func() bool { return lease.Deadline().After(before) })
+		testserver.Eventually(t, 2*patience, "the lease is extended", func() bool { return lease.Deadline().After(before) })
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("the lease has ended: %v", err)
 		}
@@ -207,7 +208,7 @@ func TestTerminatedConnections(t *testing.T) {
 func TestBrokenListener(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	s, other := newStore(t, pgtest.Pool(t, server.URL())), newStore(t, pgtest.Pool(t, server.URL()))
+	s, other := newStore(t, testclient.Postgres(t, server.URL())), newStore(t, testclient.Postgres(t, server.URL()))
 	for range 5 {
 		c := claimed()
 		w := exclusive(c.Key)
@@ -220,7 +221,7 @@ func TestBrokenListener(t *testing.T) {
 		}
 		const listens = " FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query IN ('-- ping', 'SELECT pg_backend_pid()')"
 		// One that was ended is listed until it has cleaned up.
-		pgtest.Eventually(t, patience, "one connection listens", func() bool {
+		testserver.Eventually(t, patience, "one connection listens", func() bool {
 			return len(server.Exec("SELECT pid"+listens)) == 1
 		})
 		if n := len(server.Exec("SELECT pg_terminate_backend(pid)" + listens)); n != 1 {

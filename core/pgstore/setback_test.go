@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // setBack makes what is stored for c look as it does after the server's clock
 // was set back: every moment in it is as much further ahead.
-func setBack(t *testing.T, server *pgtest.Server, c core.Claim, by time.Duration) {
+func setBack(t *testing.T, server *testserver.Postgres, c core.Claim, by time.Duration) {
 	t.Helper()
 	if n := server.Exec(fmt.Sprintf(`UPDATE lockkit.keys k SET token = token + %[2]d, until = until + d, written = written + d,
 			holds = ARRAY(SELECT (h.lease, h.owner, h.weight, h.until + d)::lockkit.hold FROM unnest(holds) h),
@@ -27,7 +28,7 @@ func setBack(t *testing.T, server *pgtest.Server, c core.Claim, by time.Duration
 func granted(t *testing.T, s core.Store, c core.Claim) core.Grant {
 	t.Helper()
 	var g core.Grant
-	pgtest.Eventually(t, patience, "the key is free", func() bool {
+	testserver.Eventually(t, patience, "the key is free", func() bool {
 		var err error
 		if g, err = s.Acquire(t.Context(), c); err != nil {
 			wantIs(t, "acquire", err, core.ErrBusy)
@@ -53,7 +54,7 @@ func busyFor(t *testing.T, s core.Store, c core.Claim, least, most time.Duration
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	server := start(t, "TimeZone = 'America/St_Johns'") // where days differ in length
-	s := newStore(t, pgtest.Pool(t, server.URL("pool_max_conns=12")))
+	s := newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=12")))
 	const ttl, slack = 400 * time.Millisecond, 20 * time.Millisecond
 	const back = 200 * 24 * time.Hour
 
@@ -130,7 +131,7 @@ func TestClockSetBack(t *testing.T) {
 		if err := extend(long); err != nil {
 			t.Errorf("extend: %v", err)
 		}
-		pgtest.Eventually(t, patience, "the short reader's hold is over", func() bool {
+		testserver.Eventually(t, patience, "the short reader's hold is over", func() bool {
 			return server.Exec("SELECT holds FROM lockkit.locks WHERE key = '" + short.Key + "'")[0] == "1"
 		})
 		wantIs(t, "extend", extend(short), core.ErrLost)

@@ -11,8 +11,9 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Most tests wait for time to pass or for a server, so many of them fit a few
@@ -28,10 +29,10 @@ func TestMain(m *testing.M) {
 }
 
 // start returns a server with the schema.
-func start(t testing.TB, settings ...string) *pgtest.Server {
+func start(t testing.TB, settings ...string) *testserver.Postgres {
 	t.Helper()
-	server := pgtest.Start(t, settings...)
-	if err := pgstore.Migrate(t.Context(), pgtest.Pool(t, server.URL())); err != nil {
+	server := testserver.StartPostgres(t, settings...)
+	if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {
 		t.Fatal(err)
 	}
 	return server
@@ -56,7 +57,7 @@ func newStore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore
 // cases, and a Store for each case.
 func conformance(t *testing.T, url string, connect func(t testing.TB, pool *pgxpool.Pool) core.Store) {
 	t.Helper()
-	pools := []*pgxpool.Pool{pgtest.Pool(t, url), pgtest.Pool(t, url)}
+	pools := []*pgxpool.Pool{testclient.Postgres(t, url), testclient.Postgres(t, url)}
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() core.Store {
 			n := 0
@@ -80,9 +81,9 @@ func TestStore(t *testing.T) {
 // call. A connection of the Store's own to the server brings the wake-ups.
 func TestStoreThroughPooler(t *testing.T) {
 	t.Parallel()
-	pgtest.RequirePooler(t)
+	testserver.RequirePgbouncer(t)
 	server := start(t)
-	pooler := pgtest.StartPooler(t, server)
+	pooler := testserver.StartPgbouncer(t, server)
 	direct, err := pgx.ParseConfig(server.URL())
 	if err != nil {
 		t.Fatal(err)

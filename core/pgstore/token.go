@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
 // CheckToken makes a transaction fail that was begun by a stale holder. It notes
@@ -55,6 +56,12 @@ func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) e
 	const note = `INSERT INTO lockkit.seen AS s (resource, token) VALUES ($1, $2)
 		ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token WHERE s.token <= EXCLUDED.token`
 	tag, err := tx.Exec(ctx, note, pgx.QueryExecModeExec, resource, int64(token))
+	if hasCode(err, codeRights) {
+		// Check does not look at this table, which another user may have the rights to.
+		err = fmt.Errorf("%w: the user lacks a right, it needs GRANT USAGE ON SCHEMA lockkit and "+
+			"GRANT SELECT, INSERT, UPDATE ON lockkit.seen: %w", core.ErrUnavailable, brief.Error(err))
+		return wrap("check token", err)
+	}
 	if err != nil {
 		return wrap("check token", verdict(err))
 	}

@@ -16,15 +16,16 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestCheckToken(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	server.Exec("CREATE TABLE account (name text PRIMARY KEY, balance int NOT NULL)")
-	pool := pgtest.Pool(t, server.URL("pool_max_conns=20"))
+	pool := testclient.Postgres(t, server.URL("pool_max_conns=20"))
 	check := func(t *testing.T, resource string, token uint64) error {
 		t.Helper()
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -123,7 +124,7 @@ func TestCheckToken(t *testing.T) {
 			}
 			answer := make(chan error, 1)
 			go func() { answer <- pgstore.CheckToken(t.Context(), stale, resource, 1) }()
-			pgtest.Eventually(t, patience, "the stale one waits", func() bool {
+			testserver.Eventually(t, patience, "the stale one waits", func() bool {
 				return server.Exec("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%lockkit.seen%'")[0] != "0"
 			})
 			select {
@@ -144,8 +145,8 @@ func TestCheckToken(t *testing.T) {
 
 	t.Run("tokens of any store are checked, through a pooler too", func(t *testing.T) {
 		t.Parallel()
-		pgtest.RequirePooler(t)
-		pooled := pgtest.Pool(t, pgtest.StartPooler(t, server).URL())
+		testserver.RequirePgbouncer(t)
+		pooled := testclient.Postgres(t, testserver.StartPgbouncer(t, server).URL())
 		locker, err := core.New(memstore.New())
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +172,7 @@ func TestPausedHolder(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	server.Exec("CREATE TABLE account (name text PRIMARY KEY, balance int NOT NULL)")
-	pool := pgtest.Pool(t, server.URL("pool_max_conns=20"))
+	pool := testclient.Postgres(t, server.URL("pool_max_conns=20"))
 	const trials = 20
 
 	t.Run("its transaction is refused by its token", func(t *testing.T) {
@@ -245,7 +246,7 @@ func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (ba
 	}
 	err = add(g.Token, 10, func() {
 		var next core.Grant
-		pgtest.Eventually(t, patience, "the lease runs out", func() bool {
+		testserver.Eventually(t, patience, "the lease runs out", func() bool {
 			var err error
 			next, err = s.Acquire(t.Context(), successor)
 			return err == nil

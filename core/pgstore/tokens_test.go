@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // The tokens of a key grow whatever becomes of what they are made from.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	pool := pgtest.Pool(t, server.URL())
+	pool := testclient.Postgres(t, server.URL())
 	s := newStore(t, pool)
 	grow := func(t *testing.T, key string, last uint64, between func()) {
 		t.Helper()
@@ -70,7 +71,7 @@ func TestTokens(t *testing.T) {
 		server.Kill()
 		server.Restart()
 		again := func(c core.Claim) (g core.Grant) {
-			pgtest.Eventually(t, patience, "the server is back", func() bool {
+			testserver.Eventually(t, patience, "the server is back", func() bool {
 				var err error
 				g, err = s.Acquire(t.Context(), c)
 				return err == nil

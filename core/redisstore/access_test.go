@@ -24,7 +24,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // rightsIn reads from a text what it says that users need. The further rights
@@ -81,15 +82,15 @@ func TestDocumentedRights(t *testing.T) {
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
 		// Nobody else gets in.
-		server := redistest.Start(t, fit...)
+		server := testserver.StartRedis(t, fit...)
 		server.Do(user(basic)...)
-		asks := server.Client()
+		asks := testclient.Redis(t, server.Addr)
 		if err := asks.Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">other").Err(); err != nil {
 			t.Fatal(err)
 		}
-		s := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
+		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
 		plays(t, s, "rights")
-		wrong := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "guessed" }))
+		wrong := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "guessed" }))
 		_, err := wrong.Acquire(t.Context(), claimed())
 		wantIs(t, "acquire with a wrong password", err, core.ErrUnavailable)
 		if err != nil && (strings.Contains(err.Error(), "guessed") || strings.Contains(err.Error(), "secret")) {
@@ -98,9 +99,9 @@ func TestDocumentedRights(t *testing.T) {
 	})
 	t.Run("plain keys", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, fit...)
+		server := testserver.StartRedis(t, fit...)
 		server.Do(user([]string{"~lk1:*"}, further["plain"])...)
-		s := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }), redisstore.WithPlainKeys())
+		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }), redisstore.WithPlainKeys())
 		c := claimed()
 		acquire(t, s, c)
 		if err := extend(s, c); err != nil {
@@ -111,11 +112,11 @@ func TestDocumentedRights(t *testing.T) {
 	})
 	t.Run("a cluster", func(t *testing.T) {
 		t.Parallel()
-		cluster := redistest.StartCluster(t, true, append(fit, redistest.NoFailover...)...)
+		cluster := testserver.StartCluster(t, true, append(fit, testserver.NoFailover...)...)
 		for _, node := range cluster.Nodes {
 			node.Do(user(basic, further["cluster"], []string{"+info", "+wait"})...)
 		}
-		client := cluster.Client(func(o *redis.ClusterOptions) { o.Username, o.Password = "locks", "secret" })
+		client := testclient.Cluster(t, cluster, func(o *redis.ClusterOptions) { o.Username, o.Password = "locks", "secret" })
 		s := newStore(t, client, redisstore.WithReplicas(1, 2*time.Second))
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("check: %v", err)
@@ -125,7 +126,7 @@ func TestDocumentedRights(t *testing.T) {
 			if i == 2 {
 				// A slot is on its way, so that the client is asked to ask elsewhere.
 				moved := claimOf("rights:moved")
-				slot := redistest.Slot(keyOf(moved.Key))
+				slot := testserver.Slot(keyOf(moved.Key))
 				acquire(t, s, moved)
 				from := cluster.Master(slot)
 				to := cluster.Nodes[0]
@@ -166,14 +167,14 @@ func TestTLS(t *testing.T) {
 	ca.issue(t, dir, "client")
 	port := freePort(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
-	redistest.Start(t, append(fit, "--tls-port", strconv.Itoa(port), "--requirepass", "secret",
+	testserver.StartRedis(t, append(fit, "--tls-port", strconv.Itoa(port), "--requirepass", "secret",
 		"--tls-cert-file", in("server.crt"), "--tls-key-file", in("server.key"), "--tls-ca-cert-file", in("ca.crt"))...)
 	pair, err := tls.LoadX509KeyPair(in("client.crt"), in("client.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	connect := func(config *tls.Config) *redisstore.Store {
-		return newStore(t, redistest.Client(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), func(o *redis.Options) {
+		return newStore(t, testclient.Redis(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), func(o *redis.Options) {
 			o.Password, o.TLSConfig = "secret", config
 		}))
 	}

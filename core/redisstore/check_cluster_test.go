@@ -5,22 +5,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // hazard 21
 func TestCheckCluster(t *testing.T) {
 	t.Parallel()
-	clock := redistest.NewClock(t, 1)
-	cluster := clock.StartCluster(true, append(fit, redistest.NoFailover...)...)
-	client := cluster.Client()
+	clock := testserver.NewClock(t, 1)
+	cluster := clock.StartCluster(true, append(fit, testserver.NoFailover...)...)
+	client := testclient.Cluster(t, cluster)
 	s := newStore(t, client)
 	if err := s.Check(t.Context()); err != nil {
 		t.Errorf("with right clocks: %v", err)
 	}
 	clock.Step(40 * time.Second)
 	// A cluster that is young tells of its replicas by and by.
-	redistest.Eventually(t, redistest.Settled, "Check tells of every node", func() bool {
+	testserver.Eventually(t, testserver.Settled, "Check tells of every node", func() bool {
 		client.ReloadState(t.Context())
 		err := s.Check(t.Context())
 		if err == nil {

@@ -10,7 +10,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // fit is what makes a server fit.
@@ -32,52 +33,52 @@ func TestCheck(t *testing.T) {
 	}
 	t.Run("a fit server passes and keeps nothing for long", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, fit...)
+		server := testserver.StartRedis(t, fit...)
 		for _, opts := range [][]redisstore.Option{nil, {redisstore.WithPlainKeys()}, {redisstore.WithPrefix("")}} {
-			if err := newStore(t, server.Client(), opts...).Check(t.Context()); err != nil {
+			if err := newStore(t, testclient.Redis(t, server.Addr), opts...).Check(t.Context()); err != nil {
 				t.Errorf("%d options: %v", len(opts), err)
 			}
 		}
-		asks := server.Client()
-		redistest.Eventually(t, soon, "what it tried has expired", func() bool { return asks.DBSize(t.Context()).Val() == 0 })
+		asks := testclient.Redis(t, server.Addr)
+		testserver.Eventually(t, soon, "what it tried has expired", func() bool { return asks.DBSize(t.Context()).Val() == 0 })
 	})
 	t.Run("a replica", func(t *testing.T) {
 		t.Parallel()
-		says(t, newStore(t, replicaOf(t, redistest.Start(t)).Client()), "slave", "connect to the master")
+		says(t, newStore(t, testclient.Redis(t, replicaOf(t, testserver.StartRedis(t)).Addr)), "slave", "connect to the master")
 	})
 	t.Run("eviction (hazard 26)", func(t *testing.T) {
 		t.Parallel()
 		for _, policy := range []string{"volatile-ttl", "volatile-lru", "allkeys-lru", "allkeys-random"} {
-			server := redistest.Start(t, append(fit, "--maxmemory-policy", policy)...)
-			says(t, newStore(t, server.Client()), policy, "noeviction")
+			server := testserver.StartRedis(t, append(fit, "--maxmemory-policy", policy)...)
+			says(t, newStore(t, testclient.Redis(t, server.Addr)), policy, "noeviction")
 		}
 	})
 	t.Run("nothing is saved", func(t *testing.T) {
 		t.Parallel()
-		says(t, newStore(t, redistest.Start(t).Client()), "appendonly yes")
+		says(t, newStore(t, testclient.Redis(t, testserver.StartRedis(t).Addr)), "appendonly yes")
 	})
 	t.Run("saving fails", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, "--save", "3600 1", "--dbfilename", "dump")
+		server := testserver.StartRedis(t, "--save", "3600 1", "--dbfilename", "dump")
 		breakSaving(t, server)
-		says(t, newStore(t, server.Client()), "fails to save", "MISCONF")
+		says(t, newStore(t, testclient.Redis(t, server.Addr)), "fails to save", "MISCONF")
 	})
 	t.Run("too few replicas", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, fit...)
-		says(t, newStore(t, server.Client(), redisstore.WithReplicas(2, 50*time.Millisecond)), "0 replicas are connected", "0 of 2 replicas")
+		server := testserver.StartRedis(t, fit...)
+		says(t, newStore(t, testclient.Redis(t, server.Addr), redisstore.WithReplicas(2, 50*time.Millisecond)), "0 replicas are connected", "0 of 2 replicas")
 	})
 	t.Run("a clock that is wrong (hazard 21)", func(t *testing.T) {
 		t.Parallel()
-		clock := redistest.NewClock(t, 1)
-		s := newStore(t, clock.Start(fit...).Client())
+		clock := testserver.NewClock(t, 1)
+		s := newStore(t, testclient.Redis(t, clock.StartRedis(fit...).Addr))
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("with a right clock: %v", err)
 		}
 		// A busy machine makes for another number now and then.
 		becomes := func(what string) {
 			t.Helper()
-			redistest.Eventually(t, soon, what, func() bool {
+			testserver.Eventually(t, soon, what, func() bool {
 				err := s.Check(t.Context())
 				return err != nil && strings.Contains(err.Error(), what)
 			})
@@ -89,20 +90,20 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("everything at once is said at once", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-		says(t, newStore(t, server.Client(), redisstore.WithReplicas(1, 50*time.Millisecond)), "noeviction", "appendonly", "replicas")
+		server := testserver.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
+		says(t, newStore(t, testclient.Redis(t, server.Addr), redisstore.WithReplicas(1, 50*time.Millisecond)), "noeviction", "appendonly", "replicas")
 	})
 	t.Run("an old server", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, fit...)
-		client := redistest.Client(t, server.Addr)
+		server := testserver.StartRedis(t, fit...)
+		client := testclient.Redis(t, server.Addr)
 		client.AddHook(oldServer{})
 		says(t, newStore(t, client), "6.0.20", "older than 6.2")
 	})
 	t.Run("a server that is away or silent", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
-		s := newStore(t, redistest.Client(t, server.Addr))
+		server := testserver.StartRedis(t)
+		s := newStore(t, testclient.Redis(t, server.Addr))
 		server.Pause()
 		err := within(t, 100*time.Millisecond, s.Check)
 		wantIs(t, "check", err, core.ErrUnavailable)

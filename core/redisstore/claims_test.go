@@ -13,7 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // claimOf returns an exclusive claim of a new owner for key.
@@ -111,8 +112,8 @@ func unknown(t testing.TB, what string, err error) {
 
 // rig is a server, a proxy before it, and a store on each way to it.
 type rig struct {
-	server  *redistest.Server
-	proxy   *redistest.Proxy
+	server  *testserver.Redis
+	proxy   *testserver.Proxy
 	client  *redis.Client
 	store   *redisstore.Store // of client, through the proxy
 	direct  *redisstore.Store
@@ -120,15 +121,15 @@ type rig struct {
 	options []redisstore.Option
 }
 
-func newRig(t *testing.T, server *redistest.Server, edit func(*redis.Options), opts ...redisstore.Option) *rig {
+func newRig(t *testing.T, server *testserver.Redis, edit func(*redis.Options), opts ...redisstore.Option) *rig {
 	t.Helper()
-	r := &rig{server: server, proxy: redistest.NewProxy(t, server.Addr), options: opts, asks: server.Client()}
+	r := &rig{server: server, proxy: testserver.NewRedisProxy(t, server.Addr), options: opts, asks: testclient.Redis(t, server.Addr)}
 	if edit == nil {
 		edit = func(*redis.Options) {}
 	}
-	r.client = redistest.Client(t, r.proxy.Addr, edit)
+	r.client = testclient.Redis(t, r.proxy.Addr, edit)
 	r.store = newStore(t, r.client, opts...)
-	r.direct = newStore(t, server.Client(), opts...)
+	r.direct = newStore(t, testclient.Redis(t, server.Addr), opts...)
 	// The server gets to know the scripts, so that a call is one command.
 	c := claimed()
 	acquire(t, r.direct, c)
@@ -160,7 +161,7 @@ func (r *rig) exists(t testing.TB, c core.Claim) bool {
 // fields returns what is stored for c.
 func (r *rig) fields(t testing.TB, c core.Claim) map[string]string {
 	t.Helper()
-	m, err := redistest.Fields(context.Background(), r.asks, stored(c))
+	m, err := testclient.Fields(context.Background(), r.asks, stored(c))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,13 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Error replies and what they mean (hazard 17).
 func TestErrorReplies(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, c := range []struct {
 		reply   string
 		refused bool
@@ -61,7 +62,7 @@ func TestErrorReplies(t *testing.T) {
 				"release": func() error { return r.store.Release(t.Context(), lock) },
 			}
 			for name, call := range calls {
-				f := r.proxy.Inject(redistest.Match{Script: name, Arg: lock.Lease}, redistest.ErrorReply(c.reply))
+				f := r.proxy.Inject(testserver.Match{Script: name, Arg: lock.Lease}, testserver.ErrorReply(c.reply))
 				err := call()
 				f.Await(t)
 				if got := errors.Is(err, core.ErrUnavailable); got != c.refused {
@@ -84,28 +85,41 @@ func TestErrorReplies(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a long reply to a subscription or to INFO is cut in the error", func(t *testing.T) {
+		long := "SOMETHING long" + strings.Repeat(" and longer", 1000)
+		for command, call := range map[string]func(s *redisstore.Store) error{
+			"subscribe": func(s *redisstore.Store) error { _, err := s.Watch(t.Context(), claimed()); return err },
+			"info":      func(s *redisstore.Store) error { return s.Check(t.Context()) },
+		} {
+			fresh := newRig(t, r.server, nil)
+			fresh.proxy.Inject(testserver.Match{Command: command, Times: -1}, testserver.ErrorReply(long))
+			if err := call(fresh.store); err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), "SOMETHING") {
+				t.Errorf("%s: got %.500v", command, err)
+			}
+		}
+	})
 	t.Run("a script that stays unknown is a refusal", func(t *testing.T) {
 		lock := claimed()
-		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: lock.Lease, Times: -1}, redistest.ErrorReply("NOSCRIPT No matching script."))
+		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: lock.Lease, Times: -1}, testserver.ErrorReply("NOSCRIPT No matching script."))
 		_, err := r.store.Acquire(t.Context(), lock)
 		wantIs(t, "acquire", err, core.ErrUnavailable)
 		if n := r.proxy.Times(f); n != 2 {
 			t.Errorf("sent %d times, want once by name and once by text", n)
 		}
 	})
-	for name, action := range map[string]redistest.Action{
-		"a closed connection": redistest.CloseRequest, "a closed connection after the call": redistest.CloseReply,
-		"a reply that is not RESP": redistest.GarbageReply, "a reply of another shape": redistest.UnrelatedReply,
+	for name, action := range map[string]testserver.Action{
+		"a closed connection": testserver.CloseRequest, "a closed connection after the call": testserver.CloseReply,
+		"a reply that is not RESP": testserver.GarbageReply, "a reply of another shape": testserver.UnrelatedReply,
 	} {
 		t.Run(name+" leaves the outcome open", func(t *testing.T) {
 			lock := claimed()
-			r.proxy.Inject(redistest.Match{Script: "acquire", Arg: lock.Lease}, action)
+			r.proxy.Inject(testserver.Match{Script: "acquire", Arg: lock.Lease}, action)
 			_, err := r.store.Acquire(t.Context(), lock)
 			unknown(t, "acquire", err)
 			quiet(t, err, lock)
-			r.proxy.Inject(redistest.Match{Script: "extend", Arg: lock.Lease}, action)
+			r.proxy.Inject(testserver.Match{Script: "extend", Arg: lock.Lease}, action)
 			unknown(t, "extend", extend(r.store, lock))
-			r.proxy.Inject(redistest.Match{Script: "release", Arg: lock.Lease}, action)
+			r.proxy.Inject(testserver.Match{Script: "release", Arg: lock.Lease}, action)
 			unknown(t, "release", r.store.Release(t.Context(), lock))
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // copier is a hook that keeps a copy of every call, as one does that sends it
@@ -106,7 +106,7 @@ func (d *redialer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func TestWhatWasSentIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	setup := func(t *testing.T, again bool) (*rig, *redialer) {
-		r, d := newRig(t, redistest.Start(t), func(o *redis.Options) { o.DialerRetries, o.PoolSize, o.PipelinePoolSize = 1, 1, -1 }), &redialer{again: again}
+		r, d := newRig(t, testserver.StartRedis(t), func(o *redis.Options) { o.DialerRetries, o.PoolSize, o.PipelinePoolSize = 1, 1, -1 }), &redialer{again: again}
 		return r, d
 	}
 	t.Run("a hook sends it again, and cannot", func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 		r, d := setup(t, true)
 		r.client.AddHook(d)
 		c := claimed()
-		r.proxy.Inject(redistest.Match{Script: "acquire"}, redistest.CloseReply)
+		r.proxy.Inject(testserver.Match{Script: "acquire"}, testserver.CloseReply)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
 		wantIs(t, "acquire", err, errNoRoute)
@@ -130,8 +130,8 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 			acquire(t, r.store, c)
 		}
 		r.client.AddHook(d)
-		r.proxy.Inject(redistest.Match{Script: "extend"}, redistest.ErrorReply("NOSCRIPT No matching script."))
-		r.proxy.Inject(redistest.Match{Script: "extend"}, redistest.CloseReply)
+		r.proxy.Inject(testserver.Match{Script: "extend"}, testserver.ErrorReply("NOSCRIPT No matching script."))
+		r.proxy.Inject(testserver.Match{Script: "extend"}, testserver.CloseReply)
 		all[1].TTL = time.Hour
 		got := r.store.Extend(t.Context(), all)
 		wantIs(t, "the extension that the server refused", got[0].Err, core.ErrUnavailable)

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Half of a cluster is unknown or silent, and the other half is extended.
@@ -23,10 +24,10 @@ func TestExtendInHalfACluster(t *testing.T) {
 	}
 	t.Run("a slot that nobody serves fails its own claims", func(t *testing.T) {
 		t.Parallel()
-		node := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+		node := testserver.StartRedis(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 		node.Do("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
-		redistest.Eventually(t, soon, "the cluster is up", func() bool {
-			return node.Client().Set(t.Context(), "{06S}", "", 0).Err() == nil // slot 0
+		testserver.Eventually(t, soon, "the cluster is up", func() bool {
+			return testclient.Redis(t, node.Addr).Set(t.Context(), "{06S}", "", 0).Err() == nil // slot 0
 		})
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr}})
 		t.Cleanup(func() { client.Close() })
@@ -61,7 +62,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 	} {
 		t.Run("a node that hangs does not delay the others, "+way, func(t *testing.T) {
 			t.Parallel()
-			cluster := redistest.StartCluster(t, false)
+			cluster := testserver.StartCluster(t, false)
 			o := &redis.ClusterOptions{Addrs: []string{cluster.Nodes[0].Addr}}
 			edit(o)
 			client := redis.NewClusterClient(o)

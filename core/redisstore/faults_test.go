@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // trials is how often a scene with a fault is played.
@@ -16,7 +16,7 @@ const trials = 10
 // Requests and replies that are lost, late or doubled.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	t.Cleanup(func() { everyKeyExpires(t, server) })
 	for way, edit := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -45,7 +45,7 @@ var faultCases = []struct {
 	{"an acquire whose reply is lost with the connection is neither sent again nor busy (hazard 7)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		r.proxy.Forget()
-		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.CloseReply)
+		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, testserver.CloseReply)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
 		f.Await(t)
@@ -67,7 +67,7 @@ var faultCases = []struct {
 	{"an acquire whose reply does not come ends with its context and is not sent again (hazards 7 and 8)", true, func(t *testing.T, r *rig) {
 		c := claimed()
 		r.proxy.Forget()
-		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.DropReply)
+		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, testserver.DropReply)
 		err := within(t, time.Second, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
 			return err
@@ -94,7 +94,7 @@ var faultCases = []struct {
 	}},
 	{"an acquire that its release has overtaken is refused (hazard 9)", false, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.HoldRequest)
+		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, testserver.HoldRequest)
 		err := whenFired(t, f, 0, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
 			return err
@@ -104,7 +104,7 @@ var faultCases = []struct {
 		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
 		calls := r.calls(t)
 		f.Deliver()
-		redistest.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
+		testserver.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
 		if _, held := r.fields(t, c)["h:"+c.Lease]; held {
 			t.Error("the late acquire was granted")
 		}
@@ -119,7 +119,7 @@ var faultCases = []struct {
 		acquire(t, r.direct, holder)
 		_, err := r.store.Acquire(t.Context(), c)
 		wantIs(t, "acquire", err, core.ErrBusy)
-		f := r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, redistest.HoldRequest)
+		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, testserver.HoldRequest)
 		err = whenFired(t, f, 0, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
 			return err
@@ -129,7 +129,7 @@ var faultCases = []struct {
 		release(t, r.direct, holder)
 		calls := r.calls(t)
 		f.Deliver()
-		redistest.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
+		testserver.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
 		if _, held := r.fields(t, c)["h:"+c.Lease]; held {
 			t.Error("the late acquire was granted")
 		}
@@ -138,7 +138,7 @@ var faultCases = []struct {
 		c := claimed()
 		inner := nested(c)
 		for _, h := range []core.Claim{c, inner} {
-			r.proxy.Inject(redistest.Match{Script: "acquire", Arg: h.Lease}, redistest.DoubleRequest)
+			r.proxy.Inject(testserver.Match{Script: "acquire", Arg: h.Lease}, testserver.DoubleRequest)
 			acquire(t, r.store, h)
 		}
 		release(t, r.store, inner)
@@ -153,7 +153,7 @@ var faultCases = []struct {
 	{"a release whose reply is lost has released, and a second one says so (hazard 11)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.CloseReply)
+		r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), c))
 		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
 		acquire(t, r.store, claimOf(c.Key))
@@ -161,7 +161,7 @@ var faultCases = []struct {
 	{"a late release leaves the next hold alone (hazard 13)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.HoldRequest)
+		f := r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.HoldRequest)
 		err := whenFired(t, f, 0, func(ctx context.Context) error { return r.store.Release(ctx, c) })
 		unknown(t, "release", err)
 		f.Await(t)
@@ -170,7 +170,7 @@ var faultCases = []struct {
 		acquire(t, r.direct, next)
 		calls := r.calls(t)
 		f.Deliver()
-		redistest.Eventually(t, 10*time.Second, "the late release arrives", func() bool { return r.calls(t) > calls })
+		testserver.Eventually(t, 10*time.Second, "the late release arrives", func() bool { return r.calls(t) > calls })
 		if err := extend(r.direct, next); err != nil {
 			t.Errorf("the next hold: %v", err)
 		}
@@ -178,7 +178,7 @@ var faultCases = []struct {
 	{"a late extend changes nothing for the next hold (hazards 14 and 16)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: c.Lease}, redistest.HoldRequest)
+		f := r.proxy.Inject(testserver.Match{Script: "extend", Arg: c.Lease}, testserver.HoldRequest)
 		var answer error
 		_ = whenFired(t, f, 0, func(ctx context.Context) error {
 			answer = r.store.Extend(ctx, []core.Claim{c})[0].Err
@@ -192,7 +192,7 @@ var faultCases = []struct {
 		acquire(t, r.direct, next)
 		before, calls := r.fields(t, next), r.calls(t)
 		f.Deliver()
-		redistest.Eventually(t, 10*time.Second, "the late extend arrives", func() bool { return r.calls(t) > calls })
+		testserver.Eventually(t, 10*time.Second, "the late extend arrives", func() bool { return r.calls(t) > calls })
 		after := r.fields(t, next)
 		if len(after) != len(before) || after["h:"+next.Lease] != before["h:"+next.Lease] {
 			t.Errorf("the state is %v, was %v", after, before)
@@ -206,7 +206,7 @@ var faultCases = []struct {
 		acquire(t, r.store, c)
 		short := c
 		short.TTL = time.Second
-		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: c.Lease}, redistest.HoldRequest)
+		f := r.proxy.Inject(testserver.Match{Script: "extend", Arg: c.Lease}, testserver.HoldRequest)
 		_ = whenFired(t, f, 0, func(ctx context.Context) error {
 			return r.store.Extend(ctx, []core.Claim{short})[0].Err
 		})
@@ -216,7 +216,7 @@ var faultCases = []struct {
 		}
 		before, calls := r.fields(t, c), r.calls(t)
 		f.Deliver()
-		redistest.Eventually(t, 10*time.Second, "the late extend arrives", func() bool { return r.calls(t) > calls })
+		testserver.Eventually(t, 10*time.Second, "the late extend arrives", func() bool { return r.calls(t) > calls })
 		if after := r.fields(t, c); after["h:"+c.Lease] != before["h:"+c.Lease] {
 			t.Errorf("the hold is %q, was %q", after["h:"+c.Lease], before["h:"+c.Lease])
 		}
@@ -230,7 +230,7 @@ var faultCases = []struct {
 		acquire(t, r.store, c)
 		longer := c
 		longer.TTL = time.Minute
-		r.proxy.Inject(redistest.Match{Script: "extend", Arg: c.Lease}, redistest.CloseReply)
+		r.proxy.Inject(testserver.Match{Script: "extend", Arg: c.Lease}, testserver.CloseReply)
 		unknown(t, "extend", extend(r.store, longer))
 		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left <= c.TTL {
 			t.Errorf("the key lives for %v, want more than %v", left, c.TTL)
@@ -244,7 +244,7 @@ var faultCases = []struct {
 			acquire(t, r.store, c)
 		}
 		release(t, r.store, batch[1])
-		f := r.proxy.Inject(redistest.Match{Script: "extend", Arg: batch[3].Lease}, redistest.DropReply)
+		f := r.proxy.Inject(testserver.Match{Script: "extend", Arg: batch[3].Lease}, testserver.DropReply)
 		var answers []core.Extension
 		_ = whenFired(t, f, 1500*time.Millisecond, func(ctx context.Context) error {
 			answers = r.store.Extend(ctx, batch)
@@ -264,7 +264,7 @@ var faultCases = []struct {
 
 // whenFired runs call with a context that is cancelled some time after the fault
 // has fired, and fails the test unless it returns soon then.
-func whenFired(t testing.TB, f *redistest.Fault, later time.Duration, call func(ctx context.Context) error) error {
+func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -303,7 +303,7 @@ func (r *rig) calls(t testing.TB) int {
 // sentOnce fails the test unless the script was called once for c.
 func sentOnce(t testing.TB, r *rig, script string, c core.Claim) {
 	t.Helper()
-	if n := r.proxy.Count(redistest.Match{Script: script, Arg: c.Lease}); n != 1 {
+	if n := r.proxy.Count(testserver.Match{Script: script, Arg: c.Lease}); n != 1 {
 		t.Errorf("%s was sent %d times, want once", script, n)
 	}
 }

@@ -16,7 +16,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 const (
@@ -77,7 +78,7 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 		s.fault = err.Error()
 	}
 	name := stored(core.Claim{Key: k.key})
-	fields, err := redistest.Fields(ctx, asks, name)
+	fields, err := testclient.Fields(ctx, asks, name)
 	if err != nil {
 		s.fault = err.Error()
 	}
@@ -284,8 +285,8 @@ func (p *cast) next() move {
 // is done to them, and the same is stored.
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	calls, listens, asks := newStore(t, server.Client()), newStore(t, server.Client()), server.Client()
+	server := testserver.StartRedis(t)
+	calls, listens, asks := newStore(t, testclient.Redis(t, server.Addr)), newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
 	ctx := t.Context()
 	// Both have somebody who hears, whoever waits, as long as the test lasts.
 	for _, s := range []*redisstore.Store{calls, listens} {

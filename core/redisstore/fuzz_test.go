@@ -12,7 +12,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // reply makes a server's answer of bytes, of any shape.
@@ -102,8 +103,8 @@ func FuzzNames(f *testing.F) {
 		parts := strings.Split(s, "|")
 		f.Add(parts[0], parts[1], parts[2])
 	}
-	server := redistest.Start(f)
-	s, asks := newStore(f, server.Client(), redisstore.WithPrefix("p ")), server.Client()
+	server := testserver.StartRedis(f)
+	s, asks := newStore(f, testclient.Redis(f, server.Addr), redisstore.WithPrefix("p ")), testclient.Redis(f, server.Addr)
 	f.Fuzz(func(t *testing.T, key, owner, lease string) {
 		ctx := context.Background()
 		c := core.Claim{Key: key, Owner: owner, Lease: lease, Weight: core.All, Limit: core.All, TTL: 10 * time.Second}
@@ -136,7 +137,7 @@ func FuzzNames(f *testing.F) {
 				t.Fatalf("acquire by another: %v", err)
 			}
 		}
-		if f, err := redistest.Fields(ctx, asks, "p {"+key+"}"); err != nil || strings.Count(f["w"], "\n") != 2 {
+		if f, err := testclient.Fields(ctx, asks, "p {"+key+"}"); err != nil || strings.Count(f["w"], "\n") != 2 {
 			t.Fatalf("what is stored is %q (%v)", f, err)
 		}
 		again, err := s.Acquire(ctx, c)
@@ -207,8 +208,8 @@ func FuzzInfo(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	server := redistest.Start(f)
-	s := newStore(f, server.Client(), redisstore.WithReplicas(1, time.Millisecond))
+	server := testserver.StartRedis(f)
+	s := newStore(f, testclient.Redis(f, server.Addr), redisstore.WithReplicas(1, time.Millisecond))
 	f.Fuzz(func(t *testing.T, text string) {
 		faults := strings.Join(s.Unfit(text), "\n")
 		if !strings.Contains(text, "state=online") && !strings.Contains(faults, "replicas") {

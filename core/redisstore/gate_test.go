@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // gate is a hook of a client that holds up the first call, and counts what
@@ -96,7 +96,7 @@ func crowd(t *testing.T, s *redisstore.Store, g *gate, all []core.Claim, ctxs ..
 		}
 		wg.Go(func() { _, errs[i] = s.Acquire(ctx, c) })
 	}
-	redistest.Eventually(t, time.Minute, "all of them wait", func() bool { return s.Queued() == len(all) })
+	testserver.Eventually(t, time.Minute, "all of them wait", func() bool { return s.Queued() == len(all) })
 	if g.before != nil {
 		g.before()
 	}

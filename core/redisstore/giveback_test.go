@@ -9,7 +9,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func newLocks(t *testing.T, store core.Store) *core.Locker {
@@ -31,13 +32,13 @@ func newLocks(t *testing.T, store core.Store) *core.Locker {
 // (hazards 13 and 18).
 func TestLateGiveBack(t *testing.T) {
 	t.Parallel()
-	master := redistest.Start(t)
+	master := testserver.StartRedis(t)
 	replica := replicaOf(t, master)
-	proxy := redistest.NewProxy(t, master.Addr)
-	locks := newLocks(t, newStore(t, redistest.Client(t, proxy.Addr), redisstore.WithReplicas(1, 300*time.Millisecond)))
-	rivals := newLocks(t, newStore(t, master.Client()))
+	proxy := testserver.NewRedisProxy(t, master.Addr)
+	locks := newLocks(t, newStore(t, testclient.Redis(t, proxy.Addr), redisstore.WithReplicas(1, 300*time.Millisecond)))
+	rivals := newLocks(t, newStore(t, testclient.Redis(t, master.Addr)))
 
-	held := proxy.Inject(redistest.Match{Script: "release"}, redistest.HoldRequest)
+	held := proxy.Inject(testserver.Match{Script: "release"}, testserver.HoldRequest)
 	replica.Pause()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -68,20 +69,20 @@ func TestLateGiveBack(t *testing.T) {
 
 func TestGivingUpLeavesNothing(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	locks := newLocks(t, newStore(t, server.Client()))
-	lease, err := newLocks(t, newStore(t, server.Client())).TryAcquire(t.Context(), "busy")
+	server := testserver.StartRedis(t)
+	locks := newLocks(t, newStore(t, testclient.Redis(t, server.Addr)))
+	lease, err := newLocks(t, newStore(t, testclient.Redis(t, server.Addr))).TryAcquire(t.Context(), "busy")
 	if err != nil {
 		t.Fatal(err)
 	}
-	asks := server.Client()
+	asks := testclient.Redis(t, server.Addr)
 	for range 50 {
 		if _, err := locks.Acquire(t.Context(), "busy", core.TTL(time.Hour), core.Wait(time.Millisecond)); !errors.Is(err, core.ErrBusy) {
 			t.Fatalf("acquire: %v", err)
 		}
 	}
-	redistest.Eventually(t, soon, "the hold and its token are all there is", func() bool {
-		fields, err := redistest.Fields(t.Context(), asks, "lk1:{busy}")
+	testserver.Eventually(t, soon, "the hold and its token are all there is", func() bool {
+		fields, err := testclient.Fields(t.Context(), asks, "lk1:{busy}")
 		return err == nil && len(fields) == 2
 	})
 	if err := lease.Release(t.Context()); err != nil {

@@ -11,7 +11,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // impatient is a hook that gives up on calls at once, and leaves them under way:
@@ -79,9 +80,9 @@ func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, redistest.Start(t), nil)
+			r := newRig(t, testserver.StartRedis(t), nil)
 			g, h := newGate(), &impatient{let: make(chan struct{})}
-			client := redistest.Client(t, r.proxy.Addr)
+			client := testclient.Redis(t, r.proxy.Addr)
 			if name == "together" {
 				client.AddHook(g)
 			}
@@ -96,7 +97,7 @@ func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 			r.proxy.Forget()
 			close(h.let)
 			h.left.Wait()
-			if n := r.proxy.Count(redistest.Match{Command: "evalsha"}); n != 0 {
+			if n := r.proxy.Count(testserver.Match{Command: "evalsha"}); n != 0 {
 				t.Errorf("%d calls were sent after the callers were told that nothing had changed", n)
 			}
 		})

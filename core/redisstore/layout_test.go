@@ -14,13 +14,13 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // What is stored is what the package documents.
 func TestLayout(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	names := func(t *testing.T, c core.Claim) []string {
 		return slices.Sorted(maps.Keys(r.fields(t, c)))
 	}
@@ -154,13 +154,13 @@ func TestLayout(t *testing.T) {
 // A cycle is two commands, whatever the lock is.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	acquire(t, r.store, claimed())
 	r.proxy.Forget()
 	c := claimed()
 	acquire(t, r.store, c)
 	release(t, r.store, c)
-	if n := len(r.proxy.Commands()); n != 2 {
+	if n := len(r.proxy.Requests()); n != 2 {
 		t.Errorf("a cycle is %d commands, want 2", n)
 	}
 	if n := r.proxy.Bytes(); n > 700 {
@@ -179,10 +179,10 @@ func TestRoundTrips(t *testing.T) {
 		}
 	}
 	links := make(map[int]bool)
-	for _, c := range r.proxy.Commands() {
+	for _, c := range r.proxy.Requests() {
 		links[c.Link] = true
 	}
-	if n := r.proxy.Count(redistest.Match{Script: "extend"}); n != 100 || len(links) != 1 {
+	if n := r.proxy.Count(testserver.Match{Script: "extend"}); n != 100 || len(links) != 1 {
 		t.Errorf("a batch of 100 was %d commands over %d connections", n, len(links))
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // watcher is a hook that keeps the context of so many calls, and waits for its
@@ -73,7 +73,7 @@ func TestTheClientsContextEnds(t *testing.T) {
 						t.Errorf("call %d: got %v", i, err)
 					}
 				}
-				redistest.Eventually(t, time.Minute, "the calls are no more under way", s.Idle)
+				testserver.Eventually(t, time.Minute, "the calls are no more under way", s.Idle)
 				if err := w.ctx.Err(); err != want {
 					t.Errorf("the context ended with %v, want %v", err, want)
 				}

@@ -7,7 +7,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Extend, release and leaving work where memory is short; acquire says that it
@@ -23,8 +24,8 @@ func TestOutOfMemory(t *testing.T) {
 }
 
 func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
-	server := redistest.Start(t)
-	s := newStore(t, server.Client())
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr))
 	held, inner := claimed(), core.Claim{}
 	inner = nested(held)
 	waits, keeps, tokens := claimOf(held.Key), claimed(), claimed()
@@ -36,7 +37,7 @@ func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 	}
 	_, err := s.Acquire(t.Context(), waits)
 	wantIs(t, "acquire", err, core.ErrBusy)
-	plain := newStore(t, server.Client(), redisstore.WithPlainKeys())
+	plain := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys())
 	plainHeld, plainKept := claimOf("plain:"+form), claimOf("plain, kept:"+form)
 	plainKept.Keep = 20 * time.Second
 	acquire(t, plain, plainHeld)
@@ -64,7 +65,7 @@ func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 	if err := extend(s, longer); err != nil {
 		t.Errorf("extend: %v", err)
 	}
-	if left := server.Client().PTTL(t.Context(), stored(held)).Val(); left < 5*time.Minute {
+	if left := testclient.Redis(t, server.Addr).PTTL(t.Context(), stored(held)).Val(); left < 5*time.Minute {
 		t.Errorf("the key lives for %v", left)
 	}
 	wantIs(t, "release of an unknown lease", s.Release(t.Context(), unknownLease), core.ErrLost)

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // The embedded Redis that users test with, and that the examples run on, says
@@ -28,7 +28,7 @@ func TestStoreOnMiniredis(t *testing.T) {
 			server.ClockTTL(true)
 			t.Cleanup(server.Close)
 			return func() core.Store {
-				return newStore(t, redistest.Client(t, "127.0.0.1:6379", func(o *redis.Options) {
+				return newStore(t, testclient.Redis(t, "127.0.0.1:6379", func(o *redis.Options) {
 					o.Dialer = func(context.Context, string, string) (net.Conn, error) {
 						conn, err := server.Dial()
 						if err != nil {

@@ -9,14 +9,15 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr)
-	client := redistest.Client(t, proxy.Addr)
+	server := testserver.StartRedis(t)
+	proxy := testserver.NewRedisProxy(t, server.Addr)
+	client := testclient.Redis(t, proxy.Addr)
 	cluster := func(edit func(*redis.ClusterOptions)) redis.UniversalClient {
 		o := &redis.ClusterOptions{Addrs: []string{proxy.Addr}}
 		edit(o)
@@ -57,18 +58,18 @@ func TestNewRefuses(t *testing.T) {
 			}
 		})
 	}
-	if n := len(proxy.Commands()); n != 0 || proxy.Links() > before {
-		t.Errorf("%d commands were sent: %v", n, proxy.Commands())
+	if n := len(proxy.Requests()); n != 0 || proxy.Links() > before {
+		t.Errorf("%d commands were sent: %v", n, proxy.Requests())
 	}
 }
 
 // What cannot work is refused before anything is sent.
 func TestNothingIsSent(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr)
-	hash := newStore(t, redistest.Client(t, proxy.Addr))
-	plain := newStore(t, redistest.Client(t, proxy.Addr), redisstore.WithPlainKeys())
+	server := testserver.StartRedis(t)
+	proxy := testserver.NewRedisProxy(t, server.Addr)
+	hash := newStore(t, testclient.Redis(t, proxy.Addr))
+	plain := newStore(t, testclient.Redis(t, proxy.Addr), redisstore.WithPlainKeys())
 	for name, c := range map[string]struct {
 		edit func(*core.Claim)
 		want error
@@ -130,8 +131,8 @@ func TestNothingIsSent(t *testing.T) {
 		_, err := plain.Watch(t.Context(), claimed())
 		wantIs(t, "watch", err, core.ErrUnsupported)
 	})
-	if n := len(proxy.Commands()); n != 0 {
-		t.Errorf("%d commands were sent: %v", n, proxy.Commands())
+	if n := len(proxy.Requests()); n != 0 {
+		t.Errorf("%d commands were sent: %v", n, proxy.Requests())
 	}
 	t.Run("one bad claim of a batch does not harm the others", func(t *testing.T) {
 		good, bad := claimed(), claimed()

@@ -9,17 +9,18 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-var infoCommand = redistest.Match{Command: "info"}
+var infoCommand = testserver.Match{Command: "info"}
 
 // nodeBehind returns a store on a server behind a proxy.
-func nodeBehind(t *testing.T) (*redistest.Server, *redistest.Proxy, *redisstore.Store) {
+func nodeBehind(t *testing.T) (*testserver.Redis, *testserver.Proxy, *redisstore.Store) {
 	t.Helper()
-	server := redistest.Start(t)
-	p := redistest.NewProxy(t, server.Addr)
-	s, err := redisstore.New(redistest.Client(t, p.Addr))
+	server := testserver.StartRedis(t)
+	p := testserver.NewRedisProxy(t, server.Addr)
+	s, err := redisstore.New(testclient.Redis(t, p.Addr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func nodeOf(t *testing.T, s *redisstore.Store) core.NodeInfo {
 func TestNodeIsAskedOnceForAll(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)
-	held := p.Inject(infoCommand, redistest.HoldReply)
+	held := p.Inject(infoCommand, testserver.HoldReply)
 	const n = 40
 	var all sync.WaitGroup
 	for range n {
@@ -78,7 +79,7 @@ func TestNodeTellsARestart(t *testing.T) {
 	}); err != nil && !errors.Is(err, core.ErrUnavailable) {
 		t.Logf("a connection was lost: %v", err)
 	}
-	redistest.Eventually(t, 20*time.Second, "another life of the server", func() bool {
+	testserver.Eventually(t, 20*time.Second, "another life of the server", func() bool {
 		after, err := s.Node(t.Context())
 		return err == nil && after.ID != before.ID
 	})
@@ -88,7 +89,7 @@ func TestNodeTellsARestart(t *testing.T) {
 func TestNodeInquiryOfACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)
-	held := p.Inject(infoCommand, redistest.DropRequest)
+	held := p.Inject(infoCommand, testserver.DropRequest)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	gone := make(chan error, 1)

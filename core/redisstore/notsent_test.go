@@ -13,7 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Calls that end before a server has them.
@@ -38,9 +39,9 @@ func TestNotSent(t *testing.T) {
 		}
 		t.Run("no server listens, "+way, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
+			server := testserver.StartRedis(t)
 			server.Kill()
-			refused(t, newStore(t, redistest.Client(t, server.Addr, edit, func(o *redis.Options) { o.DialerRetries = 1 })), nil)
+			refused(t, newStore(t, testclient.Redis(t, server.Addr, edit, func(o *redis.Options) { o.DialerRetries = 1 })), nil)
 		})
 		t.Run("the server does not take the handshake, "+way, func(t *testing.T) {
 			t.Parallel()
@@ -49,12 +50,12 @@ func TestNotSent(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			refused(t, newStore(t, redistest.Client(t, l.Addr().String(), edit)), context.DeadlineExceeded)
+			refused(t, newStore(t, testclient.Redis(t, l.Addr().String(), edit)), context.DeadlineExceeded)
 		})
 		t.Run("the pool is exhausted, "+way, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
-			client := redistest.Client(t, server.Addr, edit, func(o *redis.Options) {
+			server := testserver.StartRedis(t)
+			client := testclient.Redis(t, server.Addr, edit, func(o *redis.Options) {
 				o.PoolSize, o.PoolTimeout, o.PipelinePoolSize = 1, 100*time.Millisecond, -1
 			})
 			conn := client.Conn()
@@ -66,23 +67,23 @@ func TestNotSent(t *testing.T) {
 		})
 		t.Run("the client is closed, "+way, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
-			client := redistest.Client(t, server.Addr, edit)
+			server := testserver.StartRedis(t)
+			client := testclient.Redis(t, server.Addr, edit)
 			s := newStore(t, client)
 			client.Close()
 			refused(t, s, redis.ErrClosed)
 		})
 		t.Run("a hook stops the command, "+way, func(t *testing.T) {
 			t.Parallel()
-			client := redistest.Client(t, redistest.Start(t).Addr, edit)
+			client := testclient.Redis(t, testserver.StartRedis(t).Addr, edit)
 			no := errors.New("not today")
 			client.AddHook(hook{before: no})
 			refused(t, newStore(t, client), no)
 		})
 		t.Run("a hook fails after the command, "+way, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
-			client := redistest.Client(t, server.Addr, edit)
+			server := testserver.StartRedis(t)
+			client := testclient.Redis(t, server.Addr, edit)
 			client.AddHook(hook{after: errors.New("too late")})
 			s := newStore(t, client)
 			_, err := s.Acquire(t.Context(), claimed())
@@ -91,7 +92,7 @@ func TestNotSent(t *testing.T) {
 		})
 		t.Run("a hook panics, "+way, func(t *testing.T) {
 			t.Parallel()
-			client := redistest.Client(t, redistest.Start(t).Addr, edit)
+			client := testclient.Redis(t, testserver.StartRedis(t).Addr, edit)
 			client.AddHook(hook{panics: true})
 			refused(t, newStore(t, client), nil)
 		})
@@ -99,7 +100,7 @@ func TestNotSent(t *testing.T) {
 	t.Run("a limiter stops the command", func(t *testing.T) {
 		t.Parallel()
 		no := errors.New("not so many")
-		client := redistest.Client(t, redistest.Start(t).Addr, func(o *redis.Options) { o.Limiter = limiter{no} })
+		client := testclient.Redis(t, testserver.StartRedis(t).Addr, func(o *redis.Options) { o.Limiter = limiter{no} })
 		refused(t, newStore(t, client), no)
 	})
 }

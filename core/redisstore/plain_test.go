@@ -9,15 +9,16 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestPlainKeys(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	asks := server.Client()
-	proxy := redistest.NewProxy(t, server.Addr)
-	s := newStore(t, redistest.Client(t, proxy.Addr), redisstore.WithPlainKeys(), redisstore.WithPrefix("locks:"))
+	server := testserver.StartRedis(t)
+	asks := testclient.Redis(t, server.Addr)
+	proxy := testserver.NewRedisProxy(t, server.Addr)
+	s := newStore(t, testclient.Redis(t, proxy.Addr), redisstore.WithPlainKeys(), redisstore.WithPrefix("locks:"))
 	name := func(c core.Claim) string { return "locks:" + c.Key }
 	value := func(t *testing.T, c core.Claim) string {
 		t.Helper()
@@ -109,7 +110,7 @@ func TestPlainKeys(t *testing.T) {
 	t.Run("a lost reply and the same claim again are one grant (hazard 7)", func(t *testing.T) {
 		for range trials {
 			c := claimed()
-			proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Owner}, redistest.CloseReply)
+			proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Owner}, testserver.CloseReply)
 			_, err := s.Acquire(t.Context(), c)
 			if err == nil || errors.Is(err, core.ErrBusy) {
 				t.Fatalf("acquire: got %v", err)
@@ -176,7 +177,7 @@ func TestPlainKeys(t *testing.T) {
 	t.Run("a free key takes one SET, and who was refused before asks in one step", func(t *testing.T) {
 		c := claimed()
 		calls := func() (sets, scripts int) {
-			return proxy.Count(redistest.Match{Command: "set", Arg: name(c)}), proxy.Count(redistest.Match{Command: "evalsha", Arg: name(c)})
+			return proxy.Count(testserver.Match{Command: "set", Arg: name(c)}), proxy.Count(testserver.Match{Command: "evalsha", Arg: name(c)})
 		}
 		want := func(when string, sets, scripts int) {
 			t.Helper()

@@ -9,18 +9,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // A client that may have few connections refuses one more at once.
 func TestTripsFitThePool(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	for _, few := range []int{1, 2} {
 		for _, brief := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d connections, time-outs of the client's: %v", few, brief), func(t *testing.T) {
 				t.Parallel()
-				s := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) {
+				s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) {
 					o.MaxActiveConns, o.PipelinePoolSize, o.ContextTimeoutEnabled = few, -1, brief
 				}))
 				s.Stall(time.Hour)

@@ -10,7 +10,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // inPlace is a claim that waits for c's key, and listens.
@@ -50,7 +51,7 @@ const prompt = 500 * time.Millisecond
 // A release grants the key to the first who listens, and says so in a message.
 func TestPush(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	handedOver(t, r.direct, r.store)
 	t.Run("the waiter has the key without asking, and nobody gets in between", func(t *testing.T) {
 		for _, fair := range []bool{false, true} {
@@ -64,7 +65,7 @@ func TestPush(t *testing.T) {
 				wakes(t, ch)
 				r.proxy.Forget()
 				g := acquire(t, r.store, w)
-				n, took := len(r.proxy.Commands()), time.Since(start)
+				n, took := len(r.proxy.Requests()), time.Since(start)
 				if took > prompt && !last {
 					return took
 				}
@@ -96,7 +97,7 @@ func TestPush(t *testing.T) {
 		g := acquire(t, r.store, w)
 		before := time.Now()
 		next := claimOf(c.Key)
-		redistest.Eventually(t, soon, "the key is free again", func() bool {
+		testserver.Eventually(t, soon, "the key is free again", func() bool {
 			_, err := r.direct.Acquire(t.Context(), next)
 			return err == nil
 		})
@@ -111,7 +112,7 @@ func TestPush(t *testing.T) {
 		release(t, r.direct, c)
 		start := time.Now()
 		next := claimOf(c.Key)
-		redistest.Eventually(t, soon, "the key is free again", func() bool {
+		testserver.Eventually(t, soon, "the key is free again", func() bool {
 			_, err := r.direct.Acquire(t.Context(), next)
 			return err == nil
 		})
@@ -207,7 +208,7 @@ func TestPush(t *testing.T) {
 // the server does nothing else meanwhile.
 func TestPushToVeryMany(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	c := claimed()
 	acquire(t, r.direct, c)
 	w, ch := inPlace(t, r.direct, c, func(w *core.Claim) { w.Weight = 1 })
@@ -217,7 +218,7 @@ func TestPushToVeryMany(t *testing.T) {
 	for i := range 3000 {
 		all += strings.NewReplacer(w.Lease, fmt.Sprint("lease-", i), w.Owner, fmt.Sprint("owner-", i)).Replace(first)
 	}
-	if err := redistest.SetField(t.Context(), r.asks, stored(c), "w", all); err != nil {
+	if err := testclient.SetField(t.Context(), r.asks, stored(c), "w", all); err != nil {
 		t.Fatal(err)
 	}
 	release(t, r.direct, c)

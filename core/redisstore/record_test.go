@@ -12,7 +12,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // wantRecord fails the test unless g carries such a record.
@@ -27,8 +28,8 @@ func wantRecord(t testing.TB, g core.Grant, value string, attempt int, done bool
 // Values come back as they were, whatever they are.
 func TestRecordValues(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	s := newStore(t, server.Client())
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr))
 	noise := make([]byte, 12<<20)
 	_, _ = rand.Read(noise)
 	for name, value := range map[string][]byte{
@@ -67,8 +68,8 @@ func TestRecordValues(t *testing.T) {
 
 func TestRecordRefusals(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	s := newStore(t, server.Client())
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr))
 	held := begins(claimed(), "begun")
 	acquire(t, s, held)
 	for name, c := range map[string]struct {
@@ -91,7 +92,7 @@ func TestRecordRefusals(t *testing.T) {
 	brief.Record = &core.Record{Retain: time.Microsecond}
 	_, err := s.Acquire(t.Context(), brief)
 	wantIs(t, "acquire with hardly any retention", err, core.ErrInvalid)
-	plain := newStore(t, server.Client(), redisstore.WithPlainKeys())
+	plain := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys())
 	_, err = plain.Acquire(t.Context(), held)
 	wantIs(t, "plain acquire", err, core.ErrUnsupported)
 	wantIs(t, "plain release", plain.Release(t.Context(), saves(held, "answer", 1, true)), core.ErrUnsupported)
@@ -101,8 +102,8 @@ func TestRecordRefusals(t *testing.T) {
 // A server without memory begins no run, but saves and gives answers (hazard 27).
 func TestRecordsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	s := newStore(t, server.Client())
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr))
 	answered, held, failed := claimed(), claimed(), claimed()
 	for _, c := range []core.Claim{answered, held, failed} {
 		acquire(t, s, begins(c, "begun"))
@@ -133,18 +134,18 @@ func TestRecordsOutOfMemory(t *testing.T) {
 // A replay is one command, a run is two.
 func TestRecordRoundTrips(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	acquire(t, r.store, claimed())
 	r.proxy.Forget()
 	c := begins(claimed(), "begun")
 	acquire(t, r.store, c)
 	release(t, r.store, saves(c, "answer", 1, true))
-	if n := len(r.proxy.Commands()); n != 2 {
+	if n := len(r.proxy.Requests()); n != 2 {
 		t.Errorf("a run is %d commands, want 2", n)
 	}
 	r.proxy.Forget()
 	wantRecord(t, acquire(t, r.store, begins(claimOf(c.Key), "again")), "answer", 1, true)
-	if n := len(r.proxy.Commands()); n != 1 {
+	if n := len(r.proxy.Requests()); n != 1 {
 		t.Errorf("a replay is %d commands, want 1", n)
 	}
 }
@@ -153,15 +154,15 @@ func TestRecordRoundTrips(t *testing.T) {
 // holds the key.
 func TestRecordFaults(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
-	lost := map[string]redistest.Action{
-		"the request": redistest.CloseRequest, "the reply": redistest.CloseReply,
+	r := newRig(t, testserver.StartRedis(t), nil)
+	lost := map[string]testserver.Action{
+		"the request": testserver.CloseRequest, "the reply": testserver.CloseReply,
 	}
 	for what, action := range lost {
 		t.Run(what+" of an acquire is lost", func(t *testing.T) {
 			for range trials {
 				c := begins(claimed(), "begun")
-				r.proxy.Inject(redistest.Match{Script: "acquire", Arg: c.Lease}, action)
+				r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, action)
 				_, err := r.store.Acquire(t.Context(), c)
 				unknown(t, "acquire", err)
 				wantRecord(t, acquire(t, r.store, c), "begun", 1, false)
@@ -173,7 +174,7 @@ func TestRecordFaults(t *testing.T) {
 				c := begins(claimed(), "begun")
 				acquire(t, r.store, c)
 				last := saves(c, fmt.Sprint("answer ", i), 1, i%2 == 0)
-				r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, action)
+				r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, action)
 				unknown(t, "release", r.store.Release(t.Context(), last))
 				release(t, r.store, last)
 				if i%2 == 0 {
@@ -188,7 +189,7 @@ func TestRecordFaults(t *testing.T) {
 		c, next := begins(claimed(), "begun"), core.Claim{}
 		acquire(t, r.store, c)
 		late := saves(c, "late", 1, true)
-		f := r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.HoldRequest)
+		f := r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.HoldRequest)
 		unknown(t, "release", whenFired(t, f, 0, func(ctx context.Context) error { return r.store.Release(ctx, late) }))
 		plain := c
 		plain.Record = nil
@@ -197,7 +198,7 @@ func TestRecordFaults(t *testing.T) {
 		wantRecord(t, acquire(t, r.direct, next), "begun", 2, false)
 		calls := r.calls(t)
 		f.Deliver()
-		redistest.Eventually(t, soon, "the late answer arrives", func() bool { return r.calls(t) > calls })
+		testserver.Eventually(t, soon, "the late answer arrives", func() bool { return r.calls(t) > calls })
 		release(t, r.direct, saves(next, "answer", 2, true))
 		wantRecord(t, acquire(t, r.direct, begins(claimOf(c.Key), "again")), "answer", 2, true)
 	})

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // What a server keeps of runs, and for how long.
 func TestRecordLayout(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	lives := func(t *testing.T, c core.Claim, about time.Duration) {
 		t.Helper()
 		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left > about || left < about-20*time.Second {
@@ -112,8 +113,8 @@ func TestRecordLayout(t *testing.T) {
 // What a record costs in memory is bounded by its value.
 func TestRecordMemory(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	s, asks := newStore(t, server.Client()), server.Client()
+	server := testserver.StartRedis(t)
+	s, asks := newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
 	for _, size := range []int{0, 40, 1000, 100_000} {
 		c := begins(claimed(), "begun")
 		acquire(t, s, c)

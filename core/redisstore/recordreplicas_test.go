@@ -6,20 +6,21 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestRecordReplicas(t *testing.T) {
 	t.Parallel()
-	master := redistest.Start(t)
+	master := testserver.StartRedis(t)
 	replica := replicaOf(t, master)
-	s := newStore(t, master.Client(), redisstore.WithReplicas(1, 2*time.Second))
-	hasty := newStore(t, master.Client(), redisstore.WithReplicas(1, 100*time.Millisecond))
-	direct := newStore(t, master.Client())
+	s := newStore(t, testclient.Redis(t, master.Addr), redisstore.WithReplicas(1, 2*time.Second))
+	hasty := newStore(t, testclient.Redis(t, master.Addr), redisstore.WithReplicas(1, 100*time.Millisecond))
+	direct := newStore(t, testclient.Redis(t, master.Addr))
 	t.Run("a run has been seen by a replica when it begins", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		wantRecord(t, acquire(t, s, c), "begun", 1, false)
-		if n := replica.Client().Exists(t.Context(), stored(c)).Val(); n != 1 {
+		if n := testclient.Redis(t, replica.Addr).Exists(t.Context(), stored(c)).Val(); n != 1 {
 			t.Error("the replica does not have it")
 		}
 		release(t, s, saves(c, "answer", 1, true))
@@ -46,7 +47,7 @@ func TestRecordReplicas(t *testing.T) {
 		wantRecord(t, acquire(t, s, begins(claimOf(second.Key), "begun")), "failed", 2, false)
 	})
 	t.Run("an answer has been seen by a replica when its saving is confirmed", func(t *testing.T) {
-		asks := replica.Client()
+		asks := testclient.Redis(t, replica.Addr)
 		for range 20 {
 			c := begins(claimed(), "begun")
 			acquire(t, s, c)

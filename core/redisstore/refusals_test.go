@@ -13,7 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Servers that refuse by themselves.
@@ -29,55 +30,55 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("READONLY: a replica", func(t *testing.T) {
 		t.Parallel()
-		master := redistest.Start(t)
-		replica := redistest.Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
-		s := newStore(t, replica.Client())
+		master := testserver.StartRedis(t)
+		replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
+		s := newStore(t, testclient.Redis(t, replica.Addr))
 		// Until it has its first copy it answers otherwise.
-		redistest.Eventually(t, 20*time.Second, "the replica is in sync", func() bool {
-			return strings.Contains(replica.Client().Info(t.Context(), "replication").Val(), "master_link_status:up")
+		testserver.Eventually(t, 20*time.Second, "the replica is in sync", func() bool {
+			return strings.Contains(testclient.Redis(t, replica.Addr).Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
 		check(t, s, "READONLY")
 	})
 	t.Run("MASTERDOWN: a replica that lost its master", func(t *testing.T) {
 		t.Parallel()
-		gone := redistest.Start(t)
+		gone := testserver.StartRedis(t)
 		gone.Kill()
-		replica := redistest.Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(gone.Port()), "--replica-serve-stale-data", "no")
-		check(t, newStore(t, replica.Client()), "MASTERDOWN")
+		replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(gone.Port()), "--replica-serve-stale-data", "no")
+		check(t, newStore(t, testclient.Redis(t, replica.Addr)), "MASTERDOWN")
 	})
 	t.Run("CLUSTERDOWN: a cluster without slots", func(t *testing.T) {
 		t.Parallel()
-		node := redistest.Start(t, "--cluster-enabled", "yes")
-		check(t, newStore(t, node.Client()), "CLUSTERDOWN")
+		node := testserver.StartRedis(t, "--cluster-enabled", "yes")
+		check(t, newStore(t, testclient.Redis(t, node.Addr)), "CLUSTERDOWN")
 	})
 	t.Run("NOREPLICAS: too few replicas", func(t *testing.T) {
 		t.Parallel()
-		check(t, newStore(t, redistest.Start(t, "--min-replicas-to-write", "1").Client()), "NOREPLICAS")
+		check(t, newStore(t, testclient.Redis(t, testserver.StartRedis(t, "--min-replicas-to-write", "1").Addr)), "NOREPLICAS")
 	})
 	t.Run("NOAUTH: a password is needed", func(t *testing.T) {
 		t.Parallel()
-		check(t, newStore(t, redistest.Start(t, "--requirepass", "secret").Client()), "NOAUTH")
+		check(t, newStore(t, testclient.Redis(t, testserver.StartRedis(t, "--requirepass", "secret").Addr)), "NOAUTH")
 	})
 	t.Run("MISCONF: the server cannot save", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, "--save", "3600 1", "--dbfilename", "dump")
-		s := newStore(t, server.Client())
+		server := testserver.StartRedis(t, "--save", "3600 1", "--dbfilename", "dump")
+		s := newStore(t, testclient.Redis(t, server.Addr))
 		acquire(t, s, claimed())
 		breakSaving(t, server)
 		check(t, s, "MISCONF")
 	})
 	t.Run("BUSY: a script that runs on", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, "--busy-reply-threshold", "50")
-		s := newStore(t, server.Client())
-		busy := server.Client()
+		server := testserver.StartRedis(t, "--busy-reply-threshold", "50")
+		s := newStore(t, testclient.Redis(t, server.Addr))
+		busy := testclient.Redis(t, server.Addr)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			_ = busy.Eval(context.Background(), "while true do end", nil).Err()
 		}()
-		asks := redistest.Client(t, server.Addr)
-		redistest.Eventually(t, 20*time.Second, "the server is busy", func() bool {
+		asks := testclient.Redis(t, server.Addr)
+		testserver.Eventually(t, 20*time.Second, "the server is busy", func() bool {
 			return redis.HasErrorPrefix(asks.Ping(context.Background()).Err(), "BUSY")
 		})
 		check(t, s, "BUSY")
@@ -88,8 +89,8 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("WRONGTYPE: the key is something else", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
-		client := server.Client()
+		server := testserver.StartRedis(t)
+		client := testclient.Redis(t, server.Addr)
 		c := claimed()
 		if err := client.Set(t.Context(), stored(c), "mine", time.Minute).Err(); err != nil {
 			t.Fatal(err)
@@ -105,8 +106,8 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("a server that dies in the middle of a call leaves the outcome open", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
-		s := newStore(t, server.Client())
+		server := testserver.StartRedis(t)
+		s := newStore(t, testclient.Redis(t, server.Addr))
 		acquire(t, s, claimed())
 		server.Pause()
 		done := make(chan error, 1)
@@ -125,14 +126,14 @@ func TestRefusals(t *testing.T) {
 }
 
 // breakSaving makes the server fail to save, so that it refuses writes.
-func breakSaving(t *testing.T, server *redistest.Server) {
+func breakSaving(t *testing.T, server *testserver.Redis) {
 	t.Helper()
 	// What it would write to is a directory.
 	if err := os.MkdirAll(filepath.Join(server.Dir, "dump", "in the way"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	asks := server.Client()
-	redistest.Eventually(t, 20*time.Second, "saving has failed", func() bool {
+	asks := testclient.Redis(t, server.Addr)
+	testserver.Eventually(t, 20*time.Second, "saving has failed", func() bool {
 		_ = asks.BgSave(t.Context()).Err()
 		return strings.Contains(asks.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
 	})

@@ -12,20 +12,21 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // replicaOf starts a replica and waits until it is in step.
-func replicaOf(t testing.TB, master *redistest.Server) *redistest.Server {
+func replicaOf(t testing.TB, master *testserver.Redis) *testserver.Redis {
 	t.Helper()
-	replica := redistest.Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
-	asks := replica.Client()
-	redistest.Eventually(t, soon, "the replica is in sync", func() bool {
+	replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
+	asks := testclient.Redis(t, replica.Addr)
+	testserver.Eventually(t, soon, "the replica is in sync", func() bool {
 		return strings.Contains(asks.Info(context.Background(), "replication").Val(), "master_link_status:up")
 	})
 	// It counts once it has acknowledged something.
-	asks = master.Client()
-	redistest.Eventually(t, soon, "the replica acknowledges", func() bool {
+	asks = testclient.Redis(t, master.Addr)
+	testserver.Eventually(t, soon, "the replica acknowledges", func() bool {
 		return asks.Wait(context.Background(), 1, 100*time.Millisecond).Val() > 0
 	})
 	return replica
@@ -39,13 +40,13 @@ func TestReplicas(t *testing.T) {
 		}
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			master := redistest.Start(t)
+			master := testserver.StartRedis(t)
 			replica := replicaOf(t, master)
 			r := newRig(t, master, edit, redisstore.WithReplicas(1, 4*time.Second))
-			hasty := newStore(t, redistest.Client(t, r.proxy.Addr, edit), redisstore.WithReplicas(1, 100*time.Millisecond))
-			other := newStore(t, master.Client())
+			hasty := newStore(t, testclient.Redis(t, r.proxy.Addr, edit), redisstore.WithReplicas(1, 100*time.Millisecond))
+			other := newStore(t, testclient.Redis(t, master.Addr))
 			t.Run("a grant has been seen by a replica when it is given", func(t *testing.T) {
-				asks := replica.Client()
+				asks := testclient.Redis(t, replica.Addr)
 				for range 20 {
 					c := claimed()
 					acquire(t, r.store, c)
@@ -75,7 +76,7 @@ func TestReplicas(t *testing.T) {
 				r.proxy.Forget()
 				acquire(t, r.store, claimed())
 				var links []int
-				for _, c := range r.proxy.Commands() {
+				for _, c := range r.proxy.Requests() {
 					if c.Script == "acquire" || c.Name == "wait" {
 						links = append(links, c.Link)
 					}
@@ -112,11 +113,11 @@ func TestReplicas(t *testing.T) {
 				replica.Pause()
 				defer replica.Resume()
 				c := claimed()
-				r.proxy.Inject(redistest.Match{Script: "release", Arg: c.Lease}, redistest.CloseReply)
+				r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.CloseReply)
 				_, err := hasty.Acquire(t.Context(), c)
 				unknown(t, "acquire", err)
 				d := claimed()
-				r.proxy.Inject(redistest.Match{Script: "release", Arg: d.Lease}, redistest.CloseRequest)
+				r.proxy.Inject(testserver.Match{Script: "release", Arg: d.Lease}, testserver.CloseRequest)
 				_, err = hasty.Acquire(t.Context(), d)
 				unknown(t, "acquire", err)
 				wantIs(t, "release", errors.Join(r.direct.Release(t.Context(), d)), nil)
@@ -137,10 +138,10 @@ func TestReplicas(t *testing.T) {
 			t.Run("a lost reply leaves the outcome open", func(t *testing.T) {
 				// On a proxy of its own: a WAIT that nobody waits for any more may
 				// still be on its way through the other one.
-				proxy := redistest.NewProxy(t, master.Addr)
-				s := newStore(t, redistest.Client(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
+				proxy := testserver.NewRedisProxy(t, master.Addr)
+				s := newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
 				c := claimed()
-				fault := proxy.Inject(redistest.Match{Command: "wait"}, redistest.CloseReply)
+				fault := proxy.Inject(testserver.Match{Command: "wait"}, testserver.CloseReply)
 				_, err := s.Acquire(t.Context(), c)
 				fault.Await(t)
 				unknown(t, "acquire", err)
@@ -150,16 +151,16 @@ func TestReplicas(t *testing.T) {
 	}
 	t.Run("plain keys", func(t *testing.T) {
 		t.Parallel()
-		master := redistest.Start(t)
+		master := testserver.StartRedis(t)
 		replica := replicaOf(t, master)
-		s := newStore(t, master.Client(), redisstore.WithPlainKeys(), redisstore.WithReplicas(1, time.Second))
+		s := newStore(t, testclient.Redis(t, master.Addr), redisstore.WithPlainKeys(), redisstore.WithReplicas(1, time.Second))
 		acquire(t, s, claimed())
 		replica.Pause()
 		defer replica.Resume()
 		c := claimed()
 		_, err := s.Acquire(t.Context(), c)
 		wantIs(t, "acquire", err, core.ErrUnavailable)
-		if master.Client().Exists(t.Context(), "lk1:"+c.Key).Val() != 0 {
+		if testclient.Redis(t, master.Addr).Exists(t.Context(), "lk1:"+c.Key).Val() != 0 {
 			t.Error("the key is taken")
 		}
 	})

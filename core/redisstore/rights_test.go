@@ -12,13 +12,14 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // The rights that the package documents are enough, and each is needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, fit...)
+	server := testserver.StartRedis(t, fit...)
 	all := map[bool][]string{
 		false: strings.Fields("eval evalsha get set hgetall hget hset hdel type del time pexpire pttl publish subscribe unsubscribe ping info"),
 		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
@@ -27,7 +28,7 @@ func TestRights(t *testing.T) {
 		t.Helper()
 		server := server
 		if without == "eval" {
-			server = redistest.Start(t, fit...) // that does not know the scripts
+			server = testserver.StartRedis(t, fit...) // that does not know the scripts
 		}
 		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "&lk1:wake:*"}
 		for _, right := range all[plain] {
@@ -40,7 +41,7 @@ func TestRights(t *testing.T) {
 		if plain {
 			opts = append(opts, redisstore.WithPlainKeys())
 		}
-		return newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }), opts...)
+		return newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }), opts...)
 	}
 	for plain, rights := range all {
 		t.Run(fmt.Sprintf("all of them, plain %v", plain), func(t *testing.T) {
@@ -87,11 +88,11 @@ func TestRights(t *testing.T) {
 // leaves the state as it was (hazard 28). What has ended may be dropped.
 func TestHalfAScript(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, denied := range strings.Fields("get set hgetall hget hset hdel type del time pexpire pttl publish") {
 		name := "no-" + denied
 		r.server.Do("ACL", "SETUSER", name, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
-		s := newStore(t, redistest.Client(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }))
+		s := newStore(t, testclient.Redis(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }))
 		for _, c := range halves {
 			for form, claimed := range forms {
 				t.Run(fmt.Sprintf("%s without %s, %s", c.name, denied, form), func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // step is one operation of a long scene on one key.
@@ -119,21 +120,21 @@ func scene(s *redisstore.Store, key string, hash bool) []step {
 // nothing for ever (hazard 25).
 func TestEveryKeyExpires(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	asks := server.Client()
+	server := testserver.StartRedis(t)
+	asks := testclient.Redis(t, server.Addr)
 	for _, c := range []struct {
 		name, prefix string
 		hash         bool
 	}{{"a prefix", "lk1:", false}, {"a hash", "lk1:", true}, {"no prefix", "", false}, {"a prefix with spaces", "a b ", false}} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newStore(t, server.Client(), redisstore.WithPrefix(c.prefix))
+			s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPrefix(c.prefix))
 			for _, st := range scene(s, "expires:"+rand.Text(), c.hash) {
 				if err := st.do(); !errors.Is(err, st.want) {
 					t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
 				}
 				for _, key := range asks.Keys(t.Context(), "*").Val() {
 					if left := asks.PTTL(t.Context(), key).Val(); left == -1 || left > 2*time.Minute {
-						f, err := redistest.Fields(t.Context(), asks, key)
+						f, err := testclient.Fields(t.Context(), asks, key)
 						t.Fatalf("after %q the key has a TTL of %v: %v (%v)", st.name, left, f, err)
 					}
 				}
@@ -146,8 +147,8 @@ func TestEveryKeyExpires(t *testing.T) {
 // be woken by that number: no step asks for what cannot be answered.
 func TestNothingIsRefused(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	s := newStore(t, server.Client())
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr))
 	acquire(t, s, claimOf("known")) // the scripts are
 	server.Do("CONFIG", "RESETSTAT")
 	for _, hash := range []bool{false, true} {
@@ -167,7 +168,7 @@ func TestNothingIsRefused(t *testing.T) {
 // tell where they belong.
 func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	monitor, err := net.Dial("tcp", server.Addr)
 	if err != nil {
 		t.Fatal(err)
@@ -179,14 +180,14 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	if !lines.Scan() || lines.Text() != "+OK" {
 		t.Fatalf("monitor: %q, %v", lines.Text(), lines.Err())
 	}
-	s := newStore(t, server.Client())
+	s := newStore(t, testclient.Redis(t, server.Addr))
 	key := "declared:" + rand.Text()
 	for _, st := range append(scene(s, key, false), scene(s, key+":hash", true)...) {
 		if err := st.do(); !errors.Is(err, st.want) {
 			t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
 		}
 	}
-	plain := newStore(t, server.Client(), redisstore.WithPlainKeys(), redisstore.WithPrefix(""))
+	plain := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys(), redisstore.WithPrefix(""))
 	p := claimOf("lk1:{" + key + "}:plain")
 	p.Key = strings.NewReplacer("{", "", "}", "").Replace(p.Key)
 	acquire(t, plain, p)

@@ -14,7 +14,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // A call returns when its context ends, whatever the server and the client do
@@ -27,8 +28,8 @@ func TestTheCallerCanLeave(t *testing.T) {
 		}
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
-			s := newStore(t, redistest.Client(t, server.Addr, edit))
+			server := testserver.StartRedis(t)
+			s := newStore(t, testclient.Redis(t, server.Addr, edit))
 			held := claimed()
 			acquire(t, s, held)
 			if err := extend(s, held); err != nil {
@@ -82,7 +83,7 @@ func TestTheCallerCanLeave(t *testing.T) {
 			server.Resume()
 			// The calls that were under way arrive; none of them came back as a
 			// grant, so all of them are for the caller to clean up.
-			redistest.Eventually(t, 20*time.Second, "the server serves again", func() bool {
+			testserver.Eventually(t, 20*time.Second, "the server serves again", func() bool {
 				return extend(s, held) == nil
 			})
 		})
@@ -93,8 +94,8 @@ func TestTheCallerCanLeave(t *testing.T) {
 // free.
 func TestWhoLeftSendsNothing(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	client := redistest.Client(t, server.Addr, func(o *redis.Options) {
+	server := testserver.StartRedis(t)
+	client := testclient.Redis(t, server.Addr, func(o *redis.Options) {
 		o.PoolSize, o.PoolTimeout, o.ContextTimeoutEnabled, o.PipelinePoolSize = 1, time.Minute, false, -1
 	})
 	s := newStore(t, client)
@@ -113,7 +114,7 @@ func TestWhoLeftSendsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	acquire(t, s, claimed())
-	if n := server.Client().Exists(t.Context(), stored(c)).Val(); n != 0 {
+	if n := testclient.Redis(t, server.Addr).Exists(t.Context(), stored(c)).Val(); n != 0 {
 		t.Error("the call was sent after its caller had left")
 	}
 }
@@ -122,8 +123,8 @@ func TestWhoLeftSendsNothing(t *testing.T) {
 // with a context of its own.
 func TestWhoLeftSendsNothingThroughAHook(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
-	client := redistest.Client(t, r.proxy.Addr)
+	r := newRig(t, testserver.StartRedis(t), nil)
+	client := testclient.Redis(t, r.proxy.Addr)
 	s := newStore(t, client)
 	acquire(t, s, claimed())
 	slow := slowHook{arrived: make(chan struct{}), proceed: make(chan struct{}), done: make(chan error, 1)}
@@ -144,7 +145,7 @@ func TestWhoLeftSendsNothingThroughAHook(t *testing.T) {
 	if r.exists(t, c) {
 		t.Error("the key is taken")
 	}
-	if n := r.proxy.Count(redistest.Match{Arg: c.Lease}); n != 0 {
+	if n := r.proxy.Count(testserver.Match{Arg: c.Lease}); n != 0 {
 		t.Errorf("%d commands were sent", n)
 	}
 }
@@ -172,11 +173,11 @@ func (h slowHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A server may forget a script at any moment (hazard 29).
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	t.Cleanup(func() { everyKeyExpires(t, server) })
 	stop := make(chan struct{})
 	var wg, flush sync.WaitGroup
-	asks := server.Client()
+	asks := testclient.Redis(t, server.Addr)
 	flush.Go(func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
@@ -192,7 +193,7 @@ func TestScriptFlush(t *testing.T) {
 		}
 	})
 	for _, opts := range [][]redisstore.Option{nil, {redisstore.WithPlainKeys()}} {
-		s := newStore(t, server.Client(), opts...)
+		s := newStore(t, testclient.Redis(t, server.Addr), opts...)
 		for range 4 {
 			wg.Go(func() {
 				for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
@@ -233,8 +234,8 @@ func TestScriptFlush(t *testing.T) {
 func TestUnderFIPS(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("REDISSTORE_FIPS") != "" {
-		server := redistest.Start(t)
-		s := newStore(t, server.Client())
+		server := testserver.StartRedis(t)
+		s := newStore(t, testclient.Redis(t, server.Addr))
 		c := claimed()
 		acquire(t, s, c)
 		if err := extend(s, c); err != nil {
@@ -243,7 +244,7 @@ func TestUnderFIPS(t *testing.T) {
 		release(t, s, c)
 		return
 	}
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestUnderFIPS$", "-test.v")
 	cmd.Env = append(os.Environ(), "REDISSTORE_FIPS=1", "GODEBUG=fips140=only", "GORACE=atexit_sleep_ms=0")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS: TestUnderFIPS") {

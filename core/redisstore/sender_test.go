@@ -16,14 +16,15 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestCallsTravelTogether(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	setup := func(t *testing.T, addr string) (*redisstore.Store, *gate) {
-		client, g := redistest.Client(t, addr), newGate()
+		client, g := testclient.Redis(t, addr), newGate()
 		client.AddHook(g)
 		// No trip but the first one, however long it is held up.
 		s := newStore(t, client)
@@ -35,7 +36,7 @@ func TestCallsTravelTogether(t *testing.T) {
 		t.Parallel()
 		s, g := setup(t, server.Addr)
 		all := claims(40)
-		busy := newStore(t, server.Client())
+		busy := newStore(t, testclient.Redis(t, server.Addr))
 		acquire(t, busy, claimOf(all[3].Key))
 		server.Do("set", "lk1:{"+all[5].Key+"}", "of the wrong type")
 		for i, err := range crowd(t, s, g, all) {
@@ -50,12 +51,12 @@ func TestCallsTravelTogether(t *testing.T) {
 	})
 	t.Run("a crowd behind one that is under way goes on a second one beside it", func(t *testing.T) {
 		t.Parallel()
-		client, g := redistest.Client(t, server.Addr), newGate()
+		client, g := testclient.Redis(t, server.Addr), newGate()
 		client.AddHook(g)
 		s := newStore(t, client)
 		s.Stall(time.Hour)
 		s.Crowd(16)
-		acquire(t, newStore(t, server.Client()), claimed()) // the server knows the script
+		acquire(t, newStore(t, testclient.Redis(t, server.Addr)), claimed()) // the server knows the script
 		var wg sync.WaitGroup
 		send := func(n int) {
 			for _, c := range claims(n) {
@@ -69,9 +70,9 @@ func TestCallsTravelTogether(t *testing.T) {
 		send(1)
 		<-g.took // and held up
 		send(15)
-		redistest.Eventually(t, time.Minute, "fifteen wait", func() bool { return s.Queued() == 15 })
+		testserver.Eventually(t, time.Minute, "fifteen wait", func() bool { return s.Queued() == 15 })
 		send(1)
-		redistest.Eventually(t, time.Minute, "sixteen have gone", func() bool { return s.Queued() == 0 })
+		testserver.Eventually(t, time.Minute, "sixteen have gone", func() bool { return s.Queued() == 0 })
 		close(g.open)
 		wg.Wait()
 		if got := fmt.Sprint(g.travelled()); got != "[1 16]" {
@@ -123,13 +124,13 @@ func TestCallsTravelTogether(t *testing.T) {
 		if !errors.Is(errs[1], core.ErrUnavailable) || !errors.Is(errs[1], context.Canceled) {
 			t.Errorf("got %v, want %v and the reason", errs[1], core.ErrUnavailable)
 		}
-		if n := server.Client().Exists(t.Context(), "lk1:{"+all[1].Key+"}").Val(); n != 0 {
+		if n := testclient.Redis(t, server.Addr).Exists(t.Context(), "lk1:{"+all[1].Key+"}").Val(); n != 0 {
 			t.Error("its call was sent")
 		}
 	})
 	t.Run("a server that has forgotten its scripts gets them again", func(t *testing.T) {
 		t.Parallel()
-		forgetful := redistest.Start(t)
+		forgetful := testserver.StartRedis(t)
 		s, g := setup(t, forgetful.Addr)
 		for i, err := range crowd(t, s, g, claims(20)) {
 			if err != nil {
@@ -139,10 +140,10 @@ func TestCallsTravelTogether(t *testing.T) {
 	})
 	t.Run("a connection that breaks leaves nobody without an answer, and nothing for granted", func(t *testing.T) {
 		t.Parallel()
-		proxy := redistest.NewProxy(t, server.Addr)
+		proxy := testserver.NewRedisProxy(t, server.Addr)
 		s, g := setup(t, proxy.Addr)
 		all := claims(20)
-		fault := proxy.Inject(redistest.Match{Arg: "lk1:{" + all[10].Key + "}"}, redistest.CloseReply)
+		fault := proxy.Inject(testserver.Match{Arg: "lk1:{" + all[10].Key + "}"}, testserver.CloseReply)
 		errs := crowd(t, s, g, all)
 		fault.Await(t)
 		if errs[10] == nil || errors.Is(errs[10], core.ErrUnavailable) {
@@ -166,13 +167,13 @@ func TestCallsTravelTogether(t *testing.T) {
 	})
 	t.Run("those behind one whose reply is lost are held up for a moment only", func(t *testing.T) {
 		t.Parallel()
-		proxy := redistest.NewProxy(t, server.Addr)
-		s := newStore(t, redistest.Client(t, proxy.Addr))
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		s := newStore(t, testclient.Redis(t, proxy.Addr))
 		if _, err := s.Acquire(t.Context(), claimed()); err != nil {
 			t.Fatal(err)
 		}
 		all := claims(1)
-		fault := proxy.Inject(redistest.Match{Arg: "lk1:{" + all[0].Key + "}"}, redistest.DropReply)
+		fault := proxy.Inject(testserver.Match{Arg: "lk1:{" + all[0].Key + "}"}, testserver.DropReply)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := s.Acquire(ctx, all[0]) // the first, and alone
@@ -183,7 +184,7 @@ func TestCallsTravelTogether(t *testing.T) {
 		// A machine may stand still until the lost one is given up.
 		for tries := 1; ; tries++ {
 			all := claims(10)
-			hang := proxy.Inject(redistest.Match{Arg: "lk1:{" + all[0].Key + "}"}, redistest.DropReply)
+			hang := proxy.Inject(testserver.Match{Arg: "lk1:{" + all[0].Key + "}"}, testserver.DropReply)
 			done := make(chan error, 1)
 			go func() {
 				_, err := s.Acquire(t.Context(), all[0])
@@ -210,8 +211,8 @@ func TestCallsTravelTogether(t *testing.T) {
 }
 
 func TestAQuietStoreHasNoGoroutines(t *testing.T) {
-	server := redistest.Start(t)
-	client := redistest.Client(t, server.Addr)
+	server := testserver.StartRedis(t)
+	client := testclient.Redis(t, server.Addr)
 	before := goleak.IgnoreCurrent()
 	s, err := redisstore.New(client)
 	if err != nil {
@@ -245,7 +246,7 @@ func (h *stacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func TestWhoCannotLeaveSendsByItself(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	for name, c := range map[string]struct {
 		edit func(*redis.Options)
 		ctx  context.Context
@@ -262,7 +263,7 @@ func TestWhoCannotLeaveSendsByItself(t *testing.T) {
 		}, context.Background(), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, h := redistest.Client(t, server.Addr, c.edit), &stacks{}
+			client, h := testclient.Redis(t, server.Addr, c.edit), &stacks{}
 			client.AddHook(h)
 			if _, err := newStore(t, client).Acquire(c.ctx, claimed()); err != nil {
 				t.Fatal(err)

@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // setBack makes what is stored for c look as it does after the server's clock
@@ -49,7 +50,7 @@ func (r *rig) setBack(t *testing.T, c core.Claim, by time.Duration) {
 			} else if name != "v" {
 				value = further(value)
 			}
-			if err := redistest.SetField(ctx, r.asks, key, name, value); err != nil {
+			if err := testclient.SetField(ctx, r.asks, key, name, value); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -88,7 +89,7 @@ func TestClockSetBack(t *testing.T) {
 
 func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 	const hour, ttl = time.Hour, 2 * time.Second
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
 
 	t.Run("a dead holder's key is free after its TTL, and the token grows", func(t *testing.T) {
@@ -172,7 +173,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		next := claimOf(short.Key)
 		_, err := r.direct.Acquire(t.Context(), next)
 		wantIs(t, "acquire", err, core.ErrBusy)
-		redistest.Eventually(t, ttl+slack, "the short reader's hold is dropped", func() bool {
+		testserver.Eventually(t, ttl+slack, "the short reader's hold is dropped", func() bool {
 			_, err := r.direct.Acquire(t.Context(), next)
 			wantIs(t, "acquire", err, core.ErrBusy)
 			return r.fields(t, short)["h:"+short.Lease] == ""

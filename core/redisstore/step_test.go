@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // A server whose clock all but stands still passes none of the tokens of a grant, as
@@ -14,7 +15,7 @@ import (
 // the next grant comes after them (hazard 34).
 func TestTokensWhileTheClockStandsStill(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.NewClock(t, 1e-6).Start(), nil)
+	r := newRig(t, testserver.NewClock(t, 1e-6).StartRedis(), nil)
 	waits := func(t *testing.T, c core.Claim, push bool) (w core.Claim, woken <-chan struct{}) {
 		t.Helper()
 		w = claimOf(c.Key)
@@ -116,8 +117,8 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 // What a server has on its disk tells the tokens of a key, too (hazard 34).
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	s := newStore(t, server.Client())
+	server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	s := newStore(t, testclient.Redis(t, server.Addr))
 	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 	held, over := claimOf("held"), claimOf("over")
 	held.MinToken, over.MinToken = ahead, ahead
@@ -128,7 +129,7 @@ func TestTokensOverARestart(t *testing.T) {
 	server.Restart()
 	again := func(c core.Claim) (g core.Grant) {
 		t.Helper()
-		redistest.Eventually(t, soon, "a grant", func() bool { // by a new connection
+		testserver.Eventually(t, soon, "a grant", func() bool { // by a new connection
 			var err error
 			g, err = s.Acquire(t.Context(), c)
 			return err == nil
@@ -149,7 +150,7 @@ func TestTokensOverARestart(t *testing.T) {
 // A string that does not begin with a number is no lock, whatever it ends with.
 func TestReleaseOfWhatIsNoLock(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, value := range []string{" ", "f ", "text ", strings.Repeat("9", 20) + " "} {
 		c := claimed()
 		if err := r.asks.Set(t.Context(), stored(c), value+c.Lease, time.Minute).Err(); err != nil {

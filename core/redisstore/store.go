@@ -113,6 +113,14 @@ func (s *Store) accept() error {
 	return nil
 }
 
+// CheckClaim implements core.Checker.
+func (s *Store) CheckClaim(c core.Claim) error {
+	if err := s.usable("acquire", &c); err != nil || !s.plain {
+		return err
+	}
+	return plainly("acquire", &c)
+}
+
 // Braces implements core.Braced: plain keys may have braces.
 func (s *Store) Braces() bool { return s.plain }
 

@@ -12,8 +12,9 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Most tests wait for time to pass or for a server, so many of them fit a few
@@ -45,9 +46,9 @@ func newStore(t testing.TB, client redis.UniversalClient, opts ...redisstore.Opt
 }
 
 // everyKeyExpires fails the test if the server has a key without an end.
-func everyKeyExpires(t testing.TB, server *redistest.Server) {
+func everyKeyExpires(t testing.TB, server *testserver.Redis) {
 	t.Helper()
-	c := server.Client()
+	c := testclient.Redis(t, server.Addr)
 	ctx := context.Background()
 	keys := c.Scan(ctx, 0, "*", 1000).Iterator()
 	for keys.Next(ctx) {
@@ -61,7 +62,7 @@ func everyKeyExpires(t testing.TB, server *redistest.Server) {
 }
 
 // conformance runs the suite on stores that connect makes.
-func conformance(t *testing.T, server *redistest.Server, connect func(t testing.TB) core.Store, without ...storetest.Feature) {
+func conformance(t *testing.T, server *testserver.Redis, connect func(t testing.TB) core.Store, without ...storetest.Feature) {
 	t.Helper()
 	t.Cleanup(func() { everyKeyExpires(t, server) })
 	storetest.Run(t, storetest.Harness{
@@ -75,15 +76,15 @@ func conformance(t *testing.T, server *redistest.Server, connect func(t testing.
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	conformance(t, server, func(t testing.TB) core.Store { return newStore(t, server.Client()) })
+	server := testserver.StartRedis(t)
+	conformance(t, server, func(t testing.TB) core.Store { return newStore(t, testclient.Redis(t, server.Addr)) })
 }
 
 func TestStoreWithPrefix(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	conformance(t, server, func(t testing.TB) core.Store {
-		return newStore(t, server.Client(), redisstore.WithPrefix("my app/locks: "))
+		return newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPrefix("my app/locks: "))
 	})
 }
 
@@ -99,17 +100,17 @@ func (h hashes) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 
 func TestStoreWithHashes(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	conformance(t, server, func(t testing.TB) core.Store { return hashes{newStore(t, server.Client())} })
+	server := testserver.StartRedis(t)
+	conformance(t, server, func(t testing.TB) core.Store { return hashes{newStore(t, testclient.Redis(t, server.Addr))} })
 }
 
 // RESP2, and no deadline of a context reaches a socket.
 func TestStoreThroughProxy(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr)
+	server := testserver.StartRedis(t)
+	proxy := testserver.NewRedisProxy(t, server.Addr)
 	conformance(t, server, func(t testing.TB) core.Store {
-		return newStore(t, redistest.Client(t, proxy.Addr, func(o *redis.Options) {
+		return newStore(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) {
 			o.Protocol, o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = 2, false, 0, 0
 		}))
 	})
@@ -119,7 +120,7 @@ func TestStoreThroughProxy(t *testing.T) {
 // answer that is saved twice is saved once.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	conformance(t, server, func(t testing.TB) core.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
@@ -128,7 +129,7 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})
 		t.Cleanup(faults.Wait)
-		return storetest.Faulty(newStore(t, server.Client()), faults)
+		return storetest.Faulty(newStore(t, testclient.Redis(t, server.Addr)), faults)
 	})
 }
 
@@ -140,9 +141,9 @@ var notPlain = []storetest.Feature{
 
 func TestStoreWithPlainKeys(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	conformance(t, server, func(t testing.TB) core.Store {
-		return byLease{newStore(t, server.Client(), redisstore.WithPlainKeys())}
+		return byLease{newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys())}
 	}, notPlain...)
 }
 

@@ -8,13 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // A string may end with its token. That is nobody's lease, whatever it is called.
 func TestLeaseNamedLikeAToken(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	for form, claimed := range forms {
 		t.Run(form, func(t *testing.T) {
 			c := claimed()
@@ -39,8 +40,8 @@ func TestTokenOutlivesTheYear2001(t *testing.T) {
 	for form, claimed := range forms {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			clock := redistest.NewClock(t, 1)
-			s := newStore(t, clock.Start().Client())
+			clock := testserver.NewClock(t, 1)
+			s := newStore(t, testclient.Redis(t, clock.StartRedis().Addr))
 			c := claimed()
 			before := acquire(t, s, c)
 			clock.Step(-time.Since(time.Date(1998, 1, 1, 0, 0, 0, 0, time.UTC)))
@@ -55,9 +56,9 @@ func TestTokenOutlivesTheYear2001(t *testing.T) {
 // A release that is refused leaves the holder its key for as long as it was.
 func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	r.server.Do("ACL", "SETUSER", "no-set", "reset", "on", ">pw", "~*", "&*", "+@all", "-set")
-	s := newStore(t, redistest.Client(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = "no-set", "pw" }))
+	s := newStore(t, testclient.Redis(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = "no-set", "pw" }))
 	c := claimed()
 	acquire(t, r.direct, c)
 	w := claimOf(c.Key)
@@ -72,7 +73,7 @@ func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 // What has ended is dropped, but not what takes its name in the same step.
 func TestEndedAndAnew(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	for form, claimed := range forms {
 		t.Run("a hold that is granted by message, "+form, func(t *testing.T) {
 			t.Parallel()

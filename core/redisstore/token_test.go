@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // The token that a hold tells outlives it, whatever becomes of the hold and
@@ -15,7 +15,7 @@ import (
 func TestTokenOutlivesItsHold(t *testing.T) {
 	t.Parallel()
 	const hour, ttl = time.Hour, 2 * time.Second
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
 	longer := func(t *testing.T, c core.Claim, by int) {
 		t.Helper()
@@ -163,7 +163,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 // expires when its hold does.
 func TestEndedHold(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	for name, deed := range map[string]func(c *core.Claim){
 		"extended":           func(*core.Claim) {},
 		"alone as a hash":    func(c *core.Claim) { c.MinToken = 2 },

@@ -15,12 +15,13 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // keysOf returns n keys that live on one master, of a name of their own.
-func keysOf(t testing.TB, cluster *redistest.Cluster, master *redistest.Server, name string, n int) []string {
+func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis, name string, n int) []string {
 	t.Helper()
 	t.Helper()
 	serves := cluster.Serves(master)
@@ -30,7 +31,7 @@ func keysOf(t testing.TB, cluster *redistest.Cluster, master *redistest.Server, 
 			t.Fatal("the master has no slots")
 		}
 		key := core.Key(name, fmt.Sprint(i))
-		if serves(redistest.Slot(keyOf(key))) {
+		if serves(testserver.Slot(keyOf(key))) {
 			keys = append(keys, key)
 		}
 	}
@@ -40,11 +41,11 @@ func keysOf(t testing.TB, cluster *redistest.Cluster, master *redistest.Server, 
 // Nothing in here changes the cluster, so all of it shares one.
 func TestOnCluster(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 	t.Run("all at once", func(t *testing.T) {
 		t.Run("the store keeps its contract", func(t *testing.T) {
 			t.Parallel()
-			clients := []redis.UniversalClient{cluster.Client(), cluster.Client()}
+			clients := []redis.UniversalClient{testclient.Cluster(t, cluster), testclient.Cluster(t, cluster)}
 			var n atomic.Uint32
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() core.Store {
@@ -58,7 +59,7 @@ func TestOnCluster(t *testing.T) {
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() core.Store {
 					return func() core.Store {
-						return byLease{newStore(t, cluster.Client(), redisstore.WithPlainKeys(), redisstore.WithPrefix("plain:"))}
+						return byLease{newStore(t, testclient.Cluster(t, cluster), redisstore.WithPlainKeys(), redisstore.WithPrefix("plain:"))}
 					}
 				},
 				Unit: 300 * time.Millisecond, Without: notPlain,
@@ -81,7 +82,7 @@ func TestOnCluster(t *testing.T) {
 	})
 	// hazard 37
 	t.Run("no replica was ever asked about a lock", func(t *testing.T) {
-		asked := func(s *redistest.Server) bool {
+		asked := func(s *testserver.Redis) bool {
 			stats := s.Do("INFO", "commandstats").(string)
 			return strings.Contains(stats, "cmdstat_eval") || strings.Contains(stats, "cmdstat_subscribe")
 		}
@@ -101,14 +102,14 @@ func TestOnCluster(t *testing.T) {
 
 // inOrder lets the heads of some processes line up for key one after the other,
 // and checks that they get it in that order.
-func inOrder(t *testing.T, cluster *redistest.Cluster, key string) {
+func inOrder(t *testing.T, cluster *testserver.Cluster, key string) {
 	const processes = 4
 	var lockers [processes]*core.Locker
 	for i := range lockers {
-		lockers[i] = process(t, cluster.Client())
+		lockers[i] = process(t, testclient.Cluster(t, cluster))
 	}
 	o := newOracle()
-	client := cluster.Client()
+	client := testclient.Cluster(t, cluster)
 	for range rounds(100) {
 		lease, err := lockers[0].Acquire(t.Context(), key, core.Fair())
 		if err != nil {
@@ -133,7 +134,7 @@ func inOrder(t *testing.T, cluster *redistest.Cluster, key string) {
 					t.Error(err)
 				}
 			})
-			redistest.Eventually(t, 30*time.Second, "the waiter is in line", func() bool { return inLine(t, client, key) == i+1 })
+			testserver.Eventually(t, 30*time.Second, "the waiter is in line", func() bool { return inLine(t, client, key) == i+1 })
 		}
 		if err := v.leave(); err != nil {
 			t.Error(err)
@@ -147,7 +148,7 @@ func inOrder(t *testing.T, cluster *redistest.Cluster, key string) {
 }
 
 // acrossSlots has two processes take keys of three masters, all of them or one.
-func acrossSlots(t *testing.T, cluster *redistest.Cluster) {
+func acrossSlots(t *testing.T, cluster *testserver.Cluster) {
 	var keys []string
 	for _, master := range cluster.Nodes[:3] {
 		keys = append(keys, keysOf(t, cluster, master, "account", 1)...)
@@ -155,7 +156,7 @@ func acrossSlots(t *testing.T, cluster *redistest.Cluster) {
 	o := newOracle()
 	var wg sync.WaitGroup
 	for range 2 {
-		l := process(t, cluster.Client())
+		l := process(t, testclient.Cluster(t, cluster))
 		for worker, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2}, {1}} {
 			wg.Go(func() {
 				var asked []string
@@ -188,9 +189,9 @@ func acrossSlots(t *testing.T, cluster *redistest.Cluster) {
 
 // acrossNodes asks the store alone, which does not poll: what wakes here is a
 // message.
-func acrossNodes(t *testing.T, cluster *redistest.Cluster) {
+func acrossNodes(t *testing.T, cluster *testserver.Cluster) {
 	own := redisstore.WithPrefix("across:")
-	holder, waiter := newStore(t, cluster.Client(), own), newStore(t, cluster.Client(), own)
+	holder, waiter := newStore(t, testclient.Cluster(t, cluster), own), newStore(t, testclient.Cluster(t, cluster), own)
 	crossed := 0
 	for i, master := range cluster.Nodes[:3] {
 		key := keysOf(t, cluster, master, fmt.Sprint("wake", i), 1)[0]
@@ -269,7 +270,7 @@ func TestRefusedClients(t *testing.T) {
 	t.Run("a failover client that picks a replica by chance is refused", func(t *testing.T) {
 		t.Parallel()
 		refused(t, redis.NewFailoverClusterClient(&redis.FailoverOptions{
-			MasterName: redistest.SentinelName, SentinelAddrs: addrs, RouteRandomly: true,
+			MasterName: testserver.SentinelName, SentinelAddrs: addrs, RouteRandomly: true,
 		}))
 	})
 }

@@ -8,23 +8,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // No write is lost in here, so nobody may see two holders.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	// Where one master is gone, the others go on.
-	cluster := redistest.StartCluster(t, true, "--cluster-require-full-coverage", "no")
-	client := func() redis.UniversalClient { return cluster.Client() }
+	cluster := testserver.StartCluster(t, true, "--cluster-require-full-coverage", "no")
+	client := func() redis.UniversalClient { return testclient.Cluster(t, cluster) }
 	// hazard 24
 	t.Run("a planned failover stops nobody for long and takes no lease", func(t *testing.T) {
 		slot, keys := sameSlot("planned", 6)
 		l := startLoad(t, client, keys[:3], keys[3:], true)
 		for range 3 {
 			old := cluster.Master(slot)
-			var replica *redistest.Server
-			redistest.Eventually(t, redistest.Settled, "there is a replica in step", func() bool {
+			var replica *testserver.Redis
+			testserver.Eventually(t, testserver.Settled, "there is a replica in step", func() bool {
 				replica = cluster.Replica(old)
 				return replica != nil && replica.Field("replication", "master_link_status") == "up"
 			})
@@ -41,10 +42,10 @@ func TestClusterFailover(t *testing.T) {
 	})
 	for i, how := range []struct {
 		name string
-		down func(*redistest.Server)
+		down func(*testserver.Redis)
 	}{
-		{"a master dies: leases that its replica has go on, and waiters get theirs", (*redistest.Server).Kill},
-		{"a master freezes: leases that its replica has go on, and waiters get theirs", (*redistest.Server).Pause},
+		{"a master dies: leases that its replica has go on, and waiters get theirs", (*testserver.Redis).Kill},
+		{"a master freezes: leases that its replica has go on, and waiters get theirs", (*testserver.Redis).Pause},
 	} {
 		t.Run(how.name, func(t *testing.T) {
 			master := cluster.Master(firstSlots[i])
@@ -65,7 +66,7 @@ func TestClusterFailover(t *testing.T) {
 		key := keysOf(t, cluster, cluster.Master(firstSlots[0]), "other", 1)[0]
 		// Which node carries it is a matter of chance.
 		var w *watched
-		redistest.Eventually(t, time.Minute, "a subscription is where it should be", func() bool {
+		testserver.Eventually(t, time.Minute, "a subscription is where it should be", func() bool {
 			w = newWatched(t, client, key)
 			return w.wakes() == nil && len(master.Do("PUBSUB", "CHANNELS", w.prefix+"*").([]any)) > 0
 		})
@@ -80,9 +81,9 @@ func TestClusterFailover(t *testing.T) {
 var firstSlots = [3]int{0, 6000, 12000}
 
 // awaitOffsets waits until the replicas have all that their master wrote.
-func awaitOffsets(t testing.TB, master *redistest.Server, replicas ...*redistest.Server) {
+func awaitOffsets(t testing.TB, master *testserver.Redis, replicas ...*testserver.Redis) {
 	t.Helper()
-	redistest.Eventually(t, redistest.Settled, "the replicas have everything", func() bool {
+	testserver.Eventually(t, testserver.Settled, "the replicas have everything", func() bool {
 		end := master.Field("replication", "master_repl_offset")
 		for _, r := range replicas {
 			if r.Field("replication", "slave_repl_offset") != end {
@@ -111,12 +112,12 @@ func survives(t *testing.T, client func() redis.UniversalClient, key string, dow
 		w.start(p)
 		w.start(p)
 	}
-	redistest.Eventually(t, 30*time.Second, "three processes wait", func() bool { return inLine(t, asking, key) == 3 })
+	testserver.Eventually(t, 30*time.Second, "three processes wait", func() bool { return inLine(t, asking, key) == 3 })
 	before := lease.Deadline()
 	down()
 	back()
 	// The lease goes on with the new master: it is extended once more.
-	redistest.Eventually(t, 90*time.Second, "the lease is extended", func() bool {
+	testserver.Eventually(t, 90*time.Second, "the lease is extended", func() bool {
 		v.believe()
 		return lease.Deadline().After(before.Add(ttl / 4))
 	})

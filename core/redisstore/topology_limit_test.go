@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // pair is a master and a replica that takes over without having seen the last
@@ -159,24 +160,24 @@ func succeed(t *testing.T, p *core.Locker) *core.Lease {
 	}
 }
 
-func has(server *redistest.Server) func(key string) bool {
+func has(server *testserver.Redis) func(key string) bool {
 	return func(key string) bool { return server.Do("EXISTS", keyOf(key)) != int64(0) }
 }
 
 func byHand(t *testing.T) pair {
-	master := redistest.Start(t)
+	master := testserver.StartRedis(t)
 	replica := replicaOf(t, master)
-	var current atomic.Pointer[redistest.Server]
+	var current atomic.Pointer[testserver.Redis]
 	current.Store(master)
 	return pair{
 		client: func() redis.UniversalClient {
-			return redistest.Client(t, master.Addr, func(o *redis.Options) {
+			return testclient.Redis(t, master.Addr, func(o *redis.Options) {
 				o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 					return new(net.Dialer).DialContext(ctx, network, current.Load().Addr)
 				}
 			})
 		},
-		cut: func() { redistest.CutReplicas(master, replica) },
+		cut: func() { testserver.CutReplicas(master, replica) },
 		promote: func() {
 			master.Kill()
 			replica.Resume()
@@ -188,11 +189,11 @@ func byHand(t *testing.T) pair {
 }
 
 func bySentinel(t *testing.T) pair {
-	sentinel := redistest.StartSentinel(t)
+	sentinel := testserver.StartSentinel(t)
 	master, replicas := sentinel.Master(), sentinel.Replicas()
 	return pair{
-		client: func() redis.UniversalClient { return sentinel.Client() },
-		cut:    func() { redistest.CutReplicas(master, replicas...) },
+		client: func() redis.UniversalClient { return testclient.Sentinel(t, sentinel) },
+		cut:    func() { testserver.CutReplicas(master, replicas...) },
 		promote: func() {
 			master.Kill()
 			for _, r := range replicas {
@@ -205,12 +206,12 @@ func bySentinel(t *testing.T) pair {
 }
 
 func inCluster(t *testing.T) pair {
-	cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
-	master := cluster.Master(redistest.Slot(keyOf("order:1")))
+	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
+	master := cluster.Master(testserver.Slot(keyOf("order:1")))
 	replica := cluster.Replica(master)
 	return pair{
-		client: func() redis.UniversalClient { return cluster.Client() },
-		cut:    func() { redistest.CutReplicas(master, replica) },
+		client: func() redis.UniversalClient { return testclient.Cluster(t, cluster) },
+		cut:    func() { testserver.CutReplicas(master, replica) },
 		promote: func() {
 			master.Kill()
 			replica.Resume()

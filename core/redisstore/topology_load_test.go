@@ -13,7 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // load is what a few processes do with some keys while a test moves the ground
@@ -97,7 +97,7 @@ func (l *load) end() {
 func (l *load) progress(n int) {
 	l.t.Helper()
 	before := l.oracle.count()
-	redistest.Eventually(l.t, 2*time.Minute, "leases are taken", func() bool { return l.oracle.count() >= before+n })
+	testserver.Eventually(l.t, 2*time.Minute, "leases are taken", func() bool { return l.oracle.count() >= before+n })
 }
 
 func (l *load) running() bool {

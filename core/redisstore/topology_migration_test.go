@@ -11,14 +11,15 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // sameSlot returns n keys of one slot.
 func sameSlot(name string, n int) (slot int, keys []string) {
-	slot = redistest.Slot(keyOf(core.Key(name, "0")))
+	slot = testserver.Slot(keyOf(core.Key(name, "0")))
 	for i := 0; len(keys) < n; i++ {
-		if key := core.Key(name, fmt.Sprint(i)); redistest.Slot(keyOf(key)) == slot {
+		if key := core.Key(name, fmt.Sprint(i)); testserver.Slot(keyOf(key)) == slot {
 			keys = append(keys, key)
 		}
 	}
@@ -29,9 +30,9 @@ func sameSlot(name string, n int) (slot int, keys []string) {
 // a run needs is one key.
 func TestRecordsInAMovingSlot(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 	slot, keys := sameSlot("moving runs", 12)
-	s := newStore(t, cluster.Client())
+	s := newStore(t, testclient.Cluster(t, cluster))
 	for _, key := range keys[:9] {
 		c := claimOf(key)
 		acquire(t, s, begins(c, "begun"))
@@ -74,11 +75,11 @@ func TestRecordsInAMovingSlot(t *testing.T) {
 // not be missing in the middle of a step, as what is missing is written elsewhere.
 func TestAKeyThatHasNotMovedYet(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 	for form, claimed := range forms {
 		t.Run(form, func(t *testing.T) {
 			c := claimed()
-			s, slot := newStore(t, cluster.Client()), redistest.Slot(stored(c))
+			s, slot := newStore(t, testclient.Cluster(t, cluster)), testserver.Slot(stored(c))
 			acquire(t, s, c)
 			there := cluster.Nodes[0]
 			if there == cluster.Master(slot) {
@@ -119,8 +120,8 @@ func TestAKeyThatHasNotMovedYet(t *testing.T) {
 // is done to its keys.
 func TestSlotMigration(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
-	client := func() redis.UniversalClient { return cluster.Client() }
+	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
+	client := func() redis.UniversalClient { return testclient.Cluster(t, cluster) }
 	for i, c := range []struct {
 		name string
 		opts []redisstore.Option
@@ -142,7 +143,7 @@ func TestSlotMigration(t *testing.T) {
 				for m.MoveKeys(3) > 0 {
 					// Something has to be done while some keys are here and some there.
 					n := l.oracle.count()
-					redistest.Eventually(t, 30*time.Second, "leases are taken in a slot that moves", func() bool {
+					testserver.Eventually(t, 30*time.Second, "leases are taken in a slot that moves", func() bool {
 						return l.oracle.count() >= n+5
 					})
 					if l.oracle.count() > before+100 {
@@ -172,13 +173,13 @@ func TestMastersThatNameEachOther(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+			cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 			slot, keys := sameSlot(fmt.Sprint("disowned", i), 1)
 			there := cluster.Nodes[0]
 			if there == cluster.Master(slot) {
 				there = cluster.Nodes[1]
 			}
-			s := newStore(t, cluster.Client(), c.opts...)
+			s := newStore(t, testclient.Cluster(t, cluster), c.opts...)
 			refusals := func() (n int) {
 				for _, node := range cluster.Nodes {
 					for line := range strings.Lines(node.Do("INFO", "errorstats").(string)) {
@@ -222,7 +223,7 @@ func TestMastersThatNameEachOther(t *testing.T) {
 			before = refusals()
 			acquired := make(chan error, 1)
 			go func() {
-				for end := time.Now().Add(redistest.Settled); ; {
+				for end := time.Now().Add(testserver.Settled); ; {
 					start := time.Now()
 					_, err := s.Acquire(t.Context(), lock)
 					if err == nil || time.Now().After(end) || !errors.Is(err, core.ErrUnavailable) && !slow(start) {
@@ -231,7 +232,7 @@ func TestMastersThatNameEachOther(t *testing.T) {
 					}
 				}
 			}()
-			redistest.Eventually(t, soon, "a call is on its way", func() bool { return refusals() >= before+6 })
+			testserver.Eventually(t, soon, "a call is on its way", func() bool { return refusals() >= before+6 })
 			repair()
 			if err := <-acquired; err != nil {
 				t.Errorf("acquire: %v", err)

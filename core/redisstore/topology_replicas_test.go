@@ -12,7 +12,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // hazards 18 and 32: what replicas have seen is asked of the master of the key,
@@ -21,9 +22,9 @@ func TestReplicasAnywhere(t *testing.T) {
 	t.Parallel()
 	t.Run("on a single server", func(t *testing.T) {
 		t.Parallel()
-		master := redistest.Start(t)
+		master := testserver.StartRedis(t)
 		replica := replicaOf(t, master)
-		w := &witnessed{t: t, client: master.Client(), exists: master.Client()}
+		w := &witnessed{t: t, client: testclient.Redis(t, master.Addr), exists: testclient.Redis(t, master.Addr)}
 		w.seen(1, "single")
 		replica.Pause()
 		w.unseen(1, "single")
@@ -32,9 +33,9 @@ func TestReplicasAnywhere(t *testing.T) {
 	})
 	t.Run("behind Sentinel", func(t *testing.T) {
 		t.Parallel()
-		sentinel := redistest.StartSentinel(t)
+		sentinel := testserver.StartSentinel(t)
 		replicas := sentinel.Replicas()
-		w := &witnessed{t: t, client: sentinel.Client(), exists: sentinel.Master().Client()}
+		w := &witnessed{t: t, client: testclient.Sentinel(t, sentinel), exists: testclient.Redis(t, sentinel.Master().Addr)}
 		w.seen(2, "both")
 		replicas[0].Pause()
 		w.back(1, "one of two")
@@ -47,10 +48,10 @@ func TestReplicasAnywhere(t *testing.T) {
 	})
 	t.Run("in a cluster, where each master has a replica of its own", func(t *testing.T) {
 		t.Parallel()
-		cluster := redistest.StartCluster(t, true, redistest.NoFailover...)
+		cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 		for i, master := range cluster.Nodes[:3] {
 			name := fmt.Sprint("master", i)
-			w := &witnessed{t: t, client: cluster.Client(), exists: cluster.Client(), keys: keysOf(t, cluster, master, name, 10)}
+			w := &witnessed{t: t, client: testclient.Cluster(t, cluster), exists: testclient.Cluster(t, cluster), keys: keysOf(t, cluster, master, name, 10)}
 			w.seen(1, name)
 			cluster.Nodes[3+i].Pause()
 			w.unseen(1, name)
@@ -103,7 +104,7 @@ func (w *witnessed) seen(n int, name string) {
 func (w *witnessed) back(n int, name string) {
 	w.t.Helper()
 	s := newStore(w.t, w.client, redisstore.WithReplicas(n, time.Second))
-	redistest.Eventually(w.t, redistest.Settled, "replicas acknowledge", func() bool {
+	testserver.Eventually(w.t, testserver.Settled, "replicas acknowledge", func() bool {
 		c := w.claim(name, 0)
 		_, err := s.Acquire(w.t.Context(), c)
 		if err == nil {

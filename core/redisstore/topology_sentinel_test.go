@@ -12,16 +12,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // No write is lost in here, so nobody may see two holders. The cases come one
 // after the other, since each needs another master.
 func TestOnSentinel(t *testing.T) {
 	t.Parallel()
-	sentinel := redistest.StartSentinel(t)
-	client := func() redis.UniversalClient { return sentinel.Client() }
+	sentinel := testserver.StartSentinel(t)
+	client := func() redis.UniversalClient { return testclient.Sentinel(t, sentinel) }
 	t.Run("the store keeps its contract", func(t *testing.T) {
 		clients := []redis.UniversalClient{client(), client()}
 		var n atomic.Uint32
@@ -81,10 +82,10 @@ func TestOnSentinel(t *testing.T) {
 // loneHolder has one process hold a key while SENTINEL FAILOVER makes another
 // master, and the old one goes on to take writes for some seconds. What it took
 // since the replica left it is lost, but that is only extensions.
-func loneHolder(t *testing.T, sentinel *redistest.Sentinel) {
+func loneHolder(t *testing.T, sentinel *testserver.Sentinel) {
 	const ttl = 15 * time.Second
 	o := newOracle()
-	holder, rival := process(t, sentinel.Client()), process(t, sentinel.Client())
+	holder, rival := process(t, testclient.Sentinel(t, sentinel)), process(t, testclient.Sentinel(t, sentinel))
 	lease, err := holder.Acquire(t.Context(), "lone", core.TTL(ttl))
 	if err != nil {
 		t.Fatal(err)

@@ -11,9 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
-
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // waiters want one key each once, and ask again when they are told that the
@@ -31,7 +30,7 @@ type waiters struct {
 // inLine is how many claims wait for key.
 func inLine(t testing.TB, client redis.UniversalClient, key string) int {
 	t.Helper()
-	fields, err := redistest.Fields(context.Background(), client, keyOf(key))
+	fields, err := testclient.Fields(context.Background(), client, keyOf(key))
 	if err != nil {
 		t.Fatal(err)
 	}

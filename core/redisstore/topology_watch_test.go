@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // watched is two stores of which one wakes the other, with a prefix of their
@@ -80,7 +80,7 @@ func (w *watched) survives(move func()) {
 	move()
 	var last error
 	defer func() { w.t.Logf("before a watch worked again: %v", last) }()
-	redistest.Eventually(w.t, 45*time.Second, "a watch works", func() bool {
+	testserver.Eventually(w.t, 45*time.Second, "a watch works", func() bool {
 		err := w.wakes()
 		if err != nil {
 			last = err

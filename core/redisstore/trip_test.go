@@ -10,12 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestWhoSendsByItselfMeetsOtherTrips(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, redistest.Client(t, redistest.Start(t).Addr))
+	s := newStore(t, testclient.Redis(t, testserver.StartRedis(t).Addr))
 	s.Stall(time.Nanosecond) // every trip counts as stalled, so that there are many
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -40,14 +41,14 @@ func TestWhoSendsByItselfMeetsOtherTrips(t *testing.T) {
 
 func TestASilentNetworkPasses(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
-	s := newStore(t, redistest.Client(t, proxy.Addr, func(o *redis.Options) {
+	proxy := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
+	s := newStore(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) {
 		// Its calls hang on a dead connection for as long as the client lives.
 		o.ContextTimeoutEnabled, o.ReadTimeout, o.PoolSize = false, -1, 50
 	}))
 	acquire(t, s, claimed())
 	const hanging = 8 // as many trips as there can be at a time
-	fault := proxy.Inject(redistest.Match{Script: "acquire", Times: hanging}, redistest.DropReply)
+	fault := proxy.Inject(testserver.Match{Script: "acquire", Times: hanging}, testserver.DropReply)
 	var wg sync.WaitGroup
 	for range hanging {
 		n := proxy.Times(fault)
@@ -56,10 +57,10 @@ func TestASilentNetworkPasses(t *testing.T) {
 				t.Errorf("the call whose reply was lost: got %v, want an error of unknown outcome", err)
 			}
 		})
-		redistest.Eventually(t, 20*time.Second, "it hangs", func() bool { return proxy.Times(fault) > n })
+		testserver.Eventually(t, 20*time.Second, "it hangs", func() bool { return proxy.Times(fault) > n })
 	}
 	wg.Wait()
-	redistest.Eventually(t, 30*time.Second, "calls get through again", func() bool {
+	testserver.Eventually(t, 30*time.Second, "calls get through again", func() bool {
 		_, err := s.Acquire(t.Context(), claimed())
 		return err == nil
 	})

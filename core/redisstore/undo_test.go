@@ -7,13 +7,14 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Runs that are taken back: what a server keeps of them, and what it is told.
 func TestUndo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	brief := func(c core.Claim) core.Claim {
 		c.TTL = time.Millisecond
 		return c
@@ -53,8 +54,8 @@ func TestUndo(t *testing.T) {
 			wantRecord(t, acquire(t, r.direct, begins(claimOf(first.Key), "again")), "failed", 2, false)
 		}
 	})
-	for what, action := range map[string]redistest.Action{
-		"the request": redistest.CloseRequest, "the reply": redistest.CloseReply,
+	for what, action := range map[string]testserver.Action{
+		"the request": testserver.CloseRequest, "the reply": testserver.CloseReply,
 	} {
 		t.Run(what+" is lost", func(t *testing.T) {
 			for range trials {
@@ -63,7 +64,7 @@ func TestUndo(t *testing.T) {
 				release(t, r.direct, saves(c, "failed", 1, false))
 				never := begins(claimOf(c.Key), "never")
 				acquire(t, r.store, never)
-				r.proxy.Inject(redistest.Match{Script: "release", Arg: never.Lease}, action)
+				r.proxy.Inject(testserver.Match{Script: "release", Arg: never.Lease}, action)
 				unknown(t, "release", r.store.Release(t.Context(), undoes(never)))
 				_ = r.store.Release(t.Context(), undoes(never))
 				wantRecord(t, acquire(t, r.direct, begins(claimOf(c.Key), "again")), "failed", 2, false)
@@ -71,8 +72,8 @@ func TestUndo(t *testing.T) {
 		})
 	}
 	t.Run("a server without memory takes a run back (hazard 27)", func(t *testing.T) {
-		server := redistest.Start(t)
-		s := newStore(t, server.Client())
+		server := testserver.StartRedis(t)
+		s := newStore(t, testclient.Redis(t, server.Addr))
 		first, c := begins(claimed(), "never"), begins(claimed(), "begun")
 		second := begins(claimOf(c.Key), "never")
 		acquire(t, s, first)
@@ -88,7 +89,7 @@ func TestUndo(t *testing.T) {
 		wantRecord(t, acquire(t, s, begins(claimOf(c.Key), "again")), "failed", 2, false)
 	})
 	t.Run("plain keys know no runs, and are released", func(t *testing.T) {
-		s := newStore(t, r.server.Client(), redisstore.WithPlainKeys())
+		s := newStore(t, testclient.Redis(t, r.server.Addr), redisstore.WithPlainKeys())
 		c := claimed()
 		acquire(t, s, c)
 		release(t, s, undoes(c))

@@ -10,17 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // A release with others waiting does the same to a string, where one who is first in
 // line has a short way, and to a hash, also where that way must not be taken.
 func TestFormsAgreeOnWaiters(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	calls, asks := newStore(t, server.Client()), server.Client()
+	server := testserver.StartRedis(t)
+	calls, asks := newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
 	server.Do("ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish")
-	mute := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "mute", "pw" }))
+	mute := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "mute", "pw" }))
 	const exclusive, second = "2147483647 2147483647", int64(1000)
 	// What a lease called 1 has, in ms from now if it is a time, and who waits.
 	type state struct {
@@ -102,13 +103,13 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			id := strings.ReplaceAll(name, " ", "-")
-			heard := server.Client().Subscribe(ctx, "lk1:wake:"+id)
+			heard := testclient.Redis(t, server.Addr).Subscribe(ctx, "lk1:wake:"+id)
 			defer heard.Close()
 			if _, err := heard.Receive(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if c.overheard {
-				spy := server.Client().PSubscribe(ctx, "lk1:wake:*")
+				spy := testclient.Redis(t, server.Addr).PSubscribe(ctx, "lk1:wake:*")
 				defer spy.Close()
 				if _, err := spy.Receive(ctx); err != nil {
 					t.Fatal(err)

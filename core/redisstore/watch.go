@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
 // Watch implements core.Watcher. All watches of a Store share one subscription
@@ -52,7 +53,7 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 			// By itself the client would look for its nodes again in a minute.
 			s.cluster.ReloadState(ctx)
 		}
-		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, err)
+		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, brief.Error(err))
 	}
 	s.hub.mu.Lock()
 	w.stop = context.AfterFunc(ctx, func() { s.hub.leave(w) })

@@ -13,7 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // soon is how long a test waits for what should come at once.
@@ -78,7 +79,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	t.Run("thousands of watches are one subscription and few goroutines", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, redistest.Start(t), nil)
+		r := newRig(t, testserver.StartRedis(t), nil)
 		handedOver(t, r.direct, r.store)
 		before := runtime.NumGoroutine()
 		for range 5000 {
@@ -88,22 +89,22 @@ func TestWatch(t *testing.T) {
 		if n := runtime.NumGoroutine(); n > before+1000 {
 			t.Errorf("%d goroutines, were %d", n, before)
 		}
-		if n := r.proxy.Count(redistest.Match{Command: "subscribe"}); n != 1 {
+		if n := r.proxy.Count(testserver.Match{Command: "subscribe"}); n != 1 {
 			t.Errorf("subscribed %d times", n)
 		}
 		handedOver(t, r.direct, r.store)
 	})
 	t.Run("nothing is subscribed before the first watch", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, redistest.Start(t), nil)
+		r := newRig(t, testserver.StartRedis(t), nil)
 		acquire(t, r.store, claimed())
-		if n := r.proxy.Count(redistest.Match{Command: "subscribe"}); n != 0 {
+		if n := r.proxy.Count(testserver.Match{Command: "subscribe"}); n != 0 {
 			t.Errorf("subscribed %d times", n)
 		}
 	})
 	t.Run("a watch breaks when the server ends its connection, and can be opened again (hazard 39)", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, redistest.Start(t), nil)
+		r := newRig(t, testserver.StartRedis(t), nil)
 		for range 5 {
 			a, b := watch(t, r.store, claimed()), watch(t, r.store, claimed())
 			if n, err := r.asks.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result(); err != nil || n < 1 {
@@ -116,7 +117,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("a watch breaks when its connection falls silent, and can be opened again (hazard 39)", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, redistest.Start(t), nil)
+		r := newRig(t, testserver.StartRedis(t), nil)
 		handedOver(t, r.direct, r.store)
 		ch := watch(t, r.store, claimed())
 		start := time.Now()
@@ -126,7 +127,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("that took %v", took)
 		}
 		r.proxy.Heal()
-		redistest.Eventually(t, soon, "a watch can be opened again", func() bool {
+		testserver.Eventually(t, soon, "a watch can be opened again", func() bool {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			_, err := r.store.Watch(ctx, claimed())
@@ -136,37 +137,37 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("a quiet watch does not break", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, redistest.Start(t), nil)
+		r := newRig(t, testserver.StartRedis(t), nil)
 		ch := watch(t, r.store, claimed())
 		select {
 		case _, ok := <-ch:
 			t.Errorf("the channel received, open: %v", ok)
 		case <-time.After(8 * time.Second):
 		}
-		if n := r.proxy.Count(redistest.Match{Command: "ping"}); n < 1 {
+		if n := r.proxy.Count(testserver.Match{Command: "ping"}); n < 1 {
 			t.Errorf("%d pings", n)
 		}
 		handedOver(t, r.direct, r.store)
 	})
 	t.Run("a watch breaks when the server is restarted", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, redistest.Start(t), nil)
+		r := newRig(t, testserver.StartRedis(t), nil)
 		ch := watch(t, r.store, claimed())
 		r.server.RestartEmpty()
 		breaks(t, ch)
-		redistest.Eventually(t, soon, "a watch can be opened again", func() bool {
+		testserver.Eventually(t, soon, "a watch can be opened again", func() bool {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			_, err := r.store.Watch(ctx, claimed())
 			return err == nil
 		})
-		redistest.Eventually(t, soon, "the server serves again", func() bool { return r.asks.Ping(t.Context()).Err() == nil })
+		testserver.Eventually(t, soon, "the server serves again", func() bool { return r.asks.Ping(t.Context()).Err() == nil })
 		handedOver(t, r.direct, r.store)
 	})
 	t.Run("a watch that the server does not confirm is an error", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, redistest.Start(t), nil)
-		f := r.proxy.Inject(redistest.Match{Command: "subscribe"}, redistest.DropRequest)
+		r := newRig(t, testserver.StartRedis(t), nil)
+		f := r.proxy.Inject(testserver.Match{Command: "subscribe"}, testserver.DropRequest)
 		start := time.Now()
 		_, err := r.store.Watch(t.Context(), claimed())
 		wantIs(t, "watch", err, core.ErrUnavailable)
@@ -178,16 +179,16 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("a server that is away is an error", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
-		s := newStore(t, redistest.Client(t, server.Addr))
+		server := testserver.StartRedis(t)
+		s := newStore(t, testclient.Redis(t, server.Addr))
 		server.Kill()
 		_, err := s.Watch(t.Context(), claimed())
 		wantIs(t, "watch", err, core.ErrUnavailable)
 	})
 	t.Run("Close ends watches, refuses new ones and leaves holds alone", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
-		client := server.Client()
+		server := testserver.StartRedis(t)
+		client := testclient.Redis(t, server.Addr)
 		s, err := redisstore.New(client)
 		if err != nil {
 			t.Fatal(err)
@@ -210,14 +211,14 @@ func TestWatch(t *testing.T) {
 		if err := client.Ping(t.Context()).Err(); err != nil {
 			t.Errorf("the client was closed: %v", err)
 		}
-		redistest.Eventually(t, soon, "the subscription is gone", func() bool {
+		testserver.Eventually(t, soon, "the subscription is gone", func() bool {
 			return len(client.PubSubChannels(t.Context(), "*").Val()) == 0
 		})
 	})
 	t.Run("a waiter that cannot be reached is passed over", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
-		s, dead := newStore(t, server.Client()), newStore(t, server.Client())
+		server := testserver.StartRedis(t)
+		s, dead := newStore(t, testclient.Redis(t, server.Addr)), newStore(t, testclient.Redis(t, server.Addr))
 		c := claimed()
 		acquire(t, s, c)
 		for range 20 { // of a process that crashed
@@ -235,9 +236,9 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("a user without the right to publish can still lock", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		server.Do("ACL", "SETUSER", "quiet", "on", ">pw", "~*", "resetchannels", "+@all")
-		s := newStore(t, redistest.Client(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "quiet", "pw" }))
+		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "quiet", "pw" }))
 		c := claimed()
 		w := claimOf(c.Key)
 		w.Wait = true
@@ -257,7 +258,7 @@ func TestWatch(t *testing.T) {
 // Wake-ups that get lost on the way cost no more than the wake-up.
 func TestWakeUpsAreHints(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Start(t), nil)
+	r := newRig(t, testserver.StartRedis(t), nil)
 	watch(t, r.store, claimed())
 	channels := r.asks.PubSubChannels(t.Context(), "lk1:wake:*").Val()
 	if len(channels) != 1 {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // A free lock costs each node one command to acquire and one to release, and its
@@ -24,9 +24,9 @@ func TestCommandsOfACycle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var nodes []core.Store
-			var proxies []*redistest.Proxy
+			var proxies []*testserver.Proxy
 			for range 3 {
-				p := redistest.NewProxy(t, redistest.Start(t).Addr)
+				p := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
 				proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
 			}
 			s := fit(t, newStore(t, nodes, append(c.opts, redlock.WithNodeTimeout(slow))...))
@@ -50,11 +50,11 @@ func TestCommandsOfACycle(t *testing.T) {
 			}
 			for i, p := range proxies {
 				links := make(map[int]bool)
-				for _, cmd := range p.Commands() {
+				for _, cmd := range p.Requests() {
 					links[cmd.Link] = true
 				}
 				for script, want := range map[string]int{"acquire": c.acquires * cycles, "release": cycles} {
-					if n := p.Count(redistest.Match{Script: script}); n != want {
+					if n := p.Count(testserver.Match{Script: script}); n != want {
 						t.Errorf("node %d got %d times %s in %d cycles, want %d", i, n, script, cycles, want)
 					}
 				}
@@ -67,12 +67,12 @@ func TestCommandsOfACycle(t *testing.T) {
 	}
 }
 
-var infoCommand = redistest.Match{Command: "info"}
+var infoCommand = testserver.Match{Command: "info"}
 
 // settled waits until nothing is on its way to a node.
 func settled(t *testing.T, s *redlock.Store) {
 	t.Helper()
-	redistest.Eventually(t, 20*time.Second, "nothing is on its way", func() bool {
+	testserver.Eventually(t, 20*time.Second, "nothing is on its way", func() bool {
 		leases, chores := s.Unsettled()
 		return leases+chores == 0
 	})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // aged is a node that says how old it is.
@@ -62,7 +62,7 @@ func TestErrorsSayWhatNodesHave(t *testing.T) {
 			want := regexp.MustCompile(`2 of 5 nodes answer and count, 3 are needed; 3 in quarantine, 0 out of reach; ` +
 				`node 0: restarted, and trusted again in 1m[01]s, see WithQuarantine; node 1: restarted, and trusted again in (1m0s|59s|58s)`)
 			var err error
-			redistest.Eventually(t, 2*slow, "it is told what nodes have", func() bool {
+			testserver.Eventually(t, 2*slow, "it is told what nodes have", func() bool {
 				_, err = s.Acquire(t.Context(), claim("ours"))
 				_ = s.Release(t.Context(), claim("ours"))
 				if err == nil || errors.Is(err, core.ErrBusy) {
@@ -82,7 +82,7 @@ func TestErrorsSayWhatNodesHave(t *testing.T) {
 		all[0].Kill()
 		all[2].Pause()
 		defer all[2].Resume()
-		redistest.Eventually(t, time.Minute, "the error tells both", func() bool {
+		testserver.Eventually(t, time.Minute, "the error tells both", func() bool {
 			c := claim("ours")
 			_, err := s.Acquire(t.Context(), c)
 			_ = s.Release(t.Context(), c)
@@ -187,13 +187,13 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 		_ = s.Release(t.Context(), c)
 	}
 	before := ""
-	redistest.Eventually(t, time.Minute, "all nodes count", func() bool {
+	testserver.Eventually(t, time.Minute, "all nodes count", func() bool {
 		use()
 		before = o.seen()
 		return strings.Count(before, "node out") == strings.Count(before, "node back")
 	})
 	all[1].Kill()
-	redistest.Eventually(t, time.Minute, "a node that is dead is out", func() bool {
+	testserver.Eventually(t, time.Minute, "a node that is dead is out", func() bool {
 		use()
 		return strings.HasSuffix(o.seen(), "node-1 node out")
 	})
@@ -201,7 +201,7 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 		use()
 	}
 	all[1].Restart()
-	redistest.Eventually(t, time.Minute, "it is back", func() bool {
+	testserver.Eventually(t, time.Minute, "it is back", func() bool {
 		use()
 		return strings.HasSuffix(o.seen(), "node-1 node back")
 	})

@@ -7,9 +7,9 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // onPlainKeys runs the suite on three nodes that keep plain keys, as those of other
@@ -21,7 +21,7 @@ func onPlainKeys(t *testing.T) {
 			return func() core.Store {
 				var nodes []core.Store
 				for _, s := range servers {
-					node, err := redisstore.New(redistest.Client(t, s.Addr), redisstore.WithPlainKeys())
+					node, err := redisstore.New(testclient.Redis(t, s.Addr), redisstore.WithPlainKeys())
 					if err != nil {
 						t.Fatal(err)
 					}

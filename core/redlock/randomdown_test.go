@@ -10,8 +10,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // count is n with LONG=1, else a tenth of it.
@@ -28,9 +28,9 @@ func count(n int) int {
 func TestTokensGrowOnServers(t *testing.T) {
 	t.Parallel()
 	var nodes []core.Store
-	var proxies []*redistest.Proxy
+	var proxies []*testserver.Proxy
 	for range 5 {
-		p := redistest.NewProxy(t, redistest.Start(t).Addr)
+		p := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
 		proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
 	}
 	s := fit(t, newStore(t, nodes, redlock.WithNodeTimeout(2*time.Second), redlock.WithFencing()))
@@ -44,7 +44,7 @@ func TestTokensGrowOnServers(t *testing.T) {
 		}
 		c := claim(fmt.Sprint(i))
 		var g core.Grant
-		redistest.Eventually(t, 30*time.Second, "a grant", func() (granted bool) {
+		testserver.Eventually(t, 30*time.Second, "a grant", func() (granted bool) {
 			var err error
 			g, err = s.Acquire(t.Context(), c) // a busy machine may need several
 			return err == nil
@@ -59,7 +59,7 @@ func TestTokensGrowOnServers(t *testing.T) {
 		for _, n := range away {
 			proxies[n].Heal()
 		}
-		redistest.Eventually(t, 30*time.Second, "nothing is to be done any more", func() bool {
+		testserver.Eventually(t, 30*time.Second, "nothing is to be done any more", func() bool {
 			_, chores := s.Unsettled()
 			return chores == 0
 		})

@@ -12,9 +12,10 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 const slow = 5 * time.Second // a node's budget on a busy machine
@@ -22,7 +23,7 @@ const slow = 5 * time.Second // a node's budget on a busy machine
 // fit returns s once all its nodes are there and count.
 func fit(t testing.TB, s *redlock.Store) *redlock.Store {
 	t.Helper()
-	redistest.Eventually(t, time.Minute, "the nodes are fit", func() bool { return s.Check(t.Context()) == nil })
+	testserver.Eventually(t, time.Minute, "the nodes are fit", func() bool { return s.Check(t.Context()) == nil })
 	return s
 }
 
@@ -38,8 +39,8 @@ func acquire(t *testing.T, s core.Store, c core.Claim) core.Grant {
 
 // reach is a server and the way to it.
 type reach struct {
-	server *redistest.Server
-	proxy  *redistest.Proxy
+	server *testserver.Redis
+	proxy  *testserver.Proxy
 	slow   *atomic.Bool
 }
 
@@ -68,8 +69,8 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 		var all []reach
 		var nodes []core.Store
 		for range 5 {
-			r := reach{server: redistest.Start(t), slow: new(atomic.Bool)}
-			r.proxy = redistest.NewProxy(t, r.server.Addr)
+			r := reach{server: testserver.StartRedis(t), slow: new(atomic.Bool)}
+			r.proxy = testserver.NewRedisProxy(t, r.server.Addr)
 			all = append(all, r)
 			nodes = append(nodes, storetest.Faulty(redisNode(t, r.proxy.Addr), faultsOf(t, func() storetest.Fault {
 				if r.slow.Load() {
@@ -109,9 +110,9 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 		}
 		gone := func(r reach) {
 			t.Helper()
-			client := r.server.Client()
-			redistest.Eventually(t, 20*time.Second, "nothing is left", func() bool {
-				held, err := redistest.Fields(t.Context(), client, "lk1:{order:1}")
+			client := testclient.Redis(t, r.server.Addr)
+			testserver.Eventually(t, 20*time.Second, "nothing is left", func() bool {
+				held, err := testclient.Fields(t.Context(), client, "lk1:{order:1}")
 				return err == nil && !slices.ContainsFunc(ours, func(f string) bool { return held[f] != "" })
 			})
 		}
@@ -121,7 +122,7 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 		for _, r := range all[:k] {
 			back(r)
 		}
-		redistest.Eventually(t, 20*time.Second, "nothing is to be done any more", func() bool {
+		testserver.Eventually(t, 20*time.Second, "nothing is to be done any more", func() bool {
 			_, chores := s.Unsettled()
 			return chores == 0
 		})
@@ -147,7 +148,7 @@ func TestDefaultBudget(t *testing.T) {
 	var took []time.Duration
 	for i := range cycles {
 		key, start := fmt.Sprint("order:", i), time.Now()
-		redistest.Eventually(t, 30*time.Second, "a grant", func() bool {
+		testserver.Eventually(t, 30*time.Second, "a grant", func() bool {
 			begun := time.Now()
 			lease, err := locker.Acquire(t.Context(), key, core.TTL(time.Minute), core.Wait(10*time.Second))
 			if err != nil {
@@ -169,10 +170,10 @@ func TestDefaultBudget(t *testing.T) {
 		t.Error(err)
 	}
 	for _, server := range all {
-		client := server.Client()
-		redistest.Eventually(t, 30*time.Second, "nothing is held", func() bool {
+		client := testclient.Redis(t, server.Addr)
+		testserver.Eventually(t, 30*time.Second, "nothing is held", func() bool {
 			for i := range cycles {
-				fields, err := redistest.Fields(t.Context(), client, fmt.Sprintf("lk1:{order:%d}", i))
+				fields, err := testclient.Fields(t.Context(), client, fmt.Sprintf("lk1:{order:%d}", i))
 				if err != nil {
 					return false
 				}
@@ -233,7 +234,7 @@ func TestSameServerTwice(t *testing.T) {
 	all, connect := servers(t, 3)
 	nodes := connect(t)
 	t.Run("by another address", func(t *testing.T) {
-		proxy := redistest.NewProxy(t, all[0].Addr)
+		proxy := testserver.NewRedisProxy(t, all[0].Addr)
 		s := newStore(t, append(nodes[:2:2], redisNode(t, proxy.Addr)), redlock.WithNodeTimeout(slow))
 		if _, err := s.Acquire(t.Context(), claim("ours")); !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("acquire: got %v, want %v", err, core.ErrInvalid)
@@ -243,7 +244,7 @@ func TestSameServerTwice(t *testing.T) {
 		}
 	})
 	t.Run("a replica", func(t *testing.T) {
-		replica := redistest.Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(all[0].Port()))
+		replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(all[0].Port()))
 		s := newStore(t, append(nodes[:2:2], redisNode(t, replica.Addr)), redlock.WithNodeTimeout(slow))
 		if _, err := s.Acquire(t.Context(), claim("ours")); !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("acquire: got %v, want %v", err, core.ErrInvalid)
@@ -260,9 +261,9 @@ func TestCutOffMajority(t *testing.T) {
 	t.Parallel()
 	all, _ := servers(t, 3)
 	var nodes []core.Store
-	var proxies []*redistest.Proxy
+	var proxies []*testserver.Proxy
 	for _, s := range all {
-		p := redistest.NewProxy(t, s.Addr)
+		p := testserver.NewRedisProxy(t, s.Addr)
 		proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
 	}
 	locker, err := core.New(fit(t, newStore(t, nodes, redlock.WithNodeTimeout(slow))))
@@ -275,14 +276,14 @@ func TestCutOffMajority(t *testing.T) {
 	}
 	first := lease.Deadline()
 	for _, server := range all { // the majority was there before the third has it
-		client := server.Client()
-		redistest.Eventually(t, 5*time.Second, "each has the lock", func() bool {
+		client := testclient.Redis(t, server.Addr)
+		testserver.Eventually(t, 5*time.Second, "each has the lock", func() bool {
 			n, err := client.Exists(t.Context(), "lk1:{order:1}").Result()
 			return err == nil && n == 1
 		})
 	}
 	proxies[0].Partition()
-	redistest.Eventually(t, 20*time.Second, "extended by two of three", func() bool { return lease.Deadline().After(first) })
+	testserver.Eventually(t, 20*time.Second, "extended by two of three", func() bool { return lease.Deadline().After(first) })
 	cut := time.Now()
 	proxies[1].Partition()
 	select {

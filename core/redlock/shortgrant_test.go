@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Whoever waits is told how many do, so as to ask the more seldom.
@@ -59,7 +59,7 @@ func TestGrantsOfNodesThatAreShort(t *testing.T) {
 			g := acquire(t, s, waiter)
 			next := claim("next")
 			next.Key = waiter.Key
-			redistest.Eventually(t, 20*time.Second, "a moment has passed", func() bool {
+			testserver.Eventually(t, 20*time.Second, "a moment has passed", func() bool {
 				_, err := rival.Acquire(t.Context(), next)
 				if took := time.Since(start); err == nil && took < g.Valid-time.Second {
 					t.Fatalf("granted to another after %v, of %v", took, g.Valid)

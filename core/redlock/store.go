@@ -88,6 +88,22 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 // and giving back.
 func (s *Store) Limit() time.Duration { return 3*s.lookTime() + 12*s.timeout + 10*firstGrace }
 
+// CheckClaim implements core.Checker: a claim is served if each node that tells
+// serves it.
+func (s *Store) CheckClaim(c core.Claim) error {
+	if err := s.usable("acquire", &c); err != nil {
+		return err
+	}
+	for _, n := range s.nodes {
+		if k, ok := n.store.(core.Checker); ok {
+			if err := k.CheckClaim(c); err != nil {
+				return fmt.Errorf("redlock: node %d: %w", n.index, err)
+			}
+		}
+	}
+	return nil
+}
+
 // Braces implements core.Braced: keys may have braces if each node takes them.
 func (s *Store) Braces() bool {
 	for _, n := range s.nodes {

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,10 +18,12 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Most tests wait for time to pass or for a server, so many of them fit a few
@@ -244,15 +247,15 @@ func lacking(fencing bool) ([]storetest.Feature, []redlock.Option) {
 
 // servers starts n of them, and returns how to reach them with new stores, on one
 // client for each.
-func servers(t testing.TB, n int) ([]*redistest.Server, func(t testing.TB) []core.Store) {
+func servers(t testing.TB, n int) ([]*testserver.Redis, func(t testing.TB) []core.Store) {
 	t.Helper()
-	var all []*redistest.Server
+	var all []*testserver.Redis
 	for range n {
-		all = append(all, redistest.Start(t))
+		all = append(all, testserver.StartRedis(t))
 	}
 	var clients []*redis.Client
 	for _, s := range all {
-		clients = append(clients, redistest.Client(t, s.Addr))
+		clients = append(clients, testclient.Redis(t, s.Addr))
 	}
 	return all, func(t testing.TB) []core.Store {
 		var nodes []core.Store
@@ -265,7 +268,7 @@ func servers(t testing.TB, n int) ([]*redistest.Server, func(t testing.TB) []cor
 
 func redisNode(t testing.TB, addr string) *redisstore.Store {
 	t.Helper()
-	return nodeOn(t, redistest.Client(t, addr))
+	return nodeOn(t, testclient.Redis(t, addr))
 }
 
 func nodeOn(t testing.TB, client *redis.Client) *redisstore.Store {
@@ -301,4 +304,22 @@ func TestStoreOnServers(t *testing.T) {
 		}
 	}
 	t.Run("of 3, plain keys", onPlainKeys)
+}
+
+// What no quorum can serve is refused when a middleware is made, not with its
+// first request.
+func TestQuorumTellsWhatItServes(t *testing.T) {
+	t.Parallel()
+	l, err := core.New(newStore(t, memstores(3)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]core.AcquireOption{"Fair": core.Fair(), "Permits": core.Permits(1, 2), "Fenced": core.Fenced()} {
+		if _, err := l.Check(o); !errors.Is(err, core.ErrUnsupported) {
+			t.Errorf("%s: got %v, want %v", name, err, core.ErrUnsupported)
+		}
+	}
+	if _, err := once.New(l); !errors.Is(err, core.ErrUnsupported) {
+		t.Errorf("once: got %v, want %v", err, core.ErrUnsupported)
+	}
 }

@@ -36,7 +36,7 @@ const (
 
 func flaws() []flaw {
 	return slices.Concat(idleFlaws, holdFlaws, extendFlaws, ownerFlaws, releaseFlaws, waitFlaws, placeFlaws,
-		tokenFlaws, stepFlaws, watchFlaws, recordFlaws, savingFlaws, undoFlaws, keyFlaws)
+		tokenFlaws, stepFlaws, watchFlaws, checkFlaws, recordFlaws, savingFlaws, undoFlaws, keyFlaws)
 }
 
 // TestFlawed is the suite in the child process.

@@ -127,8 +127,8 @@ func (f *Faults) take(op Op, claims []core.Claim) Fault {
 	return hook(op, claims)
 }
 
-// Faulty returns s behind faults. It is a core.Watcher if s is one. Without faults
-// it does what s does.
+// Faulty returns s behind faults. It is a core.Watcher if s is one, and tells which
+// claims it serves if s does. Without faults it does what s does.
 func Faulty(s core.Store, faults *Faults) core.Store {
 	f := faulty{s, faults}
 	if w, watches := s.(core.Watcher); watches {
@@ -143,6 +143,14 @@ func Faulty(s core.Store, faults *Faults) core.Store {
 type faulty struct {
 	store  core.Store
 	faults *Faults
+}
+
+// CheckClaim implements core.Checker. A store that does not tell refuses nothing.
+func (f faulty) CheckClaim(c core.Claim) error {
+	if k, ok := f.store.(core.Checker); ok {
+		return k.CheckClaim(c)
+	}
+	return nil
 }
 
 // granted is what Acquire returns.

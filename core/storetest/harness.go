@@ -94,6 +94,7 @@ func Run(t *testing.T, h Harness) {
 // groups returns the cases that apply to h.
 func groups(h Harness) []testGroup {
 	all := []testGroup{
+		{"check", checkCases},
 		{"acquire", acquireCases},
 		{"admission", admissionCases},
 		{"re-entry", reentryCases},

@@ -25,8 +25,8 @@ var tooMuch = append(slices.Clone(allFeatures), storetest.Overtaking)
 type little struct{ store *memstore.Store }
 
 func (s little) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	if c.Weight != core.All || c.Via != "" || c.Fair || c.MinToken > 0 || c.Record != nil {
-		return core.Grant{}, core.ErrUnsupported
+	if err := s.CheckClaim(c); err != nil {
+		return core.Grant{}, err
 	}
 	c.Wait, c.Lease = false, c.Owner
 	g, err := s.store.Acquire(ctx, c)
@@ -47,6 +47,13 @@ func (s little) Release(ctx context.Context, c core.Claim) error {
 	}
 	c.Lease, c.TTL = c.Owner, 0 // no tombstone
 	return s.store.Release(ctx, c)
+}
+
+func (s little) CheckClaim(c core.Claim) error {
+	if c.Keep > 0 || c.Weight != core.All || c.Via != "" || c.Fair || c.MinToken > 0 || c.Record != nil {
+		return core.ErrUnsupported
+	}
+	return nil
 }
 
 func TestStoreThatCanDoLittle(t *testing.T) {

@@ -15,12 +15,20 @@ type tampered struct {
 	extend  func(ctx context.Context, claims []core.Claim) []core.Extension
 	release func(ctx context.Context, c core.Claim) error
 	watch   func(ctx context.Context, c core.Claim) (<-chan struct{}, error)
+	check   func(c core.Claim) error
 	over    context.Context // ends with the case
 	ledger
 }
 
 // Braces implements core.Braced: memstore takes every key.
 func (s *tampered) Braces() bool { return true }
+
+func (s *tampered) CheckClaim(c core.Claim) error {
+	if s.check == nil {
+		return s.Store.CheckClaim(c)
+	}
+	return s.check(c)
+}
 
 func (s *tampered) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.acquire == nil {

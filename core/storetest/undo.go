@@ -46,7 +46,7 @@ var undoCases = []testCase{
 		c, never := e.run("begun"), e.run("never")
 		e.begins(e.store, c, "begun", 1)
 		last := e.failed(c, "failed", 1)
-		last.Record.Retain = e.units(1)
+		last.Record.Retain = e.units(5)
 		e.release(e.store, last)
 		e.begins(e.other, never, "failed", 2)
 		e.outlive(last.Record.Retain)

@@ -40,6 +40,11 @@ func unsupportedCases(without []Feature) []testCase {
 // and on a busy one, and nothing is taken.
 func (e *env) unsupported(c core.Claim) {
 	e.Helper()
+	if k, ok := e.store.(core.Checker); ok {
+		if err := k.CheckClaim(c); !errors.Is(err, core.ErrUnsupported) {
+			e.Errorf("check: got %v, want %v", err, core.ErrUnsupported)
+		}
+	}
 	e.refused(e.store, c, core.ErrUnsupported)
 	e.notExtended(e.other, e.plain(c))
 	e.isFree()
@@ -72,6 +77,11 @@ func withoutRecords(e *env) {
 
 func withoutKeeping(e *env) {
 	c := e.exclusive()
+	if k, ok := e.store.(core.Checker); ok {
+		if err := k.CheckClaim(keeping(c, e.long)); !errors.Is(err, core.ErrUnsupported) {
+			e.Errorf("check: got %v, want %v", err, core.ErrUnsupported)
+		}
+	}
 	e.acquire(e.store, c)
 	if err := e.store.Release(e.Context(), keeping(c, e.long)); !errors.Is(err, core.ErrUnsupported) {
 		e.Errorf("release: got %v, want %v", err, core.ErrUnsupported)

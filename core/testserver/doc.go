@@ -1,6 +1,18 @@
-// Package testserver runs the servers and the further processes that tests need,
-// on free ports of 127.0.0.1, and sees to it that they end.
+// Package testserver starts Redis (a single server, Sentinel or Cluster),
+// ZooKeeper, PostgreSQL and pgbouncer for tests, and puts proxies before them that
+// lose, delay and double what a test tells them to.
 //
-// So far it has what all of them have in common; redistest, zktest and pgtest have
-// the servers.
+//	server := testserver.StartRedis(t)
+//	proxy := testserver.NewRedisProxy(t, server.Addr)
+//	fault := proxy.Inject(testserver.Match{Script: "acquire"}, testserver.DropReply)
+//	// connect any client to proxy.Addr, and call what is tested
+//	fault.Await(t)
+//	server.Pause() // and Resume, Kill, Restart
+//
+// Everything that is started ends with its test, and listens on a free port of
+// 127.0.0.1. Servers that were there before are never used. If the test failed, its
+// log has the end of what its servers wrote. Where a program is not installed, the
+// test skips and says how to install it; with LOCKKIT_REQUIRE_SERVERS=1 it fails.
+// Functions that start a server return when it answers. The package imports no
+// client library; package testclient has clients.
 package testserver

@@ -21,10 +21,7 @@ const attempts = 20
 // Acquire tries once to admit c. A free key takes one request: it creates the
 // claim's node and tells, of the same moment, whether it is the only one.
 func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	if c.Record != nil {
-		return core.Grant{}, unsupported("acquire")
-	}
-	if err := usable("acquire", c); err != nil {
+	if err := s.CheckClaim(c); err != nil {
 		return core.Grant{}, err
 	}
 	sent := time.Now()

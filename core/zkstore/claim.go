@@ -14,6 +14,14 @@ import (
 // with one just below that could never be granted again.
 const maxToken = 1 << 52
 
+// CheckClaim implements core.Checker.
+func (s *Store) CheckClaim(c core.Claim) error {
+	if c.Record != nil {
+		return unsupported("acquire")
+	}
+	return usable("acquire", c)
+}
+
 // usable refuses claims that no Locker sends, before anything is sent: a weight
 // that is not positive, for example, would make room for others.
 func usable(op string, c core.Claim) error {

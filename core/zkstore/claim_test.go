@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Claims that make no sense are refused before anything is sent.
 func TestUnusableClaims(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	proxy := zktest.NewProxy(t, server)
+	server := testserver.SharedZooKeeper(t)
+	proxy := testserver.NewZooKeeperProxy(t, server)
 	s, _ := storeOn(t, session, []string{proxy.Addr})
 	for name, c := range map[string]struct {
 		change func(c *core.Claim)
@@ -67,9 +67,9 @@ func TestUnusableClaims(t *testing.T) {
 // holder leaves.
 func TestWaitersThatGoShareAWatch(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
+	server := testserver.SharedZooKeeper(t)
 	holder, _ := storeOn(t, session, []string{server})
-	proxy := zktest.NewProxy(t, server)
+	proxy := testserver.NewZooKeeperProxy(t, server)
 	s, _ := storeOn(t, session, []string{proxy.Addr})
 	h := exclusive("long")
 	grant(t, holder, h)
@@ -84,7 +84,7 @@ func TestWaitersThatGoShareAWatch(t *testing.T) {
 	}
 	watched := 0
 	for _, r := range proxy.Requests() {
-		if strings.HasPrefix(r.Path, "/lk1/long/h.") && r.Op == zktest.Children {
+		if strings.HasPrefix(r.Path, "/lk1/long/h.") && r.Name == "getChildren" {
 			watched++
 		}
 	}

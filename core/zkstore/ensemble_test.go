@@ -12,7 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // The leader of three servers is killed while processes take turns and others
@@ -21,7 +21,7 @@ import (
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()
 	const processes, holders = 4, 6
-	ensemble := zktest.StartEnsemble(t)
+	ensemble := testserver.StartEnsemble(t, 0)
 	var all []*core.Locker
 	for range processes {
 		s, _ := storeOn(t, session, ensemble.Addrs())
@@ -116,9 +116,9 @@ func TestLeaderDies(t *testing.T) {
 // on what it says, and holders are told in time.
 func TestMajorityIsGone(t *testing.T) {
 	t.Parallel()
-	ensemble := zktest.StartEnsemble(t)
+	ensemble := testserver.StartEnsemble(t, 0)
 	leader := ensemble.Leader()
-	var follower *zktest.Server
+	var follower *testserver.ZooKeeper
 	for _, s := range ensemble.Servers {
 		if s != leader {
 			follower = s

@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/storetest"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // hazard 56
@@ -25,15 +26,15 @@ import (
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	n := count(100)
-	server := zktest.Shared(t)
-	admin := zktest.Connect(t, session, server)
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
 	var bit, orphans atomic.Int64
 	t.Run("trials", func(t *testing.T) {
 		for i := range n {
 			t.Run(strconv.Itoa(i), func(t *testing.T) {
 				t.Parallel()
 				key := "lost" + strconv.Itoa(i)
-				proxy := zktest.NewProxy(t, server)
+				proxy := testserver.NewZooKeeperProxy(t, server)
 				s, _ := storeOn(t, session, []string{proxy.Addr})
 				if i%2 == 1 { // somebody holds
 					outside, _ := storeOn(t, session, []string{server})
@@ -53,12 +54,12 @@ func TestLostReplies(t *testing.T) {
 					}
 				}
 				var lost atomic.Int64
-				proxy.OnRequest(func(r zktest.Request) zktest.Fault {
+				proxy.OnRequest(func(r testserver.Request) testserver.Action {
 					if r.Creates() && lost.Add(1) <= int64(1+i%3) {
 						bit.Add(1)
-						return zktest.LoseReply
+						return testserver.CloseReply
 					}
-					return zktest.Pass
+					return testserver.Pass
 				})
 				c := exclusive(key)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -108,27 +109,27 @@ func TestLostReplies(t *testing.T) {
 // in beside another, and in the end nothing is left.
 func TestBrokenConnections(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	admin := zktest.Connect(t, session, server)
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
 	const processes, rounds = 4, 12
 	var inside, overlaps, broken, grants atomic.Int64
 	var last atomic.Uint64
 	var wg sync.WaitGroup
 	for p := range processes {
-		proxy := zktest.NewProxy(t, server)
+		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, _ := storeOn(t, session, []string{proxy.Addr})
 		l := lockerOn(t, s)
 		random := rand.New(rand.NewPCG(1, uint64(p)))
 		var mu sync.Mutex
 		var over atomic.Bool
-		proxy.OnRequest(func(zktest.Request) zktest.Fault {
+		proxy.OnRequest(func(testserver.Request) testserver.Action {
 			mu.Lock()
 			defer mu.Unlock()
 			if over.Load() || random.IntN(10) > 0 {
-				return zktest.Pass
+				return testserver.Pass
 			}
 			broken.Add(1)
-			return zktest.LoseRequest + zktest.Fault(random.IntN(2))
+			return []testserver.Action{testserver.CloseRequest, testserver.CloseReply}[random.IntN(2)]
 		})
 		wg.Go(func() {
 			defer over.Store(true)
@@ -174,8 +175,8 @@ func TestBrokenConnections(t *testing.T) {
 // A cancelled acquire leaves no node, whenever it is cancelled.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	admin := zktest.Connect(t, session, server)
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
 	s, _ := storeOn(t, session, []string{server})
 	l := lockerOn(t, s)
 	holder := exclusive("cancelled")
@@ -213,8 +214,8 @@ func TestCancelled(t *testing.T) {
 // from 0 again. Tokens grow all the same.
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	admin := zktest.Connect(t, session, server)
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
 	s, _ := storeOn(t, session, []string{server})
 	var last uint64
 	restarts, highest := 0, ""
@@ -267,7 +268,7 @@ func TestTokens(t *testing.T) {
 // Every extension and release arrives twice: a claim names the state that shall be.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
+	server := testserver.SharedZooKeeper(t)
 	conformance(t, func(t testing.TB) core.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {

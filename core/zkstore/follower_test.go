@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // hazard 55
@@ -23,7 +23,7 @@ func TestCutOffFollower(t *testing.T) {
 	t.Parallel()
 	const clients, tick, short = 20, time.Second, 2200 * time.Millisecond
 	rounds := count(50)
-	ensemble := zktest.StartTicking(t, tick)
+	ensemble := testserver.StartEnsemble(t, tick)
 	type holder struct {
 		claim core.Claim
 		ends  time.Time
@@ -32,7 +32,7 @@ func TestCutOffFollower(t *testing.T) {
 	for round := range rounds {
 		t.Run(strconv.Itoa(round), func(t *testing.T) {
 			leader := ensemble.Leader()
-			var follower *zktest.Server
+			var follower *testserver.ZooKeeper
 			for _, s := range ensemble.Servers {
 				if s != leader {
 					follower = s
@@ -57,7 +57,7 @@ func TestCutOffFollower(t *testing.T) {
 					c := exclusive("far" + strconv.Itoa(round) + "." + strconv.Itoa(i))
 					sent := time.Now()
 					g, err := s.Acquire(ctx, c)
-					link.Cut() // at the first answer, with others on their way
+					link.Partition() // at the first answer, with others on their way
 					if err == nil {
 						mu.Lock()
 						defer mu.Unlock()
@@ -83,7 +83,7 @@ func TestCutOffFollower(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			link.Mend()
+			link.Heal()
 			eventually(t, "the follower is back", func() bool { return follower.Mode() != "" })
 		})
 	}

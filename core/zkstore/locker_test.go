@@ -9,19 +9,20 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestLocker(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
+	server := testserver.SharedZooKeeper(t)
 	here := lockerOn(t, newStore(t, []string{server}))
 	there := lockerOn(t, newStore(t, []string{server}))
 
 	t.Run("waiters of several processes get in one after the other, in order", func(t *testing.T) {
 		t.Parallel()
 		const n = 6
-		admin := zktest.Connect(t, session, server)
+		admin := testclient.ZooKeeper(t, session, server)
 		holder := acquire(t, here, "order")
 		var mu sync.Mutex
 		var order []int
@@ -137,7 +138,7 @@ func TestLocker(t *testing.T) {
 	t.Run("a key is kept for a while after its release, also when the process has ended", func(t *testing.T) {
 		t.Parallel()
 		const keep = 3 * time.Second
-		conn := zktest.Connect(t, session, server)
+		conn := testclient.ZooKeeper(t, session, server)
 		s := newStoreOn(t, conn)
 		l, err := core.New(s)
 		if err != nil {

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // What outlives a session has no end of life in ZooKeeper, so there is as little
 // of it as can be: for a key of which a higher token was asked for, one node.
 func TestMarkers(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	admin := zktest.Connect(t, session, server)
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
 	s, _ := storeOn(t, session, []string{server})
 	other, _ := storeOn(t, session, []string{server})
 	markers := func(t *testing.T, key string) []string {
@@ -77,7 +78,7 @@ func TestMarkers(t *testing.T) {
 	})
 	t.Run("what KeepFor leaves of a process that has ended goes when somebody comes whom it kept out", func(t *testing.T) {
 		t.Parallel()
-		conn := zktest.Connect(t, session, server)
+		conn := testclient.ZooKeeper(t, session, server)
 		gone := newStoreOn(t, conn)
 		c := exclusive("leftover")
 		grant(t, gone, c)

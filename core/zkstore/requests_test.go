@@ -12,15 +12,15 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // What an operation costs is counted between the client and the server, beside
 // the lock that comes with the client library.
 func TestRequests(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	proxy := zktest.NewProxy(t, server)
+	server := testserver.SharedZooKeeper(t)
+	proxy := testserver.NewZooKeeperProxy(t, server)
 	store, conn := storeOn(t, session, []string{proxy.Addr})
 	locker := lockerOn(t, store)
 
@@ -38,11 +38,11 @@ func TestRequests(t *testing.T) {
 			c := exclusive("free")
 			grant(t, store, c)
 			give(c)
-			if !slices.Contains(ops(proxy.Requests()), zktest.Container) {
+			if !slices.Contains(ops(proxy.Requests()), "createContainer") {
 				break
 			}
 		}
-		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Delete)
+		sameOps(t, "ours", proxy.Requests(), "multi", "delete")
 
 		theirs := zk.NewLock(conn, "/theirs", zk.WorldACL(zk.PermAll))
 		for range 2 {
@@ -54,14 +54,14 @@ func TestRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		sameOps(t, "theirs", proxy.Requests(), zktest.Create, zktest.Children, zktest.Delete)
+		sameOps(t, "theirs", proxy.Requests(), "create", "getChildren", "delete")
 	})
 	t.Run("the first lock of a key creates its node as well", func(t *testing.T) {
 		proxy.Forget()
 		c := exclusive("first")
 		grant(t, store, c)
 		give(c)
-		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Container, zktest.Multi, zktest.Delete)
+		sameOps(t, "ours", proxy.Requests(), "multi", "createContainer", "multi", "delete")
 	})
 	t.Run("a nested lock costs two requests", func(t *testing.T) {
 		outer := exclusive("nested")
@@ -73,7 +73,7 @@ func TestRequests(t *testing.T) {
 			t.Errorf("granted to %q, want the outer owner", g.Owner)
 		}
 		give(inner)
-		sameOps(t, "ours", proxy.Requests(), zktest.Multi, zktest.Delete)
+		sameOps(t, "ours", proxy.Requests(), "multi", "delete")
 		give(outer)
 	})
 	t.Run("a hundred holds are extended in one request", func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestRequests(t *testing.T) {
 				t.Error(x.Err)
 			}
 		}
-		sameOps(t, "ours", proxy.Requests(), zktest.Multi)
+		sameOps(t, "ours", proxy.Requests(), "multi")
 	})
 	t.Run("a lock that is passed on among goroutines costs two requests, and the library's own five", func(t *testing.T) {
 		const workers, rounds = 8, 5
@@ -135,7 +135,7 @@ func TestRequests(t *testing.T) {
 		}
 	})
 	t.Run("a lock that is passed on to another process costs six requests, one more than the library's own", func(t *testing.T) {
-		other := zktest.NewProxy(t, server)
+		other := testserver.NewZooKeeperProxy(t, server)
 		second, theirConn := storeOn(t, session, []string{other.Addr})
 		holder, w := exclusive("passed"), waiting("passed")
 		grant(t, store, holder)
@@ -156,9 +156,9 @@ func TestRequests(t *testing.T) {
 		if err := second.Release(t.Context(), w); err != nil {
 			t.Fatal(err)
 		}
-		sameOps(t, "ours", other.Requests(), zktest.Multi, zktest.Children, zktest.Children, // its node, the queue, the watch
-			zktest.Children,                // the queue again, with the watch
-			zktest.Children, zktest.Delete) // woken, and released
+		sameOps(t, "ours", other.Requests(), "multi", "getChildren", "getChildren", // its node, the queue, the watch
+			"getChildren",           // the queue again, with the watch
+			"getChildren", "delete") // woken, and released
 		if other.Events() != 1 {
 			t.Errorf("got %d events, want 1", other.Events())
 		}
@@ -180,7 +180,7 @@ func TestRequests(t *testing.T) {
 		if err := theirs.Unlock(); err != nil {
 			t.Fatal(err)
 		}
-		sameOps(t, "theirs", other.Requests(), zktest.Create, zktest.Children, zktest.GetData, zktest.Children, zktest.Delete)
+		sameOps(t, "theirs", other.Requests(), "create", "getChildren", "getData", "getChildren", "delete")
 	})
 }
 
@@ -188,8 +188,8 @@ func TestRequests(t *testing.T) {
 // It is not parallel to other tests: places last ten seconds only.
 func TestHerd(t *testing.T) {
 	const waiters = 200
-	server := zktest.Shared(t)
-	proxy := zktest.NewProxy(t, server)
+	server := testserver.SharedZooKeeper(t)
+	proxy := testserver.NewZooKeeperProxy(t, server)
 	var stores []core.Store
 	for range 4 {
 		s, _ := storeOn(t, session, []string{proxy.Addr})

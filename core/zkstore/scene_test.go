@@ -13,8 +13,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
 )
 
 // patience bounds what should come at once.
@@ -31,7 +32,7 @@ func count(n int) int {
 // storeOn returns a Store on a connection with sessions of the given length.
 func storeOn(t testing.TB, session time.Duration, addrs []string, opts ...zkstore.Option) (*zkstore.Store, *zk.Conn) {
 	t.Helper()
-	conn := zktest.Connect(t, session, addrs...)
+	conn := testclient.ZooKeeper(t, session, addrs...)
 	s, err := zkstore.New(conn, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -167,15 +168,15 @@ func lostBy(t testing.TB, l *core.Lease) time.Time {
 }
 
 // ops are the kinds of requests, in order.
-func ops(requests []zktest.Request) []zktest.Op {
-	var some []zktest.Op
+func ops(requests []testserver.Request) []string {
+	var some []string
 	for _, r := range requests {
-		some = append(some, r.Op)
+		some = append(some, r.Name)
 	}
 	return some
 }
 
-func sameOps(t testing.TB, what string, got []zktest.Request, want ...zktest.Op) {
+func sameOps(t testing.TB, what string, got []testserver.Request, want ...string) {
 	t.Helper()
 	if !slices.Equal(ops(got), want) {
 		t.Errorf("%s: got requests %v, want %v", what, got, want)

@@ -12,19 +12,20 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
 )
 
 // short is a session that ends while a test waits for it.
 const short = 3 * time.Second
 
 // expire cuts a client off until its session has ended, and lets it back.
-func expire(t testing.TB, proxy *zktest.Proxy, conn *zk.Conn) {
+func expire(t testing.TB, proxy *testserver.Proxy, conn *zk.Conn) {
 	t.Helper()
 	old := conn.SessionID()
 	proxy.Down()
-	time.Sleep(short + 2*zktest.Tick) // the server lets a session end at its next tick
+	time.Sleep(short + 2*testserver.ZooKeeperTick) // the server lets a session end at its next tick
 	proxy.Up()
 	eventually(t, "the client has a new session", func() bool {
 		return conn.SessionID() != old && conn.State() == zk.StateHasSession
@@ -48,8 +49,8 @@ func inTime(t testing.TB, l *core.Lease, since time.Time) {
 
 func TestSession(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	admin := zktest.Connect(t, session, server)
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
 
 	t.Run("a grant is good for half of the session that the server grants, not of what was asked for", func(t *testing.T) {
 		t.Parallel()
@@ -58,8 +59,8 @@ func TestSession(t *testing.T) {
 			opts             []zkstore.Option
 		}{
 			{short, short * 4 / 10, short / 2, nil},
-			{time.Millisecond, 0, 2 * zktest.Tick / 2, nil}, // two ticks are the least
-			{time.Hour, 35 * time.Second, 400 * zktest.Tick / 2, nil},
+			{time.Millisecond, 0, 2 * testserver.ZooKeeperTick / 2, nil}, // two ticks are the least
+			{time.Hour, 35 * time.Second, 400 * testserver.ZooKeeperTick / 2, nil},
 			{session, 4 * time.Second, 9 * time.Second / 2, []zkstore.Option{zkstore.WithSessionTimeout(9 * time.Second)}},
 			{short, short * 4 / 10, short / 2, []zkstore.Option{zkstore.WithSessionTimeout(time.Hour)}},
 		} {
@@ -85,18 +86,18 @@ func TestSession(t *testing.T) {
 	})
 	t.Run("a session that ends between the node and the look at the queue grants nothing", func(t *testing.T) {
 		t.Parallel()
-		proxy := zktest.NewProxy(t, server)
+		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, conn := storeOn(t, short, []string{proxy.Addr})
 		outside, _ := storeOn(t, session, []string{server})
 		mark := exclusive("between") // so that there is a queue to look at
 		mark.Weight = 1
 		grant(t, outside, mark)
 		var cut atomic.Bool
-		proxy.OnRequest(func(r zktest.Request) zktest.Fault {
-			if r.Op == zktest.Children && cut.CompareAndSwap(false, true) {
-				return zktest.LoseRequest
+		proxy.OnRequest(func(r testserver.Request) testserver.Action {
+			if r.Name == "getChildren" && cut.CompareAndSwap(false, true) {
+				return testserver.CloseRequest
 			}
-			return zktest.Pass
+			return testserver.Pass
 		})
 		c := exclusive("between")
 		c.Weight = 1
@@ -119,7 +120,7 @@ func TestSession(t *testing.T) {
 	})
 	t.Run("a waiter whose session ends waits on in the new one", func(t *testing.T) {
 		t.Parallel()
-		proxy := zktest.NewProxy(t, server)
+		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, conn := storeOn(t, short, []string{proxy.Addr})
 		outside, _ := storeOn(t, session, []string{server})
 		holder := exclusive("waits")
@@ -164,7 +165,7 @@ func TestSession(t *testing.T) {
 	})
 	t.Run("a holder whose session ends is told, and enters no more", func(t *testing.T) {
 		t.Parallel()
-		proxy := zktest.NewProxy(t, server)
+		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, conn := storeOn(t, short, []string{proxy.Addr})
 		outside, _ := storeOn(t, session, []string{server})
 		l := lockerOn(t, s)
@@ -201,14 +202,14 @@ func TestSession(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	n := count(50)
-	server := zktest.Shared(t)
+	server := testserver.SharedZooKeeper(t)
 	rivals := lockerOn(t, func() core.Store { s, _ := storeOn(t, session, []string{server}); return s }())
 	cuts := []struct {
 		name string
-		cut  func(p *zktest.Proxy)
+		cut  func(p *testserver.Proxy)
 	}{
-		{"silent", (*zktest.Proxy).Partition},
-		{"refused", (*zktest.Proxy).Down},
+		{"silent", (*testserver.Proxy).Partition},
+		{"refused", (*testserver.Proxy).Down},
 	}
 	var bit, overlaps atomic.Int64
 	least := new(atomic.Int64)
@@ -218,7 +219,7 @@ func TestCutOff(t *testing.T) {
 			cut := cuts[i%len(cuts)]
 			t.Run(cut.name+" "+strconv.Itoa(i), func(t *testing.T) {
 				t.Parallel()
-				proxy := zktest.NewProxy(t, server)
+				proxy := testserver.NewZooKeeperProxy(t, server)
 				s, _ := storeOn(t, short, []string{proxy.Addr})
 				key := "cut" + strconv.Itoa(i)
 				l := lockerOn(t, s)
@@ -281,7 +282,7 @@ func TestCutOff(t *testing.T) {
 // while it does.
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
+	server := testserver.StartZooKeeper(t)
 	s, _ := storeOn(t, short, []string{server.Addr})
 	l := lockerOn(t, s)
 	lease := acquire(t, l, "frozen")

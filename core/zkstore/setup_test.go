@@ -10,8 +10,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
 )
 
 func TestNew(t *testing.T) {
@@ -82,8 +83,8 @@ func (silent) Printf(string, ...any) {}
 
 func TestRootAndRights(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
-	admin := zktest.Connect(t, session, server.Addr)
+	server := testserver.StartZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server.Addr)
 	if _, err := admin.Create("/tenants", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func TestRootAndRights(t *testing.T) {
 		}
 	})
 	t.Run("rights outlive a broken connection", func(t *testing.T) {
-		proxy := zktest.NewProxy(t, server.Addr)
+		proxy := testserver.NewZooKeeperProxy(t, server.Addr)
 		s, conn := storeOn(t, session, []string{proxy.Addr}, opts...)
 		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
 			t.Fatal(err)
@@ -169,11 +170,11 @@ func TestRootAndRights(t *testing.T) {
 // While servers remove empty nodes, locks are taken: none is refused or doubled.
 func TestEmptyNodesGo(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	admin := zktest.Connect(t, session, server)
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
 	s, _ := storeOn(t, session, []string{server})
 	gone := 0
-	for stop := time.Now().Add(4 * zktest.ContainerCheck); time.Now().Before(stop); {
+	for stop := time.Now().Add(4 * testserver.ContainerCheck); time.Now().Before(stop); {
 		c := exclusive("empty")
 		grant(t, s, c)
 		if err := s.Release(t.Context(), c); err != nil {
@@ -194,8 +195,8 @@ func TestEmptyNodesGo(t *testing.T) {
 // all that one needs to join.
 func TestOwnersStaySecret(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
-	admin := zktest.Connect(t, session, server)
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
 	s, _ := storeOn(t, session, []string{server})
 	c := exclusive("secret")
 	grant(t, s, c)

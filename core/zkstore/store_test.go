@@ -9,8 +9,9 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
 )
 
 // Most tests wait for time to pass or for a server, so many of them fit a few
@@ -31,7 +32,7 @@ const session = 60 * time.Second
 // newStore returns a Store with a session of its own.
 func newStore(t testing.TB, addrs []string, opts ...zkstore.Option) *zkstore.Store {
 	t.Helper()
-	s, err := zkstore.New(zktest.Connect(t, session, addrs...), opts...)
+	s, err := zkstore.New(testclient.ZooKeeper(t, session, addrs...), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +58,6 @@ func conformance(t *testing.T, connect func(t testing.TB) core.Store) {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
+	server := testserver.SharedZooKeeper(t)
 	conformance(t, func(t testing.TB) core.Store { return newStore(t, []string{server}) })
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/zkstore"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
 )
 
 // The tokens of a node's grant are below 2^53, or there are none (hazard 34).
@@ -44,7 +44,7 @@ func TestTokensOfNodes(t *testing.T) {
 // What a key's nodes tell of its tokens is on the server's disk.
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
+	server := testserver.StartZooKeeper(t)
 	s, _ := storeOn(t, session, []string{server.Addr})
 	tokens := make(map[string]uint64)
 	for key, plus := range map[string]uint64{"usual": 0, "ahead": 1 << 40} {
@@ -77,7 +77,7 @@ func TestTokensOverARestart(t *testing.T) {
 // Where no token is below 2^53 any more, locks go on without, but for who demands one.
 func TestNoTokensAreLeft(t *testing.T) {
 	t.Parallel()
-	server := zktest.Shared(t)
+	server := testserver.SharedZooKeeper(t)
 	s, conn := storeOn(t, session, []string{server})
 	first := exclusive("spent")
 	grant(t, s, first)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 func TestGRPC(t *testing.T) {
@@ -25,7 +25,7 @@ func TestGRPC(t *testing.T) {
 	})
 	t.Run("every order is charged once on a real Redis", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "40", "-accounts", "10", "-drops", "2", "-replicas", "3")
 		var result struct {
 			Once, Dropped, Tries, Off int

@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/pgstore/pgtest"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
-	"github.com/lockkit/lockkit/core/zkstore/zktest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 func TestPayment(t *testing.T) {
@@ -33,7 +31,7 @@ func TestPayment(t *testing.T) {
 	})
 	t.Run("every order is charged once on a real Redis", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "20", "-clicks", "10", "-replicas", "5", "-retries", "6")
 		var result struct {
 			Once    int
@@ -92,7 +90,7 @@ func TestPayment(t *testing.T) {
 	})
 	t.Run("several processes with one Redis are one service", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		var replicas []string
 		for range 3 {
 			replicas = append(replicas, serve(t, program, "-redis", server.Addr))
@@ -147,16 +145,16 @@ var stores = map[string]func(t *testing.T) []string{
 	"redlock": func(t *testing.T) []string {
 		var nodes []string
 		for range 3 {
-			nodes = append(nodes, redistest.Start(t).Addr)
+			nodes = append(nodes, testserver.StartRedis(t).Addr)
 		}
 		return []string{"-store", "redlock", "-redlock", strings.Join(nodes, ",")}
 	},
 	"three embedded nodes": func(*testing.T) []string { return []string{"-store", "redlock"} },
 	"zookeeper": func(t *testing.T) []string {
-		return []string{"-store", "zookeeper", "-zookeeper", zktest.Start(t).Addr}
+		return []string{"-store", "zookeeper", "-zookeeper", testserver.StartZooKeeper(t).Addr}
 	},
 	"postgres": func(t *testing.T) []string {
-		return []string{"-store", "postgres", "-postgres", pgtest.Start(t).URL()}
+		return []string{"-store", "postgres", "-postgres", testserver.StartPostgres(t).URL()}
 	},
 }
 

@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/testserver"
 	pitfalls "github.com/lockkit/lockkit/examples/pitfalls"
-
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 )
 
 // build makes the program.
@@ -94,7 +93,7 @@ func TestProgram(t *testing.T) {
 
 	t.Run("so it does on a real server, where it leaves nothing behind and touches no other key", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		server.Do("SET", "somebody's", "else")
 		out, complaints, status := playWhole(t, program, "-redis", server.Addr)
 		if status != 0 || complaints != "" {
@@ -102,7 +101,7 @@ func TestProgram(t *testing.T) {
 		}
 		check(t, out, "naive fails ok", "kit holds ok")
 		// What a process had on its way when it ended may leave a mark that expires.
-		redistest.Eventually(t, 30*time.Second, "its keys are gone", func() bool {
+		testserver.Eventually(t, 30*time.Second, "its keys are gone", func() bool {
 			return fmt.Sprint(server.Do("KEYS", "*")) == "[somebody's]"
 		})
 		if v := server.Do("GET", "somebody's"); v != "else" {
@@ -112,12 +111,12 @@ func TestProgram(t *testing.T) {
 
 	t.Run("an interrupt ends it, and it still cleans up", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		cmd := exec.CommandContext(t.Context(), program, "-redis", server.Addr)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		redistest.Eventually(t, 30*time.Second, "it has begun", func() bool {
+		testserver.Eventually(t, 30*time.Second, "it has begun", func() bool {
 			return strings.Contains(fmt.Sprint(server.Do("KEYS", "*")), "pitfalls:")
 		})
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
@@ -127,7 +126,7 @@ func TestProgram(t *testing.T) {
 		if status := cmd.ProcessState.ExitCode(); status != 2 {
 			t.Errorf("exit status %d, want 2", status)
 		}
-		redistest.Eventually(t, 30*time.Second, "its keys are gone", func() bool {
+		testserver.Eventually(t, 30*time.Second, "its keys are gone", func() bool {
 			return fmt.Sprint(server.Do("KEYS", "*")) == "[]"
 		})
 	})

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 func TestWorker(t *testing.T) {
@@ -17,7 +17,7 @@ func TestWorker(t *testing.T) {
 
 	for name, addr := range map[string]func(*testing.T) string{
 		"the embedded Redis": func(*testing.T) string { return "" },
-		"a real Redis":       func(t *testing.T) string { return redistest.Start(t).Addr },
+		"a real Redis":       func(t *testing.T) string { return testserver.StartRedis(t).Addr },
 	} {
 		t.Run("no booking is lost, and the job runs once a tick, on "+name, func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
@@ -145,7 +145,7 @@ func (f *ginFront) stop() <-chan struct{} {
 
 // awaitRefusal waits until nobody takes connections at addr.
 func awaitRefusal(s *stage, addr string) {
-	redistest.Eventually(s.t, patience, "connections are refused", func() bool {
+	testserver.Eventually(s.t, patience, "connections are refused", func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = conn.Close()

@@ -10,14 +10,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // db is a client for the test's own questions.
 func (s *stage) db() *redis.Client {
 	s.t.Helper()
 	if s.asks == nil {
-		s.asks = redistest.Client(s.t, s.server.Addr, func(o *redis.Options) { o.MaxRetries = 3 })
+		s.asks = testclient.Redis(s.t, s.server.Addr, func(o *redis.Options) { o.MaxRetries = 3 })
 	}
 	return s.asks
 }
@@ -28,7 +29,7 @@ func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 	ctx, all := context.Background(), map[string]map[string]string{}
 	names, err := db.Keys(ctx, s.prefix+"*").Result()
 	for _, name := range names {
-		fields, failed := redistest.Fields(ctx, db, name)
+		fields, failed := testclient.Fields(ctx, db, name)
 		if err == nil {
 			err = failed
 		}
@@ -46,7 +47,7 @@ func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 // long before the TTL of what was not lost.
 func (s *stage) freed() {
 	s.t.Helper()
-	redistest.Eventually(s.t, patience, "no key is held, and nobody waits", func() bool { return !s.has("h:", "k:", "w") })
+	testserver.Eventually(s.t, patience, "no key is held, and nobody waits", func() bool { return !s.has("h:", "k:", "w") })
 }
 
 // held tells whether a key of the trial is held.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // An outcome is what a request came to, as its client sees it.
@@ -137,9 +137,9 @@ var scenes = map[string]func(*stage) answer{
 // an end of life, and nothing may be left of any: hazards 25 and 51.
 func TestAdapters(t *testing.T) {
 	book := newBook(t)
-	queue := redistest.Start(t)
+	queue := testserver.StartRedis(t)
 	for adapter, open := range fronts {
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		for _, c := range table {
 			if c.adapter != adapter {
 				continue
@@ -151,7 +151,7 @@ func TestAdapters(t *testing.T) {
 					s := newStage(t, book, c, open, n, idempotent)
 					s.server, s.queue = server, queue
 					if c.event == "restart" {
-						s.server = redistest.Start(t)
+						s.server = testserver.StartRedis(t)
 					}
 					s.run()
 				})

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // disconnect has the client go away in the middle; of a task, the producer
@@ -141,7 +141,7 @@ func (s *stage) supplant(strike func()) answer {
 	s.mu.Unlock()
 	strike()
 	var second answer
-	redistest.Eventually(s.t, patience, "the request runs elsewhere", func() bool {
+	testserver.Eventually(s.t, patience, "the request runs elsewhere", func() bool {
 		second = s.ask(s.b)
 		return second.outcome != unavailable
 	})

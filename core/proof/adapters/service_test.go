@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // service is one replica, with its client, store and locker.
@@ -150,7 +150,7 @@ func (e *events) said() (all []string) {
 func (s *stage) serve(name string) *service {
 	s.t.Helper()
 	v := &service{stage: s, name: name, events: &events{}}
-	client := redistest.Client(s.t, s.server.Addr, func(o *redis.Options) {
+	client := testclient.Redis(s.t, s.server.Addr, func(o *redis.Options) {
 		if s.trial%3 == 0 {
 			o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // stage is one trial: two replicas of a service, and one order.
@@ -24,8 +24,8 @@ type stage struct {
 	open       func(*service) front
 	trial      int
 	idempotent bool
-	server     *redistest.Server // of the locks
-	queue      *redistest.Server // of the tasks
+	server     *testserver.Redis // of the locks
+	queue      *testserver.Redis // of the tasks
 	prefix     string            // of all keys of the trial
 	asks       *redis.Client
 	ttl        time.Duration // of the leases

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -34,7 +35,7 @@ type taskFront struct {
 
 func serveTasks(v *service) front {
 	f := &taskFront{service: v, queue: v.prefix + v.name, ran: map[string]bool{}, came: map[string]bool{}}
-	f.client = redistest.Client(v.t, v.stage.queue.Addr)
+	f.client = testclient.Redis(v.t, v.stage.queue.Addr)
 	f.ask = asynq.NewInspectorFromRedisClient(f.client)
 	wait := core.Wait(10 * time.Millisecond)
 	if v.rushes() {
@@ -154,7 +155,7 @@ func (f *taskFront) cancel(id string, noticed <-chan struct{}) {
 }
 
 func (f *taskFront) redelivered(n int) {
-	redistest.Eventually(f.t, patience, "tasks come back", func() bool {
+	testserver.Eventually(f.t, patience, "tasks come back", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.came) >= n

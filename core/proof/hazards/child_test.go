@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -40,7 +39,7 @@ func newChild(t testing.TB, p plan, env ...string) *child {
 }
 
 // newChildOn is newChild on another host.
-func newChildOn(t testing.TB, host *redistest.Host, p plan, env ...string) *child {
+func newChildOn(t testing.TB, host *testserver.Host, p plan, env ...string) *child {
 	t.Helper()
 	if p.Name == "" {
 		p.Name = "child"

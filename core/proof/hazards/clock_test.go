@@ -14,12 +14,13 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Servers whose clocks are wrong. Those of the holders are not.
 func TestServerClock(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	// hazard 19
 	t.Run("set forward by a minute: the holder is told at its next extension, and only the token keeps its writes out (limit)", forward)
@@ -92,8 +93,8 @@ func forward(t *testing.T) {
 	seen.note(t, "clock set forward")
 	both := newBites(t, "two held the key until the first was told", count(30)/2)
 	trials(t, count(30), func(t *testing.T, n int) {
-		clock := redistest.NewClock(t, 1)
-		server := clock.Start()
+		clock := testserver.NewClock(t, 1)
+		server := clock.StartRedis()
 		key := fmt.Sprintf("forward:%d", n)
 		lease := acquire(t, newLocker(t, server.Addr), key, core.TTL(ttl))
 		time.Sleep(rand.N(ttl / 3)) // at any phase of its extensions
@@ -110,8 +111,8 @@ func back(t *testing.T) {
 	n := count(30)
 	tally.Note(t, tally.Facts{Part: "processes", Runs: n, Faults: map[string]int{"clock set back": n}})
 	trials(t, n, func(t *testing.T, n int) {
-		clock := redistest.NewClock(t, 1)
-		server := clock.Start()
+		clock := testserver.NewClock(t, 1)
+		server := clock.StartRedis()
 		key := fmt.Sprintf("back:%d", n)
 		asks := inspect(t, server)
 		c := newChild(t, plan{Addr: server.Addr})
@@ -130,7 +131,7 @@ func back(t *testing.T) {
 			fails <- err
 			next <- lease
 		}()
-		redistest.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
+		testserver.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
 		time.Sleep(rand.N(ttl))
 		expiry := asks.expiry(key, hold)
 		clock.Step(-time.Hour)
@@ -160,8 +161,8 @@ func backAlive(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
 	trials(t, count(30), func(t *testing.T, n int) {
-		clock := redistest.NewClock(t, 1)
-		server := clock.Start()
+		clock := testserver.NewClock(t, 1)
+		server := clock.StartRedis()
 		oracle := newOracle(t, 2)
 		key := fmt.Sprintf("alive:%d", n)
 		l, asks := newLocker(t, server.Addr), inspect(t, server)
@@ -180,7 +181,7 @@ func backAlive(t *testing.T) {
 			oracle.add(r)
 			release(t, rival)
 		})
-		redistest.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
+		testserver.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
 		clock.Step(-time.Hour)
 		// For longer than a lease that nobody extends.
 		s.Until = guard(lease, 3*ttl/2, func() {})
@@ -194,8 +195,8 @@ func backAlive(t *testing.T) {
 // tokenBack expects what is not promised.
 func tokenBack(t *testing.T) {
 	t.Parallel()
-	clock := redistest.NewClock(t, 1)
-	server := clock.Start()
+	clock := testserver.NewClock(t, 1)
+	server := clock.StartRedis()
 	l := newLocker(t, server.Addr)
 	first := acquire(t, l, "absent")
 	release(t, first)
@@ -218,14 +219,14 @@ func tokenBack(t *testing.T) {
 // backPlain expects what is not promised.
 func backPlain(t *testing.T) {
 	t.Parallel()
-	clock := redistest.NewClock(t, 1)
-	server := clock.Start()
+	clock := testserver.NewClock(t, 1)
+	server := clock.StartRedis()
 	plain := []redisstore.Option{redisstore.WithPlainKeys()}
 	// Nobody extends it any more, as if the holder had died.
-	lease := acquire(t, lockerOf(t, server.Client(), plain), "plain", core.TTL(3*time.Second), core.NoRenew())
+	lease := acquire(t, lockerOf(t, testclient.Redis(t, server.Addr), plain), "plain", core.TTL(3*time.Second), core.NoRenew())
 	clock.Step(-time.Hour)
 	<-lease.Context().Done()
-	_, err := lockerOf(t, server.Client(), plain).TryAcquire(t.Context(), "plain")
+	_, err := lockerOf(t, testclient.Redis(t, server.Addr), plain).TryAcquire(t.Context(), "plain")
 	var busy *core.BusyError
 	if !errors.As(err, &busy) || busy.RetryAfter < 50*time.Minute {
 		t.Errorf("got %v, want busy for an hour; if this is prevented now, the documentation promises too little", err)
@@ -236,22 +237,22 @@ func backPlain(t *testing.T) {
 // hazard 21. This is the limit of replicas with clocks of their own: the test
 // expects two holders, and that the token tells them apart.
 func TestPromotedClock(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	const ttl, ahead = 18 * time.Second, 40 * time.Second
 	var seen told
 	seen.note(t, "replica with another clock promoted")
 	both := newBites(t, "two held the key until the first was told", count(20)/2)
 	trials(t, count(20), func(t *testing.T, n int) {
-		clock := redistest.NewClock(t, 1)
-		master := redistest.Start(t)
-		replica := clock.Start("--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
+		clock := testserver.NewClock(t, 1)
+		master := testserver.StartRedis(t)
+		replica := clock.StartRedis("--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
 		clock.Step(ahead)
-		proxy := redistest.NewProxy(t, master.Addr)
-		client := redistest.Client(t, proxy.Addr)
+		proxy := testserver.NewRedisProxy(t, master.Addr)
+		client := testclient.Redis(t, proxy.Addr)
 		l, key := lockerOf(t, client, nil), fmt.Sprintf("promoted:%d", n)
 		lease := acquire(t, l, key, core.TTL(ttl))
-		redistest.Eventually(t, patience, "the replica has the grant", func() bool {
+		testserver.Eventually(t, patience, "the replica has the grant", func() bool {
 			return client.Wait(context.Background(), 1, time.Second).Val() == 1 && replica.Field("replication", "master_link_status") == "up"
 		})
 		master.Kill()
@@ -261,12 +262,12 @@ func TestPromotedClock(t *testing.T) {
 		if seen.usurp(t, lease, ttl, newLocker(t, replica.Addr)) {
 			both.add()
 		}
-		store, err := redisstore.New(replica.Client())
+		store, err := redisstore.New(testclient.Redis(t, replica.Addr))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		redistest.Eventually(t, patience, "a check says that the clock is ahead", func() bool {
+		testserver.Eventually(t, patience, "a check says that the clock is ahead", func() bool {
 			err := store.Check(t.Context())
 			return err != nil && strings.Contains(err.Error(), "its clock is 40s ahead")
 		})

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 const (
@@ -24,9 +24,9 @@ const (
 
 // Processes that are killed, and one that is asked to end.
 func TestCrash(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 
 	// hazard 48
 	t.Run("a key is taken over when its dead holder's time is over, and not earlier", func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestCrash(t *testing.T) {
 	// hazard 40
 	t.Run("a key is taken over although the server expires nothing by itself", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t, "--enable-debug-command", "yes")
+		server := testserver.StartRedis(t, "--enable-debug-command", "yes")
 		server.Do("DEBUG", "SET-ACTIVE-EXPIRE", "0")
 		takeOver(t, server, "expired", 10)
 	})
@@ -79,7 +79,7 @@ func TestCrash(t *testing.T) {
 }
 
 // takeOver kills holders at any point of their extensions while somebody waits.
-func takeOver(t *testing.T, server *redistest.Server, name string, n int) {
+func takeOver(t *testing.T, server *testserver.Redis, name string, n int) {
 	const ttl = 1500 * time.Millisecond
 	bit := newBites(t, "a holder was killed while it held", n*8/10)
 	trials(t, n, func(t *testing.T, n int) {
@@ -95,7 +95,7 @@ func takeOver(t *testing.T, server *redistest.Server, name string, n int) {
 			next <- mono()
 			fails <- err
 		}()
-		redistest.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
+		testserver.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
 		time.Sleep(rand.N(ttl))
 		expiry := asks.expiry(key, hold)
 		c.kill()
@@ -116,20 +116,20 @@ func takeOver(t *testing.T, server *redistest.Server, name string, n int) {
 	})
 }
 
-func deadHead(t *testing.T, server *redistest.Server, key string) {
+func deadHead(t *testing.T, server *testserver.Redis, key string) {
 	const ttl = 2 * time.Second
 	asks := inspect(t, server)
 	holder := acquire(t, newLocker(t, server.Addr), key)
 	head := newChild(t, plan{Addr: server.Addr, Name: "head"})
 	head.tell(order{Op: "acquire", Key: key, TTL: ttl, Fair: true})
-	redistest.Eventually(t, patience, "the head waits", func() bool { return asks.waiters(key) == 1 })
+	testserver.Eventually(t, patience, "the head waits", func() bool { return asks.waiters(key) == 1 })
 	l := newLocker(t, server.Addr)
 	next := make(chan error, 1)
 	go func() {
 		_, err := l.Acquire(context.Background(), key, core.Fair(), core.TTL(ttl), core.Wait(patience))
 		next <- err
 	}()
-	redistest.Eventually(t, patience, "somebody waits behind it", func() bool { return asks.waiters(key) == 2 })
+	testserver.Eventually(t, patience, "somebody waits behind it", func() bool { return asks.waiters(key) == 2 })
 	head.kill()
 	start := mono()
 	release(t, holder)
@@ -143,12 +143,12 @@ func deadHead(t *testing.T, server *redistest.Server, key string) {
 
 // hazard 25
 func TestKeysExpire(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	t.Run("no key is ever without an end of life, whenever clients are killed", func(t *testing.T) {
 		t.Parallel()
 		const ttl = 2 * time.Second
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		asks := inspect(t, server)
 		kills, done := make(chan struct{}, count(1000)), make(chan struct{})
 		for range count(1000) {

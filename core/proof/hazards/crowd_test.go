@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Many who want one key, or hold many.
 func TestCrowd(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	// hazard 41
 	t.Run("64 waiters of 8 processes are served alike", fairProcesses)
@@ -27,7 +27,7 @@ func TestCrowd(t *testing.T) {
 func fairProcesses(t *testing.T) {
 	t.Parallel()
 	const key, processes, each = "crowd", 8, 8
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	asks := inspect(t, server)
 	oracle := newOracle(t, processes*each*10)
 	// All wait before the first is served.
@@ -37,7 +37,7 @@ func fairProcesses(t *testing.T) {
 		children[i] = newChild(t, plan{Addr: server.Addr, Name: strconv.Itoa(i)})
 		loops[i] = children[i].tell(order{Op: "loop", Key: key, TTL: 20 * time.Second, Fair: true, N: each})
 	}
-	redistest.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
+	testserver.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
 	release(t, gate)
 	served := func() (least, most int) {
 		least = 1 << 30
@@ -53,7 +53,7 @@ func fairProcesses(t *testing.T) {
 		}
 		return least, most
 	}
-	redistest.Eventually(t, patience, "each was served ten times", func() bool {
+	testserver.Eventually(t, patience, "each was served ten times", func() bool {
 		time.Sleep(20 * time.Millisecond)
 		least, _ := served()
 		return least >= count(100)
@@ -77,7 +77,7 @@ func fairProcesses(t *testing.T) {
 func fairGoroutines(t *testing.T) {
 	t.Parallel()
 	const key, goroutines, rounds = "turns", 64, 10
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	l := newLocker(t, server.Addr)
 	var mu sync.Mutex
 	var order []int // who was served; also what the lock guards
@@ -147,9 +147,9 @@ func quietWaiters(t *testing.T) {
 			})
 		}
 	}
-	redistest.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
+	testserver.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
 	// What a waiter does at first is not counted: it asks, watches, asks again.
-	redistest.Eventually(t, patience, "each of them polls", func() bool {
+	testserver.Eventually(t, patience, "each of them polls", func() bool {
 		asked := make(map[string]int)
 		for _, c := range s.tap.allCalls() {
 			if name, of, lease := c.script(); name == "acquire" && of == stored(key) {
@@ -192,7 +192,7 @@ func quietWaiters(t *testing.T) {
 func manyLocks(t *testing.T) {
 	t.Parallel()
 	const locks, ttl = 10_000, 12 * time.Second
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	asks := inspect(t, server)
 	c := newChild(t, plan{Addr: server.Addr})
 	id := c.tell(order{Op: "crowd", Key: "many", N: locks, TTL: ttl})

@@ -7,17 +7,17 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Keys that somebody takes away from under their holders. An extension is due
 // every 4 s, while without an answer the leases would last for more than 11 s.
 func TestDeletedKeys(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	const ttl = 12 * time.Second
 	prepare := func(t *testing.T, name string, n int) (*core.Locker, inspector, []*core.Lease) {
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		l := newLocker(t, server.Addr)
 		leases := make([]*core.Lease, n)
 		for i := range leases {

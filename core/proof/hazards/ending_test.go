@@ -12,12 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // hazard 45
 func TestExtensionsEnd(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	t.Run("what is held is extended, and what was released is not any more", func(t *testing.T) {
 		t.Parallel()
@@ -80,7 +80,7 @@ func TestExtensionsEnd(t *testing.T) {
 // disturb has extensions and releases fail now and then, in every way, until
 // the returned function is called, which says how many did.
 func (r *rig) disturb() (stop func() int) {
-	actions := []redistest.Action{redistest.CloseReply, redistest.DropReply, redistest.CloseRequest, redistest.DropRequest}
+	actions := []testserver.Action{testserver.CloseReply, testserver.DropReply, testserver.CloseRequest, testserver.DropRequest}
 	quit, done := make(chan struct{}), make(chan struct{})
 	disturbed := 0
 	go func() {
@@ -90,7 +90,7 @@ func (r *rig) disturb() (stop func() int) {
 			if i%3 == 0 {
 				script = "release"
 			}
-			fault := r.proxy.Inject(redistest.Match{Script: script}, actions[i%len(actions)])
+			fault := r.proxy.Inject(testserver.Match{Script: script}, actions[i%len(actions)])
 			select {
 			case <-quit:
 				r.proxy.Remove(fault)
@@ -134,9 +134,9 @@ func (r *rig) neverAfterRelease(way time.Duration) {
 
 // hazard 47
 func TestReleaseOnEndedContext(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	l := newLocker(t, server.Addr)
 	asks := inspect(t, server)
 	gone := func(t *testing.T, key string, since int64) {
@@ -190,9 +190,9 @@ func TestReleaseOnEndedContext(t *testing.T) {
 
 // hazard 50
 func TestMisuse(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	l, others := newLocker(t, server.Addr), newLocker(t, server.Addr)
 	asks := inspect(t, server)
 	t.Run("a second release answers as the first and takes nothing from the next holder", func(t *testing.T) {
@@ -250,11 +250,11 @@ func TestMisuse(t *testing.T) {
 
 // hazard 51
 func TestChurn(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	t.Run("nothing is left of thousands of acquires", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		asks := inspect(t, server)
 		c := newChild(t, plan{Addr: server.Addr})
 		id := c.tell(order{Op: "churn", Key: "churn", N: count(20_000), TTL: 5 * time.Second})
@@ -268,6 +268,6 @@ func TestChurn(t *testing.T) {
 		if n := asks.stats()["connected_clients"]; n > 30 {
 			t.Errorf("the server has %d clients", n)
 		}
-		redistest.Eventually(t, core.WaiterLife+slack, "the server has forgotten everything", func() bool { return len(asks.scan("")) == 0 })
+		testserver.Eventually(t, core.WaiterLife+slack, "the server has forgotten everything", func() bool { return len(asks.scan("")) == 0 })
 	})
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // freezes are ways in which a server stops to answer for a while. Each returns
@@ -20,31 +21,31 @@ var freezes = []struct {
 	name   string
 	hazard int
 	trials int
-	begin  func(t *testing.T, s *redistest.Server, d time.Duration) (end func())
+	begin  func(t *testing.T, s *testserver.Redis, d time.Duration) (end func())
 }{
-	{"while the server is stopped", 23, count(100) / 2, func(t *testing.T, s *redistest.Server, d time.Duration) func() {
+	{"while the server is stopped", 23, count(100) / 2, func(t *testing.T, s *testserver.Redis, d time.Duration) func() {
 		s.Pause()
-		redistest.Eventually(t, patience, "the server stops", func() bool { return stands(s.Pid()) })
+		testserver.Eventually(t, patience, "the server stops", func() bool { return stands(s.Pid()) })
 		over := time.After(d)
 		return func() {
 			<-over
 			s.Resume()
 		}
 	}},
-	{"while the server is asleep", 23, count(100) / 2, func(t *testing.T, s *redistest.Server, d time.Duration) func() {
-		c := redistest.Client(t, s.Addr, func(o *redis.Options) { o.ReadTimeout = -1 })
-		awake := redistest.Client(t, s.Addr, func(o *redis.Options) {
+	{"while the server is asleep", 23, count(100) / 2, func(t *testing.T, s *testserver.Redis, d time.Duration) func() {
+		c := testclient.Redis(t, s.Addr, func(o *redis.Options) { o.ReadTimeout = -1 })
+		awake := testclient.Redis(t, s.Addr, func(o *redis.Options) {
 			o.MaxRetries, o.ReadTimeout = -1, 100*time.Millisecond
 		})
 		for _, client := range []*redis.Client{c, awake} {
-			redistest.Eventually(t, patience, "there is a connection", func() bool {
+			testserver.Eventually(t, patience, "there is a connection", func() bool {
 				return client.Ping(context.Background()).Err() == nil
 			})
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() { c.Do(context.Background(), "DEBUG", "SLEEP", d.Seconds()) })
 		silent := 0 // a busy machine may be late once or twice
-		redistest.Eventually(t, patience, "the server sleeps", func() bool {
+		testserver.Eventually(t, patience, "the server sleeps", func() bool {
 			if silent++; awake.Ping(context.Background()).Err() == nil {
 				silent = 0
 			}
@@ -56,8 +57,8 @@ var freezes = []struct {
 	{"while everything is paused", 24, count(40) / 2, clientPause("ALL")},
 }
 
-func clientPause(what string) func(*testing.T, *redistest.Server, time.Duration) func() {
-	return func(_ *testing.T, s *redistest.Server, d time.Duration) func() {
+func clientPause(what string) func(*testing.T, *testserver.Redis, time.Duration) func() {
+	return func(_ *testing.T, s *testserver.Redis, d time.Duration) func() {
 		s.Do("CLIENT", "PAUSE", d.Milliseconds(), what)
 		over := time.After(d)
 		return func() { <-over }
@@ -66,7 +67,7 @@ func clientPause(what string) func(*testing.T, *redistest.Server, time.Duration)
 
 // hazards 23 and 24
 func TestFrozenServer(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	for _, f := range freezes {
 		t.Run(fmt.Sprintf("%s leases end in time and nothing is granted (hazard %d)", f.name, f.hazard), func(t *testing.T) {

@@ -9,14 +9,15 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // hazard 33. A master is cut off together with its clients, and the others
 // choose another one. This is the limit of replication: the tests expect two
 // holders, and that the token tells them apart.
 func TestIsolatedMaster(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	n := 3 // each takes a minute of failovers
 	if os.Getenv("LONG") == "1" {
@@ -34,8 +35,8 @@ const isolatedTTL = 6 * time.Second
 
 // isolation is three hosts, of which the first has the master and two clients.
 type isolation struct {
-	cluster *redistest.Sentinel
-	hosts   []*redistest.Host
+	cluster *testserver.Sentinel
+	hosts   []*testserver.Host
 	plain   *child
 	before  int          // the order of plain that took a key on the whole net
 	acked   *child       // needs one replica
@@ -45,14 +46,14 @@ type isolation struct {
 func isolate(t *testing.T, args ...string) *isolation {
 	t.Helper()
 	i := &isolation{}
-	i.cluster, i.hosts = redistest.NewNet(t).StartSentinel(args...)
+	i.cluster, i.hosts = testserver.NewNet(t).StartSentinel(args...)
 	addr := i.cluster.Nodes[0].Addr
 	i.plain = newChildOn(t, i.hosts[0], plan{Name: "cut off", Addr: addr})
 	i.acked = newChildOn(t, i.hosts[0], plan{Name: "cut off, with acknowledgement", Addr: addr, Replicas: 1})
 	// On the whole net, both are granted what they ask for.
 	i.before, _ = i.plain.acquire(order{Key: "before", TTL: isolatedTTL})
 	i.acked.acquire(order{Key: "before, acknowledged", TTL: isolatedTTL})
-	i.rival = lockerOf(t, i.cluster.Without(0).Client(), nil)
+	i.rival = lockerOf(t, testclient.Sentinel(t, i.cluster.Without(0)), nil)
 	return i
 }
 

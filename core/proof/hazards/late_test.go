@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Requests and replies that arrive when their time is over.
 func TestLateMessages(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	s := newSite(t)
 	scenes := []struct {
@@ -42,7 +42,7 @@ func TestLateMessages(t *testing.T) {
 
 // unchanged delivers what a fault holds, and fails the test if that changes the
 // key.
-func (r *rig) unchanged(fault *redistest.Fault, script string, life time.Duration) {
+func (r *rig) unchanged(fault *testserver.Fault, script string, life time.Duration) {
 	r.t.Helper()
 	before, calls := r.asks.fields(r.key), len(r.tap.calls(script, r.key))
 	fault.Deliver()
@@ -62,7 +62,7 @@ func (r *rig) unchanged(fault *redistest.Fault, script string, life time.Duratio
 func lateRelease(t *testing.T, r *rig, _ int) {
 	const ttl = 30 * time.Second
 	lease := acquire(t, r.locker, r.key, core.TTL(3*time.Second))
-	fault := r.inject("release", redistest.HoldRequest)
+	fault := r.inject("release", testserver.HoldRequest)
 	release(t, lease) // by its second attempt
 	fault.Await(t)
 	next := acquire(t, r.direct, r.key, core.Wait(patience), core.TTL(ttl))
@@ -80,7 +80,7 @@ func lateRelease(t *testing.T, r *rig, _ int) {
 func lateExtension(t *testing.T, r *rig, _ int) {
 	const ttl = 20 * time.Second
 	lease := acquire(t, r.locker, r.key, core.TTL(30*time.Second))
-	fault := r.inject("extend", redistest.HoldRequest)
+	fault := r.inject("extend", testserver.HoldRequest)
 	done := make(chan error, 1)
 	go func() { done <- lease.Extend(context.Background(), time.Minute) }()
 	fault.Await(t)
@@ -97,7 +97,7 @@ func lateShortExtension(t *testing.T, r *rig, _ int) {
 	lease := acquire(t, r.locker, r.key, core.TTL(3*time.Second))
 	hold := r.asks.hold(r.key)
 	// The watchdog's first one is late, and overtaken.
-	fault := r.inject("extend", redistest.HoldRequest)
+	fault := r.inject("extend", testserver.HoldRequest)
 	fault.Await(t)
 	if err := lease.Extend(t.Context(), long); err != nil {
 		t.Fatalf("extend: %v", err)
@@ -137,7 +137,7 @@ func (r *rig) endsInTime(lease *core.Lease) {
 }
 
 // deliverSlowly has what the fault holds arrive after slowReply.
-func deliverSlowly(fault *redistest.Fault) {
+func deliverSlowly(fault *testserver.Fault) {
 	go func() {
 		select {
 		case <-fault.Fired():
@@ -149,10 +149,10 @@ func deliverSlowly(fault *redistest.Fault) {
 }
 
 func slowGrant(t *testing.T, r *rig, _ int) {
-	fault := r.inject("acquire", redistest.HoldReply)
+	fault := r.inject("acquire", testserver.HoldReply)
 	deliverSlowly(fault)
 	lease := acquire(t, r.locker, r.key, core.TTL(slowTTL), core.NoRenew())
-	if r.proxy.Count(redistest.Match{Script: "acquire", Arg: stored(r.key)}) == 1 {
+	if r.proxy.Count(testserver.Match{Script: "acquire", Arg: stored(r.key)}) == 1 {
 		r.bit.add()
 	}
 	r.endsInTime(lease)
@@ -160,8 +160,8 @@ func slowGrant(t *testing.T, r *rig, _ int) {
 
 func slowExtension(t *testing.T, r *rig, _ int) {
 	lease := acquire(t, r.locker, r.key, core.TTL(slowTTL))
-	fault := r.inject("extend", redistest.HoldReply)
-	r.injectAll("extend", redistest.DropRequest, -1)
+	fault := r.inject("extend", testserver.HoldReply)
+	r.injectAll("extend", testserver.DropRequest, -1)
 	deliverSlowly(fault)
 	r.endsInTime(lease)
 	if len(r.events.all(core.Extended)) == 1 {
@@ -174,9 +174,9 @@ func slowExtension(t *testing.T, r *rig, _ int) {
 func staleGrant(t *testing.T, r *rig, _ int) {
 	const ttl = 2 * time.Second
 	c := newChild(t, plan{Addr: r.proxy.Addr})
-	fault := r.injectAll("acquire", redistest.HoldReply, -1)
+	fault := r.injectAll("acquire", testserver.HoldReply, -1)
 	id := c.tell(order{Op: "acquire", Key: r.key, TTL: ttl, Try: true})
-	redistest.Eventually(t, patience, "the server has granted it", func() bool { return r.asks.holds(r.key) == 1 })
+	testserver.Eventually(t, patience, "the server has granted it", func() bool { return r.asks.holds(r.key) == 1 })
 	c.pause()
 	if _, over, _ := c.find(id, "refused"); over {
 		return // it was stopped too late

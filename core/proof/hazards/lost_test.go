@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Replies that do not come.
 func TestLostReplies(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	s := newSite(t)
 	scenes := []struct {
@@ -68,7 +68,7 @@ func lostAcquire(t *testing.T, r *rig, n int) {
 }
 
 func lateAcquire(t *testing.T, r *rig, _ int) {
-	fault := r.inject("acquire", redistest.HoldReply)
+	fault := r.inject("acquire", testserver.HoldReply)
 	defer fault.Deliver()
 	const limit = 3 * time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -79,7 +79,7 @@ func lateAcquire(t *testing.T, r *rig, _ int) {
 		_, err := r.locker.Acquire(ctx, r.key, core.TTL(30*time.Second))
 		done <- err
 	}()
-	redistest.Eventually(t, limit, "the server has granted it", func() bool { return r.asks.holds(r.key) == 1 })
+	testserver.Eventually(t, limit, "the server has granted it", func() bool { return r.asks.holds(r.key) == 1 })
 	r.proxy.Partition()
 	err := <-done
 	if took := time.Duration(mono() - start); took > limit+5*time.Second {
@@ -98,7 +98,7 @@ func lateAcquire(t *testing.T, r *rig, _ int) {
 }
 
 func overtakenAcquire(t *testing.T, r *rig, _ int) {
-	fault := r.inject("acquire", redistest.HoldRequest)
+	fault := r.inject("acquire", testserver.HoldRequest)
 	defer fault.Deliver()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -162,7 +162,7 @@ func lostRelease(t *testing.T, r *rig, n int) {
 		fails <- err
 		next <- l
 	}()
-	redistest.Eventually(t, patience, "somebody waits", func() bool { return r.asks.waiters(r.key) == 1 })
+	testserver.Eventually(t, patience, "somebody waits", func() bool { return r.asks.waiters(r.key) == 1 })
 	fault := r.inject("release", lossOf(n))
 	release(t, lease)
 	if r.proxy.Times(fault) != 1 {

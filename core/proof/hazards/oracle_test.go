@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // span is a stretch of the monotonic clock in which somebody relied on a key:
@@ -128,13 +128,13 @@ func TestOracle(t *testing.T) {
 	}
 	t.Run("two processes without a lock are told", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		children := make([]*child, 2)
 		for i := range children {
 			children[i] = newChild(t, plan{Addr: server.Addr, Unlocked: true})
 			children[i].tell(order{Op: "loop", Key: "open", TTL: time.Minute, Hold: 20 * time.Millisecond})
 		}
-		redistest.Eventually(t, patience, "the oracle sees two at a time", func() bool {
+		testserver.Eventually(t, patience, "the oracle sees two at a time", func() bool {
 			var o oracle
 			for _, c := range children {
 				for _, r := range c.all("hold") {

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // cutOff is one holder whose network is cut, and what became of it.
 type cutOff struct {
 	key   string
 	hold  string // at the server
-	proxy *redistest.Proxy
+	proxy *testserver.Proxy
 	lease *core.Lease
 	rival *core.Lease
 
@@ -31,16 +31,16 @@ type cutOff struct {
 
 // TestPartition is not parallel to other tests: it is about being in time.
 func TestPartition(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	// hazard 46
 	t.Run("a holder that is cut off is told before its key can expire, 100 of 100", func(t *testing.T) {
 		const holders, ttl = 100, 8 * time.Second
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		asks := inspect(t, server)
 		rivals := newLocker(t, server.Addr)
 		all := make([]*cutOff, holders)
 		for i := range all {
-			c := &cutOff{key: fmt.Sprintf("cut:%d", i), proxy: redistest.NewProxy(t, server.Addr)}
+			c := &cutOff{key: fmt.Sprintf("cut:%d", i), proxy: testserver.NewRedisProxy(t, server.Addr)}
 			c.lease = acquire(t, newLocker(t, c.proxy.Addr), c.key, core.TTL(ttl))
 			c.hold = asks.hold(c.key)
 			all[i] = c

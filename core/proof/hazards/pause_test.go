@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Holders that do not run for longer than their lease.
 func TestPause(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	rivals := newLocker(t, server.Addr)
 
 	// hazard 1

@@ -12,14 +12,15 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // hazard 19. A quorum of five outvotes those of its servers whose clocks are set
 // forward, as long as they are a minority.
 func TestQuorumClock(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -63,13 +64,13 @@ func TestQuorumClock(t *testing.T) {
 // asks for it, and sets some clocks forward meanwhile.
 func quorumClock(t *testing.T, key string, ahead int, o *oracle) {
 	const ttl = 6 * time.Second
-	clock := redistest.NewClock(t, 1)
-	var servers []*redistest.Server
+	clock := testserver.NewClock(t, 1)
+	var servers []*testserver.Redis
 	for i := range 5 {
 		if i < ahead {
-			servers = append(servers, clock.Start())
+			servers = append(servers, clock.StartRedis())
 		} else {
-			servers = append(servers, redistest.Start(t))
+			servers = append(servers, testserver.StartRedis(t))
 		}
 	}
 	holder, rival := quorumOf(t, servers), quorumOf(t, servers)
@@ -105,11 +106,11 @@ func quorumClock(t *testing.T, key string, ahead int, o *oracle) {
 }
 
 // quorumOf returns the locker of a service whose locks are on a majority.
-func quorumOf(t *testing.T, servers []*redistest.Server) *core.Locker {
+func quorumOf(t *testing.T, servers []*testserver.Redis) *core.Locker {
 	t.Helper()
 	var nodes []core.Store
 	for _, server := range servers {
-		store, err := redisstore.New(redistest.Client(t, server.Addr))
+		store, err := redisstore.New(testclient.Redis(t, server.Addr))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,6 +132,6 @@ func quorumOf(t *testing.T, servers []*redistest.Server) *core.Locker {
 		_ = l.Close(ctx)
 		_ = quorum.Close()
 	})
-	redistest.Eventually(t, patience, "the nodes are fit", func() bool { return quorum.Check(context.Background()) == nil })
+	testserver.Eventually(t, patience, "the nodes are fit", func() bool { return quorum.Check(context.Background()) == nil })
 	return l
 }

@@ -9,18 +9,18 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Servers whose clocks run at another rate than the holder's.
 func TestClockRate(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	// hazard 22
 	t.Run("1 percent fast: no lease is trusted for longer than it lasts", func(t *testing.T) {
 		t.Parallel()
 		const rate, ttl = 1.01, 6 * time.Second
-		server := redistest.NewClock(t, rate).Start()
+		server := testserver.NewClock(t, rate).StartRedis()
 		var looks, closest atomic.Int64
 		closest.Store(int64(ttl))
 		t.Cleanup(func() {
@@ -61,7 +61,7 @@ func TestClockRate(t *testing.T) {
 	// hazard 22
 	t.Run("1 percent fast: nobody is granted a key while its last holder trusts in it", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.NewClock(t, 1.01).Start()
+		server := testserver.NewClock(t, 1.01).StartRedis()
 		oracle := newOracle(t, 2*count(20))
 		trials(t, count(20), func(t *testing.T, n int) {
 			early, late := fixedLease(t, server, fmt.Sprintf("fixed:%d", n))
@@ -72,7 +72,7 @@ func TestClockRate(t *testing.T) {
 	// hazard 22
 	t.Run("10 percent fast is beyond the margin: there are two holders for a moment (limit)", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.NewClock(t, 1.1).Start()
+		server := testserver.NewClock(t, 1.1).StartRedis()
 		var overlaps atomic.Int64
 		t.Cleanup(func() {
 			n := int(overlaps.Load())
@@ -96,7 +96,7 @@ func TestClockRate(t *testing.T) {
 
 // fixedLease has somebody hold a key that nobody extends for as long as the
 // lease is trusted, while somebody else asks for it all the time.
-func fixedLease(t *testing.T, server *redistest.Server, key string) (early, late span) {
+func fixedLease(t *testing.T, server *testserver.Redis, key string) (early, late span) {
 	t.Helper()
 	const ttl = 6 * time.Second
 	first, second := newLocker(t, server.Addr), newLocker(t, server.Addr)

@@ -8,14 +8,14 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // hazard 30. Without a disk a server that restarts is the limit of one server:
 // the test expects two holders until the first is told, and that the token tells
 // them apart.
 func TestRestart(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	const ttl = 18 * time.Second
 	t.Run("empty: the holder is told at its next extension, and only the token keeps its writes out (limit)", func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestRestart(t *testing.T) {
 		seen.note(t, "server restarted empty")
 		both := newBites(t, "two held the key until the first was told", count(50)/2)
 		trials(t, count(50), func(t *testing.T, n int) {
-			server := redistest.Start(t)
+			server := testserver.StartRedis(t)
 			lease := acquire(t, newLocker(t, server.Addr), fmt.Sprintf("emptied:%d", n), core.TTL(ttl))
 			time.Sleep(rand.N(ttl / 3)) // at any phase of its extensions
 			server.RestartEmpty()
@@ -41,7 +41,7 @@ func TestRestart(t *testing.T) {
 		})
 		trials(t, n, func(t *testing.T, n int) {
 			const ttl = 6 * time.Second
-			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 			key := fmt.Sprintf("saved:%d", n)
 			lease := acquire(t, newLocker(t, server.Addr), key, core.TTL(ttl))
 			time.Sleep(rand.N(ttl / 3))

@@ -8,18 +8,19 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // site is a server that many trials share, each with a key of its own.
 type site struct {
-	server *redistest.Server
+	server *testserver.Redis
 	tap    *tap
 }
 
 func newSite(t *testing.T, args ...string) *site {
 	t.Helper()
-	s := &site{server: redistest.Start(t, args...)}
+	s := &site{server: testserver.StartRedis(t, args...)}
 	// The server gets to know the scripts, so that a call is one command.
 	l := newLocker(t, s.server.Addr)
 	lease := acquire(t, l, "warm-up")
@@ -37,7 +38,7 @@ type rig struct {
 	*site
 	t      *testing.T
 	key    string
-	proxy  *redistest.Proxy
+	proxy  *testserver.Proxy
 	locker *core.Locker // through the proxy
 	events *recorder    // of locker
 	direct *core.Locker
@@ -48,12 +49,12 @@ type rig struct {
 // rig prepares a trial. Every second one has a client with default options.
 func (s *site) rig(t *testing.T, key string, n int, more ...func(*redis.Options)) *rig {
 	t.Helper()
-	r := &rig{site: s, t: t, key: key, proxy: redistest.NewProxy(t, s.server.Addr), events: &recorder{}}
+	r := &rig{site: s, t: t, key: key, proxy: testserver.NewRedisProxy(t, s.server.Addr), events: &recorder{}}
 	edit := ways["careful"]
 	if n%2 == 0 {
 		edit = ways["default"]
 	}
-	client := redistest.Client(t, r.proxy.Addr, append(more, edit)...)
+	client := testclient.Redis(t, r.proxy.Addr, append(more, edit)...)
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +65,13 @@ func (s *site) rig(t *testing.T, key string, n int, more ...func(*redis.Options)
 }
 
 // inject has a calamity befall the next call of a script on the rig's key.
-func (r *rig) inject(script string, a redistest.Action) *redistest.Fault {
+func (r *rig) inject(script string, a testserver.Action) *testserver.Fault {
 	return r.injectAll(script, a, 1)
 }
 
 // injectAll is inject for so many calls, -1 for all.
-func (r *rig) injectAll(script string, a redistest.Action, times int) *redistest.Fault {
-	f := r.proxy.Inject(redistest.Match{Script: script, Arg: stored(r.key), Times: times}, a)
+func (r *rig) injectAll(script string, a testserver.Action, times int) *testserver.Fault {
+	f := r.proxy.Inject(testserver.Match{Script: script, Arg: stored(r.key), Times: times}, a)
 	r.t.Cleanup(func() {
 		tally.Note(r.t, tally.Facts{Part: "processes", Runs: 1, Faults: map[string]int{
 			"a message of " + script + " was lost, late or doubled": r.proxy.Times(f),
@@ -81,9 +82,9 @@ func (r *rig) injectAll(script string, a redistest.Action, times int) *redistest
 
 // lossOf is how a reply gets lost in this trial: with its connection, or in
 // silence.
-func lossOf(n int) redistest.Action {
+func lossOf(n int) testserver.Action {
 	if n/2%2 == 0 {
-		return redistest.CloseReply
+		return testserver.CloseReply
 	}
-	return redistest.DropReply
+	return testserver.DropReply
 }

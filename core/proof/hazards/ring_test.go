@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // disguised is a Ring that the store does not know for one.
@@ -18,9 +18,9 @@ type disguised struct{ *redis.Ring }
 // hazard 35. A Ring is refused. Who gets one past that has two holders as soon as
 // one process sees another set of servers, which the test expects.
 func TestForcedRing(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
-	a, b := redistest.Start(t), redistest.Start(t)
+	a, b := testserver.StartRedis(t), testserver.StartRedis(t)
 	ring := func(servers map[string]string) *redis.Ring {
 		r := redis.NewRing(&redis.RingOptions{Addrs: servers, HeartbeatFrequency: time.Hour})
 		t.Cleanup(func() { _ = r.Close() })

@@ -14,7 +14,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // ways are the clients that a service may have.
@@ -27,7 +28,7 @@ var ways = map[string]func(*redis.Options){
 // is closed after the test, with what it still holds.
 func newLocker(t *testing.T, addr string, opts ...core.Option) *core.Locker {
 	t.Helper()
-	return lockerOf(t, redistest.Client(t, addr), nil, opts...)
+	return lockerOf(t, testclient.Redis(t, addr), nil, opts...)
 }
 
 // lockerOf is newLocker with a client and options of the store.
@@ -126,14 +127,14 @@ type inspector struct {
 	*redis.Client
 }
 
-func inspect(t *testing.T, server *redistest.Server) inspector {
-	return inspector{t, server.Client()}
+func inspect(t *testing.T, server *testserver.Redis) inspector {
+	return inspector{t, testclient.Redis(t, server.Addr)}
 }
 
 // fields is what the server has for a key.
 func (i inspector) fields(key string) map[string]string {
 	i.t.Helper()
-	m, err := redistest.Fields(context.Background(), i, stored(key))
+	m, err := testclient.Fields(context.Background(), i, stored(key))
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func (i inspector) expires(key, hold string) (from, to int64) {
 // longer than limit.
 func (i inspector) awaitFree(key string, limit time.Duration) {
 	i.t.Helper()
-	redistest.Eventually(i.t, limit, "nobody holds the key any more", func() bool { return i.holds(key) == 0 })
+	testserver.Eventually(i.t, limit, "nobody holds the key any more", func() bool { return i.holds(key) == 0 })
 }
 
 // wantFree fails the test unless somebody else can take the key at once.

@@ -18,24 +18,25 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Keys can be a customer's data, and who knows an owner can join its locks. So
 // none of them, no lease and no token is in what others see of a lock: errors,
 // events and log lines, whatever goes wrong.
 func TestSecrets(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	// A user who may not touch some keys, and a key that is no lock.
 	server.Do("ACL", "SETUSER", "some", "reset", "on", ">pw", "~lk1:{order:*", "&*", "+@all")
 	w := &witness{secrets: make(map[string]string)}
-	proxy := redistest.NewProxy(t, server.Addr)
+	proxy := testserver.NewRedisProxy(t, server.Addr)
 	var lockers []*core.Locker
 	var closes []func()
 	for _, opts := range [][]redisstore.Option{nil, {redisstore.WithReplicas(1, 20*time.Millisecond)}, {redisstore.WithPlainKeys(), redisstore.WithPrefix("plain:")}} {
-		store, err := redisstore.New(redistest.Client(t, proxy.Addr, func(o *redis.Options) {
+		store, err := redisstore.New(testclient.Redis(t, proxy.Addr, func(o *redis.Options) {
 			o.Username, o.Password, o.ReadTimeout = "some", "pw", 500*time.Millisecond
 		}), opts...)
 		if err != nil {
@@ -55,15 +56,15 @@ func TestSecrets(t *testing.T) {
 		})
 		lockers = append(lockers, l)
 	}
-	calamities := []redistest.Action{
-		redistest.DropRequest, redistest.CloseRequest, redistest.DropReply, redistest.CloseReply, redistest.DoubleRequest,
-		redistest.GarbageReply, redistest.UnrelatedReply, redistest.ErrorReply("OOM command not allowed"),
-		redistest.ErrorReply("READONLY You can't write against a read only replica."), redistest.ErrorReply("ERR what is this"),
+	calamities := []testserver.Action{
+		testserver.DropRequest, testserver.CloseRequest, testserver.DropReply, testserver.CloseReply, testserver.DoubleRequest,
+		testserver.GarbageReply, testserver.UnrelatedReply, testserver.ErrorReply("OOM command not allowed"),
+		testserver.ErrorReply("READONLY You can't write against a read only replica."), testserver.ErrorReply("ERR what is this"),
 	}
 	scripts := []string{"acquire", "extend", "release"}
 	// Something that goes well, before nothing is sure to. (A busy machine can be too late
 	// for a lease, so it takes several.)
-	redistest.Eventually(t, time.Minute, "a lease is extended, and its key busy", func() bool {
+	testserver.Eventually(t, time.Minute, "a lease is extended, and its key busy", func() bool {
 		calm, err := lockers[0].Acquire(t.Context(), "order:"+rand.Text(), core.TTL(time.Second))
 		if err != nil {
 			return false
@@ -84,7 +85,7 @@ func TestSecrets(t *testing.T) {
 		wg.Go(func() {
 			for n := range count(100) {
 				if n%3 == 0 {
-					proxy.Inject(redistest.Match{Script: scripts[mrand.N(len(scripts))]}, calamities[mrand.N(len(calamities))])
+					proxy.Inject(testserver.Match{Script: scripts[mrand.N(len(scripts))]}, calamities[mrand.N(len(calamities))])
 				}
 				w.use(lockers[g%len(lockers)], server, proxy, g, n)
 			}
@@ -182,7 +183,7 @@ func (s *seeing) Release(ctx context.Context, c core.Claim) error {
 }
 
 // use does things with a key that tells of somebody, and keeps what they answer.
-func (w *witness) use(l *core.Locker, server *redistest.Server, proxy *redistest.Proxy, g, n int) {
+func (w *witness) use(l *core.Locker, server *testserver.Redis, proxy *testserver.Proxy, g, n int) {
 	who := rand.Text()
 	w.secret("a key", who)
 	name := "order"
@@ -218,7 +219,7 @@ func (w *witness) use(l *core.Locker, server *redistest.Server, proxy *redistest
 	if n%4 == 0 {
 		// Longer than it is trusted without an extension, of which the next one
 		// fails.
-		proxy.Inject(redistest.Match{Script: "extend", Arg: who}, redistest.ErrorReply("ERR not now"))
+		proxy.Inject(testserver.Match{Script: "extend", Arg: who}, testserver.ErrorReply("ERR not now"))
 		select {
 		case <-lease.Context().Done():
 		case <-time.After(500 * time.Millisecond):

@@ -11,17 +11,18 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // hazard 6
 func TestStarvation(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	t.Run("a process without processor time relies on nothing that others hold", func(t *testing.T) {
 		t.Parallel()
 		const ttl = 500 * time.Millisecond
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		oracle := newOracle(t, count(50))
 		starved := newChild(t, plan{Addr: server.Addr, Name: "starved"}, "GOMAXPROCS=1")
 		rested := newChild(t, plan{Addr: server.Addr, Name: "rested"})
@@ -31,7 +32,7 @@ func TestStarvation(t *testing.T) {
 		loops := []int{starved.tell(loop), rested.tell(loop)}
 		unthrottle := throttle(starved)
 		t.Cleanup(unthrottle)
-		redistest.Eventually(t, patience, "both have held the key often enough", func() bool {
+		testserver.Eventually(t, patience, "both have held the key often enough", func() bool {
 			return len(starved.all("hold")) >= count(50)/2 && len(rested.all("hold")) >= count(50)/2
 		})
 		unthrottle()
@@ -104,13 +105,13 @@ func (s *capturing) granted() core.Claim {
 
 // hazard 5
 func TestCopies(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	t.Run("two copies of one machine hold one lease, until somebody else holds the key (limit)", func(t *testing.T) {
 		t.Parallel()
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		rivals := newLocker(t, server.Addr)
-		store, err := redisstore.New(server.Client())
+		store, err := redisstore.New(testclient.Redis(t, server.Addr))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // TestStorm has several processes take a few keys in turn, and lets everything
@@ -18,10 +18,10 @@ func TestStorm(t *testing.T) {
 	t.Parallel()
 	t.Run("no two hold a key at a time, and nobody is stuck, whatever happens", func(t *testing.T) {
 		t.Parallel()
-		s := &storm{t: t, server: redistest.Start(t), oracle: newOracle(t, 50)}
+		s := &storm{t: t, server: testserver.StartRedis(t), oracle: newOracle(t, 50)}
 		s.keys = []string{"storm:a", "storm:b", "storm:c", "storm:d", "storm:e"}
 		for i := range 6 {
-			p := &ship{name: strconv.Itoa(i), proxy: redistest.NewProxy(t, s.server.Addr)}
+			p := &ship{name: strconv.Itoa(i), proxy: testserver.NewRedisProxy(t, s.server.Addr)}
 			s.board(p)
 			s.ships = append(s.ships, p)
 		}
@@ -36,7 +36,7 @@ func TestStorm(t *testing.T) {
 // storm is processes in trouble.
 type storm struct {
 	t      *testing.T
-	server *redistest.Server
+	server *testserver.Redis
 	oracle *oracle
 	keys   []string
 	ships  []*ship
@@ -46,7 +46,7 @@ type storm struct {
 // ship is a process that is started again when it was killed, and its network.
 type ship struct {
 	name  string
-	proxy *redistest.Proxy
+	proxy *testserver.Proxy
 	child *child
 	loops []int
 }
@@ -153,7 +153,7 @@ func (s *storm) hitNetwork() string {
 func (s *storm) calm() {
 	since := mono()
 	for _, p := range s.ships {
-		redistest.Eventually(s.t, patience, "the process holds every key again", func() bool {
+		testserver.Eventually(s.t, patience, "the process holds every key again", func() bool {
 			time.Sleep(20 * time.Millisecond)
 			all := p.child.all("hold")
 			return !slices.ContainsFunc(s.keys, func(key string) bool {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // tap is the server's own account of the scripts that it ran, in order, and of
@@ -47,7 +47,7 @@ func (c command) script() (name, key, lease string) {
 }
 
 // newTap listens to a server until the test ends.
-func newTap(t *testing.T, server *redistest.Server) *tap {
+func newTap(t *testing.T, server *testserver.Redis) *tap {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr)
 	if err != nil {
@@ -144,7 +144,7 @@ func (tp *tap) catchUp(asks inspector) {
 	if err := asks.Echo(context.Background(), mark).Err(); err != nil {
 		asks.t.Fatal(err)
 	}
-	redistest.Eventually(asks.t, patience, "the tap has caught up", func() bool {
+	testserver.Eventually(asks.t, patience, "the tap has caught up", func() bool {
 		tp.mu.Lock()
 		defer tp.mu.Unlock()
 		return tp.echoed[mark]
@@ -167,5 +167,5 @@ func (tp *tap) wakeUps(key string) int {
 // awaitCalls waits until a script was called n times on a key.
 func (tp *tap) awaitCalls(script, key string, n int) {
 	tp.t.Helper()
-	redistest.Eventually(tp.t, patience, "the call arrives", func() bool { return len(tp.calls(script, key)) >= n })
+	testserver.Eventually(tp.t, patience, "the call arrives", func() bool { return len(tp.calls(script, key)) >= n })
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Servers in trouble of their own.
 func TestTroubledServer(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"} {
 		// hazard 26
@@ -37,9 +38,9 @@ func TestTroubledServer(t *testing.T) {
 
 // fill writes keys with a TTL to the server, which evicts others for them, until
 // the test ends.
-func fill(t *testing.T, server *redistest.Server, ttl time.Duration) {
+func fill(t *testing.T, server *testserver.Redis, ttl time.Duration) {
 	t.Helper()
-	client := server.Client()
+	client := testclient.Redis(t, server.Addr)
 	value := strings.Repeat("x", 4000)
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -70,7 +71,7 @@ func fill(t *testing.T, server *redistest.Server, ttl time.Duration) {
 
 func evicted(t *testing.T, policy string) {
 	const ttl, keys = 12 * time.Second, 10
-	server := redistest.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", policy, "--maxmemory-samples", "10")
+	server := testserver.StartRedis(t, "--maxmemory", "4mb", "--maxmemory-policy", policy, "--maxmemory-samples", "10")
 	l := newLocker(t, server.Addr)
 	asks := inspect(t, server)
 	leases := make([]*core.Lease, keys)
@@ -83,14 +84,14 @@ func evicted(t *testing.T, policy string) {
 		wg.Go(func() {
 			// EXISTS does not make the key a recently used one. What comes after the
 			// loss may write it again.
-			redistest.Eventually(t, patience, "the key is evicted", func() bool {
+			testserver.Eventually(t, patience, "the key is evicted", func() bool {
 				n, err := asks.Exists(context.Background(), stored(lease.Key())).Result()
 				return err == nil && n == 0 || lease.Context().Err() != nil
 			})
 			gone := mono()
 			end := ended(t, lease)
 			wantLost(t, lease)
-			redistest.Eventually(t, patience, "nothing is held", func() bool { return asks.holds(lease.Key()) == 0 })
+			testserver.Eventually(t, patience, "nothing is held", func() bool { return asks.holds(lease.Key()) == 0 })
 			// Without an extension that says so it would take more than 11s.
 			if took := ms(gone, end); took > ttl*2/3 {
 				t.Errorf("the holder of key %d learned of its loss after %v", i, took)
@@ -104,7 +105,7 @@ func evicted(t *testing.T, policy string) {
 func outOfMemory(t *testing.T) {
 	t.Parallel()
 	const ttl = 4 * time.Second
-	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	server := testserver.StartRedis(t, "--maxmemory-policy", "noeviction")
 	l := newLocker(t, server.Addr)
 	asks := inspect(t, server)
 	n := count(20)
@@ -146,7 +147,7 @@ func outOfMemory(t *testing.T) {
 
 func emptiedCache(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	l := newLocker(t, server.Addr)
 	asks := inspect(t, server)
 	const ttl = 12 * time.Second
@@ -203,7 +204,7 @@ func cycle(l *core.Locker, key string) error {
 
 func emptyRestarts(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := testserver.StartRedis(t)
 	l := newLocker(t, server.Addr)
 	last := uint64(0)
 	for i := range count(50) {

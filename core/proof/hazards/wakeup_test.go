@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // split subscribes by another way than it sends commands.
@@ -29,14 +30,14 @@ func (s split) Subscribe(ctx context.Context, channels ...string) *redis.PubSub 
 // when it ends.
 var silences = []struct {
 	name  string
-	begin func(s *redistest.Server, p *redistest.Proxy)
+	begin func(s *testserver.Redis, p *testserver.Proxy)
 	total bool // no wake-up arrives at all
 }{
-	{"the subscription's connection is dead", func(_ *redistest.Server, p *redistest.Proxy) { p.Partition() }, true},
-	{"the server may not publish", func(s *redistest.Server, _ *redistest.Proxy) {
+	{"the subscription's connection is dead", func(_ *testserver.Redis, p *testserver.Proxy) { p.Partition() }, true},
+	{"the server may not publish", func(s *testserver.Redis, _ *testserver.Proxy) {
 		s.Do("ACL", "SETUSER", "default", "-publish")
 	}, true},
-	{"the subscription breaks all the time", func(_ *redistest.Server, p *redistest.Proxy) {
+	{"the subscription breaks all the time", func(_ *testserver.Redis, p *testserver.Proxy) {
 		for range 20 {
 			p.Sever()
 			time.Sleep(rand.N(100 * time.Millisecond))
@@ -46,17 +47,17 @@ var silences = []struct {
 
 // hazard 39
 func TestLostWakeUps(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	for _, s := range silences {
 		t.Run("a waiter finds the key free by itself when "+s.name, func(t *testing.T) {
 			t.Parallel()
 			const ttl = 5 * time.Minute
-			server := redistest.Start(t)
-			proxy := redistest.NewProxy(t, server.Addr)
+			server := testserver.StartRedis(t)
+			proxy := testserver.NewRedisProxy(t, server.Addr)
 			asks := inspect(t, server)
 			holder := newLocker(t, server.Addr)
-			waiter := lockerOf(t, split{server.Client(), redistest.Client(t, proxy.Addr)}, nil)
+			waiter := lockerOf(t, split{testclient.Redis(t, server.Addr), testclient.Redis(t, proxy.Addr)}, nil)
 			n := count(500) / len(silences)
 			leases, granted := make([]*core.Lease, n), make([]int64, n)
 			var wg sync.WaitGroup
@@ -74,10 +75,10 @@ func TestLostWakeUps(t *testing.T) {
 				})
 			}
 			for _, lease := range leases {
-				redistest.Eventually(t, patience, "all wait", func() bool { return asks.waiters(lease.Key()) == 1 })
+				testserver.Eventually(t, patience, "all wait", func() bool { return asks.waiters(lease.Key()) == 1 })
 			}
-			redistest.Eventually(t, patience, "somebody has subscribed", func() bool {
-				return proxy.Count(redistest.Match{Command: "subscribe"}) > 0
+			testserver.Eventually(t, patience, "somebody has subscribed", func() bool {
+				return proxy.Count(testserver.Match{Command: "subscribe"}) > 0
 			})
 			wg.Go(func() { s.begin(server, proxy) })
 			released := make([]int64, n)
@@ -108,13 +109,13 @@ func TestLostWakeUps(t *testing.T) {
 
 // hazard 43
 func TestCancelledAtRelease(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	t.Run("the other one gets the key when one of two waiters goes at the instant of release", func(t *testing.T) {
 		t.Parallel()
 		const lanes = 8
 		times := count(10000)
-		server := redistest.Start(t)
+		server := testserver.StartRedis(t)
 		here, there := newLocker(t, server.Addr), newLocker(t, server.Addr)
 		var wg sync.WaitGroup
 		lane := make([]*departures, lanes)
@@ -167,7 +168,7 @@ func (d *departures) play(from *core.Locker) {
 	var got int64
 	var wg sync.WaitGroup
 	wg.Go(func() { first = d.hold(ctx) })
-	redistest.Eventually(d.t, patience, "the first waits", func() bool { return d.asks.waiters(d.key) == 1 })
+	testserver.Eventually(d.t, patience, "the first waits", func() bool { return d.asks.waiters(d.key) == 1 })
 	wg.Go(func() {
 		other = d.hold(context.Background())
 		got = mono()

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -20,13 +19,13 @@ type child struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	name  string
-	proxy *redistest.Proxy
+	proxy *testserver.Proxy
 	gone  chan struct{} // closed when it ended
 	end   sync.Once
 }
 
 // newChild starts a worker whose entries go to the history.
-func newChild(t testing.TB, p plan, proxy *redistest.Proxy, h *history) *child {
+func newChild(t testing.TB, p plan, proxy *testserver.Proxy, h *history) *child {
 	t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // failOver promotes the replica, which may lack what was written last, or longer
@@ -19,7 +21,7 @@ func (n *nemesis) failOver(d *deed) {
 	n.server.Do("REPLICAOF", "NO", "ONE")
 	d.At, d.Left = mono(), make(map[string][]string)
 	for _, key := range keys {
-		d.Left[key] = holds(n.server, key)
+		d.Left[key] = holds(n.t, n.server, key)
 	}
 	for _, c := range n.workers {
 		c.proxy.Retarget(n.server.Addr)
@@ -30,15 +32,15 @@ func (n *nemesis) failOver(d *deed) {
 }
 
 // follow makes a server the replica of another.
-func follow(replica, master *redistest.Server) {
+func follow(replica, master *testserver.Redis) {
 	replica.Do("REPLICAOF", "127.0.0.1", fmt.Sprint(master.Port()))
 }
 
 // holds lists the claims that have a hold of key at a server.
-func holds(server *redistest.Server, key string) []string {
+func holds(t testing.TB, server *testserver.Redis, key string) []string {
 	now := time.Now().UnixMilli()
 	// A type of answer that is not expected must not look like a key that is free.
-	fields, err := redistest.Fields(context.Background(), server.Client(), "lk1:{"+key+"}")
+	fields, err := testclient.Fields(context.Background(), testclient.Redis(t, server.Addr), "lk1:{"+key+"}")
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // What a history needs to be evidence.
@@ -38,8 +38,8 @@ type scene struct {
 	t        *testing.T
 	wiped    bool
 	mistake  string
-	server   *redistest.Server
-	replica  *redistest.Server // of a scene that is wiped
+	server   *testserver.Redis
+	replica  *testserver.Redis // of a scene that is wiped
 	register *register
 	history  *history
 	workers  []*child
@@ -49,9 +49,9 @@ type scene struct {
 func newScene(t *testing.T, wiped bool, mistake string) *scene {
 	t.Helper()
 	s := &scene{t: t, wiped: wiped, mistake: mistake, register: newRegister(t), history: &history{}}
-	s.server = redistest.Start(t)
+	s.server = testserver.StartRedis(t)
 	if wiped {
-		s.replica = redistest.Start(t)
+		s.replica = testserver.StartRedis(t)
 		follow(s.replica, s.server)
 	}
 	s.workers = make([]*child, workers)
@@ -64,11 +64,11 @@ func newScene(t *testing.T, wiped bool, mistake string) *scene {
 // start makes a worker number i.
 func (s *scene) start(i int) {
 	s.started++
-	var proxy *redistest.Proxy
+	var proxy *testserver.Proxy
 	if old := s.workers[i]; old != nil {
 		proxy = old.proxy
 	} else {
-		proxy = redistest.NewProxy(s.t, s.server.Addr)
+		proxy = testserver.NewRedisProxy(s.t, s.server.Addr)
 	}
 	s.workers[i] = newChild(s.t, plan{
 		Name: fmt.Sprintf("w%d", s.started), Addr: proxy.Addr, Register: s.register.Addr, Keys: keys, Lanes: 1 + i%2*4, Mistake: s.mistake,
@@ -105,7 +105,7 @@ func count(long int) int {
 }
 
 func TestHistories(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	for i := range count(150) {
 		t.Run(fmt.Sprintf("eight processes under a nemesis look like one lock, run %d", i+1), func(t *testing.T) {
 			t.Parallel()
@@ -249,7 +249,7 @@ func (v *verdict) String() string {
 		v.calls, v.grants, v.follows, v.told, v.others, v.outcomes, v.unknown, v.script.busy, v.script.excused, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
 }
 
-func (v *verdict) note(t *testing.T, seed uint64, server *redistest.Server) {
+func (v *verdict) note(t *testing.T, seed uint64, server *testserver.Redis) {
 	f := tally.Facts{
 		Part: "histories", Runs: 1, Seeds: fmt.Sprint(seed), Faults: v.bites, Outcomes: v.outcomes, Grants: v.grants, ToOthers: sum(v.others),
 		Violations: map[string]int{"tokens back": len(v.tokens), "stale writes": len(v.stale), "passed on wrongly": len(v.passed), "histories that are not a lock's": 0},

@@ -9,7 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // ok is a try that was granted, relied on until and released. The grants of the key
@@ -149,7 +149,7 @@ func TestJudges(t *testing.T) {
 	t.Run("processes without a lock are told by every judge", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, false, grantsAll)
-		redistest.Eventually(t, patience, "every judge tells of it", func() bool {
+		testserver.Eventually(t, patience, "every judge tells of it", func() bool {
 			time.Sleep(100 * time.Millisecond)
 			r := s.history.read(nil)
 			return len(overlaps(r.tries)) > 0 && len(tokensBack(r.tries)) > 0 && len(staleWrites(r.tries, s.register.all(), true)) > 0 && r.linear() == porcupine.Illegal
@@ -163,7 +163,7 @@ func TestJudges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, false, mistake)
-			redistest.Eventually(t, patience, "porcupine tells of it", func() bool {
+			testserver.Eventually(t, patience, "porcupine tells of it", func() bool {
 				time.Sleep(100 * time.Millisecond)
 				return s.history.read(nil).linear() == porcupine.Illegal
 			})
@@ -176,7 +176,7 @@ func TestJudges(t *testing.T) {
 	t.Run("processes whose store makes no mistake are told by nobody", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, false, "")
-		redistest.Eventually(t, patience, "they have done something", func() bool { return s.history.size() > 1000 })
+		testserver.Eventually(t, patience, "they have done something", func() bool { return s.history.size() > 1000 })
 		s.finish()
 		r := s.history.read(nil)
 		if got := r.linear(); got != porcupine.Ok || r.operations().busy < 100 {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // deed is something that the nemesis did, and when.
@@ -66,7 +66,7 @@ func (n *nemesis) do(this *deed) {
 		this.Who = c.name
 		c.kill()
 		// Whatever it had sent has reached the server when its connections are gone.
-		redistest.Eventually(n.t, patience, "the connections of a dead process end", func() bool { return c.proxy.Links() == 0 })
+		testserver.Eventually(n.t, patience, "the connections of a dead process end", func() bool { return c.proxy.Links() == 0 })
 	case "stop":
 		c.signal(syscall.SIGSTOP)
 		time.Sleep(d)
@@ -84,13 +84,13 @@ func (n *nemesis) do(this *deed) {
 			c.proxy.Sever()
 		}
 	case "lose replies", "lose requests":
-		action := redistest.CloseReply
+		action := testserver.CloseReply
 		if what == "lose requests" {
-			action = redistest.CloseRequest
+			action = testserver.CloseRequest
 		}
 		for _, c := range n.workers {
 			script := []string{"acquire", "release", "extend"}[n.rand.IntN(3)]
-			f := c.proxy.Inject(redistest.Match{Script: script, Times: 2}, action)
+			f := c.proxy.Inject(testserver.Match{Script: script, Times: 2}, action)
 			defer c.proxy.Remove(f)
 		}
 		time.Sleep(ttl / 10)

@@ -1,11 +1,11 @@
 package matrix_test
 
-import "github.com/lockkit/lockkit/core/redisstore/redistest"
+import "github.com/lockkit/lockkit/core/testserver"
 
 // fault is what befalls the message of an operation.
 type fault struct {
 	name   string
-	action redistest.Action
+	action testserver.Action
 	when   moment
 }
 
@@ -22,22 +22,22 @@ const (
 // The faults. What takes the place of a request is an error that says that
 // nothing was done, or one that says nothing, by turns.
 var faults = []fault{
-	{"request lost", redistest.DropRequest, inTime},
-	{"reply lost and closed", redistest.CloseReply, inTime},
-	{"reply lost and hung", redistest.DropReply, inTime},
-	{"late within the lease", redistest.HoldRequest, within},
-	{"late beyond the lease", redistest.HoldRequest, beyond},
-	{"duplicated", redistest.DoubleRequest, inTime},
-	{"reordered", redistest.HoldRequest, overtaken},
-	{"error reply", redistest.Action{}, inTime},
+	{"request lost", testserver.DropRequest, inTime},
+	{"reply lost and closed", testserver.CloseReply, inTime},
+	{"reply lost and hung", testserver.DropReply, inTime},
+	{"late within the lease", testserver.HoldRequest, within},
+	{"late beyond the lease", testserver.HoldRequest, beyond},
+	{"duplicated", testserver.DoubleRequest, inTime},
+	{"reordered", testserver.HoldRequest, overtaken},
+	{"error reply", testserver.Action{}, inTime},
 }
 
 var errorReplies = []string{"LOADING Redis is loading the dataset in memory", "ERR something", "NOREPLICAS Not enough good replicas to write."}
 
 // of is the fault for one trial.
-func (f fault) of(trial int) redistest.Action {
-	if f.action == (redistest.Action{}) {
-		return redistest.ErrorReply(errorReplies[trial%len(errorReplies)])
+func (f fault) of(trial int) testserver.Action {
+	if f.action == (testserver.Action{}) {
+		return testserver.ErrorReply(errorReplies[trial%len(errorReplies)])
 	}
 	return f.action
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // operations are what a lease does, in the order of its life.
@@ -28,7 +28,7 @@ var operations = []struct {
 //
 // It is about hazards 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 25, 39 and 58.
 func TestMatrix(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	bit := make(map[string]int)
 	told := make(map[string]int)

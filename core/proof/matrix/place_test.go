@@ -10,7 +10,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // place is where locks are kept: one kind of Redis, which all trials share.
@@ -28,15 +29,15 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // places starts one of each kind. None fails over: what a failover does is shown
 // elsewhere, and a busy machine must not cause one.
 func places(t *testing.T) []place {
-	single := redistest.Start(t)
-	sentinel := redistest.StartSentinel(t, "--replica-priority", "0")
-	cluster := redistest.StartCluster(t, false, append(redistest.NoFailover,
+	single := testserver.StartRedis(t)
+	sentinel := testserver.StartSentinel(t, "--replica-priority", "0")
+	cluster := testserver.StartCluster(t, false, append(testserver.NoFailover,
 		"--cluster-node-timeout", "60000", "--cluster-require-full-coverage", "no")...)
 	all := []place{
 		{
 			name: "single", nodes: []string{single.Addr},
 			client: func(t *testing.T, careful bool, dial dialer) redis.UniversalClient {
-				return redistest.Client(t, single.Addr, func(o *redis.Options) {
+				return testclient.Redis(t, single.Addr, func(o *redis.Options) {
 					o.Dialer = dial
 					if !careful {
 						o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0
@@ -46,8 +47,8 @@ func places(t *testing.T) []place {
 		},
 		{
 			name: "sentinel", nodes: []string{sentinel.Master().Addr},
-			client: func(_ *testing.T, careful bool, dial dialer) redis.UniversalClient {
-				return sentinel.Client(func(o *redis.FailoverOptions) {
+			client: func(t *testing.T, careful bool, dial dialer) redis.UniversalClient {
+				return testclient.Sentinel(t, sentinel, func(o *redis.FailoverOptions) {
 					o.Dialer = dial
 					if careful {
 						o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, -1, 1
@@ -57,8 +58,8 @@ func places(t *testing.T) []place {
 		},
 		{
 			name: "cluster", nodes: cluster.Addrs(),
-			client: func(_ *testing.T, careful bool, dial dialer) redis.UniversalClient {
-				return cluster.Client(func(o *redis.ClusterOptions) {
+			client: func(t *testing.T, careful bool, dial dialer) redis.UniversalClient {
+				return testclient.Cluster(t, cluster, func(o *redis.ClusterOptions) {
 					o.Dialer = dial
 					if careful {
 						o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, -1, 1

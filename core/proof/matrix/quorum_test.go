@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // quorumTable is what comes of each operation when something befalls its message
@@ -36,7 +36,7 @@ var quorumTable = []struct {
 //
 // It is about hazards 7, 9, 11, 13, 14, 15, 52 and 54.
 func TestQuorumMatrix(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	q := newQuorum(t)
 	var mu sync.Mutex
@@ -73,7 +73,7 @@ func TestQuorumMatrix(t *testing.T) {
 				t.Errorf("got %v, want unsupported", err)
 			}
 			for i, p := range m.proxies {
-				if n := p.Count(redistest.Match{Script: "acquire"}); n > 0 {
+				if n := p.Count(testserver.Match{Script: "acquire"}); n > 0 {
 					t.Errorf("%d claims were sent to server %d", n, i)
 				}
 			}

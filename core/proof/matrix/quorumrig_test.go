@@ -12,8 +12,9 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Five servers that share nothing, of which three have to agree.
@@ -27,7 +28,7 @@ const nodeTimeout = time.Second
 
 // quorum is five servers, and a rival with a direct way to them.
 type quorum struct {
-	servers [nodes]*redistest.Server
+	servers [nodes]*testserver.Redis
 	asks    [nodes]*redis.Client
 	rival   *core.Locker
 }
@@ -36,8 +37,8 @@ func newQuorum(t *testing.T) *quorum {
 	t.Helper()
 	q := &quorum{}
 	for i := range nodes {
-		q.servers[i] = redistest.Start(t)
-		q.asks[i] = q.servers[i].Client()
+		q.servers[i] = testserver.StartRedis(t)
+		q.asks[i] = testclient.Redis(t, q.servers[i].Addr)
 	}
 	q.rival = q.locker(t, func(i int) *redis.Client { return q.asks[i] })
 	for range 3 { // the servers get to know the scripts, and the Store the servers
@@ -95,11 +96,11 @@ type member struct {
 	fault   fault
 	key     string
 	locker  *core.Locker
-	proxies [nodes]*redistest.Proxy
+	proxies [nodes]*testserver.Proxy
 	at      int // the server whose message is faulty
 	script  string
 	skip    int
-	armed   *redistest.Fault
+	armed   *testserver.Fault
 	before  uint64 // a token of before
 	trial   int
 }
@@ -108,10 +109,10 @@ func (q *quorum) member(t *testing.T, f fault, trial int) *member {
 	t.Helper()
 	m := &member{quorum: q, t: t, fault: f, key: fmt.Sprint("cell:", number.Add(1)), at: trial % nodes, trial: trial}
 	for i := range nodes {
-		m.proxies[i] = redistest.NewProxy(t, q.servers[i].Addr)
+		m.proxies[i] = testserver.NewRedisProxy(t, q.servers[i].Addr)
 	}
 	m.locker = q.locker(t, func(i int) *redis.Client {
-		return redistest.Client(t, m.proxies[i].Addr, func(o *redis.Options) {
+		return testclient.Redis(t, m.proxies[i].Addr, func(o *redis.Options) {
 			if trial%2 == 1 {
 				o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0
 			}
@@ -129,12 +130,12 @@ func (q *quorum) member(t *testing.T, f fault, trial int) *member {
 func (m *member) arm(script string, skip int) {
 	m.script, m.skip = script, skip
 	m.proxies[m.at].Forget()
-	m.armed = m.proxies[m.at].Inject(redistest.Match{Script: script, Arg: "lk1:{" + m.key + "}", Skip: skip}, m.fault.of(m.trial))
+	m.armed = m.proxies[m.at].Inject(testserver.Match{Script: script, Arg: "lk1:{" + m.key + "}", Skip: skip}, m.fault.of(m.trial))
 }
 
 func (m *member) eventually(what string, ok func() bool) {
 	m.t.Helper()
-	redistest.Eventually(m.t, patience, what, ok)
+	testserver.Eventually(m.t, patience, what, ok)
 }
 
 func (m *member) deliver() {
@@ -151,7 +152,7 @@ func (m *member) deliver() {
 // with is how many fields with this prefix the key has at server i.
 func (m *member) with(i int, prefix string) (n int) {
 	m.t.Helper()
-	fields, err := redistest.Fields(context.Background(), m.asks[i], "lk1:{"+m.key+"}")
+	fields, err := testclient.Fields(context.Background(), m.asks[i], "lk1:{"+m.key+"}")
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -218,8 +219,8 @@ func (m *member) wantBusy() {
 func (m *member) refusedLate(still ...*core.Lease) {
 	m.t.Helper()
 	m.armed.Await(m.t) // a majority may have answered before this server was asked
-	var claims []redistest.Command
-	for _, c := range m.proxies[m.at].Commands() {
+	var claims []testserver.Request
+	for _, c := range m.proxies[m.at].Requests() {
 		if c.Script == "acquire" && c.Args[3] == "lk1:{"+m.key+"}" {
 			claims = append(claims, c)
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/proof/tally"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // A waiter at a quorum, of which all wake-ups meet with something: it is woken by
@@ -18,7 +19,7 @@ import (
 //
 // It is about hazard 39.
 func TestQuorumWakeUps(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	q := newQuorum(t)
 	var mu sync.Mutex
@@ -60,7 +61,7 @@ func (q *quorum) wakeUp(t *testing.T, m mishap, trial int) *quorumWakeUp {
 		w.taps[i] = newTap(t, m, "lk1:{"+w.key+"} ", trial)
 	}
 	w.locker = q.locker(t, func(i int) *redis.Client {
-		return redistest.Client(t, q.servers[i].Addr, func(o *redis.Options) { o.Dialer = w.taps[i].dial })
+		return testclient.Redis(t, q.servers[i].Addr, func(o *redis.Options) { o.Dialer = w.taps[i].dial })
 	})
 	return w
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // rig is one trial: a program whose way to the servers leads through proxies, a
@@ -26,13 +27,13 @@ type rig struct {
 	fault   fault
 	trial   int
 	key     string
-	proxies map[string]*redistest.Proxy
+	proxies map[string]*testserver.Proxy
 	locker  *core.Locker
 	rival   *core.Locker
 	asks    redis.UniversalClient
 	last    uint64 // the token before the trial
 	script  string // whose message is faulty
-	armed   []*redistest.Fault
+	armed   []*testserver.Fault
 	starved bool // the machine left no time for as many attempts as there should be
 }
 
@@ -42,10 +43,10 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, cell: c, fault: f, trial: trial, key: fmt.Sprint("cell:", number.Add(1)),
-		proxies: make(map[string]*redistest.Proxy),
+		proxies: make(map[string]*testserver.Proxy),
 	}
 	for _, addr := range p.nodes {
-		r.proxies[addr] = redistest.NewProxy(t, addr)
+		r.proxies[addr] = testserver.NewRedisProxy(t, addr)
 	}
 	ours := p.client(t, trial%2 == 0, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if proxy := r.proxies[addr]; proxy != nil {
@@ -75,7 +76,7 @@ func (r *rig) arm(script string, skip int) {
 	r.script = script
 	for _, p := range r.proxies {
 		p.Forget()
-		r.armed = append(r.armed, p.Inject(redistest.Match{Script: script, Arg: r.stored(), Skip: skip}, r.fault.of(r.trial)))
+		r.armed = append(r.armed, p.Inject(testserver.Match{Script: script, Arg: r.stored(), Skip: skip}, r.fault.of(r.trial)))
 	}
 }
 
@@ -121,20 +122,20 @@ func (r *rig) outlast() { time.Sleep(ttl + 200*time.Millisecond) }
 // sent is how often the faulty message, or another of its kind, was sent.
 func (r *rig) sent() (n int) {
 	for _, p := range r.proxies {
-		n += p.Count(redistest.Match{Script: r.script, Arg: r.stored()})
+		n += p.Count(testserver.Match{Script: r.script, Arg: r.stored()})
 	}
 	return n
 }
 
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	redistest.Eventually(r.t, patience, what, ok)
+	testserver.Eventually(r.t, patience, what, ok)
 }
 
 // fields is what the server has for the key.
 func (r *rig) fields() map[string]string {
 	r.t.Helper()
-	m, err := redistest.Fields(context.Background(), r.asks, r.stored())
+	m, err := testclient.Fields(context.Background(), r.asks, r.stored())
 	if err != nil {
 		r.t.Fatal(err)
 	}

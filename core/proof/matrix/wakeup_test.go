@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // What a lease has to last so that its waiter is granted the key with the
@@ -40,7 +40,7 @@ var wakeUps = []struct {
 //
 // It is about hazards 39, 43 and 44.
 func TestWakeUps(t *testing.T) {
-	redistest.Require(t)
+	testserver.RequireRedis(t)
 	t.Parallel()
 	var mu sync.Mutex
 	bit, grants := make(map[string]int), 0

@@ -4,12 +4,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // nemesis does one bad thing after the other.
 type nemesis struct {
-	server   *redistest.Server
+	server   *testserver.Redis
 	services []*service
 	deeds    map[string]int
 }
@@ -34,18 +34,18 @@ func (n *nemesis) act() {
 			s.proxy.Sever()
 		}
 	case "lose replies":
-		n.inject(s, redistest.CloseReply)
+		n.inject(s, testserver.CloseReply)
 	case "lose requests":
-		n.inject(s, redistest.CloseRequest)
+		n.inject(s, testserver.CloseRequest)
 	case "flush scripts":
 		n.server.Do("SCRIPT", "FLUSH")
 	}
 	n.deeds[deed]++
 }
 
-func (n *nemesis) inject(s *service, a redistest.Action) {
+func (n *nemesis) inject(s *service, a testserver.Action) {
 	for _, script := range []string{"acquire", "extend", "release"} {
-		f := s.proxy.Inject(redistest.Match{Script: script, Times: 3}, a)
+		f := s.proxy.Inject(testserver.Match{Script: script, Times: 3}, a)
 		defer s.proxy.Remove(f)
 	}
 	time.Sleep(ttl / 10)

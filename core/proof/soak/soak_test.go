@@ -27,7 +27,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
-	"github.com/lockkit/lockkit/core/redisstore/redistest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func TestMain(m *testing.M) {
@@ -67,7 +68,7 @@ func length() time.Duration {
 // service is one process, as far as the kit can tell: it has a client, a store and
 // a network of its own.
 type service struct {
-	proxy  *redistest.Proxy
+	proxy  *testserver.Proxy
 	client *redis.Client
 	store  *redisstore.Store
 	locker *core.Locker
@@ -76,8 +77,8 @@ type service struct {
 
 func newService(t *testing.T, addr string) *service {
 	t.Helper()
-	s := &service{proxy: redistest.NewProxy(t, addr)}
-	s.client = redistest.Client(t, s.proxy.Addr, func(o *redis.Options) { o.PoolSize = poolSize })
+	s := &service{proxy: testserver.NewRedisProxy(t, addr)}
+	s.client = testclient.Redis(t, s.proxy.Addr, func(o *redis.Options) { o.PoolSize = poolSize })
 	var err error
 	if s.store, err = redisstore.New(s.client); err != nil {
 		t.Fatal(err)
@@ -199,8 +200,8 @@ func (l *load) hold(ctx context.Context, s *service, n int, key string, opts []c
 }
 
 func TestSoak(t *testing.T) {
-	redistest.Require(t)
-	server := redistest.Start(t)
+	testserver.RequireRedis(t)
+	server := testserver.StartRedis(t)
 	all := make([]*service, services)
 	for i := range all {
 		all[i] = newService(t, server.Addr)
@@ -223,7 +224,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("before %+v, after %+v: something builds up", before, after)
 	}
 	stuck := 0
-	redistest.Eventually(t, time.Minute, "no lock is left at the server", func() bool {
+	testserver.Eventually(t, time.Minute, "no lock is left at the server", func() bool {
 		stuck = 0
 		for _, key := range server.Do("KEYS", "*soak:*").([]any) {
 			most := 10 * ttl

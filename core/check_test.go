@@ -1,0 +1,47 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+// unfair is a store that tells that it serves nothing fair, and no runs.
+type unfair struct{ *memstore.Store }
+
+func (unfair) CheckClaim(c core.Claim) error {
+	if c.Fair || c.Record != nil {
+		return fmt.Errorf("not here: %w", core.ErrUnsupported)
+	}
+	return nil
+}
+
+func TestWhatTheStoreDoesNotServeIsRefusedBeforeItIsAsked(t *testing.T) {
+	t.Parallel()
+	l, err := core.New(unfair{memstore.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Check(core.KeepFor(1)); err != nil {
+		t.Errorf("what it serves: got %v", err)
+	}
+	_, err = l.Check(core.Fair())
+	wantErr(t, err, core.ErrUnsupported)
+	_, err = l.CheckRun()
+	wantErr(t, err, core.ErrUnsupported)
+	_, err = core.New(unfair{memstore.New()}, core.WithDefaults(core.Fair()))
+	wantErr(t, err, core.ErrUnsupported)
+	for name, o := range map[string]core.AcquireOption{"an option that is not served": core.Fair(), "one that is not allowed": core.TTL(-1)} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("Guard takes %s", name)
+				}
+			}()
+			core.Guard(l, func(int) (string, error) { return "order:1", nil }, func(context.Context, int) (int, error) { return 0, nil }, o)
+		}()
+	}
+}

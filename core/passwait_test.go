@@ -1,0 +1,49 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A release waits for the next waiter of its process to have its place at the store.
+// The hold is not extended meanwhile.
+func TestReleaseWaitsForNoLongerThanItsHoldLasts(t *testing.T) {
+	t.Parallel()
+	sim(t, "the hold of a short lease is still there when it is released", func(t *testing.T) {
+		for at := 10 * time.Millisecond; at < 90*time.Millisecond; at += 5 * time.Millisecond {
+			l, store := setup(t)
+			lease := acquire(t, t.Context(), l, "order:1", core.TTL(100*time.Millisecond), core.MaxHold(5*time.Millisecond))
+			ctx, leave := context.WithCancel(t.Context())
+			behind := func(ctx context.Context, o ...core.AcquireOption) {
+				go func() {
+					lease, err := l.Acquire(ctx, "order:1", o...)
+					if err == nil {
+						err = lease.Release(t.Context())
+					}
+					if err != nil && ctx.Err() == nil {
+						t.Errorf("the next: %v", err)
+					}
+				}()
+				synctest.Wait()
+			}
+			behind(ctx)
+			behind(t.Context(), core.TTL(10*time.Second))
+			time.Sleep(at)
+			store.set(first(1, hang), opAcquire)
+			leave() // so that the other one asks
+			synctest.Wait()
+			if err := lease.Context().Err(); err != nil {
+				t.Fatalf("vacuous: after %v: %v", at, err)
+			}
+			start := time.Now()
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("a release after %v, of a lease that was held: %v after %v", at, err, time.Since(start))
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package storetest
+
+import "github.com/lockkit/lockkit/core"
+
+// checkCases are about what a store tells before it is sent a claim. What it lacks
+// is told in the cases of that.
+var checkCases = []testCase{
+	{"a store that tells serves exclusive claims", nil, func(e *env) { e.serves(e.exclusive()) }},
+	{"a store that tells serves waiting claims", nil, func(e *env) { e.serves(e.waiting()) }},
+	{"a store that tells serves readers", []Feature{Shared}, func(e *env) { e.serves(e.reader()) }},
+	{"a store that tells serves permits", []Feature{Permits}, func(e *env) { e.serves(e.permits(2, 3)) }},
+	{"a store that tells serves fair claims", []Feature{Fair}, func(e *env) { e.serves(e.fair()) }},
+	{"a store that tells serves claims that join", []Feature{Joining}, func(e *env) {
+		e.serves(joining(e.exclusive(), e.exclusive()))
+	}},
+	{"a store that tells serves claims that need a token", []Feature{Fencing}, func(e *env) {
+		c := e.exclusive()
+		c.MinToken = 1
+		e.serves(c)
+	}},
+	{"a store that tells serves claims that are kept", []Feature{Keeping}, func(e *env) {
+		e.serves(keeping(e.exclusive(), e.long))
+	}},
+	{"a store that tells serves runs", []Feature{Records}, func(e *env) { e.serves(e.run("begun")) }},
+	{"telling takes nothing", nil, func(e *env) {
+		e.serves(e.exclusive())
+		e.isFree()
+	}},
+}
+
+// serves fails the case if the store tells that it does not serve c.
+func (e *env) serves(c core.Claim) {
+	e.Helper()
+	k, ok := e.store.(core.Checker)
+	if !ok {
+		return
+	}
+	if err := k.CheckClaim(c); err != nil {
+		e.Errorf("check: got %v, want nil", err)
+	}
+}

@@ -1,0 +1,128 @@
+package testserver
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Clock is the wall clock of the servers that are started with it. Their monotonic
+// clock, and all clocks of the test, stay as they are. It is safe for concurrent
+// use.
+type Clock struct {
+	t    testing.TB
+	file *os.File
+	env  []string
+
+	mu    sync.Mutex
+	since time.Time
+	off   time.Duration
+	rate  float64
+}
+
+// NewClock returns a clock that is right, or as many times as fast as rate says,
+// from now on. It skips the test where there is no C compiler to build with what
+// servers are deceived, or on another system than Linux; it fails it instead if
+// the environment says LOCKKIT_REQUIRE_SERVERS=1.
+func NewClock(t testing.TB, rate float64) *Clock {
+	t.Helper()
+	RequireRedis(t)
+	library, err := clockLibrary()
+	if err != nil {
+		Missing(t, fmt.Sprintf("a server's clock cannot be set: %v (it needs Linux and a C compiler: apt-get install gcc libc6-dev)", err))
+	}
+	dir := tempDir(t)
+	name := filepath.Join(dir, "clock.so")
+	if err := os.WriteFile(name, library, 0o700); err != nil {
+		t.Fatalf("testserver: clock: %v", err)
+	}
+	file, err := os.Create(filepath.Join(dir, "dial"))
+	if err != nil {
+		t.Fatalf("testserver: clock: %v", err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	c := &Clock{t: t, file: file, env: []string{"LD_PRELOAD=" + name, "TESTSERVER_CLOCK=" + file.Name()}}
+	c.since, c.rate = time.Now(), rate
+	c.set(16, math.Float64bits(c.rate))
+	c.set(8, 0)
+	c.set(0, uint64(c.since.UnixNano()))
+	return c
+}
+
+// set writes what clock.c reads.
+func (c *Clock) set(at int64, v uint64) {
+	c.t.Helper()
+	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, v), at); err != nil {
+		c.t.Fatalf("testserver: clock: %v", err)
+	}
+}
+
+// StartRedis is like the function StartRedis, for a server with this clock. It
+// fails the test if the server goes by another one.
+func (c *Clock) StartRedis(args ...string) *Redis {
+	c.t.Helper()
+	s := startRedis(c.t, &Redis{args: args, env: c.env})
+	at, _ := s.Do("TIME").([]any)
+	if len(at) != 2 {
+		c.t.Fatalf("testserver: clock: the server says %v", at)
+	}
+	seconds, _ := strconv.ParseInt(fmt.Sprint(at[0]), 10, 64)
+	if off := time.Since(time.Unix(seconds, 0)) + c.Ahead(); off.Abs() > 10*time.Second {
+		c.t.Fatalf("testserver: clock: the server is %v away from it", off)
+	}
+	return s
+}
+
+// StartCluster is like the function StartCluster, for servers with this clock.
+func (c *Clock) StartCluster(replicas bool, args ...string) *Cluster {
+	c.t.Helper()
+	return startCluster(c.t, c.env, replicas, args...)
+}
+
+// Step sets the clock forward, or back if d is negative, at one blow.
+func (c *Clock) Step(d time.Duration) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off += d
+	c.set(8, uint64(c.off))
+}
+
+// Ahead is how far the clock is ahead of the right one.
+func (c *Clock) Ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.off + time.Duration(float64(time.Since(c.since))*(c.rate-1))
+}
+
+//go:embed clock/clock.c
+var clockSource []byte
+
+// clockLibrary compiles clock.c, once in a process.
+var clockLibrary = sync.OnceValues(func() ([]byte, error) {
+	if runtime.GOOS != "linux" {
+		return nil, fmt.Errorf("this is %s", runtime.GOOS)
+	}
+	dir, err := os.MkdirTemp("", "testserver")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
+		return nil, err
+	}
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", library, source).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	return os.ReadFile(library)
+})

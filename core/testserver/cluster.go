@@ -1,0 +1,224 @@
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ClusterNodeTimeout is when the nodes of a Cluster take a silent one for dead.
+// On a busy machine a living node can be silent for a second or two.
+const ClusterNodeTimeout = 4 * time.Second
+
+// NoFailover are arguments for a cluster whose replicas never take over by
+// themselves, for tests that do without.
+var NoFailover = []string{"--cluster-replica-no-failover", "yes"}
+
+// Settled bounds how long a cluster or its sentinels may take to agree.
+const Settled = 60 * time.Second
+
+// slots is how many a cluster has.
+const slots = 16384
+
+// Cluster is three masters that share the slots, and a replica of each if they
+// were asked for. Its methods fail the test if the cluster does not do as it is
+// told within a minute.
+type Cluster struct {
+	Nodes []*Redis // the first three are masters at first; node i+3 replicates node i
+
+	t testing.TB
+}
+
+// StartCluster starts a cluster, each node with the given arguments on top of
+// its own, and waits until all of them agree on it. It skips the test like
+// Start.
+func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
+	t.Helper()
+	return startCluster(t, nil, replicas, args...)
+}
+
+// startCluster is StartCluster with more for the environment of the nodes.
+func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cluster {
+	t.Helper()
+	RequireRedis(t)
+	c := &Cluster{t: t}
+	n := 3
+	if replicas {
+		n = 6
+	}
+	for range n {
+		c.Nodes = append(c.Nodes, startRedis(t, &Redis{env: env, args: append([]string{"--cluster-enabled", "yes",
+			"--cluster-node-timeout", strconv.FormatInt(ClusterNodeTimeout.Milliseconds(), 10),
+			// A replica may take over however long it has heard nothing.
+			"--cluster-replica-validity-factor", "0"}, args...)}))
+	}
+	for i, s := range c.Nodes {
+		s.Do("CLUSTER", "SET-CONFIG-EPOCH", i+1)
+		if i < 3 {
+			s.Do("CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+		}
+		if i > 0 {
+			c.Nodes[0].Do("CLUSTER", "MEET", "127.0.0.1", s.Port())
+		}
+	}
+	for i := 3; i < n; i++ {
+		s, master := c.Nodes[i], c.Nodes[i-3]
+		id := nodeID(master)
+		Eventually(t, Settled, "a replica knows its master", func() bool {
+			return strings.Contains(s.Do("CLUSTER", "NODES").(string), id)
+		})
+		s.Do("CLUSTER", "REPLICATE", id)
+	}
+	c.AwaitOK()
+	for i := 3; i < n; i++ {
+		awaitLink(t, c.Nodes[i])
+	}
+	return c
+}
+
+// Addrs is where all nodes can be reached.
+func (c *Cluster) Addrs() []string {
+	var all []string
+	for _, s := range c.Nodes {
+		all = append(all, s.Addr)
+	}
+	return all
+}
+
+// AwaitOK waits until every node that runs says that all slots are served, and
+// all of them agree by whom.
+func (c *Cluster) AwaitOK() {
+	c.t.Helper()
+	Eventually(c.t, Settled, "the cluster agrees", func() bool {
+		views := make(map[string]bool)
+		for _, s := range c.Nodes {
+			info, err := s.ask("CLUSTER", "INFO")
+			if err != nil {
+				continue
+			}
+			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprint("cluster_slots_ok:", slots)) {
+				return false
+			}
+			view, err := s.view()
+			if err != nil {
+				return false
+			}
+			views[view] = true
+		}
+		return len(views) == 1
+	})
+}
+
+// view is who serves what, as this node sees it.
+func (s *Redis) view() (string, error) {
+	text, err := s.ask("CLUSTER", "NODES")
+	if err != nil {
+		return "", err
+	}
+	ranges := make([]string, 0, 8)
+	for line := range strings.Lines(text) {
+		n := parseNode(line)
+		if n.flags["handshake"] {
+			return "", errors.New("not met yet")
+		}
+		if n.flags["master"] {
+			for _, r := range n.slots {
+				ranges = append(ranges, r+" "+n.id)
+			}
+		}
+	}
+	return sorted(ranges), nil
+}
+
+// Master returns the node that serves slot, as it sees itself. If an old master
+// has not heard of its successor yet, it is the successor.
+func (c *Cluster) Master(slot int) *Redis {
+	c.t.Helper()
+	var master *Redis
+	Eventually(c.t, Settled, "the slot has a master", func() bool {
+		newest := -1
+		for _, s := range c.Nodes {
+			me, err := s.myself()
+			if err == nil && me.flags["master"] && me.serves(slot) && me.epoch > newest {
+				master, newest = s, me.epoch
+			}
+		}
+		return master != nil
+	})
+	return master
+}
+
+// AwaitSuccessor waits until slot has another master than old.
+func (c *Cluster) AwaitSuccessor(slot int, old *Redis) {
+	c.t.Helper()
+	Eventually(c.t, Settled, "the slot has another master", func() bool { return c.Master(slot) != old })
+	c.AwaitOK()
+}
+
+// Serves returns which slots master has at this moment.
+func (c *Cluster) Serves(master *Redis) func(slot int) bool {
+	c.t.Helper()
+	var me clusterNode
+	Eventually(c.t, Settled, "the master says what it serves", func() bool {
+		var err error
+		me, err = master.myself()
+		return err == nil
+	})
+	return me.serves
+}
+
+// Replica returns a running replica of master, nil if it has none.
+func (c *Cluster) Replica(master *Redis) *Redis {
+	c.t.Helper()
+	id := nodeID(master)
+	var replica *Redis
+	Eventually(c.t, Settled, "every node that runs says whose replica it is", func() bool {
+		all := true
+		for _, s := range c.Nodes {
+			me, err := s.myself()
+			if err == nil && me.master == id {
+				replica = s
+				return true
+			}
+			all = all && (err == nil || !s.Running())
+		}
+		return all
+	})
+	return replica
+}
+
+// Failover makes replica the master of its master's slots without losing a
+// write: the old master stops, and hands over when the replica has everything.
+// Both have to be there.
+func (c *Cluster) Failover(replica *Redis) {
+	c.t.Helper()
+	// Masters vote for the same master's successor only once in two node
+	// timeouts, and an attempt that fails ends after five seconds.
+	var next time.Time
+	Eventually(c.t, Settled, "the replica is a master", func() bool {
+		if time.Now().After(next) {
+			_, _ = replica.ask("CLUSTER", "FAILOVER")
+			next = time.Now().Add(6 * time.Second)
+		}
+		return replica.leads()
+	})
+	c.AwaitOK()
+}
+
+// Takeover makes replica the master of its master's slots by its own decision,
+// whatever it has missed.
+func (c *Cluster) Takeover(replica *Redis) {
+	c.t.Helper()
+	replica.Do("CLUSTER", "FAILOVER", "TAKEOVER")
+	Eventually(c.t, Settled, "the replica is a master", replica.leads)
+	c.AwaitOK()
+}
+
+// leads tells whether the node is a master with slots.
+func (s *Redis) leads() bool {
+	me, err := s.myself()
+	return err == nil && me.flags["master"] && len(me.slots) > 0
+}

@@ -1,0 +1,123 @@
+package testserver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Ensemble is three ZooKeeper servers that form one store. It ends with the test.
+type Ensemble struct {
+	Servers []*ZooKeeper
+
+	t     testing.TB
+	links [][]*Proxy // from the follower to the leader
+}
+
+// StartEnsemble starts three servers and returns when all of them serve. It skips
+// the test like StartZooKeeper. Sessions last 2 ticks at least; 0 stands for
+// ZooKeeperTick.
+func StartEnsemble(t testing.TB, tick time.Duration) *Ensemble {
+	t.Helper()
+	RequireZooKeeper(t)
+	if tick == 0 {
+		tick = ZooKeeperTick
+	}
+	// Another process may take a port between the look and the start.
+	for try := 1; ; try++ {
+		e, err := startEnsemble(t, tick)
+		if err == nil {
+			return e
+		}
+		for _, s := range e.Servers {
+			s.Kill()
+		}
+		if try == 3 {
+			t.Fatalf("testserver: zookeeper: %v", err)
+		}
+	}
+}
+
+func startEnsemble(t testing.TB, tick time.Duration) (*Ensemble, error) {
+	t.Helper()
+	const n = 3
+	e := &Ensemble{t: t, links: make([][]*Proxy, n)}
+	var peers, elections [n]int
+	for i := range n {
+		s := newZooKeeper(t, tick)
+		s.Addr, peers[i], elections[i] = local(freePort(t)), freePort(t), freePort(t)
+		e.Servers = append(e.Servers, s)
+	}
+	for i, s := range e.Servers {
+		for j, peer := range peers {
+			// To itself a server is where it is, to the others behind a proxy.
+			var link *Proxy
+			if i != j {
+				// One that has been elected may not listen yet, and a follower that
+				// is accepted and then turned away elects anew.
+				link = newProxy(t, local(peer), 2*time.Second, func() wire { return bytesWire{} })
+				peer = portOf(link.Addr)
+			}
+			e.links[i] = append(e.links[i], link)
+			s.extra += fmt.Sprintf("server.%d=127.0.0.1:%d:%d\n", j+1, peer, elections[j])
+		}
+	}
+	for i, s := range e.Servers {
+		if err := os.WriteFile(filepath.Join(s.Dir, "myid"), fmt.Appendln(nil, i+1), 0o600); err != nil {
+			return e, err
+		}
+		if err := locked(s.Process, s.launch); err != nil {
+			return e, err
+		}
+	}
+	for _, s := range e.Servers {
+		if err := locked(s.Process, s.await); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+func locked(p *Process, do func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return do()
+}
+
+// Link is the proxy on the way from a follower to the leader. Elections do not use
+// it.
+func (e *Ensemble) Link(follower, leader *ZooKeeper) *Proxy {
+	e.t.Helper()
+	i, j := slices.Index(e.Servers, follower), slices.Index(e.Servers, leader)
+	if i < 0 || j < 0 || i == j {
+		e.t.Fatal("testserver: no such link")
+	}
+	return e.links[i][j]
+}
+
+// Addrs are where clients connect to.
+func (e *Ensemble) Addrs() []string {
+	var addrs []string
+	for _, s := range e.Servers {
+		addrs = append(addrs, s.Addr)
+	}
+	return addrs
+}
+
+// Leader waits until there is a leader and returns it. It fails the test after a
+// minute.
+func (e *Ensemble) Leader() *ZooKeeper {
+	e.t.Helper()
+	var leader *ZooKeeper
+	Eventually(e.t, Settled, "the ensemble has a leader", func() bool {
+		i := slices.IndexFunc(e.Servers, func(s *ZooKeeper) bool { return s.Mode() == "leader" })
+		if i >= 0 {
+			leader = e.Servers[i]
+		}
+		return i >= 0
+	})
+	return leader
+}

@@ -1,0 +1,305 @@
+package testserver
+
+import (
+	"bufio"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// link is one connection through the proxy.
+type link struct {
+	proxy  *Proxy
+	number int
+	wire   wire
+	client net.Conn
+	silent chan struct{} // closed when nothing is to pass any more
+	ended  chan struct{} // closed when both sides are closed
+	hush   sync.Once
+	end    sync.Once
+
+	mu      sync.Mutex // also of writes to the client
+	server  net.Conn
+	pending []*pending // requests whose replies have not come
+}
+
+// pending is a request that waits for its reply. If told is set the reply is known
+// already and the server does not get the request.
+type pending struct {
+	id    int32
+	fault *Fault // what befalls the reply
+	done  *Fault // what befell the request
+	told  []byte
+	skip  bool   // its reply is swallowed
+	reply []byte // what has come of one that a fault befalls
+}
+
+func newLink(p *Proxy, number int, client net.Conn) *link {
+	return &link{
+		proxy: p, number: number, wire: p.wire(), client: client,
+		silent: make(chan struct{}), ended: make(chan struct{}),
+	}
+}
+
+// run passes on until both sides are closed.
+func (l *link) run() {
+	defer l.sever()
+	// During a partition not even a connection comes about, although the client's
+	// side of it does.
+	if !l.passes() {
+		return
+	}
+	server := l.dial()
+	if server == nil {
+		return
+	}
+	l.mu.Lock()
+	l.server = server
+	l.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(l.replies)
+	l.requests()
+	// What was delivered late is still to be read by the server, which a plain
+	// close could prevent.
+	_ = server.(*net.TCPConn).CloseWrite()
+	wg.Wait()
+}
+
+// dial returns a connection to the server, or nil.
+func (l *link) dial() net.Conn {
+	l.proxy.mu.Lock()
+	target := l.proxy.target
+	l.proxy.mu.Unlock()
+	for deadline := time.Now().Add(l.proxy.dials); ; {
+		server, err := net.DialTimeout("tcp", target, 5*time.Second)
+		if err == nil {
+			return server
+		}
+		if time.Now().After(deadline) {
+			return nil
+		}
+		again := make(chan struct{})
+		time.AfterFunc(20*time.Millisecond, func() { close(again) })
+		if !l.wait(again) {
+			return nil
+		}
+	}
+}
+
+// sever closes both sides.
+func (l *link) sever() {
+	l.end.Do(func() { close(l.ended) })
+	_ = l.client.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+}
+
+// wait returns false if the link ended first.
+func (l *link) wait(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-l.ended:
+		return false
+	case <-l.proxy.quit:
+		return false
+	}
+}
+
+// passes waits until a message may pass. It is false if the link ended first.
+func (l *link) passes() bool {
+	open, delay := l.proxy.passage()
+	if delay > 0 {
+		arrives := make(chan struct{})
+		time.AfterFunc(delay, func() { close(arrives) })
+		if !l.wait(arrives) {
+			return false
+		}
+		open, _ = l.proxy.passage()
+	}
+	return l.wait(open)
+}
+
+// fall makes the link silent: both sides stay open until the client goes.
+func (l *link) fall() { l.hush.Do(func() { close(l.silent) }) }
+
+func (l *link) fallen() bool {
+	select {
+	case <-l.silent:
+		return true
+	default:
+		return false
+	}
+}
+
+// requests passes on what the client sends until it closes.
+func (l *link) requests() {
+	r := bufio.NewReader(l.client)
+	for {
+		m, err := l.wire.request(r)
+		if err != nil {
+			return
+		}
+		if l.fallen() {
+			continue
+		}
+		var fault *Fault
+		if m.request != nil {
+			m.request.Link = l.number
+			fault = l.proxy.note(*m.request, len(m.raw))
+		}
+		if !l.passes() || !l.request(m, fault) {
+			return
+		}
+	}
+}
+
+// request passes one request on as its fault has it. It is false if the link is to
+// be closed.
+func (l *link) request(m message, fault *Fault) bool {
+	if fault == nil {
+		l.pass(m, pending{})
+		return true
+	}
+	switch fault.action.kind {
+	case dropRequest:
+		l.fall()
+	case closeRequest:
+		l.sever()
+		return false
+	case holdRequest:
+		if !l.wait(fault.free) {
+			return false
+		}
+		l.pass(m, pending{done: fault})
+	case doubleRequest:
+		l.pass(m, pending{})
+		l.pass(m, pending{done: fault, skip: true})
+	case replaceRequest:
+		l.answer([]byte(fault.action.text))
+	default:
+		l.pass(m, pending{fault: fault, done: fault})
+	}
+	return true
+}
+
+// pass sends a request to the server.
+func (l *link) pass(m message, p pending) {
+	if m.request != nil {
+		p.id = m.id
+		l.mu.Lock()
+		l.pending = append(l.pending, &p)
+		l.mu.Unlock()
+	}
+	_, _ = l.server.Write(m.raw)
+}
+
+// answer gives the client a reply in the server's place, after those that it still
+// waits for.
+func (l *link) answer(raw []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.pending) > 0 {
+		l.pending = append(l.pending, &pending{told: raw})
+		return
+	}
+	_, _ = l.client.Write(raw)
+}
+
+// replies passes on what the server sends until it closes.
+func (l *link) replies() {
+	// When the server has closed, the client is told by a close; its own end lets
+	// what it sent reach the server.
+	defer l.client.Close()
+	r := bufio.NewReader(l.server)
+	for {
+		m, err := l.wire.reply(r)
+		if err != nil {
+			return
+		}
+		if m.event {
+			l.proxy.mu.Lock()
+			l.proxy.events++
+			l.proxy.mu.Unlock()
+		}
+		if !l.passes() {
+			return
+		}
+		if l.fallen() {
+			continue
+		}
+		if !l.reply(m) {
+			return
+		}
+	}
+}
+
+// reply passes one message on, and those that were given in the server's place
+// after it. It is false if the link is to be closed.
+func (l *link) reply(m message) bool {
+	p := l.waiting(m)
+	if p == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_, _ = l.client.Write(m.raw)
+		return true
+	}
+	raw := m.raw
+	if p.fault != nil { // it befalls the reply as a whole
+		p.reply = append(p.reply, raw...)
+		if raw = p.reply; !m.last {
+			return true
+		}
+	}
+	if p.done != nil && m.last {
+		p.done.answered()
+	}
+	if p.fault != nil {
+		switch p.fault.action.kind {
+		case dropReply:
+			l.fall()
+			return true
+		case closeReply:
+			l.sever()
+			return false
+		case holdReply:
+			if !l.wait(p.fault.free) {
+				return false
+			}
+		case replaceReply:
+			raw = []byte(p.fault.action.text)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !p.skip {
+		_, _ = l.client.Write(raw)
+	}
+	if m.last {
+		l.pending = slices.DeleteFunc(l.pending, func(other *pending) bool { return other == p })
+	}
+	for len(l.pending) > 0 && l.pending[0].told != nil {
+		_, _ = l.client.Write(l.pending[0].told)
+		l.pending = l.pending[1:]
+	}
+	return true
+}
+
+// waiting returns the request that m answers, or nil.
+func (l *link) waiting(m message) *pending {
+	if !m.answers {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pending {
+		if p.id == m.id {
+			return p
+		}
+	}
+	return nil
+}

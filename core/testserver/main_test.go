@@ -1,0 +1,29 @@
+package testserver_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // clients tell of every server that a test has ended
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	// session is long enough for a busy machine.
+	session = 60 * time.Second
+	// patience bounds what should come at once.
+	patience = 2 * time.Minute
+)
+
+// eventually fails the test unless what is wanted comes soon.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	testserver.Eventually(t, patience, what, is)
+}

@@ -1,0 +1,208 @@
+package testserver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Net is a network of hosts on this machine, each of which can be cut off. The
+// test itself reaches all of them. It ends with the test, and if the test's
+// process is killed: namespaces last as long as a process in them, and so do the
+// links between them.
+type Net struct {
+	t      testing.TB
+	hub    *Host
+	prefix string // of all addresses: "198.18.7."
+	hosts  int
+}
+
+// Host is a network namespace with one address.
+type Host struct {
+	IP string
+
+	net    *Net
+	number int
+	pid    string // of a process that does nothing but live there
+	link   string // the hub's end
+}
+
+// NewNet returns a network without hosts. It skips the test where no namespaces
+// can be made, and fails it instead if the environment says
+// LOCKKIT_REQUIRE_SERVERS=1.
+func NewNet(t testing.TB) *Net {
+	t.Helper()
+	RequireRedis(t)
+	n := &Net{t: t}
+	for _, program := range []string{"ip", "nsenter"} {
+		if _, err := exec.LookPath(program); err != nil {
+			Missing(t, program+" is not installed (apt-get install iproute2 util-linux)")
+		}
+	}
+	for try := 1; ; try++ {
+		err := n.build()
+		if err == nil {
+			return n
+		}
+		if os.Geteuid() != 0 || try == 5 {
+			Missing(t, fmt.Sprintf("no network namespaces can be made (it needs Linux and root): %v", err))
+		}
+	}
+}
+
+// build makes the hub, a bridge that the test's own namespace is linked to.
+func (n *Net) build() error {
+	// Addresses are out of those for trials of network devices. Somebody else
+	// may have taken them.
+	n.prefix = fmt.Sprintf("198.%d.%d.", 18+rand.N(2), rand.N(256))
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if strings.HasPrefix(a.String(), n.prefix) {
+			return fmt.Errorf("%s is taken", a)
+		}
+	}
+	if n.hub, err = n.newHost(); err != nil {
+		return err
+	}
+	mine := fmt.Sprintf("lk%08x", rand.Uint32())
+	return firstError(
+		n.hub.run("ip", "link", "add", "hub", "type", "bridge"),
+		n.hub.run("ip", "link", "set", "hub", "up"),
+		run(exec.Command("ip", "link", "add", mine, "type", "veth", "peer", "name", "uplink", "netns", n.hub.pid)),
+		n.hub.run("ip", "link", "set", "uplink", "master", "hub", "up"),
+		run(exec.Command("ip", "addr", "add", n.prefix+"1/24", "dev", mine)),
+		run(exec.Command("ip", "link", "set", mine, "up")),
+	)
+}
+
+// newHost makes a namespace without links.
+func (n *Net) newHost() (*Host, error) {
+	cmd := exec.Command("sleep", "infinity")
+	if err := InNamespace(cmd); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	n.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return &Host{net: n, pid: strconv.Itoa(cmd.Process.Pid)}, nil
+}
+
+// Host returns a new host. It fails the test if that cannot be had.
+func (n *Net) Host() *Host {
+	n.t.Helper()
+	h, err := n.newHost()
+	if err == nil {
+		n.hosts++
+		h.number = n.hosts
+		h.IP, h.link = n.prefix+strconv.Itoa(n.hosts+1), "down"+strconv.Itoa(n.hosts)
+		err = firstError(
+			n.hub.run("ip", "link", "add", h.link, "type", "veth", "peer", "name", "eth0", "netns", h.pid),
+			n.hub.run("ip", "link", "set", h.link, "master", "hub", "up"),
+			h.run("ip", "addr", "add", h.IP+"/24", "dev", "eth0"),
+			h.run("ip", "link", "set", "eth0", "up"),
+			h.run("ip", "link", "set", "lo", "up"),
+		)
+	}
+	if err != nil {
+		n.t.Fatalf("testserver: host: %v", err)
+	}
+	return h
+}
+
+// addr is that of a server on the host, with a port that no other host uses: it
+// is by ports that servers are told apart.
+func (h *Host) addr(port int) string {
+	return net.JoinHostPort(h.IP, strconv.Itoa(port+h.number))
+}
+
+// Command returns a command that runs on the host; on this machine if h is nil.
+func (h *Host) Command(name string, args ...string) *exec.Cmd {
+	if h == nil {
+		return exec.Command(name, args...)
+	}
+	// nsenter becomes the program, with its own process id.
+	return exec.Command("nsenter", append([]string{"--target", h.pid, "--net", name}, args...)...)
+}
+
+// Cut takes the host off the network: nothing passes, and nobody is told.
+func (h *Host) Cut() {
+	h.net.t.Helper()
+	if err := h.net.hub.run("ip", "link", "set", h.link, "down"); err != nil {
+		h.net.t.Fatalf("testserver: cut: %v", err)
+	}
+}
+
+// Join undoes Cut.
+func (h *Host) Join() {
+	h.net.t.Helper()
+	if err := h.net.hub.run("ip", "link", "set", h.link, "up"); err != nil {
+		h.net.t.Fatalf("testserver: join: %v", err)
+	}
+}
+
+// StartSentinel is like the function StartSentinel with three hosts, each with a
+// server and a sentinel: node i and sentinel i are on host i.
+func (n *Net) StartSentinel(args ...string) (*Sentinel, []*Host) {
+	n.t.Helper()
+	s := &Sentinel{t: n.t}
+	var hosts []*Host
+	for i := range 3 {
+		host := n.Host()
+		hosts = append(hosts, host)
+		a := append([]string{"--protected-mode", "no"}, args...)
+		if i > 0 {
+			a = append(a, "--replicaof", fmt.Sprintf("%s %d", hosts[0].IP, s.Nodes[0].Port()))
+		}
+		s.Nodes = append(s.Nodes, startRedis(n.t, &Redis{args: a, host: host}))
+	}
+	for _, replica := range s.Nodes[1:] {
+		awaitLink(n.t, replica)
+	}
+	for _, host := range hosts {
+		s.Sentinels = append(s.Sentinels, startSentinel(n.t, host, s.Nodes[0]))
+	}
+	s.AwaitOK()
+	return s, hosts
+}
+
+// Without is what the others see when node i and sentinel i are cut off.
+func (s *Sentinel) Without(i int) *Sentinel {
+	return &Sentinel{
+		t:         s.t,
+		Nodes:     append(append([]*Redis(nil), s.Nodes[:i]...), s.Nodes[i+1:]...),
+		Sentinels: append(append([]*Redis(nil), s.Sentinels[:i]...), s.Sentinels[i+1:]...),
+	}
+}
+
+func (h *Host) run(name string, args ...string) error { return run(h.Command(name, args...)) }
+
+func run(cmd *exec.Cmd) error {
+	timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
+}
+
+func firstError(all ...error) error {
+	for _, err := range all {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

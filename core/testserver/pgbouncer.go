@@ -1,0 +1,51 @@
+package testserver
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Pgbouncer is a pgbouncer that gives a connection of the server to another client
+// after each transaction. It ends with the test.
+type Pgbouncer struct {
+	*Process
+	Addr string // host:port, the same after a Restart
+}
+
+// StartPgbouncer starts a pgbouncer before server, and returns when it has
+// connected. Settings are those of its configuration: "pool_mode = session". It
+// skips the test like StartPostgres.
+func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbouncer {
+	t.Helper()
+	RequirePgbouncer(t)
+	dir := postgresDir(t)
+	b := &Pgbouncer{Process: newProcess(t, "pgbouncer", dir)}
+	b.ready = func(int) bool {
+		_, err := askPostgres(b.Addr, 2*time.Second, "")
+		return err == nil
+	}
+	b.command = func() (*exec.Cmd, error) {
+		config := append([]string{
+			"[databases]", fmt.Sprintf("postgres = host=127.0.0.1 port=%d user=postgres", portOf(server.Addr)), "[pgbouncer]",
+			"listen_addr = 127.0.0.1", fmt.Sprint("listen_port = ", portOf(b.Addr)), "unix_socket_dir =",
+			"auth_type = any", "pool_mode = transaction", "max_client_conn = 500", "default_pool_size = 20",
+		}, settings...)
+		file := filepath.Join(dir, "pgbouncer.ini")
+		cmd := exec.Command(program("pgbouncer"), file)
+		cmd.Dir = dir
+		if err := asPostgres(cmd); err != nil {
+			return nil, err
+		}
+		return cmd, os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o644)
+	}
+	b.begin(func() { b.Addr = local(freePort(t)) })
+	return b
+}
+
+// URL is how to connect through the pgbouncer; see Postgres.URL.
+func (b *Pgbouncer) URL(parameters ...string) string { return PostgresURL(b.Addr, parameters...) }

@@ -1,0 +1,83 @@
+package testserver
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Postgres is a PostgreSQL server of a test's own, on a free port of 127.0.0.1,
+// where the user postgres needs no password. It ends with the test. Its methods
+// fail the test if the server does not do as it is told, and are safe for
+// concurrent use. They act on all processes of the server.
+type Postgres struct {
+	*Process
+	Addr string // host:port, the same after a Restart
+	Dir  string // its data, removed after the test
+}
+
+// StartPostgres starts a server with the given settings, as in postgresql.conf:
+// "max_connections = 20". It writes to disk without waiting for it, which only a
+// crash of the machine would show. It returns when the server answers. It skips the
+// test if PostgreSQL is not installed, and fails it instead if the environment says
+// LOCKKIT_REQUIRE_SERVERS=1.
+func StartPostgres(t testing.TB, settings ...string) *Postgres {
+	t.Helper()
+	RequirePostgres(t)
+	s := &Postgres{Dir: postgresDir(t)}
+	if err := newData(s.Dir); err != nil {
+		t.Fatalf("testserver: postgres: %v", err)
+	}
+	data := filepath.Join(s.Dir, "data")
+	s.Process = newProcess(t, "postgres", s.Dir)
+	s.tree = true
+	// Another server may have been given the same port.
+	s.ready = func(int) bool {
+		dir, err := askPostgres(s.Addr, 2*time.Second, "SHOW data_directory")
+		return err == nil && len(dir) == 1 && dir[0] == data
+	}
+	s.command = func() (*exec.Cmd, error) {
+		config := append([]string{
+			"listen_addresses = '127.0.0.1'", fmt.Sprint("port = ", portOf(s.Addr)), "unix_socket_directories = ''",
+			"fsync = off", "full_page_writes = off", "shared_buffers = 16MB", "max_connections = 100", "min_wal_size = 2MB",
+			"max_wal_size = 256MB", "autovacuum_naptime = 5s", "dynamic_shared_memory_type = mmap", "lc_messages = 'C'",
+			"huge_pages = off", "max_worker_processes = 2",
+		}, settings...)
+		cmd := exec.Command(program("postgres"), "-D", data)
+		cmd.Dir = s.Dir
+		if err := asPostgres(cmd); err != nil {
+			return nil, err
+		}
+		file := filepath.Join(data, "postgresql.conf")
+		return cmd, os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600)
+	}
+	s.begin(func() { s.Addr = local(freePort(t)) })
+	return s
+}
+
+// URL is how to connect to the server. Parameters are added as they are:
+// "pool_max_conns=4".
+func (s *Postgres) URL(parameters ...string) string { return PostgresURL(s.Addr, parameters...) }
+
+// PostgresURL is how to connect to a server, a pgbouncer or a proxy at addr, as the
+// user postgres. Parameters are added as they are: "pool_max_conns=4".
+func PostgresURL(addr string, parameters ...string) string {
+	return fmt.Sprintf("postgres://postgres@%s/postgres?%s",
+		addr, strings.Join(append([]string{"sslmode=disable"}, parameters...), "&"))
+}
+
+// Exec runs statements on a connection of its own and returns the first column of
+// the last one's rows. An error fails the test, as does a server that does not
+// answer within 20 seconds.
+func (s *Postgres) Exec(sql string) []string {
+	s.t.Helper()
+	column, err := askPostgres(s.Addr, patience, sql)
+	if err != nil {
+		s.t.Fatalf("testserver: %s: %v", sql, err)
+	}
+	return column
+}

@@ -1,0 +1,306 @@
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startLimit is how long a server may take until it serves. On a busy machine
+// three of ZooKeeper's that start together need most of it.
+const startLimit = 2 * time.Minute
+
+// Process is a process that a test started. It ends with the test, and on Linux
+// also if the test's process is killed. If the test failed, the end of what the
+// process wrote is in the test's log. Its methods fail the test if the process
+// does not do as it is told, and are safe for concurrent use.
+type Process struct {
+	t       testing.TB
+	name    string
+	output  string // a file
+	command func() (*exec.Cmd, error)
+	ready   func(pid int) bool // nil if it is ready at once
+	tree    bool               // signals are for its children too
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd // nil while it is not running
+	ended  chan struct{}
+	paused bool
+	guard  *guard // while a tree is paused
+}
+
+// StartProcess starts cmd, which is not started yet, and returns at once. Where
+// cmd has no Stdout or Stderr, Output has what it writes there. The process cannot
+// be restarted.
+func StartProcess(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := newProcess(t, filepath.Base(cmd.Path), tempDir(t))
+	started := false
+	p.command = func() (*exec.Cmd, error) {
+		if started {
+			return nil, errors.New("a process of StartProcess cannot be restarted")
+		}
+		started = true
+		return cmd, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.launch(); err != nil {
+		t.Fatalf("testserver: %s: %v", p.name, err)
+	}
+	return p
+}
+
+// newProcess returns a process that is not running, and writes into dir.
+func newProcess(t testing.TB, name, dir string) *Process {
+	p := &Process{t: t, name: name, output: filepath.Join(dir, "output")}
+	t.Cleanup(func() {
+		p.Kill()
+		if text := p.Output(); t.Failed() && text != "" {
+			t.Logf("the end of what %s wrote:\n%s", name, text[max(0, len(text)-2000):])
+		}
+	})
+	return p
+}
+
+// begin starts the process for the first time. choose gives it a port, which
+// another process may take between the look and the start, so it is called again
+// for each attempt.
+func (p *Process) begin(choose func()) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for try := 1; ; try++ {
+		choose()
+		err := p.run()
+		if err == nil {
+			return
+		}
+		if try == 5 {
+			p.t.Fatalf("testserver: %s: %v", p.name, err)
+		}
+	}
+}
+
+// run starts the process and waits until it is ready. The caller holds mu.
+func (p *Process) run() error {
+	if err := p.launch(); err != nil {
+		return err
+	}
+	return p.await()
+}
+
+// launch starts the process. The caller holds mu.
+func (p *Process) launch() error {
+	cmd, err := p.command()
+	if err != nil {
+		return err
+	}
+	EndWithParent(cmd)
+	if cmd.Stdout == nil || cmd.Stderr == nil {
+		file, err := os.OpenFile(p.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if cmd.Stdout == nil {
+			cmd.Stdout = file
+		}
+		if cmd.Stderr == nil {
+			cmd.Stderr = file
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	p.cmd, p.ended, p.paused = cmd, ended, false
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	return nil
+}
+
+// await waits until the process is ready, and ends it if it does not become so.
+// The caller holds mu.
+func (p *Process) await() error {
+	for deadline := time.Now().Add(startLimit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-p.ended:
+			p.cmd = nil
+			return fmt.Errorf("it ended at once: %s", p.Output())
+		default:
+		}
+		if p.ready == nil || p.ready(p.cmd.Process.Pid) {
+			return nil
+		}
+	}
+	p.kill()
+	return errors.New("it does not answer")
+}
+
+// Output is what the process wrote to its standard output and error.
+func (p *Process) Output() string {
+	text, _ := os.ReadFile(p.output)
+	return string(text)
+}
+
+// Pid is the process id. It fails the test if the process was killed.
+func (p *Process) Pid() int {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mustRun()
+	return p.cmd.Process.Pid
+}
+
+// Running tells whether the process is there and not paused.
+func (p *Process) Running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.paused {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// mustRun fails the test if the process was killed. The caller holds mu.
+func (p *Process) mustRun() {
+	p.t.Helper()
+	if p.cmd == nil {
+		p.t.Fatalf("testserver: %s is not running", p.name)
+	}
+}
+
+// Pause stops the process where it stands (SIGSTOP), and returns when it has
+// stopped, where the system tells. Its connections stay open, the kernel accepts
+// new ones, and nothing is answered until Resume.
+func (p *Process) Pause() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mustRun()
+	// The parent first: it starts no further children then.
+	p.signal(p.cmd.Process.Pid, syscall.SIGSTOP)
+	p.paused = true
+	if !p.tree {
+		return
+	}
+	all := family(p.cmd.Process.Pid)
+	if p.guard == nil {
+		guard, err := newGuard(all)
+		if err != nil {
+			p.signal(p.cmd.Process.Pid, syscall.SIGCONT)
+			p.t.Fatalf("testserver: pause: %v", err)
+		}
+		p.guard = guard
+	}
+	for _, pid := range all[1:] {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+}
+
+// Resume lets a paused process go on.
+func (p *Process) Resume() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mustRun()
+	if p.tree {
+		for _, pid := range family(p.cmd.Process.Pid)[1:] {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	}
+	p.signal(p.cmd.Process.Pid, syscall.SIGCONT)
+	p.guard.end()
+	p.guard, p.paused = nil, false
+}
+
+func (p *Process) signal(pid int, sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("testserver: %s: %v", p.name, err)
+	}
+	// Where there is no such file, it cannot be seen whether the process stands.
+	for deadline := time.Now().Add(10 * time.Second); sig == syscall.SIGSTOP && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, state, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(state, "T") {
+			return
+		}
+	}
+}
+
+// Kill ends the process like a crash (SIGKILL), and returns when it has ended.
+// What it had on disk stays. It does nothing if the process was killed before.
+func (p *Process) Kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kill()
+}
+
+func (p *Process) kill() {
+	if p.cmd == nil {
+		return
+	}
+	first := p.cmd.Process.Pid
+	all := []int{first}
+	if p.tree {
+		all = family(first) // the parent's end alone would leave the children to notice
+	}
+	_ = p.cmd.Process.Kill()
+	for _, pid := range all[1:] {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-p.ended
+	p.guard.end()
+	p.guard, p.cmd = nil, nil
+	for _, pid := range all[1:] {
+		for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// Wait returns when the process has ended, or was killed, and fails the test if
+// that takes longer than limit.
+func (p *Process) Wait(limit time.Duration) {
+	p.t.Helper()
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	select {
+	case <-ended:
+	case <-time.After(limit):
+		p.t.Fatalf("testserver: %s has not ended within %v", p.name, limit)
+	}
+}
+
+// Restart kills the process if it runs, starts it again at the same address with
+// what it had on disk, and returns when it is ready.
+func (p *Process) Restart() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kill()
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		// The port can be taken for a moment by another process.
+		if err = p.run(); err == nil {
+			return
+		}
+	}
+	p.t.Fatalf("testserver: %s: restart: %v", p.name, err)
+}

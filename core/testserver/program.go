@@ -1,0 +1,159 @@
+package testserver
+
+import (
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// RequireRedis skips the test if Redis is not installed, or fails it if the
+// environment says LOCKKIT_REQUIRE_SERVERS=1. Each Start function does so itself;
+// a test calls it to skip before it does other work.
+func RequireRedis(t testing.TB) {
+	t.Helper()
+	require(t, "redis-server is not installed (apt-get install redis-server, or brew install redis)", "redis-server")
+}
+
+// RequireZooKeeper is RequireRedis for ZooKeeper.
+func RequireZooKeeper(t testing.TB) {
+	t.Helper()
+	const hint = "ZooKeeper is not installed (apt-get install zookeeper default-jre-headless)"
+	require(t, hint, "java")
+	if _, err := os.Stat(zooKeeperScript); err != nil {
+		Missing(t, hint)
+	}
+}
+
+// RequirePostgres is RequireRedis for PostgreSQL.
+func RequirePostgres(t testing.TB) {
+	t.Helper()
+	require(t, "PostgreSQL is not installed (apt-get install postgresql, or brew install postgresql)", "initdb")
+}
+
+// RequirePgbouncer is RequireRedis for PostgreSQL and pgbouncer.
+func RequirePgbouncer(t testing.TB) {
+	t.Helper()
+	RequirePostgres(t)
+	require(t, "pgbouncer is not installed (apt-get install pgbouncer, or brew install pgbouncer)", "pgbouncer")
+}
+
+func require(t testing.TB, hint string, programs ...string) {
+	t.Helper()
+	for _, name := range programs {
+		if program(name) == "" {
+			Missing(t, hint)
+		}
+	}
+}
+
+// Missing skips the test for what this machine does not have, or fails it if the
+// environment says LOCKKIT_REQUIRE_SERVERS=1. what says how to install it.
+func Missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
+		t.Fatal("testserver: " + what)
+	}
+	t.Skip(what)
+}
+
+// program finds a program; it is empty if there is none. Debian does not put
+// PostgreSQL's where others are; the newest version wins.
+func program(name string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	all, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	all = append(all, "/usr/sbin/"+name)
+	version := func(path string) int {
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+		return n
+	}
+	slices.SortFunc(all, func(a, b string) int { return version(b) - version(a) })
+	for _, path := range all {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// given are the ports that freePort has returned: a server that is not ready yet
+// does not listen.
+var given struct {
+	sync.Mutex
+	ports map[int]bool
+}
+
+// freePort returns a port of 127.0.0.1 that is free, as is the one 10000 above it,
+// which the nodes of a Redis Cluster use too. Both are below those that the kernel
+// gives to outgoing connections, so that a server can come back at its own.
+func freePort(t testing.TB) int {
+	t.Helper()
+	given.Lock()
+	defer given.Unlock()
+	if given.ports == nil || len(given.ports) > 5000 {
+		given.ports = make(map[int]bool)
+	}
+	for range 1000 {
+		port := 12000 + rand.N(10000)
+		if !given.ports[port] && free(port) && free(port+10000) {
+			given.ports[port] = true
+			return port
+		}
+	}
+	t.Fatal("testserver: no free port")
+	return 0
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", local(port))
+	return err == nil && l.Close() == nil
+}
+
+func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// portOf is the port of an address of the form host:port.
+func portOf(addr string) int {
+	_, port, _ := net.SplitHostPort(addr)
+	n, _ := strconv.Atoi(port)
+	return n
+}
+
+// tempDir returns a directory that is removed after the test, also if a process
+// that is just ending still writes to it for a moment.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "testserver")
+	if err != nil {
+		t.Fatalf("testserver: %v", err)
+	}
+	t.Cleanup(func() { removeDir(dir) })
+	return dir
+}
+
+func removeDir(dir string) {
+	for range 100 {
+		if os.RemoveAll(dir) == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Eventually calls ok every two milliseconds until it is true, and fails the test
+// if it is not within limit. what completes "not within a minute: …".
+func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}

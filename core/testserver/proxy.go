@@ -1,0 +1,309 @@
+package testserver
+
+import (
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Proxy stands between clients and a server. It passes everything on as it is,
+// except for the faults that a test asks for. It ends with the test, and is safe
+// for concurrent use; none of its methods blocks.
+type Proxy struct {
+	Addr string // host:port that clients connect to
+
+	wire   func() wire   // for each connection
+	dials  time.Duration // how long to go on dialing a server that does not listen
+	listen net.Listener
+	wg     sync.WaitGroup
+	quit   chan struct{}
+
+	mu     sync.Mutex
+	target string
+	faults []*Fault
+	decide func(Request) Action
+	links  map[*link]struct{}
+	open   chan struct{} // closed while there is no partition
+	delay  time.Duration
+	down   bool
+	closed bool
+	seen   []Request
+	bytes  int64
+	events int
+}
+
+// NewProxy returns a proxy before the server at addr that passes bytes on as they
+// come, for any protocol. It knows nothing of requests: faults that befall single
+// ones never fire, and nothing is counted.
+func NewProxy(t testing.TB, addr string) *Proxy {
+	t.Helper()
+	return newProxy(t, addr, 0, func() wire { return bytesWire{} })
+}
+
+// NewRedisProxy returns a proxy before the Redis server at addr. It speaks RESP2
+// and RESP3.
+func NewRedisProxy(t testing.TB, addr string) *Proxy {
+	t.Helper()
+	return newProxy(t, addr, 0, func() wire { return new(redisWire) })
+}
+
+// NewZooKeeperProxy returns a proxy before the ZooKeeper server at addr. Pings and
+// credentials pass without being counted.
+func NewZooKeeperProxy(t testing.TB, addr string) *Proxy {
+	t.Helper()
+	return newProxy(t, addr, 0, func() wire { return new(zooKeeperWire) })
+}
+
+// NewPostgresProxy returns a proxy before the PostgreSQL server, or the pgbouncer,
+// at addr. It counts what a client waits for: statements of the simple protocol as
+// "query", and the end of a batch of the extended one as "sync". Connections must
+// not be encrypted.
+func NewPostgresProxy(t testing.TB, addr string) *Proxy {
+	t.Helper()
+	return newProxy(t, addr, 0, func() wire { return new(postgresWire) })
+}
+
+func newProxy(t testing.TB, addr string, dials time.Duration, wire func() wire) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("testserver: proxy: %v", err)
+	}
+	p := &Proxy{
+		Addr: l.Addr().String(), wire: wire, dials: dials, listen: l, target: addr,
+		quit: make(chan struct{}), links: make(map[*link]struct{}), open: make(chan struct{}),
+	}
+	close(p.open)
+	p.wg.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	close(p.quit)
+	_ = p.listen.Close()
+	p.Sever()
+	p.wg.Wait()
+}
+
+func (p *Proxy) accept() {
+	for n := 1; ; n++ {
+		conn, err := p.listen.Accept()
+		if err != nil {
+			return
+		}
+		l := newLink(p, n, conn)
+		p.mu.Lock()
+		refuse := p.down || p.closed
+		if !refuse {
+			p.links[l] = struct{}{}
+		}
+		p.mu.Unlock()
+		if refuse {
+			_ = conn.Close()
+			continue
+		}
+		p.wg.Go(func() {
+			l.run()
+			p.mu.Lock()
+			delete(p.links, l)
+			p.mu.Unlock()
+		})
+	}
+}
+
+// Inject has the action befall the requests that m selects, from now on. Of
+// several faults for one request the earliest acts.
+func (p *Proxy) Inject(m Match, a Action) *Fault {
+	f := newFault(m, a)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append(p.faults, f)
+	return f
+}
+
+// OnRequest has decide choose what befalls each request that no injected fault
+// takes; nil lets all of them pass. decide can be called by several connections at
+// once, and holds up the one that calls.
+func (p *Proxy) OnRequest(decide func(Request) Action) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.decide = decide
+}
+
+// Remove takes a fault back. What it holds stays held until Deliver.
+func (p *Proxy) Remove(f *Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = slices.DeleteFunc(p.faults, func(other *Fault) bool { return other == f })
+}
+
+// Times is how many requests the fault has befallen.
+func (p *Proxy) Times(f *Fault) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return f.times
+}
+
+// note counts a request and returns the fault that befalls it, or nil.
+func (p *Proxy) note(r Request, size int) *Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bytes += int64(size)
+	p.seen = append(p.seen, r)
+	for _, f := range p.faults {
+		if f.match.matches(r) && f.take() {
+			return f
+		}
+	}
+	if p.decide == nil {
+		return nil
+	}
+	decide := p.decide
+	p.mu.Unlock()
+	action := decide(r)
+	p.mu.Lock()
+	if action == Pass {
+		return nil
+	}
+	f := newFault(Match{}, action)
+	f.take()
+	return f
+}
+
+// Partition cuts the network: nothing passes in either direction, and connections
+// stay open. What is sent meanwhile is delivered after Heal, as by TCP.
+func (p *Proxy) Partition() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.open:
+		p.open = make(chan struct{})
+	default:
+	}
+}
+
+// Heal ends a partition.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.open:
+	default:
+		close(p.open)
+	}
+}
+
+// passage returns what is closed while the network is whole, and how long a
+// message takes.
+func (p *Proxy) passage() (open <-chan struct{}, delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open, p.delay
+}
+
+// Delay has each message arrive d later, in both directions; those that follow
+// wait for it. 0 ends that.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Sever closes all present connections on both sides. What was under way is lost.
+func (p *Proxy) Sever() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.sever()
+	}
+}
+
+// Down cuts the server off: connections are closed, and new ones too as soon as
+// they are made.
+func (p *Proxy) Down() {
+	p.mu.Lock()
+	p.down = true
+	p.mu.Unlock()
+	p.Sever()
+}
+
+// Up ends Down.
+func (p *Proxy) Up() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = false
+}
+
+// Retarget leads new connections to another server.
+func (p *Proxy) Retarget(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = addr
+}
+
+// Requests returns what clients have sent since the proxy began, or since the last
+// Forget.
+func (p *Proxy) Requests() []Request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.seen)
+}
+
+// Count is how many of Requests m selects; Skip and Times do not matter.
+func (p *Proxy) Count(m Match) int {
+	n := 0
+	for _, r := range p.Requests() {
+		if m.matches(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// Statements returns the SQL of those Requests that are queries and contain all
+// parts.
+func (p *Proxy) Statements(parts ...string) []string {
+	var all []string
+	for _, r := range p.Requests() {
+		if Statement(parts...).matches(r) {
+			all = append(all, r.Args[0])
+		}
+	}
+	return all
+}
+
+// Bytes is the size of Requests.
+func (p *Proxy) Bytes() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bytes
+}
+
+// Events is how many messages servers have sent that answer no request, since the
+// proxy began or since the last Forget: watches of ZooKeeper that fire, RESP3
+// pushes of Redis, notifications of PostgreSQL.
+func (p *Proxy) Events() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.events
+}
+
+// Forget empties Requests, Bytes and Events.
+func (p *Proxy) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen, p.bytes, p.events = nil, 0, 0
+}
+
+// Links is how many connections there are.
+func (p *Proxy) Links() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}

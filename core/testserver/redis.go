@@ -1,0 +1,173 @@
+package testserver
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Redis is a redis-server of a test's own, on a free port of 127.0.0.1. It ends
+// with the test. Its methods fail the test if the server does not do as it is
+// told, and are safe for concurrent use.
+type Redis struct {
+	*Process
+	Addr string // host:port, the same after a Restart
+	Dir  string // its working directory, removed after the test
+
+	args []string
+	env  []string // of the process, on top of the test's own
+	host *Host    // where it runs; nil: on this machine
+}
+
+// StartRedis starts a server with the given arguments, as on the command line of
+// redis-server: "--maxmemory", "2mb". Without any it keeps nothing on disk. It
+// returns when the server answers. It skips the test if Redis is not installed, and
+// fails it instead if the environment says LOCKKIT_REQUIRE_SERVERS=1.
+func StartRedis(t testing.TB, args ...string) *Redis {
+	t.Helper()
+	return startRedis(t, &Redis{args: args})
+}
+
+// startRedis starts a server of which the arguments, environment and host are set.
+func startRedis(t testing.TB, s *Redis) *Redis {
+	t.Helper()
+	RequireRedis(t)
+	s.Dir = tempDir(t)
+	s.Process = newProcess(t, "redis-server", s.Dir)
+	s.ready = s.answers
+	s.command = func() (*exec.Cmd, error) {
+		host, port, err := net.SplitHostPort(s.Addr)
+		cmd := s.host.Command(program("redis-server"), append([]string{
+			"--port", port, "--bind", host, "--dir", s.Dir,
+			"--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0",
+		}, s.args...)...)
+		cmd.Env = append(os.Environ(), s.env...)
+		return cmd, err
+	}
+	s.begin(func() {
+		if s.Addr = local(freePort(t)); s.host != nil {
+			s.Addr = s.host.addr(6379)
+		}
+	})
+	return s
+}
+
+// answers tells whether the server serves, and is ours: a server of another
+// process may have been given the same port. It takes connections before it has
+// loaded its data. A refusal is an answer too.
+func (s *Redis) answers(pid int) bool {
+	info, err := askRedis(s.Addr, time.Second, "INFO", "server")
+	if refusal, ok := errors.AsType[redisError](err); ok {
+		return !strings.HasPrefix(string(refusal), "LOADING")
+	}
+	return err == nil && infoField(info, "process_id") == strconv.Itoa(pid)
+}
+
+// Port is the port of Addr.
+func (s *Redis) Port() int { return portOf(s.Addr) }
+
+// Restart is Process.Restart. Further arguments come on top of those that the
+// server was started with.
+func (s *Redis) Restart(args ...string) {
+	s.t.Helper()
+	s.mu.Lock()
+	s.args = append(s.args[:len(s.args):len(s.args)], args...)
+	s.mu.Unlock()
+	s.Process.Restart()
+}
+
+// RestartEmpty is Restart without what the server had on disk.
+func (s *Redis) RestartEmpty(args ...string) {
+	s.t.Helper()
+	s.Kill()
+	entries, err := os.ReadDir(s.Dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
+	}
+	if err != nil {
+		s.t.Fatalf("testserver: restart: %v", err)
+	}
+	s.Restart(args...)
+}
+
+// Do sends one command on a connection of its own and returns the answer: nil,
+// string, int64, float64, bool, []any or map[any]any, as RESP3 has them. An error
+// fails the test, as does a server that does not answer within ten seconds.
+func (s *Redis) Do(args ...any) any {
+	s.t.Helper()
+	v, err := askRedis(s.Addr, 10*time.Second, args...)
+	if err != nil {
+		s.t.Fatalf("testserver: %v: %v", args[0], err)
+	}
+	return v
+}
+
+// ask sends one command to a server that may be dead or paused, and returns its
+// answer as text.
+func (s *Redis) ask(args ...any) (string, error) {
+	v, err := askRedis(s.Addr, 500*time.Millisecond, args...)
+	text, _ := v.(string)
+	return text, err
+}
+
+// Field returns one line of the server's INFO: Field("replication", "role") is
+// "master" or "slave". It is empty if there is no such line, or if the server does
+// not answer within half a second.
+func (s *Redis) Field(section, name string) string {
+	info, err := s.ask("INFO", section)
+	if err != nil {
+		return ""
+	}
+	return infoField(info, name)
+}
+
+func infoField(info any, name string) string {
+	text, _ := info.(string)
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// awaitLink waits until a replica is in step with its master.
+func awaitLink(t testing.TB, replica *Redis) {
+	t.Helper()
+	Eventually(t, Settled, "the replica has caught up", func() bool {
+		return replica.Field("replication", "master_link_status") == "up"
+	})
+}
+
+// offset is how far the server is in what its master sends.
+func (s *Redis) offset(field string) int {
+	n, err := strconv.Atoi(s.Field("replication", field))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// CutReplicas makes sure that nothing that master is sent from now on reaches its
+// replicas: they are paused, and their connections to it are closed, so that
+// nothing waits in those either. Resume sets them free.
+func CutReplicas(master *Redis, replicas ...*Redis) {
+	master.t.Helper()
+	for _, r := range replicas {
+		r.Pause()
+	}
+	master.Do("CLIENT", "KILL", "TYPE", "replica")
+}
+
+// sorted joins what is in no order.
+func sorted(all []string) string {
+	slices.Sort(all)
+	return strings.Join(all, ",")
+}

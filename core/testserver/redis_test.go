@@ -1,0 +1,68 @@
+package testserver_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	t.Run("a paused server is silent and goes on where it was", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartRedis(t)
+		c := testclient.Redis(t, s.Addr)
+		if err := c.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s.Pause()
+		if err := c.Set(brief(t), "a", "1", 0).Err(); !isTimeout(err) {
+			t.Errorf("got %v, want a time-out", err)
+		}
+		s.Resume()
+		testserver.Eventually(t, 10*time.Second, "the command was done", func() bool {
+			return c.Get(t.Context(), "a").Val() == "1"
+		})
+	})
+	t.Run("a killed server refuses connections", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartRedis(t)
+		c := testclient.Redis(t, s.Addr)
+		s.Kill()
+		if err := c.Ping(t.Context()).Err(); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("got %v, want a refused connection", err)
+		}
+	})
+	t.Run("a restarted server has what was on disk, an empty one has not", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartRedis(t, "--appendonly", "yes")
+		c := testclient.Redis(t, s.Addr)
+		if err := c.Set(t.Context(), "a", "1", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s.Restart()
+		if v := c.Get(t.Context(), "a").Val(); v != "1" {
+			t.Errorf("got %q after a restart, want 1", v)
+		}
+		s.RestartEmpty()
+		if err := c.Get(t.Context(), "a").Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("got %v after an empty restart, want nothing", err)
+		}
+	})
+	t.Run("arguments reach the server", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartRedis(t, "--maxmemory", "3mb")
+		if v, _ := s.Do("CONFIG", "GET", "maxmemory").(map[any]any); v["maxmemory"] != "3145728" {
+			t.Errorf("maxmemory is %v", v)
+		}
+		if s.Pid() == 0 || s.Port() == 0 {
+			t.Error("no pid or port")
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package testserver
+
+import (
+	"slices"
+	"strings"
+)
+
+// Request is one request that a client sent through a proxy.
+type Request struct {
+	Name string   // Redis: the command in lower case; ZooKeeper: "create", "getData"; PostgreSQL: "query", "sync"
+	Args []string // Redis: all words of the command; PostgreSQL: the statement of a query
+
+	Script string   // Redis: "acquire", "extend" or "release" if it calls a script of package redisstore
+	Path   string   // ZooKeeper: the node; of a "multi" the first one
+	Inner  []string // ZooKeeper: the names of the operations in a "multi"
+
+	Link int // the number of its connection, from 1
+}
+
+// Creates tells whether a request to ZooKeeper creates a node, by itself or in a
+// "multi".
+func (r Request) Creates() bool { return r.Name == "create" || slices.Contains(r.Inner, "create") }
+
+// lower is the first of the words, in lower case.
+func lower(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return strings.ToLower(words[0])
+}
+
+// Match selects requests. A field that is empty selects all of them.
+type Match struct {
+	Command string             // the request's Name, in any case
+	Script  string             // the request's Script
+	Arg     string             // a part of any of Args, the name of a Redis command excepted
+	If      func(Request) bool // what else is to be so
+	Skip    int                // how many of these requests to let pass first
+	Times   int                // how many requests the fault befalls; 0 means 1, -1 all
+}
+
+// Statement selects the queries to PostgreSQL that contain all parts.
+func Statement(parts ...string) Match {
+	return Match{Command: "query", If: func(r Request) bool {
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(r.Args[0], part) })
+	}}
+}
+
+// matches tells whether m selects r.
+func (m Match) matches(r Request) bool {
+	if m.Command != "" && !strings.EqualFold(m.Command, r.Name) || m.Script != "" && m.Script != r.Script {
+		return false
+	}
+	args := r.Args
+	if r.Name != "query" {
+		args = args[min(1, len(args)):]
+	}
+	if m.Arg != "" && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, m.Arg) }) {
+		return false
+	}
+	return m.If == nil || m.If(r)
+}

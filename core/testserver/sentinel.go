@@ -1,0 +1,207 @@
+package testserver
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// SentinelName is what the sentinels call the master.
+const SentinelName = "locks"
+
+// SentinelDownAfter is when a sentinel takes a silent server for dead.
+const SentinelDownAfter = 2 * time.Second
+
+// Sentinel is a master, two replicas and three sentinels. Its methods fail the
+// test if it does not do as it is told within a minute. The sentinels cannot be
+// restarted.
+type Sentinel struct {
+	Nodes     []*Redis // the first is the master at first
+	Sentinels []*Redis
+
+	t testing.TB
+}
+
+// StartSentinel starts them all, the servers with the given arguments on top of
+// their own, and waits until they know each other. It skips the test like Start.
+func StartSentinel(t testing.TB, args ...string) *Sentinel {
+	t.Helper()
+	RequireRedis(t)
+	s := &Sentinel{t: t}
+	for i := range 3 {
+		a := args
+		if i > 0 {
+			a = append([]string{"--replicaof", fmt.Sprintf("127.0.0.1 %d", s.Nodes[0].Port())}, args...)
+		}
+		s.Nodes = append(s.Nodes, startRedis(t, &Redis{args: a}))
+	}
+	for _, replica := range s.Nodes[1:] {
+		awaitLink(t, replica)
+	}
+	for range 3 {
+		s.Sentinels = append(s.Sentinels, startSentinel(t, nil, s.Nodes[0]))
+	}
+	s.AwaitOK()
+	return s
+}
+
+// startSentinel runs one sentinel for master, on host if that is not nil.
+func startSentinel(t testing.TB, host *Host, master *Redis) *Redis {
+	t.Helper()
+	s := &Redis{Dir: tempDir(t), host: host}
+	s.Process = newProcess(t, "redis-sentinel", s.Dir)
+	s.ready = s.answers
+	s.command = func() (*exec.Cmd, error) {
+		ip, _, _ := net.SplitHostPort(s.Addr)
+		masterIP, _, _ := net.SplitHostPort(master.Addr)
+		file := filepath.Join(s.Dir, "sentinel.conf")
+		text := fmt.Sprintf("port %[1]d\nbind %[6]s\nprotected-mode no\ndir %[2]s\n"+
+			"sentinel monitor %[3]s %[7]s %[4]d 2\nsentinel down-after-milliseconds %[3]s %[5]d\n"+
+			"sentinel failover-timeout %[3]s 10000\nsentinel parallel-syncs %[3]s 2\n",
+			s.Port(), s.Dir, SentinelName, master.Port(), SentinelDownAfter.Milliseconds(), ip, masterIP)
+		return host.Command(program("redis-server"), file, "--sentinel"), os.WriteFile(file, []byte(text), 0o600)
+	}
+	s.begin(func() {
+		if s.Addr = local(freePort(t)); host != nil {
+			s.Addr = host.addr(26379)
+		}
+	})
+	return s
+}
+
+// SentinelAddrs is where the sentinels can be reached.
+func (s *Sentinel) SentinelAddrs() []string {
+	var all []string
+	for _, sentinel := range s.Sentinels {
+		all = append(all, sentinel.Addr)
+	}
+	return all
+}
+
+// AwaitOK waits until all sentinels know each other, the same master and two
+// replicas, and no failover is under way.
+func (s *Sentinel) AwaitOK() {
+	s.t.Helper()
+	Eventually(s.t, Settled, "the sentinels agree", func() bool {
+		var master string
+		for _, sentinel := range s.Sentinels {
+			m := sentinel.watched()
+			if m["num-other-sentinels"] != "2" || m["num-slaves"] != "2" || m["flags"] != "master" ||
+				(master != "" && m["port"] != master) {
+				return false
+			}
+			master = m["port"]
+		}
+		return true
+	})
+}
+
+// watched is what a sentinel knows of the master.
+func (s *Redis) watched() map[string]string {
+	s.t.Helper()
+	fields := make(map[string]string)
+	switch m := s.Do("SENTINEL", "MASTER", SentinelName).(type) {
+	case map[any]any:
+		for k, v := range m {
+			fields[fmt.Sprint(k)] = fmt.Sprint(v)
+		}
+	case []any:
+		for i := 0; i+1 < len(m); i += 2 {
+			fields[fmt.Sprint(m[i])] = fmt.Sprint(m[i+1])
+		}
+	}
+	return fields
+}
+
+// Master returns the server that all sentinels call the master, once they do,
+// and once it takes itself for one.
+func (s *Sentinel) Master() *Redis {
+	s.t.Helper()
+	var master *Redis
+	Eventually(s.t, Settled, "there is a master", func() bool {
+		port := s.Sentinels[0].watched()["port"]
+		for _, sentinel := range s.Sentinels[1:] {
+			if sentinel.watched()["port"] != port {
+				return false
+			}
+		}
+		for _, n := range s.Nodes {
+			if strconv.Itoa(n.Port()) == port && n.Field("replication", "role") == "master" {
+				master = n
+				return true
+			}
+		}
+		return false
+	})
+	return master
+}
+
+// Replicas returns the servers that are not the master.
+func (s *Sentinel) Replicas() []*Redis {
+	s.t.Helper()
+	var all []*Redis
+	for master, i := s.Master(), 0; i < len(s.Nodes); i++ {
+		if s.Nodes[i] != master {
+			all = append(all, s.Nodes[i])
+		}
+	}
+	return all
+}
+
+// AwaitFailover waits until the sentinels have another master than old.
+func (s *Sentinel) AwaitFailover(old *Redis) *Redis {
+	s.t.Helper()
+	Eventually(s.t, Settled, "there is another master", func() bool {
+		port := strconv.Itoa(old.Port())
+		for _, sentinel := range s.Sentinels {
+			if sentinel.watched()["port"] == port {
+				return false
+			}
+		}
+		return true
+	})
+	return s.Master()
+}
+
+// Failover has the sentinels promote a replica (SENTINEL FAILOVER), and returns
+// the new master. The old one takes writes until the sentinels get round to it,
+// some seconds after the new one was announced, and those are lost.
+func (s *Sentinel) Failover() *Redis {
+	s.t.Helper()
+	old := s.Master()
+	// A sentinel refuses while it does not see a replica that will do.
+	Eventually(s.t, Settled, "a sentinel begins a failover", func() bool {
+		_, err := s.Sentinels[0].ask("SENTINEL", "FAILOVER", SentinelName)
+		// An answer that was lost may have been a yes.
+		return err == nil || strings.HasPrefix(err.Error(), "INPROG")
+	})
+	return s.AwaitFailover(old)
+}
+
+// HandOver is a Failover that loses no write: the old master refuses them from
+// before its replicas have everything until it is a replica itself.
+func (s *Sentinel) HandOver() *Redis {
+	s.t.Helper()
+	old := s.Master()
+	old.Do("CONFIG", "SET", "min-replicas-to-write", 100)
+	replicas := s.Replicas()
+	Eventually(s.t, Settled, "the replicas have everything", func() bool {
+		end := old.offset("master_repl_offset")
+		return !slices.ContainsFunc(replicas, func(r *Redis) bool { return r.offset("slave_repl_offset") < end })
+	})
+	master := s.Failover()
+	old.Do("REPLICAOF", "127.0.0.1", master.Port())
+	awaitLink(s.t, old)
+	old.Do("CONFIG", "SET", "min-replicas-to-write", 0)
+	old.Do("CLIENT", "KILL", "TYPE", "normal")
+	old.Do("CLIENT", "KILL", "TYPE", "pubsub")
+	s.AwaitOK()
+	return master
+}

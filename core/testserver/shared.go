@@ -1,0 +1,84 @@
+package testserver
+
+import (
+	"sync"
+	"testing"
+)
+
+// Shared is a server for all tests of a package that only need one, and do nothing
+// to it but through proxies and with names of their own. It runs as long as one of
+// its users does. The zero value is not ready: use NewShared, in a variable of the
+// package.
+type Shared[S any] struct {
+	start func(testing.TB) S
+
+	mu     sync.Mutex
+	users  int
+	server S
+	keeper *keeper
+}
+
+// NewShared returns a server that start starts when the first test wants it. What
+// start starts, and its Cleanup, lasts until the last test has ended.
+func NewShared[S any](start func(testing.TB) S) *Shared[S] { return &Shared[S]{start: start} }
+
+// Get returns the server, and starts it if no other test uses it.
+func (s *Shared[S]) Get(t testing.TB) S {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users == 0 {
+		s.keeper = &keeper{TB: t}
+		started := false
+		defer func() { // start may skip or fail the test
+			if !started {
+				s.keeper.end()
+			}
+		}()
+		s.server = s.start(s.keeper)
+		started = true
+	}
+	s.users++
+	t.Cleanup(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.users--; s.users == 0 {
+			s.keeper.end()
+		}
+	})
+	return s.server
+}
+
+// keeper stands in for the test of a server that belongs to several: it runs what
+// is to be done when the last of them has ended.
+type keeper struct {
+	testing.TB // of the test that started the server
+	mu         sync.Mutex
+	cleanups   []func()
+}
+
+func (k *keeper) Cleanup(f func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cleanups = append(k.cleanups, f)
+}
+
+func (k *keeper) end() {
+	k.mu.Lock()
+	all := k.cleanups
+	k.cleanups = nil
+	k.mu.Unlock()
+	for i := len(all) - 1; i >= 0; i-- {
+		all[i]()
+	}
+}
+
+// sharedZooKeeper is for SharedZooKeeper.
+var sharedZooKeeper = NewShared(StartZooKeeper)
+
+// SharedZooKeeper returns the address of a server for all tests of the package, as
+// Shared has it: each takes a second or two to start.
+func SharedZooKeeper(t testing.TB) string {
+	t.Helper()
+	return sharedZooKeeper.Get(t).Addr
+}

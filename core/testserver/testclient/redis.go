@@ -1,0 +1,72 @@
+// Package testclient connects the client libraries that the kit's stores use to
+// servers of package testserver, and reads what package redisstore keeps.
+package testclient
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// Redis returns a client as a careful program configures it: calls end with their
+// context and are not repeated. edit may change the options. It is closed after the
+// test.
+func Redis(t testing.TB, addr string, edit ...func(*redis.Options)) *redis.Client {
+	t.Helper()
+	o := &redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1}
+	for _, e := range edit {
+		e(o)
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Cluster returns a client of the cluster with the defaults of go-redis, which edit
+// may change. It is closed after the test.
+func Cluster(t testing.TB, cluster *testserver.Cluster, edit ...func(*redis.ClusterOptions)) *redis.ClusterClient {
+	t.Helper()
+	o := &redis.ClusterOptions{Addrs: cluster.Addrs()}
+	for _, e := range edit {
+		e(o)
+	}
+	c := redis.NewClusterClient(o)
+	t.Cleanup(func() {
+		_ = c.Close()
+		awaitDials()
+	})
+	return c
+}
+
+// Sentinel returns a client that finds the master through the sentinels, with the
+// defaults of go-redis, which edit may change. It is closed after the test.
+func Sentinel(t testing.TB, s *testserver.Sentinel, edit ...func(*redis.FailoverOptions)) *redis.Client {
+	t.Helper()
+	o := &redis.FailoverOptions{MasterName: testserver.SentinelName, SentinelAddrs: s.SentinelAddrs()}
+	for _, e := range edit {
+		e(o)
+	}
+	c := redis.NewFailoverClient(o)
+	t.Cleanup(func() {
+		_ = c.Close()
+		awaitDials()
+	})
+	return c
+}
+
+// awaitDials gives pools of go-redis time to notice that they are closed: after
+// failed dials they try again once a second, and look only then.
+func awaitDials() {
+	stacks := make([]byte, 8<<20)
+	for range 40 {
+		if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("pool.(*ConnPool).tryDial")) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,63 @@
+package testserver
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// family is a process and its children, where the system tells.
+func family(first int) []int {
+	all := []int{first}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		// "pid (name) state parent …", and the name may contain anything.
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		pid, errPid := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if len(fields) > 1 && errPid == nil && fields[1] == fmt.Sprint(first) {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// guard kills stopped processes if the test's process is killed: children that
+// are stopped would not notice the end of their parent.
+type guard struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+}
+
+func newGuard(pids []int) (*guard, error) {
+	list := strings.Trim(fmt.Sprint(pids), "[]")
+	cmd := exec.Command("sh", "-c", "read x; kill -KILL "+list)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &guard{cmd, in}, nil
+}
+
+// end takes the guard away, if there is one.
+func (g *guard) end() {
+	if g == nil {
+		return
+	}
+	_ = g.cmd.Process.Kill()
+	_ = g.cmd.Wait()
+	_ = g.in.Close()
+}

@@ -1,0 +1,111 @@
+package testserver
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Where Debian's package zookeeper puts what is needed.
+const (
+	zooKeeperScript = "/usr/share/zookeeper/bin/zkServer.sh"
+	zooKeeperJars   = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+)
+
+// ZooKeeperTick is the tick of ZooKeeper's servers. Sessions last 2 ticks at least
+// and 400 at most.
+const ZooKeeperTick = 200 * time.Millisecond
+
+// ContainerCheck is how often ZooKeeper's servers remove empty containers.
+const ContainerCheck = 500 * time.Millisecond
+
+// ZooKeeper is a ZooKeeper server of a test's own, on a free port of 127.0.0.1. It
+// ends with the test. Its methods fail the test if the server does not do as it is
+// told, and are safe for concurrent use.
+type ZooKeeper struct {
+	*Process
+	Addr string // host:port for clients, the same after a Restart
+	Dir  string // data and configuration, removed after the test
+
+	tick  time.Duration
+	extra string // lines of the configuration
+}
+
+// StartZooKeeper starts one server by itself and returns when it serves, after a
+// second or two. It skips the test if ZooKeeper is not installed, and fails it
+// instead if the environment says LOCKKIT_REQUIRE_SERVERS=1.
+func StartZooKeeper(t testing.TB) *ZooKeeper {
+	t.Helper()
+	RequireZooKeeper(t)
+	s := newZooKeeper(t, ZooKeeperTick)
+	s.begin(func() { s.Addr = local(freePort(t)) })
+	return s
+}
+
+// newZooKeeper returns a server that does not run yet.
+func newZooKeeper(t testing.TB, tick time.Duration) *ZooKeeper {
+	t.Helper()
+	dir := tempDir(t)
+	s := &ZooKeeper{Process: newProcess(t, "zookeeper", dir), Dir: dir, tick: tick}
+	s.command = s.java
+	// A server of another process may have been given the same port.
+	s.ready = func(int) bool { return s.Mode() != "" && strings.Contains(s.Ask("conf"), s.Dir) }
+	return s
+}
+
+// java writes the configuration and returns the command.
+func (s *ZooKeeper) java() (*exec.Cmd, error) {
+	config := fmt.Sprintf(`tickTime=%d
+dataDir=%s
+clientPort=%d
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+4lw.commands.whitelist=*
+maxClientCnxns=0
+maxSessionTimeout=%d
+initLimit=50
+syncLimit=25
+%s`, s.tick.Milliseconds(), s.Dir, portOf(s.Addr), 400*ZooKeeperTick.Milliseconds(), s.extra)
+	file := filepath.Join(s.Dir, "zoo.cfg")
+	cmd := exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
+		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // or one that elects alone soon asks once a minute only
+		fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", ContainerCheck.Milliseconds()),
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"-cp", zooKeeperJars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+	cmd.Dir = s.Dir
+	return cmd, os.WriteFile(file, []byte(config), 0o600)
+}
+
+// Ask sends one of ZooKeeper's four-letter words and returns the answer, which is
+// empty if there is none within two seconds.
+func (s *ZooKeeper) Ask(word string) string {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+	if _, err := io.WriteString(conn, word); err != nil {
+		return ""
+	}
+	text, _ := io.ReadAll(conn)
+	return string(text)
+}
+
+// Mode is "standalone", "leader" or "follower", and empty while the server does
+// not serve.
+func (s *ZooKeeper) Mode() string {
+	for line := range strings.Lines(s.Ask("srvr")) {
+		if mode, ok := strings.CutPrefix(line, "Mode: "); ok {
+			return strings.TrimSpace(mode)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,179 @@
+package testserver_test
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+func create(t testing.TB, conn *zk.Conn, path string) {
+	t.Helper()
+	if _, err := conn.Create(path, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatalf("create %s: %v", path, err)
+	}
+}
+
+func exists(t testing.TB, conn *zk.Conn, path string) bool {
+	t.Helper()
+	there, _, err := conn.Exists(path)
+	if err != nil {
+		t.Fatalf("exists %s: %v", path, err)
+	}
+	return there
+}
+
+// listens tells whether anybody accepts connections at addr.
+func listens(addr string) bool {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+func TestZooKeeper(t *testing.T) {
+	t.Parallel()
+	t.Run("a paused server is silent and goes on where it was", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartZooKeeper(t)
+		if mode := s.Mode(); mode != "standalone" {
+			t.Errorf("its mode is %q", mode)
+		}
+		conn := testclient.ZooKeeper(t, session, s.Addr)
+		s.Pause()
+		// The last of its threads stops a moment after the signal was sent.
+		eventually(t, "it is silent", func() bool { return s.Ask("ruok") == "" })
+		done := make(chan error, 1)
+		go func() {
+			_, err := conn.Create("/paused", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+			done <- err
+		}()
+		if answer := s.Ask("ruok"); answer != "" {
+			t.Errorf("it says %q", answer)
+		}
+		select {
+		case err := <-done:
+			t.Errorf("a request was answered: %v", err)
+		default:
+		}
+		s.Resume()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a killed server is gone, and has what it confirmed when it is back at its address", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartZooKeeper(t)
+		conn := testclient.ZooKeeper(t, session, s.Addr)
+		create(t, conn, "/kept")
+		old := conn.SessionID()
+		s.Kill()
+		if listens(s.Addr) || s.Mode() != "" {
+			t.Error("it answers")
+		}
+		s.Restart()
+		eventually(t, "the client is back in its session", func() bool { return conn.State() == zk.StateHasSession })
+		if !exists(t, conn, "/kept") || conn.SessionID() != old {
+			t.Error("what it had confirmed is gone")
+		}
+	})
+	t.Run("sessions are as short as two of its ticks", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartZooKeeper(t)
+		watcher := testclient.ZooKeeper(t, session, s.Addr)
+		proxy := testserver.NewZooKeeperProxy(t, s.Addr)
+		conn := testclient.ZooKeeper(t, testserver.ZooKeeperTick, proxy.Addr)
+		eventually(t, "there is a node of a session that lives", func() bool { // a short one may have ended meanwhile
+			_, err := conn.Create("/short", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+			return err == nil
+		})
+		start := time.Now()
+		proxy.Down()
+		eventually(t, "the session has ended", func() bool { return !exists(t, watcher, "/short") })
+		if took := time.Since(start); took > patience/2 {
+			t.Errorf("that took %v", took)
+		}
+	})
+	t.Run("empty containers are removed", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartZooKeeper(t)
+		conn := testclient.ZooKeeper(t, session, s.Addr)
+		if _, err := conn.CreateContainer("/box", nil, zk.FlagContainer, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		create(t, conn, "/box/content")
+		if err := conn.Delete("/box/content", -1); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is gone", func() bool { return !exists(t, conn, "/box") })
+	})
+}
+
+// It has the shared server to itself, so it is not parallel.
+func TestShared(t *testing.T) {
+	var addr string
+	t.Run("tests have one server", func(t *testing.T) {
+		addr = testserver.SharedZooKeeper(t)
+		t.Run("which outlives those that are not the last", func(t *testing.T) {
+			if again := testserver.SharedZooKeeper(t); again != addr {
+				t.Errorf("they have %s and %s", addr, again)
+			}
+		})
+		create(t, testclient.ZooKeeper(t, session, addr), "/shared")
+	})
+	if listens(addr) {
+		t.Error("it outlives the last one")
+	}
+	t.Run("those that come later have another one", func(t *testing.T) {
+		if exists(t, testclient.ZooKeeper(t, session, testserver.SharedZooKeeper(t)), "/shared") {
+			t.Error("it has the nodes of the first")
+		}
+	})
+}
+
+// diesWith tells a copy of this test to start a server, tell where it is, and wait.
+const diesWith = "TESTSERVER_DIES_WITH"
+
+// Nothing runs on when a test process is killed.
+func TestZooKeeperDiesWithTheTestProcess(t *testing.T) {
+	if os.Getenv(diesWith) != "" {
+		os.Stdout.WriteString("\nserver " + testserver.StartZooKeeper(t).Addr + "\n")
+		select {}
+	}
+	t.Parallel()
+	testserver.RequireZooKeeper(t)
+	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.timeout", "5m")
+	child.Env = append(os.Environ(), diesWith+"=1")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var addr string
+	for lines := bufio.NewScanner(out); addr == "" && lines.Scan(); {
+		addr, _ = strings.CutPrefix(lines.Text(), "server ")
+		if addr == lines.Text() {
+			addr = ""
+		}
+	}
+	if addr == "" || !listens(addr) {
+		t.Errorf("there is no server at %q", addr)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()
+	eventually(t, "the server has ended", func() bool { return !listens(addr) })
+}
