@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,18 +81,24 @@ func fairGoroutines(t *testing.T) {
 	server := testserver.StartRedis(t)
 	l := newLocker(t, server.Addr)
 	var mu sync.Mutex
-	var order []int // who was served; also what the lock guards
+	var order []int  // the goroutines as they were served; also what the lock guards
+	var alone []bool // no more than a few others waited when that one gave the key back
+	var waiting atomic.Int32
 	var wg sync.WaitGroup
 	for i := range goroutines {
 		wg.Go(func() {
 			for range rounds {
+				waiting.Add(1)
 				lease, err := l.Acquire(context.Background(), key, core.Wait(patience))
+				waiting.Add(-1)
 				if err != nil {
 					t.Errorf("goroutine %d: %v", i, err)
 					return
 				}
 				mu.Lock()
 				order = append(order, i)
+				// The others may be waiting for the answers to their releases.
+				alone = append(alone, waiting.Load() < goroutines/4)
 				mu.Unlock()
 				if err := lease.Release(context.Background()); err != nil {
 					t.Errorf("goroutine %d: %v", i, err)
@@ -109,9 +116,9 @@ func fairGoroutines(t *testing.T) {
 		if times[i]++; times[i] == 1 {
 			started++
 		}
-		// Between the first turn of the last and the last turn of the first, all
-		// others wait.
-		if started == goroutines && i == last {
+		// Between the first turn of the last and the last turn of the first, the
+		// others wait, or are about to.
+		if started == goroutines && i == last && !alone[at-1] {
 			t.Errorf("goroutine %d was served twice in a row, at %d", i, at)
 		}
 		last = i

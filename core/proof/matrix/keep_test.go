@@ -180,8 +180,8 @@ func recordOp(r *rig) {
 	if err != nil || again != nil || !found.Done || found.Attempt != 1 || string(found.Value) != "the answer" {
 		r.t.Errorf("who calls again gets %v, attempt %d, %q and error %v; want the answer", again != nil, found.Attempt, found.Value, err)
 	}
-	if token := r.fields()["t"]; token != fmt.Sprint(r.last+r.cell.tokens) {
-		r.t.Errorf("the last token is %s after %d, want %d more", token, r.last, r.cell.tokens)
+	if token := r.fields()["t"]; token != fmt.Sprint(r.last+r.cell.tokens*core.TokenStep) {
+		r.t.Errorf("the last token is %s after %d, want %d grants more", token, r.last, r.cell.tokens)
 	}
 	r.finish(false)
 }

@@ -237,11 +237,12 @@ func (r *rig) wantBusy() {
 	}
 }
 
-// wantToken fails the test unless the lease has the n-th token of the trial.
+// wantToken fails the test unless the lease has the token of the n-th grant of the
+// trial.
 func (r *rig) wantToken(lease *core.Lease, n uint64) {
 	r.t.Helper()
-	if got := lease.Token(); got != r.last+n {
-		r.t.Errorf("the token is %d after %d, want %d more", got, r.last, n)
+	if got := lease.Token(); got != r.last+n*core.TokenStep {
+		r.t.Errorf("the token is %d after %d, want %d grants more", got, r.last, n)
 	}
 }
 
