@@ -189,7 +189,12 @@ func TestPassedOnAndLost(t *testing.T) {
 			} else {
 				gone++
 			}
-			release(t, x.take(2))
+			start := time.Now()
+			last := x.take(2)
+			if took := time.Since(start); took > time.Second {
+				t.Fatalf("the one behind had the key after %v", took)
+			}
+			release(t, last)
 			wantErr(t, <-done, nil)
 			time.Sleep(10 * time.Millisecond)
 			wantFree(t, store.inner, "order:1")
