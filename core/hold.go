@@ -273,7 +273,7 @@ func newConfirmation() *confirmation {
 	return &confirmation{lead: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// answer tells all who wait. A nil confirmation has nobody who waits.
+// answer tells all waiting callers. A nil confirmation has none.
 func (c *confirmation) answer(err error, assumed bool) {
 	for ; c != nil; c = c.also {
 		c.err, c.assumed = err, assumed

@@ -21,7 +21,7 @@ const (
 type hold struct {
 	key      string
 	client   int
-	owner    int   // one for all who may hold it together
+	owner    int   // one for all holders that may hold it together
 	outer    *hold // of one that is nested
 	claim    string
 	grant    *grant // of an exclusive one that is not nested
@@ -69,7 +69,7 @@ func (g *grant) end(at time.Duration, why string) {
 	}
 }
 
-// joins tells that g is a hold of an owner who has another one.
+// joins tells that g is a further hold of its owner.
 func (g *grant) joins() bool { return g.owner != g.lease }
 
 // owns tells that g's token and those after it have this one.
