@@ -64,15 +64,17 @@ var takePart = map[string]int{
 func TestEveryScenarioRuns(t *testing.T) {
 	t.Parallel()
 	takePart := maps.Clone(takePart)
-	takePart["stores"] = 3
+	takePart["stores"], takePart["hot"] = 3, 3
 	if all := postgresScenarios(); len(all) > 0 {
 		takePart["stores"]++
+		takePart["hot"]++
 		for _, sc := range all {
 			takePart[sc.name] = 2
 		}
 	}
 	if all := zookeeperScenarios(); len(all) > 0 {
 		takePart["stores"]++
+		takePart["hot"]++
 		for _, sc := range all {
 			takePart[sc.name] = 2
 		}

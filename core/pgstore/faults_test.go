@@ -14,7 +14,7 @@ import (
 // Requests and replies that are lost or late.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	server := start(t)
+	server := database(t)
 	r := newRig(t, server)
 	for _, c := range faultCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -174,7 +174,7 @@ var faultCases = []struct {
 		}
 	}},
 	{"a call that waits for a connection when its time is over has sent nothing", 1, func(t *testing.T, r *rig) {
-		pool := testclient.Postgres(t, testserver.PostgresURL(r.proxy.Addr, "pool_max_conns=1"))
+		pool := testclient.Postgres(t, r.server.URLAt(r.proxy.Addr, "pool_max_conns=1"))
 		s := newStore(t, pool)
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {

@@ -10,15 +10,13 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
-	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Somebody who may make functions in a schema of the search path makes some that
 // fit better than those of the system: none of them is called.
 func TestHostileSchema(t *testing.T) {
-	t.Parallel()
-	server := testserver.StartPostgres(t, "fsync = on")
+	server := durable.Get(t).NewDatabase(t)
 	server.Exec(`CREATE FUNCTION public.evil() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil'; END $$;
 		CREATE FUNCTION public.less(double precision, numeric) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM public.evil(); END $$;
 		CREATE OPERATOR public.< (LEFTARG = double precision, RIGHTARG = numeric, FUNCTION = public.less);
@@ -72,7 +70,7 @@ func TestHostileSchema(t *testing.T) {
 // What stands in a key or a resource is never taken for SQL.
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
-	server := start(t, "standard_conforming_strings = off", "backslash_quote = on", "escape_string_warning = off")
+	server := database(t, "standard_conforming_strings = off", "backslash_quote = on", "escape_string_warning = off")
 	pool := testclient.Postgres(t, server.URL())
 	s := newStore(t, pool)
 	for _, key := range []string{
@@ -112,7 +110,7 @@ func TestHostileKeys(t *testing.T) {
 // tokens. Check tells what else is missing, also what is rarely needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartPostgres(t, "fsync = on")
+	server := durable.Get(t).NewDatabase(t)
 	// Somebody has seen to it that nobody may call what others have made.
 	server.Exec("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC; ALTER DEFAULT PRIVILEGES REVOKE USAGE ON TYPES FROM PUBLIC")
 	if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {

@@ -29,11 +29,9 @@ func exclusive(key string) core.Claim {
 
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartPostgres(t, "fsync = on", "default_transaction_isolation = 'serializable'")
+	server := durable.Get(t)
 	database := func(t *testing.T) string {
-		name := "m" + strings.ToLower(rand.Text())
-		server.Exec("CREATE DATABASE " + name)
-		return strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
+		return server.NewDatabase(t, "default_transaction_isolation = 'serializable'").URL()
 	}
 	locks := func(t *testing.T, url string) {
 		t.Helper()
@@ -254,23 +252,24 @@ func TestCheck(t *testing.T) {
 
 	t.Run("a server that does not wait for its disk is unfit", func(t *testing.T) {
 		t.Parallel()
-		unfit(t, start(t), "fsync is off")
+		unfit(t, database(t), "fsync is off")
 	})
 	t.Run("a fit server is fit", func(t *testing.T) {
 		t.Parallel()
-		server := start(t, "fsync = on")
+		server := migrated(t, durable.Get(t).NewDatabase(t))
 		unfit(t, server, "")
 		unfit(t, server, "", pgstore.WithoutWakeUps())
 		server.Exec("ALTER TABLE lockkit.keys SET UNLOGGED")
 		unfit(t, server, "not logged")
 		server.Exec("ALTER TABLE lockkit.keys SET LOGGED; UPDATE lockkit.floor SET token = lockkit.micros(now()) + 300000000")
 		unfit(t, server, "clock is 29")
-		server.Exec("UPDATE lockkit.floor SET token = 0; ALTER DATABASE postgres SET default_transaction_read_only = on")
+		server.Exec("UPDATE lockkit.floor SET token = 0")
+		server.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
 		unfit(t, server, "read-only")
 	})
 	t.Run("what is tried out is held for longer than that can take, and a second grant is told", func(t *testing.T) {
 		t.Parallel()
-		server := start(t, "fsync = on")
+		server := migrated(t, durable.Get(t).NewDatabase(t))
 		// A server that forgets what is extended.
 		server.Exec(`CREATE TABLE public.lengths (ttl interval);
 			CREATE FUNCTION public.forgets() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -288,7 +287,7 @@ func TestCheck(t *testing.T) {
 	t.Run("a pooler is unfit for wake-ups, and fit without them", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)
-		pooler := testserver.StartPgbouncer(t, start(t, "fsync = on"))
+		pooler := testserver.StartPgbouncer(t, migrated(t, durable.Get(t).NewDatabase(t)))
 		pool := testclient.Postgres(t, pooler.URL())
 		if err := newStore(t, pool).Check(t.Context()); !errors.Is(err, core.ErrUnsupported) || !strings.Contains(err.Error(), "WithListener") {
 			t.Errorf("got %v, want %v and a word about WithListener", err, core.ErrUnsupported)
@@ -300,7 +299,7 @@ func TestCheck(t *testing.T) {
 	t.Run("a pooler that keeps a connection for a session passes wake-ups on", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)
-		pooler := testserver.StartPgbouncer(t, start(t, "fsync = on"), "pool_mode = session")
+		pooler := testserver.StartPgbouncer(t, migrated(t, durable.Get(t).NewDatabase(t)), "pool_mode = session")
 		if err := newStore(t, testclient.Postgres(t, pooler.URL("pool_max_conns=4"))).Check(t.Context()); err != nil {
 			t.Error(err)
 		}

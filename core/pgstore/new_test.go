@@ -80,7 +80,7 @@ func TestRefusedClaims(t *testing.T) {
 
 func TestClosedStore(t *testing.T) {
 	t.Parallel()
-	server := start(t)
+	server := database(t)
 	s := newStore(t, testclient.Postgres(t, server.URL()))
 	c := claimed()
 	acquire(t, s, c)
@@ -123,7 +123,7 @@ func TestErrorReplies(t *testing.T) {
 
 	t.Run("of a server that refuses, nothing is taken", func(t *testing.T) {
 		t.Parallel()
-		server := start(t)
+		server := database(t)
 		c, owner := claimed(), newStore(t, testclient.Postgres(t, server.URL()))
 		held(t, owner, c, false) // there is a row
 		for what, setting := range map[string]string{
@@ -145,7 +145,7 @@ func TestErrorReplies(t *testing.T) {
 
 	t.Run("a caller whose context has a cause is told it", func(t *testing.T) {
 		t.Parallel()
-		server := start(t)
+		server := database(t)
 		r, c, gone := newRig(t, server), claimed(), errors.New("gone")
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(testserver.Statement("release", sql(c.Lease)), testserver.DropReply)

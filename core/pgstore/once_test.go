@@ -16,7 +16,7 @@ import (
 // Runs and their answers.
 func TestOnce(t *testing.T) {
 	t.Parallel()
-	server := start(t)
+	server := database(t)
 	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	newOnce := func(t *testing.T, url string, opts ...once.Option) *once.Once {
 		t.Helper()
@@ -37,7 +37,7 @@ func TestOnce(t *testing.T) {
 	}
 
 	t.Run("a run is two round trips, and a replay one", func(t *testing.T) {
-		o, other := newOnce(t, testserver.PostgresURL(proxy.Addr)), newOnce(t, testserver.PostgresURL(proxy.Addr))
+		o, other := newOnce(t, server.URLAt(proxy.Addr)), newOnce(t, server.URLAt(proxy.Addr))
 		n := 0
 		for i, key := range []string{"first", "second"} {
 			proxy.Forget()
@@ -73,7 +73,7 @@ func TestOnce(t *testing.T) {
 			key := fmt.Sprintf("crash %d", i)
 			cut := testserver.NewPostgresProxy(t, server.Addr)
 			// Its process dies: nothing more is heard of it.
-			dying, err := core.New(newStore(t, testclient.Postgres(t, testserver.PostgresURL(cut.Addr))))
+			dying, err := core.New(newStore(t, testclient.Postgres(t, server.URLAt(cut.Addr))))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestOnce(t *testing.T) {
 	})
 
 	t.Run("lost replies make no further run, no further attempt and no lost answer", func(t *testing.T) {
-		o, other := newOnce(t, testserver.PostgresURL(proxy.Addr), once.AtMostOnce()), newOnce(t, server.URL(), once.AtMostOnce())
+		o, other := newOnce(t, server.URLAt(proxy.Addr), once.AtMostOnce()), newOnce(t, server.URL(), once.AtMostOnce())
 		for i := range 10 {
 			for _, call := range []string{"acquire", "release"} {
 				n, key := 0, fmt.Sprintf("%s lost %d", call, i)

@@ -90,8 +90,7 @@ func TestFrozenServer(t *testing.T) {
 
 // Callers that give up do not cost the pool its connections.
 func TestCancelledCallers(t *testing.T) {
-	t.Parallel()
-	server := start(t)
+	server := database(t)
 	pool := testclient.Postgres(t, server.URL("pool_max_conns=4"), func(c *pgxpool.Config) { c.MaxConnIdleTime = time.Hour })
 	s := newStore(t, pool)
 	acquire(t, s, claimed())
@@ -122,7 +121,7 @@ func TestCancelledCallers(t *testing.T) {
 // when its caller has to leave: a pool that is too small would lose them all.
 func TestLateConnection(t *testing.T) {
 	t.Parallel()
-	server := start(t)
+	server := database(t)
 	for try := 1; ; try++ {
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
 		s, c := newStore(t, pool), claimed()

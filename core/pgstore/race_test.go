@@ -15,8 +15,7 @@ import (
 // Many take a key at the same moment, which has no row, a dead one, or one that
 // is just deleted. Half of them have transactions with one snapshot by default.
 func TestRaces(t *testing.T) {
-	t.Parallel()
-	server := start(t)
+	server := database(t)
 	const many = 6
 	stores := make([]*pgstore.Store, many)
 	for i := range stores {

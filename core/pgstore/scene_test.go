@@ -41,7 +41,7 @@ func newRig(t testing.TB, server *testserver.Postgres) *rig {
 	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	return &rig{
 		server, proxy,
-		newStore(t, testclient.Postgres(t, testserver.PostgresURL(proxy.Addr, "pool_max_conns=6"))),
+		newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=6"))),
 		newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=4"))),
 	}
 }

@@ -141,8 +141,7 @@ func (h *holders) leave(l *core.Lease) {
 // waited for and given back: nobody gets in beside somebody else, and everybody
 // gets in at last.
 func TestTerminatedConnections(t *testing.T) {
-	t.Parallel()
-	server := start(t)
+	server := database(t)
 	var inside [2]holders
 	var grants, ended, overlaps atomic.Int64
 	stop := make(chan struct{})
@@ -155,7 +154,7 @@ func TestTerminatedConnections(t *testing.T) {
 			case <-time.After(rand.N(10 * time.Millisecond)):
 			}
 			for range server.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity " +
-				"WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < 0.3") {
+				"WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < 0.3") {
 				ended.Add(1)
 			}
 		}
@@ -207,7 +206,7 @@ func TestTerminatedConnections(t *testing.T) {
 // A watch that breaks is told, and one that is opened again works.
 func TestBrokenListener(t *testing.T) {
 	t.Parallel()
-	server := start(t)
+	server := database(t)
 	s, other := newStore(t, testclient.Postgres(t, server.URL())), newStore(t, testclient.Postgres(t, server.URL()))
 	for range 5 {
 		c := claimed()
@@ -219,7 +218,8 @@ func TestBrokenListener(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const listens = " FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query IN ('-- ping', 'SELECT pg_backend_pid()')"
+		const listens = " FROM pg_stat_activity WHERE datname = current_database() AND " +
+			"(query LIKE 'LISTEN%' OR query IN ('-- ping', 'SELECT pg_backend_pid()'))"
 		// One that was ended is listed until it has cleaned up.
 		testserver.Eventually(t, patience, "one connection listens", func() bool {
 			return len(server.Exec("SELECT pid"+listens)) == 1

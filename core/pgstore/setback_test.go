@@ -53,7 +53,7 @@ func busyFor(t *testing.T, s core.Store, c core.Claim, least, most time.Duration
 // were ever meant to be (hazard 20).
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
-	server := start(t, "TimeZone = 'America/St_Johns'") // where days differ in length
+	server := database(t, "TimeZone = 'America/St_Johns'") // where days differ in length
 	s := newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=12")))
 	const ttl, slack = 400 * time.Millisecond, 20 * time.Millisecond
 	const back = 200 * 24 * time.Hour

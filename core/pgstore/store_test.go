@@ -17,7 +17,8 @@ import (
 )
 
 // Most tests wait for time to pass or for a server, so many of them fit a few
-// processors.
+// processors. Those that keep processors busy are not parallel: beside them a call
+// may get none of them until its time is over.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -28,10 +29,31 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// start returns a server with the schema.
+// shared is a server for the tests that leave the server alone, and durable one that
+// waits for its disk, as Check demands. Each test has a database of its own.
+var (
+	shared = testserver.NewShared(func(t testing.TB) *testserver.Postgres {
+		return testserver.StartPostgres(t, "max_connections = 300")
+	})
+	durable = testserver.NewShared(func(t testing.TB) *testserver.Postgres {
+		return testserver.StartPostgres(t, "max_connections = 300", "fsync = on")
+	})
+)
+
+// database returns a database of a shared server, with the schema.
+func database(t testing.TB, settings ...string) *testserver.Postgres {
+	t.Helper()
+	return migrated(t, shared.Get(t).NewDatabase(t, settings...))
+}
+
+// start returns a server of the test's own, with the schema.
 func start(t testing.TB, settings ...string) *testserver.Postgres {
 	t.Helper()
-	server := testserver.StartPostgres(t, settings...)
+	return migrated(t, testserver.StartPostgres(t, settings...))
+}
+
+func migrated(t testing.TB, server *testserver.Postgres) *testserver.Postgres {
+	t.Helper()
 	if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +96,7 @@ func plain(t testing.TB, pool *pgxpool.Pool) core.Store { return newStore(t, poo
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	conformance(t, start(t).URL("pool_max_conns=10"), plain)
+	conformance(t, database(t).URL("pool_max_conns=10"), plain)
 }
 
 // The pooler gives a connection of the server to another client after each
@@ -82,7 +104,7 @@ func TestStore(t *testing.T) {
 func TestStoreThroughPooler(t *testing.T) {
 	t.Parallel()
 	testserver.RequirePgbouncer(t)
-	server := start(t)
+	server := database(t)
 	pooler := testserver.StartPgbouncer(t, server)
 	direct, err := pgx.ParseConfig(server.URL())
 	if err != nil {
@@ -99,7 +121,7 @@ func TestStoreThroughPooler(t *testing.T) {
 // that are not waited for, other signs for quoting and another encoding.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	t.Parallel()
-	server := start(t,
+	server := database(t,
 		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",
 		"backslash_quote = off", "bytea_output = 'escape'", "client_encoding = 'SQL_ASCII'", "DateStyle = 'SQL, DMY'",
 		"IntervalStyle = 'sql_standard'", "TimeZone = 'America/St_Johns'")

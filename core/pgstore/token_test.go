@@ -23,7 +23,7 @@ import (
 
 func TestCheckToken(t *testing.T) {
 	t.Parallel()
-	server := start(t)
+	server := database(t)
 	server.Exec("CREATE TABLE account (name text PRIMARY KEY, balance int NOT NULL)")
 	pool := testclient.Postgres(t, server.URL("pool_max_conns=20"))
 	check := func(t *testing.T, resource string, token uint64) error {
@@ -125,7 +125,7 @@ func TestCheckToken(t *testing.T) {
 			answer := make(chan error, 1)
 			go func() { answer <- pgstore.CheckToken(t.Context(), stale, resource, 1) }()
 			testserver.Eventually(t, patience, "the stale one waits", func() bool {
-				return server.Exec("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%lockkit.seen%'")[0] != "0"
+				return server.Exec("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%lockkit.seen%'")[0] != "0"
 			})
 			select {
 			case err := <-answer:
@@ -170,7 +170,7 @@ func TestCheckToken(t *testing.T) {
 // on to write what it has computed.
 func TestPausedHolder(t *testing.T) {
 	t.Parallel()
-	server := start(t)
+	server := database(t)
 	server.Exec("CREATE TABLE account (name text PRIMARY KEY, balance int NOT NULL)")
 	pool := testclient.Postgres(t, server.URL("pool_max_conns=20"))
 	const trials = 20

@@ -12,7 +12,6 @@ import (
 
 // The tokens of a key grow whatever becomes of what they are made from.
 func TestTokens(t *testing.T) {
-	t.Parallel()
 	server := start(t)
 	pool := testclient.Postgres(t, server.URL())
 	s := newStore(t, pool)

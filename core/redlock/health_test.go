@@ -141,6 +141,7 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 		o := &told{}
 		s := newStore(t, nodes, redlock.WithObserver(o))
 		acquire(t, s, claim("ours"))
+		synctest.Wait() // all three have it
 		extend := func() {
 			t.Helper()
 			if got := s.Extend(t.Context(), []core.Claim{claim("ours")}); got[0].Err != nil {

@@ -17,21 +17,21 @@ type Pgbouncer struct {
 	Addr string // host:port, the same after a Restart
 }
 
-// StartPgbouncer starts a pgbouncer before server, and returns when it has
-// connected. Settings are those of its configuration: "pool_mode = session". It
-// skips the test like StartPostgres.
+// StartPgbouncer starts a pgbouncer before server, whose database it calls postgres,
+// and returns when it has connected. Settings are those of its configuration:
+// "pool_mode = session". It skips the test like StartPostgres.
 func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbouncer {
 	t.Helper()
 	RequirePgbouncer(t)
 	dir := postgresDir(t)
 	b := &Pgbouncer{Process: newProcess(t, "pgbouncer", dir)}
 	b.ready = func(int) bool {
-		_, err := askPostgres(b.Addr, 2*time.Second, "")
+		_, err := askPostgres(b.Addr, "postgres", 2*time.Second, "")
 		return err == nil
 	}
 	b.command = func() (*exec.Cmd, error) {
 		config := append([]string{
-			"[databases]", fmt.Sprintf("postgres = host=127.0.0.1 port=%d user=postgres", portOf(server.Addr)), "[pgbouncer]",
+			"[databases]", fmt.Sprintf("postgres = host=127.0.0.1 port=%d dbname=%s user=postgres", portOf(server.Addr), server.database), "[pgbouncer]",
 			"listen_addr = 127.0.0.1", fmt.Sprint("listen_port = ", portOf(b.Addr)), "unix_socket_dir =",
 			"auth_type = any", "pool_mode = transaction", "max_client_conn = 500", "default_pool_size = 20",
 		}, settings...)
@@ -48,4 +48,6 @@ func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbounc
 }
 
 // URL is how to connect through the pgbouncer; see Postgres.URL.
-func (b *Pgbouncer) URL(parameters ...string) string { return PostgresURL(b.Addr, parameters...) }
+func (b *Pgbouncer) URL(parameters ...string) string {
+	return postgresURL(b.Addr, "postgres", parameters)
+}

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,9 @@ type Postgres struct {
 	*Process
 	Addr string // host:port, the same after a Restart
 	Dir  string // its data, removed after the test
+
+	t        testing.TB // of this database
+	database string
 }
 
 // StartPostgres starts a server with the given settings, as in postgresql.conf:
@@ -28,7 +32,7 @@ type Postgres struct {
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	RequirePostgres(t)
-	s := &Postgres{Dir: postgresDir(t)}
+	s := &Postgres{Dir: postgresDir(t), t: t, database: "postgres"}
 	if err := newData(s.Dir); err != nil {
 		t.Fatalf("testserver: postgres: %v", err)
 	}
@@ -37,7 +41,7 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	s.tree = true
 	// Another server may have been given the same port.
 	s.ready = func(int) bool {
-		dir, err := askPostgres(s.Addr, 2*time.Second, "SHOW data_directory")
+		dir, err := askPostgres(s.Addr, s.database, 2*time.Second, "SHOW data_directory")
 		return err == nil && len(dir) == 1 && dir[0] == data
 	}
 	s.command = func() (*exec.Cmd, error) {
@@ -59,15 +63,38 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	return s
 }
 
+// NewDatabase makes a database for one test on a server that several share. The
+// Postgres that it returns is that server, but for URL, Exec and StartPgbouncer,
+// which are about the database. Settings are those that sessions in it begin with:
+// "TimeZone = 'UTC'". The database lasts as long as the server.
+func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
+	t.Helper()
+	d := &Postgres{Process: s.Process, Addr: s.Addr, Dir: s.Dir, t: t, database: "test_" + strings.ToLower(rand.Text())}
+	statements := append([]string{"CREATE DATABASE " + d.database}, settings...)
+	for i, setting := range statements {
+		if i > 0 {
+			setting = "ALTER DATABASE " + d.database + " SET " + setting
+		}
+		if _, err := askPostgres(s.Addr, s.database, patience, setting); err != nil {
+			t.Fatalf("testserver: %s: %v", setting, err)
+		}
+	}
+	return d
+}
+
 // URL is how to connect to the server. Parameters are added as they are:
 // "pool_max_conns=4".
-func (s *Postgres) URL(parameters ...string) string { return PostgresURL(s.Addr, parameters...) }
+func (s *Postgres) URL(parameters ...string) string { return s.URLAt(s.Addr, parameters...) }
 
-// PostgresURL is how to connect to a server, a pgbouncer or a proxy at addr, as the
-// user postgres. Parameters are added as they are: "pool_max_conns=4".
-func PostgresURL(addr string, parameters ...string) string {
-	return fmt.Sprintf("postgres://postgres@%s/postgres?%s",
-		addr, strings.Join(append([]string{"sslmode=disable"}, parameters...), "&"))
+// URLAt is URL through a proxy of the server at addr.
+func (s *Postgres) URLAt(addr string, parameters ...string) string {
+	return postgresURL(addr, s.database, parameters)
+}
+
+// postgresURL is how to connect to a database as the user postgres.
+func postgresURL(addr, database string, parameters []string) string {
+	return fmt.Sprintf("postgres://postgres@%s/%s?%s",
+		addr, database, strings.Join(append([]string{"sslmode=disable"}, parameters...), "&"))
 }
 
 // Exec runs statements on a connection of its own and returns the first column of
@@ -75,7 +102,7 @@ func PostgresURL(addr string, parameters ...string) string {
 // answer within 20 seconds.
 func (s *Postgres) Exec(sql string) []string {
 	s.t.Helper()
-	column, err := askPostgres(s.Addr, patience, sql)
+	column, err := askPostgres(s.Addr, s.database, patience, sql)
 	if err != nil {
 		s.t.Fatalf("testserver: %s: %v", sql, err)
 	}

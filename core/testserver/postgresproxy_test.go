@@ -27,7 +27,7 @@ func TestPostgresProxyEnds(t *testing.T) {
 		var sent sync.WaitGroup
 		t.Run(name, func(t *testing.T) {
 			p := testserver.NewPostgresProxy(t, server.Addr)
-			conn, err := pgx.Connect(t.Context(), testserver.PostgresURL(p.Addr))
+			conn, err := pgx.Connect(t.Context(), server.URLAt(p.Addr))
 			if err != nil {
 				t.Fatal(err)
 			}

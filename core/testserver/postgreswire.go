@@ -46,7 +46,7 @@ func (w *postgresWire) reply(r *bufio.Reader) (message, error) {
 
 // askPostgres runs statements on a connection of its own, and returns the first
 // column of the last one's rows. Without a statement it only connects.
-func askPostgres(addr string, limit time.Duration, sql string) ([]string, error) {
+func askPostgres(addr, database string, limit time.Duration, sql string) ([]string, error) {
 	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func askPostgres(addr string, limit time.Duration, sql string) ([]string, error)
 	_ = conn.SetDeadline(time.Now().Add(limit))
 	const version = 3 << 16
 	hello := binary.BigEndian.AppendUint32(make([]byte, 4), version)
-	hello = append(hello, "user\x00postgres\x00database\x00postgres\x00\x00"...)
+	hello = append(hello, "user\x00postgres\x00database\x00"+database+"\x00\x00"...)
 	binary.BigEndian.PutUint32(hello, uint32(len(hello)))
 	if _, err := conn.Write(hello); err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func TestPostgres(t *testing.T) {
 	}
 	bouncer := testserver.StartPgbouncer(t, server)
 	proxy := testserver.NewPostgresProxy(t, bouncer.Addr)
-	pool := testclient.Postgres(t, testserver.PostgresURL(proxy.Addr, "default_query_exec_mode=simple_protocol"))
+	pool := testclient.Postgres(t, server.URLAt(proxy.Addr, "default_query_exec_mode=simple_protocol"))
 	var n int
 	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM kept").Scan(&n); err != nil || n != 2 {
 		t.Errorf("through a proxy and a pgbouncer: %d rows, %v", n, err)
