@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	parallel := false
 	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
 	if !parallel {
-		_ = flag.Set("test.parallel", "16")
+		_ = flag.Set("test.parallel", "8")
 	}
 	goleak.VerifyTestMain(m)
 }
