@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -338,11 +339,12 @@ func (j *journal) free(h *hold, err error) {
 	}
 }
 
-// extend notes that h's caller is about to extend it.
-func (j *journal) extend(h *hold) {
+// extend notes that h's caller is about to extend it under ctx. Under one that has
+// ended nothing is sent.
+func (j *journal) extend(ctx context.Context, h *hold) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h.extended = true
+	h.extended = h.extended || ctx.Err() == nil
 }
 
 // write has h write to the key's register.

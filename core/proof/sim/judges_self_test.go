@@ -203,7 +203,7 @@ func TestJudges(t *testing.T) {
 		}},
 		"a hold that its caller has extended": {passedOn, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
-			s.extend(a)
+			s.extend(context.Background(), a)
 			s.letGo(a)
 			over(s, a, s.begins(1, T+1, nil))
 		}},

@@ -153,7 +153,7 @@ func (w *worker) brief(key string, ttl time.Duration) {
 		time.Sleep(lasting(w.r, time.Millisecond, 30*time.Millisecond))
 	case 2:
 		if ttl < strictTTL {
-			w.journal.extend(h)
+			w.journal.extend(lease.Context(), h)
 			_ = lease.Extend(lease.Context(), ttl)
 		}
 	}
@@ -180,7 +180,7 @@ func (w *worker) lock(key string) {
 		case 0:
 			w.nest(lease, h)
 		case 1:
-			w.journal.extend(h)
+			w.journal.extend(lease.Context(), h)
 			_ = lease.Extend(lease.Context(), ttls[w.r.IntN(len(ttls))])
 		default:
 			w.write(lease, h)
