@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,4 +217,56 @@ func TestPassedOnAndLost(t *testing.T) {
 		wantErr(t, <-closed, nil)
 		wantFree(t, store.inner, "order:1")
 	})
+	sim(t, "a hold is not passed on to a caller that Close has sent away", func(t *testing.T) {
+		l, store := setup(t)
+		slow := &slowContext{Context: context.Background(), goOn: make(chan struct{})}
+		lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(slow) })
+		slow.waits.Store(true)
+		goOn := sync.OnceFunc(func() { close(slow.goOn) })
+		defer goOn()
+		closed := make(chan error, 1)
+		go func() { closed <- l.Close(t.Context()) }()
+		synctest.Wait() // the caller has heard of it, and is still in the queue
+		if x.has(1) {
+			t.Fatal("vacuous: the caller has gone")
+		}
+		release(t, lease)
+		wantFree(t, store.inner, "order:1")
+		goOn()
+		wantErr(t, <-closed, nil)
+	})
+	sim(t, "a hold is not passed on after a confirmation that has panicked", func(t *testing.T) {
+		l, store := setup(t)
+		lease, x := row(t, l, store, 2)
+		store.set(first(1, func(context.Context, int, func() error) error { panic("store") }), opExtend)
+		panicked := make(chan bool, 1)
+		go func() { panicked <- recovered(func() { _ = lease.Release(context.Background()) }) }()
+		next := x.take(1)
+		if !<-panicked {
+			t.Error("vacuous: nothing has panicked")
+		}
+		done := let(next)
+		last := x.take(2)
+		wantErr(t, <-done, nil)
+		if store.count(opRelease) == 0 {
+			t.Error("a hold that the store did not confirm was passed on")
+		}
+		release(t, last)
+		wantFree(t, store.inner, "order:1")
+	})
+}
+
+// slowContext is a context whose user can be made to wait when it looks whether the
+// context has ended.
+type slowContext struct {
+	context.Context
+	waits atomic.Bool
+	goOn  chan struct{} // ends the wait
+}
+
+func (c *slowContext) Err() error {
+	if c.waits.Load() {
+		<-c.goOn
+	}
+	return c.Context.Err()
 }
