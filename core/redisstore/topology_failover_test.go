@@ -99,7 +99,7 @@ func awaitOffsets(t testing.TB, master *testserver.Redis, replicas ...*testserve
 // waiter gets its own, even if it first hears that the store does not answer.
 func survives(t *testing.T, client func() redis.UniversalClient, key string, down, back func()) {
 	t.Helper()
-	const ttl = 45 * time.Second
+	const ttl = time.Minute // on a busy machine a cluster takes most of it to have a new master
 	o, asking := newOracle(), client()
 	lease, err := process(t, client()).Acquire(t.Context(), key, core.TTL(ttl), core.Fair())
 	if err != nil {
