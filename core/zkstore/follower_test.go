@@ -22,7 +22,7 @@ import (
 func TestCutOffFollower(t *testing.T) {
 	t.Parallel()
 	const clients, tick, short = 20, time.Second, 2200 * time.Millisecond
-	rounds := count(50)
+	rounds := tally.Trials(50)
 	ensemble := testserver.StartEnsemble(t, tick)
 	type holder struct {
 		claim core.Claim
