@@ -151,7 +151,7 @@ func TestNoDeadlock(t *testing.T) {
 	}
 	for i := range clients {
 		all.Go(func() {
-			for range tally.Trials(40) / 4 {
+			for range max(1, tally.Trials(40)/4) {
 				order := rand.Perm(keys)[:2+rand.N(2)]
 				also := make([]string, 0, keys)
 				for _, k := range order[1:] {

@@ -20,6 +20,7 @@ import (
 // two pings of the client the grant came. Ticks are long, since what the follower
 // has heard it tells the leader every half of one.
 func TestCutOffFollower(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	const clients, tick, short = 20, time.Second, 2200 * time.Millisecond
 	rounds := tally.Trials(50)
