@@ -39,7 +39,7 @@ var parts = []part{
 		"core/storetest", "core/memstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
 	}, own: true},
 	{name: "trials", about: "the packages' own tests that make more trials here than for make test", packages: []string{
-		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw",
+		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "core/benchmarks",
 	}, trials: true},
 	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},

@@ -146,7 +146,8 @@ func (r *record) test(pkg, run string, race bool, tallyPath string, out io.Write
 	if race {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, "./"+pkg)...)
+	cmd := exec.Command("go", args...)
+	cmd.Dir = pkg // which may be of a module of its own
 	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath, tally.Asked+"=1")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
