@@ -10,6 +10,19 @@ import (
 
 // releaseFlaws are about tombstones, and about what Keep leaves.
 var releaseFlaws = []flaw{
+	{"says released of what has expired", []string{
+		"expiry/an expired hold cannot be released",
+		"expiry/an expired hold does not disturb its successor",
+	}, func(s *tampered) {
+		s.acquire = s.acquireNotedByLease
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			if _, ok := s.noted(c.Key + c.Lease); ok && errors.Is(err, core.ErrLost) {
+				return nil
+			}
+			return err
+		}
+	}},
 	{"forgets the tombstone", []string{
 		"tombstones/a claim that its release has overtaken is refused",
 		"tombstones/a claim that its release has overtaken is refused while others hold",
