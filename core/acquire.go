@@ -19,7 +19,7 @@ import (
 // It fails with ErrBusy (a *BusyError, or matching ctx's cause too if ctx ended
 // the wait), ErrUnavailable if the store does not answer, ErrLost if the outer
 // lease was lost, ErrClosed, ErrUnsupported, or ErrInvalid for a key or option
-// that is not allowed or for a claim heavier than the one it re-enters. After
+// that is not allowed, a nil ctx, or a claim heavier than the one it re-enters. After
 // any error nothing is held.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
@@ -46,14 +46,18 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		*r = request{}
 		requests.Put(r)
 	}()
+	if ctx == nil {
+		return nil, fmt.Errorf("acquire %s: ctx is nil: %w", r.name, ErrInvalid)
+	}
+	lease := newLease(l, ctx, r) // before the caller counts: ctx may panic
 	if !l.begin() {
+		lease.end(nil)
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
 	var start time.Time // if anybody asks
 	if r.wait > 0 || !l.unobserved() {
 		start = time.Now()
 	}
-	lease := newLease(l, ctx, r)
 	over := false // the lease is the caller's, or has ended
 	defer func() {
 		switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -85,16 +86,15 @@ func (a *attempt) lead(t *waiter, c *Claim) error {
 	}
 }
 
-// sleep returns nil when it is time to ask again, and else why not to.
+// sleep returns nil when it is time to ask again, and else why not to. The end of the
+// waiting counts after the answer busy, nil if the store has not answered.
 func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 	last := false
-	if !a.until.IsZero() {
+	if busy != nil && !a.until.IsZero() {
 		if left := time.Until(a.until); left <= d {
 			d, last = left, true
 		}
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case _, ok := <-w.wakeUps:
 		if !ok {
@@ -102,7 +102,7 @@ func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 			a.hears.Store(false)
 		}
 		return nil
-	case <-timer.C:
+	case <-time.After(d):
 		if last {
 			return &BusyError{RetryAfter: max(0, busy.RetryAfter-d), Waiting: busy.Waiting}
 		}
@@ -137,17 +137,9 @@ func (a *attempt) once(c *Claim) error {
 			a.failed = err
 			return a.gaveUp(c, err)
 		}
-		timer := time.NewTimer(d)
-		select {
-		case <-timer.C:
-			continue
-		case <-a.closing:
-			err = ErrClosed
-		case <-a.lease.Context().Done():
-			err = context.Cause(a.lease.Context())
+		if end := a.sleep(&watch{}, d, nil); end != nil {
+			return a.gaveUp(c, end)
 		}
-		timer.Stop()
-		return a.gaveUp(c, err)
 	}
 }
 
@@ -191,7 +183,7 @@ func (a *attempt) ask(c *Claim) error {
 }
 
 // admit adds the hold that c was granted after start.
-func (a *attempt) admit(c *Claim, g Grant, start moment) error {
+func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	h := &a.lease.first
 	if len(a.lease.holds) > 0 {
 		h = &hold{}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/order"
 )
 
 // cleanUpEvery is the pace at which claims are given back that the store did
@@ -28,11 +30,10 @@ const (
 type cleanup struct {
 	locker *Locker
 
-	mu      sync.Mutex
-	active  int // first tries and rounds under way
+	mu      order.Mutex[cleanupRank]
+	active  count // first tries, and the loop
 	waiting []pending
 	looping bool
-	idle    chan struct{} // closed when nothing is left; nil if nobody asks
 }
 
 type pending struct {
@@ -50,56 +51,31 @@ func (q *cleanup) add(c Claim, name string, unsure bool, end *confirmation) {
 		least = cleanUpRun
 	}
 	u := pending{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
-	q.run(func() {
-		settled, err := false, errNoEnd
-		defer func() { end.answer(err, false) }()
-		if settled, err = q.try(u); settled {
-			return
-		}
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.waiting = append(q.waiting, u)
-		if !q.looping {
-			q.looping = true
-			q.active++
-			go q.loop()
-		}
-	})
-}
-
-// run has fn run in the background.
-func (q *cleanup) run(fn func()) {
 	q.mu.Lock()
-	q.active++
+	q.active.add(1)
 	q.mu.Unlock()
 	go func() {
-		fn()
+		settled, err := q.try(u)
+		end.answer(err, false)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.done()
+		if !settled {
+			q.waiting = append(q.waiting, u)
+			if !q.looping {
+				q.looping = true
+				q.active.add(1)
+				go q.loop()
+			}
+		}
+		q.active.add(-1)
 	}()
-}
-
-// done counts one out, under the mutex.
-func (q *cleanup) done() {
-	if q.active--; q.active == 0 && q.idle != nil {
-		close(q.idle)
-		q.idle = nil
-	}
 }
 
 // wait returns true when nothing is left to do, and false if ctx ends before
 // that.
 func (q *cleanup) wait(ctx context.Context) bool {
 	q.mu.Lock()
-	if q.active == 0 {
-		q.mu.Unlock()
-		return true
-	}
-	if q.idle == nil {
-		q.idle = make(chan struct{})
-	}
-	idle := q.idle
+	idle := q.active.zero()
 	q.mu.Unlock()
 	return done(ctx, idle)
 }
@@ -115,7 +91,7 @@ func (q *cleanup) loop() {
 		q.mu.Lock()
 		if len(q.waiting) == 0 {
 			q.looping = false
-			q.done()
+			q.active.add(-1)
 			q.mu.Unlock()
 			return
 		}

@@ -66,6 +66,14 @@ func (l *Lease) end(cause error) {
 	}
 }
 
+// orBackground is ctx, for a call that must not fail because a caller has none.
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}
+
 // LeaseFromContext returns the lease under which ctx runs, the innermost if
 // there are several. Whether it is still held is for its Context to say.
 func LeaseFromContext(ctx context.Context) (*Lease, bool) {

@@ -3,6 +3,8 @@ package core
 import (
 	"fmt"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // SetAsleep replaces the clock that tells how long the machine was suspended;
@@ -10,24 +12,24 @@ import (
 func (l *Locker) SetAsleep(asleep func() time.Duration) {
 	l.clock = nil
 	if asleep != nil {
-		l.clock = func() moment { return moment{time.Since(started), asleep()} }
+		l.clock = clock.Asking(asleep)
 	}
 }
 
 // Left says what the Locker still has to do, or "" if that is nothing.
 func (l *Locker) Left() string {
 	l.mu.Lock()
-	busy, leases, closed := l.busy, len(l.leases), l.closed
+	busy, leases, closed := l.busy.n, len(l.leases), l.closed
 	l.mu.Unlock()
 	l.waiters.mu.Lock()
 	queues := len(l.waiters.of)
 	l.waiters.mu.Unlock()
 	l.watchdog.mu.Lock()
 	// An open Locker leaves its timer to fire once more.
-	queued, armed := len(l.watchdog.queue)-l.watchdog.stale, closed && !l.watchdog.at.IsZero()
+	queued, armed := l.watchdog.queue.Len(), closed && !l.watchdog.at.IsZero()
 	l.watchdog.mu.Unlock()
 	l.cleanup.mu.Lock()
-	active, waiting, looping := l.cleanup.active, len(l.cleanup.waiting), l.cleanup.looping
+	active, waiting, looping := l.cleanup.active.n, len(l.cleanup.waiting), l.cleanup.looping
 	l.cleanup.mu.Unlock()
 	if busy+leases+queues+queued+active+waiting == 0 && !armed && !looping {
 		return ""
@@ -38,10 +40,3 @@ func (l *Locker) Left() string {
 
 // Trust is how much of a validity a holder relies on.
 func Trust(valid time.Duration) time.Duration { return trust(valid) }
-
-// Suspensions is a clock on a machine that says how long it was suspended.
-func Suspensions(suspended func() time.Duration) (since func(t time.Time, wall int64) time.Duration) {
-	c := &clock{suspended: suspended}
-	first := c.now()
-	return func(t time.Time, wall int64) time.Duration { return c.at(t, wall).since(first) }
-}

@@ -1,12 +1,15 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/due"
+	"github.com/lockkit/lockkit/core/internal/order"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -16,33 +19,24 @@ const passTime = 10 * time.Millisecond
 
 // hold is one grant of a key at the store, and the lease that has it. Everything
 // that happens at the store happens to a hold: it is extended, confirmed, passed on
-// to another lease of this process, lost and released. Its states are
-//
-//	had by a lease ──────────── pass ───────────→ between two leases
-//	  │    ↑───────────────────── take ───────────────────┘
-//	  │
-//	  ├── the store no longer has it, or its time is over ──→ lost
-//	  └── retire: the watchdog leaves it ──→ to be released, or cleaned up
-//
-// A mutex is taken before those that come after it in this row: waiters.mu, Lease.mu,
-// hold.mu, watchdog.mu. No other is taken together with one of them, and none is held
-// while the store, an observer or a function of the caller is called.
+// to another lease of this process, lost and released. DESIGN.md draws its states, and
+// the order of the mutexes.
 type hold struct {
 	locker        *Locker
 	key           string // the claim as it was granted
 	owner, id     string
 	weight, limit int64
 	ttl           time.Duration
-	token         uint64 // of the grant; its leases have this one and those after it
-	arrived       moment // when the grant had arrived
+	token         uint64       // of the grant; its leases have this one and those after it
+	arrived       clock.Moment // when the grant had arrived
 
-	mu     sync.Mutex
+	mu     order.Mutex[holdRank]
 	lease  *Lease        // that has it; nil between two leases
 	passes int           // how many leases have had it before this one
-	from   moment        // when the last confirmed call began,
+	from   clock.Moment  // when the last confirmed call began,
 	valid  time.Duration // and how long the hold lasts from then on
 	timer  *time.Timer   // ends the trust in it; nil before the first extension is due
-	reach  time.Duration // since started: until when the store may keep it because of Extend, confirmed or not; 0 if never
+	reach  time.Duration // since arrived: until when the store may keep it because of Extend, confirmed or not; 0 if never
 	lost   bool          // the store no longer has it, or may no longer have it
 	last   bool          // it is not passed on any more
 	paced  bool          // the waiters hear of it when its time to be passed on is over
@@ -53,8 +47,8 @@ type hold struct {
 	end    *confirmation // the release of the hold, once it has begun
 
 	// Under the watchdog's mutex.
-	early time.Duration // how much earlier it may be extended
-	seat  *seat         // in the watchdog's queue; nil if not in it
+	early time.Duration    // how much earlier it may be extended
+	entry *due.Entry[hold] // in the watchdog's queue; nil if not in it
 }
 
 // claim is what extends and releases the hold.
@@ -75,17 +69,17 @@ func budget(ttl time.Duration) time.Duration {
 }
 
 // remaining is how long this process relies on the hold from now on.
-func (h *hold) remaining(now moment) time.Duration {
+func (h *hold) remaining(now clock.Moment) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.rest(now)
 }
 
 // rest is remaining for callers that hold the mutex.
-func (h *hold) rest(now moment) time.Duration { return trust(h.valid) - now.since(h.from) }
+func (h *hold) rest(now clock.Moment) time.Duration { return trust(h.valid) - now.Since(h.from) }
 
 // trusted tells whether this process may rely on the hold.
-func (h *hold) trusted(now moment) bool {
+func (h *hold) trusted(now clock.Moment) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.lost && h.rest(now) > 0
@@ -144,7 +138,7 @@ func (h *hold) lose() {
 // confirm notes that the store extended the hold by a call that began at start.
 // What is known already is never shortened. It reports whether the hold is still
 // trusted: an answer that comes after the trust ended revives nothing.
-func (h *hold) confirm(start moment, valid time.Duration) bool {
+func (h *hold) confirm(start clock.Moment, valid time.Duration) bool {
 	now := h.locker.now()
 	h.mu.Lock()
 	if h.left || h.lost {
@@ -157,7 +151,7 @@ func (h *hold) confirm(start moment, valid time.Duration) bool {
 		return false
 	}
 	defer h.mu.Unlock()
-	if left := trust(valid) - now.since(start); left > h.rest(now) {
+	if left := trust(valid) - now.Since(start); left > h.rest(now) {
 		h.from, h.valid = start, valid
 		if h.timer != nil {
 			h.timer.Reset(left)
@@ -184,36 +178,42 @@ func (h *hold) stands() bool {
 	return !h.lost && !h.left
 }
 
-// following is the token of the lease that has the hold next, 0 if there are none.
-func (h *hold) following() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.token == 0 {
-		return 0
-	}
-	return h.token + uint64(h.passes) + 1
-}
-
 // offers tells whether the hold may yet be passed on. If so, q hears of it when its
 // time for that is over.
 func (h *hold) offers(q *waiters) bool {
 	now := h.locker.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over(now) {
+	if h.over(now) || h.used() {
 		return false
 	}
 	if !h.paced {
 		h.paced = true
-		time.AfterFunc(passTime-now.since(h.arrived), func() { q.pace(h) })
+		time.AfterFunc(passTime-now.Since(h.arrived), func() { q.pace(h) })
 	}
 	return true
 }
 
-// over tells that the hold is not passed on any more: it has been for as long or as
-// often as it may be, or something happened to it. The caller holds the mutex.
-func (h *hold) over(now moment) bool {
-	return h.last || h.lost || h.left || h.passes >= TokenStep-1 || now.since(h.arrived) >= passTime
+// over tells that the time in which the hold may be passed on is over, or that
+// something happened to it. The caller holds the mutex.
+func (h *hold) over(now clock.Moment) bool {
+	return h.last || h.lost || h.left || now.Since(h.arrived) >= passTime
+}
+
+// used tells that no token is left for another lease. The caller holds the mutex.
+func (h *hold) used() bool { return h.passes >= TokenStep-1 }
+
+// old tells that the store has not confirmed the hold for a while. The caller holds
+// the mutex.
+func (h *hold) old(now clock.Moment) bool { return now.Since(h.from) > min(passTime, h.valid/50) }
+
+// moves tells whether the hold, which was passed on to a waiter that leaves without
+// it, may go to another one.
+func (h *hold) moves() bool {
+	now := h.locker.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.over(now) && !h.old(now)
 }
 
 // pass takes the hold from l, which has ended, for the lease that comes next. It
@@ -227,8 +227,8 @@ func (h *hold) pass(l *Lease) bool {
 	defer l.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	overrun := l.opts.maxHold > 0 && now.since(l.since) >= l.opts.maxHold
-	if l.shown || overrun || h.reach != 0 || h.over(now) || now.since(h.from) > min(passTime, h.valid/50) {
+	overrun := l.opts.maxHold > 0 && now.Since(l.since) >= l.opts.maxHold
+	if l.shown || overrun || h.reach != 0 || h.over(now) || h.used() || h.old(now) {
 		return false
 	}
 	h.passes++
@@ -313,16 +313,11 @@ func (h *hold) confirmed(until time.Time) (err error) {
 
 // ask extends the hold, for whichever lease has it.
 func (h *hold) ask(until time.Time) error {
-	return h.locker.persist(h.ttl, until, func(ctx context.Context) error {
+	return h.locker.persist(h.ttl, until, func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, budget(h.ttl))
 		defer cancel()
-		start := h.locker.now()
-		x := answerTo(0, h.locker.store.Extend(ctx, []Claim{h.claim()}))
-		if x.Err != nil {
-			return x.Err
-		}
-		h.confirm(start, x.lasts(h.ttl))
-		return nil
+		h.locker.extend(ctx, 0, []*hold{h}, func(_ *hold, _ clock.Moment, x Extension) { err = x.Err })
+		return err
 	})
 }
 
@@ -351,14 +346,12 @@ func (h *hold) heard(c *confirmation, err error) error {
 	return err
 }
 
-// reaches notes that the store may keep the hold until end, since started, because
-// its caller extends it.
-func (h *hold) reaches(end time.Duration) {
+// reaches notes that the store may keep the hold until end, because its caller
+// extends it.
+func (h *hold) reaches(end time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.reach == 0 || end > h.reach {
-		h.reach = end
-	}
+	h.reach = max(h.reach, end.Sub(h.arrived.Time()))
 }
 
 // due has the watchdog extend the hold at a time, unless it is retired.
@@ -374,7 +367,7 @@ func (h *hold) due(at func() time.Time) {
 // into its life, or a little earlier so that holds of one moment spread. The caller
 // holds the mutex.
 func (h *hold) third() time.Time {
-	return h.from.time().Add(h.valid/3 - rand.N(h.valid/30+1))
+	return h.from.Time().Add(h.valid/3 - rand.N(h.valid/30+1))
 }
 
 // soon is when the hold is due after an attempt failed: soon, since its time runs
@@ -410,10 +403,8 @@ func (h *hold) leaving() Claim {
 	if h.owner == h.id {
 		c.Used = h.passes + 1
 	}
-	if h.reach != 0 {
-		if left := h.reach - time.Since(started); left > c.TTL {
-			c.TTL = left - left%time.Millisecond
-		}
+	if left := time.Until(h.arrived.Time().Add(h.reach)); h.reach != 0 && left > c.TTL {
+		c.TTL = left - left%time.Millisecond
 	}
 	return c
 }
@@ -437,6 +428,33 @@ func (h *hold) release(c Claim, name string, unsure bool, until time.Time) (err 
 func (h *hold) abandon(c Claim, name string, unsure bool) {
 	h.retire()
 	h.locker.cleanup.add(c, name, unsure, h.ending())
+}
+
+// errNoAnswer is the answer to a claim that the store gave none to. It confirms nothing.
+var errNoAnswer = errors.New("the store gave no answer")
+
+// extend asks the store once to extend holds, each for ttl or, if that is 0, for its
+// own. It notes what the store confirms, and then tells heard of each: when the call
+// began, and the answer, with for how long the hold was extended.
+func (l *Locker) extend(ctx context.Context, ttl time.Duration, holds []*hold, heard func(h *hold, start clock.Moment, x Extension)) {
+	start := l.now()
+	claims := make([]Claim, len(holds))
+	for i, h := range holds {
+		claims[i] = h.claim()
+		claims[i].TTL = cmp.Or(ttl, h.ttl)
+	}
+	answers := l.store.Extend(ctx, claims)
+	for i, h := range holds {
+		x := Extension{Err: errNoAnswer}
+		if i < len(answers) {
+			x = answers[i]
+		}
+		if x.Err == nil {
+			x.Valid = cmp.Or(x.Valid, ttl, h.ttl)
+			h.confirm(start, x.Valid)
+		}
+		heard(h, start, x)
+	}
 }
 
 // releaseLimit bounds a release that the store does not answer.
@@ -463,21 +481,14 @@ func (l *Locker) release(c Claim, until time.Time) (assumed bool, err error) {
 // persist calls the store until it answers, at the pace of retry.Hiccup and no later
 // than until. Each call is bounded by what is short against ttl.
 func (l *Locker) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
-	var pause func() (time.Duration, bool)
-	for {
-		ctx, cancel := l.within(context.Background(), min(budget(ttl), time.Until(until)))
+	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := l.within(ctx, min(budget(ttl), time.Until(until)))
+		defer cancel()
 		err := call(ctx)
-		cancel()
-		if err == nil || errors.Is(err, ErrLost) {
-			return err
+		if errors.Is(err, ErrLost) || time.Until(until) <= retry.Hiccup.Max {
+			err = retry.Stop(err)
 		}
-		if pause == nil {
-			pause = retry.Hiccup.Delays()
-		}
-		d, left := pause()
-		if !left || time.Until(until) <= d {
-			return err
-		}
-		time.Sleep(d)
-	}
+		return struct{}{}, err
+	})
+	return err
 }

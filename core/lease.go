@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/order"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -20,8 +22,8 @@ type Lease struct {
 	opts    terms
 	outer   *Lease          // the innermost lease of the context it was acquired under
 	under   context.Context // that it was acquired under
-	since   moment          // of the first grant
-	granted moment          // when the grant of the last key had arrived
+	since   clock.Moment    // of the first grant
+	granted clock.Moment    // when the grant of the last key had arrived
 	run     *run            // of a lease of Begin
 	after   uint64          // how many tokens after the first one of its grant its own is
 	place   int             // in the Locker's list, from 1, under its mutex; 0 if it is not listed
@@ -30,7 +32,7 @@ type Lease struct {
 	released sync.WaitGroup  // done when Release has its answer
 	err      error           // that answer
 
-	mu        sync.Mutex
+	mu        order.Mutex[leaseRank]
 	ctx       leaseContext
 	cancel    context.CancelCauseFunc // of ctx, nil as long as it need not be there
 	cause     error                   // why it has ended, if that was before
@@ -132,11 +134,14 @@ func (l *Lease) Deadline() time.Time {
 // lasts longer already is not shortened. The watchdog goes on as before.
 //
 // It fails with ErrLost if the lease is no longer ours, with ErrInvalid if ttl
-// is out of range, and with ErrUnavailable if the store did not confirm, in
+// is out of range or ctx nil, and with ErrUnavailable if the store did not confirm, in
 // which case the lease is as good as before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
 		return fmt.Errorf("extend %s: TTL is %v, %v to %v is allowed: %w", l.name, ttl, minTTL, maxTTL, ErrInvalid)
+	}
+	if ctx == nil {
+		return fmt.Errorf("extend %s: ctx is nil: %w", l.name, ErrInvalid)
 	}
 	ttl -= ttl % time.Millisecond
 	_, err := retry.Do(ctx, retry.Hiccup, func(ctx context.Context) (struct{}, error) {
@@ -155,42 +160,38 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return unavailable("extend", l.name, err)
 }
 
-func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
+func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	if !l.vouch() {
 		return ErrLost
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget(ttl))
 	defer cancel()
-	start := l.locker.now()
-	claims := make([]Claim, len(l.holds))
+	end := l.locker.now().Time().Add(ttl + budget(ttl)) // the store has the hold until then
 	l.mu.Lock()
 	if l.state != held {
 		l.mu.Unlock()
 		return ErrLost // the hold may be another lease's by now
 	}
-	for i, h := range l.holds {
-		claims[i] = h.claim()
-		claims[i].TTL = ttl
-		h.reaches(start.at + ttl + budget(ttl))
+	for _, h := range l.holds {
+		h.reaches(end)
 	}
 	l.mu.Unlock()
-	answers := l.locker.store.Extend(ctx, claims)
-	for i, h := range l.holds {
-		x := answerTo(i, answers)
+	l.locker.extend(ctx, ttl, l.holds, func(_ *hold, _ clock.Moment, x Extension) {
 		switch {
 		case says(ctx, x.Err, ErrLost):
 			l.lose()
-			return ErrLost
-		case x.Err != nil:
-			return x.Err
-		case !h.confirm(start, x.lasts(ttl)), !l.stands():
-			return ErrLost
+			err = ErrLost
+		case err == nil:
+			err = x.Err
 		}
+	})
+	if err == nil && !l.vouch() {
+		return ErrLost
 	}
-	return nil
+	return err
 }
 
-// Release gives the lease back. It works on an ended ctx and is bounded by
+// Release gives the lease back. It works on an ended ctx, and on a nil one, and is bounded by
 // itself, at about 3 seconds if the store does not answer, or 6 if others of this
 // process had the key next; the lease then counts as ended here, the store is told
 // as soon as it answers, and the error matches ErrUnavailable. It is ErrLost if the
@@ -204,6 +205,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // or of Withdraw. It tells whether it was the one that ended the lease; the
 // others have its answer.
 func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool) (first bool, err error) {
+	ctx = orBackground(ctx)
 	l.mu.Lock()
 	if l.releasing {
 		l.mu.Unlock()
@@ -241,14 +243,14 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 	}
 	l.end(nil)
 	if !l.locker.unobserved() {
-		held = now.since(l.since)
+		held = now.Since(l.since)
 	}
 	if wasLost && r == nil {
 		// The store may still have something of it, but nobody has to wait for that.
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.giveUp(r, now.time().Add(releaseLimit))
+		err = l.giveUp(r, now.Time().Add(releaseLimit))
 	}
 	return held, wasLost
 }
@@ -274,7 +276,7 @@ func (l *Lease) giveUp(r *Record, until time.Time) error {
 	q := &l.locker.waiters
 	passed, asks, rests := q.part(l, h)
 	if passed {
-		l.tellPassedOn()
+		l.tell(Event{Kind: PassedOn})
 		return h.confirmed(until)
 	}
 	if rests {
@@ -282,15 +284,21 @@ func (l *Lease) giveUp(r *Record, until time.Time) error {
 	}
 	h.retire()
 	if asks != nil {
-		// The hold is not extended any more, and has to last until it is released.
-		l.locker.await(asks, min(askTime, h.remaining(l.locker.now())/4))
+		// It only keeps the order among processes, and the hold is not extended any
+		// more and has to last until it is released.
+		select {
+		case <-asks:
+		case <-time.After(min(askTime, h.remaining(l.locker.now())/4)):
+		}
 	}
 	return l.giveBack(r, until)
 }
 
-func (l *Lease) tellPassedOn() {
+// tell tells the observer of e, which happened to the lease.
+func (l *Lease) tell(e Event) {
 	if !l.locker.unobserved() {
-		l.locker.observe(context.WithoutCancel(l.under), Event{Kind: PassedOn, Name: l.name})
+		e.Name = l.name
+		l.locker.observe(context.WithoutCancel(l.under), e)
 	}
 }
 
@@ -339,7 +347,7 @@ func (l *Lease) abandon() {
 func (l *Lease) leaving(h *hold) Claim {
 	c := h.leaving()
 	if l.running && l.opts.keep > 0 {
-		c.Keep = max(0, l.opts.keep-l.locker.now().since(l.granted))
+		c.Keep = max(0, l.opts.keep-l.locker.now().Since(l.granted))
 	}
 	c.Undo = l.opts.record != nil && (!l.running || l.withdrawn)
 	return c
@@ -396,7 +404,7 @@ func (l *Lease) start(ctx context.Context) error {
 // clocks, and ends the lease if its time is over.
 func (l *Lease) vouch() bool { return l.vouchAt(l.locker.now()) }
 
-func (l *Lease) vouchAt(now moment) bool {
+func (l *Lease) vouchAt(now clock.Moment) bool {
 	l.mu.Lock()
 	if l.state != held {
 		over := l.state == lost
@@ -449,9 +457,7 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 }
 
 func (l *Lease) tellLost() {
-	l.locker.observe(context.WithoutCancel(l.under), Event{
-		Kind: Lost, Name: l.name, Held: l.locker.now().since(l.since), Err: ErrLost,
-	})
+	l.tell(Event{Kind: Lost, Held: l.locker.now().Since(l.since), Err: ErrLost})
 }
 
 // stop changes a held lease's state, and returns the state before. What was lost is
@@ -479,7 +485,7 @@ func (l *Lease) overruns() bool {
 	if l.opts.maxHold == 0 {
 		return false
 	}
-	age := l.locker.now().since(l.since)
+	age := l.locker.now().Since(l.since)
 	if age < l.opts.maxHold {
 		return false
 	}
@@ -488,7 +494,7 @@ func (l *Lease) overruns() bool {
 	l.overrun = true
 	l.mu.Unlock()
 	if first {
-		l.locker.observe(context.WithoutCancel(l.under), Event{Kind: Overrun, Name: l.name, Held: age})
+		l.tell(Event{Kind: Overrun, Held: age})
 	}
 	return true
 }
@@ -497,11 +503,4 @@ func (l *Lease) isReleased() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state == gone || l.releasing
-}
-
-// stands tells that the lease was neither lost nor released so far.
-func (l *Lease) stands() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state == held
 }

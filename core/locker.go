@@ -11,6 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/order"
 )
 
 // Locker turns claims at a store into leases. One Locker serves a whole
@@ -20,7 +23,7 @@ type Locker struct {
 	store    Store
 	defaults []AcquireOption
 	observer Observer
-	clock    func() moment // nil where suspension cannot be seen
+	clock    clock.Clock   // nil where suspension cannot be seen
 	limit    time.Duration // of the store's calls, 0 if unknown
 	braces   bool          // keys may have them
 
@@ -30,11 +33,10 @@ type Locker struct {
 	watchdog watchdog
 	cleanup  cleanup
 
-	mu      sync.Mutex
+	mu      order.Mutex[lockerRank]
 	closed  bool
 	closing chan struct{} // closed when Close begins
-	busy    int           // acquires under way and leases not yet given back
-	idle    chan struct{} // made by Close, closed when busy comes to 0
+	busy    count         // acquires under way and leases not yet given back
 	leases  []*Lease      // in no order: each knows its place
 }
 
@@ -49,7 +51,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	}
 	l := &Locker{
 		store:    store,
-		clock:    suspendClock,
+		clock:    clock.System,
 		observer: Observers(),
 		closing:  make(chan struct{}),
 	}
@@ -150,22 +152,20 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 // leases end with cause ErrClosed, the leases are given back to the store, and
 // Close returns ctx's cause. A later call does the same for what is left. A run
 // of Begin that was given back in this way can still save its answer with Finish.
+// It fails with ErrInvalid, and closes nothing, if ctx is nil.
 //
 // Call it after the servers whose handlers hold leases have shut down, and
 // before the client of the store is closed.
 func (l *Locker) Close(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("close: ctx is nil: %w", ErrInvalid)
+	}
 	l.mu.Lock()
 	if !l.closed {
 		l.closed = true
 		close(l.closing)
 	}
-	if l.idle == nil {
-		l.idle = make(chan struct{})
-		if l.busy == 0 {
-			close(l.idle)
-		}
-	}
-	idle := l.idle
+	idle := l.busy.zero()
 	l.mu.Unlock()
 
 	if !done(ctx, idle) {
@@ -180,6 +180,31 @@ func (l *Locker) Close(ctx context.Context) error {
 		return fmt.Errorf("close: %w", context.Cause(ctx))
 	}
 	return nil
+}
+
+// count is how many there are of what is under way. Its user has a mutex for it.
+type count struct {
+	n    int
+	none chan struct{} // closed when n is 0; nil if nobody has asked
+}
+
+func (c *count) add(n int) {
+	c.n += n
+	if c.n == 0 && c.none != nil {
+		close(c.none)
+		c.none = nil
+	}
+}
+
+// zero returns a channel that is closed when there is none.
+func (c *count) zero() <-chan struct{} {
+	none := c.none
+	if none == nil {
+		none = make(chan struct{})
+		c.none = none
+		c.add(0)
+	}
+	return none
 }
 
 // done waits until what is closed, and returns false if ctx ends before that.
@@ -220,7 +245,7 @@ func (l *Locker) begin() bool {
 	if l.closed {
 		return false
 	}
-	l.busy++
+	l.busy.add(1)
 	return true
 }
 
@@ -235,10 +260,7 @@ func (l *Locker) end(lease *Lease) {
 		l.leases[last], lease.place = nil, 0
 		l.leases = l.leases[:last]
 	}
-	l.busy--
-	if l.busy == 0 && l.idle != nil {
-		close(l.idle)
-	}
+	l.busy.add(-1)
 }
 
 // isClosing tells that Close has begun.
@@ -248,17 +270,6 @@ func (l *Locker) isClosing() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// await waits until a head of a queue has its place at the store, but not for long:
-// it only keeps the order among processes.
-func (l *Locker) await(asks <-chan struct{}, most time.Duration) {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-asks:
-	case <-timer.C:
 	}
 }
 
@@ -281,6 +292,8 @@ func (l *Locker) held() []*Lease {
 	return slices.Clone(l.leases)
 }
 
+func (l *Locker) now() clock.Moment { return l.clock.Now() }
+
 // within bounds a call to the store, unless the store does.
 func (l *Locker) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if l.limit > 0 && l.limit <= d {
@@ -288,6 +301,10 @@ func (l *Locker) within(ctx context.Context, d time.Duration) (context.Context, 
 	}
 	return context.WithTimeout(ctx, d)
 }
+
+// Observe tells this Locker's observer of e. It is for adapters, which have
+// nobody else to tell; they must not put a key, an owner or a token into e.
+func (l *Locker) Observe(ctx context.Context, e Event) { l.observe(ctx, e) }
 
 func (l *Locker) observe(ctx context.Context, e Event) {
 	if !l.unobserved() {

@@ -201,6 +201,18 @@ func (l *Locker) Check(opts ...AcquireOption) (wait time.Duration, err error) {
 	return r.wait, l.serves(r)
 }
 
+// Limits tells how long an acquire with opts, on top of this Locker's defaults,
+// may hold: the TTL of its lease, and its MaxHold, 0 if it has none. Adapters
+// whose requests have a deadline derive a MaxHold from it. It fails with
+// ErrInvalid where Check does.
+func (l *Locker) Limits(opts ...AcquireOption) (ttl, maxHold time.Duration, err error) {
+	r, err := l.request("check", opts)
+	if err != nil {
+		return 0, 0, err
+	}
+	return r.ttl, r.maxHold, nil
+}
+
 // serves asks the store whether it serves claims of this request.
 func (l *Locker) serves(r *request) error {
 	s, ok := l.store.(Checker)

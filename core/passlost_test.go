@@ -236,6 +236,53 @@ func TestPassedOnAndLost(t *testing.T) {
 		goOn()
 		wantErr(t, <-closed, nil)
 	})
+	for name, change := range map[string]func(l *core.Locker) <-chan error{
+		"while the Locker is closing": func(l *core.Locker) <-chan error {
+			closed := make(chan error, 1)
+			go func() { closed <- l.Close(context.Background()) }()
+			synctest.Wait()
+			return closed
+		},
+		"when its time is over": func(*core.Locker) <-chan error { time.Sleep(20 * time.Millisecond); return nil },
+	} {
+		sim(t, "a hold that a waiter has not taken is not the next one's "+name, func(t *testing.T) {
+			l, store := setup(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			slow := &slowContext{Context: ctx, goOn: make(chan struct{})}
+			next := &slowContext{Context: context.Background(), goOn: make(chan struct{})}
+			goOn := sync.OnceFunc(func() { close(next.goOn) })
+			defer goOn()
+			lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(slow); x.wait(next) })
+			slow.waits.Store(true)
+			next.waits.Store(true)
+			cancel()
+			synctest.Wait() // the first one has heard of it, and is still in the queue
+			release(t, lease)
+			if store.count(opRelease) != 0 {
+				t.Fatal("vacuous: the hold was not passed on")
+			}
+			closed := change(l)
+			asked := store.count(opAcquire)
+			close(slow.goOn)
+			if lease := <-x.got[1]; lease != nil {
+				t.Fatal("vacuous: the first one has taken the hold")
+			}
+			time.Sleep(10 * trip)
+			if store.count(opRelease) == 0 {
+				t.Error("the hold was not released")
+			}
+			goOn()
+			if closed != nil {
+				wantErr(t, <-closed, nil)
+				return
+			}
+			release(t, x.take(2))
+			if store.count(opAcquire) == asked {
+				t.Error("the next one has not asked the store")
+			}
+		})
+	}
 	sim(t, "a hold is not passed on after a confirmation that has panicked", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 2)

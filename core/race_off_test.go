@@ -3,3 +3,6 @@
 package core_test
 
 const crowd = 10_000
+
+// noMutex does something in the race build.
+func noMutex() {}

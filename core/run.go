@@ -148,8 +148,8 @@ func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool)
 func (l *Lease) settleLate(ctx context.Context, op string, r *Record, withdraw bool) error {
 	c := l.leaving(&l.first)
 	c.Record, c.Undo = r, withdraw
-	_, err := l.locker.release(c, l.locker.now().time().Add(releaseLimit))
+	_, err := l.locker.release(c, l.locker.now().Time().Add(releaseLimit))
 	err = l.endError(op, err)
-	l.locker.observe(ctx, Event{Kind: CleanedUp, Name: l.name, Err: err})
+	l.locker.observe(orBackground(ctx), Event{Kind: CleanedUp, Name: l.name, Err: err})
 	return err
 }

@@ -80,6 +80,7 @@ func (s *scripted) setWatch(watch func(ctx context.Context, n int) (<-chan struc
 }
 
 func (s *scripted) begin(o op, claims ...core.Claim) fault {
+	noMutex()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, call{o, time.Now(), slices.Clone(claims)})

@@ -3,8 +3,10 @@ package core
 import (
 	"context"
 	"hash/maphash"
-	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/fifo"
+	"github.com/lockkit/lockkit/core/internal/order"
 )
 
 // askTime is how long a release waits at most for the next waiter of its process to
@@ -21,7 +23,7 @@ type waiters struct {
 	locker        *Locker
 	perKey, total int // bounds of those who stand behind the first of a queue; 0 for none
 
-	mu     sync.Mutex
+	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
 	behind int // how many stand, or stood when they came, behind the first of a queue
 
@@ -34,12 +36,10 @@ type waiters struct {
 	seed      maphash.Seed
 }
 
-// queue is the callers that want a key, in order of arrival, linked so that any of
-// thousands can leave at once.
+// queue is the callers that want a key, in order of arrival.
 type queue struct {
-	head, tail *waiter
-	length     int
-	once       int // how many of them want one attempt only
+	line fifo.Queue[waiter]
+	once int // how many of them want one attempt only
 	// holder is a hold of this process that has the key and can be passed on.
 	holder *hold
 	// asleep is the answer that the head is waiting after; nil while the head
@@ -49,16 +49,15 @@ type queue struct {
 
 // waiter is one caller's place in a queue.
 type waiter struct {
-	key        string
-	once       bool // wants one attempt only
-	first      bool // found the queue empty, and asks at once
-	behind     bool // counts among those who do not
-	contended  bool // is first, and will probably have to wait all the same
-	refused    bool // it was the head, and the store said busy
-	in         bool // is in its queue
-	prev, next *waiter
-	ready      chan struct{} // closed when it has to look
-	answer     error         // why it was sent away; set before ready is closed
+	key       string
+	once      bool              // wants one attempt only
+	first     bool              // found the queue empty, and asks at once
+	behind    bool              // counts among those who do not
+	contended bool              // is first, and will probably have to wait all the same
+	refused   bool              // it was the head, and the store said busy
+	place     fifo.Node[waiter] // in its queue
+	ready     chan struct{}     // closed when it has to look
+	answer    error             // why it was sent away; set before ready is closed
 
 	// How it gets a hold of this process.
 	takes bool          // one can be passed on to it,
@@ -71,33 +70,17 @@ type waiter struct {
 	pause time.Duration // how long to leave the key to others that cannot be woken
 }
 
+func (n *queue) head() *waiter { return n.line.First() }
+
 func (n *queue) push(w *waiter) {
-	w.in, w.prev = true, n.tail
-	if n.tail == nil {
-		n.head = w
-	} else {
-		n.tail.next = w
-	}
-	n.tail = w
-	n.length++
+	n.line.Push(&w.place, w)
 	if w.once {
 		n.once++
 	}
 }
 
 func (n *queue) remove(w *waiter) {
-	if w.prev == nil {
-		n.head = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		n.tail = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.in, w.prev, w.next = false, nil, nil
-	n.length--
+	n.line.Remove(&w.place)
 	if w.once {
 		n.once--
 	}
@@ -111,7 +94,7 @@ func (q *waiters) enter(w *waiter) {
 	if n == nil {
 		n = q.make(w.key)
 	}
-	if n.head == nil {
+	if n.head() == nil {
 		n.push(w)
 		if !q.park(n) {
 			w.first = true
@@ -120,7 +103,7 @@ func (q *waiters) enter(w *waiter) {
 		return
 	}
 	w.ready = make(chan struct{})
-	if q.perKey > 0 && n.length > q.perKey || q.total > 0 && q.behind >= q.total {
+	if q.perKey > 0 && n.line.Len() > q.perKey || q.total > 0 && q.behind >= q.total {
 		w.answer = &BusyError{}
 	} else if w.once {
 		w.answer = n.refusal()
@@ -146,7 +129,7 @@ func (q *waiters) make(key string) *queue {
 
 // drop removes a queue that nobody is in and whose key no hold has.
 func (q *waiters) drop(key string, n *queue) {
-	if n.head != nil || n.holder != nil {
+	if n.head() != nil || n.holder != nil {
 		return
 	}
 	delete(q.of, key)
@@ -162,7 +145,7 @@ func (q *waiters) drop(key string, n *queue) {
 // store. Where waiters cannot be woken there is no such place: it rests until the hold
 // is passed on or released.
 func (q *waiters) park(n *queue) bool {
-	w, h := n.head, n.holder
+	w, h := n.head(), n.holder
 	if h == nil || w.once || q.locker.hears.Load() && (!w.fits(h) || !h.offers(q)) {
 		return false
 	}
@@ -178,7 +161,7 @@ func (q *waiters) park(n *queue) bool {
 
 // fits tells whether w can have h next.
 func (w *waiter) fits(h *hold) bool {
-	return w.takes && w.ttl == h.ttl && (w.least == 0 || w.least <= h.following())
+	return w.takes && w.ttl == h.ttl && w.least <= h.token
 }
 
 // pace sends the head that rests for h to the store, since h is not passed on any
@@ -186,8 +169,8 @@ func (w *waiter) fits(h *hold) bool {
 func (q *waiters) pace(h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.of[h.key]; n != nil && n.holder == h && n.head != nil && n.head.rests && q.locker.hears.Load() {
-		n.head.ask()
+	if n := q.of[h.key]; n != nil && n.holder == h && n.head() != nil && n.head().rests && q.locker.hears.Load() {
+		n.head().ask()
 	}
 }
 
@@ -227,7 +210,7 @@ func (n *queue) refusal() error {
 	switch {
 	case n.asleep != nil:
 		return n.asleep
-	case n.holder != nil && n.head.rests:
+	case n.holder != nil && n.head().rests:
 		return &BusyError{RetryAfter: n.holder.ttl}
 	}
 	return nil
@@ -238,9 +221,7 @@ func (n *queue) refusal() error {
 func (w *waiter) await(ctx context.Context, until time.Time, closing <-chan struct{}) error {
 	var timeout <-chan time.Time
 	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		timeout = timer.C
+		timeout = time.After(time.Until(until))
 	}
 	select {
 	case <-w.ready:
@@ -298,8 +279,8 @@ func (q *waiters) fail(w *waiter, err error) {
 
 // dismiss sends those behind the head away that want one attempt only.
 func (n *queue) dismiss(answer error) {
-	for w := n.head.next; w != nil && n.once > 0; {
-		next := w.next
+	for w := n.head().place.Next(); w != nil && n.once > 0; {
+		next := w.place.Next()
 		if w.once {
 			n.remove(w)
 			w.answer = answer
@@ -332,11 +313,11 @@ func (q *waiters) leave(w *waiter, h *hold) (unused *hold) {
 		w.behind = false
 		q.behind--
 	}
-	if !w.in {
+	if !w.place.Queued() {
 		return nil // was sent away
 	}
 	n := q.of[w.key]
-	head := n.head == w
+	head := n.head() == w
 	n.remove(w)
 	if w.first && !w.once {
 		q.learn(w)
@@ -348,9 +329,9 @@ func (q *waiters) leave(w *waiter, h *hold) (unused *hold) {
 	if h != nil && h.stands() {
 		n.holder = h // else it was lost meanwhile, and has told nobody
 	}
-	next := n.head
+	next := n.head()
 	switch {
-	case given != nil && next != nil && next.fits(given):
+	case given != nil && next != nil && next.fits(given) && given.moves() && !q.locker.isClosing():
 		next.given, next.rests = given, false
 		close(next.ready)
 		return nil
@@ -375,7 +356,7 @@ func (q *waiters) part(l *Lease, h *hold) (passed bool, asks <-chan struct{}, re
 	if n == nil || n.holder != h {
 		return false, nil, false
 	}
-	switch w := n.head; {
+	switch w := n.head(); {
 	case w == nil:
 	case w.rests && !q.locker.isClosing() && w.fits(h) && h.pass(l):
 		w.given, w.rests = h, false
@@ -408,8 +389,8 @@ func (q *waiters) vacate(h *hold) {
 		return
 	}
 	n.holder = nil
-	if w := n.head; w != nil && w.rests {
-		w.pause = min(now.since(h.arrived), passTime) / 2
+	if w := n.head(); w != nil && w.rests {
+		w.pause = min(now.Since(h.arrived), passTime) / 2
 		w.ask()
 	}
 	q.drop(h.key, n)

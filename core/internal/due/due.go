@@ -1,0 +1,111 @@
+// Package due is a queue of what is due at some time.
+package due
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// Queue holds values, what is due first in front. Its zero value is empty. It is not
+// safe for concurrent use.
+//
+// It is a heap. All that it compares stands in it, and a value does not know its
+// place there: a hundred thousand values are not in the processor's cache. So what is
+// removed leaves a stale item behind, which is taken out when it comes to the front,
+// or with all others when they are as many as the rest.
+type Queue[T any] struct {
+	items items[T]
+	stale int
+	spare []*Entry[T] // a few to use again
+}
+
+// Entry leads from the queue to a value that was added, until that is removed.
+type Entry[T any] struct{ value *T }
+
+type item[T any] struct {
+	due   time.Duration
+	entry *Entry[T]
+}
+
+// Len is how many values there are.
+func (q *Queue[T]) Len() int { return len(q.items) - q.stale }
+
+// Add adds v, which is due at that time on the caller's clock.
+func (q *Queue[T]) Add(at time.Duration, v *T) *Entry[T] {
+	var e *Entry[T]
+	if last := len(q.spare) - 1; last >= 0 {
+		e, q.spare = q.spare[last], q.spare[:last]
+	} else {
+		e = new(Entry[T])
+	}
+	e.value = v
+	q.items = append(q.items, item[T]{at, e})
+	heap.Fix(&q.items, len(q.items)-1)
+	return e
+}
+
+// Remove removes the value of e, which is not to be used any more; nil has none.
+func (q *Queue[T]) Remove(e *Entry[T]) {
+	if e == nil {
+		return
+	}
+	e.value = nil
+	if q.stale++; q.stale == len(q.items) || q.stale > 64 && q.stale > len(q.items)/2 {
+		q.items = slices.DeleteFunc(q.items, func(i item[T]) bool {
+			if i.entry.value != nil {
+				return false
+			}
+			q.reuse(i.entry)
+			return true
+		})
+		q.stale = 0
+		heap.Init(&q.items)
+	}
+}
+
+// First is the value that is due first, and when; nil if there is none.
+func (q *Queue[T]) First() (at time.Duration, v *T) {
+	for ; len(q.items) > 0; q.pop() {
+		if v := q.items[0].entry.value; v != nil {
+			return q.items[0].due, v
+		}
+		q.stale--
+	}
+	return 0, nil
+}
+
+// Pop removes the value that First has returned, and its entry.
+func (q *Queue[T]) Pop() {
+	q.items[0].entry.value = nil
+	q.pop()
+}
+
+func (q *Queue[T]) pop() {
+	e := q.items[0].entry
+	heap.Pop(&q.items)
+	q.reuse(e)
+}
+
+func (q *Queue[T]) reuse(e *Entry[T]) {
+	if len(q.spare) < 64 {
+		q.spare = append(q.spare, e)
+	}
+}
+
+// items is a heap for package heap.
+type items[T any] []item[T]
+
+func (q items[T]) Len() int           { return len(q) }
+func (q items[T]) Less(i, j int) bool { return q[i].due < q[j].due }
+func (q items[T]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+
+// Push and Pop pass nothing on, which would need an allocation.
+func (q *items[T]) Push(any) {}
+
+func (q *items[T]) Pop() any {
+	last := len(*q) - 1
+	(*q)[last] = item[T]{}
+	*q = (*q)[:last]
+	return nil
+}

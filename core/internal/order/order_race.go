@@ -1,0 +1,38 @@
+//go:build race
+
+// Package order is for mutexes that are taken in an order. In the race build a test
+// can see whether they are.
+package order
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Rank is a type for each kind of mutex.
+type Rank interface{ Rank() int }
+
+// Mutex is a sync.Mutex with a rank.
+type Mutex[R Rank] struct{ mu sync.Mutex }
+
+// Seen is called before each Lock and after each Unlock, while it is not nil.
+var Seen atomic.Pointer[func(rank int, locks bool)]
+
+// Lock is that of sync.Mutex.
+func (m *Mutex[R]) Lock() {
+	m.tell(true)
+	m.mu.Lock()
+}
+
+// Unlock is that of sync.Mutex.
+func (m *Mutex[R]) Unlock() {
+	m.mu.Unlock()
+	m.tell(false)
+}
+
+func (m *Mutex[R]) tell(locks bool) {
+	if seen := Seen.Load(); seen != nil {
+		var r R
+		(*seen)(r.Rank(), locks)
+	}
+}

@@ -1,0 +1,20 @@
+package core
+
+// The ranks of the engine's mutexes: one is taken before those that come after it.
+// Nothing is taken under the last two, and none is held while the store, an observer
+// or a function of the caller is called.
+type (
+	waitersRank  struct{}
+	leaseRank    struct{}
+	holdRank     struct{}
+	watchdogRank struct{}
+	lockerRank   struct{}
+	cleanupRank  struct{}
+)
+
+func (waitersRank) Rank() int  { return 1 }
+func (leaseRank) Rank() int    { return 2 }
+func (holdRank) Rank() int     { return 3 }
+func (watchdogRank) Rank() int { return 4 }
+func (lockerRank) Rank() int   { return 5 }
+func (cleanupRank) Rank() int  { return 5 }
