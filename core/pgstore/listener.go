@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // These bound how long a waiter relies on a connection that died in silence, and
@@ -102,7 +103,11 @@ func (h *hub) connect(ctx context.Context) (*pgx.Conn, error) {
 	if h.store.separate {
 		return pgx.ConnectConfig(ctx, h.store.listenOn.Copy())
 	}
-	pool := h.store.pool.Config()
+	return h.connectAs(ctx, h.store.pool.Config())
+}
+
+// connectAs connects as a pool does.
+func (h *hub) connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {
 		if err := pool.BeforeConnect(ctx, config); err != nil {
