@@ -55,9 +55,10 @@ var rooms = map[string]room{
 	"core/proof/sim":    {tests: true},
 
 	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
-	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{
+	"grpcmw": {kit: []string{"core", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
+	"grpcmw/lockkitpb": {outside: []string{"google.golang.org/protobuf"}},
 	"taskmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
