@@ -32,7 +32,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) Rule {
 	switch {
 	case l == nil:
 		panic("grpcmw: Lock: the locker is nil")
-	case !isLabel(name) || len(name) > maxName:
+	case !isName(name):
 		panic(fmt.Sprintf("grpcmw: Lock: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
 	case key == nil:
 		panic("grpcmw: Lock: the key is nil")
@@ -55,6 +55,9 @@ type lock struct {
 func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	if m.skip != nil && m.skip(ctx, c.name, c.req) {
 		return c.run(ctx, next)
+	}
+	if m.owner {
+		ctx = takeOwner(ctx)
 	}
 	key, also, err := m.find(ctx, c)
 	if err != nil {
@@ -99,6 +102,9 @@ func (m *lock) find(ctx context.Context, c *call) (key string, also []string, er
 func (m *lock) inspect(to *method) []error {
 	return to.try(append([]KeyFunc{m.key}, m.also...)...)
 }
+
+// isName tells whether s can name a rule.
+func isName(s string) bool { return isLabel(s) && len(s) <= maxName }
 
 // isLabel tells whether s is of the form [A-Za-z0-9._-]+.
 func isLabel(s string) bool {

@@ -26,6 +26,7 @@ const (
 type config struct {
 	acquire []core.AcquireOption
 	also    []KeyFunc
+	owner   bool // of the caller's lease, if it sends one
 	render  func(context.Context, Refusal) *status.Status
 	skip    func(ctx context.Context, fullMethod string, req any) bool
 
@@ -193,7 +194,7 @@ const maxName = 64
 // answers that are kept are found under a new name too. It panics if name is not
 // of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
 func CallName(name string) Option {
-	if !isLabel(name) || len(name) > maxName {
+	if !isName(name) {
 		panic(fmt.Sprintf("grpcmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
 	}
 	return func(g *config) {
