@@ -59,7 +59,7 @@ var rooms = map[string]room{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
 	"grpcmw/lockkitpb": {outside: []string{"google.golang.org/protobuf"}},
-	"taskmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
+	"taskmw":           {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
 // topLevel is all that may stand beside go.mod.

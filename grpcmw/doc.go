@@ -59,7 +59,7 @@
 //	FAILED_PRECONDITION  IDEMPOTENCY_KEY_REUSED     the key was used for another request
 //	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  it is unknown how far the first call came (once.AtMostOnce)
 //	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   it was done, but its reply was not kept
-//	UNAVAILABLE          LOCK_UNAVAILABLE           the store is down, the Locker closed, or an outer lock was lost
+//	UNAVAILABLE          LOCK_UNAVAILABLE           the store is down (see [FailOpen]), the Locker closed, or an outer lock was lost
 //	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call's time was up before the work could begin; or CANCELLED
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
 //

@@ -12,8 +12,8 @@ import (
 // Lock runs calls under a lock. It locks core.Key(name, key), with the parts of
 // key if it is made by Join, and further keys that the option Also names. One
 // attempt is made unless Acquire(core.Wait(d)) says otherwise. If the lock is
-// not acquired the handler does not run, and the call is answered as the package
-// documentation says.
+// not acquired the handler does not run, see FailOpen, and the call is answered as
+// the package documentation says.
 //
 // The handler runs under the lease's context, derived from that of the call.
 // The lock is given back when it has returned or panicked, before the reply or
@@ -68,6 +68,11 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 		opts = append(slices.Clip(opts), core.Also(also...))
 	}
 	lease, err := m.locker.Acquire(ctx, key, opts...)
+	if err != nil && m.open {
+		if open, ok := m.locker.FailOpen(ctx, m.name, err); ok {
+			return c.run(open, next)
+		}
+	}
 	if err != nil {
 		return nil, c.refuse(ctx, &m.config, acquireRefusal(ctx, c, m.name, err))
 	}

@@ -27,6 +27,7 @@ type config struct {
 	acquire []core.AcquireOption
 	also    []KeyFunc
 	owner   bool // of the caller's lease, if it sends one
+	open    bool // where the store is down
 	render  func(context.Context, Refusal) *status.Status
 	skip    func(ctx context.Context, fullMethod string, req any) bool
 
@@ -82,6 +83,20 @@ func Also(keys ...KeyFunc) Option {
 	return func(g *config) {
 		g.is("Also", forLock)
 		g.also = append(g.also, keys...)
+	}
+}
+
+// FailOpen lets a Lock's calls run without the lock where the store cannot be asked,
+// in place of UNAVAILABLE. A lock that is busy or lost, and a Locker that is closed,
+// refuse as ever. core.Unlocked(ctx) tells the handler, core.RanUnlocked events count it,
+// and what the store may have granted unheard is cleaned up.
+//
+// It is right where two at once only cost time: a cache fill, a report that would be
+// made twice. It is wrong where they cost money: a charge, a booking.
+func FailOpen() Option {
+	return func(g *config) {
+		g.is("FailOpen", forLock)
+		g.open = true
 	}
 }
 
