@@ -234,8 +234,8 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 	t.Run("a call under no lease is sent as it is, and one under a lease has one owner", func(t *testing.T) {
 		s := store()
 		var sent [][]string
-		call := func(ctx context.Context) {
-			i := grpcmw.UnaryClientInterceptor(grpcmw.SendOwner())
+		call := func(ctx context.Context, opts ...grpcmw.ClientOption) {
+			i := grpcmw.UnaryClientInterceptor(append(opts, grpcmw.SendOwner())...)
 			err := i(ctx, Orders_Pay_FullMethodName, nil, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 				md, _ := metadata.FromOutgoingContext(ctx)
 				sent = append(sent, md.Get("lockkit-owner"))
@@ -253,6 +253,10 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		defer lease.Release(context.Background())
 		call(lease.Context())
 		call(metadata.AppendToOutgoingContext(lease.Context(), "lockkit-owner", "of another call"))
+		call(lease.Context(), grpcmw.Methods(Orders_Refund_FullMethodName))
+		if len(sent[3]) != 0 {
+			t.Error("an owner was sent to a method that is not named")
+		}
 		if len(sent[0]) != 0 || len(sent[1]) != 1 || sent[1][0] != lease.Owner() || len(sent[2]) != 1 || sent[2][0] != lease.Owner() {
 			t.Error("the owners that were sent are not those of the leases")
 		}
