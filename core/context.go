@@ -9,6 +9,8 @@ import (
 type (
 	leaseKey struct{}
 	ownerKey struct{}
+
+	unlockedKey struct{}
 )
 
 // leaseContext is the context of a lease. Its Err asks the clocks, so that a
@@ -132,3 +134,8 @@ func splitOwner(text string) (owner string, token uint64) {
 func ContextWithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
+
+// Unlocked tells whether ctx is that of work which runs without a lock that it should
+// have, since the store could not be asked and its adapter has the option FailOpen.
+// LeaseFromContext finds no lease of that lock then.
+func Unlocked(ctx context.Context) bool { return ctx.Value(unlockedKey{}) != nil }

@@ -61,10 +61,11 @@ var rooms = map[string]room{
 	"core/proof/sim":    {tests: true},
 
 	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
-	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{
+	"grpcmw": {kit: []string{"core", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
-	"taskmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
+	"grpcmw/lockkitpb": {outside: []string{"google.golang.org/protobuf"}},
+	"taskmw":           {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
 // topLevel is all that may stand beside go.mod.

@@ -302,6 +302,24 @@ func (l *Locker) within(ctx context.Context, d time.Duration) (context.Context, 
 	return context.WithTimeout(ctx, d)
 }
 
+// FailOpen is for adapters with an option of that name. It tells whether work whose
+// acquire under ctx failed with err may run without its lock, and gives the context
+// for that, of which Unlocked is true. It may if the store could not be asked
+// (ErrUnavailable), and never if the key was busy or lost, the Locker is closed or ctx
+// has ended. If it may, the observer is told so, by name.
+func (l *Locker) FailOpen(ctx context.Context, name string, err error) (context.Context, bool) {
+	if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
+		return ctx, false
+	}
+	for _, answer := range []error{ErrBusy, ErrLost, ErrClosed} {
+		if errors.Is(err, answer) {
+			return ctx, false
+		}
+	}
+	l.observe(ctx, Event{Kind: RanUnlocked, Name: name, Err: err})
+	return context.WithValue(ctx, unlockedKey{}, true), true
+}
+
 // Observe tells this Locker's observer of e. It is for adapters, which have
 // nobody else to tell; they must not put a key, an owner or a token into e.
 func (l *Locker) Observe(ctx context.Context, e Event) { l.observe(ctx, e) }

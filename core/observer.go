@@ -49,12 +49,16 @@ const (
 	// Err. NodeBack: it counts again. Name is the node's, "node-0" for the first.
 	NodeOut
 	NodeBack
+	// RanUnlocked: work runs without its lock, which its adapter was told to allow, since
+	// the store could not be asked; Err says why.
+	RanUnlocked
 )
 
 var kindNames = [...]string{
 	Acquired: "acquired", Busy: "busy", GaveUp: "gave up", Extended: "extended", ExtendFailed: "extend failed",
 	Lost: "lost", Released: "released", PassedOn: "passed on", CleanedUp: "cleaned up", Overrun: "overrun",
 	Answered: "answered", Misused: "misused", NodeOut: "node out", NodeBack: "node back",
+	RanUnlocked: "unlocked",
 }
 
 // String is the kind in words, "gave up" for GaveUp.
@@ -105,8 +109,8 @@ func (f fanOut) Observe(ctx context.Context, e Event) {
 
 // SlogObserver is an Observer that writes to log, or to slog.Default if log is
 // nil: a lost lease as an error; a failed extension or release, an overrun, an
-// unfinished clean-up, a misuse and a node that is out as warnings; a node that is
-// back as information; everything else at debug level.
+// unfinished clean-up, a misuse, a node that is out and work without its lock as
+// warnings; a node that is back as information; everything else at debug level.
 func SlogObserver(log *slog.Logger) Observer { return slogObserver{log} }
 
 type slogObserver struct{ log *slog.Logger }
@@ -120,7 +124,7 @@ func (o slogObserver) Observe(ctx context.Context, e Event) {
 	switch {
 	case e.Kind == Lost:
 		level = slog.LevelError
-	case e.Kind == ExtendFailed, e.Kind == Overrun, e.Kind == Misused, e.Kind == NodeOut, e.Err != nil && (e.Kind == Released || e.Kind == CleanedUp):
+	case e.Kind == ExtendFailed, e.Kind == Overrun, e.Kind == Misused, e.Kind == NodeOut, e.Kind == RanUnlocked, e.Err != nil && (e.Kind == Released || e.Kind == CleanedUp):
 		level = slog.LevelWarn
 	}
 	if e.Kind == NodeBack {

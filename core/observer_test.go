@@ -185,10 +185,10 @@ func TestObservers(t *testing.T) {
 	t.Run("kinds have names", func(t *testing.T) {
 		t.Parallel()
 		seen := map[string]bool{}
-		for k := core.Acquired; k <= core.Misused; k++ {
+		for k := core.Acquired; k <= core.RanUnlocked; k++ {
 			seen[k.String()] = true
 		}
-		if len(seen) != 12 || seen[""] || seen["unknown"] {
+		if len(seen) != 15 || seen[""] || seen["unknown"] {
 			t.Errorf("got %v", seen)
 		}
 		for _, k := range []core.Kind{0, -1, 99} {

@@ -211,7 +211,7 @@ func TestAnswers(t *testing.T) {
 		s := newShop(t)
 		s.pay = mustNotRun(t)
 		rules := on(Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "order", grpcmw.Field("idd")))
-		s.open(nil, interceptors(rules)...)
+		s.open(nil, grpcmw.ServerOptions(rules)...)
 		r := s.call("5")
 		r.refused(t, codes.Internal, grpcmw.ReasonFailed)
 		if !strings.Contains(r.err.Error(), "idd is no field of lockkit.grpcmw.test.Order") {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -17,11 +18,12 @@ import (
 // before Serve. It fails with core.ErrInvalid, and names all that is wrong: a
 // method that no service has, which a typo would leave unguarded; a path of
 // Field that the request does not have, or that is a message, a list or a map;
-// Idempotent on a stream; a method without rules.
+// Idempotent on a stream; a method without rules. Rules that Annotated made for
+// services that s does not have are left out: the program calls those, say.
 //
 // It calls the KeyFuncs of r with an empty request, to have them name their
-// paths. It cannot see whether s has the interceptors that apply r: unary
-// methods need UnaryServerInterceptor, and streams StreamServerInterceptor.
+// paths. It cannot see whether s has the interceptors that apply r, which are
+// ServerOptions.
 func Check(s *grpc.Server, r Rules) error {
 	if s == nil {
 		return fmt.Errorf("grpcmw: check: the server is nil: %w", core.ErrInvalid)
@@ -36,18 +38,73 @@ func Check(s *grpc.Server, r Rules) error {
 	return errors.Join(problems...)
 }
 
+// Audit is Check, and tells which methods of s nobody has thought of; call it
+// before Serve, or in a test. It fails with core.ErrInvalid and names each method
+// that has no rule in r, unless its .proto says idempotency_level =
+// NO_SIDE_EFFECTS, or that it needs no guard: (lockkit.v1.guard).none. In Go, None
+// says so. A method whose .proto names a guard needs a rule in any case. gRPC's own
+// services for health, reflection and channelz are left out.
+func Audit(s *grpc.Server, r Rules) error {
+	problems := []error{Check(s, r)}
+	if s == nil {
+		return problems[0]
+	}
+	services := s.GetServiceInfo()
+	for _, service := range slices.Sorted(maps.Keys(services)) {
+		for _, short := range methodsOf(services[service]) {
+			name := "/" + service + "/" + short
+			if problem := auditMethod(lookUp(name)); len(r[name]) == 0 && problem != "" && !slices.Contains(looking, service) {
+				problems = append(problems, fmt.Errorf("grpcmw: audit: %s: %s: %w", name, problem, core.ErrInvalid))
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// looking are the services of gRPC itself that only look.
+var looking = []string{
+	"grpc.health.v1.Health", "grpc.channelz.v1.Channelz",
+	"grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
+}
+
+// auditMethod says what is wrong with a method without rules.
+func auditMethod(m *method) string {
+	switch {
+	case m.guard.GetNone():
+		return ""
+	case m.guard != nil:
+		return "its .proto has a guard, and there is no rule that applies it, see Annotated"
+	case m.pure:
+		return ""
+	}
+	return "it may have side effects and has no rule; if it needs none, say so with None, or in its .proto"
+}
+
+// methodsOf are the names of a service's methods, sorted.
+func methodsOf(info grpc.ServiceInfo) []string {
+	var names []string
+	for _, m := range info.Methods {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
 func checkMethod(services map[string]grpc.ServiceInfo, name string, rules []Rule) []error {
 	if !isFullMethod(name) {
 		return []error{errors.New("the method is not of the form /package.Service/Method")}
 	}
 	service, short, _ := cutMethod(name)
 	info, ok := services[service]
+	if !ok && len(rules) > 0 && !slices.ContainsFunc(rules, isWritten) {
+		return nil
+	}
 	if !ok {
-		return []error{errors.New("the server has no such service")}
+		return []error{fmt.Errorf("the server has no such service, it has: %s", strings.Join(slices.Sorted(maps.Keys(services)), ", "))}
 	}
 	i := slices.IndexFunc(info.Methods, func(m grpc.MethodInfo) bool { return m.Name == short })
 	if i < 0 {
-		return []error{errors.New("the service has no such method")}
+		return []error{fmt.Errorf("the service has no such method, it has: %s", strings.Join(methodsOf(info), ", "))}
 	}
 	if len(rules) == 0 {
 		return []error{errors.New("it has no rules")}
@@ -61,13 +118,18 @@ func checkMethod(services map[string]grpc.ServiceInfo, name string, rules []Rule
 			continue
 		}
 		for _, problem := range rule.inspect(m) {
-			if own := setupError(""); errors.As(problem, &own) {
-				problem = errors.New(string(own)) // the prefix is there already
-			}
-			problems = append(problems, problem)
+			problems = append(problems, bare(problem))
 		}
 	}
 	return problems
+}
+
+// bare is a problem without the prefix that is there already.
+func bare(problem error) error {
+	if own, ok := errors.AsType[setupError](problem); ok {
+		return errors.New(string(own))
+	}
+	return problem
 }
 
 // probe is the context under which KeyFuncs are asked what they would look for.

@@ -27,6 +27,7 @@ type client struct {
 	codes   []codes.Code
 	methods map[string]bool // nil: all
 	timeout time.Duration   // of one try; 0: none
+	owner   bool            // is sent
 }
 
 // defaultRetry goes on for about ten seconds.
@@ -118,6 +119,9 @@ func (g *client) call(ctx context.Context, method string, req, reply any, cc *gr
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
 	ctx = withKey(ctx)
+	if g.owner {
+		ctx = withOwner(ctx)
+	}
 	var trailer metadata.MD
 	opts = append(slices.Clip(opts), grpc.Trailer(&trailer))
 	var last error

@@ -278,7 +278,7 @@ func TestClientStreams(t *testing.T) {
 		s := newShop(t)
 		s.chat = func(grpc.BidiStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }
 		rules := on(Orders_Chat_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()))
-		s.open(nil, interceptors(rules)...)
+		s.open(nil, grpcmw.ServerOptions(rules)...)
 		both, err := s.client.Chat(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -5,11 +5,14 @@
 //		pb.Orders_Pay_FullMethodName:    {grpcmw.Lock(locks, "order", grpcmw.Field("order.id"))},
 //		pb.Orders_Charge_FullMethodName: {grpcmw.Idempotent(runs, tenant)},
 //	}
-//	server := grpc.NewServer(
-//		grpc.ChainUnaryInterceptor(authenticate, grpcmw.UnaryServerInterceptor(rules)),
-//		grpc.ChainStreamInterceptor(authenticateStream, grpcmw.StreamServerInterceptor(rules)))
+//	options := []grpc.ServerOption{grpc.ChainUnaryInterceptor(authenticate), grpc.ChainStreamInterceptor(authenticateStream)}
+//	server := grpc.NewServer(append(options, grpcmw.ServerOptions(rules)...)...)
 //	pb.RegisterOrdersServer(server, orders)
-//	err := grpcmw.Check(server, rules) // before Serve: a typo leaves a method unguarded
+//	err := grpcmw.Audit(server, rules) // before Serve
+//
+// [Audit] fails if a method that may have side effects has no rule, and if a rule
+// is for a method that does not exist: a typo would leave it unguarded. [Check]
+// does the latter alone.
 //
 // Calls to pay order 42 now run one at a time, on whichever replica they arrive.
 // The handler finds its lease, and the fencing token, by
@@ -21,6 +24,22 @@
 // with the first one's reply. Both rules on one method work together, in either
 // order; with Idempotent first, a repetition does not wait for the lock, and a
 // call that the lock refuses is no attempt.
+//
+// # Rules in the .proto
+//
+// A method's .proto can say what guards it; [Annotated] makes rules of that, and
+// package lockkitpb tells how protoc finds the option:
+//
+//	import "lockkit/v1/guard.proto";
+//
+//	rpc Charge(ChargeRequest) returns (Receipt) {
+//	  option (lockkit.v1.guard) = { idempotent {} lock { name: "account" field: "account" } };
+//	}
+//	rpc Ping(PingRequest) returns (PingReply) {
+//	  option (lockkit.v1.guard).none = true; // looked at, and needs no guard
+//	}
+//
+// The option is experimental: its number will change once.
 //
 // # Keys
 //
@@ -40,7 +59,7 @@
 //	FAILED_PRECONDITION  IDEMPOTENCY_KEY_REUSED     the key was used for another request
 //	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  it is unknown how far the first call came (once.AtMostOnce)
 //	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   it was done, but its reply was not kept
-//	UNAVAILABLE          LOCK_UNAVAILABLE           the store is down, the Locker closed, or an outer lock was lost
+//	UNAVAILABLE          LOCK_UNAVAILABLE           the store is down (see [FailOpen]), the Locker closed, or an outer lock was lost
 //	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call's time was up before the work could begin; or CANCELLED
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
 //
@@ -62,6 +81,12 @@
 //
 // [UnaryClientInterceptor] gives each call one idempotency key over all its
 // tries, and tries again when the server says.
+//
+// # A lock that goes along
+//
+// A handler that calls another service while it has a lock, which that service
+// takes as well, would find it busy. Where the client has [SendOwner] and the other
+// service's Lock has [TakeOwner], the call joins its caller's hold instead.
 //
 // # Streams
 //

@@ -107,12 +107,12 @@ func ExampleCheck() {
 	locks, _ := core.New(memstore.New())
 	lock := grpcmw.Lock(locks, "order", grpcmw.Field("idd"))
 	rules := grpcmw.Rules{Orders_Pay_FullMethodName: {lock}, "/shop.Orders/Pay": {lock}}
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpcmw.UnaryServerInterceptor(rules)))
+	server := grpc.NewServer(grpcmw.ServerOptions(rules)...)
 	RegisterOrdersServer(server, &handlers{})
 	fmt.Println(grpcmw.Check(server, rules))
 	// Output:
 	// grpcmw: check: /lockkit.grpcmw.test.Orders/Pay: field "idd": idd is no field of lockkit.grpcmw.test.Order: invalid
-	// grpcmw: check: /shop.Orders/Pay: the server has no such service: invalid
+	// grpcmw: check: /shop.Orders/Pay: the server has no such service, it has: lockkit.grpcmw.test.Orders: invalid
 }
 
 // One key for all tries of a call, and pauses as the server says.
@@ -135,9 +135,7 @@ func serve(orders *handlers, rules grpcmw.Rules, opts ...grpc.DialOption) (Order
 	if err != nil {
 		panic(err)
 	}
-	server := grpc.NewServer(
-		grpc.UnaryInterceptor(grpcmw.UnaryServerInterceptor(rules)),
-		grpc.StreamInterceptor(grpcmw.StreamServerInterceptor(rules)))
+	server := grpc.NewServer(grpcmw.ServerOptions(rules)...)
 	RegisterOrdersServer(server, orders)
 	if err := grpcmw.Check(server, rules); err != nil {
 		panic(err)

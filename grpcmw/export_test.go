@@ -6,6 +6,9 @@ import (
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // FingerprintOf is what Idempotent keeps of a request.
@@ -32,4 +35,9 @@ func EncodeReply(reply proto.Message) ([]byte, error) { return encodeReply(reply
 // IdempotencyKey reads the key from these values in a call's metadata.
 func IdempotencyKey(values ...string) (string, error) {
 	return idempotencyKey(metadata.NewIncomingContext(context.Background(), metadata.MD{keyMetadata: values}), "", nil)
+}
+
+// AnnotatedIn is Annotated for the services in files.
+func AnnotatedIn(files *protoregistry.Files, l *core.Locker, opts ...AnnotatedOption) (Rules, error) {
+	return annotatedIn(files, l, opts)
 }

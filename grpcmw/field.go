@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -38,10 +39,8 @@ var errNoMessage = errors.New("grpcmw: the key is in a message, and there is non
 // answered with INTERNAL.
 func Field(path string) KeyFunc {
 	f := &field{source: newSource("field", path), names: strings.Split(path, ".")}
-	for _, n := range f.names {
-		if n == "" {
-			panic("grpcmw: Field: a name in " + strconv.Quote(path) + " is empty")
-		}
+	if slices.Contains(f.names, "") {
+		panic("grpcmw: Field: a name in " + strconv.Quote(path) + " is empty")
 	}
 	return f.find
 }

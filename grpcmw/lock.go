@@ -12,8 +12,8 @@ import (
 // Lock runs calls under a lock. It locks core.Key(name, key), with the parts of
 // key if it is made by Join, and further keys that the option Also names. One
 // attempt is made unless Acquire(core.Wait(d)) says otherwise. If the lock is
-// not acquired the handler does not run, and the call is answered as the package
-// documentation says.
+// not acquired the handler does not run, see FailOpen, and the call is answered as
+// the package documentation says.
 //
 // The handler runs under the lease's context, derived from that of the call.
 // The lock is given back when it has returned or panicked, before the reply or
@@ -32,7 +32,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) Rule {
 	switch {
 	case l == nil:
 		panic("grpcmw: Lock: the locker is nil")
-	case !isLabel(name) || len(name) > maxName:
+	case !isName(name):
 		panic(fmt.Sprintf("grpcmw: Lock: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
 	case key == nil:
 		panic("grpcmw: Lock: the key is nil")
@@ -56,6 +56,9 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	if m.skip != nil && m.skip(ctx, c.name, c.req) {
 		return c.run(ctx, next)
 	}
+	if m.owner {
+		ctx = takeOwner(ctx)
+	}
 	key, also, err := m.find(ctx, c)
 	if err != nil {
 		return nil, c.refuse(ctx, &m.config, keyRefusal(c, m.name, err))
@@ -65,6 +68,11 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 		opts = append(slices.Clip(opts), core.Also(also...))
 	}
 	lease, err := m.locker.Acquire(ctx, key, opts...)
+	if err != nil && m.open {
+		if open, ok := m.locker.FailOpen(ctx, m.name, err); ok {
+			return c.run(open, next)
+		}
+	}
 	if err != nil {
 		return nil, c.refuse(ctx, &m.config, acquireRefusal(ctx, c, m.name, err))
 	}
@@ -99,6 +107,9 @@ func (m *lock) find(ctx context.Context, c *call) (key string, also []string, er
 func (m *lock) inspect(to *method) []error {
 	return to.try(append([]KeyFunc{m.key}, m.also...)...)
 }
+
+// isName tells whether s can name a rule.
+func isName(s string) bool { return isLabel(s) && len(s) <= maxName }
 
 // isLabel tells whether s is of the form [A-Za-z0-9._-]+.
 func isLabel(s string) bool {

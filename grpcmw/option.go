@@ -26,6 +26,8 @@ const (
 type config struct {
 	acquire []core.AcquireOption
 	also    []KeyFunc
+	owner   bool // of the caller's lease, if it sends one
+	open    bool // where the store is down
 	render  func(context.Context, Refusal) *status.Status
 	skip    func(ctx context.Context, fullMethod string, req any) bool
 
@@ -81,6 +83,20 @@ func Also(keys ...KeyFunc) Option {
 	return func(g *config) {
 		g.is("Also", forLock)
 		g.also = append(g.also, keys...)
+	}
+}
+
+// FailOpen lets a Lock's calls run without the lock where the store cannot be asked,
+// in place of UNAVAILABLE. A lock that is busy or lost, and a Locker that is closed,
+// refuse as ever. core.Unlocked(ctx) tells the handler, core.RanUnlocked events count it,
+// and what the store may have granted unheard is cleaned up.
+//
+// It is right where two at once only cost time: a cache fill, a report that would be
+// made twice. It is wrong where they cost money: a charge, a booking.
+func FailOpen() Option {
+	return func(g *config) {
+		g.is("FailOpen", forLock)
+		g.open = true
 	}
 }
 
@@ -193,7 +209,7 @@ const maxName = 64
 // answers that are kept are found under a new name too. It panics if name is not
 // of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
 func CallName(name string) Option {
-	if !isLabel(name) || len(name) > maxName {
+	if !isName(name) {
 		panic(fmt.Sprintf("grpcmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
 	}
 	return func(g *config) {

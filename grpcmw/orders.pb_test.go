@@ -10,6 +10,7 @@
 package grpcmw_test
 
 import (
+	_ "github.com/lockkit/lockkit/grpcmw/lockkitpb"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	anypb "google.golang.org/protobuf/types/known/anypb"
@@ -555,7 +556,7 @@ var File_orders_proto protoreflect.FileDescriptor
 
 const file_orders_proto_rawDesc = "" +
 	"\n" +
-	"\forders.proto\x12\x13lockkit.grpcmw.test\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xba\t\n" +
+	"\forders.proto\x12\x13lockkit.grpcmw.test\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/wrappers.proto\x1a\x16lockkit/v1/guard.proto\"\xba\t\n" +
 	"\x05Order\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
 	"\x04item\x18\x02 \x01(\v2\x19.lockkit.grpcmw.test.ItemR\x04item\x12\x1b\n" +
@@ -626,7 +627,29 @@ const file_orders_proto_rawDesc = "" +
 	"\x04Show\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\"\x03\x90\x02\x01\x12C\n" +
 	"\x05Watch\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt0\x01\x12D\n" +
 	"\x06Upload\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt(\x01\x12D\n" +
-	"\x04Chat\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt(\x010\x01B/Z-github.com/lockkit/lockkit/grpcmw;grpcmw_testb\x06proto3"
+	"\x04Chat\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt(\x010\x012\x88\x06\n" +
+	"\x05Tills\x12u\n" +
+	"\x03Pay\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\"4\xea\xb3&0\n" +
+	"\v\n" +
+	"\x05order\x12\x02id\n" +
+	"\x1f\n" +
+	"\x04till\x12\x04kind\x12\bitem.sku\"\x03\b\x90\x1c*\x02\b\a\x12\x00\x12g\n" +
+	"\bTransfer\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\"!\xea\xb3&\x1d\n" +
+	"\x1b\n" +
+	"\aaccount\x12\x02id\x1a\x06coupon2\x02\b<8\x01\x12T\n" +
+	"\x06Settle\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\"\x10\xea\xb3&\f\x12\n" +
+	"\n" +
+	"\x02id\x10\x01\x1a\x02\b<\x12Z\n" +
+	"\x05Watch\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\"\x15\xea\xb3&\x11\n" +
+	"\x0f\n" +
+	"\x05order\x12\x02id@\x01H\x010\x01\x12H\n" +
+	"\x04Ping\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\"\x06\xea\xb3&\x02\x18\x01\x12E\n" +
+	"\x04Show\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\"\x03\x90\x02\x01\x12V\n" +
+	"\x04Peek\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\"\x14\xea\xb3&\r\n" +
+	"\v\n" +
+	"\x05order\x12\x02id\x90\x02\x01\x12@\n" +
+	"\x04Void\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt\x12B\n" +
+	"\x04Scan\x12\x1a.lockkit.grpcmw.test.Order\x1a\x1c.lockkit.grpcmw.test.Receipt(\x01B/Z-github.com/lockkit/lockkit/grpcmw;grpcmw_testb\x06proto3"
 
 var (
 	file_orders_proto_rawDescOnce sync.Once
@@ -673,14 +696,32 @@ var file_orders_proto_depIdxs = []int32{
 	1,  // 14: lockkit.grpcmw.test.Orders.Watch:input_type -> lockkit.grpcmw.test.Order
 	1,  // 15: lockkit.grpcmw.test.Orders.Upload:input_type -> lockkit.grpcmw.test.Order
 	1,  // 16: lockkit.grpcmw.test.Orders.Chat:input_type -> lockkit.grpcmw.test.Order
-	4,  // 17: lockkit.grpcmw.test.Orders.Pay:output_type -> lockkit.grpcmw.test.Receipt
-	4,  // 18: lockkit.grpcmw.test.Orders.Refund:output_type -> lockkit.grpcmw.test.Receipt
-	4,  // 19: lockkit.grpcmw.test.Orders.Show:output_type -> lockkit.grpcmw.test.Receipt
-	4,  // 20: lockkit.grpcmw.test.Orders.Watch:output_type -> lockkit.grpcmw.test.Receipt
-	4,  // 21: lockkit.grpcmw.test.Orders.Upload:output_type -> lockkit.grpcmw.test.Receipt
-	4,  // 22: lockkit.grpcmw.test.Orders.Chat:output_type -> lockkit.grpcmw.test.Receipt
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
+	1,  // 17: lockkit.grpcmw.test.Tills.Pay:input_type -> lockkit.grpcmw.test.Order
+	1,  // 18: lockkit.grpcmw.test.Tills.Transfer:input_type -> lockkit.grpcmw.test.Order
+	1,  // 19: lockkit.grpcmw.test.Tills.Settle:input_type -> lockkit.grpcmw.test.Order
+	1,  // 20: lockkit.grpcmw.test.Tills.Watch:input_type -> lockkit.grpcmw.test.Order
+	1,  // 21: lockkit.grpcmw.test.Tills.Ping:input_type -> lockkit.grpcmw.test.Order
+	1,  // 22: lockkit.grpcmw.test.Tills.Show:input_type -> lockkit.grpcmw.test.Order
+	1,  // 23: lockkit.grpcmw.test.Tills.Peek:input_type -> lockkit.grpcmw.test.Order
+	1,  // 24: lockkit.grpcmw.test.Tills.Void:input_type -> lockkit.grpcmw.test.Order
+	1,  // 25: lockkit.grpcmw.test.Tills.Scan:input_type -> lockkit.grpcmw.test.Order
+	4,  // 26: lockkit.grpcmw.test.Orders.Pay:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 27: lockkit.grpcmw.test.Orders.Refund:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 28: lockkit.grpcmw.test.Orders.Show:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 29: lockkit.grpcmw.test.Orders.Watch:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 30: lockkit.grpcmw.test.Orders.Upload:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 31: lockkit.grpcmw.test.Orders.Chat:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 32: lockkit.grpcmw.test.Tills.Pay:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 33: lockkit.grpcmw.test.Tills.Transfer:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 34: lockkit.grpcmw.test.Tills.Settle:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 35: lockkit.grpcmw.test.Tills.Watch:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 36: lockkit.grpcmw.test.Tills.Ping:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 37: lockkit.grpcmw.test.Tills.Show:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 38: lockkit.grpcmw.test.Tills.Peek:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 39: lockkit.grpcmw.test.Tills.Void:output_type -> lockkit.grpcmw.test.Receipt
+	4,  // 40: lockkit.grpcmw.test.Tills.Scan:output_type -> lockkit.grpcmw.test.Receipt
+	26, // [26:41] is the sub-list for method output_type
+	11, // [11:26] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -704,7 +745,7 @@ func file_orders_proto_init() {
 			NumEnums:      1,
 			NumMessages:   8,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_orders_proto_goTypes,
 		DependencyIndexes: file_orders_proto_depIdxs,

@@ -303,3 +303,410 @@ var Orders_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "orders.proto",
 }
+
+const (
+	Tills_Pay_FullMethodName      = "/lockkit.grpcmw.test.Tills/Pay"
+	Tills_Transfer_FullMethodName = "/lockkit.grpcmw.test.Tills/Transfer"
+	Tills_Settle_FullMethodName   = "/lockkit.grpcmw.test.Tills/Settle"
+	Tills_Watch_FullMethodName    = "/lockkit.grpcmw.test.Tills/Watch"
+	Tills_Ping_FullMethodName     = "/lockkit.grpcmw.test.Tills/Ping"
+	Tills_Show_FullMethodName     = "/lockkit.grpcmw.test.Tills/Show"
+	Tills_Peek_FullMethodName     = "/lockkit.grpcmw.test.Tills/Peek"
+	Tills_Void_FullMethodName     = "/lockkit.grpcmw.test.Tills/Void"
+	Tills_Scan_FullMethodName     = "/lockkit.grpcmw.test.Tills/Scan"
+)
+
+// TillsClient is the client API for Tills service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Tills says what guards its methods.
+type TillsClient interface {
+	Pay(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error)
+	Transfer(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error)
+	Settle(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error)
+	Watch(ctx context.Context, in *Order, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Receipt], error)
+	Ping(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error)
+	Show(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error)
+	Peek(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error)
+	Void(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error)
+	Scan(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Order, Receipt], error)
+}
+
+type tillsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewTillsClient(cc grpc.ClientConnInterface) TillsClient {
+	return &tillsClient{cc}
+}
+
+func (c *tillsClient) Pay(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Receipt)
+	err := c.cc.Invoke(ctx, Tills_Pay_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tillsClient) Transfer(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Receipt)
+	err := c.cc.Invoke(ctx, Tills_Transfer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tillsClient) Settle(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Receipt)
+	err := c.cc.Invoke(ctx, Tills_Settle_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tillsClient) Watch(ctx context.Context, in *Order, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Receipt], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Tills_ServiceDesc.Streams[0], Tills_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[Order, Receipt]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Tills_WatchClient = grpc.ServerStreamingClient[Receipt]
+
+func (c *tillsClient) Ping(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Receipt)
+	err := c.cc.Invoke(ctx, Tills_Ping_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tillsClient) Show(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Receipt)
+	err := c.cc.Invoke(ctx, Tills_Show_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tillsClient) Peek(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Receipt)
+	err := c.cc.Invoke(ctx, Tills_Peek_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tillsClient) Void(ctx context.Context, in *Order, opts ...grpc.CallOption) (*Receipt, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Receipt)
+	err := c.cc.Invoke(ctx, Tills_Void_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tillsClient) Scan(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Order, Receipt], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Tills_ServiceDesc.Streams[1], Tills_Scan_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[Order, Receipt]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Tills_ScanClient = grpc.ClientStreamingClient[Order, Receipt]
+
+// TillsServer is the server API for Tills service.
+// All implementations must embed UnimplementedTillsServer
+// for forward compatibility.
+//
+// Tills says what guards its methods.
+type TillsServer interface {
+	Pay(context.Context, *Order) (*Receipt, error)
+	Transfer(context.Context, *Order) (*Receipt, error)
+	Settle(context.Context, *Order) (*Receipt, error)
+	Watch(*Order, grpc.ServerStreamingServer[Receipt]) error
+	Ping(context.Context, *Order) (*Receipt, error)
+	Show(context.Context, *Order) (*Receipt, error)
+	Peek(context.Context, *Order) (*Receipt, error)
+	Void(context.Context, *Order) (*Receipt, error)
+	Scan(grpc.ClientStreamingServer[Order, Receipt]) error
+	mustEmbedUnimplementedTillsServer()
+}
+
+// UnimplementedTillsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedTillsServer struct{}
+
+func (UnimplementedTillsServer) Pay(context.Context, *Order) (*Receipt, error) {
+	return nil, status.Error(codes.Unimplemented, "method Pay not implemented")
+}
+func (UnimplementedTillsServer) Transfer(context.Context, *Order) (*Receipt, error) {
+	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
+}
+func (UnimplementedTillsServer) Settle(context.Context, *Order) (*Receipt, error) {
+	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedTillsServer) Watch(*Order, grpc.ServerStreamingServer[Receipt]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedTillsServer) Ping(context.Context, *Order) (*Receipt, error) {
+	return nil, status.Error(codes.Unimplemented, "method Ping not implemented")
+}
+func (UnimplementedTillsServer) Show(context.Context, *Order) (*Receipt, error) {
+	return nil, status.Error(codes.Unimplemented, "method Show not implemented")
+}
+func (UnimplementedTillsServer) Peek(context.Context, *Order) (*Receipt, error) {
+	return nil, status.Error(codes.Unimplemented, "method Peek not implemented")
+}
+func (UnimplementedTillsServer) Void(context.Context, *Order) (*Receipt, error) {
+	return nil, status.Error(codes.Unimplemented, "method Void not implemented")
+}
+func (UnimplementedTillsServer) Scan(grpc.ClientStreamingServer[Order, Receipt]) error {
+	return status.Error(codes.Unimplemented, "method Scan not implemented")
+}
+func (UnimplementedTillsServer) mustEmbedUnimplementedTillsServer() {}
+func (UnimplementedTillsServer) testEmbeddedByValue()               {}
+
+// UnsafeTillsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to TillsServer will
+// result in compilation errors.
+type UnsafeTillsServer interface {
+	mustEmbedUnimplementedTillsServer()
+}
+
+func RegisterTillsServer(s grpc.ServiceRegistrar, srv TillsServer) {
+	// If the following call panics, it indicates UnimplementedTillsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Tills_ServiceDesc, srv)
+}
+
+func _Tills_Pay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Order)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TillsServer).Pay(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tills_Pay_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TillsServer).Pay(ctx, req.(*Order))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tills_Transfer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Order)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TillsServer).Transfer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tills_Transfer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TillsServer).Transfer(ctx, req.(*Order))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tills_Settle_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Order)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TillsServer).Settle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tills_Settle_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TillsServer).Settle(ctx, req.(*Order))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tills_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(Order)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(TillsServer).Watch(m, &grpc.GenericServerStream[Order, Receipt]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Tills_WatchServer = grpc.ServerStreamingServer[Receipt]
+
+func _Tills_Ping_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Order)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TillsServer).Ping(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tills_Ping_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TillsServer).Ping(ctx, req.(*Order))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tills_Show_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Order)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TillsServer).Show(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tills_Show_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TillsServer).Show(ctx, req.(*Order))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tills_Peek_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Order)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TillsServer).Peek(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tills_Peek_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TillsServer).Peek(ctx, req.(*Order))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tills_Void_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Order)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TillsServer).Void(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tills_Void_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TillsServer).Void(ctx, req.(*Order))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tills_Scan_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(TillsServer).Scan(&grpc.GenericServerStream[Order, Receipt]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Tills_ScanServer = grpc.ClientStreamingServer[Order, Receipt]
+
+// Tills_ServiceDesc is the grpc.ServiceDesc for Tills service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Tills_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "lockkit.grpcmw.test.Tills",
+	HandlerType: (*TillsServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Pay",
+			Handler:    _Tills_Pay_Handler,
+		},
+		{
+			MethodName: "Transfer",
+			Handler:    _Tills_Transfer_Handler,
+		},
+		{
+			MethodName: "Settle",
+			Handler:    _Tills_Settle_Handler,
+		},
+		{
+			MethodName: "Ping",
+			Handler:    _Tills_Ping_Handler,
+		},
+		{
+			MethodName: "Show",
+			Handler:    _Tills_Show_Handler,
+		},
+		{
+			MethodName: "Peek",
+			Handler:    _Tills_Peek_Handler,
+		},
+		{
+			MethodName: "Void",
+			Handler:    _Tills_Void_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _Tills_Watch_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Scan",
+			Handler:       _Tills_Scan_Handler,
+			ClientStreams: true,
+		},
+	},
+	Metadata: "orders.proto",
+}

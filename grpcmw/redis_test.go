@@ -29,11 +29,14 @@ func TestOnRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, run := range map[string]func(*testing.T, *testserver.Redis){
-		"of 200 calls for ten orders at three replicas, each order is charged once":   chargesAtReplicas,
-		"clients that go away end their handlers' contexts and free the keys":         clientsLeave, // hazard 47
-		"a lock takes two calls to Redis, a first run two and a replay one":           roundTrips,
-		"the answer of a handler that was cut off does not replace its successor's":   cutOff, // hazard 58
-		"native retries, the interceptor's and none get one charge and one answer":    threeClients,
+		"of 200 calls for ten orders at three replicas, each order is charged once": chargesAtReplicas,
+		"clients that go away end their handlers' contexts and free the keys":       clientsLeave, // hazard 47
+		"a lock takes two calls to Redis, a first run two and a replay one":         roundTrips,
+		"the answer of a handler that was cut off does not replace its successor's": cutOff, // hazard 58
+		"native retries, the interceptor's and none get one charge and one answer":  threeClients,
+		"owners travel between services that both say so": func(t *testing.T, server *testserver.Redis) {
+			ownersTravel(t, func(opts ...core.Option) *shop { return newReplica(t, server.Addr, opts...) })
+		},
 		"fifty duplicates in flight are one run, and its reply is given to all later": duplicates,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +47,7 @@ func TestOnRedis(t *testing.T) {
 }
 
 // newReplica is a shop with a client, a store and a locker of its own.
-func newReplica(t *testing.T, addr string) *shop {
+func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, addr))
 	if err != nil {
@@ -53,7 +56,7 @@ func newReplica(t *testing.T, addr string) *shop {
 	t.Cleanup(func() { _ = store.Close() })
 	s := &shop{t: t}
 	s.pay, s.refund, s.show = ok, ok, ok
-	return s.lockIn(store)
+	return s.lockIn(store, opts...)
 }
 
 // bank charges orders, and keeps a naive ledger of them in Redis: it is read,

@@ -9,9 +9,12 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
 // Rules says what applies to which method, by its full name as in
@@ -19,13 +22,33 @@ import (
 // in order, the first one outermost. Methods without rules are passed by.
 type Rules = map[string][]Rule
 
-// Rule is what Lock and Idempotent make. It keeps no state of calls, and can
+// Rule is what Lock, Idempotent and None make. It keeps no state of calls, and can
 // stand in the rules of several methods.
 type Rule interface {
 	// serve applies the rule to a call, and goes on with c.run(ctx, next).
 	serve(ctx context.Context, c *call, next int) (any, error)
 	// inspect says what is wrong with the rule for this method.
 	inspect(m *method) []error
+}
+
+// None is a rule for methods that need no guard: it does nothing, and Audit takes
+// it for an answer. In a .proto it is the option (lockkit.v1.guard).none.
+func None() Rule { return none{} }
+
+type none struct{}
+
+func (none) serve(ctx context.Context, c *call, next int) (any, error) { return c.run(ctx, next) }
+func (none) inspect(*method) []error                                   { return nil }
+
+// ServerOptions are both interceptors that apply r, UnaryServerInterceptor and
+// StreamServerInterceptor, so that none is forgotten. They come after the chained
+// interceptors of earlier options, such as authentication, and before those of
+// later ones. It panics as they do.
+func ServerOptions(r Rules) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(UnaryServerInterceptor(r)),
+		grpc.ChainStreamInterceptor(StreamServerInterceptor(r)),
+	}
 }
 
 // UnaryServerInterceptor applies rules to unary calls. A method of r that is a
@@ -58,6 +81,7 @@ type method struct {
 	rules  []Rule
 	input  protoreflect.MessageType // nil if it is not registered
 	pure   bool                     // its .proto says that it has no side effects
+	guard  *lockkitpb.Guard         // of its .proto; nil if that does not say
 	stream bool                     // its .proto says, or the server
 }
 
@@ -131,21 +155,23 @@ func cutMethod(s string) (service, name string, ok bool) {
 
 // lookUp finds what the program's generated code says about a method.
 func lookUp(fullMethod string) *method {
-	m := &method{name: fullMethod}
 	service, name, _ := cutMethod(fullMethod)
 	d, _ := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
-	sd, ok := d.(protoreflect.ServiceDescriptor)
-	if !ok {
-		return m
+	if sd, ok := d.(protoreflect.ServiceDescriptor); ok {
+		if md := sd.Methods().ByName(protoreflect.Name(name)); md != nil {
+			return describe(md)
+		}
 	}
-	md := sd.Methods().ByName(protoreflect.Name(name))
-	if md == nil {
-		return m
-	}
+	return &method{name: fullMethod}
+}
+
+func describe(md protoreflect.MethodDescriptor) *method {
+	m := &method{name: fmt.Sprintf("/%s/%s", md.Parent().FullName(), md.Name())}
 	m.input, _ = protoregistry.GlobalTypes.FindMessageByName(md.Input().FullName())
 	m.stream = md.IsStreamingClient() || md.IsStreamingServer()
 	if options, ok := md.Options().(*descriptorpb.MethodOptions); ok {
 		m.pure = options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
+		m.guard, _ = proto.GetExtension(options, lockkitpb.E_Guard).(*lockkitpb.Guard)
 	}
 	return m
 }

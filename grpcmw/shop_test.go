@@ -127,7 +127,7 @@ func (s *shop) open(rules grpcmw.Rules, opts ...grpc.ServerOption) *shop {
 	if s.listen != nil {
 		listener = s.listen(listener)
 	}
-	server := grpc.NewServer(append(opts, interceptors(rules)...)...)
+	server := grpc.NewServer(append(opts, grpcmw.ServerOptions(rules)...)...)
 	RegisterOrdersServer(server, &s.handlers)
 	if err := grpcmw.Check(server, rules); err != nil {
 		s.t.Error(err)
@@ -142,13 +142,6 @@ func (s *shop) open(rules grpcmw.Rules, opts ...grpc.ServerOption) *shop {
 	})
 	s.client = s.dial()
 	return s
-}
-
-func interceptors(rules grpcmw.Rules) []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(grpcmw.UnaryServerInterceptor(rules)),
-		grpc.ChainStreamInterceptor(grpcmw.StreamServerInterceptor(rules)),
-	}
 }
 
 func (s *shop) dial(opts ...grpc.DialOption) OrdersClient {

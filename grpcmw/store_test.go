@@ -2,6 +2,7 @@ package grpcmw_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,7 @@ type stub struct {
 	*memstore.Store
 	acquire  atomic.Pointer[error] // what Acquire fails with
 	extend   atomic.Pointer[error] // what Extend fails with
+	unheard  atomic.Bool           // Acquire is done, and its answer lost
 	attempts atomic.Int32
 	releases atomic.Int32
 }
@@ -25,7 +27,11 @@ func (s *stub) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if err := s.acquire.Load(); err != nil {
 		return core.Grant{}, *err
 	}
-	return s.Store.Acquire(ctx, c)
+	g, err := s.Store.Acquire(ctx, c)
+	if s.unheard.Load() {
+		return core.Grant{}, errors.New("the reply was lost")
+	}
+	return g, err
 }
 
 func (s *stub) Release(ctx context.Context, c core.Claim) error {

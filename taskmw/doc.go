@@ -37,7 +37,7 @@
 //	the key is busy              as Busy says: it is delivered again, without burning a retry
 //	no key, or one that is bad   archived (asynq.SkipRetry)
 //	a KeyFunc failed             an ordinary failure
-//	the store is down            an ordinary failure; the handler does not run
+//	the store is down            an ordinary failure; the handler does not run, see FailOpen
 //	lost while the handler ran   as the handler says
 //
 // and with Idempotent

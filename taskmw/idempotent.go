@@ -51,6 +51,9 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.Mi
 	if len(g.acquire)+len(g.also) > 0 {
 		panic("taskmw: Idempotent: Acquire and Also are for Lock; how runs are claimed is said to once.New")
 	}
+	if g.open {
+		panic("taskmw: Idempotent: FailOpen is for Lock")
+	}
 	l, acquire := o.Terms()
 	m := &idempotent{conflict: conflict{config: &g, observer: l}, once: o, key: key}
 	m.terms = termsOf("Idempotent", l, acquire)

@@ -121,6 +121,7 @@ func TestBadArgumentsPanic(t *testing.T) {
 		"no name of an Idempotent":    func() { taskmw.Idempotent(o, "", id) },
 		"no key of an Idempotent":     func() { taskmw.Idempotent(o, "order", nil) },
 		"a long name of a run":        func() { taskmw.Idempotent(o, strings.Repeat("x", 65), id) },
+		"FailOpen of an Idempotent":   func() { taskmw.Idempotent(o, "order", id, taskmw.FailOpen()) },
 		"Acquire of an Idempotent":    func() { taskmw.Idempotent(o, "order", id, taskmw.Acquire(core.TTL(1e9))) },
 		"Also of an Idempotent":       func() { taskmw.Idempotent(o, "order", id, taskmw.Also(id)) },
 		"an empty path":               func() { taskmw.Payload("") },

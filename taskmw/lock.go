@@ -74,6 +74,11 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 	lease, err := m.locker.Acquire(ctx, keys[0], opts...)
 	if err != nil {
 		d.leave(false)
+		if m.open {
+			if open, ok := m.locker.FailOpen(ctx, m.name, err); ok {
+				return next.ProcessTask(open, t)
+			}
+		}
 		if busy, ok := errors.AsType[*core.BusyError](err); ok {
 			return m.end(ctx, d, busy)
 		}

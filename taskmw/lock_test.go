@@ -154,6 +154,43 @@ func TestLock(t *testing.T) {
 		}
 	})
 
+	t.Run("FailOpen runs a task without its lock where the store is down, and at no other time", func(t *testing.T) {
+		t.Parallel()
+		events := &seen{}
+		told := func() []core.Event { return events.all(core.RanUnlocked) }
+		l, want := newLocker(t, broken{memstore.New()}, core.WithObserver(events)), errors.New("no money")
+		err := run(t.Context(), locked(t, l, taskmw.FailOpen()), `{"id":1}`, func(ctx context.Context, _ *asynq.Task) error {
+			if _, found := core.LeaseFromContext(ctx); found || !core.Unlocked(ctx) {
+				t.Error("it does not know that it runs without its lock")
+			}
+			return want
+		})
+		if err != want || len(told()) != 1 || told()[0].Name != "order" || !errors.Is(told()[0].Err, core.ErrUnavailable) {
+			t.Errorf("got %v, and the observer %v", err, told())
+		}
+		l = memLocker(t, core.WithObserver(events))
+		mw := locked(t, l, taskmw.FailOpen(), taskmw.Acquire(core.Wait(0)))
+		if err := run(t.Context(), mw, `{"id":1}`, func(ctx context.Context, _ *asynq.Task) error {
+			if core.Unlocked(ctx) || isFree(t, l, "order:1") {
+				t.Error("it runs without its lock")
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		release := hold(t, l, "order:1")
+		if err := run(t.Context(), mw, `{"id":1}`, mustNotRun(t)); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("a busy key: got %v", err)
+		}
+		release()
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t.Context(), mw, `{"id":1}`, mustNotRun(t)); !errors.Is(err, core.ErrClosed) || len(told()) != 1 {
+			t.Errorf("a closed locker: got %v, and the observer %v", err, told())
+		}
+	})
+
 	t.Run("a lease that is lost ends the handler's context, and its answer stands", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -15,6 +15,7 @@ type config struct {
 	acquire     []core.AcquireOption
 	also        []KeyFunc
 	busy        Busy
+	open        bool // where the store is down
 	fingerprint KeyFunc
 }
 
@@ -61,6 +62,18 @@ func OnBusy(b Busy) Option {
 		panic(fmt.Sprintf("taskmw: OnBusy: there is no policy %d", b))
 	}
 	return func(g *config) { g.busy = b }
+}
+
+// FailOpen lets a Lock's tasks run without the lock where the store cannot be asked,
+// in place of a failure. A key that is busy or lost, and a Locker that is closed, are
+// treated as ever. core.Unlocked(ctx) tells the handler, core.RanUnlocked events count it,
+// and what the store may have granted unheard is cleaned up.
+//
+// It is right where two at once only cost time: a cache fill, a report that would be
+// made twice. It is wrong where they cost money: a charge, a booking. It matters
+// only where locks are in another store than the queues of asynq.
+func FailOpen() Option {
+	return func(g *config) { g.open = true }
 }
 
 // configure adds up the options.

@@ -50,19 +50,7 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 		return nil, fmt.Errorf("new once: locker is nil: %w", core.ErrInvalid)
 	}
 	o := &Once{locker: l, retain: defaultRetain, acquire: []core.AcquireOption{core.Wait(0)}}
-	for _, opt := range opts {
-		if opt == nil {
-			return nil, fmt.Errorf("new once: an option is nil: %w", core.ErrInvalid)
-		}
-		opt(o)
-	}
-	if o.bad != nil {
-		return nil, fmt.Errorf("new once: %w: %w", o.bad, core.ErrInvalid)
-	}
-	if _, err := l.CheckRun(o.acquire...); err != nil {
-		return nil, fmt.Errorf("new once: %w", err)
-	}
-	return o, nil
+	return o.WithOptions(opts...)
 }
 
 // Do answers c: with what is kept of it, after one call to the store, or by

@@ -3,6 +3,7 @@ package once
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -14,6 +15,25 @@ func (o *Once) With(opts ...core.AcquireOption) *Once {
 	with := *o
 	with.acquire = append(o.acquire[:len(o.acquire):len(o.acquire)], opts...)
 	return &with
+}
+
+// WithOptions is o with further options after its own, for some of the calls: the
+// same records. It fails as New does.
+func (o *Once) WithOptions(opts ...Option) (*Once, error) {
+	with := o.With()
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("new once: an option is nil: %w", core.ErrInvalid)
+		}
+		opt(with)
+	}
+	if with.bad != nil {
+		return nil, fmt.Errorf("new once: %w: %w", with.bad, core.ErrInvalid)
+	}
+	if _, err := with.locker.CheckRun(with.acquire...); err != nil {
+		return nil, fmt.Errorf("new once: %w", err)
+	}
+	return with, nil
 }
 
 // WithLabel is o with another name for its calls in messages and events, in

@@ -28,18 +28,6 @@ type service struct {
 	db *redis.Client
 }
 
-// rules says what guards which method.
-func rules(locks *core.Locker, runs *once.Once) grpcmw.Rules {
-	return grpcmw.Rules{
-		chargepb.Payments_Charge_FullMethodName: {
-			// Calls with the same idempotency key are one call,
-			grpcmw.Idempotent(runs, tenant),
-			// and calls for the same account come one after the other.
-			grpcmw.Lock(locks, "account", grpcmw.Field("account"), grpcmw.Acquire(core.Wait(20*time.Second))),
-		},
-	}
-}
-
 // Charge is written as if nobody else were there: it reads the balance, asks the
 // bank, and writes the balance back.
 func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*chargepb.Receipt, error) {
@@ -122,18 +110,23 @@ func startReplica(ctx context.Context, redisAddr string, c config) (*replica, er
 	if err != nil {
 		return nil, err
 	}
-	guarded := rules(locks, runs)
+	// What guards which method stands in charge.proto.
+	rules, err := grpcmw.Annotated(locks, grpcmw.Runs(runs, tenant))
+	if err != nil {
+		return nil, err
+	}
 	if c.unguarded {
-		guarded = nil
+		rules[chargepb.Payments_Charge_FullMethodName] = []grpcmw.Rule{grpcmw.None()}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	wire := newLossy(listener, c.drops)
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(wire.drop, authenticate, grpcmw.UnaryServerInterceptor(guarded)))
+	options := []grpc.ServerOption{grpc.ChainUnaryInterceptor(wire.drop, authenticate)}
+	server := grpc.NewServer(append(options, grpcmw.ServerOptions(rules)...)...)
 	chargepb.RegisterPaymentsServer(server, &service{db: client})
-	if err := grpcmw.Check(server, guarded); err != nil {
+	if err := grpcmw.Audit(server, rules); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	served := make(chan error, 1)

@@ -7,6 +7,7 @@
 package chargepb
 
 import (
+	_ "github.com/lockkit/lockkit/grpcmw/lockkitpb"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -137,16 +138,18 @@ var File_charge_proto protoreflect.FileDescriptor
 
 const file_charge_proto_rawDesc = "" +
 	"\n" +
-	"\fcharge.proto\x12\x17lockkit.examples.charge\"U\n" +
+	"\fcharge.proto\x12\x17lockkit.examples.charge\x1a\x16lockkit/v1/guard.proto\"U\n" +
 	"\rChargeRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\tR\x05order\x12\x14\n" +
 	"\x05cents\x18\x03 \x01(\x03R\x05cents\"/\n" +
 	"\aReceipt\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05cents\x18\x02 \x01(\x03R\x05cents2^\n" +
-	"\bPayments\x12R\n" +
-	"\x06Charge\x12&.lockkit.examples.charge.ChargeRequest\x1a .lockkit.examples.charge.ReceiptB3Z1github.com/lockkit/lockkit/examples/grpc/chargepbb\x06proto3"
+	"\x05cents\x18\x02 \x01(\x03R\x05cents2~\n" +
+	"\bPayments\x12r\n" +
+	"\x06Charge\x12&.lockkit.examples.charge.ChargeRequest\x1a .lockkit.examples.charge.Receipt\"\x1e\xea\xb3&\x1a\n" +
+	"\x16\n" +
+	"\aaccount\x12\aaccount\"\x02\b\x14\x12\x00B3Z1github.com/lockkit/lockkit/examples/grpc/chargepbb\x06proto3"
 
 var (
 	file_charge_proto_rawDescOnce sync.Once

@@ -1,0 +1,264 @@
+package grpcmw
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
+)
+
+// AnnotatedOption is a setting of Annotated. Those that are given a bad value
+// panic.
+type AnnotatedOption func(*annotations)
+
+// annotations is what the options of Annotated add up to.
+type annotations struct {
+	locker      *core.Locker
+	once        *once.Once // nil if there is none
+	scope       KeyFunc
+	locks, runs []Option
+}
+
+// Runs says who keeps the answers of methods that are annotated as idempotent, and
+// who asks: see Idempotent, whose options opts are. It panics as Idempotent does.
+func Runs(o *once.Once, scope KeyFunc, opts ...Option) AnnotatedOption {
+	opts = slices.Clip(slices.Clone(opts))
+	Idempotent(o, scope, opts...)
+	return func(a *annotations) { a.once, a.scope, a.runs = o, scope, opts }
+}
+
+// Locks sets options of every Lock that an annotation names, such as TakeOwner or
+// Render. What an annotation says wins over them. It panics if one is nil or not of
+// Lock.
+func Locks(opts ...Option) AnnotatedOption {
+	opts = slices.Clip(slices.Clone(opts))
+	configure("Locks", forLock, opts)
+	return func(a *annotations) { a.locks = opts }
+}
+
+// Annotated makes rules of what the .proto files of all services that are linked
+// into the program say in the option (lockkit.v1.guard), see lockkitpb:
+//
+//	rpc Pay(PayRequest) returns (Receipt) {
+//	  option (lockkit.v1.guard) = {
+//	    idempotent {}
+//	    lock { name: "order" field: "order_id" wait { seconds: 1 } }
+//	  };
+//	}
+//
+// Who asks, the scope of idempotency keys, is said in Go, by Runs. Rules in Go win:
+//
+//	rules, err := grpcmw.Annotated(locks, grpcmw.Runs(runs, caller))
+//	rules[pb.Orders_Refund_FullMethodName] = []grpcmw.Rule{…} // in place of what its .proto says
+//
+// Methods that say none, and those that say nothing, have no rules; Audit tells
+// them apart.
+//
+// It fails with core.ErrInvalid and names each method and what is wrong with its
+// guard: a name, a path, a duration or a combination that is not allowed, an
+// idempotent stream or one without Runs; a guard that says nothing, or was made with
+// a later version of the option than this program knows. It fails with
+// core.ErrUnsupported if the store of l does not serve such locks.
+func Annotated(l *core.Locker, opts ...AnnotatedOption) (Rules, error) {
+	return annotatedIn(protoregistry.GlobalFiles, l, opts)
+}
+
+func annotatedIn(files *protoregistry.Files, l *core.Locker, opts []AnnotatedOption) (Rules, error) {
+	if l == nil || slices.ContainsFunc(opts, func(o AnnotatedOption) bool { return o == nil }) {
+		return nil, fmt.Errorf("grpcmw: annotated: the locker or an option is nil: %w", core.ErrInvalid)
+	}
+	a := &annotations{locker: l}
+	for _, o := range opts {
+		o(a)
+	}
+	var methods []protoreflect.MethodDescriptor
+	files.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			for j, all := 0, f.Services().Get(i).Methods(); j < all.Len(); j++ {
+				methods = append(methods, all.Get(j))
+			}
+		}
+		return true
+	})
+	slices.SortFunc(methods, func(a, b protoreflect.MethodDescriptor) int { return cmp.Compare(a.FullName(), b.FullName()) })
+	rules := make(Rules)
+	var problems []error
+	for _, md := range methods {
+		m := describe(md)
+		made, err := a.rules(m, md.Input())
+		switch {
+		case err == nil && len(made) > 0:
+			rules[m.name] = made
+		case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
+			problems = append(problems, fmt.Errorf("grpcmw: annotated: %s: %w", m.name, err))
+		case err != nil:
+			problems = append(problems, fmt.Errorf("grpcmw: annotated: %s: %w: %w", m.name, err, core.ErrInvalid))
+		}
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return rules, nil
+}
+
+// rules are those of a method's guard.
+func (a *annotations) rules(m *method, input protoreflect.MessageDescriptor) (rules []Rule, err error) {
+	guard := m.guard
+	switch {
+	case guard == nil:
+		return nil, nil
+	case isLater(guard):
+		return nil, errLater
+	case guard.GetNone() == (guard.GetIdempotent() != nil || len(guard.GetLock()) > 0):
+		return nil, errors.New("the guard says either none, or names lock or idempotent")
+	}
+	if i := guard.GetIdempotent(); i != nil {
+		rule, err := a.idempotent(m, input, i)
+		if err != nil {
+			return nil, fmt.Errorf("idempotent: %w", err)
+		}
+		rules = append(rules, declared{rule})
+	}
+	for i, l := range guard.GetLock() {
+		rule, err := a.lock(input, l)
+		if err != nil {
+			return nil, fmt.Errorf("lock[%d]: %w", i, err)
+		}
+		rules = append(rules, declared{rule})
+	}
+	return rules, nil
+}
+
+// errLater is why a guard is not applied in part.
+var errLater = errors.New("it has a field that this version of the kit does not know")
+
+func isLater(m proto.Message) bool {
+	return len(m.ProtoReflect().GetUnknown()) > 0
+}
+
+// lock is the rule for l.
+func (a *annotations) lock(input protoreflect.MessageDescriptor, l *lockkitpb.Lock) (Rule, error) {
+	switch {
+	case isLater(l):
+		return nil, errLater
+	case !isName(l.GetName()):
+		return nil, fmt.Errorf("name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", l.GetName(), maxName)
+	case len(l.GetField()) == 0:
+		return nil, errors.New("field is missing")
+	}
+	key, err := fieldsOf(input, "field", l.GetField())
+	if err != nil {
+		return nil, err
+	}
+	also, err := fieldsOf(input, "also", l.GetAlso())
+	if err != nil {
+		return nil, err
+	}
+	if len(key) > 1 {
+		key[0] = Join(key...)
+	}
+	acquire, err := a.acquire(l)
+	if err != nil {
+		return nil, err
+	}
+	opts := append(a.locks, Acquire(acquire...), Also(also...))
+	if _, err := a.locker.Check(configure("Lock", forLock, opts).acquire...); err != nil {
+		return nil, err
+	}
+	return Lock(a.locker, l.GetName(), key[0], opts...), nil
+}
+
+// acquire is how the lock l is acquired.
+func (a *annotations) acquire(l *lockkitpb.Lock) (acquire []core.AcquireOption, err error) {
+	type setting struct {
+		field string
+		set   bool
+		o     core.AcquireOption
+		fault error
+	}
+	last := func(field string, d *durationpb.Duration, o func(time.Duration) core.AcquireOption) setting {
+		return setting{field, d != nil, o(d.AsDuration()), d.CheckValid()}
+	}
+	for _, s := range []setting{
+		last("wait", l.GetWait(), core.Wait), last("ttl", l.GetTtl(), core.TTL), last("max_hold", l.GetMaxHold(), core.MaxHold),
+		{"shared", l.GetShared(), core.Shared(), nil}, {"fair", l.GetFair(), core.Fair(), nil}, {"fenced", l.GetFenced(), core.Fenced(), nil},
+	} {
+		if !s.set {
+			continue
+		}
+		if s.fault == nil {
+			_, s.fault = a.locker.Check(s.o)
+		}
+		if s.fault != nil {
+			return nil, fmt.Errorf("%s: %w", s.field, s.fault)
+		}
+		acquire = append(acquire, s.o)
+	}
+	return acquire, nil
+}
+
+// idempotent is the rule for i.
+func (a *annotations) idempotent(m *method, input protoreflect.MessageDescriptor, i *lockkitpb.Idempotent) (Rule, error) {
+	switch {
+	case isLater(i):
+		return nil, errLater
+	case m.stream:
+		return nil, errors.New("a stream has no answer that could be kept")
+	case a.once == nil:
+		return nil, errors.New("nobody keeps answers, see Runs")
+	}
+	opts, policy := a.runs, []once.Option(nil)
+	if path := i.GetField(); path != "" {
+		key, err := fieldsOf(input, "field", []string{path})
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, Key(key[0]))
+	}
+	if i.GetAtMostOnce() {
+		policy = append(policy, once.AtMostOnce())
+	}
+	if d := i.GetRetain(); d != nil {
+		if err := d.CheckValid(); err != nil {
+			return nil, fmt.Errorf("retain: %w", err)
+		}
+		policy = append(policy, once.Retain(d.AsDuration()))
+	}
+	o, err := a.once.WithOptions(policy...)
+	if err != nil {
+		return nil, err
+	}
+	return Idempotent(o, a.scope, opts...), nil
+}
+
+// fieldsOf are paths of the message that is named what.
+func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string) (keys []KeyFunc, err error) {
+	for _, path := range paths {
+		f := &field{source: source{"field", path}, names: strings.Split(path, ".")}
+		if _, err := f.resolve(input); err != nil {
+			return nil, fmt.Errorf("%s: %w", what, bare(err))
+		}
+		keys = append(keys, f.find)
+	}
+	return keys, nil
+}
+
+// declared is a rule of a .proto file, whose method's name is no typo.
+type declared struct{ Rule }
+
+// isWritten tells whether a rule was written in Go.
+func isWritten(r Rule) bool {
+	_, ok := r.(declared)
+	return !ok
+}

@@ -1,0 +1,80 @@
+package grpcmw
+
+import (
+	"context"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// ownerMetadata is where the owner of the caller's lease travels.
+const ownerMetadata = "lockkit-owner"
+
+// maxOwner is the length of the longest owner that is taken, in bytes.
+const maxOwner = 128
+
+// SendOwner has the interceptor send the owner of the lease under which a call is
+// made, core.LeaseFromContext, so that a method whose Lock has TakeOwner and the
+// same key joins the caller's hold instead of finding it busy. Calls that are made
+// under no lease are sent as they are. Where a call is to join an outer lease, make
+// it under the context of that one.
+//
+// The owner is a secret: while the hold lasts, everybody who knows it can join. It
+// is in the metadata "lockkit-owner" of every call that the interceptor makes, so
+// name the methods with Methods, use TLS, and keep that metadata out of logs. A
+// lease whose owner was sent is not passed on within its process.
+func SendOwner() ClientOption {
+	return func(g *client) { g.owner = true }
+}
+
+// TakeOwner has the Lock join the hold of the caller, if that was made with
+// SendOwner and holds the key in the same store: the handler runs beside the
+// caller's, with the same fencing token, and the key is free when both have ended. The
+// token is that of the caller's first key: with Also, on both sides, the joined lease
+// has it for the further keys too. An owner that does not hold the key, or not any
+// more, is ignored: the key is acquired as by anybody.
+//
+// Calls that the caller makes at the same time under one lease all join it, and so
+// exclude each other no more than its own goroutines; nor does a repetition exclude
+// its first try. Have Idempotent outside where that matters.
+//
+// Whoever knows the owner can join, so take it only from callers that are trusted
+// with the lock. The handler does not find it in the call's metadata, and so cannot
+// pass it on by mistake.
+func TakeOwner() Option {
+	return func(g *config) {
+		g.is("TakeOwner", forLock)
+		g.owner = true
+	}
+}
+
+// withOwner is ctx with the owner of its lease in the outgoing metadata.
+func withOwner(ctx context.Context) context.Context {
+	lease, ok := core.LeaseFromContext(ctx)
+	if !ok {
+		return ctx
+	}
+	md, ok := metadata.FromOutgoingContext(ctx)
+	if !ok {
+		md = metadata.MD{}
+	}
+	md.Set(ownerMetadata, lease.Owner())
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// takeOwner is ctx with the owner that the caller has sent, which is no longer in
+// the incoming metadata.
+func takeOwner(ctx context.Context) context.Context {
+	sent := metadata.ValueFromIncomingContext(ctx, ownerMetadata)
+	if len(sent) == 0 {
+		return ctx
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	md.Delete(ownerMetadata)
+	ctx = metadata.NewIncomingContext(ctx, md)
+	if len(sent) == 1 && isLabel(sent[0]) && len(sent[0]) <= maxOwner {
+		ctx = core.ContextWithOwner(ctx, sent[0])
+	}
+	return ctx
+}

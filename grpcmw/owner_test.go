@@ -1,0 +1,264 @@
+package grpcmw_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/retry"
+)
+
+// pair is a service that pays under a lock of the order, and another one, over TCP
+// and with a Locker of its own, whose refund it calls meanwhile.
+type pair struct {
+	t              *testing.T
+	caller, called *shop
+	log            logged
+	mu             sync.Mutex
+	owners         []string // that must be seen nowhere
+}
+
+// logged is what an observer has written.
+type logged struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+func (l *logged) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.String()
+}
+
+// newPair has the two shops in the store of each, which is the same.
+func newPair(t *testing.T, store func(opts ...core.Option) *shop, send []grpcmw.ClientOption, take ...grpcmw.Option) *pair {
+	t.Helper()
+	p := &pair{t: t}
+	observer := core.WithObserver(core.SlogObserver(slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+	p.caller, p.called = store(observer), store(observer)
+	p.called.open(grpcmw.Rules{
+		Orders_Refund_FullMethodName: {p.called.lock(take...)}, Orders_Watch_FullMethodName: {p.called.lock(take...)},
+	})
+	client := p.called.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor(append(send, grpcmw.Retry(retry.None))...)))
+	p.caller.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		lease, _ := core.LeaseFromContext(ctx)
+		p.secret(lease.Owner())
+		r := ask(ctx, client.Refund, o)
+		p.clean(fmt.Sprint(r.err, status.Convert(r.err).Proto(), r.header, r.trailer))
+		return r.Receipt, r.err
+	}
+	p.caller.open(on(Orders_Pay_FullMethodName, p.caller.lock()))
+	return p
+}
+
+// secret adds an owner to those that must be seen nowhere, without its token.
+func (p *pair) secret(owner string) {
+	id, _, _ := strings.Cut(owner, ".")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owners = append(p.owners, id)
+}
+
+// clean checks that no owner is in the text.
+func (p *pair) clean(text string) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, owner := range p.owners {
+		if len(owner) < 20 || strings.Contains(text, owner) {
+			p.t.Errorf("the owner %q is in %s", owner, text)
+		}
+	}
+}
+
+// replay calls the called service as a stranger who knows an owner.
+func (p *pair) replay(id string, owners ...string) reply {
+	p.t.Helper()
+	var md []string
+	for _, owner := range owners {
+		md = append(md, "lockkit-owner", owner)
+	}
+	r := ask(p.t.Context(), p.called.client.Refund, &Order{Id: id}, md...)
+	p.clean(fmt.Sprint(r.err, status.Convert(r.err).Proto(), r.header, r.trailer))
+	return r
+}
+
+var send = []grpcmw.ClientOption{grpcmw.SendOwner()}
+
+// inMemory is shops that share a store.
+func inMemory(t *testing.T) func(opts ...core.Option) *shop {
+	first := newShop(t)
+	return func(opts ...core.Option) *shop {
+		s := &shop{t: t, store: first.store}
+		s.pay, s.refund, s.show = ok, ok, ok
+		return s.lockIn(s.store, opts...)
+	}
+}
+
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	ownersTravel(t, inMemory(t))
+}
+
+// ownersTravel is about services that keep their locks in one store.
+func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
+	t.Run("a called service joins its caller's lock, and the key is free when both have ended", func(t *testing.T) {
+		p := newPair(t, store, send, grpcmw.TakeOwner())
+		tokens, inside := make(chan uint64, 2), p.caller.pay
+		p.caller.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			lease, _ := core.LeaseFromContext(ctx)
+			tokens <- lease.Token()
+			return inside(ctx, o)
+		}
+		p.called.refund = func(ctx context.Context, o *Order) (*Receipt, error) {
+			lease, _ := core.LeaseFromContext(ctx)
+			tokens <- lease.Token()
+			if sent := metadata.ValueFromIncomingContext(ctx, "lockkit-owner"); sent != nil {
+				t.Error("the handler finds the owner in the metadata")
+			}
+			if p.called.isFree("order:j") || p.caller.isFree("order:j") {
+				t.Error("the key is free for others while both are inside")
+			}
+			if r := p.replay("j"); status.Code(r.err) != codes.Aborted {
+				t.Errorf("a call without the owner got %v", r.err)
+			}
+			return ok(ctx, o)
+		}
+		p.caller.call("j").is(t, "order:j")
+		if a, b := <-tokens, <-tokens; a != b || a == 0 {
+			t.Errorf("the tokens are %d and %d", a, b)
+		}
+		eventually(t, "the key is free", func() bool { return p.caller.isFree("order:j") && p.called.isFree("order:j") })
+		p.clean(p.log.text())
+		if !strings.Contains(p.log.text(), "order") {
+			t.Error("the observers have written nothing")
+		}
+	})
+	t.Run("where only one side says so, the called service finds the lock busy", func(t *testing.T) {
+		for _, p := range []*pair{newPair(t, store, nil, grpcmw.TakeOwner()), newPair(t, store, send)} {
+			p.called.refund = mustNotRun(t)
+			p.caller.call("o").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			p.clean(p.log.text())
+		}
+	})
+	t.Run("a stranger who replays an owner after its end gets nothing by it", func(t *testing.T) {
+		p := newPair(t, store, send, grpcmw.TakeOwner())
+		p.caller.call("s").is(t, "order:s")
+		lease, err := p.caller.locker.Acquire(t.Context(), "order:s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := lease.Owner()
+		p.secret(owner)
+		p.replay("s", owner).is(t, "order:s") // not yet: who knows it, can join
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		release := p.caller.hold("order:s") // another holder
+		p.replay("s", owner).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		release()
+		// The key is free: the stranger has it as anybody would, and not under that owner.
+		p.called.refund = func(ctx context.Context, o *Order) (*Receipt, error) {
+			got, _ := core.LeaseFromContext(ctx)
+			if got.Owner() == owner || got.Token() <= lease.Token() {
+				t.Error("the owner that has ended is one again")
+			}
+			if r := p.replay("s", owner); status.Code(r.err) != codes.Aborted {
+				t.Errorf("beside the stranger the same owner got %v", r.err)
+			}
+			return ok(ctx, o)
+		}
+		p.replay("s", owner).is(t, "order:s")
+		p.clean(p.log.text())
+	})
+	t.Run("an owner of another key, or what is none, is ignored", func(t *testing.T) {
+		p := newPair(t, store, send, grpcmw.TakeOwner())
+		lease, err := p.caller.locker.Acquire(t.Context(), "order:k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release(context.Background())
+		owner := lease.Owner()
+		p.secret(owner)
+		for _, bad := range [][]string{{""}, {owner, owner}, {strings.Repeat("x", 200)}, {"a b"}, {".7"}, {"nobody.7"}} {
+			p.replay("k", bad...).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			p.replay("l", bad...).is(t, "order:l")
+		}
+		p.replay("l", owner).is(t, "order:l")
+		p.clean(p.log.text())
+	})
+	t.Run("a stream joins too, and a refused call tells no owner", func(t *testing.T) {
+		p := newPair(t, store, send, grpcmw.TakeOwner())
+		p.called.watch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
+			r, err := ok(out.Context(), o)
+			return errors.Join(err, out.Send(r))
+		}
+		lease, err := p.caller.locker.Acquire(t.Context(), "order:w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release(context.Background())
+		p.secret(lease.Owner())
+		watch := func(owner string) (*Receipt, error) {
+			in, err := p.called.client.Watch(metadata.AppendToOutgoingContext(t.Context(), "lockkit-owner", owner), &Order{Id: "w"})
+			if err != nil {
+				return nil, err
+			}
+			return in.Recv()
+		}
+		if r, err := watch(lease.Owner()); err != nil || r.GetText() != "order:w" {
+			t.Errorf("got %v, %v", r, err)
+		}
+		_, err = watch("nobody")
+		refusal(t, err, codes.Aborted, grpcmw.ReasonBusy)
+		p.clean(fmt.Sprint(err) + p.log.text())
+	})
+	t.Run("a call under no lease is sent as it is, and one under a lease has one owner", func(t *testing.T) {
+		s := store()
+		var sent [][]string
+		call := func(ctx context.Context, opts ...grpcmw.ClientOption) {
+			i := grpcmw.UnaryClientInterceptor(append(opts, grpcmw.SendOwner())...)
+			err := i(ctx, Orders_Pay_FullMethodName, nil, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				md, _ := metadata.FromOutgoingContext(ctx)
+				sent = append(sent, md.Get("lockkit-owner"))
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		call(t.Context())
+		lease, err := s.locker.Acquire(t.Context(), "order:m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release(context.Background())
+		call(lease.Context())
+		call(metadata.AppendToOutgoingContext(lease.Context(), "lockkit-owner", "of another call"))
+		call(lease.Context(), grpcmw.Methods(Orders_Refund_FullMethodName))
+		if len(sent[3]) != 0 {
+			t.Error("an owner was sent to a method that is not named")
+		}
+		if len(sent[0]) != 0 || len(sent[1]) != 1 || sent[1][0] != lease.Owner() || len(sent[2]) != 1 || sent[2][0] != lease.Owner() {
+			t.Error("the owners that were sent are not those of the leases")
+		}
+	})
+}
