@@ -36,7 +36,10 @@ var rooms = map[string]room{
 	"core/once":      {kit: []string{"core", "retry"}},
 	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
 
+	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
+
 	"core/internal/brief": {},
+	"core/internal/keyed": {},
 	"core/testserver":     {tests: true},
 	"core/testserver/testclient": {kit: []string{"core/testserver"}, tests: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5",
