@@ -37,6 +37,7 @@ var rooms = map[string]room{
 	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
 
 	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
+	"core/named":  {kit: []string{"core", "core/internal/keyed", "retry"}},
 
 	"core/internal/brief": {},
 	"core/internal/keyed": {},
