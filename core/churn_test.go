@@ -9,14 +9,16 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // hazard 51
 // TestChurn is about hazard 51 of PROOF.md.
 func TestChurn(t *testing.T) {
 	t.Parallel()
-	sim(t, "20,000 cycles with faults leave nothing behind", func(t *testing.T) {
-		const workers, cycles = 20, 1000
+	sim(t, "cycles with faults leave nothing behind", func(t *testing.T) {
+		const workers = 20
+		cycles := tally.AllTrials(1000)
 		l, store := setup(t)
 		faults := []fault{nil, nil, nil, loseRequest, loseReply, refuse, hangAfter}
 		var wg sync.WaitGroup

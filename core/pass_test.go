@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // trip is how long a call takes in these tests.
@@ -325,7 +326,7 @@ func TestPassingOn(t *testing.T) {
 				}
 			})
 		}
-		for range rounds(50, 500) {
+		for range tally.Trials(500) {
 			time.Sleep(rand.N(5 * time.Millisecond))
 			before := len(events.all(core.Acquired))
 			lease := acquire(t, t.Context(), other, "order:1")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 func TestPassedOnAndLost(t *testing.T) {
@@ -164,7 +165,7 @@ func TestPassedOnAndLost(t *testing.T) {
 	sim(t, "whoever goes at the instant at which it is given the hold leaves nothing", func(t *testing.T) {
 		l, store := setup(t)
 		gone, stayed := 0, 0
-		for range rounds(3_000, 30_000) {
+		for range tally.Trials(30_000) {
 			store.forget()
 			ctx, cancel := context.WithCancel(t.Context())
 			first, x := rowBefore(t, l, store, func(x *waiting) {

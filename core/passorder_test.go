@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // cycles has n goroutines take key k times each, for d, and says how the calls
@@ -265,7 +266,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 	sim(t, "when the waiter leaves at the instant at which the hold is passed on, the one behind has the key soon", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))
-		times, gone := rounds(3_000, 30_000), 0
+		times, gone := tally.Trials(30_000), 0
 		for range times {
 			store.setAll(jitter(5 * time.Millisecond))
 			holder := acquire(t, t.Context(), l, "order:1")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // stay is a lease of somebody who believes to hold it.
@@ -289,14 +289,6 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 	return total, trips
 }
 
-// rounds is how many a test makes, and how many with LONG=1.
-func rounds(usual, long int) int {
-	if os.Getenv("LONG") == "1" {
-		return long
-	}
-	return usual
-}
-
 func TestPassingOnStress(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string][4]bool{
@@ -306,7 +298,7 @@ func TestPassingOnStress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			leases, calls := 0, 0
-			for range rounds(12, 120) {
+			for range tally.Trials(120) {
 				seed := rand.Uint64()
 				synctest.Test(t, func(t *testing.T) {
 					total, trips := stress(t, seed, m[0], m[1], m[2], m[3])

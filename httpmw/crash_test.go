@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -34,7 +35,7 @@ var briefly = once.Acquire(core.TTL(2 * time.Second))
 // hazard 59
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	const crashes = 10
+	crashes := tally.AllTrials(10)
 	server := testserver.StartRedis(t)
 	db := testclient.Redis(t, server.Addr)
 	for policy, opts := range map[string][]once.Option{"again": nil, "at most once": {once.AtMostOnce()}} {

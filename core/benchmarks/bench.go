@@ -115,7 +115,7 @@ type outcome struct {
 	overlaps int64
 	errors   int64  // of acquires and releases
 	first    string // of them
-	unserved int64  // goroutines, as in tally
+	unserved int64  // goroutines, as in counts
 	stuck    int64
 	note     string
 	last     bool // further rounds would take too long

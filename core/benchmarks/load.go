@@ -24,8 +24,8 @@ type load struct {
 	mark func() error
 }
 
-// tally is what a load did in its window.
-type tally struct {
+// counts is what a load did in its window.
+type counts struct {
 	Took     float64 // seconds
 	Turns    []int64 // of each goroutine
 	Used     usage
@@ -57,7 +57,7 @@ type loadRun struct {
 }
 
 // run measures l. It fails only if a mark does.
-func (l load) run(ctx context.Context) (tally, error) {
+func (l load) run(ctx context.Context) (counts, error) {
 	r := &loadRun{load: l, turns: make([]turn, l.goroutines)}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,11 +103,11 @@ func (l load) run(ctx context.Context) (tally, error) {
 }
 
 // count is the window.
-func (r *loadRun) count() (tally, error) {
+func (r *loadRun) count() (counts, error) {
 	if err := r.mark(); err != nil {
-		return tally{}, err
+		return counts{}, err
 	}
-	t := tally{Turns: make([]int64, len(r.turns))}
+	t := counts{Turns: make([]int64, len(r.turns))}
 	used, start := usedSoFar(), time.Now()
 	for g := range r.turns {
 		t.Turns[g] = -r.turns[g].n.Load()
@@ -157,7 +157,7 @@ func (r *loadRun) cycle(ctx context.Context, get acquirer, key string, gate gate
 }
 
 // total is how many cycles there were.
-func (t tally) total() float64 {
+func (t counts) total() float64 {
 	n := int64(0)
 	for _, turns := range t.Turns {
 		n += turns

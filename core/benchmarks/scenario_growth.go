@@ -59,7 +59,7 @@ func (b *bench) growthRound(c contender, round int) (outcome, error) {
 }
 
 // grow measures n clients.
-func (b *bench) grow(c contender, n int, key string) (tally, work, error) {
+func (b *bench) grow(c contender, n int, key string) (counts, work, error) {
 	clients := make([]*locks, 0, n)
 	defer func() {
 		for _, l := range clients {
@@ -70,16 +70,16 @@ func (b *bench) grow(c contender, n int, key string) (tally, work, error) {
 	for i := range n {
 		l, err := c.open(opening{addr: b.server.addr, conns: 2, small: true})
 		if err != nil {
-			return tally{}, work{}, err
+			return counts{}, work{}, err
 		}
 		clients = append(clients, l)
 		// Connections and scripts are not what is counted.
 		held, err := l.try(b.ctx, fmt.Sprintf("%s:warm:%d", key, i))
 		if err != nil {
-			return tally{}, work{}, err
+			return counts{}, work{}, err
 		}
 		if err := held.Release(b.ctx); err != nil {
-			return tally{}, work{}, err
+			return counts{}, work{}, err
 		}
 	}
 	var marks []work

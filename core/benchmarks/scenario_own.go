@@ -125,7 +125,7 @@ func (b *bench) cycle(c contender, l load) (outcome, error) {
 }
 
 // tell takes over what went wrong.
-func (o *outcome) tell(t tally) {
+func (o *outcome) tell(t counts) {
 	o.overlaps += t.Overlaps
 	o.errors += t.Errors
 	o.unserved += t.Unserved

@@ -108,7 +108,7 @@ func (b *bench) processRound(c contender, round int) (o outcome, err error) {
 	var used usage
 	total, rate := 0.0, 0.0
 	for _, child := range children {
-		var t tally
+		var t counts
 		if err := child.read(&t); err != nil {
 			return o, err
 		}

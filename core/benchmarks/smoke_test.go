@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 func TestMain(m *testing.M) {
@@ -62,6 +64,7 @@ var takePart = map[string]int{
 }
 
 func TestEveryScenarioRuns(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	takePart := maps.Clone(takePart)
 	takePart["stores"], takePart["hot"] = 3, 3

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -22,9 +23,9 @@ import (
 func TestCrash(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("of 100 processes killed after the effect, the default runs again as attempt 2, and AtMostOnce never", func(t *testing.T) {
+	t.Run("of processes killed after the effect, the default runs again as attempt 2, and AtMostOnce never", func(t *testing.T) {
 		t.Parallel()
-		const kills = 100
+		kills := tally.AllTrials(100)
 		server := testserver.StartRedis(t)
 		db := testclient.Redis(t, server.Addr)
 		trials(t, kills, func(t *testing.T, i int) {
@@ -59,7 +60,7 @@ func TestCrash(t *testing.T) {
 		all.Wait()
 		wantCharges(t, db, kills, "strict", 1)
 		wantCharges(t, db, kills, "key", 2)
-		if n := db.HLen(t.Context(), absorbed).Val(); n != 2*kills {
+		if n := db.HLen(t.Context(), absorbed).Val(); n != int64(2*kills) {
 			t.Errorf("a resource that knows the key has %d charges, want %d", n, 2*kills)
 		}
 	})
@@ -70,7 +71,7 @@ func TestCrash(t *testing.T) {
 		o, strict := onRedis(t, server.Addr, wait(patience)), onRedis(t, server.Addr, wait(patience), once.AtMostOnce())
 		var mu sync.Mutex
 		var answered, interrupted int
-		trials(t, count(300), func(t *testing.T, i int) {
+		trials(t, tally.Trials(300), func(t *testing.T, i int) {
 			p := plan{Addr: server.Addr, TTL: time.Second, Turn: true}
 			for n := range 200 {
 				p.Keys = append(p.Keys, fmt.Sprintf("%s %d %d", []string{"key", "strict"}[n%2], i, n))
@@ -135,7 +136,7 @@ func TestPause(t *testing.T) {
 	server := testserver.StartRedis(t)
 	o := onRedis(t, server.Addr, wait(patience))
 	const ttl = 1500 * time.Millisecond
-	trials(t, 10, func(t *testing.T, i int) {
+	trials(t, tally.AllTrials(10), func(t *testing.T, i int) {
 		p := plan{Addr: server.Addr, TTL: ttl, Hold: true}
 		for n := range 10 {
 			p.Keys = append(p.Keys, fmt.Sprintf("stopped %d %d", i, n))

@@ -30,14 +30,6 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what has to come.
 const patience = 60 * time.Second
 
-// count is n with LONG=1, else a tenth of it, but at least ten.
-func count(n int) int {
-	if os.Getenv("LONG") == "1" {
-		return n
-	}
-	return max(10, n/10)
-}
-
 // sim runs fn as a subtest in virtual time.
 func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	t.Helper()

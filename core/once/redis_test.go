@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -86,7 +87,7 @@ func TestOnRedis(t *testing.T) {
 	t.Run("the answers of callers who are gone are kept, and their keys free at once", func(t *testing.T) {
 		t.Parallel()
 		o, other := onRedis(t, server.Addr), onRedis(t, server.Addr)
-		for i := range count(50) { // hazard 47
+		for i := range tally.Trials(50) { // hazard 47
 			ctx, leave := context.WithCancel(t.Context())
 			c := charge("gone " + strconv.Itoa(i))
 			out, err := o.Do(ctx, c, func(ctx context.Context) (once.Answer, error) {

@@ -47,7 +47,7 @@ func TestLocker(t *testing.T) {
 				l := newLocker(t, server.URL("pool_max_conns=3"))
 				for range 2 {
 					all.Go(func() {
-						for n := range count(80) {
+						for n := range tally.Trials(80) {
 							weight, opts := c.opts(i + n)
 							err := l.Do(t.Context(), "crowd:"+c.name, func(context.Context) error {
 								grants.Add(1)
@@ -66,7 +66,7 @@ func TestLocker(t *testing.T) {
 				}
 			}
 			all.Wait()
-			if want := int64(12 * count(80)); grants.Load() != want {
+			if want := int64(12 * tally.Trials(80)); grants.Load() != want {
 				t.Errorf("%d grants, want %d", grants.Load(), want)
 			}
 			tally.Note(t, tally.Facts{
@@ -151,7 +151,7 @@ func TestNoDeadlock(t *testing.T) {
 	}
 	for i := range clients {
 		all.Go(func() {
-			for range count(40) / 4 {
+			for range max(1, tally.Trials(40)/4) {
 				order := rand.Perm(keys)[:2+rand.N(2)]
 				also := make([]string, 0, keys)
 				for _, k := range order[1:] {

@@ -95,7 +95,7 @@ func TestCancelledCallers(t *testing.T) {
 	s := newStore(t, pool)
 	acquire(t, s, claimed())
 	cancelled := 0
-	for i := range count(2000) {
+	for i := range tally.Trials(2000) {
 		c := claimed()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%20)*20*time.Microsecond)
 		if _, err := s.Acquire(ctx, c); err != nil {

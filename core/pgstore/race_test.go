@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
@@ -38,7 +39,7 @@ func TestRaces(t *testing.T) {
 	})
 	t.Run("one of them gets it, with a higher token than before", func(t *testing.T) {
 		var last, swept int64
-		for round := range count(1000) {
+		for round := range tally.Trials(1000) {
 			key := fmt.Sprintf("race:%d", round/10)
 			if round%10 == 0 {
 				last = 0

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -19,14 +18,6 @@ import (
 
 // patience is how long a test waits for what should come at once.
 const patience = 20 * time.Second
-
-// count is n with LONG=1, else a tenth of it, but at least ten.
-func count(n int) int {
-	if os.Getenv("LONG") == "1" {
-		return n
-	}
-	return max(10, n/10)
-}
 
 // rig is a Store behind a proxy, and one beside it.
 type rig struct {

@@ -159,7 +159,7 @@ func TestTerminatedConnections(t *testing.T) {
 			}
 		}
 	})
-	rounds := count(100)
+	rounds := tally.Trials(100)
 	for i := range 6 {
 		l := newLocker(t, server.URL("pool_max_conns=4"))
 		workers.Go(func() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -102,6 +103,7 @@ func TestStore(t *testing.T) {
 // The pooler gives a connection of the server to another client after each
 // call. A connection of the Store's own to the server brings the wake-ups.
 func TestStoreThroughPooler(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	testserver.RequirePgbouncer(t)
 	server := database(t)
@@ -120,6 +122,7 @@ func TestStoreThroughPooler(t *testing.T) {
 // have set for all of its sessions: one snapshot for each transaction, commits
 // that are not waited for, other signs for quoting and another encoding.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	server := database(t,
 		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -17,7 +18,7 @@ func TestTokens(t *testing.T) {
 	s := newStore(t, pool)
 	grow := func(t *testing.T, key string, last uint64, between func()) {
 		t.Helper()
-		for range count(50) {
+		for range tally.Trials(50) {
 			c := exclusive(key)
 			var g core.Grant
 			err := unlocked(func() (err error) {

@@ -27,6 +27,7 @@ type part struct {
 	name, about string
 	packages    []string
 	own         bool // the packages' own tests, which make test runs
+	trials      bool // of those only the tests that make more trials for the proof; a long run has them all
 	swift       bool // a long run is without the race detector: that leaves time for more
 }
 
@@ -37,6 +38,9 @@ var parts = []part{
 	{name: "stores", about: "the contract of a store, and each store's own troubles", packages: []string{
 		"core/storetest", "core/memstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
 	}, own: true},
+	{name: "trials", about: "the packages' own tests that make more trials here than for make test", packages: []string{
+		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "core/benchmarks",
+	}, trials: true},
 	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
 	{name: "middleware", about: "HTTP, gRPC and tasks, and answers that are kept", packages: []string{"core/once", "httpmw", "grpcmw", "taskmw"}, own: true},
@@ -88,12 +92,12 @@ func command(args []string, out io.Writer) error {
 	return errors.Join(err, r.fault())
 }
 
-// pick returns the parts with these names, or in a long run all, and else those
-// that make test leaves out.
+// pick returns the parts with these names, or in a long run every test, and else
+// what make test leaves out.
 func pick(names string, long bool) ([]part, error) {
 	switch {
 	case names == "" && long:
-		return parts, nil
+		return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.trials }), nil
 	case names == "":
 		return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.own }), nil
 	}

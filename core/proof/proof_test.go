@@ -101,7 +101,11 @@ func TestReport(t *testing.T) {
 		t.Parallel()
 		seen := map[string]bool{}
 		for _, p := range parts {
-			for _, name := range append([]string{p.name}, p.packages...) {
+			names := []string{p.name}
+			if !p.trials {
+				names = append(names, p.packages...)
+			}
+			for _, name := range names {
 				if seen[name] {
 					t.Errorf("%s is there twice", name)
 				}
@@ -119,12 +123,28 @@ func TestReport(t *testing.T) {
 		long, _ := pick("", true)
 		short, _ := pick("", false)
 		for _, p := range long {
+			if p.trials {
+				t.Errorf("%s is in a long run, which has its tests already", p.name)
+			}
 			if in := slices.ContainsFunc(short, func(q part) bool { return q.name == p.name }); in == p.own {
 				t.Errorf("%s is in a short run: %v", p.name, in)
 			}
 		}
 		if some, err := pick("engine", false); err != nil || len(some) != 1 {
 			t.Errorf("a part that is named gives %v and %v", some, err)
+		}
+	})
+	t.Run("a package's tests that make more trials for the proof are found", func(t *testing.T) {
+		t.Parallel()
+		for _, p := range parts {
+			for _, pkg := range p.packages {
+				switch run, err := trials(filepath.Join("../..", pkg)); {
+				case p.trials && (err != nil || !strings.HasPrefix(run, "^(Test")):
+					t.Errorf("%s: %q, %v", pkg, run, err)
+				case p.own && err == nil && !slices.ContainsFunc(parts, func(q part) bool { return q.trials && slices.Contains(q.packages, pkg) }):
+					t.Errorf("%s makes more trials for the proof, which does not run it", pkg)
+				}
+			}
 		}
 	})
 }

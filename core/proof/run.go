@@ -6,11 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +70,13 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	for _, p := range picked {
 		for _, pkg := range p.packages {
 			fmt.Fprintf(out, "%s: %s\n", p.name, pkg)
-			res := r.test(pkg, r.Race && !(p.swift && r.Long), filepath.Join(dir, tallyFile), out)
+			run := "."
+			if p.trials {
+				if run, err = trials(pkg); err != nil {
+					return err
+				}
+			}
+			res := r.test(pkg, run, r.Race && !(p.swift && r.Long), filepath.Join(dir, tallyFile), out)
 			res.Part = p.name
 			r.Results = append(r.Results, res)
 			fmt.Fprintf(out, "    %d passed, %d failed, %d skipped %s (%v)\n", res.Passed, res.Failed, res.Skipped, res.Fault, res.Took.Round(time.Second))
@@ -83,18 +93,61 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	return r.load(dir)
 }
 
-// test runs the tests of a package, and prints what the failed ones say.
-func (r *record) test(pkg string, race bool, tallyPath string, out io.Writer) result {
+// trials returns the pattern of the tests in the directory dir that ask package
+// tally how much to do.
+func trials(dir string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			return "", err
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || !asks(f) {
+				continue
+			}
+			if !strings.HasPrefix(f.Name.Name, "Test") {
+				return "", fmt.Errorf("%s: %s asks package tally how much to do; only a test may", name, f.Name.Name)
+			}
+			names = append(names, f.Name.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "", fmt.Errorf("no test in %s makes more trials for the proof", dir)
+	}
+	return "^(" + strings.Join(names, "|") + ")$", nil
+}
+
+// asks tells whether f calls what depends on the proof.
+func asks(f *ast.FuncDecl) (found bool) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			pkg, _ := sel.X.(*ast.Ident)
+			found = found || pkg != nil && pkg.Name == "tally" && slices.Contains([]string{"Trials", "AllTrials", "ProofOnly"}, sel.Sel.Name)
+		}
+		return true
+	})
+	return found
+}
+
+// test runs the tests of a package that match run, and prints what the failed ones say.
+func (r *record) test(pkg, run string, race bool, tallyPath string, out io.Writer) result {
 	res, start := result{Package: pkg}, time.Now()
 	timeout := "30m"
 	if r.Long {
 		timeout = "24h"
 	}
-	args := []string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout}
+	args := []string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout, "-run", run}
 	if race {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, "./"+pkg)...)
+	cmd := exec.Command("go", args...)
+	cmd.Dir = pkg // which may be of a module of its own
 	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath, tally.Asked+"=1")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -81,6 +82,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestStoreWithPrefix(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	conformance(t, server, func(t testing.TB) core.Store {
@@ -106,6 +108,7 @@ func TestStoreWithHashes(t *testing.T) {
 
 // RESP2, and no deadline of a context reaches a socket.
 func TestStoreThroughProxy(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	proxy := testserver.NewRedisProxy(t, server.Addr)
@@ -119,6 +122,7 @@ func TestStoreThroughProxy(t *testing.T) {
 // Every request arrives twice: a claim names the state that shall be, and an
 // answer that is saved twice is saved once.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	conformance(t, server, func(t testing.TB) core.Store {

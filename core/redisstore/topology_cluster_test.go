@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -41,6 +42,7 @@ func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis,
 // Nothing in here changes the cluster, so all of it shares one.
 func TestOnCluster(t *testing.T) {
 	t.Parallel()
+	rounds := tally.Trials(100)
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 	t.Run("all at once", func(t *testing.T) {
 		t.Run("the store keeps its contract", func(t *testing.T) {
@@ -68,16 +70,16 @@ func TestOnCluster(t *testing.T) {
 		t.Run("the first in line of each process come in the order in which they came", func(t *testing.T) {
 			t.Parallel()
 			for i, master := range cluster.Nodes[:3] {
-				inOrder(t, cluster, keysOf(t, cluster, master, fmt.Sprint("fair", i), 1)[0])
+				inOrder(t, cluster, keysOf(t, cluster, master, fmt.Sprint("fair", i), 1)[0], rounds)
 			}
 		})
 		t.Run("keys in different slots go under one lease, from whichever end they are taken", func(t *testing.T) {
 			t.Parallel()
-			acrossSlots(t, cluster)
+			acrossSlots(t, cluster, rounds)
 		})
 		t.Run("a release at one node wakes a subscriber at another", func(t *testing.T) {
 			t.Parallel()
-			acrossNodes(t, cluster)
+			acrossNodes(t, cluster, rounds)
 		})
 	})
 	// hazard 37
@@ -102,7 +104,7 @@ func TestOnCluster(t *testing.T) {
 
 // inOrder lets the heads of some processes line up for key one after the other,
 // and checks that they get it in that order.
-func inOrder(t *testing.T, cluster *testserver.Cluster, key string) {
+func inOrder(t *testing.T, cluster *testserver.Cluster, key string, rounds int) {
 	const processes = 4
 	var lockers [processes]*core.Locker
 	for i := range lockers {
@@ -110,7 +112,7 @@ func inOrder(t *testing.T, cluster *testserver.Cluster, key string) {
 	}
 	o := newOracle()
 	client := testclient.Cluster(t, cluster)
-	for range rounds(100) {
+	for range rounds {
 		lease, err := lockers[0].Acquire(t.Context(), key, core.Fair())
 		if err != nil {
 			t.Fatal(err)
@@ -144,11 +146,11 @@ func inOrder(t *testing.T, cluster *testserver.Cluster, key string) {
 			t.Errorf("processes came in as %v", order)
 		}
 	}
-	o.judge(t, processes*10)
+	o.judge(t, processes*rounds)
 }
 
 // acrossSlots has two processes take keys of three masters, all of them or one.
-func acrossSlots(t *testing.T, cluster *testserver.Cluster) {
+func acrossSlots(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	var keys []string
 	for _, master := range cluster.Nodes[:3] {
 		keys = append(keys, keysOf(t, cluster, master, "account", 1)...)
@@ -163,7 +165,7 @@ func acrossSlots(t *testing.T, cluster *testserver.Cluster) {
 				for _, i := range order {
 					asked = append(asked, keys[i])
 				}
-				for range rounds(100) {
+				for range rounds {
 					lease, err := l.Acquire(t.Context(), asked[0], core.Also(asked[1:]...), core.TTL(10*time.Second))
 					if err != nil {
 						t.Errorf("worker %d: %v", worker, err)
@@ -184,18 +186,18 @@ func acrossSlots(t *testing.T, cluster *testserver.Cluster) {
 		}
 	}
 	wg.Wait()
-	o.judge(t, 2*9*10)
+	o.judge(t, 2*9*rounds)
 }
 
 // acrossNodes asks the store alone, which does not poll: what wakes here is a
 // message.
-func acrossNodes(t *testing.T, cluster *testserver.Cluster) {
+func acrossNodes(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	own := redisstore.WithPrefix("across:")
 	holder, waiter := newStore(t, testclient.Cluster(t, cluster), own), newStore(t, testclient.Cluster(t, cluster), own)
 	crossed := 0
 	for i, master := range cluster.Nodes[:3] {
 		key := keysOf(t, cluster, master, fmt.Sprint("wake", i), 1)[0]
-		for n := range rounds(100) {
+		for n := range rounds {
 			c := core.Claim{Key: key, Weight: core.All, Limit: core.All, TTL: time.Minute}
 			held, waiting := c, c
 			held.Owner, held.Lease = fmt.Sprint("holder", n), fmt.Sprint("held", n)

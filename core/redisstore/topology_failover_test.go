@@ -8,12 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // No write is lost in here, so nobody may see two holders.
 func TestClusterFailover(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	// Where one master is gone, the others go on.
 	cluster := testserver.StartCluster(t, true, "--cluster-require-full-coverage", "no")

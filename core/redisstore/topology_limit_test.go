@@ -42,6 +42,7 @@ func (r *register) write(token uint64) bool {
 // expects two holders, and that nothing but the token tells them apart. Where
 // replicas have to acknowledge, the first of the two is not granted.
 func TestFailoverLosesTheKey(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) pair{
 		"promoted by hand": byHand, "promoted by Sentinel": bySentinel, "promoted in a cluster": inCluster,
@@ -50,7 +51,7 @@ func TestFailoverLosesTheKey(t *testing.T) {
 			t.Parallel()
 			n := 1 // a failover takes seconds
 			if name == "promoted by hand" {
-				n = rounds(30)
+				n = tally.Trials(30)
 			}
 			t.Run("limit: without acknowledgement there are two holders, and the register refuses the older", func(t *testing.T) {
 				for range n {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -119,6 +120,7 @@ func TestAKeyThatHasNotMovedYet(t *testing.T) {
 // hazard 36: a slot moves to another master and back, in the middle of whatever
 // is done to its keys.
 func TestSlotMigration(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 	client := func() redis.UniversalClient { return testclient.Cluster(t, cluster) }
@@ -133,7 +135,7 @@ func TestSlotMigration(t *testing.T) {
 			slot, keys := sameSlot(fmt.Sprint("moving", i), 14)
 			l := startLoad(t, client, keys[:4], keys[4:], false, c.opts...)
 			here := cluster.Master(slot)
-			for range rounds(50) {
+			for range tally.Trials(50) {
 				there := cluster.Nodes[0]
 				if there == here {
 					there = cluster.Nodes[1]
@@ -154,7 +156,7 @@ func TestSlotMigration(t *testing.T) {
 				here, there = there, here
 			}
 			l.end()
-			l.oracle.judge(t, 20*rounds(50))
+			l.oracle.judge(t, 20*tally.Trials(50))
 		})
 	}
 }
@@ -163,6 +165,7 @@ func TestSlotMigration(t *testing.T) {
 // sent to where it was told to go, again and again for a moment; if that leads
 // nowhere it has certainly changed nothing.
 func TestMastersThatNameEachOther(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	for i, c := range []struct {
 		name string

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -148,14 +147,6 @@ func process(t testing.TB, client redis.UniversalClient, opts ...redisstore.Opti
 		}
 	})
 	return l
-}
-
-// rounds is full with LONG=1, else a tenth of it, but at least ten.
-func rounds(full int) int {
-	if os.Getenv("LONG") == "1" {
-		return full
-	}
-	return max(full/10, 10)
 }
 
 // keyOf is what a Store with the default prefix calls key.

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -19,12 +20,14 @@ import (
 // hazards 18 and 32: what replicas have seen is asked of the master of the key,
 // on the connection that wrote.
 func TestReplicasAnywhere(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
+	rounds := tally.Trials(100)
 	t.Run("on a single server", func(t *testing.T) {
 		t.Parallel()
 		master := testserver.StartRedis(t)
 		replica := replicaOf(t, master)
-		w := &witnessed{t: t, client: testclient.Redis(t, master.Addr), exists: testclient.Redis(t, master.Addr)}
+		w := &witnessed{t: t, rounds: rounds, client: testclient.Redis(t, master.Addr), exists: testclient.Redis(t, master.Addr)}
 		w.seen(1, "single")
 		replica.Pause()
 		w.unseen(1, "single")
@@ -35,7 +38,7 @@ func TestReplicasAnywhere(t *testing.T) {
 		t.Parallel()
 		sentinel := testserver.StartSentinel(t)
 		replicas := sentinel.Replicas()
-		w := &witnessed{t: t, client: testclient.Sentinel(t, sentinel), exists: testclient.Redis(t, sentinel.Master().Addr)}
+		w := &witnessed{t: t, rounds: rounds, client: testclient.Sentinel(t, sentinel), exists: testclient.Redis(t, sentinel.Master().Addr)}
 		w.seen(2, "both")
 		replicas[0].Pause()
 		w.back(1, "one of two")
@@ -51,13 +54,13 @@ func TestReplicasAnywhere(t *testing.T) {
 		cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 		for i, master := range cluster.Nodes[:3] {
 			name := fmt.Sprint("master", i)
-			w := &witnessed{t: t, client: testclient.Cluster(t, cluster), exists: testclient.Cluster(t, cluster), keys: keysOf(t, cluster, master, name, 10)}
+			w := &witnessed{t: t, rounds: rounds, client: testclient.Cluster(t, cluster), exists: testclient.Cluster(t, cluster), keys: keysOf(t, cluster, master, name, 10)}
 			w.seen(1, name)
 			cluster.Nodes[3+i].Pause()
 			w.unseen(1, name)
 			for j, other := range cluster.Nodes[:3] {
 				if j != i {
-					v := &witnessed{t: t, client: w.client, exists: w.exists, keys: keysOf(t, cluster, other, name, 10)}
+					v := &witnessed{t: t, rounds: rounds, client: w.client, exists: w.exists, keys: keysOf(t, cluster, other, name, 10)}
 					v.seen(1, name)
 				}
 			}
@@ -73,6 +76,7 @@ type witnessed struct {
 	client redis.UniversalClient
 	exists redis.UniversalClient // of a test that looks for itself
 	keys   []string
+	rounds int
 }
 
 func (w *witnessed) claim(name string, i int) core.Claim {
@@ -124,7 +128,7 @@ func (w *witnessed) unseen(n int, name string) {
 	const side = 5
 	for worker := range side {
 		wg.Go(func() {
-			for i := worker; i < rounds(100); i += side {
+			for i := worker; i < w.rounds; i += side {
 				c := w.claim(name, i)
 				_, err := s.Acquire(w.t.Context(), c)
 				if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "replicas have the grant") {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -20,6 +21,7 @@ import (
 // No write is lost in here, so nobody may see two holders. The cases come one
 // after the other, since each needs another master.
 func TestOnSentinel(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	sentinel := testserver.StartSentinel(t)
 	client := func() redis.UniversalClient { return testclient.Sentinel(t, sentinel) }

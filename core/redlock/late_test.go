@@ -110,6 +110,17 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
+	late(t, "a refusal comes with the majority", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.taken(1, 2)
+		s.faults[0].Hook(func(storetest.Op, []core.Claim) storetest.Fault { return storetest.Fault{Delay: far} })
+		start := time.Now()
+		s.busy(store, claim("ours"))
+		if took := time.Since(start); took >= far {
+			s.Errorf("it took %v, as long as the node that is late", took)
+		}
+	})
+
 	late(t, "what is granted late to an attempt that failed is given back, and is no vote for the next", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -13,14 +12,6 @@ import (
 	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/core/testserver"
 )
-
-// count is n with LONG=1, else a tenth of it.
-func count(n int) int {
-	if os.Getenv("LONG") == "1" {
-		return n
-	}
-	return n / 10
-}
 
 // Tokens grow over a thousand grants by servers of which any two are cut off at
 // any time, so that most grants come from another majority than the one before.
@@ -34,7 +25,7 @@ func TestTokensGrowOnServers(t *testing.T) {
 		proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
 	}
 	s := fit(t, newStore(t, nodes, redlock.WithNodeTimeout(2*time.Second), redlock.WithFencing()))
-	total, cuts := count(1000), 0
+	total, cuts := tally.Trials(1000), 0
 	var last uint64
 	for i := range total {
 		away := rand.Perm(5)[:rand.N(3)]

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/core/storetest"
 )
@@ -23,7 +24,7 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 	for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second} {
 		t.Run(fmt.Sprint(timeout, " for a node"), func(t *testing.T) {
 			t.Parallel()
-			votes, none := count(1000), 0
+			votes, none := tally.Trials(1000), 0
 			for seed := range uint64(votes) {
 				synctest.Test(t, func(t *testing.T) {
 					if !splitVoteAtSlowNodes(t, timeout, seed) {

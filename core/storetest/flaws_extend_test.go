@@ -29,6 +29,7 @@ var extendFlaws = []flaw{
 		"extend/an extension never revives a released hold",
 		"extend/an extension never turns a waiting claim into a hold",
 		"expiry/an expired hold cannot be extended",
+		"acquire/a hold belongs to the key, not to the connection",
 	}, func(s *tampered) {
 		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
 			err := s.extendSound(ctx, c)
@@ -55,6 +56,7 @@ var extendFlaws = []flaw{
 		"extend/a hold lives as long as it is extended",
 		"extend/a batch extends each of its holds",
 		"expiry/an extended hold ends by itself, and not before its time",
+		"acquire/a repeated claim does not shorten what an extension gave",
 	}, func(s *tampered) {
 		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
 			c.TTL = 1

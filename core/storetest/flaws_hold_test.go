@@ -14,6 +14,7 @@ var holdFlaws = []flaw{
 		"admission/an exclusive hold keeps everybody out",
 		"concurrency/goroutines that count under a mutex lose no count",
 		"concurrency/of many that ask at once, one gets a free key",
+		"acquire/a claim that was refused is granted when it asks again",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -65,6 +66,7 @@ var holdFlaws = []flaw{
 		"admission/readers share a key",
 		"expiry/a crashed reader is not kept alive by another's extension",
 		"release/a release gives up one hold of several",
+		"admission/a reader keeps a writer out, and so does the last of many",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			if c.Limit == core.All {
@@ -87,6 +89,7 @@ var holdFlaws = []flaw{
 	}},
 	{"lets the first claim of a key decide the limit", []string{
 		"admission/each claim brings its own limit",
+		"admission/an exclusive claim waits for every permit, and keeps them out",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			if first, ok := s.noted(c.Key); ok {
@@ -98,6 +101,7 @@ var holdFlaws = []flaw{
 	}},
 	{"counts an owner's holds as one", []string{
 		"admission/every hold of an owner counts",
+		"admission/others' weight keeps an owner out, even one that holds",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			first, again := s.noted(c.Key + c.Owner)
@@ -129,6 +133,7 @@ var holdFlaws = []flaw{
 		"acquire/a refused claim takes nothing",
 		"release/a refused claim that did not wait has nothing to release",
 		"admission/a refused claim leaves room for a lighter one",
+		"acquire/a free key is granted, and free again after the release",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

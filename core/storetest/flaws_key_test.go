@@ -39,7 +39,7 @@ var keyFlaws = []flaw{
 	{"cannot have a slash in a key", []string{"keys/a key may have slashes"}, refusingKeys("/")},
 	{"cannot have a space in a key", []string{"keys/a key may have spaces"}, refusingKeys(" ")},
 	{"cannot have two colons in a key", []string{"keys/a key may have colons"}, refusingKeys("::")},
-	{"takes a key for a format", []string{"keys/a key may have percent signs"}, refusingKeys("%")},
+	{"takes a key for a format", []string{"keys/a key may have percent signs", "keys/a key may have what core.Key has escaped"}, refusingKeys("%")},
 	{"takes a key for an escape", []string{"keys/a key may have backslashes"}, refusingKeys(`\`)},
 	{"takes a key for a pattern", []string{"keys/a key may have glob characters"}, refusingKeys("[")},
 	{"has room for ASCII only", []string{

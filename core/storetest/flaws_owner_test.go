@@ -46,6 +46,7 @@ var ownerFlaws = []flaw{
 	{"lets an owner in again after its hold has expired", []string{
 		"re-entry/an owner that lost its hold does not enter again",
 		"keep/its last owner cannot enter what is kept",
+		"expiry/an expired claim that comes again does not get past its successor",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

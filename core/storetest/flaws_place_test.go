@@ -22,6 +22,7 @@ var placeFlaws = []flaw{
 		"fair/waiters are admitted in the order in which they came",
 		"fair/a fair claim of a free key is granted, and holds up nobody afterwards",
 		"waiters/a waiter that leaves changes nothing for those before it",
+		"concurrency/goroutines that count under a fair mutex lose no count",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
@@ -52,6 +53,7 @@ var placeFlaws = []flaw{
 		"waiters/a dead waiter is forgotten after its TTL",
 		"waiters/a dead waiter with a long TTL is forgotten after WaiterLife",
 		"waiters/a waiter that was forgotten comes last",
+		"wake-ups/fair writers in line all get in by their wake-ups",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
@@ -132,6 +134,7 @@ var placeFlaws = []flaw{
 	}},
 	{"keeps the place of a claim beside its hold", []string{
 		"release/a claim that waited and was granted is given up by one release",
+		"release/a second release is told that the hold is lost",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
 		s.release = func(ctx context.Context, c core.Claim) error {

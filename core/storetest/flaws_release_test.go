@@ -126,6 +126,7 @@ var releaseFlaws = []flaw{
 		"keep/what is kept cannot be released",
 		"keep/its last owner cannot enter what is kept",
 		"keep/nobody can join what is kept",
+		"keep/the owner's other hold lives on beside what is kept",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {
 			if c.Keep > 0 {

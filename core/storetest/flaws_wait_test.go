@@ -61,6 +61,7 @@ var waitFlaws = []flaw{
 		"fair/a fair claim that does not wait does not overtake",
 		"fair/a fair reader does not get past a waiting writer",
 		"fair/light claims do not starve a heavy one",
+		"fair/an owner that holds no more waits like everybody",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			c.Fair = false

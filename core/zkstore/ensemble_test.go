@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -19,6 +20,7 @@ import (
 // hold. What is held stays held, or its holder is told; nobody is in beside
 // another; tokens grow.
 func TestLeaderDies(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	const processes, holders = 4, 6
 	ensemble := testserver.StartEnsemble(t, 0)
@@ -115,6 +117,7 @@ func TestLeaderDies(t *testing.T) {
 // Two of three servers are stopped: the third can grant nothing, nobody can rely
 // on what it says, and holders are told in time.
 func TestMajorityIsGone(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	ensemble := testserver.StartEnsemble(t, 0)
 	leader := ensemble.Leader()

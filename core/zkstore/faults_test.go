@@ -25,7 +25,7 @@ import (
 // one place and no other, and nothing stays of who does not.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
-	n := count(100)
+	n := tally.Trials(100)
 	server := testserver.SharedZooKeeper(t)
 	admin := testclient.ZooKeeper(t, session, server)
 	var bit, orphans atomic.Int64
@@ -182,7 +182,7 @@ func TestCancelled(t *testing.T) {
 	holder := exclusive("cancelled")
 	grant(t, s, holder)
 	var wg sync.WaitGroup
-	for i := range count(1000) {
+	for i := range tally.Trials(1000) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*100*time.Microsecond)
 			defer cancel()
@@ -267,6 +267,7 @@ func TestTokens(t *testing.T) {
 
 // Every extension and release arrives twice: a claim names the state that shall be.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
 	conformance(t, func(t testing.TB) core.Store {

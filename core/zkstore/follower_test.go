@@ -20,9 +20,10 @@ import (
 // two pings of the client the grant came. Ticks are long, since what the follower
 // has heard it tells the leader every half of one.
 func TestCutOffFollower(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	const clients, tick, short = 20, time.Second, 2200 * time.Millisecond
-	rounds := count(50)
+	rounds := tally.Trials(50)
 	ensemble := testserver.StartEnsemble(t, tick)
 	type holder struct {
 		claim core.Claim

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
@@ -27,7 +28,7 @@ type modelled struct {
 func TestLineModel(t *testing.T) {
 	t.Parallel()
 	granted, joined := 0, 0
-	for seed := range uint64(count(20_000)) {
+	for seed := range uint64(tally.Trials(20_000)) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		limits := [][]int64{{core.All}, {5}, {5, 8}, {3, core.All}}[random.IntN(4)]
 		number := int32(random.Uint32()) // they wrap around

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -20,14 +19,6 @@ import (
 
 // patience bounds what should come at once.
 const patience = time.Minute
-
-// count is n with LONG=1, else a tenth of it, but at least ten.
-func count(n int) int {
-	if os.Getenv("LONG") == "1" {
-		return n
-	}
-	return max(10, n/10)
-}
 
 // storeOn returns a Store on a connection with sessions of the given length.
 func storeOn(t testing.TB, session time.Duration, addrs []string, opts ...zkstore.Option) (*zkstore.Store, *zk.Conn) {

@@ -201,7 +201,7 @@ func TestSession(t *testing.T) {
 // and somebody else is let in only after that.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
-	n := count(50)
+	n := tally.Trials(50)
 	server := testserver.SharedZooKeeper(t)
 	rivals := lockerOn(t, func() core.Store { s, _ := storeOn(t, session, []string{server}); return s }())
 	cuts := []struct {

@@ -134,6 +134,7 @@ func test(root, dir, overlay string, mutants ...*mutant) outcome {
 	}
 	run := exec.CommandContext(ctx, bin, "-test.v", "-test.timeout", limit.String(), "-test.run", pattern(mutants...))
 	run.Dir = filepath.Join(root, pkg)
+	run.Env = []string{tally.Asked + "=1"}
 	for _, e := range os.Environ() {
 		// Full counts are not needed, and what a mutant does is no news.
 		if !strings.HasPrefix(e, "LONG=") && !strings.HasPrefix(e, tally.File+"=") {

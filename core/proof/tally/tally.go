@@ -49,6 +49,35 @@ func Wanted() bool {
 	return os.Getenv(Asked) == "1" || named != nil && named.Value.String() != ""
 }
 
+// Trials is how many of n trials a test makes: all of them in a long run (LONG=1),
+// a tenth of them but at least ten in the proof, and else a few, since the proof
+// makes the others.
+func Trials(n int) int {
+	switch {
+	case os.Getenv("LONG") == "1":
+		return n
+	case os.Getenv(Asked) == "1":
+		return max(10, n/10)
+	}
+	return max(3, n/50)
+}
+
+// AllTrials is n in the proof, also in a short one, and else a few.
+func AllTrials(n int) int {
+	if os.Getenv("LONG") == "1" || os.Getenv(Asked) == "1" {
+		return n
+	}
+	return max(3, n/10)
+}
+
+// ProofOnly skips t if the proof is not asked for, nor t named with -run.
+func ProofOnly(t testing.TB) {
+	t.Helper()
+	if !Wanted() {
+		t.Skip("part of make proof")
+	}
+}
+
 // Note appends f to the file that LOCKKIT_TALLY names, as one line of JSON; it
 // does nothing without. It is safe for concurrent use, by several processes too.
 func Note(t testing.TB, f Facts) {
