@@ -13,7 +13,7 @@ import (
 )
 
 // Elections among processes that die, stand still, are cut off, resign and are
-// replaced. hazard 62
+// replaced. hazard 63
 func TestLeader(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
