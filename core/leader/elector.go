@@ -251,8 +251,9 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Resign ends the term, if this process leads, and lets others have their turn: when
 // the work has returned and the key was given back, this process does not campaign
-// for a TTL, unless it sees that somebody else leads. It returns at once, and does
-// nothing if this process does not lead.
+// for a TTL, unless it sees that somebody else leads: it looks by asking for the key as
+// a reader, of the name leader-look. Resign returns at once, and does nothing if this
+// process does not lead.
 func (e *Elector) Resign() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
