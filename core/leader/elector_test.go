@@ -254,7 +254,7 @@ func TestWork(t *testing.T) {
 
 func TestResign(t *testing.T) {
 	t.Parallel()
-	sim(t, "who resigns ends its term, and another one leads", func(t *testing.T) {
+	sim(t, "a leader that resigns ends its term, and another one leads", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", time.Second)
 		after(time.Second)
@@ -272,7 +272,7 @@ func TestResign(t *testing.T) {
 		after(time.Second)
 		b.want(t, 3, "first")
 	})
-	sim(t, "alone, who resigns does not campaign for a TTL, and then leads again", func(t *testing.T) {
+	sim(t, "a leader without rivals that resigns does not campaign for a TTL, and then leads again", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p := start(t, store, b, "only", 0)
 		after(time.Minute)
@@ -287,7 +287,7 @@ func TestResign(t *testing.T) {
 		after(2 * time.Second)
 		b.want(t, 2, "only")
 	})
-	sim(t, "who does not lead has nothing to resign", func(t *testing.T) {
+	sim(t, "a process that does not lead has nothing to resign", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", 0)
 		after(time.Second)

@@ -7,7 +7,7 @@
 //	Seen    ThreeDotsLabs/watermill: ExpiringKeyRepository
 //	Until   RichardKnop/machinery: iface.Lock
 //
-// Who can take a function should use core.Locker.Do instead: it tells the work when
-// the lock is lost. A name has nobody to tell. The process that took it learns that
-// it was lost from Unlock, and from RenewLockLease, if it asks.
+// Where there is a choice, core.Locker.Do is better: it tells the work when the lock
+// is lost. A lock by name has nobody to tell. The process that took it learns of a loss
+// from Unlock, and from RenewLockLease if it asks.
 package named

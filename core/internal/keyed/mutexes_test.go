@@ -38,7 +38,7 @@ func TestMutexes(t *testing.T) {
 			}
 		}
 	})
-	t.Run("who waits can leave", func(t *testing.T) {
+	t.Run("a waiter can leave", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			var m keyed.Mutexes[string]
