@@ -36,8 +36,12 @@ var rooms = map[string]room{
 	"core/once":      {kit: []string{"core", "retry"}},
 	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
 
+	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
+	"core/named":  {kit: []string{"core", "core/internal/keyed", "retry"}},
+
 	"core/internal/brief":  {},
 	"core/internal/due":    {},
+	"core/internal/keyed":  {},
 	"core/internal/order":  {},
 	"core/internal/outage": {},
 	"core/internal/fifo":   {},

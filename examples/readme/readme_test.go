@@ -29,6 +29,7 @@ var imports = map[string]string{
 	"gin":        "github.com/gin-gonic/gin",
 	"redis":      "github.com/redis/go-redis/v9",
 	"core":       "github.com/lockkit/lockkit/core",
+	"leader":     "github.com/lockkit/lockkit/core/leader",
 	"once":       "github.com/lockkit/lockkit/core/once",
 	"memstore":   "github.com/lockkit/lockkit/core/memstore",
 	"redlock":    "github.com/lockkit/lockkit/core/redlock",

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
@@ -109,6 +110,7 @@ type worker struct {
 
 	mu     sync.Mutex // of what follows, and of standard output
 	leases map[int]*core.Lease
+	chair  *leader.Elector // of the order lead
 	out    *json.Encoder
 }
 
@@ -192,6 +194,10 @@ func (w *worker) do(o order) {
 		w.crowd(o)
 	case "churn":
 		w.churn(o)
+	case "lead":
+		w.lead(o)
+	case "resign":
+		w.resign(o)
 	case "stop":
 		close(w.stop)
 	default:

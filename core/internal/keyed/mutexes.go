@@ -1,0 +1,78 @@
+// Package keyed has mutexes by key, for one process, whose callers can leave.
+package keyed
+
+import (
+	"context"
+	"sync"
+)
+
+// Mutexes is a mutex for each key. The zero value is ready, and keys that nobody
+// uses take no memory. It is safe for concurrent use.
+type Mutexes[K comparable] struct {
+	mu sync.Mutex
+	of map[K]*mutex
+}
+
+// mutex is that of a key that somebody has or waits for.
+type mutex struct {
+	users int           // how many have it or wait for it
+	free  chan struct{} // takes one element while somebody has it
+}
+
+// Lock waits for the key until ctx ends, and then fails with ctx's cause.
+func (m *Mutexes[K]) Lock(ctx context.Context, key K) error {
+	x := m.enter(key)
+	select {
+	case x.free <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case x.free <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		m.leave(key)
+		return context.Cause(ctx)
+	}
+}
+
+// TryLock takes the key if nobody has it, and tells whether it did.
+func (m *Mutexes[K]) TryLock(key K) bool {
+	select {
+	case m.enter(key).free <- struct{}{}:
+		return true
+	default:
+		m.leave(key)
+		return false
+	}
+}
+
+// Unlock gives the key to one of those that wait for it. The caller has it.
+func (m *Mutexes[K]) Unlock(key K) {
+	<-m.leave(key).free
+}
+
+func (m *Mutexes[K]) enter(key K) *mutex {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x := m.of[key]
+	if x == nil {
+		x = &mutex{free: make(chan struct{}, 1)}
+		if m.of == nil {
+			m.of = make(map[K]*mutex)
+		}
+		m.of[key] = x
+	}
+	x.users++
+	return x
+}
+
+func (m *Mutexes[K]) leave(key K) *mutex {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x := m.of[key]
+	if x.users--; x.users == 0 {
+		delete(m.of, key)
+	}
+	return x
+}

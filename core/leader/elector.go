@@ -1,0 +1,313 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/keyed"
+	"github.com/lockkit/lockkit/retry"
+)
+
+// soonest is how long a process that has resigned waits before it looks for the first
+// time whether somebody else leads.
+const soonest = 50 * time.Millisecond
+
+// errResigned is the cause with which the context of a term ends by Resign.
+var errResigned = errors.New("leader resigned")
+
+// Elector takes part in an election. It is safe for concurrent use, and holds
+// nothing that would have to be closed.
+type Elector struct {
+	locker  *core.Locker
+	key     string
+	name    string // in messages
+	acquire []core.AcquireOption
+	pause   retry.Policy
+	onTerm  func(token uint64, leading bool)
+	ttl     time.Duration
+
+	mu     sync.Mutex
+	lease  *core.Lease // of the term that goes on, nil if none does
+	resign context.CancelCauseFunc
+}
+
+// New makes an Elector for the election of key: all that have the same store and
+// key take part in one election. It sends nothing.
+//
+// It fails with core.ErrInvalid if l or an option is nil or an option is not
+// allowed, and with core.ErrUnsupported if the store tells that it cannot give
+// tokens; of a store that does not tell, Run says it.
+func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
+	if l == nil {
+		return nil, fmt.Errorf("new elector: locker is nil: %w", core.ErrInvalid)
+	}
+	e := &Elector{
+		locker: l, key: key, name: "leader", pause: defaultPause,
+		acquire: []core.AcquireOption{core.Fenced()}, onTerm: func(uint64, bool) {},
+	}
+	if _, err := l.Check(core.Name(key)); err == nil {
+		e.name, e.acquire = key, append(e.acquire, core.Name(key))
+	}
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("new elector: an option is nil: %w", core.ErrInvalid)
+		}
+		o(e)
+	}
+	if e.onTerm == nil {
+		return nil, fmt.Errorf("new elector: OnTerm is nil: %w", core.ErrInvalid)
+	}
+	if err := e.pause.Validate(); err != nil {
+		return nil, fmt.Errorf("new elector: Pause: %w: %w", err, core.ErrInvalid)
+	}
+	if _, err := l.Check(e.acquire...); err != nil {
+		return nil, fmt.Errorf("new elector: %w", err)
+	}
+	var err error
+	e.ttl, _, err = l.Limits(e.acquire...)
+	return e, err
+}
+
+// Run is New and Elector.Run for work that is not nil.
+func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.Context) error, opts ...Option) error {
+	if lead == nil {
+		return fmt.Errorf("lead: the work is nil: %w", core.ErrInvalid)
+	}
+	e, err := New(l, key, opts...)
+	if err != nil {
+		return err
+	}
+	return e.Run(ctx, lead)
+}
+
+// Run campaigns, leads and campaigns again until ctx ends or the work is done. It
+// blocks all that time. lead is called for each term, under its lease's context,
+// which ends with cause core.ErrLost when the lease is lost, and when ctx ends, the
+// Locker is closed, or by Resign. It has to return soon then: until it has, this
+// process does not campaign. If lead is nil, a term has no work but to last.
+//
+//   - lead returns nil while the term goes on: the work is done, and Run returns nil.
+//   - lead returns an error while the term goes on: others have their turn, and Run
+//     campaigns after a pause.
+//   - the term has ended before lead returns: what it returns does not count, and Run
+//     campaigns again.
+//   - lead panics: the key is given back, and Run panics.
+//
+// When ctx ends, Run fails with an error that matches ctx's cause, and what lead
+// returned. It fails with core.ErrClosed when the Locker is closed, with
+// core.ErrUnsupported where the store cannot give tokens, and with core.ErrInvalid
+// for a key that is not allowed, or if ctx carries a lease of the key: a leader does
+// not re-enter. A busy key, or a store that does not answer, ends nothing. If Run is
+// called while another Run of this key and Locker goes on, it waits until that does
+// not lead or campaign.
+func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
+	if _, ok := core.LeaseOf(ctx, e.key); ok {
+		return fmt.Errorf("lead %s: under a lease of the same key: %w", e.name, core.ErrInvalid)
+	}
+	if lead == nil {
+		lead = func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		}
+	}
+	// Nor does it join an owner that ctx tells of.
+	campaign := core.ContextWithOwner(ctx, "")
+	failed, refused := e.pause.Delays(), retry.LockWait.Delays()
+	for {
+		t := e.term(campaign, lead)
+		if t.end != unelected {
+			refused = retry.LockWait.Delays()
+		}
+		if t.end != failure || t.lasted > e.ttl {
+			failed = e.pause.Delays()
+		}
+		pause, left := time.Duration(0), true
+		switch {
+		case ctx.Err() != nil && t.end != done:
+			return e.ended(ctx, t.err)
+		case t.end == done, t.end == final:
+			return t.err
+		case t.end == failure:
+			pause, left = failed()
+		case t.end == unelected:
+			pause, _ = refused()
+		case t.end == resigned:
+			e.yield(ctx)
+		}
+		if !left {
+			return t.err
+		}
+		if !sleep(ctx, pause) {
+			return e.ended(ctx, t.err)
+		}
+	}
+}
+
+// end is how a campaign and its term ended.
+type end int
+
+const (
+	unelected end = iota // the key is busy, or the store does not answer
+	final                // there is no use in another campaign
+	done                 // the work is
+	failure              // of the work
+	resigned
+	lost
+)
+
+type term struct {
+	end    end
+	err    error // why, or what the work has returned
+	lasted time.Duration
+}
+
+// terms keep a process at one campaign or term of an election at a time: another
+// one, of another Elector, could be elected while the work of a lost term still runs.
+var terms keyed.Mutexes[election]
+
+type election struct {
+	locker *core.Locker
+	key    string
+}
+
+// term campaigns, and leads if it is elected. When it returns the work has returned,
+// and the key was given back.
+func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error) term {
+	self := election{e.locker, e.key}
+	if err := terms.Lock(ctx, self); err != nil {
+		return term{end: final}
+	}
+	defer terms.Unlock(self)
+	under, resign := context.WithCancelCause(ctx)
+	defer resign(nil)
+	lease, err := e.locker.Acquire(under, e.key, e.acquire...)
+	switch {
+	case err == nil:
+	case errors.Is(err, core.ErrBusy), errors.Is(err, core.ErrUnavailable), errors.Is(err, core.ErrLost):
+		return term{end: unelected, err: err}
+	default:
+		return term{end: final, err: err}
+	}
+	defer lease.Release(ctx) // after a panic
+	start := time.Now()
+	err = e.lead(lease, resign, lead)
+	t := term{end: done, err: err, lasted: time.Since(start)}
+	if lease.Context().Err() != nil {
+		t.end = endOf(context.Cause(lease.Context()))
+	} else if err != nil {
+		t.end = failure
+	}
+	if errors.Is(lease.Release(ctx), core.ErrLost) {
+		t.end = lost
+	}
+	if t.end == final {
+		t.err = fmt.Errorf("lead %s: %w", e.name, core.ErrClosed)
+	}
+	return t
+}
+
+// endOf is how a term ended whose context has ended with cause.
+func endOf(cause error) end {
+	switch {
+	case errors.Is(cause, errResigned):
+		return resigned
+	case errors.Is(cause, core.ErrClosed):
+		return final
+	}
+	return lost
+}
+
+// lead does the work of a term.
+func (e *Elector) lead(lease *core.Lease, resign context.CancelCauseFunc, work func(ctx context.Context) error) error {
+	e.mu.Lock()
+	e.lease, e.resign = lease, resign
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.lease, e.resign = nil, nil
+		e.mu.Unlock()
+		e.onTerm(lease.Token(), false)
+	}()
+	e.onTerm(lease.Token(), true)
+	return work(lease.Context())
+}
+
+// IsLeader returns nil if this process leads, by the clock of its lease, and else an
+// error that matches core.ErrBusy. It asks no store, and does not block. While the
+// work of a term that has ended still runs, it does not lead.
+func (e *Elector) IsLeader(context.Context) error {
+	e.mu.Lock()
+	lease := e.lease
+	e.mu.Unlock()
+	if lease != nil && lease.Context().Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("lead %s: another process may lead: %w", e.name, core.ErrBusy)
+}
+
+// Resign ends the term, if this process leads, and lets others have their turn: when
+// the work has returned and the key was given back, this process does not campaign
+// for a TTL, unless it sees that somebody else leads: it looks by asking for the key as
+// a reader, of the name leader-look. Resign returns at once, and does nothing if this
+// process does not lead.
+func (e *Elector) Resign() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.resign != nil {
+		e.resign(errResigned)
+	}
+}
+
+// yield waits for a TTL, or until somebody else leads. It looks often at first, since
+// that may be soon and not for long.
+func (e *Elector) yield(ctx context.Context) {
+	end := time.Now().Add(e.ttl)
+	next := retry.Policy{Initial: soonest, Max: max(e.ttl/10, soonest), Multiplier: 2, Jitter: 0.5}.Delays()
+	for {
+		pause, _ := next()
+		pause = min(pause, time.Until(end))
+		if !sleep(ctx, pause) || !time.Now().Before(end) || e.led(ctx) {
+			return
+		}
+	}
+}
+
+// led tells whether somebody has the key: a reader is refused then. One that is not
+// is gone before it can keep anybody waiting.
+func (e *Elector) led(ctx context.Context) bool {
+	lease, err := e.locker.TryAcquire(core.ContextWithOwner(ctx, ""), e.key,
+		core.Shared(), core.NoRenew(), core.TTL(time.Second), core.Name("leader-look"))
+	if err == nil {
+		_ = lease.Release(ctx)
+	}
+	return errors.Is(err, core.ErrBusy) && ctx.Err() == nil
+}
+
+// ended is the error of a Run whose ctx has ended; last is what happened before.
+func (e *Elector) ended(ctx context.Context, last error) error {
+	cause := context.Cause(ctx)
+	err := fmt.Errorf("lead %s: %w", e.name, cause)
+	if cause != ctx.Err() {
+		err = fmt.Errorf("%w (%w)", err, ctx.Err())
+	}
+	if last != nil && !errors.Is(last, cause) {
+		err = fmt.Errorf("%w, after: %w", err, last)
+	}
+	return err
+}
+
+// sleep returns false if ctx ends before d is over.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

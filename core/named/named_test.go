@@ -1,0 +1,340 @@
+package named_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/named"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const name = "issue_cert_*.example.com"
+
+// sim runs fn as a subtest in virtual time.
+func sim(t *testing.T, name string, fn func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, fn)
+	})
+}
+
+// link is a process's way to a store that others use too.
+type link struct {
+	*memstore.Store
+	cut atomic.Bool
+}
+
+var errCut = fmt.Errorf("cut off: %w", core.ErrUnavailable)
+
+func (s *link) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if s.cut.Load() {
+		return core.Grant{}, errCut
+	}
+	return s.Store.Acquire(ctx, c)
+}
+
+func (s *link) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	if !s.cut.Load() {
+		return s.Store.Extend(ctx, claims)
+	}
+	answers := make([]core.Extension, len(claims))
+	for i := range answers {
+		answers[i].Err = errCut
+	}
+	return answers
+}
+
+// process is the Locker of a process of its own.
+func process(t *testing.T, store *memstore.Store) (*core.Locker, *link) {
+	t.Helper()
+	s := &link{Store: store}
+	l, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return l, s
+}
+
+func locks(t *testing.T, store *memstore.Store) *named.Locks {
+	t.Helper()
+	l, _ := process(t, store)
+	return named.New(l)
+}
+
+func want(t *testing.T, err error, want ...error) {
+	t.Helper()
+	if len(want) == 0 && err != nil {
+		t.Errorf("got %v", err)
+	}
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("got %v, want %v", err, w)
+		}
+	}
+}
+
+// wantTry fails the test unless TryLock says ok.
+func wantTry(t *testing.T, l *named.Locks, name string, ok bool) {
+	t.Helper()
+	if got, err := l.TryLock(t.Context(), name); got != ok || err != nil {
+		t.Errorf("TryLock: %v, %v, want %v", got, err, ok)
+	}
+}
+
+func TestLocks(t *testing.T) {
+	t.Parallel()
+	sim(t, "one caller of one process has a name", func(t *testing.T) {
+		store := memstore.New()
+		all := []*named.Locks{locks(t, store), locks(t, store), locks(t, store)}
+		var holders, most atomic.Int32
+		var done sync.WaitGroup
+		for i := range 30 {
+			done.Go(func() {
+				l := all[i%len(all)]
+				want(t, l.Lock(t.Context(), name))
+				most.Store(max(most.Load(), holders.Add(1)))
+				time.Sleep(time.Second)
+				holders.Add(-1)
+				want(t, l.Unlock(t.Context(), name))
+			})
+		}
+		done.Wait()
+		if most.Load() != 1 {
+			t.Errorf("%d had it at once", most.Load())
+		}
+	})
+	sim(t, "TryLock says no to a name that this or another process has", func(t *testing.T) {
+		store := memstore.New()
+		one, other := locks(t, store), locks(t, store)
+		wantTry(t, one, name, true)
+		wantTry(t, one, name, false)
+		wantTry(t, other, name, false)
+		wantTry(t, other, "another name", true)
+		want(t, one.Unlock(t.Context(), name))
+		wantTry(t, other, name, true)
+		want(t, other.Unlock(t.Context(), name))
+		want(t, other.Unlock(t.Context(), "another name"))
+	})
+	sim(t, "a second Lock of a name waits for Unlock, or until its context ends", func(t *testing.T) {
+		store := memstore.New()
+		l, other := locks(t, store), locks(t, store)
+		want(t, l.Lock(t.Context(), name))
+		cause := errors.New("no patience")
+		for _, who := range []*named.Locks{l, other} {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, cause)
+			want(t, who.Lock(ctx, name), core.ErrBusy, cause)
+			cancel()
+		}
+		taken := make(chan error)
+		go func() { taken <- l.Lock(t.Context(), name) }()
+		synctest.Wait()
+		want(t, l.Unlock(t.Context(), name))
+		want(t, <-taken)
+		wantTry(t, other, name, false)
+		want(t, l.Unlock(t.Context(), name))
+		wantTry(t, other, name, true)
+		want(t, other.Unlock(t.Context(), name))
+	})
+	sim(t, "a name stays taken when the context of Lock ends, and Unlock works on an ended one", func(t *testing.T) {
+		store := memstore.New()
+		l, other := locks(t, store), locks(t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		want(t, l.Lock(ctx, name))
+		cancel()
+		time.Sleep(time.Hour)
+		wantTry(t, other, name, false)
+		want(t, l.Unlock(ctx, name))
+		wantTry(t, other, name, true)
+		want(t, other.Unlock(ctx, name))
+		want(t, l.Lock(ctx, name), context.Canceled)
+		if _, err := l.TryLock(ctx, name); !errors.Is(err, context.Canceled) {
+			t.Errorf("TryLock under an ended context: %v", err)
+		}
+	})
+	sim(t, "Unlock without Lock is invalid, and frees nothing that another process has", func(t *testing.T) {
+		store := memstore.New()
+		l, other := locks(t, store), locks(t, store)
+		want(t, l.Unlock(t.Context(), name), core.ErrInvalid)
+		want(t, other.Lock(t.Context(), name))
+		want(t, l.Unlock(t.Context(), name), core.ErrInvalid)
+		want(t, l.RenewLockLease(t.Context(), name, time.Minute), core.ErrInvalid)
+		wantTry(t, l, name, false)
+		want(t, other.RenewLockLease(t.Context(), name, time.Minute))
+		want(t, other.Unlock(t.Context(), name))
+		want(t, other.Unlock(t.Context(), name), core.ErrInvalid)
+	})
+	sim(t, "a name that was lost is taken in its process until Unlock, which says so", func(t *testing.T) {
+		store := memstore.New()
+		lk, link := process(t, store)
+		l, other := named.New(lk), locks(t, store)
+		want(t, l.Lock(t.Context(), name))
+		link.cut.Store(true)
+		time.Sleep(time.Minute)
+		want(t, l.RenewLockLease(t.Context(), name, time.Minute), core.ErrLost)
+		link.cut.Store(false)
+		wantTry(t, l, name, false)
+		wantTry(t, other, name, true)
+		next := make(chan error)
+		go func() { next <- l.Lock(t.Context(), name) }()
+		synctest.Wait()
+		want(t, l.Unlock(t.Context(), name), core.ErrLost)
+		// It has freed neither the other's nor what the next one waits for.
+		synctest.Wait()
+		wantTry(t, locks(t, store), name, false)
+		want(t, other.Unlock(t.Context(), name))
+		want(t, <-next)
+		want(t, l.Unlock(t.Context(), name))
+	})
+	sim(t, "what cannot be taken leaves the name free in this process", func(t *testing.T) {
+		lk, link := process(t, memstore.New())
+		l := named.New(lk)
+		link.cut.Store(true)
+		want(t, l.Lock(t.Context(), name), core.ErrUnavailable)
+		if _, err := l.TryLock(t.Context(), name); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("TryLock: %v", err)
+		}
+		link.cut.Store(false)
+		wantTry(t, l, name, true)
+		want(t, l.Unlock(t.Context(), name))
+	})
+	sim(t, "any text is a name, and no two are one", func(t *testing.T) {
+		l := locks(t, memstore.New())
+		names := []string{"", "a", "a:b", "a%3Ab", "{a}", "a\n", "\xff", "*", "päth/to"}
+		for _, n := range names {
+			wantTry(t, l, n, true)
+		}
+		for _, n := range names {
+			want(t, l.Unlock(t.Context(), n))
+		}
+	})
+	sim(t, "what is not allowed panics", func(t *testing.T) {
+		lk, _ := process(t, memstore.New())
+		for what, make := range map[string]func(){
+			"no locker":          func() { named.New(nil) },
+			"a bad option":       func() { named.New(lk, core.TTL(1)) },
+			"DB, a nil option":   func() { named.NewDB(lk, "x", nil) },
+			"Plain, no time":     func() { named.NewPlain(lk, 0) },
+			"Seen, no time":      func() { named.NewSeen(lk, 0) },
+			"Seen, no locker":    func() { named.NewSeen(nil, time.Second) },
+			"Seen, too long":     func() { named.NewSeen(lk, 1000*time.Hour) },
+			"Until, no time":     func() { named.NewUntil(lk, 0) },
+			"Until, bad options": func() { named.NewUntil(lk, 1, core.TTL(1)) },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: no panic", what)
+					}
+				}()
+				make()
+			}()
+		}
+	})
+}
+
+func TestVariations(t *testing.T) {
+	t.Parallel()
+	sim(t, "DB is one lock for all processes", func(t *testing.T) {
+		store := memstore.New()
+		a, _ := process(t, store)
+		b, _ := process(t, store)
+		one, other := named.NewDB(a, "migrations"), named.NewDB(b, "migrations")
+		want(t, one.Lock(t.Context(), nil))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		want(t, other.Lock(ctx, nil), core.ErrBusy)
+		want(t, one.Unlock(t.Context(), nil))
+		want(t, other.Lock(t.Context(), nil))
+		want(t, other.Unlock(t.Context(), nil))
+	})
+	sim(t, "Plain waits no longer than it may, and has keys of its own", func(t *testing.T) {
+		store := memstore.New()
+		lk, _ := process(t, store)
+		p, l := named.NewPlain(lk, 10*time.Second), locks(t, store)
+		want(t, p.Lock("key"))
+		wantTry(t, l, "key", true)
+		start := time.Now()
+		want(t, p.Lock("key"), core.ErrBusy)
+		if d := time.Since(start); d != 10*time.Second {
+			t.Errorf("it waited for %v", d)
+		}
+		want(t, p.Unlock("key"))
+		want(t, l.Unlock(t.Context(), "key"))
+		want(t, p.Unlock("key"), core.ErrInvalid)
+	})
+	sim(t, "Seen tells one of many that a key is new, and again when it has forgotten it", func(t *testing.T) {
+		store := memstore.New()
+		var fresh atomic.Int32
+		for round := range 3 {
+			var done sync.WaitGroup
+			for range 3 {
+				lk, _ := process(t, store)
+				s := named.NewSeen(lk, time.Hour)
+				for range 10 {
+					done.Go(func() {
+						duplicate, err := s.IsDuplicate(t.Context(), "key")
+						want(t, err)
+						if !duplicate {
+							fresh.Add(1)
+						}
+					})
+				}
+			}
+			done.Wait()
+			if n := fresh.Load(); n != int32(round)/2+1 {
+				t.Fatalf("round %d: it was new %d times", round, n)
+			}
+			time.Sleep(31 * time.Minute)
+		}
+	})
+	sim(t, "Seen says when it does not know", func(t *testing.T) {
+		lk, link := process(t, memstore.New())
+		link.cut.Store(true)
+		_, err := named.NewSeen(lk, time.Hour).IsDuplicate(t.Context(), "key")
+		want(t, err, core.ErrUnavailable)
+		link.cut.Store(false)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = named.NewSeen(lk, time.Hour).IsDuplicate(ctx, "key")
+		want(t, err, context.Canceled)
+	})
+	sim(t, "Until has a key until its time, and no longer", func(t *testing.T) {
+		store := memstore.New()
+		a, _ := process(t, store)
+		b, _ := process(t, store)
+		one, other := named.NewUntil(a, 10*time.Second), named.NewUntil(b, 2*time.Minute)
+		end := time.Now().Add(time.Minute)
+		want(t, one.Lock("key", end.UnixNano()))
+		want(t, other.Lock("key", end.UnixNano()), core.ErrBusy)
+		want(t, one.LockWithRetries("key", end.UnixNano()), core.ErrBusy)
+		later := end.Add(time.Minute)
+		want(t, other.LockWithRetries("key", later.UnixNano()))
+		if now := time.Now(); now.Before(end) || now.After(end.Add(2*time.Second)) {
+			t.Errorf("it was free %v after its time", now.Sub(end))
+		}
+		time.Sleep(time.Until(later) - time.Second)
+		want(t, one.Lock("key", later.UnixNano()), core.ErrBusy)
+		time.Sleep(2 * time.Second)
+		want(t, one.Lock("key", later.UnixNano()), core.ErrInvalid)
+		want(t, one.Lock("key", later.Add(time.Hour).UnixNano()))
+	})
+}

@@ -1,0 +1,171 @@
+package plugs_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"go.uber.org/zap"
+
+	"github.com/lockkit/lockkit/core/named"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// childEnv makes the test binary a process that obtains a certificate; it holds a plan.
+const childEnv = "LOCKKIT_PLUGS_CHILD"
+
+type plan struct{ Addr, Dir string }
+
+// storage keeps certificates in files that all processes share, and locks names by
+// package named.
+type storage struct {
+	*certmagic.FileStorage
+	*named.Locks
+}
+
+func (s storage) Lock(ctx context.Context, name string) error { return s.Locks.Lock(ctx, name) }
+
+func (s storage) TryLock(ctx context.Context, name string) (bool, error) {
+	return s.Locks.TryLock(ctx, name)
+}
+
+func (s storage) Unlock(ctx context.Context, name string) error { return s.Locks.Unlock(ctx, name) }
+
+// authority issues certificates. It says that it does, and waits until it is told to.
+type authority struct{ in *bufio.Reader }
+
+func (a authority) IssuerKey() string { return "authority" }
+
+func (a authority) Issue(_ context.Context, csr *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+	fmt.Println("issuing")
+	if _, err := a.in.ReadString('\n'); err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"}, DNSNames: csr.DNSNames,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(90 * 24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, csr.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	return &certmagic.IssuedCertificate{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
+}
+
+// obtain is the main of a child.
+func obtain(text string) int {
+	var p plan
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		panic(err)
+	}
+	var config *certmagic.Config
+	cache := certmagic.NewCache(certmagic.CacheOptions{
+		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return config, nil },
+		Logger:           zap.NewNop(),
+	})
+	defer cache.Stop()
+	config = certmagic.New(cache, certmagic.Config{
+		Storage: storage{&certmagic.FileStorage{Path: p.Dir}, named.New(onRedis(p.Addr))},
+		Issuers: []certmagic.Issuer{authority{bufio.NewReader(os.Stdin)}},
+		Logger:  zap.NewNop(),
+	})
+	fmt.Println("begun")
+	if err := config.ObtainCertSync(context.Background(), "example.com"); err != nil {
+		fmt.Println("failed:", err)
+		return 1
+	}
+	fmt.Println("obtained")
+	return 0
+}
+
+// child is such a process. It ends with the test.
+type child struct {
+	t     *testing.T
+	in    io.WriteCloser
+	lines chan string // closed when it has ended
+}
+
+func startChild(t *testing.T, p plan) *child {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = stdout
+	testserver.StartProcess(t, cmd)
+	_ = stdout.Close()
+	c := &child{t, in, make(chan string, 100)}
+	go func() {
+		defer out.Close()
+		defer close(c.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			c.lines <- s.Text()
+		}
+	}()
+	return c
+}
+
+// await fails the test unless this is the next line.
+func (c *child) await(want string) {
+	c.t.Helper()
+	select {
+	case line := <-c.lines:
+		if line != want {
+			c.t.Fatalf("got %q, want %q", line, want)
+		}
+	case <-time.After(patience):
+		c.t.Fatalf("not %q within %v", want, patience)
+	}
+}
+
+func TestCertmagic(t *testing.T) {
+	testserver.RequireRedis(t)
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	t.Run("two processes obtain one certificate", func(t *testing.T) {
+		t.Parallel()
+		p := plan{server.Addr, t.TempDir()}
+		first := startChild(t, p)
+		first.await("begun")
+		first.await("issuing")
+		second := startChild(t, p)
+		second.await("begun")
+		testserver.Eventually(t, patience, "the second one waits for the lock", func() bool {
+			return strings.Contains(fmt.Sprint(server.Do("PUBSUB", "CHANNELS")), "lk")
+		})
+		if _, err := io.WriteString(first.in, "go on\n"); err != nil {
+			t.Fatal(err)
+		}
+		first.await("obtained")
+		second.await("obtained") // and not issuing
+	})
+}

@@ -1,0 +1,28 @@
+package plugs_test
+
+import (
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/caddyserver/certmagic"
+	"github.com/gofiber/fiber/v3/middleware/idempotency"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/lockkit/lockkit/core/named"
+)
+
+// If one of these libraries changes what it asks for, this does not compile.
+var (
+	_ certmagic.Locker                 = (*named.Locks)(nil)
+	_ certmagic.TryLocker              = (*named.Locks)(nil)
+	_ certmagic.LockLeaseRenewer       = (*named.Locks)(nil)
+	_ lock.Locker                      = (*named.DB)(nil)
+	_ idempotency.Locker               = (*named.Plain)(nil)
+	_ middleware.ExpiringKeyRepository = (*named.Seen)(nil)
+	_ machineryLock                    = (*named.Until)(nil)
+)
+
+// machineryLock is iface.Lock of github.com/RichardKnop/machinery/v2/locks/iface, which
+// the module proxy does not serve.
+type machineryLock interface {
+	LockWithRetries(key string, value int64) error
+	Lock(key string, value int64) error
+}

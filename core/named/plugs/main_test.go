@@ -1,0 +1,35 @@
+package plugs_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+)
+
+func TestMain(m *testing.M) {
+	if plan := os.Getenv(childEnv); plan != "" {
+		os.Exit(obtain(plan))
+	}
+	os.Exit(m.Run())
+}
+
+// patience is how long a test waits for what has to come.
+const patience = 60 * time.Second
+
+// onRedis is the Locker of a process. It lasts as long as the process.
+func onRedis(addr string) *core.Locker {
+	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1}))
+	if err != nil {
+		panic(err)
+	}
+	l, err := core.New(store)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}

@@ -1,0 +1,51 @@
+package hazards_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/leader"
+)
+
+// lead takes part in the election of a key until it is told to stop. Its work is to
+// look, again and again, whether this process leads; it goes on for a while after
+// it does not. For each term it reports when that begins, and then the stretch in
+// which it believed that it leads.
+func (w *worker) lead(o order) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-w.stop
+		cancel()
+	}()
+	chair, err := leader.New(w.locker, o.Key, leader.Acquire(o.options()...))
+	if err != nil {
+		panic(err)
+	}
+	w.mu.Lock()
+	w.chair = chair
+	w.mu.Unlock()
+	w.say(report{ID: o.ID, Kind: "candidate", At: mono()})
+	err = chair.Run(ctx, func(ctx context.Context) error {
+		lease, _ := core.LeaseFromContext(ctx)
+		s := span{Key: o.Key, Who: w.Name, From: mono(), Token: lease.Token()}
+		w.say(report{ID: o.ID, Kind: "leading", At: s.From, Token: s.Token})
+		for at := mono(); ctx.Err() == nil && chair.IsLeader(ctx) == nil; at = mono() {
+			s.Until = at
+			time.Sleep(time.Millisecond)
+		}
+		w.say(report{ID: o.ID, Kind: "term", At: mono(), OK: true, Span: s})
+		time.Sleep(o.Pause)
+		return nil
+	})
+	w.say(failed(o.ID, "left", err))
+}
+
+func (w *worker) resign(o order) {
+	w.mu.Lock()
+	chair := w.chair
+	w.mu.Unlock()
+	chair.Resign()
+	w.say(report{ID: o.ID, Kind: "resigned", At: mono()})
+}

@@ -1,0 +1,266 @@
+package hazards_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// Elections among processes that die, stand still, are cut off, resign and are
+// replaced. hazard 63
+func TestLeader(t *testing.T) {
+	testserver.RequireRedis(t)
+	t.Parallel()
+	server := testserver.StartRedis(t)
+
+	t.Run("when the leader's process is killed another one leads, after its lease and not before", func(t *testing.T) {
+		t.Parallel()
+		gaps := newGaps(t, "a leader was killed")
+		trials(t, count(100), func(t *testing.T, n int) {
+			e := newElection(t, server.Addr, fmt.Sprintf("killed:%d", n), time.Second)
+			e.join("a", "b")
+			first := e.await(1)
+			time.Sleep(rand.N(e.ttl))
+			gaps.add(e.kill(first.who), e.await(2))
+		})
+	})
+	t.Run("a leader that was stopped does not believe that it leads when it runs again", func(t *testing.T) {
+		t.Parallel()
+		bit := newBites(t, "a leader was stopped for longer than its lease", count(100)*8/10)
+		trials(t, count(100), func(t *testing.T, n int) {
+			e := newElection(t, server.Addr, fmt.Sprintf("stopped:%d", n), time.Second)
+			e.join("a", "b")
+			first := e.await(1)
+			time.Sleep(rand.N(e.ttl))
+			e.member(first.who).pause()
+			second := e.await(2)
+			e.member(first.who).resume()
+			end := e.member(first.who).await(e.orders[first.who], "term")
+			if end.Span.Until < second.at {
+				bit.add()
+			} else {
+				t.Errorf("%s believed to lead %v after %s did", first.who, ms(second.at, end.Span.Until), second.who)
+			}
+		})
+	})
+	t.Run("a leader that is cut off stops before another one begins", func(t *testing.T) {
+		t.Parallel()
+		bit := newBites(t, "a leader was cut off", count(100)*8/10)
+		trials(t, count(100), func(t *testing.T, n int) {
+			e := newElection(t, server.Addr, fmt.Sprintf("cut:%d", n), time.Second)
+			proxy := testserver.NewRedisProxy(t, server.Addr)
+			e.joinBy(proxy.Addr, "a")
+			first := e.await(1)
+			e.join("b")
+			proxy.Partition()
+			second := e.await(2)
+			end := e.member(first.who).await(e.orders["a"], "term")
+			if end.Span.Until >= second.at {
+				t.Errorf("it believed to lead %v after another one did", ms(second.at, end.Span.Until))
+			}
+			bit.add()
+			proxy.Heal()
+			// The work goes on for a while after the term: then it campaigns again.
+			e.kill(second.who)
+			e.await(3)
+		})
+	})
+	t.Run("when the leader resigns another one leads", func(t *testing.T) {
+		t.Parallel()
+		gaps := newGaps(t, "a leader resigned")
+		trials(t, count(100), func(t *testing.T, n int) {
+			e := newElection(t, server.Addr, fmt.Sprintf("resigned:%d", n), 10*time.Second)
+			e.join("a", "b")
+			before := e.await(1)
+			for terms := 2; terms < 6; terms++ {
+				time.Sleep(rand.N(time.Second)) // the other one comes back when it has seen this one lead
+				c := e.member(before.who)
+				c.tell(order{Op: "resign"})
+				next := e.await(terms)
+				if next.who == before.who {
+					t.Errorf("%s resigned, and leads again", next.who)
+				}
+				gaps.add(c.last("term").At+int64(lingers), next)
+				before = next
+			}
+		})
+	})
+	t.Run("while five processes are replaced one after the other there is one leader", func(t *testing.T) {
+		t.Parallel()
+		gaps := newGaps(t, "a leader stopped in order")
+		trials(t, count(30), func(t *testing.T, n int) {
+			e := newElection(t, server.Addr, fmt.Sprintf("rolling:%d", n), time.Minute)
+			e.join("a1", "b1", "c1", "d1", "e1")
+			terms := 1
+			e.await(terms)
+			for _, name := range []string{"a", "b", "c", "d", "e"} {
+				old := e.member(name + "1")
+				leads := e.latest().who == old.name
+				old.tell(order{Op: "stop"})
+				left := old.await(e.orders[old.name], "left")
+				if !left.is("canceled") {
+					t.Errorf("%s: Run returned %s", old.name, left.Text)
+				}
+				if leads {
+					terms++
+					gaps.add(left.At, e.await(terms))
+				}
+				e.kill(old.name)
+				e.join(name + "2")
+			}
+			if n := len(e.begun()); n != terms {
+				t.Errorf("%d terms began, want %d", n, terms)
+			}
+		})
+	})
+}
+
+// lingers is how long the work goes on after its term.
+const lingers = 20 * time.Millisecond
+
+// election is some processes that take part in one.
+type election struct {
+	t      *testing.T
+	addr   string
+	key    string
+	ttl    time.Duration
+	oracle *oracle
+
+	members map[string]*child
+	orders  map[string]int // by name: the order to lead
+	killed  map[string]bool
+	spans   []span // of those that were killed
+}
+
+// turn is the begin of a term.
+type turn struct {
+	who   string
+	at    int64
+	token uint64
+}
+
+// newElection judges its terms when the test ends.
+func newElection(t *testing.T, addr, key string, ttl time.Duration) *election {
+	e := &election{t: t, addr: addr, key: key, ttl: ttl, members: make(map[string]*child), orders: make(map[string]int), killed: make(map[string]bool)}
+	e.oracle = newOracle(t, 1)
+	t.Cleanup(func() { // before the oracle's
+		for name := range e.members {
+			e.kill(name)
+		}
+		for _, s := range e.spans {
+			e.oracle.add(s)
+		}
+		turns := e.begun()
+		for i := 1; i < len(turns); i++ {
+			if turns[i].token <= turns[i-1].token {
+				t.Errorf("%s has token %d, and %s before it had %d", turns[i].who, turns[i].token, turns[i-1].who, turns[i-1].token)
+			}
+		}
+	})
+	return e
+}
+
+// join starts processes that take part, and returns when they do.
+func (e *election) join(names ...string) {
+	e.t.Helper()
+	for _, name := range names {
+		e.joinBy(e.addr, name)
+	}
+}
+
+// joinBy is join by another way to the server.
+func (e *election) joinBy(addr, name string) {
+	e.t.Helper()
+	c := newChild(e.t, plan{Name: name, Addr: addr})
+	id := c.tell(order{Op: "lead", Key: e.key, TTL: e.ttl, Pause: lingers})
+	c.await(id, "candidate")
+	e.members[name], e.orders[name] = c, id
+}
+
+func (e *election) member(name string) *child { return e.members[name] }
+
+// kill ends a process, which believes that it leads until then if it does.
+func (e *election) kill(name string) (at int64) {
+	at = mono()
+	c := e.member(name)
+	c.kill()
+	if e.killed[name] {
+		return at
+	}
+	e.killed[name] = true
+	ended := make(map[uint64]bool)
+	for _, r := range c.all("term") {
+		ended[r.Span.Token] = true
+		e.spans = append(e.spans, r.Span)
+	}
+	for _, r := range c.all("leading") {
+		if !ended[r.Token] {
+			e.spans = append(e.spans, span{Key: e.key, Who: name, From: r.At, Until: at, Token: r.Token})
+		}
+	}
+	return at
+}
+
+// begun lists the terms that have begun, in their order.
+func (e *election) begun() []turn {
+	var all []turn
+	for name, c := range e.members {
+		for _, r := range c.all("leading") {
+			all = append(all, turn{name, r.At, r.Token})
+		}
+	}
+	slices.SortFunc(all, func(a, b turn) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+func (e *election) latest() turn {
+	all := e.begun()
+	return all[len(all)-1]
+}
+
+// await returns the nth term when it has begun.
+func (e *election) await(n int) turn {
+	e.t.Helper()
+	testserver.Eventually(e.t, patience, fmt.Sprintf("term %d begins", n), func() bool { return len(e.begun()) >= n })
+	return e.begun()[n-1]
+}
+
+// last is the latest report of this kind, once there is one.
+func (c *child) last(kind string) report {
+	c.t.Helper()
+	testserver.Eventually(c.t, patience, kind, func() bool { return len(c.all(kind)) > 0 })
+	all := c.all(kind)
+	return all[len(all)-1]
+}
+
+// gaps are the times without a leader. They are told, and decide nothing.
+type gaps struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+func newGaps(t *testing.T, what string) *gaps {
+	g := &gaps{}
+	bit := newBites(t, what, 10)
+	t.Cleanup(func() {
+		slices.Sort(g.all)
+		if n := len(g.all); n > 0 {
+			bit.n.Store(int64(n))
+			t.Logf("%d times %s; without a leader: median %v, 90%% %v, longest %v", n, what, g.all[n/2], g.all[n*9/10], g.all[n-1])
+		}
+	})
+	return g
+}
+
+// add notes a gap from a moment on until a term began.
+func (g *gaps) add(from int64, until turn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = append(g.all, time.Duration(until.at-from).Round(10*time.Microsecond))
+}

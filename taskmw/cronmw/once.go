@@ -1,0 +1,89 @@
+package cronmw
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/robfig/cron/v3"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Locker is for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. A job
+// of gocron is locked by its name, so give each one (gocron.WithName): the key is
+// core.Key("cron", name). keep is how long the key is kept from when it was taken, as the
+// package says; opts are those of each acquire. There is one attempt. A run that did not
+// get the lock is skipped; gocron's monitors and event listeners see why: core.ErrBusy
+// where another replica runs it, or has.
+//
+// It panics if l is nil, keep is not positive, or l.Check fails with opts.
+func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocron.Locker {
+	return newLocker(l, keep, opts)
+}
+
+// Once is for cron.WithChain and cron.NewChain: the wrapped jobs run at most once among
+// all that have this name and store. The key is core.Key("cron", name); keep and opts are
+// as for Locker, and it panics as that does. A run that did not get the lock is skipped,
+// which logger is told: at Info where another replica runs the job, or has, and as an
+// error if the store did not answer. That the lock was lost while the job ran is an error
+// too. Several jobs need several names.
+func Once(l *core.Locker, name string, keep time.Duration, logger cron.Logger, opts ...core.AcquireOption) cron.JobWrapper {
+	locks := newLocker(l, keep, opts)
+	if logger == nil {
+		panic("cronmw: logger is nil")
+	}
+	return func(job cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			lock, err := locks.Lock(context.Background(), name)
+			switch {
+			case errors.Is(err, core.ErrBusy):
+				logger.Info("skip", "job", name)
+				return
+			case err != nil:
+				logger.Error(err, "skip", "job", name)
+				return
+			}
+			defer func() {
+				if err := lock.Unlock(context.Background()); err != nil {
+					logger.Error(err, "unlock", "job", name)
+				}
+			}()
+			job.Run()
+		})
+	}
+}
+
+type locker struct {
+	locks *core.Locker
+	opts  []core.AcquireOption
+}
+
+func newLocker(l *core.Locker, keep time.Duration, opts []core.AcquireOption) locker {
+	if l == nil {
+		panic("cronmw: locker is nil")
+	}
+	if keep <= 0 {
+		panic("cronmw: keep is not positive")
+	}
+	opts = append(opts[:len(opts):len(opts)], core.KeepFor(keep))
+	if _, err := l.Check(opts...); err != nil {
+		panic("cronmw: " + err.Error())
+	}
+	return locker{l, opts}
+}
+
+// Lock takes the lock of the job of that name, if it is free.
+func (l locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	lease, err := l.locks.TryAcquire(ctx, core.Key("cron", name), l.opts...)
+	if err != nil {
+		return nil, err
+	}
+	return lock{lease}, nil
+}
+
+type lock struct{ lease *core.Lease }
+
+// Unlock gives the lock back. It works on an ended ctx.
+func (l lock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }

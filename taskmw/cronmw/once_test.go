@@ -1,0 +1,289 @@
+package cronmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/robfig/cron/v3"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/leader"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/taskmw/cronmw"
+)
+
+var _ gocron.Elector = (*leader.Elector)(nil)
+
+const keep = 800 * time.Millisecond
+
+// sim runs fn as a subtest in virtual time.
+func sim(t *testing.T, name string, fn func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, fn)
+	})
+}
+
+func newLocker(t *testing.T, store core.Store) *core.Locker {
+	t.Helper()
+	l, err := core.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// runs has when a job was begun, by all replicas.
+type runs struct {
+	mu  sync.Mutex
+	all []time.Time
+	by  map[string]int
+}
+
+func (r *runs) note(replica int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, time.Now())
+	if r.by == nil {
+		r.by = make(map[string]int)
+	}
+	r.by[fmt.Sprint(replica)]++
+}
+
+// closest is the shortest time between two runs, and how many there were.
+func (r *runs) closest() (time.Duration, int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.SortFunc(r.all, time.Time.Compare)
+	least := time.Hour
+	for i := 1; i < len(r.all); i++ {
+		least = min(least, r.all[i].Sub(r.all[i-1]))
+	}
+	return least, len(r.all)
+}
+
+// behind is a replica whose clock is behind.
+func behind(d time.Duration) cron.JobWrapper {
+	return func(job cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			time.Sleep(d)
+			job.Run()
+		})
+	}
+}
+
+// log notes the errors that a job's wrapper tells.
+type log struct {
+	mu    sync.Mutex
+	errs  []error
+	infos int
+}
+
+func (l *log) Info(string, ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.infos++
+}
+
+func (l *log) Error(err error, _ string, _ ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errs = append(l.errs, err)
+}
+
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	// cron runs a job every second for a minute on three replicas, whose clocks differ.
+	minute := func(t *testing.T, keep, takes time.Duration) *runs {
+		store, r := memstore.New(), &runs{}
+		for replica := range 3 {
+			c := cron.New(cron.WithSeconds(), cron.WithChain(
+				behind(time.Duration(replica)*100*time.Millisecond),
+				cronmw.Once(newLocker(t, store), "report", keep, cron.DiscardLogger)))
+			if _, err := c.AddFunc("* * * * * *", func() {
+				r.note(replica)
+				time.Sleep(takes)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			c.Start()
+			t.Cleanup(func() { <-c.Stop().Done() })
+		}
+		time.Sleep(time.Minute)
+		return r
+	}
+	sim(t, "a job that three replicas schedule every second runs once a second", func(t *testing.T) {
+		least, n := minute(t, keep, time.Millisecond).closest()
+		if least < keep || n < 59 || n > 61 {
+			t.Errorf("%d runs, the closest two %v apart", n, least)
+		}
+	})
+	sim(t, "without a time to keep the lock each replica runs it", func(t *testing.T) {
+		if _, n := minute(t, time.Millisecond, time.Millisecond).closest(); n < 170 {
+			t.Errorf("%d runs: this shows nothing", n)
+		}
+	})
+	sim(t, "a job that takes longer than its interval runs one at a time", func(t *testing.T) {
+		if least, n := minute(t, keep, 2500*time.Millisecond).closest(); least < 2500*time.Millisecond || n < 15 || n > 21 {
+			t.Errorf("%d runs, the closest two %v apart", n, least)
+		}
+	})
+	sim(t, "what was skipped, and what the store did not answer, is told", func(t *testing.T) {
+		store, told, ran := &down{Store: memstore.New()}, &log{}, 0
+		job := cronmw.Once(newLocker(t, store), "report", keep, told)(cron.FuncJob(func() { ran++ }))
+		job.Run()
+		job.Run()
+		if ran != 1 || told.infos != 1 || len(told.errs) != 0 {
+			t.Errorf("%d runs; told %d times, and %v", ran, told.infos, told.errs)
+		}
+		time.Sleep(keep)
+		store.is.Store(true)
+		job.Run()
+		if ran != 1 || len(told.errs) != 1 || !errors.Is(told.errs[0], core.ErrUnavailable) {
+			t.Errorf("%d runs; told %v", ran, told.errs)
+		}
+		store.is.Store(false)
+		time.Sleep(time.Minute)
+		job.Run()
+		if ran != 2 {
+			t.Errorf("%d runs", ran)
+		}
+	})
+	sim(t, "a lock that was lost while the job ran is told, and a panic goes on", func(t *testing.T) {
+		store, told := &down{Store: memstore.New()}, &log{}
+		wrap := cronmw.Once(newLocker(t, store), "report", keep, told)
+		wrap(cron.FuncJob(func() {
+			store.is.Store(true)
+			time.Sleep(time.Minute)
+			store.is.Store(false)
+		})).Run()
+		if len(told.errs) != 1 || !errors.Is(told.errs[0], core.ErrLost) {
+			t.Errorf("told %v", told.errs)
+		}
+		time.Sleep(time.Minute)
+		for range 2 {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the panic is gone, or the lock was not given back")
+					}
+				}()
+				wrap(cron.FuncJob(func() { panic("at work") })).Run()
+			}()
+			time.Sleep(keep)
+		}
+	})
+	sim(t, "what is not allowed panics", func(t *testing.T) {
+		l := newLocker(t, memstore.New())
+		for what, make := range map[string]func(){
+			"no locker": func() { cronmw.Locker(nil, keep) }, "no time": func() { cronmw.Locker(l, 0) },
+			"a bad option": func() { cronmw.Locker(l, keep, core.TTL(1)) }, "no logger": func() { cronmw.Once(l, "x", keep, nil) },
+			"too long": func() { cronmw.Once(l, "x", 1000*time.Hour, cron.DiscardLogger) },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: no panic", what)
+					}
+				}()
+				make()
+			}()
+		}
+	})
+}
+
+// down is a store that can be down.
+type down struct {
+	*memstore.Store
+	is atomic.Bool
+}
+
+func (s *down) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	if s.is.Load() {
+		return core.Grant{}, core.ErrUnavailable
+	}
+	return s.Store.Acquire(ctx, c)
+}
+
+func (s *down) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+	if !s.is.Load() {
+		return s.Store.Extend(ctx, claims)
+	}
+	answers := make([]core.Extension, len(claims))
+	for i := range answers {
+		answers[i].Err = core.ErrUnavailable
+	}
+	return answers
+}
+
+// scheduler runs note every second on a scheduler of gocron.
+func scheduler(t *testing.T, note func(), opts ...gocron.SchedulerOption) {
+	t.Helper()
+	s, err := gocron.NewScheduler(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.NewJob(gocron.CronJob("* * * * * *", true), gocron.NewTask(note), gocron.WithName("report")); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLocker(t *testing.T) {
+	t.Parallel()
+	sim(t, "a job of gocron that three replicas schedule every second runs once a second", func(t *testing.T) {
+		store, r := memstore.New(), &runs{}
+		for replica := range 3 {
+			scheduler(t, func() { r.note(replica) }, gocron.WithDistributedLocker(cronmw.Locker(newLocker(t, store), keep)))
+		}
+		time.Sleep(time.Minute)
+		if least, n := r.closest(); least < keep || n < 59 || n > 61 {
+			t.Errorf("%d runs, the closest two %v apart", n, least)
+		}
+	})
+}
+
+func TestElector(t *testing.T) {
+	t.Parallel()
+	sim(t, "gocron's jobs run on the leader, and on the next one when it has gone", func(t *testing.T) {
+		store, r := memstore.New(), &runs{}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		for replica := range 2 {
+			e, err := leader.New(newLocker(t, store), "scheduler")
+			if err != nil {
+				t.Fatal(err)
+			}
+			under := t.Context()
+			if replica == 0 {
+				under = ctx
+			}
+			go func() { _ = e.Run(under, nil) }()
+			synctest.Wait()
+			scheduler(t, func() { r.note(replica) }, gocron.WithDistributedElector(e))
+		}
+		for replica := range 2 {
+			time.Sleep(10500 * time.Millisecond)
+			r.mu.Lock()
+			if n := r.by[fmt.Sprint(replica)]; n < 9 || n > 11 || len(r.by) != replica+1 {
+				t.Errorf("replica %d: runs %v", replica, r.by)
+			}
+			r.mu.Unlock()
+			stop()
+		}
+	})
+}
