@@ -54,7 +54,8 @@ var rooms = map[string]room{
 	"core/proof/matrix": {tests: true},
 	"core/proof/sim":    {tests: true},
 
-	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
+	"httpmw":                {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
+	"httpmw/internal/guard": {kit: []string{"core", "core/once"}},
 	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},

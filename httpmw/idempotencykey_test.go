@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/httpmw"
+	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
 func TestIdempotencyKey(t *testing.T) {
@@ -55,7 +56,7 @@ func TestIdempotencyKey(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := httpmw.IdempotencyKey(c.lines...)
+			got, err := guard.IdempotencyKey(http.Header{"Idempotency-Key": c.lines})
 			if c.detail == "" && (got != c.want || err != nil) {
 				t.Errorf("got %q, %v", got, err)
 			}
