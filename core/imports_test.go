@@ -56,6 +56,7 @@ var rooms = map[string]room{
 
 	"httpmw":                {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
 	"httpmw/internal/guard": {kit: []string{"core", "core/once"}},
+	"httpmw/stdmw":          {kit: []string{"core", "core/once", "httpmw/internal/guard"}},
 	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
@@ -88,6 +89,10 @@ var importCases = []struct{ name, file, source, want string }{
 	{
 		"an adapter cannot import a store", "httpmw/lock.go",
 		`package httpmw; import _ "github.com/lockkit/lockkit/core/memstore"`, "lockkit/core/memstore",
+	},
+	{
+		"the middleware for net/http cannot import a framework", "httpmw/stdmw/lock.go",
+		`package stdmw; import _ "github.com/gin-gonic/gin"`, "gin-gonic/gin",
 	},
 	{
 		"a store cannot import another store", "core/redlock/store.go",

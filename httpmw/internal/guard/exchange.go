@@ -28,8 +28,8 @@ type Exchange interface {
 	Carrier
 	SetLimit(n int64)
 
-	// Under has what comes next see a copy of the request with ctx; SetRequest
-	// puts the request back.
+	// Under has what comes next see a copy of the request with ctx, after SetWriter;
+	// SetRequest puts the request back.
 	Under(ctx context.Context)
 	SetRequest(r *http.Request)
 

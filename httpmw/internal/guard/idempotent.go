@@ -50,6 +50,7 @@ func NewIdempotent[O ~func(*Config)](o *once.Once, scope KeyFunc, opts []O) *Ide
 // Serve is the middleware.
 func (m *Idempotent) Serve(x Exchange) {
 	if !slices.Contains(m.methods, x.Request().Method) || m.skip != nil && m.skip(x) {
+		x.Next()
 		return
 	}
 	call, err := m.call(x)
@@ -161,8 +162,8 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 			w.discard()
 		}
 	}()
-	x.Under(ctx)
 	x.SetWriter(w)
+	x.Under(ctx)
 	told := len(x.Errors())
 	x.Next()
 	w.end()

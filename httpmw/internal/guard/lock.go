@@ -47,6 +47,7 @@ func NewLock[O ~func(*Config)](l *core.Locker, name string, key KeyFunc, opts []
 // Serve is the middleware.
 func (m *Lock) Serve(x Exchange) {
 	if m.skip != nil && m.skip(x) {
+		x.Next()
 		return
 	}
 	keys, err := m.find(x)
