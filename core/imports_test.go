@@ -54,9 +54,10 @@ var rooms = map[string]room{
 	"core/proof/matrix": {tests: true},
 	"core/proof/sim":    {tests: true},
 
-	"httpmw":                {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
-	"httpmw/internal/guard": {kit: []string{"core", "core/once"}},
-	"httpmw/stdmw":          {kit: []string{"core", "core/once", "httpmw/internal/guard"}},
+	"httpmw":                  {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
+	"httpmw/internal/guard":   {kit: []string{"core", "core/once"}},
+	"httpmw/stdmw":            {kit: []string{"core", "core/once", "httpmw/internal/guard"}},
+	"httpmw/internal/mounted": {kit: []string{"core", "core/memstore", "core/once", "httpmw/stdmw"}, tests: true},
 	"grpcmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},

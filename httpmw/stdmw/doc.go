@@ -26,8 +26,9 @@
 // the mux: outside of it there are no path parameters yet, and a request that
 // matches no route is refused for want of a key, and not answered with 404.
 //
-// [Path] reads http.Request.PathValue, which http.ServeMux and chi set. For echo, a
-// middleware in front sets it:
+// [Path] reads http.Request.PathValue, which http.ServeMux and chi set, the latter
+// with the escapes that a path has beyond need: /orders/4%32 is 4%32, as chi.URLParam
+// has it, and another order than 42. For echo, a middleware in front sets it:
 //
 //	for i, name := range c.ParamNames() {
 //		c.Request().SetPathValue(name, c.ParamValues()[i])

@@ -83,14 +83,14 @@ func (w *outside) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 func (w *outside) CloseNotify() <-chan bool {
-	if n, ok := find[interface{ CloseNotify() <-chan bool }](w.ResponseWriter); ok {
+	if n, ok := innermost(w).(interface{ CloseNotify() <-chan bool }); ok {
 		return n.CloseNotify()
 	}
 	return nil
 }
 
 func (w *outside) Pusher() http.Pusher {
-	p, _ := find[http.Pusher](w.ResponseWriter)
+	p, _ := innermost(w).(http.Pusher)
 	return p
 }
 
@@ -133,16 +133,16 @@ func (w *inside) WriteHeader(status int) {
 }
 
 func (w *inside) FlushError() error {
-	_, flushes := find[http.Flusher](w.rec.Unwrap())
-	if _, fails := find[interface{ FlushError() error }](w.rec.Unwrap()); !flushes && !fails {
-		return http.ErrNotSupported
+	switch innermost(w).(type) {
+	case http.Flusher, interface{ FlushError() error }:
+		w.rec.Flush()
+		return nil
 	}
-	w.rec.Flush()
-	return nil
+	return http.ErrNotSupported
 }
 
 func (w *inside) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if _, ok := find[http.Hijacker](w.rec.Unwrap()); !ok {
+	if _, ok := innermost(w).(http.Hijacker); !ok {
 		return nil, nil, http.ErrNotSupported
 	}
 	return w.rec.Hijack()
@@ -160,20 +160,13 @@ func informs(status int) bool {
 	return status < http.StatusOK && status != http.StatusSwitchingProtocols
 }
 
-// find is the first T among w and those that it wraps. Writers of this package are
-// passed by: they can do what the ones outside of them can.
-func find[T any](w http.ResponseWriter) (found T, ok bool) {
+// innermost is the writer that the others are made of: the server's, whose abilities
+// the ones around it only seem to have.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
 	for {
-		switch w.(type) {
-		case *outside, *inside:
-		default:
-			if found, ok = w.(T); ok {
-				return found, true
-			}
-		}
 		outer, wraps := w.(unwrapper)
 		if !wraps {
-			return found, false
+			return w
 		}
 		w = outer.Unwrap()
 	}
