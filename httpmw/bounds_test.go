@@ -28,7 +28,7 @@ func allocated(f func()) uint64 {
 
 // What a stranger sends is looked through at a cost that grows as it does, and
 // never by more than a factor.
-func TestWhatARequestCosts(t *testing.T) { oneByOne(t, testWhatARequestCosts) }
+func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // both packages have the same sources
 
 func testWhatARequestCosts(t *testing.T, mw framework) {
 	const (
