@@ -64,7 +64,10 @@ var rooms = map[string]room{
 	"core/proof/matrix": {tests: true},
 	"core/proof/sim":    {tests: true},
 
-	"httpmw": {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/gin-gonic/gin"}},
+	"httpmw":                  {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
+	"httpmw/internal/guard":   {kit: []string{"core", "core/once"}},
+	"httpmw/stdmw":            {kit: []string{"core", "core/once", "httpmw/internal/guard"}},
+	"httpmw/internal/mounted": {kit: []string{"core", "core/memstore", "core/once", "httpmw/stdmw"}, tests: true},
 	"grpcmw": {kit: []string{"core", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
@@ -98,6 +101,10 @@ var importCases = []struct{ name, file, source, want string }{
 	{
 		"an adapter cannot import a store", "httpmw/lock.go",
 		`package httpmw; import _ "github.com/lockkit/lockkit/core/memstore"`, "lockkit/core/memstore",
+	},
+	{
+		"the middleware for net/http cannot import a framework", "httpmw/stdmw/lock.go",
+		`package stdmw; import _ "github.com/gin-gonic/gin"`, "gin-gonic/gin",
 	},
 	{
 		"a store cannot import another store", "core/redlock/store.go",

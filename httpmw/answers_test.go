@@ -18,7 +18,9 @@ import (
 
 const base = "https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#"
 
-func TestAnswers(t *testing.T) {
+func TestAnswers(t *testing.T) { onEach(t, testAnswers) }
+
+func testAnswers(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("a busy lock is 409 with Retry-After, of a second or what the lock says is less", func(t *testing.T) {
@@ -31,8 +33,8 @@ func TestAnswers(t *testing.T) {
 			{0, "1", 1000}, {time.Microsecond, "1", 1}, {300 * time.Millisecond, "1", 300}, {time.Second, "1", 1000},
 			{1001 * time.Millisecond, "1", 1000}, {30 * time.Second, "1", 1000},
 		} {
-			s, pushed := newSite(t), errorsOf{}
-			s.GET("/:id", pushed.collect, httpmw.Lock(s.locker, "order", httpmw.Param("id")), mustNotRun(t))
+			s, pushed := mw.newSite(t), errorsOf{}
+			s.GET("/:id", pushed.collect, mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
 			s.storeFails(&core.BusyError{RetryAfter: c.hint})
 			r := s.send("GET", "/5", "")
 			p := r.problem(t, http.StatusConflict)
@@ -48,8 +50,8 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a lock that stays busy for the whole wait is 409", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(20*time.Millisecond))), mustNotRun(t))
+		s := mw.newSite(t)
+		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(20*time.Millisecond))), mustNotRun(t))
 		s.hold("order:5")
 		if r := s.send("GET", "/5", ""); r.problem(t, http.StatusConflict)["type"] != base+"lock-busy" {
 			t.Errorf("got %q", r.body)
@@ -58,8 +60,8 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a store that is down is 503, and the handler does not run", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
-		s.GET("/:id", pushed.collect, httpmw.Lock(s.locker, "order", httpmw.Param("id")), mustNotRun(t))
+		s, pushed := mw.newSite(t), errorsOf{}
+		s.GET("/:id", pushed.collect, mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
 		down := fmt.Errorf("dial 10.0.0.7: %w", core.ErrUnavailable)
 		s.storeFails(down)
 		r := s.send("GET", "/secret-42", "")
@@ -77,8 +79,8 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a closed locker is 503", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), mustNotRun(t))
+		s := mw.newSite(t)
+		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
 		if err := s.locker.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -90,8 +92,8 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a locker that closes while a request waits is 503", func(t *testing.T) {
 		t.Parallel()
-		s, got := newSite(t), make(chan reply, 1)
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(time.Hour))), mustNotRun(t))
+		s, got := mw.newSite(t), make(chan reply, 1)
+		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(time.Hour))), mustNotRun(t))
 		release := s.hold("order:5")
 		go func() { got <- s.send("GET", "/5", "") }()
 		eventually(t, "the request waits", func() bool { return s.store.attempts.Load() > 2 })
@@ -106,8 +108,8 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a store that cannot serve such a lock is 500", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
-		s.GET("/:id", pushed.collect, httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Shared())), mustNotRun(t))
+		s, pushed := mw.newSite(t), errorsOf{}
+		s.GET("/:id", pushed.collect, mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Shared())), mustNotRun(t))
 		s.storeFails(core.ErrUnsupported)
 		p := s.send("GET", "/5", "").problem(t, http.StatusInternalServerError)
 		if p["type"] != base+"lock-failed" || p["retry_after_ms"] != nil {
@@ -120,14 +122,14 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a request whose time is up while it waits is 503", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
+		s, pushed := mw.newSite(t), errorsOf{}
 		timeout := func(c *gin.Context) {
 			ctx, cancel := context.WithTimeout(c.Request.Context(), 50*time.Millisecond)
 			defer cancel()
 			c.Request = c.Request.WithContext(ctx)
 			c.Next()
 		}
-		s.GET("/:id", pushed.collect, timeout, httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(time.Hour))), mustNotRun(t))
+		s.GET("/:id", pushed.collect, timeout, mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(time.Hour))), mustNotRun(t))
 		s.hold("order:5")
 		r := s.send("GET", "/5", "")
 		if p := r.problem(t, http.StatusServiceUnavailable); p["type"] != base+"lock-timeout" || r.header.Get("Retry-After") != "1" {
@@ -139,7 +141,7 @@ func TestAnswers(t *testing.T) {
 	t.Run("a client that goes away while its request waits ends the wait, and the handler does not run", func(t *testing.T) {
 		t.Parallel()
 		for _, body := range []string{"", `{"id":5}`} { // an unread body would hide it from the server
-			s, status := newSite(t), make(chan int, 1)
+			s, status := mw.newSite(t), make(chan int, 1)
 			outer := func(c *gin.Context) {
 				c.Next()
 				status <- c.Writer.Status()
@@ -147,7 +149,7 @@ func TestAnswers(t *testing.T) {
 					t.Error("something was written")
 				}
 			}
-			s.POST("/:id", outer, httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(time.Hour))), mustNotRun(t))
+			s.POST("/:id", outer, mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(time.Hour))), mustNotRun(t))
 			s.hold("order:5")
 			ctx, leave := context.WithCancel(t.Context())
 			go func() {
@@ -165,7 +167,7 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a KeyFunc's own error is 500 and not shown, unless it matches ErrInvalid", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
+		s, pushed := mw.newSite(t), errorsOf{}
 		session := errors.New("no session of alice@example.com")
 		custom := func(c *gin.Context) (string, error) {
 			if c.Query("bad") != "" {
@@ -173,7 +175,7 @@ func TestAnswers(t *testing.T) {
 			}
 			return "", session
 		}
-		s.GET("/", pushed.collect, httpmw.Lock(s.locker, "order", custom), mustNotRun(t))
+		s.GET("/", pushed.collect, mw.Lock(s.locker, "order", custom), mustNotRun(t))
 		r := s.send("GET", "/?bad=1", "")
 		if p := r.problem(t, http.StatusBadRequest); p["type"] != base+"key-invalid" || p["retry_after_ms"] != nil || strings.Contains(r.body, "alice") {
 			t.Errorf("got %q", r.body)
@@ -193,8 +195,8 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("no answer has the key in it", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/", httpmw.Lock(s.locker, "order", httpmw.Query("id")), ok)
+		s := mw.newSite(t)
+		s.GET("/", mw.Lock(s.locker, "order", mw.Query("id")), ok)
 		s.hold("order:secret-77")
 		for _, path := range []string{"/?id=secret-77", "/?id=secret-77&id=secret-77", "/?id=secret-77%00"} {
 			if r := s.send("GET", path, ""); r.status < 400 || strings.Contains(r.body+fmt.Sprint(r.header), "secret") {
@@ -204,11 +206,12 @@ func TestAnswers(t *testing.T) {
 	})
 
 	t.Run("routes that do not exist are answered as without the middleware", func(t *testing.T) {
+		mw.ofGin(t)
 		t.Parallel()
-		for name, key := range map[string]httpmw.KeyFunc{"param": httpmw.Param("id"), "query": httpmw.Query("id")} {
-			s, pushed := newSite(t), errorsOf{}
+		for name, key := range map[string]httpmw.KeyFunc{"param": mw.Param("id"), "query": mw.Query("id")} {
+			s, pushed := mw.newSite(t), errorsOf{}
 			s.HandleMethodNotAllowed = true
-			s.Use(pushed.collect, httpmw.Lock(s.locker, "order", key))
+			s.Use(pushed.collect, mw.Lock(s.locker, "order", key))
 			s.GET("/orders/:id", ok)
 			if r := s.send("GET", "/nowhere", ""); r.status != http.StatusNotFound || r.body != "404 page not found" {
 				t.Errorf("%s: got %d %q", name, r.status, r.body)
@@ -225,9 +228,10 @@ func TestAnswers(t *testing.T) {
 	})
 
 	t.Run("a NoRoute handler does not run without the lock", func(t *testing.T) {
+		mw.ofGin(t)
 		t.Parallel()
-		s := newSite(t)
-		s.NoRoute(httpmw.Lock(s.locker, "order", httpmw.Query("id")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.NoRoute(mw.Lock(s.locker, "order", mw.Query("id")), func(c *gin.Context) {
 			if s.isFree("order:5") {
 				t.Error("the key is free while the handler runs")
 			}
@@ -243,8 +247,8 @@ func TestAnswers(t *testing.T) {
 
 	t.Run("a HEAD request is refused like a GET", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.HEAD("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), mustNotRun(t))
+		s := mw.newSite(t)
+		s.HEAD("/:id", mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
 		s.hold("order:5")
 		if r := s.send("HEAD", "/5", ""); r.status != http.StatusConflict || r.header.Get("Retry-After") == "" {
 			t.Errorf("got %d %v", r.status, r.header)

@@ -28,7 +28,9 @@ func allocated(f func()) uint64 {
 
 // What a stranger sends is looked through at a cost that grows as it does, and
 // never by more than a factor.
-func TestWhatARequestCosts(t *testing.T) {
+func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // both packages have the same sources
+
+func testWhatARequestCosts(t *testing.T, mw framework) {
 	const (
 		length    = 1 << 20 // as much as is read of a body
 		factor    = 100     // a parsed field of three bytes is a string, a slice of them, and a place in a map
@@ -56,27 +58,28 @@ func TestWhatARequestCosts(t *testing.T) {
 		query, body string
 		want        string // the key, none if the request is refused
 	}{
-		{"JSON of many fields", httpmw.JSON("id"), "", "", fill(`{`, `"a":1,`, `"id":1}`), "1"},
-		{"JSON of one long string", httpmw.JSON("id"), "", "", fill(`{"x":"`, "x", `","id":1}`), "1"},
-		{"JSON of one long key", httpmw.JSON("id"), "", "", fill(`{"id":"`, "x", `"}`), ""},
-		{"JSON of one long number", httpmw.JSON("id"), "", "", fill(`{"id":`, "1", `}`), ""},
-		{"JSON of escapes", httpmw.JSON("id"), "", "", fill(`{"id":"`, `\u0041`, `"}`), ""},
-		{"JSON that is deep", httpmw.JSON("id"), "", "", `{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `,"id":1}`, "1"},
-		{"JSON that is too deep", httpmw.JSON("id"), "", "", fill(`{"x":`, "[", ""), ""},
-		{"JSON deep on the way to the key", httpmw.JSON("a.a.a.a.a.a.a.a"), "", "", fill("", `{"a":`, ""), ""},
-		{"a form of many fields", httpmw.Form("id"), formType, "", distinct("x%d=&"), ""},
-		{"a form of one field many times", httpmw.Form("id"), formType, "", fill("", "id=1&", "id=1"), ""},
-		{"a form of one long field", httpmw.Form("id"), formType, "", fill("id=", "x", ""), ""},
-		{"a form of few fields", httpmw.Form("id"), formType, "", fill("x=", "x", "&id=1"), "1"},
-		{"a form of many parts", httpmw.Form("id"), multipart, "", fill("", part("x", "", ""), part("id", "", "1")+"--b--"), ""},
-		{"a part of many headers", httpmw.Form("id"), multipart, "", part("id", strings.Repeat("\r\nA: b", length/7), "1") + "--b--", ""},
-		{"a form with a large file", httpmw.Form("id"), multipart, "", part("x", `; filename="x"`, strings.Repeat("x", length-500)) + part("id", "", "1") + "--b--", "1"},
-		{"a query of many parameters", httpmw.Query("id"), "", distinct("x%d=&"), "", ""},
-		{"a query of one long parameter", httpmw.Query("id"), "", fill("id=", "x", ""), "", ""},
+		{"JSON of many fields", mw.JSON("id"), "", "", fill(`{`, `"a":1,`, `"id":1}`), "1"},
+		{"JSON of one long string", mw.JSON("id"), "", "", fill(`{"x":"`, "x", `","id":1}`), "1"},
+		{"JSON of one long key", mw.JSON("id"), "", "", fill(`{"id":"`, "x", `"}`), ""},
+		{"JSON of one long number", mw.JSON("id"), "", "", fill(`{"id":`, "1", `}`), ""},
+		{"JSON of escapes", mw.JSON("id"), "", "", fill(`{"id":"`, `\u0041`, `"}`), ""},
+		{"JSON that is deep", mw.JSON("id"), "", "", `{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `,"id":1}`, "1"},
+		{"JSON that is too deep", mw.JSON("id"), "", "", fill(`{"x":`, "[", ""), ""},
+		{"JSON deep on the way to the key", mw.JSON("a.a.a.a.a.a.a.a"), "", "", fill("", `{"a":`, ""), ""},
+		{"a form of many fields", mw.Form("id"), formType, "", distinct("x%d=&"), ""},
+		{"a form of one field many times", mw.Form("id"), formType, "", fill("", "id=1&", "id=1"), ""},
+		{"a form of one long field", mw.Form("id"), formType, "", fill("id=", "x", ""), ""},
+		{"a form of few fields", mw.Form("id"), formType, "", fill("x=", "x", "&id=1"), "1"},
+		{"a form of many parts", mw.Form("id"), multipart, "", fill("", part("x", "", ""), part("id", "", "1")+"--b--"), ""},
+		{"a part of many headers", mw.Form("id"), multipart, "", part("id", strings.Repeat("\r\nA: b", length/7), "1") + "--b--", ""},
+		{"a form with a large file", mw.Form("id"), multipart, "", part("x", `; filename="x"`, strings.Repeat("x", length-500)) + part("id", "", "1") + "--b--", "1"},
+		{"a query of many parameters", mw.Query("id"), "", distinct("x%d=&"), "", ""},
+		{"a query of one long parameter", mw.Query("id"), "", fill("id=", "x", ""), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := gin.CreateTestContextOnly(httptest.NewRecorder(), gin.New())
 			g.Request = httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body))
+			withGin(g)
 			g.Request.URL.RawQuery = c.query
 			if c.contentType != "" {
 				g.Request.Header.Set("Content-Type", c.contentType)
@@ -98,9 +101,11 @@ func TestWhatARequestCosts(t *testing.T) {
 }
 
 // Keys that nobody asks for any more leave nothing in the process.
-func TestManyKeys(t *testing.T) {
-	s := newSite(t)
-	s.POST("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), ok)
+func TestManyKeys(t *testing.T) { oneByOne(t, testManyKeys) }
+
+func testManyKeys(t *testing.T, mw framework) {
+	s := mw.newSite(t)
+	s.POST("/:id", mw.Lock(s.locker, "order", mw.Param("id")), ok)
 	ask := func(n, from int) {
 		for i := range n {
 			w := httptest.NewRecorder()
@@ -129,12 +134,14 @@ func TestManyKeys(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestBounds(t *testing.T) { onEach(t, testBounds) }
+
+func testBounds(t *testing.T, mw framework) {
 	t.Parallel()
 	t.Run("who finds a full line is told busy at once", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t, core.WithMaxWaiting(1, 0))
-		s.POST("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(2*soon))), ok)
+		s := mw.newSite(t, core.WithMaxWaiting(1, 0))
+		s.POST("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(2*soon))), ok)
 		release := s.hold("order:5")
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
@@ -159,8 +166,8 @@ func TestBounds(t *testing.T) {
 	})
 	t.Run("an answer whose headers are too long is sent and not kept", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/:length", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/:length", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			n := 60 << 10
 			if c.Param("length") == "over" {
 				n = 65 << 10

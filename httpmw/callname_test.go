@@ -13,20 +13,22 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestCallName(t *testing.T) {
+func TestCallName(t *testing.T) { onEach(t, testCallName) }
+
+func testCallName(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("checkout and refund have names of their own in events, errors and problems", func(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		events := make(map[string]int)
-		s := newSite(t, core.WithObserver(observer(func(e core.Event) {
+		s := mw.newSite(t, core.WithObserver(observer(func(e core.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			events[e.Name]++
 		})))
 		problems := make(chan httpmw.Problem, 1)
-		render := httpmw.Render(func(_ *gin.Context, p httpmw.Problem) { problems <- p })
+		render := mw.Render(func(_ *gin.Context, p httpmw.Problem) { problems <- p })
 		o := s.runs(once.AtMostOnce())
 		clear(events) // it has asked whether records are kept
 		handler := func(c *gin.Context) {
@@ -34,11 +36,11 @@ func TestCallName(t *testing.T) {
 			c.Status(http.StatusInternalServerError)
 		}
 		for path, name := range map[string]string{"/checkout": "checkout", "/refund": "refund", "/other": ""} {
-			opts, want := []httpmw.Option{render}, "http"
+			opts, want := []option{render}, "http"
 			if name != "" {
-				opts, want = append(opts, httpmw.CallName(name)), name
+				opts, want = append(opts, mw.CallName(name)), name
 			}
-			s.POST(path, httpmw.Idempotent(o, httpmw.AnyCaller(), opts...), handler)
+			s.POST(path, mw.Idempotent(o, mw.AnyCaller(), opts...), handler)
 			s.pay(path, path, "")
 			s.pay(path, path, "") // it is not run again
 			p := within(t, "it is refused", problems)
@@ -59,15 +61,15 @@ func TestCallName(t *testing.T) {
 
 	t.Run("a new name forgets no answer, and a key that is used elsewhere is noticed", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		o, now := s.runs(), httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+		s := mw.newSite(t)
+		o, now := s.runs(), mw.Idempotent(s.runs(), mw.AnyCaller())
 		deployed := func(c *gin.Context) { now(c) }
 		s.POST("/checkout", deployed, ok)
-		s.POST("/refund", httpmw.Idempotent(o, httpmw.AnyCaller(), httpmw.CallName("refund")), mustNotRun(t))
+		s.POST("/refund", mw.Idempotent(o, mw.AnyCaller(), mw.CallName("refund")), mustNotRun(t))
 		if r := s.pay("k", "/checkout", ""); r.status != http.StatusOK || r.isReplay() {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
-		now = httpmw.Idempotent(o, httpmw.AnyCaller(), httpmw.CallName("checkout"))
+		now = mw.Idempotent(o, mw.AnyCaller(), mw.CallName("checkout"))
 		if r := s.pay("k", "/checkout", ""); r.status != http.StatusOK || !r.isReplay() {
 			t.Errorf("under a new name: got %d %q, a replay is %v", r.status, r.body, r.isReplay())
 		}
@@ -79,15 +81,15 @@ func TestCallName(t *testing.T) {
 	t.Run("it panics for what is no name, and is not for Lock", func(t *testing.T) {
 		t.Parallel()
 		for what, f := range map[string]func(){
-			"empty": func() { httpmw.CallName("") }, "with a colon": func() { httpmw.CallName("a:b") },
-			"too long": func() { httpmw.CallName(strings.Repeat("n", 65)) },
+			"empty": func() { mw.CallName("") }, "with a colon": func() { mw.CallName("a:b") },
+			"too long": func() { mw.CallName(strings.Repeat("n", 65)) },
 			"of a Lock": func() {
-				httpmw.Lock(newSite(t).locker, "order", httpmw.Param("id"), httpmw.CallName("checkout"))
+				mw.Lock(mw.newSite(t).locker, "order", mw.Param("id"), mw.CallName("checkout"))
 			},
 		} {
 			wantPanic(t, what, "CallName", f)
 		}
-		httpmw.CallName(strings.Repeat("n", 64))
+		mw.CallName(strings.Repeat("n", 64))
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"weak"
 
 	"github.com/gin-gonic/gin"
@@ -101,19 +100,4 @@ func (n *names) forget(at weak.Pointer[gin.Engine]) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.checked, at)
-}
-
-// setupError says that a middleware cannot work where it is mounted.
-type setupError string
-
-func (e setupError) Error() string { return string(e) }
-
-// misuse is whether the observer was told that a middleware cannot work.
-type misuse struct{ told atomic.Bool }
-
-// tell tells the observer of l once, if that is what err says.
-func (m *misuse) tell(c *gin.Context, l *core.Locker, name string, err error) {
-	if setup := setupError(""); errors.As(err, &setup) && m.told.CompareAndSwap(false, true) {
-		l.Observe(c.Request.Context(), core.Event{Kind: core.Misused, Name: name, Err: setup})
-	}
 }

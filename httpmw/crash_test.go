@@ -21,10 +21,10 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
-// crashEnv tells this program to be a service that dies, with its Redis in it.
+// crashEnv tells this program to be a service that dies, with its Redis and its
+// framework in it.
 const crashEnv = "LOCKKIT_HTTPMW_CRASH"
 
 // briefly is the lease of a run whose process is going to die.
@@ -33,7 +33,9 @@ var briefly = once.Acquire(core.TTL(2 * time.Second))
 // A process that dies after its charge and before its answer was kept.
 //
 // hazard 59
-func TestCrash(t *testing.T) {
+func TestCrash(t *testing.T) { onEach(t, testCrash) }
+
+func testCrash(t *testing.T, mw framework) {
 	t.Parallel()
 	crashes := tally.AllTrials(10)
 	server := testserver.StartRedis(t)
@@ -43,13 +45,13 @@ func TestCrash(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, crash %d", policy, i+1), func(t *testing.T) {
 				t.Parallel()
 				key := fmt.Sprintf("%s-%d", policy[:2], i)
-				died := newDying(t, server.Addr)
+				died := newDying(t, mw, server.Addr)
 				if status, err := died.pay(t, key); err == nil {
 					t.Fatalf("the dying service answered %d", status)
 				}
 				died.wait()
-				successor := newReplica(t, server)
-				successor.POST("/pay", httpmw.Idempotent(successor.runs(opts...), httpmw.AnyCaller()), func(c *gin.Context) {
+				successor := mw.newReplica(t, server)
+				successor.POST("/pay", mw.Idempotent(successor.runs(opts...), mw.AnyCaller()), func(c *gin.Context) {
 					c.String(http.StatusOK, "attempt %d, charges %d", attempt(t, c), charge(c, db))
 				})
 				var r reply
@@ -83,7 +85,12 @@ func charge(c *gin.Context, db *redis.Client) int64 {
 }
 
 // dieServing is the service that dies: it charges, and answers nothing.
-func dieServing(addr string) {
+func dieServing(what string) {
+	addr, name, _ := strings.Cut(what, " ")
+	mw := onGin
+	if name == onNetHTTP.name {
+		mw = onNetHTTP
+	}
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	store, err := redisstore.New(client)
 	if err != nil {
@@ -97,8 +104,8 @@ func dieServing(addr string) {
 	if err != nil {
 		panic(err)
 	}
-	r := gin.New()
-	r.POST("/pay", httpmw.Idempotent(runs, httpmw.AnyCaller()), func(c *gin.Context) {
+	r := newEngine()
+	r.POST("/pay", mw.Idempotent(runs, mw.AnyCaller()), func(c *gin.Context) {
 		charge(c, client)
 		self, _ := os.FindProcess(os.Getpid())
 		_ = self.Kill()
@@ -113,10 +120,10 @@ type dying struct {
 	wait func()
 }
 
-func newDying(t *testing.T, redisAddr string) *dying {
+func newDying(t *testing.T, mw framework, redisAddr string) *dying {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), crashEnv+"="+redisAddr, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), crashEnv+"="+redisAddr+" "+mw.name, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe() // it ends when this is closed, at the latest
 	if err != nil {

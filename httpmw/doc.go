@@ -1,5 +1,5 @@
 // Package httpmw puts gin routes under distributed locks, and gives requests that
-// are repeated one answer.
+// are repeated one answer. Its package stdmw does the same for net/http.
 //
 //	pay := httpmw.Lock(locker, "order", httpmw.Param("id"))
 //	router.POST("/orders/:id/pay", pay, handler)

@@ -11,22 +11,23 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // Runs that go on after Locker.Close, or after their lease was lost. hazard 58
-func TestLateAnswer(t *testing.T) {
+func TestLateAnswer(t *testing.T) { onEach(t, testLateAnswer) }
+
+func testLateAnswer(t *testing.T, mw framework) {
 	t.Parallel()
 	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
 		serve := func(t *testing.T, meanwhile func(s *site), seen ...core.Option) (first, next *site) {
-			first, next = newSite(t, seen...), newSite(t)
+			first, next = mw.newSite(t, seen...), mw.newSite(t)
 			second, err := core.New(first.store)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = second.Close(context.Background()) })
 			next.locker = second
-			first.POST("/", httpmw.Idempotent(first.runs(opts...), httpmw.AnyCaller()), func(c *gin.Context) {
+			first.POST("/", mw.Idempotent(first.runs(opts...), mw.AnyCaller()), func(c *gin.Context) {
 				end, cancel := context.WithCancel(context.Background())
 				cancel()
 				if err := first.locker.Close(end); err == nil {
@@ -35,7 +36,7 @@ func TestLateAnswer(t *testing.T) {
 				meanwhile(first)
 				c.String(http.StatusCreated, "receipt")
 			})
-			next.POST("/", httpmw.Idempotent(next.runs(opts...), httpmw.AnyCaller()), func(c *gin.Context) {
+			next.POST("/", mw.Idempotent(next.runs(opts...), mw.AnyCaller()), func(c *gin.Context) {
 				n, _ := once.AttemptFromContext(c.Request.Context())
 				c.String(http.StatusOK, "attempt %d", n)
 			})
@@ -76,8 +77,8 @@ func TestLateAnswer(t *testing.T) {
 
 	t.Run("the answer of a request whose store was away for longer than the TTL is given again", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(once.Acquire(core.TTL(200*time.Millisecond))), httpmw.AnyCaller()), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(once.Acquire(core.TTL(200*time.Millisecond))), mw.AnyCaller()), func(c *gin.Context) {
 			unavailable := core.ErrUnavailable
 			s.store.extend.Store(&unavailable)
 			<-c.Request.Context().Done()

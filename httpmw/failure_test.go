@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // attempt is the attempt that the handler sees.
@@ -27,15 +26,17 @@ func attempt(t *testing.T, c *gin.Context) int {
 	return n
 }
 
-func TestKeptStatuses(t *testing.T) {
+func TestKeptStatuses(t *testing.T) { onEach(t, testKeptStatuses) }
+
+func testKeptStatuses(t *testing.T, mw framework) {
 	t.Parallel()
 	notKept := map[int]bool{401: true, 403: true, 407: true, 408: true, 409: true, 423: true, 425: true, 429: true, 499: true}
 
 	t.Run("2xx, 3xx and deterministic 4xx are kept, the others are run again", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		s.POST("/:status", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s.POST("/:status", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			var status int
 			_, _ = fmt.Sscan(c.Param("status"), &status)
 			c.Header("Location", fmt.Sprint(attempt(t, c)))
@@ -55,9 +56,9 @@ func TestKeptStatuses(t *testing.T) {
 
 	t.Run("Keep sets another policy", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		keep := httpmw.Keep(func(status int) bool { return status == http.StatusInternalServerError })
-		s.POST("/:status", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), keep), func(c *gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		keep := mw.Keep(func(status int) bool { return status == http.StatusInternalServerError })
+		s.POST("/:status", mw.Idempotent(s.runs(), mw.AnyCaller(), keep), func(c *gin.Context) {
 			var status int
 			_, _ = fmt.Sscan(c.Param("status"), &status)
 			c.String(status, "run %d", runs.Add(1))
@@ -71,15 +72,17 @@ func TestKeptStatuses(t *testing.T) {
 	})
 }
 
-func TestBrokenRuns(t *testing.T) {
+func TestBrokenRuns(t *testing.T) { onEach(t, testBrokenRuns) }
+
+func testBrokenRuns(t *testing.T, mw framework) {
 	t.Parallel()
 	quiet := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) })
 
 	// hazard 50
 	t.Run("a panic reaches gin.Recovery, whatever was written, and the request runs again", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", quiet, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/", quiet, mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			if n := attempt(t, c); n < 3 {
 				if n == 2 {
 					c.Header("Content-Length", "4")
@@ -99,8 +102,8 @@ func TestBrokenRuns(t *testing.T) {
 
 	t.Run("with AtMostOnce a panic is not run again", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/", quiet, httpmw.Idempotent(s.runs(once.AtMostOnce()), httpmw.AnyCaller()), func(*gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/", quiet, mw.Idempotent(s.runs(once.AtMostOnce()), mw.AnyCaller()), func(*gin.Context) {
 			runs.Add(1)
 			panic("card reader on fire")
 		})
@@ -118,10 +121,10 @@ func TestBrokenRuns(t *testing.T) {
 
 	t.Run("with AtMostOnce a handler that cannot tell what it did is not run again", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		for path, o := range map[string]*once.Once{"/again": s.runs(), "/never": s.runs(once.AtMostOnce())} {
 			runs := atomic.Int32{}
-			s.POST(path+"/:how", httpmw.Idempotent(o, httpmw.AnyCaller()), func(c *gin.Context) {
+			s.POST(path+"/:how", mw.Idempotent(o, mw.AnyCaller()), func(c *gin.Context) {
 				_ = c.Error(fmt.Errorf("the bank timed out: %w", once.ErrIndeterminate))
 				if c.Param("how") == "answer" {
 					c.String(http.StatusBadGateway, "run %d", runs.Add(1))
@@ -141,11 +144,11 @@ func TestBrokenRuns(t *testing.T) {
 
 	t.Run("the answer to a client that went away is kept", func(t *testing.T) {
 		t.Parallel()
-		for name, opts := range map[string][]httpmw.Option{"ended": nil, "detached": {httpmw.Detached()}} {
-			s, inside, done := newSite(t), make(chan struct{}), make(chan struct{}, 2)
+		for name, opts := range map[string][]option{"ended": nil, "detached": {mw.Detached()}} {
+			s, inside, done := mw.newSite(t), make(chan struct{}), make(chan struct{}, 2)
 			var request context.Context
 			above := func(c *gin.Context) { request = c.Request.Context(); c.Next(); done <- struct{}{} }
-			s.POST("/", above, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), opts...), func(c *gin.Context) {
+			s.POST("/", above, mw.Idempotent(s.runs(), mw.AnyCaller(), opts...), func(c *gin.Context) {
 				close(inside)
 				<-request.Done()
 				if name == "ended" {
@@ -173,9 +176,9 @@ func TestBrokenRuns(t *testing.T) {
 	t.Run("a handler that gives no answer since its client went away runs again, but for AtMostOnce", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]once.Option{"again": nil, "at most once": {once.AtMostOnce()}} {
-			s, inside, done := newSite(t), make(chan struct{}, 2), make(chan struct{}, 2)
+			s, inside, done := mw.newSite(t), make(chan struct{}, 2), make(chan struct{}, 2)
 			above := func(c *gin.Context) { c.Next(); done <- struct{}{} }
-			s.POST("/", above, httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller()), func(c *gin.Context) {
+			s.POST("/", above, mw.Idempotent(s.runs(opts...), mw.AnyCaller()), func(c *gin.Context) {
 				if inside <- struct{}{}; attempt(t, c) == 1 {
 					<-c.Request.Context().Done()
 					if name != "again" {
@@ -205,12 +208,12 @@ func TestBrokenRuns(t *testing.T) {
 	// hazard 58
 	t.Run("a lost lease ends the handler's context, its answer stands, and the successor's is kept", func(t *testing.T) {
 		t.Parallel()
-		for name, opts := range map[string][]httpmw.Option{"plain": nil, "detached": {httpmw.Detached()}} {
-			s, pushed := newSite(t), errorsOf{}
+		for name, opts := range map[string][]option{"plain": nil, "detached": {mw.Detached()}} {
+			s, pushed := mw.newSite(t), errorsOf{}
 			gone := core.ErrLost
 			o := s.runs(once.Acquire(core.TTL(2 * time.Second)))
 			second := make(chan reply, 1)
-			s.POST("/", pushed.collect, httpmw.Idempotent(o, httpmw.AnyCaller(), opts...), func(c *gin.Context) {
+			s.POST("/", pushed.collect, mw.Idempotent(o, mw.AnyCaller(), opts...), func(c *gin.Context) {
 				if n := attempt(t, c); n > 1 {
 					c.String(http.StatusOK, "of attempt %d", n)
 					return

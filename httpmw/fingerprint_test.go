@@ -11,8 +11,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/gin-gonic/gin/binding"
-
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // request is what can differ under one key.
@@ -24,7 +22,9 @@ func (r request) sendTo(s *site, key string) reply {
 }
 
 // hazard 60
-func TestMismatch(t *testing.T) {
+func TestMismatch(t *testing.T) { onEach(t, testMismatch) }
+
+func testMismatch(t *testing.T, mw framework) {
 	t.Parallel()
 	first := request{"POST", "/orders/a%2Fb/pay?x=1&y=2&x=3", `{"amount":5}`, "application/json"}
 	for _, c := range []struct {
@@ -54,9 +54,9 @@ func TestMismatch(t *testing.T) {
 		verb := map[bool]string{true: "gets the first answer", false: "is 422, and does not run"}[c.same]
 		t.Run(c.name+" under the same key "+verb, func(t *testing.T) {
 			t.Parallel()
-			s, runs := newSite(t), atomic.Int32{}
+			s, runs := mw.newSite(t), atomic.Int32{}
 			s.UseEscapedPath = true
-			idempotent := httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+			idempotent := mw.Idempotent(s.runs(), mw.AnyCaller())
 			s.Any("/orders/:id/pay", idempotent, counted(&runs))
 			s.Any("/orders/:id/b/pay", idempotent, counted(&runs))
 			first.sendTo(s, "k")
@@ -82,8 +82,8 @@ func TestMismatch(t *testing.T) {
 
 	t.Run("another request is refused while the first one is failed", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			if runs.Add(1) == 1 {
 				c.Status(http.StatusInternalServerError)
 			}
@@ -97,12 +97,15 @@ func TestMismatch(t *testing.T) {
 
 	t.Run("a body that was read outside still counts, or the request is 500", func(t *testing.T) {
 		t.Parallel()
-		s, runs, pushed := newSite(t), atomic.Int32{}, errorsOf{}
-		idempotent := httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+		s, runs, pushed := mw.newSite(t), atomic.Int32{}, errorsOf{}
+		idempotent := mw.Idempotent(s.runs(), mw.AnyCaller())
 		s.POST("/form", func(c *gin.Context) { _ = c.PostForm("csrf") }, idempotent, counted(&runs))
-		s.POST("/scope", httpmw.Idempotent(s.runs(), func(c *gin.Context) (string, error) { return c.PostForm("amount")[:1], nil }), counted(&runs))
+		s.POST("/scope", mw.Idempotent(s.runs(), func(c *gin.Context) (string, error) { return c.PostForm("amount")[:1], nil }), counted(&runs))
 		s.POST("/cached", func(c *gin.Context) { _ = c.ShouldBindBodyWith(&struct{}{}, binding.JSON) }, idempotent, counted(&runs))
 		for _, path := range []string{"/form", "/scope", "/cached"} {
+			if path == "/cached" && mw.name != onGin.name {
+				continue // it leaves the body where gin alone finds it
+			}
 			five, six := "csrf=1&amount=15", "csrf=1&amount=16"
 			contentType := "application/x-www-form-urlencoded"
 			if path == "/cached" {
@@ -128,9 +131,9 @@ func TestMismatch(t *testing.T) {
 
 	t.Run("Fingerprint compares what it names", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		fields := httpmw.Fingerprint(httpmw.Join(httpmw.JSON("order"), httpmw.JSON("amount")))
-		s.POST("/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), fields), func(c *gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		fields := mw.Fingerprint(mw.Join(mw.JSON("order"), mw.JSON("amount")))
+		s.POST("/:id", mw.Idempotent(s.runs(), mw.AnyCaller(), fields), func(c *gin.Context) {
 			if data, err := io.ReadAll(c.Request.Body); err != nil || len(data) == 0 {
 				t.Errorf("the handler read %q, %v", data, err)
 			}
@@ -143,23 +146,26 @@ func TestMismatch(t *testing.T) {
 		s.pay("k", "/1", `{"order":"a","amount":6}`).problem(t, http.StatusUnprocessableEntity)
 		s.pay("k", "/2", `{"order":"a","amount":5}`).problem(t, http.StatusUnprocessableEntity)
 		s.pay("k", "/1", `{"order":"a"}`).problem(t, http.StatusBadRequest)
-		none := httpmw.Fingerprint(func(*gin.Context) (string, error) { return "", nil })
-		s.POST("/none", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), none), mustNotRun(t))
+		none := mw.Fingerprint(func(*gin.Context) (string, error) { return "", nil })
+		s.POST("/none", mw.Idempotent(s.runs(), mw.AnyCaller(), none), mustNotRun(t))
 		s.pay("k", "/none", "").problem(t, http.StatusBadRequest)
 	})
 }
 
-func TestIdempotentBodies(t *testing.T) {
+func TestIdempotentBodies(t *testing.T) { onEach(t, testIdempotentBodies) }
+
+func testIdempotentBodies(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("bodies of any size and framing come to the handler, and their answers back", func(t *testing.T) {
 		t.Parallel()
 		const raised = 16 << 20
-		s, runs := newSite(t), atomic.Int32{}
+		s, runs := mw.newSite(t), atomic.Int32{}
 		echo := func(c *gin.Context) {
 			runs.Add(1)
 			data, err := io.ReadAll(c.Request.Body)
-			if cached, _ := c.Get(gin.BodyBytesKey); err != nil || string(cached.([]byte)) != string(data) {
+			cached, _ := c.Get(gin.BodyBytesKey)
+			if err != nil || mw.name == onGin.name && string(cached.([]byte)) != string(data) {
 				t.Errorf("read %d bytes, %v; gin has others", len(data), err)
 			}
 			c.Data(http.StatusOK, "application/octet-stream", data)
@@ -169,7 +175,7 @@ func TestIdempotentBodies(t *testing.T) {
 				t.Errorf("the length is %d", c.Request.ContentLength)
 			}
 		}
-		idempotent := httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.BodyLimit(raised), httpmw.AnswerLimit(raised))
+		idempotent := mw.Idempotent(s.runs(), mw.AnyCaller(), mw.BodyLimit(raised), mw.AnswerLimit(raised))
 		s.POST("/whole", idempotent, echo)
 		s.POST("/chunked", chunked, idempotent, echo)
 		for _, c := range []struct {
@@ -213,10 +219,10 @@ func TestIdempotentBodies(t *testing.T) {
 
 	t.Run("a body over the limit is 413, and does not run", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/default", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
-		s.POST("/small", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.BodyLimit(10)), counted(&runs))
-		s.POST("/unbounded", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.BodyLimit(math.MaxInt64)), counted(&runs))
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/default", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
+		s.POST("/small", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.BodyLimit(10)), counted(&runs))
+		s.POST("/unbounded", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.BodyLimit(math.MaxInt64)), counted(&runs))
 		for path, most := range map[string]int{"/default": 1 << 20, "/small": 10} {
 			r := s.pay(path, path, strings.Repeat("x", most+1))
 			if p := r.problem(t, http.StatusRequestEntityTooLarge); p["type"] != base+"body-too-large" || !strings.Contains(fmt.Sprint(p["detail"]), fmt.Sprint(most)) {
@@ -233,11 +239,11 @@ func TestIdempotentBodies(t *testing.T) {
 
 	t.Run("a body that breaks off is 400, and does not run", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		outer := func(c *gin.Context) {
 			c.Request.Body = io.NopCloser(io.MultiReader(strings.NewReader("half"), &failing{io.ErrUnexpectedEOF}))
 		}
-		s.POST("/", outer, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		s.POST("/", outer, mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
 		s.pay("k", "/", "x").problem(t, http.StatusBadRequest)
 	})
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // wire is what of an answer has reached the connection.
@@ -65,16 +64,16 @@ type bubble struct {
 	idempotent gin.HandlerFunc
 }
 
-func inBubble(t *testing.T, body func(t *testing.T, s *bubble)) {
+func (mw framework) inBubble(t *testing.T, body func(t *testing.T, s *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &bubble{gin.New(), idempotentOf(t)}
+		s := &bubble{newEngine(), mw.idempotentOf(t)}
 		body(t, s)
 	})
 }
 
 // idempotentOf is an Idempotent with a store of its own.
-func idempotentOf(t *testing.T) gin.HandlerFunc {
+func (mw framework) idempotentOf(t *testing.T) gin.HandlerFunc {
 	t.Helper()
 	l, err := core.New(memstore.New())
 	if err != nil {
@@ -85,7 +84,7 @@ func idempotentOf(t *testing.T) gin.HandlerFunc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return httpmw.Idempotent(o, httpmw.AnyCaller())
+	return mw.Idempotent(o, mw.AnyCaller())
 }
 
 // post sends a request, and returns what arrives of the answer, and when it is over.
@@ -106,12 +105,14 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestFlushes(t *testing.T) {
+func TestFlushes(t *testing.T) { onEach(t, testFlushes) }
+
+func testFlushes(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("an answer that is flushed and ends within a second is saved before it is sent", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(t *testing.T, s *bubble) {
+		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
 				c.Status(http.StatusCreated)
 				for i := range 3 {
@@ -139,7 +140,7 @@ func TestFlushes(t *testing.T) {
 
 	t.Run("a stream of gin's that ends within a second is given again", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(t *testing.T, s *bubble) {
+		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
 				n := 0
 				c.Stream(func(w io.Writer) bool {
@@ -160,7 +161,7 @@ func TestFlushes(t *testing.T) {
 
 	t.Run("a stream that falls silent after its first event sends that a second later", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(t *testing.T, s *bubble) {
+		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
 				c.String(http.StatusOK, "one")
 				c.Writer.Flush()
@@ -193,7 +194,7 @@ func TestFlushes(t *testing.T) {
 
 	t.Run("the second counts from the first flush, and not from the last", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(t *testing.T, s *bubble) {
+		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
 				for i := range 4 {
 					fmt.Fprintf(c.Writer, "%d", i)
@@ -212,7 +213,7 @@ func TestFlushes(t *testing.T) {
 
 	t.Run("very many flushes within the second are joined, and the last one counts", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(t *testing.T, s *bubble) {
+		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
 				for range 10_000 {
 					_, _ = c.Writer.WriteString("x")
@@ -231,8 +232,8 @@ func TestFlushes(t *testing.T) {
 
 	t.Run("under two Idempotents a flush is held back for a second, not for two", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(t *testing.T, s *bubble) {
-			s.POST("/", s.idempotent, idempotentOf(t), func(c *gin.Context) {
+		mw.inBubble(t, func(t *testing.T, s *bubble) {
+			s.POST("/", s.idempotent, mw.idempotentOf(t), func(c *gin.Context) {
 				c.String(http.StatusOK, "one")
 				c.Writer.Flush()
 				time.Sleep(time.Hour)
@@ -249,7 +250,7 @@ func TestFlushes(t *testing.T) {
 	t.Run("a handler that panics within the second leaves nothing sent, and later what was flushed", func(t *testing.T) {
 		t.Parallel()
 		for pause, want := range map[time.Duration]string{time.Second / 2: "500 ", 2 * time.Second: "200 one|"} {
-			inBubble(t, func(t *testing.T, s *bubble) {
+			mw.inBubble(t, func(t *testing.T, s *bubble) {
 				runs := 0
 				s.Use(gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
 				s.POST("/", s.idempotent, func(c *gin.Context) {
@@ -273,7 +274,7 @@ func TestFlushes(t *testing.T) {
 
 	t.Run("a writer that panics when the second is over panics where gin.Recovery sees it", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(t *testing.T, s *bubble) {
+		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			var recovered []any
 			s.Use(func(c *gin.Context) {
 				defer func() { recovered = append(recovered, recover()) }()
@@ -302,7 +303,7 @@ func TestFlushes(t *testing.T) {
 
 	t.Run("a handler may set headers while what it flushed is sent, and trailers arrive", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, func(t *testing.T, s *bubble) {
+		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
 				h := c.Writer.Header()
 				h.Set("Trailer", "X-Sum")

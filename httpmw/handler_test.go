@@ -15,16 +15,17 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestHandlerUnderLock(t *testing.T) {
+func TestHandlerUnderLock(t *testing.T) { onEach(t, testHandlerUnderLock) }
+
+func testHandlerUnderLock(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("a client that goes away ends the handler's context and frees the key", func(t *testing.T) {
 		t.Parallel()
-		s, inside, ended := newSite(t), make(chan struct{}), make(chan error, 1)
-		s.POST("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s, inside, ended := mw.newSite(t), make(chan struct{}), make(chan error, 1)
+		s.POST("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			_, _ = io.ReadAll(c.Request.Body)
 			close(inside)
 			<-c.Request.Context().Done()
@@ -52,8 +53,8 @@ func TestHandlerUnderLock(t *testing.T) {
 
 	t.Run("the key stays taken while a handler works on after its client went away", func(t *testing.T) {
 		t.Parallel()
-		s, inside, finish := newSite(t), make(chan struct{}), make(chan struct{})
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s, inside, finish := mw.newSite(t), make(chan struct{}), make(chan struct{})
+		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			close(inside)
 			<-c.Request.Context().Done()
 			<-finish
@@ -73,7 +74,7 @@ func TestHandlerUnderLock(t *testing.T) {
 
 	t.Run("a panic reaches gin.Recovery and the key is free", func(t *testing.T) {
 		t.Parallel()
-		s, outside := newSite(t), make(chan context.Context, 1)
+		s, outside := mw.newSite(t), make(chan context.Context, 1)
 		recovery := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, reason any) {
 			if reason != "card reader on fire" {
 				t.Errorf("recovered %v", reason)
@@ -81,7 +82,7 @@ func TestHandlerUnderLock(t *testing.T) {
 			outside <- c.Request.Context()
 			c.AbortWithStatus(http.StatusInternalServerError)
 		})
-		s.GET("/:id", recovery, httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s.GET("/:id", recovery, mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			panic("card reader on fire")
 		})
 		for range 2 {
@@ -99,9 +100,9 @@ func TestHandlerUnderLock(t *testing.T) {
 
 	t.Run("a lost lease ends the handler's context, and its answer stands", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
+		s, pushed := mw.newSite(t), errorsOf{}
 		gone := core.ErrLost
-		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(2*time.Second)))
+		lock := mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.TTL(2*time.Second)))
 		s.GET("/:id", pushed.collect, lock, func(c *gin.Context) {
 			s.store.extend.Store(&gone)
 			<-c.Request.Context().Done()
@@ -118,8 +119,8 @@ func TestHandlerUnderLock(t *testing.T) {
 
 	t.Run("what a handler answers stands, errors too", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			c.Header("X-Own", "yes")
 			_ = c.AbortWithError(http.StatusConflict, core.ErrBusy)
 		})
@@ -130,8 +131,8 @@ func TestHandlerUnderLock(t *testing.T) {
 
 	t.Run("the lock is free when the client has its answer", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), ok)
+		s := mw.newSite(t)
+		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), ok)
 		for range 200 {
 			if r := s.send("GET", "/5", ""); r.status != http.StatusOK {
 				t.Fatalf("got %d %q", r.status, r.body)
@@ -141,7 +142,7 @@ func TestHandlerUnderLock(t *testing.T) {
 
 	t.Run("above the middleware the request is as it was, with the form that was parsed below", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		type tag struct{}
 		outer := func(c *gin.Context) {
 			c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), tag{}, "kept"))
@@ -157,7 +158,7 @@ func TestHandlerUnderLock(t *testing.T) {
 				t.Error("the parsed form is missing, so its files would not be removed")
 			}
 		}
-		s.POST("/:id", outer, httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s.POST("/:id", outer, mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			if c.Request.Context().Value(tag{}) != "kept" {
 				t.Error("the handler's context is not derived from the request's")
 			}
@@ -175,13 +176,15 @@ func TestHandlerUnderLock(t *testing.T) {
 	})
 }
 
-func TestStreamsUnderLock(t *testing.T) {
+func TestStreamsUnderLock(t *testing.T) { onEach(t, testStreamsUnderLock) }
+
+func testStreamsUnderLock(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("server-sent events arrive one by one, under the lock", func(t *testing.T) {
 		t.Parallel()
-		s, next := newSite(t), make(chan struct{})
-		s.GET("/:id", httpmw.Lock(s.locker, "feed", httpmw.Param("id")), func(c *gin.Context) {
+		s, next := mw.newSite(t), make(chan struct{})
+		s.GET("/:id", mw.Lock(s.locker, "feed", mw.Param("id")), func(c *gin.Context) {
 			n := 0
 			c.Stream(func(io.Writer) bool {
 				c.SSEvent("tick", n)
@@ -217,8 +220,8 @@ func TestStreamsUnderLock(t *testing.T) {
 
 	t.Run("a hijacked connection works, under the lock", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "socket", httpmw.Param("id")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.GET("/:id", mw.Lock(s.locker, "socket", mw.Param("id")), func(c *gin.Context) {
 			conn, rw, err := c.Writer.Hijack()
 			if err != nil {
 				t.Error(err)

@@ -6,10 +6,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/lockkit/lockkit/httpmw"
+	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-func TestIdempotencyKey(t *testing.T) {
+func TestIdempotencyKey(t *testing.T) { onEach(t, testIdempotencyKey) }
+
+func testIdempotencyKey(t *testing.T, mw framework) {
 	t.Parallel()
 	long := strings.Repeat("x", 255)
 	for _, c := range []struct {
@@ -55,12 +57,12 @@ func TestIdempotencyKey(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := httpmw.IdempotencyKey(c.lines...)
+			got, err := guard.IdempotencyKey(http.Header{"Idempotency-Key": c.lines})
 			if c.detail == "" && (got != c.want || err != nil) {
 				t.Errorf("got %q, %v", got, err)
 			}
-			s, runs := newSite(t), atomic.Int32{}
-			s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+			s, runs := mw.newSite(t), atomic.Int32{}
+			s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
 			var header []string
 			for _, line := range c.lines {
 				header = append(header, "Idempotency-Key", line)
@@ -85,8 +87,8 @@ func TestIdempotencyKey(t *testing.T) {
 
 	t.Run("with quotes and without it is the same key", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
 		for _, key := range []string{`"key-1"`, "key-1", " key-1 "} {
 			if r := s.pay(key, "/", ""); r.body != "run 1" {
 				t.Errorf("%s: got %d %q", key, r.status, r.body)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // counted is a handler that answers 201 with how often it ran.
@@ -25,13 +24,15 @@ func counted(runs *atomic.Int32) gin.HandlerFunc {
 // isReplay tells whether r is marked as an answer given before.
 func (r reply) isReplay() bool { return r.header.Get("Idempotent-Replayed") == "true" }
 
-func TestIdempotent(t *testing.T) {
+func TestIdempotent(t *testing.T) { onEach(t, testIdempotent) }
+
+func testIdempotent(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("a request that is repeated gets the first answer, and does not run", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/:id", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
 		first := s.pay("k", "/5", `{"amount":5}`)
 		if first.status != http.StatusCreated || first.body != "run 1" || first.isReplay() {
 			t.Errorf("got %d %q %v", first.status, first.body, first.header)
@@ -49,8 +50,8 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("a first run asks the store twice, a replay once", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
 		for i, want := range []int32{2, 1, 1} {
 			before := s.store.attempts.Load() + s.store.releases.Load()
 			s.pay("k", "/", "body")
@@ -67,16 +68,16 @@ func TestIdempotent(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				fifty(t, o != nil, o, newSite(t))
+				fifty(t, o != nil, o, mw.newSite(t))
 			})
 		}
 	})
 
 	t.Run("the caller's scope is part of the key", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		scope := httpmw.Join(httpmw.Header("X-Tenant"), httpmw.Header("X-User"))
-		s.POST("/", httpmw.Idempotent(s.runs(), scope), counted(&runs))
+		s, runs := mw.newSite(t), atomic.Int32{}
+		scope := mw.Join(mw.Header("X-Tenant"), mw.Header("X-User"))
+		s.POST("/", mw.Idempotent(s.runs(), scope), counted(&runs))
 		// No two of these may be the same, however the parts are cut.
 		callers := [][2]string{{"a", "b"}, {"ab", "c"}, {"a", "bc"}, {"a:b", "c"}, {"a", "b:c"}, {"a%3Ab", "c"}, {"b", "a"}, {"ä", "{}"}}
 		for i, caller := range callers {
@@ -101,11 +102,11 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("a caller of whom nothing is known is refused", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.Header("X-User")), mustNotRun(t))
-		s.POST("/empty", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", nil }), mustNotRun(t))
-		s.POST("/long", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return strings.Repeat("%", 400), nil }), mustNotRun(t))
-		s.POST("/broken", httpmw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", context.DeadlineExceeded }), mustNotRun(t))
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.Header("X-User")), mustNotRun(t))
+		s.POST("/empty", mw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", nil }), mustNotRun(t))
+		s.POST("/long", mw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return strings.Repeat("%", 400), nil }), mustNotRun(t))
+		s.POST("/broken", mw.Idempotent(s.runs(), func(*gin.Context) (string, error) { return "", context.DeadlineExceeded }), mustNotRun(t))
 		for path, detail := range map[string]string{"/": "X-User\" is missing", "/empty": "Scope is empty.", "/long": "Scope is too long, with escapes 512"} {
 			p := s.pay("k", path, "").problem(t, http.StatusBadRequest)
 			if p["type"] != base+"idempotency-key-invalid" || !strings.Contains(fmt.Sprint(p["detail"]), detail) {
@@ -119,9 +120,9 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("methods that are not covered pass by", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.Any("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), counted(&runs))
-		s.Any("/put", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Methods("PUT")), counted(&runs))
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.Any("/", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
+		s.Any("/put", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.Methods("PUT")), counted(&runs))
 		before := s.store.attempts.Load()
 		for _, request := range []string{"GET /", "HEAD /", "OPTIONS /", "PUT /", "DELETE /", "POST /put", "PATCH /put"} {
 			method, path, _ := strings.Cut(request, " ")
@@ -146,9 +147,9 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("Skip makes the key optional", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
+		s, runs := mw.newSite(t), atomic.Int32{}
 		without := func(c *gin.Context) bool { return c.GetHeader("Idempotency-Key") == "" }
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Skip(without)), counted(&runs))
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.Skip(without)), counted(&runs))
 		for i := range 2 {
 			if r := s.send("POST", "/", ""); r.body != fmt.Sprintf("run %d", i+1) {
 				t.Errorf("got %d %q", r.status, r.body)
@@ -163,16 +164,16 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("an answer is given for as long as it is retained", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/", httpmw.Idempotent(s.runs(once.Retain(50*time.Millisecond)), httpmw.AnyCaller()), counted(&runs))
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/", mw.Idempotent(s.runs(once.Retain(50*time.Millisecond)), mw.AnyCaller()), counted(&runs))
 		s.pay("k", "/", "")
 		eventually(t, "Key is a new one", func() bool { return s.pay("k", "/", "").body == "run 2" })
 	})
 
 	t.Run("handlers of no route answer the same again", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.NoRoute(httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.AbortWithStatus(http.StatusNotFound) })
+		s := mw.newSite(t)
+		s.NoRoute(mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) { c.AbortWithStatus(http.StatusNotFound) })
 		for _, replay := range []bool{false, true} {
 			if r := s.pay("k", "/nowhere", ""); r.status != http.StatusNotFound || r.body != "" || r.isReplay() != replay {
 				t.Errorf("got %d %q", r.status, r.body)
@@ -181,9 +182,10 @@ func TestIdempotent(t *testing.T) {
 	})
 
 	t.Run("a request that matches no route gets gin's own 404, as before", func(t *testing.T) {
+		mw.ofGin(t)
 		t.Parallel()
-		s := newSite(t)
-		s.Use(httpmw.Idempotent(s.runs(), httpmw.AnyCaller()))
+		s := mw.newSite(t)
+		s.Use(mw.Idempotent(s.runs(), mw.AnyCaller()))
 		for _, header := range [][]string{nil, {"Idempotency-Key", "k"}, {"Idempotency-Key", "k"}} {
 			if r := s.send("POST", "/nowhere", "", header...); r.status != http.StatusNotFound || r.body != "404 page not found" {
 				t.Errorf("%v: got %d %q", header, r.status, r.body)
@@ -199,7 +201,7 @@ func fifty(t *testing.T, waits bool, opts []once.Option, sites ...*site) {
 	var ran, first, replayed, refused atomic.Int32
 	inside, answered := make(chan struct{}), make(chan struct{}, requests)
 	for _, s := range sites {
-		s.POST("/fifty", httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller()), func(c *gin.Context) {
+		s.POST("/fifty", s.mw.Idempotent(s.runs(opts...), s.mw.AnyCaller()), func(c *gin.Context) {
 			if ran.Add(1) == 1 {
 				close(inside)
 			}

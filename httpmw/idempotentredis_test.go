@@ -17,11 +17,12 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // Services that keep their answers in a redis-server.
-func TestIdempotentOnRedis(t *testing.T) {
+func TestIdempotentOnRedis(t *testing.T) { onEach(t, testIdempotentOnRedis) }
+
+func testIdempotentOnRedis(t *testing.T, mw framework) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 
@@ -30,15 +31,15 @@ func TestIdempotentOnRedis(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
 			opts := []once.Option{once.Acquire(core.Wait(wait))}
-			fifty(t, wait > 0, opts, newReplica(t, server), newReplica(t, server), newReplica(t, server))
+			fifty(t, wait > 0, opts, mw.newReplica(t, server), mw.newReplica(t, server), mw.newReplica(t, server))
 		})
 	}
 
 	t.Run("an answer of one replica is given by another, to the same caller only", func(t *testing.T) {
 		t.Parallel()
-		runs, replicas := atomic.Int32{}, []*site{newReplica(t, server), newReplica(t, server)}
+		runs, replicas := atomic.Int32{}, []*site{mw.newReplica(t, server), mw.newReplica(t, server)}
 		for _, s := range replicas {
-			s.POST("/pay", httpmw.Idempotent(s.runs(), httpmw.Header("X-User")), func(c *gin.Context) {
+			s.POST("/pay", mw.Idempotent(s.runs(), mw.Header("X-User")), func(c *gin.Context) {
 				c.Header("Location", "/receipts/1")
 				c.Writer.Header()["Link"] = []string{"</a>", "</b>"}
 				c.JSON(http.StatusCreated, gin.H{"run": runs.Add(1)})
@@ -60,8 +61,8 @@ func TestIdempotentOnRedis(t *testing.T) {
 	t.Run("bodies of 1 MiB and 10 MiB are kept if the limits allow it", func(t *testing.T) {
 		t.Parallel()
 		const raised = 16 << 20
-		s := newReplica(t, server)
-		s.POST("/echo", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.BodyLimit(raised), httpmw.AnswerLimit(raised)), func(c *gin.Context) {
+		s := mw.newReplica(t, server)
+		s.POST("/echo", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.BodyLimit(raised), mw.AnswerLimit(raised)), func(c *gin.Context) {
 			data, err := io.ReadAll(c.Request.Body)
 			if err != nil {
 				t.Error(err)
@@ -81,9 +82,9 @@ func TestIdempotentOnRedis(t *testing.T) {
 	// hazard 50
 	t.Run("a panic and a 500 leave a run that can be made again, with its fingerprint", func(t *testing.T) {
 		t.Parallel()
-		s := newReplica(t, server)
+		s := mw.newReplica(t, server)
 		recovery := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) })
-		s.POST("/broken", recovery, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s.POST("/broken", recovery, mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			switch n := attempt(t, c); n {
 			case 1:
 				panic("card reader on fire")
@@ -103,8 +104,8 @@ func TestIdempotentOnRedis(t *testing.T) {
 
 	t.Run("a stream and an answer that is too long are not run again", func(t *testing.T) {
 		t.Parallel()
-		s := newReplica(t, server)
-		idempotent := httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+		s := mw.newReplica(t, server)
+		idempotent := mw.Idempotent(s.runs(), mw.AnyCaller())
 		s.POST("/stream", idempotent, func(c *gin.Context) { c.SSEvent("tick", 1); c.Writer.Flush() })
 		s.POST("/long", idempotent, func(c *gin.Context) { c.String(http.StatusOK, "%s", strings.Repeat("x", 256<<10+1)) })
 		for _, path := range []string{"/stream", "/long"} {
@@ -119,8 +120,8 @@ func TestIdempotentOnRedis(t *testing.T) {
 	t.Run("a handler whose key was deleted is told, its answer stands and is not kept", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
-		s, db := newReplica(t, server), testclient.Redis(t, server.Addr)
-		s.POST("/", httpmw.Idempotent(s.runs(once.Acquire(core.TTL(3*time.Second))), httpmw.AnyCaller()), func(c *gin.Context) {
+		s, db := mw.newReplica(t, server), testclient.Redis(t, server.Addr)
+		s.POST("/", mw.Idempotent(s.runs(once.Acquire(core.TTL(3*time.Second))), mw.AnyCaller()), func(c *gin.Context) {
 			if err := db.FlushAll(c).Err(); err != nil {
 				t.Error(err)
 			}
@@ -139,12 +140,14 @@ func TestIdempotentOnRedis(t *testing.T) {
 }
 
 // hazard 23
-func TestIdempotentRedisDown(t *testing.T) {
+func TestIdempotentRedisDown(t *testing.T) { onEach(t, testIdempotentRedisDown) }
+
+func testIdempotentRedisDown(t *testing.T, mw framework) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	s, runs := newReplica(t, server), atomic.Int32{}
+	s, runs := mw.newReplica(t, server), atomic.Int32{}
 	inside, finish := make(chan struct{}, 1), make(chan struct{})
-	idempotent := httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+	idempotent := mw.Idempotent(s.runs(), mw.AnyCaller())
 	s.POST("/pay", idempotent, func(c *gin.Context) {
 		inside <- struct{}{}
 		pause(c, finish)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,11 +22,13 @@ import (
 
 // A handler that stops because a context inside has ended, and says nothing, has
 // not answered, whichever middleware had made that context.
-func TestGivenUpInside(t *testing.T) {
+func TestGivenUpInside(t *testing.T) { onEach(t, testGivenUpInside) }
+
+func testGivenUpInside(t *testing.T, mw framework) {
 	t.Parallel()
-	short := httpmw.Acquire(core.TTL(time.Second), core.NoRenew())
-	lock := func(s *site, name string, opts ...httpmw.Option) gin.HandlerFunc {
-		return httpmw.Lock(s.locker, name, httpmw.Param("id"), opts...)
+	short := mw.Acquire(core.TTL(time.Second), core.NoRenew())
+	lock := func(s *site, name string, opts ...option) gin.HandlerFunc {
+		return mw.Lock(s.locker, name, mw.Param("id"), opts...)
 	}
 	timeOut := func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), time.Millisecond)
@@ -39,7 +42,7 @@ func TestGivenUpInside(t *testing.T) {
 		"a lock inside of other": func(s *site) []gin.HandlerFunc { return []gin.HandlerFunc{lock(s, "a"), lock(s, "b", short)} },
 		"an Idempotent": func(s *site) []gin.HandlerFunc {
 			o := s.runs(once.Acquire(core.TTL(time.Second), core.NoRenew()))
-			return []gin.HandlerFunc{httpmw.Idempotent(o, func(*gin.Context) (string, error) { return "inside", nil })}
+			return []gin.HandlerFunc{mw.Idempotent(o, func(*gin.Context) (string, error) { return "inside", nil })}
 		},
 		"a time-out":                  func(*site) []gin.HandlerFunc { return []gin.HandlerFunc{timeOut} },
 		"a time-out inside of a lock": func(s *site) []gin.HandlerFunc { return []gin.HandlerFunc{lock(s, "a"), timeOut} },
@@ -47,12 +50,15 @@ func TestGivenUpInside(t *testing.T) {
 		for _, atMostOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at most once %v", name, atMostOnce), func(t *testing.T) {
 				t.Parallel()
-				s, runs := newSite(t), atomic.Int32{}
+				if strings.HasPrefix(name, "a time-out") { // it leaves its context where gin alone finds it
+					mw.ofGin(t)
+				}
+				s, runs := mw.newSite(t), atomic.Int32{}
 				var opts []once.Option
 				if atMostOnce {
 					opts = append(opts, once.AtMostOnce())
 				}
-				outer := httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller(), httpmw.Detached())
+				outer := mw.Idempotent(s.runs(opts...), mw.AnyCaller(), mw.Detached())
 				s.POST("/:id", append(append([]gin.HandlerFunc{outer}, inside(s)...), func(c *gin.Context) {
 					if runs.Add(1) == 1 {
 						within(t, "the context ends", c.Request.Context().Done())
@@ -75,9 +81,10 @@ func TestGivenUpInside(t *testing.T) {
 	}
 
 	t.Run("a status beside the error of an ended context is left to what is outside, and no answer", func(t *testing.T) {
+		mw.ofGin(t)
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/:id", httpmw.Idempotent(s.runs(once.AtMostOnce()), httpmw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/:id", mw.Idempotent(s.runs(once.AtMostOnce()), mw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
 			runs.Add(1)
 			within(t, "the context ends", c.Request.Context().Done())
 			c.Status(http.StatusOK)
@@ -91,8 +98,8 @@ func TestGivenUpInside(t *testing.T) {
 
 	t.Run("a status of 200 beside another error is kept, although the context has ended", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/:id", mw.Idempotent(s.runs(), mw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
 			runs.Add(1)
 			within(t, "the context ends", c.Request.Context().Done())
 			c.Status(http.StatusOK)
@@ -106,8 +113,8 @@ func TestGivenUpInside(t *testing.T) {
 
 	t.Run("an answer that was given all the same is kept", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/:id", mw.Idempotent(s.runs(), mw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
 			runs.Add(1)
 			within(t, "the context ends", c.Request.Context().Done())
 			c.Status(http.StatusOK)
@@ -120,10 +127,12 @@ func TestGivenUpInside(t *testing.T) {
 }
 
 // A status is an answer, also of a handler that outlived its client.
-func TestStatusAfterTheClientHasLeft(t *testing.T) {
+func TestStatusAfterTheClientHasLeft(t *testing.T) { onEach(t, testStatusAfterTheClientHasLeft) }
+
+func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
 	t.Parallel()
-	s, runs, began := newSite(t), atomic.Int32{}, make(chan struct{})
-	s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+	s, runs, began := mw.newSite(t), atomic.Int32{}, make(chan struct{})
+	s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 		if runs.Add(1) == 1 {
 			close(began)
 			within(t, "the client leaves", c.Request.Context().Done())
@@ -152,18 +161,20 @@ func TestStatusAfterTheClientHasLeft(t *testing.T) {
 }
 
 // What a Lock answers where nothing ran is not for Keep.
-func TestKeepIsNotAskedAboutRefusals(t *testing.T) {
+func TestKeepIsNotAskedAboutRefusals(t *testing.T) { onEach(t, testKeepIsNotAskedAboutRefusals) }
+
+func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 	t.Parallel()
-	all := httpmw.Keep(func(int) bool { return true })
-	s := newSite(t)
-	mount := func(path string, opts ...httpmw.Option) {
-		s.POST(path, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), all), httpmw.Lock(s.locker, "order", httpmw.JSON("id"), opts...), func(c *gin.Context) { c.String(http.StatusOK, "paid") })
+	all := mw.Keep(func(int) bool { return true })
+	s := mw.newSite(t)
+	mount := func(path string, opts ...option) {
+		s.POST(path, mw.Idempotent(s.runs(), mw.AnyCaller(), all), mw.Lock(s.locker, "order", mw.JSON("id"), opts...), func(c *gin.Context) { c.String(http.StatusOK, "paid") })
 	}
 	mount("/try")
-	mount("/wait", httpmw.Acquire(core.Wait(soon)))
-	mount("/own", httpmw.Render(func(c *gin.Context, p httpmw.Problem) { c.String(http.StatusUnprocessableEntity, p.Title) }))
-	short := httpmw.Lock(s.locker, "around", httpmw.JSON("id"), httpmw.Acquire(core.TTL(time.Second), core.NoRenew()))
-	s.POST("/short", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), all), short, httpmw.Lock(s.locker, "order", httpmw.JSON("id"), httpmw.Acquire(core.Wait(soon))), func(c *gin.Context) {
+	mount("/wait", mw.Acquire(core.Wait(soon)))
+	mount("/own", mw.Render(func(c *gin.Context, p httpmw.Problem) { c.String(http.StatusUnprocessableEntity, p.Title) }))
+	short := mw.Lock(s.locker, "around", mw.JSON("id"), mw.Acquire(core.TTL(time.Second), core.NoRenew()))
+	s.POST("/short", mw.Idempotent(s.runs(), mw.AnyCaller(), all), short, mw.Lock(s.locker, "order", mw.JSON("id"), mw.Acquire(core.Wait(soon))), func(c *gin.Context) {
 		c.String(http.StatusOK, "paid")
 	})
 	release := s.hold("order:1")
@@ -204,10 +215,12 @@ func TestKeepIsNotAskedAboutRefusals(t *testing.T) {
 
 // A client that leaves at any moment: its handler either does not run, or is not
 // told.
-func TestDetachedFromTheBeginning(t *testing.T) {
+func TestDetachedFromTheBeginning(t *testing.T) { onEach(t, testDetachedFromTheBeginning) }
+
+func testDetachedFromTheBeginning(t *testing.T, mw framework) {
 	t.Parallel()
-	s, runs := newSite(t), atomic.Int32{}
-	s.POST("/", httpmw.Idempotent(s.runs(once.AtMostOnce()), httpmw.AnyCaller(), httpmw.Detached()), func(c *gin.Context) {
+	s, runs := mw.newSite(t), atomic.Int32{}
+	s.POST("/", mw.Idempotent(s.runs(once.AtMostOnce()), mw.AnyCaller(), mw.Detached()), func(c *gin.Context) {
 		runs.Add(1)
 		if n := attempt(t, c); n != 1 {
 			t.Errorf("attempt %d of a request that did not run before", n)

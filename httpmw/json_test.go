@@ -13,10 +13,11 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestJSON(t *testing.T) {
+func TestJSON(t *testing.T) { onEach(t, testJSON) }
+
+func testJSON(t *testing.T, mw framework) {
 	t.Parallel()
 	for _, c := range []struct {
 		name        string
@@ -82,7 +83,7 @@ func TestJSON(t *testing.T) {
 	} {
 		t.Run(c.name+verdict(c.detail), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := mw.newSite(t)
 			path, contentType := "id", []string{"Content-Type", "application/json"}
 			if c.path != "" {
 				path = c.path
@@ -94,7 +95,7 @@ func TestJSON(t *testing.T) {
 			default:
 				contentType[1] = c.contentType
 			}
-			s.POST("/", httpmw.Lock(s.locker, "order", httpmw.JSON(path)), ok)
+			s.POST("/", mw.Lock(s.locker, "order", mw.JSON(path)), ok)
 			r := s.send("POST", "/", c.body, contentType...)
 			if c.detail == "" {
 				if want := core.Key("order", c.want); r.status != http.StatusOK || r.body != want {
@@ -111,17 +112,17 @@ func TestJSON(t *testing.T) {
 	t.Run("a path of another language is refused when the middleware is made", func(t *testing.T) {
 		t.Parallel()
 		for _, path := range []string{"$.id", "$", "items[0].id", "items[*].id", "items.*.id", "$['id']", "order.$", "", "a..b", ".a", "a."} {
-			wantPanic(t, path, "JSON", func() { httpmw.JSON(path) })
+			wantPanic(t, path, "JSON", func() { mw.JSON(path) })
 		}
 		for _, path := range []string{"id", "_id.$oid", "$id", "items.0.id", "a-b.c d", "@id", "*id"} {
-			httpmw.JSON(path)
+			mw.JSON(path)
 		}
 	})
 
 	t.Run("order IDs above 2^53 do not share a lock, and 123 and \"123\" do", func(t *testing.T) {
 		t.Parallel()
-		s, inside, finish := newSite(t), make(chan string), make(chan struct{})
-		s.POST("/pay", httpmw.Lock(s.locker, "order", httpmw.JSON("order.id")), func(c *gin.Context) {
+		s, inside, finish := mw.newSite(t), make(chan string), make(chan struct{})
+		s.POST("/pay", mw.Lock(s.locker, "order", mw.JSON("order.id")), func(c *gin.Context) {
 			lease, _ := core.LeaseFromContext(c.Request.Context())
 			inside <- lease.Key()
 			<-finish
@@ -164,7 +165,7 @@ func FuzzJSON(f *testing.F) {
 	}
 	gin.SetMode(gin.TestMode)
 	engine := gin.New()
-	engine.POST("/", httpmw.Lock(l, "order", httpmw.JSON("id"), httpmw.Acquire(core.Wait(time.Minute))), func(c *gin.Context) {
+	engine.POST("/", onGin.Lock(l, "order", onGin.JSON("id"), onGin.Acquire(core.Wait(time.Minute))), func(c *gin.Context) {
 		var in struct{ ID json.RawMessage }
 		if err := c.ShouldBindJSON(&in); err != nil {
 			c.String(http.StatusTeapot, "the handler cannot decode it: %v", err)

@@ -1,16 +1,9 @@
 package httpmw
 
 import (
-	"fmt"
-	"net/http"
-	"net/url"
-	"strings"
-	"unicode"
-	"unicode/utf8"
-
 	"github.com/gin-gonic/gin"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
 // KeyFunc finds in a request what is to be locked. An error that matches
@@ -25,153 +18,72 @@ import (
 // or read c.Request.Body and put back what was read.
 type KeyFunc func(c *gin.Context) (string, error)
 
-// separator stands between the parts of a key. It can be no part's own, since
-// control characters are refused.
-const separator = "\x1f"
+// inner is f for what httpmw shares.
+func (f KeyFunc) inner() guard.KeyFunc {
+	if f == nil {
+		return nil
+	}
+	return func(x guard.Exchange) (string, error) { return f(x.(exchange).Context) }
+}
 
-// maxKey is the length of the longest key that a Locker takes, in bytes.
-const maxKey = 512
+// found is the KeyFunc that asks s.
+func found(s guard.Source) KeyFunc {
+	return func(c *gin.Context) (string, error) { return s(exchange{c}) }
+}
 
 // Param takes the key from a path parameter, "id" of "/orders/:id/pay". On a
 // route without such a parameter every request is answered with 500, and the
 // first of them tells core.Misused; see Check. It panics if name is empty.
 func Param(name string) KeyFunc {
-	s := newSource("path parameter", name)
+	s := guard.Path(name, func(c guard.Carrier) (value, route string, ok bool) {
+		x := c.(exchange)
+		value, ok = x.Params.Get(name)
+		return value, x.FullPath(), ok
+	})
 	asked.add(name)
-	return func(c *gin.Context) (string, error) {
-		value, ok := c.Params.Get(name)
-		if !ok {
-			return "", setupError(fmt.Sprintf("httpmw: route %q has no %s", c.FullPath(), s))
-		}
-		return s.check(value)
-	}
+	return found(s)
 }
 
 // Query takes the key from a parameter of the URL's query. It has to be there
 // once, and the query has to be well-formed. It panics if name is empty.
-func Query(name string) KeyFunc {
-	s := newSource("query parameter", name)
-	return func(c *gin.Context) (string, error) {
-		query, err := url.ParseQuery(c.Request.URL.RawQuery)
-		if err != nil {
-			return "", &keyError{"query is malformed"}
-		}
-		return s.only(query[name])
-	}
-}
+func Query(name string) KeyFunc { return found(guard.Query(name)) }
 
 // Header takes the key from a header, which has to be there once. It panics if
 // name is empty.
-func Header(name string) KeyFunc {
-	s := newSource("header", name)
-	if http.CanonicalHeaderKey(name) == "Host" {
-		// net/http takes it out of the headers.
-		return func(c *gin.Context) (string, error) { return s.check(c.Request.Host) }
-	}
-	return func(c *gin.Context) (string, error) {
-		return s.only(c.Request.Header.Values(name))
-	}
-}
+func Header(name string) KeyFunc { return found(guard.Header(name)) }
+
+// Form takes the key from a field of a form in the body, urlencoded or
+// multipart, which has to be there once. Files are no fields, and the URL's
+// query is no form.
+//
+// The body is read whole, at most the middleware's BodyLimit with its files, and
+// can be read again by the handler. It panics if name is empty.
+func Form(name string) KeyFunc { return found(guard.Form(name)) }
+
+// JSON takes the key from a field of the body, a JSON object; dots go into
+// nested objects: "order.id". Fields with a dot or a bracket in their name, fields
+// named "$" or "*", and elements of arrays cannot be named.
+//
+// The field has to be a string or an integer; the integer 123 and the string
+// "123" are the same key. Integers of any size are kept apart, and those
+// written as 1e2 or 1.0 are refused, as are null, true, false, arrays and
+// objects. The body has to be one valid JSON text, sent as JSON or without a
+// content type. Names have to match exactly, and may not be there more than
+// once, not even in another case: decoders differ in which one they take.
+//
+// The body is read whole, at most the middleware's BodyLimit, and can be read
+// again by the handler, with every binder of gin. It panics if path is not names
+// with dots between them: "$.id" and "items[0].id" are of other languages.
+func JSON(path string) KeyFunc { return found(guard.JSON(path)) }
 
 // Join makes one key of several, whose parts cannot run into each other:
 // Join(Param("a"), Param("b")) under the name "x" locks core.Key("x", a, b). It
 // fails as the first of parts that fails. It panics if there are none, or one is
 // nil.
-func Join(parts ...KeyFunc) KeyFunc {
-	if len(parts) == 0 {
-		panic("httpmw: Join without parts")
-	}
-	parts = append([]KeyFunc(nil), parts...)
-	for _, p := range parts {
-		if p == nil {
-			panic("httpmw: Join: a part is nil")
-		}
-	}
-	return func(c *gin.Context) (string, error) {
-		values := make([]string, len(parts))
-		for i, p := range parts {
-			v, err := p(c)
-			if err != nil {
-				return "", err
-			}
-			values[i] = v
-		}
-		return strings.Join(values, separator), nil
-	}
+func Join(parts ...KeyFunc) KeyFunc { return guard.Join(parts) }
+
+// AnyCaller is a scope for services whose callers are one, or cannot be told
+// apart: whoever knows a key gets its answer.
+func AnyCaller() KeyFunc {
+	return func(*gin.Context) (string, error) { return "any", nil }
 }
-
-// lockKey is the key to lock for a KeyFunc's result.
-func lockKey(name, value string) (string, error) {
-	parts, err := split(value, source{"key"})
-	if err != nil {
-		return "", err
-	}
-	key := core.Key(name, parts...)
-	if len(key) > maxKey {
-		return "", source{"key"}.bad(fmt.Sprintf("is too long, with name and escapes %d bytes are allowed", maxKey))
-	}
-	return key, nil
-}
-
-// split takes a KeyFunc's result apart, which is that of s.
-func split(value string, s source) ([]string, error) {
-	parts := strings.Split(value, separator)
-	for _, p := range parts {
-		if _, err := s.check(p); err != nil {
-			return nil, err
-		}
-	}
-	return parts, nil
-}
-
-// source is where in the request a value comes from, in words.
-type source struct{ words string }
-
-func newSource(kind, name string) source {
-	if name == "" {
-		panic("httpmw: the name of a " + kind + " is empty")
-	}
-	return source{fmt.Sprintf("%s %q", kind, name)}
-}
-
-func (s source) String() string { return s.words }
-
-// bad says what is wrong with the value, without the value.
-func (s source) bad(fault string) error { return &keyError{s.words + " " + fault} }
-
-// only is the one of values.
-func (s source) only(values []string) (string, error) {
-	switch len(values) {
-	case 0:
-		return "", s.bad("is missing")
-	case 1:
-		return s.check(values[0])
-	}
-	return "", s.bad("is there more than once")
-}
-
-// check refuses what cannot be a part of a key.
-func (s source) check(value string) (string, error) {
-	switch {
-	case value == "":
-		return "", s.bad("is empty")
-	case len(value) > maxKey:
-		return "", s.bad(fmt.Sprintf("is too long, %d bytes are allowed", maxKey))
-	case !utf8.ValidString(value):
-		return "", s.bad("is not valid UTF-8")
-	case strings.ContainsFunc(value, unicode.IsControl):
-		return "", s.bad("contains a control character")
-	}
-	return value, nil
-}
-
-// keyError says why a request has no key that can be locked, in words that may
-// go into the answer.
-type keyError struct{ detail string }
-
-func (e *keyError) Error() string { return "httpmw: " + e.detail }
-
-// sentence is detail for the answer.
-func (e *keyError) sentence() string { return strings.ToUpper(e.detail[:1]) + e.detail[1:] + "." }
-
-func (e *keyError) Unwrap() error { return core.ErrInvalid }

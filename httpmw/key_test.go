@@ -17,7 +17,9 @@ import (
 
 const formType = "application/x-www-form-urlencoded"
 
-func TestKeySources(t *testing.T) {
+func TestKeySources(t *testing.T) { onEach(t, testKeySources) }
+
+func testKeySources(t *testing.T, mw framework) {
 	t.Parallel()
 	longest := strings.Repeat("k", 512-len("order:"))
 	twoParts := func(c *gin.Context) (string, error) { return c.Query("a") + "\x1f" + c.Query("b"), nil }
@@ -33,56 +35,56 @@ func TestKeySources(t *testing.T) {
 		want   string // the key that is locked, or
 		detail string // what the 400 says
 	}{
-		{name: "a path parameter", key: httpmw.Param("id"), path: "/r/42", want: "order:42"},
-		{name: "a path parameter with what core.Key escapes", key: httpmw.Param("id"), path: "/r/a:b%25", want: core.Key("order", "a:b%")},
-		{name: "a path parameter with a control character", key: httpmw.Param("id"), path: "/r/a%0Ab", detail: `path parameter "id" contains a control character`},
-		{name: "a path parameter that is no UTF-8", key: httpmw.Param("id"), path: "/r/%ff", detail: `path parameter "id" is not valid UTF-8`},
+		{name: "a path parameter", key: mw.Param("id"), path: "/r/42", want: "order:42"},
+		{name: "a path parameter with what core.Key escapes", key: mw.Param("id"), path: "/r/a:b%25", want: core.Key("order", "a:b%")},
+		{name: "a path parameter with a control character", key: mw.Param("id"), path: "/r/a%0Ab", detail: `path parameter "id" contains a control character`},
+		{name: "a path parameter that is no UTF-8", key: mw.Param("id"), path: "/r/%ff", detail: `path parameter "id" is not valid UTF-8`},
 
-		{name: "a query parameter", key: httpmw.Query("order"), path: "/r/1?x=1&order=4%202", want: "order:4 2"},
-		{name: "a query parameter that is missing", key: httpmw.Query("order"), path: "/r/1?Order=1", detail: `query parameter "order" is missing`},
-		{name: "a query parameter that is empty", key: httpmw.Query("order"), path: "/r/1?order", detail: "is empty"},
-		{name: "a query parameter that is repeated", key: httpmw.Query("order"), path: "/r/1?order=1&order=2", detail: "is there more than once"},
-		{name: "a query parameter that is repeated with one value", key: httpmw.Query("order"), path: "/r/1?order=1&order=1", detail: "is there more than once"},
-		{name: "a query that is malformed", key: httpmw.Query("order"), path: "/r/1?order=1&order=%zz", detail: "Query is malformed"},
-		{name: "a query with a separator of control characters", key: httpmw.Query("order"), path: "/r/1?order=a%1Fb", detail: "contains a control character"},
+		{name: "a query parameter", key: mw.Query("order"), path: "/r/1?x=1&order=4%202", want: "order:4 2"},
+		{name: "a query parameter that is missing", key: mw.Query("order"), path: "/r/1?Order=1", detail: `query parameter "order" is missing`},
+		{name: "a query parameter that is empty", key: mw.Query("order"), path: "/r/1?order", detail: "is empty"},
+		{name: "a query parameter that is repeated", key: mw.Query("order"), path: "/r/1?order=1&order=2", detail: "is there more than once"},
+		{name: "a query parameter that is repeated with one value", key: mw.Query("order"), path: "/r/1?order=1&order=1", detail: "is there more than once"},
+		{name: "a query that is malformed", key: mw.Query("order"), path: "/r/1?order=1&order=%zz", detail: "Query is malformed"},
+		{name: "a query with a separator of control characters", key: mw.Query("order"), path: "/r/1?order=a%1Fb", detail: "contains a control character"},
 
-		{name: "a header", key: httpmw.Header("x-order"), path: "/r/1", header: []string{"X-Order", " 42 "}, want: "order:42"},
-		{name: "a header that is missing", key: httpmw.Header("X-Order"), path: "/r/1", detail: `header "X-Order" is missing`},
-		{name: "a header that is repeated", key: httpmw.Header("X-Order"), path: "/r/1", header: []string{"X-Order", "1", "X-Order", "2"}, detail: "is there more than once"},
+		{name: "a header", key: mw.Header("x-order"), path: "/r/1", header: []string{"X-Order", " 42 "}, want: "order:42"},
+		{name: "a header that is missing", key: mw.Header("X-Order"), path: "/r/1", detail: `header "X-Order" is missing`},
+		{name: "a header that is repeated", key: mw.Header("X-Order"), path: "/r/1", header: []string{"X-Order", "1", "X-Order", "2"}, detail: "is there more than once"},
 
-		{name: "a form field", key: httpmw.Form("order"), path: "/r/1?order=9", body: "order=4%3A2&x=1", header: []string{"Content-Type", formType}, want: core.Key("order", "4:2")},
-		{name: "a form field that is missing", key: httpmw.Form("order"), path: "/r/1?order=9", body: "x=1", header: []string{"Content-Type", formType}, detail: `form field "order" is missing`},
-		{name: "a form field that is repeated", key: httpmw.Form("order"), path: "/r/1", body: "order=1&order=2", header: []string{"Content-Type", formType}, detail: "is there more than once"},
-		{name: "a form that is malformed", key: httpmw.Form("order"), path: "/r/1", body: "order=1&order=%zz", header: []string{"Content-Type", formType}, detail: "Form is malformed"},
-		{name: "a form sent as something else", key: httpmw.Form("order"), path: "/r/1", body: "order=1", header: []string{"Content-Type", "text/plain"}, detail: "is missing"},
-		{name: "a multipart form without boundary", key: httpmw.Form("order"), path: "/r/1", body: "order=1", header: []string{"Content-Type", "multipart/form-data"}, detail: "Form is malformed"},
+		{name: "a form field", key: mw.Form("order"), path: "/r/1?order=9", body: "order=4%3A2&x=1", header: []string{"Content-Type", formType}, want: core.Key("order", "4:2")},
+		{name: "a form field that is missing", key: mw.Form("order"), path: "/r/1?order=9", body: "x=1", header: []string{"Content-Type", formType}, detail: `form field "order" is missing`},
+		{name: "a form field that is repeated", key: mw.Form("order"), path: "/r/1", body: "order=1&order=2", header: []string{"Content-Type", formType}, detail: "is there more than once"},
+		{name: "a form that is malformed", key: mw.Form("order"), path: "/r/1", body: "order=1&order=%zz", header: []string{"Content-Type", formType}, detail: "Form is malformed"},
+		{name: "a form sent as something else", key: mw.Form("order"), path: "/r/1", body: "order=1", header: []string{"Content-Type", "text/plain"}, detail: "is missing"},
+		{name: "a multipart form without boundary", key: mw.Form("order"), path: "/r/1", body: "order=1", header: []string{"Content-Type", "multipart/form-data"}, detail: "Form is malformed"},
 
-		{name: "the longest key", key: httpmw.Query("order"), path: "/r/1?order=" + longest, want: "order:" + longest},
-		{name: "a key that is too long", key: httpmw.Query("order"), path: "/r/1?order=k" + longest, detail: "Key is too long"},
-		{name: "a key that is too long when escaped", key: httpmw.Query("order"), path: "/r/1?order=" + strings.Repeat("%3A", 200), detail: "Key is too long"},
-		{name: "a value that is too long", key: httpmw.Query("order"), path: "/r/1?order=" + strings.Repeat("k", 513), detail: "is too long"},
+		{name: "the longest key", key: mw.Query("order"), path: "/r/1?order=" + longest, want: "order:" + longest},
+		{name: "a key that is too long", key: mw.Query("order"), path: "/r/1?order=k" + longest, detail: "Key is too long"},
+		{name: "a key that is too long when escaped", key: mw.Query("order"), path: "/r/1?order=" + strings.Repeat("%3A", 200), detail: "Key is too long"},
+		{name: "a value that is too long", key: mw.Query("order"), path: "/r/1?order=" + strings.Repeat("k", 513), detail: "is too long"},
 
 		{name: "a function that finds nothing", key: plain(""), path: "/r/1", detail: "Key is empty."},
 		{name: "a function's control character", key: plain("a\nb"), path: "/r/1", detail: "Key contains a control character."},
 		{name: "a function's parts", key: twoParts, path: "/r/1?a=x&b=y", want: core.Key("order", "x", "y")},
 		{name: "a function's part that is empty", key: twoParts, path: "/r/1?a=x", detail: "Key is empty."},
 
-		{name: "a join", key: httpmw.Join(httpmw.Query("a"), httpmw.Query("b")), path: "/r/1?a=x&b=y", want: core.Key("order", "x", "y")},
-		{name: "a join with colons in front", key: httpmw.Join(httpmw.Query("a"), httpmw.Query("b")), path: "/r/1?a=a:b&b=c", want: core.Key("order", "a:b", "c")},
-		{name: "a join with colons behind", key: httpmw.Join(httpmw.Query("a"), httpmw.Query("b")), path: "/r/1?a=a&b=b:c", want: core.Key("order", "a", "b:c")},
-		{name: "a join with what looks escaped", key: httpmw.Join(httpmw.Query("a"), httpmw.Query("b")), path: "/r/1?a=a%253Ab&b=c", want: core.Key("order", "a%3Ab", "c")},
-		{name: "a join of one", key: httpmw.Join(httpmw.Param("id")), path: "/r/1", want: "order:1"},
-		{name: "a join in a join", key: httpmw.Join(httpmw.Join(httpmw.Param("id"), httpmw.Query("a")), httpmw.Query("b")), path: "/r/1?a=2&b=3", want: core.Key("order", "1", "2", "3")},
-		{name: "a join with a part that is missing", key: httpmw.Join(httpmw.Query("a"), httpmw.Query("b")), path: "/r/1?a=x", detail: `query parameter "b" is missing`},
-		{name: "a join with a part that is empty", key: httpmw.Join(httpmw.Query("a"), plain("")), path: "/r/1?a=x", detail: "Key is empty."},
+		{name: "a join", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=x&b=y", want: core.Key("order", "x", "y")},
+		{name: "a join with colons in front", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=a:b&b=c", want: core.Key("order", "a:b", "c")},
+		{name: "a join with colons behind", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=a&b=b:c", want: core.Key("order", "a", "b:c")},
+		{name: "a join with what looks escaped", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=a%253Ab&b=c", want: core.Key("order", "a%3Ab", "c")},
+		{name: "a join of one", key: mw.Join(mw.Param("id")), path: "/r/1", want: "order:1"},
+		{name: "a join in a join", key: mw.Join(mw.Join(mw.Param("id"), mw.Query("a")), mw.Query("b")), path: "/r/1?a=2&b=3", want: core.Key("order", "1", "2", "3")},
+		{name: "a join with a part that is missing", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=x", detail: `query parameter "b" is missing`},
+		{name: "a join with a part that is empty", key: mw.Join(mw.Query("a"), plain("")), path: "/r/1?a=x", detail: "Key is empty."},
 		{name: "a join of all sources", path: "/r/1?q=2", body: `{"id":4}`, header: []string{"H", "3", "Content-Type", "application/json"},
-			key:  httpmw.Join(httpmw.Param("id"), httpmw.Query("q"), httpmw.Header("H"), httpmw.JSON("id")),
+			key:  mw.Join(mw.Param("id"), mw.Query("q"), mw.Header("H"), mw.JSON("id")),
 			want: core.Key("order", "1", "2", "3", "4")},
 	} {
 		t.Run(c.name+verdict(c.detail), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
-			s.POST("/r/:id", httpmw.Lock(s.locker, "order", c.key), ok)
+			s := mw.newSite(t)
+			s.POST("/r/:id", mw.Lock(s.locker, "order", c.key), ok)
 			r := s.send("POST", c.path, c.body, c.header...)
 			if c.detail == "" {
 				if r.status != http.StatusOK || r.body != c.want {
@@ -102,8 +104,8 @@ func TestKeySources(t *testing.T) {
 
 	t.Run("a route without the path parameter is a mistake of the program, and says which one", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
-		s.GET("/orders/:order", pushed.collect, httpmw.Lock(s.locker, "order", httpmw.Param("id")), mustNotRun(t))
+		s, pushed := mw.newSite(t), errorsOf{}
+		s.GET("/orders/:order", pushed.collect, mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
 		s.send("GET", "/orders/5", "").problem(t, http.StatusInternalServerError)
 		if err := pushed.only(t); errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), `"/orders/:order" has no path parameter "id"`) {
 			t.Errorf("c.Errors has %v", err)
@@ -112,8 +114,8 @@ func TestKeySources(t *testing.T) {
 
 	t.Run("the Host header is a key like any other", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/", httpmw.Lock(s.locker, "shop", httpmw.Header("host")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.GET("/", mw.Lock(s.locker, "shop", mw.Header("host")), func(c *gin.Context) {
 			lease, _ := core.LeaseFromContext(c.Request.Context())
 			if want := core.Key("shop", c.Request.Host); lease.Key() != want {
 				t.Errorf("locked %q, want %q", lease.Key(), want)
@@ -126,8 +128,8 @@ func TestKeySources(t *testing.T) {
 
 	t.Run("a join of two lists of parts never gives one key", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/", httpmw.Lock(s.locker, "x", httpmw.Join(httpmw.Query("a"), httpmw.Query("b"))), ok)
+		s := mw.newSite(t)
+		s.GET("/", mw.Lock(s.locker, "x", mw.Join(mw.Query("a"), mw.Query("b"))), ok)
 		values := []string{"a", "a:b", "b", ":", "::", "%", "%3A", "a%3Ab", "{", "{}", "c"}
 		seen := map[string]string{}
 		for _, a := range values {
@@ -146,13 +148,15 @@ func TestKeySources(t *testing.T) {
 	})
 }
 
-func TestForm(t *testing.T) {
+func TestForm(t *testing.T) { onEach(t, testForm) }
+
+func testForm(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("a multipart field is found, and the handler reads the whole form with its file", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Lock(s.locker, "order", httpmw.Form("order")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/", mw.Lock(s.locker, "order", mw.Form("order")), func(c *gin.Context) {
 			file, err := c.FormFile("scan")
 			if err != nil || file.Size != 4 || c.PostForm("order") != "42" {
 				t.Errorf("file %v, %v, order %q", file, err, c.PostForm("order"))
@@ -167,17 +171,17 @@ func TestForm(t *testing.T) {
 
 	t.Run("a multipart field that is repeated is 400", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Lock(s.locker, "order", httpmw.Form("order")), mustNotRun(t))
+		s := mw.newSite(t)
+		s.POST("/", mw.Lock(s.locker, "order", mw.Form("order")), mustNotRun(t))
 		contentType, form := multipartForm(t, "order", "42", "order", "43")
 		s.send("POST", "/", form, "Content-Type", contentType).problem(t, http.StatusBadRequest)
 	})
 
 	t.Run("a form that a middleware above has parsed is used, and stays for the handler", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		outer := func(c *gin.Context) { c.PostForm("anything") }
-		s.POST("/", outer, httpmw.Lock(s.locker, "order", httpmw.Form("order")), func(c *gin.Context) {
+		s.POST("/", outer, mw.Lock(s.locker, "order", mw.Form("order")), func(c *gin.Context) {
 			c.String(http.StatusOK, c.PostForm("order"))
 		})
 		if r := s.send("POST", "/", "order=42", "Content-Type", formType); r.body != "42" {

@@ -1,15 +1,11 @@
 package httpmw
 
 import (
-	"context"
-	"fmt"
-	"net/http"
-	"slices"
-	"strings"
-
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
 // Lock is a middleware that runs what comes after it under a lock. It locks
@@ -31,116 +27,52 @@ import (
 // more than 64 bytes, an option is nil or not for Lock, or an acquire option is not allowed. The returned
 // handler is safe for concurrent use and keeps no state between requests.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerFunc {
-	switch {
-	case l == nil:
-		panic("httpmw: Lock: the locker is nil")
-	case !isLabel(name) || len(name) > maxName:
-		panic(fmt.Sprintf("httpmw: Lock: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
-	case key == nil:
-		panic("httpmw: Lock: the key is nil")
-	}
-	m := &lock{config: configure("Lock", opts), locker: l, name: name}
-	if len(m.forOnce) > 0 {
-		panic(fmt.Sprintf("httpmw: Lock: %s is an option of Idempotent", m.forOnce[0]))
-	}
-	m.keys = append([]KeyFunc{key}, m.also...)
-	m.acquire = append([]core.AcquireOption{core.Wait(0), core.Name(name)}, m.acquire...)
-	wait, err := l.Check(m.acquire...)
-	if err != nil {
-		panic(fmt.Sprintf("httpmw: Lock: %v", err))
-	}
-	m.waits = wait != 0
-	return m.serve
+	m := guard.NewLock(l, name, key.inner(), withReport(opts))
+	return func(c *gin.Context) { m.Serve(exchange{c}) }
 }
 
-type lock struct {
-	config
-	locker *core.Locker
-	name   string
-	keys   []KeyFunc
-	waits  bool
-	misuse misuse
+// Idempotent is a middleware that gives requests with the same Idempotency-Key
+// one answer: that of the first, whose status, body and headers are kept by o
+// and given again, with the header Idempotent-Replayed: true, instead of running
+// what comes after it. Trailers are sent, and not kept. The package documentation
+// says how else such a request is answered, and what is kept.
+//
+// scope says who asks: a key counts within its scope only, so that nobody can
+// get another caller's answer by guessing or repeating a key. Take it from what
+// authentication found, which has to be mounted before; a KeyFunc of yours can
+// read it from c. AnyCaller is for services that have no callers to tell apart.
+//
+// POST and PATCH are covered, see Methods; others pass by. A request is the same
+// if method, path, query, media type and body are; see Fingerprint. The path is what
+// gin gets of it: behind an http.StripPrefix, the prefix is not told apart. The body is
+// read whole, at most BodyLimit, and can be read again by the handler.
+//
+// What the handler writes is held back until it is saved, and sent then, also
+// if it could not be saved, which can take about 3 seconds to find out. It is sent
+// by the calls that the handler made, so that a middleware outside that replaces
+// the writer sees the same as without Idempotent. What
+// cannot be kept is sent as it is written: events, an answer that goes on for more
+// than a second after its first flush, what is longer than
+// AnswerLimit, and what gin's Engine.HandleContext answers, without the headers
+// that were set before it. Handlers below see the context of the run in c.Request, derived
+// from that of the request: it ends when the client goes away, see Detached, or
+// the run's lease is lost. once.AttemptFromContext tells there whether an earlier
+// run was begun and did not come to an answer. If the handler panics, so does
+// the middleware, and nothing is kept.
+//
+// Options of Lock alone, Acquire and Also, are not for Idempotent; once.Acquire
+// is, given to once.New: with core.Wait, a request waits for the answer of the
+// one that is being worked on.
+//
+// It panics if o or scope is nil, an option is nil or not for Idempotent. The
+// returned handler is safe for concurrent use.
+func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
+	m := guard.NewIdempotent(o, scope.inner(), withReport(opts))
+	return func(c *gin.Context) { m.Serve(exchange{c}) }
 }
 
-func (m *lock) serve(c *gin.Context) {
-	if m.skip != nil && m.skip(c) {
-		return
-	}
-	keys, err := m.find(c)
-	if err != nil {
-		if c.FullPath() == "" {
-			inside(c, refused)
-			c.Abort() // it matches no route: gin answers 404 or 405
-			return
-		}
-		m.misuse.tell(c, m.locker, m.name, err)
-		m.fail(c, m.name, keyProblem(err))
-		return
-	}
-	if m.waits {
-		_, _ = buffer(c, m.limit) // what goes wrong with it is for the handler to find
-	}
-	ctx := c.Request.Context()
-	opts := m.acquire
-	if len(keys) > 1 {
-		opts = append(slices.Clip(opts), core.Also(keys[1:]...))
-	}
-	lease, err := m.locker.Acquire(ctx, keys[0], opts...)
-	if err != nil {
-		m.fail(c, m.name, acquireProblem(ctx, err))
-		return
-	}
-	run(c, lease)
-}
-
-// find returns the keys to lock.
-func (m *lock) find(c *gin.Context) ([]string, error) {
-	c.Set(limitKey{}, m.limit)
-	keys := make([]string, len(m.keys))
-	for i, f := range m.keys {
-		value, err := f(c)
-		if err != nil {
-			return nil, err
-		}
-		if keys[i], err = lockKey(m.name, value); err != nil {
-			return nil, err
-		}
-	}
-	return keys, nil
-}
-
-// run runs what comes after the middleware under lease, and gives it back.
-func run(c *gin.Context, lease *core.Lease) {
-	r := c.Request
-	defer func() {
-		takeForm(r, c.Request)
-		c.Request = r
-		// Whatever it fails with, the handler's answer stands; the Locker's
-		// observer is told.
-		_ = lease.Release(context.WithoutCancel(r.Context()))
-	}()
-	c.Request = r.WithContext(lease.Context())
-	c.Next()
-	if over(lease.Context(), c) {
-		inside(c, gaveUp)
-	}
-}
-
-// takeForm gives r the form that was parsed of its copy: the server removes the
-// temporary files of the request that it made, and knows no copies.
-func takeForm(r, parsed *http.Request) {
-	if r.MultipartForm == nil {
-		r.MultipartForm = parsed.MultipartForm
-	}
-	if r.PostForm == nil {
-		r.PostForm = parsed.PostForm
-	}
-	if r.Form == nil {
-		r.Form = parsed.Form
-	}
-}
-
-// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
-func isLabel(s string) bool {
-	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
+// withReport has gin told of what the answers of 500 and above do not say.
+func withReport(opts []Option) []Option {
+	report := guard.Report(func(x guard.Exchange, err error) { _ = x.(exchange).Error(err) })
+	return append([]Option{Option(report)}, opts...)
 }

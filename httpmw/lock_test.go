@@ -10,17 +10,18 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestLockExcludes(t *testing.T) {
+func TestLockExcludes(t *testing.T) { onEach(t, testLockExcludes) }
+
+func testLockExcludes(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("of fifty clicks on one order at once, one runs and the others are refused", func(t *testing.T) {
 		t.Parallel()
 		const clicks = 50
-		s, inside, answered := newSite(t), gauge{}, make(chan struct{}, clicks)
-		s.POST("/orders/:id/pay", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s, inside, answered := mw.newSite(t), gauge{}, make(chan struct{}, clicks)
+		s.POST("/orders/:id/pay", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			inside.enter()
 			defer inside.leave()
 			for range clicks - 1 { // works until the others have their answer
@@ -52,8 +53,8 @@ func TestLockExcludes(t *testing.T) {
 	t.Run("fifty requests that wait all run, one at a time", func(t *testing.T) {
 		t.Parallel()
 		const clicks = 50
-		s, inside, naive := newSite(t), gauge{}, 0
-		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(soon)))
+		s, inside, naive := mw.newSite(t), gauge{}, 0
+		lock := mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(soon)))
 		s.POST("/orders/:id/pay", lock, func(c *gin.Context) {
 			inside.enter()
 			defer inside.leave()
@@ -78,8 +79,8 @@ func TestLockExcludes(t *testing.T) {
 
 	t.Run("two orders run side by side", func(t *testing.T) {
 		t.Parallel()
-		s, both := newSite(t), make(chan struct{})
-		s.POST("/orders/:id/pay", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s, both := mw.newSite(t), make(chan struct{})
+		s.POST("/orders/:id/pay", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			select { // a meeting needs two
 			case both <- struct{}{}:
 			case <-both:
@@ -101,8 +102,8 @@ func TestLockExcludes(t *testing.T) {
 
 	t.Run("code outside of HTTP locks the same by core.Key", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/orders/:id/pay", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/orders/:id/pay", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			if s.isFree(core.Key("order", "a:b{c}%")) {
 				t.Error("the key is free while the handler runs")
 			}
@@ -123,8 +124,8 @@ func TestLockExcludes(t *testing.T) {
 
 	t.Run("a request that waits is served when the lock is free", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/", httpmw.Lock(s.locker, "order", httpmw.Query("id"), httpmw.Acquire(core.Wait(soon))), ok)
+		s := mw.newSite(t)
+		s.GET("/", mw.Lock(s.locker, "order", mw.Query("id"), mw.Acquire(core.Wait(soon))), ok)
 		release := s.hold("order:7")
 		got := make(chan reply, 1)
 		go func() { got <- s.send("GET", "/?id=7", "") }()
@@ -137,8 +138,8 @@ func TestLockExcludes(t *testing.T) {
 
 	t.Run("the locker's default of waiting does not make a request wait", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t, core.WithDefaults(core.Wait(time.Hour)))
-		s.GET("/", httpmw.Lock(s.locker, "order", httpmw.Query("id")), ok)
+		s := mw.newSite(t, core.WithDefaults(core.Wait(time.Hour)))
+		s.GET("/", mw.Lock(s.locker, "order", mw.Query("id")), ok)
 		s.hold("order:7")
 		if r := s.send("GET", "/?id=7", ""); r.status != http.StatusConflict {
 			t.Errorf("got %d, want 409", r.status)
@@ -147,13 +148,13 @@ func TestLockExcludes(t *testing.T) {
 
 	t.Run("readers run together and keep a writer out", func(t *testing.T) {
 		t.Parallel()
-		s, inside, wait := newSite(t), make(chan struct{}), make(chan struct{})
-		s.GET("/:id", httpmw.Lock(s.locker, "doc", httpmw.Param("id"), httpmw.Acquire(core.Shared())), func(c *gin.Context) {
+		s, inside, wait := mw.newSite(t), make(chan struct{}), make(chan struct{})
+		s.GET("/:id", mw.Lock(s.locker, "doc", mw.Param("id"), mw.Acquire(core.Shared())), func(c *gin.Context) {
 			inside <- struct{}{}
 			<-wait
 			ok(c)
 		})
-		s.PUT("/:id", httpmw.Lock(s.locker, "doc", httpmw.Param("id")), ok)
+		s.PUT("/:id", mw.Lock(s.locker, "doc", mw.Param("id")), ok)
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() { s.send("GET", "/9", "") })
@@ -169,15 +170,17 @@ func TestLockExcludes(t *testing.T) {
 	})
 }
 
-func TestLockAlso(t *testing.T) {
+func TestLockAlso(t *testing.T) { onEach(t, testLockAlso) }
+
+func testLockAlso(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("transfers in both directions lock both accounts and do not deadlock", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		var a, b gauge
-		lock := httpmw.Lock(s.locker, "account", httpmw.Query("from"),
-			httpmw.Also(httpmw.Query("to")), httpmw.Acquire(core.Wait(soon)))
+		lock := mw.Lock(s.locker, "account", mw.Query("from"),
+			mw.Also(mw.Query("to")), mw.Acquire(core.Wait(soon)))
 		s.POST("/transfer", lock, func(c *gin.Context) {
 			for _, g := range []*gauge{&a, &b} {
 				g.enter()
@@ -206,9 +209,9 @@ func TestLockAlso(t *testing.T) {
 
 	t.Run("each key is core.Key of the name and its value, and one that comes twice is one", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		var want []string
-		lock := httpmw.Lock(s.locker, "account", httpmw.Query("from"), httpmw.Also(httpmw.Query("to")), httpmw.Also(httpmw.Query("fee")))
+		lock := mw.Lock(s.locker, "account", mw.Query("from"), mw.Also(mw.Query("to")), mw.Also(mw.Query("fee")))
 		s.POST("/transfer", lock, func(c *gin.Context) {
 			for _, key := range want {
 				if _, held := core.LeaseOf(c.Request.Context(), key); !held || s.isFree(key) {
@@ -229,8 +232,8 @@ func TestLockAlso(t *testing.T) {
 
 	t.Run("if one of the keys is busy or missing, none is taken", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/transfer", httpmw.Lock(s.locker, "account", httpmw.Query("from"), httpmw.Also(httpmw.Query("to"))), ok)
+		s := mw.newSite(t)
+		s.POST("/transfer", mw.Lock(s.locker, "account", mw.Query("from"), mw.Also(mw.Query("to"))), ok)
 		s.hold("account:b")
 		for _, path := range []string{"/transfer?from=a&to=b", "/transfer?from=b&to=a"} {
 			if r := s.send("POST", path, ""); r.status != http.StatusConflict {

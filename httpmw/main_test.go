@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	gin.SetMode(gin.TestMode)
 	gin.DefaultErrorWriter = io.Discard
 	logging.Disable() // Redis clients tell of every server that a test has ended
-	if addr := os.Getenv(crashEnv); addr != "" {
-		dieServing(addr)
+	if what := os.Getenv(crashEnv); what != "" {
+		dieServing(what)
 		return
 	}
 	if code := m.Run(); code != 0 {

@@ -12,19 +12,21 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestIdempotentOptions(t *testing.T) {
+func TestIdempotentOptions(t *testing.T) { onEach(t, testIdempotentOptions) }
+
+func testIdempotentOptions(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("Render and ProblemBase are for refusals, as in Lock", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		render := func(c *gin.Context, p httpmw.Problem) {
 			if p.Lock != "" || p.Err == nil || !c.IsAborted() || c.Writer.Status() != p.Status {
 				t.Errorf("got %+v", p)
 			}
 			c.JSON(http.StatusTeapot, gin.H{"kind": p.Type})
 		}
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.ProblemBase("urn:x:"), httpmw.Render(render)), mustNotRun(t))
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.ProblemBase("urn:x:"), mw.Render(render)), mustNotRun(t))
 		if r := s.send("POST", "/", ""); r.status != http.StatusTeapot || r.body != `{"kind":"urn:x:idempotency-key-invalid"}` {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
@@ -32,16 +34,16 @@ func TestIdempotentOptions(t *testing.T) {
 
 	t.Run("two middlewares do not share settings", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		shared := make([]httpmw.Option, 0, 4)
-		shared = append(shared, httpmw.KeepHeaders("X-A"))
+		s, runs := mw.newSite(t), atomic.Int32{}
+		shared := make([]option, 0, 4)
+		shared = append(shared, mw.KeepHeaders("X-A"))
 		handler := func(c *gin.Context) {
 			c.Header("X-A", "a")
 			c.Header("X-B", "b")
 			counted(&runs)(c)
 		}
-		s.POST("/a", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), shared...), handler)
-		s.POST("/b", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), append(shared, httpmw.KeepHeaders("X-B"))...), handler)
+		s.POST("/a", mw.Idempotent(s.runs(), mw.AnyCaller(), shared...), handler)
+		s.POST("/b", mw.Idempotent(s.runs(), mw.AnyCaller(), append(shared, mw.KeepHeaders("X-B"))...), handler)
 		for path, want := range map[string]string{"/a": "", "/b": "b"} {
 			s.pay(path, path, "")
 			if r := s.pay(path, path, ""); r.header.Get("X-A") != "a" || r.header.Get("X-B") != want {
@@ -50,34 +52,34 @@ func TestIdempotentOptions(t *testing.T) {
 		}
 	})
 
-	s := newSite(t)
-	o, scope := s.runs(), httpmw.AnyCaller()
+	s := mw.newSite(t)
+	o, scope := s.runs(), mw.AnyCaller()
 	for name, build := range map[string]func(){
-		"no Once":                  func() { httpmw.Idempotent(nil, scope) },
-		"no scope":                 func() { httpmw.Idempotent(o, nil) },
-		"a nil option":             func() { httpmw.Idempotent(o, scope, nil) },
-		"Acquire, which is Lock's": func() { httpmw.Idempotent(o, scope, httpmw.Acquire(core.Wait(0))) },
-		"Also, which is Lock's":    func() { httpmw.Idempotent(o, scope, httpmw.Also(scope)) },
-		"Keep in a Lock":           func() { httpmw.Lock(s.locker, "x", scope, httpmw.Keep(func(int) bool { return true })) },
-		"Methods in a Lock":        func() { httpmw.Lock(s.locker, "x", scope, httpmw.Methods("POST")) },
-		"AnswerLimit in a Lock":    func() { httpmw.Lock(s.locker, "x", scope, httpmw.AnswerLimit(1)) },
-		"Fingerprint in a Lock":    func() { httpmw.Lock(s.locker, "x", scope, httpmw.Fingerprint(scope)) },
-		"KeepHeaders in a Lock":    func() { httpmw.Lock(s.locker, "x", scope, httpmw.KeepHeaders("X-A")) },
-		"a nil policy":             func() { httpmw.Keep(nil) },
-		"a nil fingerprint":        func() { httpmw.Fingerprint(nil) },
-		"an answer of nothing":     func() { httpmw.AnswerLimit(0) },
-		"no methods":               func() { httpmw.Methods() },
-		"a method without a name":  func() { httpmw.Methods("POST", "") },
-		"a method in lower case":   func() { httpmw.Methods("post") },
-		"a safe method":            func() { httpmw.Methods("GET") },
-		"a header without a name":  func() { httpmw.KeepHeaders("") },
-		"a Once of its own":        func() { httpmw.Idempotent(&once.Once{}, scope) },
-		"a header with a blank":    func() { httpmw.KeepHeaders("X-A ") },
-		"cookies":                  func() { httpmw.KeepHeaders("X-A", "set-cookie") },
-		"the date":                 func() { httpmw.KeepHeaders("Date") },
-		"CORS":                     func() { httpmw.KeepHeaders("Access-Control-Allow-Origin") },
-		"a proxy's headers":        func() { httpmw.KeepHeaders("proxy-authenticate") },
-		"the mark of a replay":     func() { httpmw.KeepHeaders("Idempotent-Replayed") },
+		"no Once":                  func() { mw.Idempotent(nil, scope) },
+		"no scope":                 func() { mw.Idempotent(o, nil) },
+		"a nil option":             func() { mw.Idempotent(o, scope, nil) },
+		"Acquire, which is Lock's": func() { mw.Idempotent(o, scope, mw.Acquire(core.Wait(0))) },
+		"Also, which is Lock's":    func() { mw.Idempotent(o, scope, mw.Also(scope)) },
+		"Keep in a Lock":           func() { mw.Lock(s.locker, "x", scope, mw.Keep(func(int) bool { return true })) },
+		"Methods in a Lock":        func() { mw.Lock(s.locker, "x", scope, mw.Methods("POST")) },
+		"AnswerLimit in a Lock":    func() { mw.Lock(s.locker, "x", scope, mw.AnswerLimit(1)) },
+		"Fingerprint in a Lock":    func() { mw.Lock(s.locker, "x", scope, mw.Fingerprint(scope)) },
+		"KeepHeaders in a Lock":    func() { mw.Lock(s.locker, "x", scope, mw.KeepHeaders("X-A")) },
+		"a nil policy":             func() { mw.Keep(nil) },
+		"a nil fingerprint":        func() { mw.Fingerprint(nil) },
+		"an answer of nothing":     func() { mw.AnswerLimit(0) },
+		"no methods":               func() { mw.Methods() },
+		"a method without a name":  func() { mw.Methods("POST", "") },
+		"a method in lower case":   func() { mw.Methods("post") },
+		"a safe method":            func() { mw.Methods("GET") },
+		"a header without a name":  func() { mw.KeepHeaders("") },
+		"a Once of its own":        func() { mw.Idempotent(&once.Once{}, scope) },
+		"a header with a blank":    func() { mw.KeepHeaders("X-A ") },
+		"cookies":                  func() { mw.KeepHeaders("X-A", "set-cookie") },
+		"the date":                 func() { mw.KeepHeaders("Date") },
+		"CORS":                     func() { mw.KeepHeaders("Access-Control-Allow-Origin") },
+		"a proxy's headers":        func() { mw.KeepHeaders("proxy-authenticate") },
+		"the mark of a replay":     func() { mw.KeepHeaders("Idempotent-Replayed") },
 	} {
 		t.Run(name+" panics at construction", func(t *testing.T) {
 			t.Parallel()

@@ -19,15 +19,16 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // Services that keep their locks in a redis-server. TTLs are 30s unless a test
 // says otherwise, so what is free soon was not left to expire.
-func TestOnRedis(t *testing.T) {
+func TestOnRedis(t *testing.T) { onEach(t, testOnRedis) }
+
+func testOnRedis(t *testing.T, mw framework) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	for name, run := range map[string]func(*testing.T, *testserver.Redis){
+	for name, run := range map[string]func(*testing.T, framework, *testserver.Redis){
 		"of 200 clicks on ten orders at three replicas, each order is charged once": clicksAtReplicas,
 		"clients that go away end their handlers' contexts and free the keys":       clientsLeave, // hazard 47
 		"a panic is 500 by gin.Recovery, and the key is gone":                       panics,       // hazard 50
@@ -36,13 +37,15 @@ func TestOnRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(t, server)
+			run(t, mw, server)
 		})
 	}
 }
 
 // A Redis that does not answer, and one that is gone.
-func TestRedisDown(t *testing.T) {
+func TestRedisDown(t *testing.T) { onEach(t, testRedisDown) }
+
+func testRedisDown(t *testing.T, mw framework) {
 	t.Parallel()
 	for name, c := range map[string]struct{ fail, mend func(*testserver.Redis) }{
 		"frozen": {(*testserver.Redis).Pause, (*testserver.Redis).Resume}, // hazard 23
@@ -52,9 +55,9 @@ func TestRedisDown(t *testing.T) {
 			t.Parallel()
 			// What was held is there again after a restart.
 			server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-			s, db, runs := newReplica(t, server), testclient.Redis(t, server.Addr), atomic.Int32{}
+			s, db, runs := mw.newReplica(t, server), testclient.Redis(t, server.Addr), atomic.Int32{}
 			inside, finish := make(chan struct{}), make(chan struct{})
-			lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"))
+			lock := mw.Lock(s.locker, "order", mw.Param("id"))
 			s.POST("/orders/:id/pay", lock, func(*gin.Context) { runs.Add(1) })
 			s.POST("/orders/:id/ship", lock, func(c *gin.Context) {
 				close(inside)
@@ -93,12 +96,12 @@ func TestRedisDown(t *testing.T) {
 	}
 }
 
-func clicksAtReplicas(t *testing.T, server *testserver.Redis) {
+func clicksAtReplicas(t *testing.T, mw framework, server *testserver.Redis) {
 	const clicks = 200
 	b, replicas := bank{db: testclient.Redis(t, server.Addr)}, make([]*site, 3)
 	for i := range replicas {
-		replicas[i] = newReplica(t, server)
-		replicas[i].POST("/orders/:id/pay", httpmw.Lock(replicas[i].locker, "order", httpmw.Param("id")), b.pay)
+		replicas[i] = mw.newReplica(t, server)
+		replicas[i].POST("/orders/:id/pay", mw.Lock(replicas[i].locker, "order", mw.Param("id")), b.pay)
 	}
 	for id := range b.refused {
 		b.refused[id] = make(chan struct{}, clicks)
@@ -156,11 +159,11 @@ func (b *bank) pay(c *gin.Context) {
 	}
 }
 
-func clientsLeave(t *testing.T, server *testserver.Redis) {
+func clientsLeave(t *testing.T, mw framework, server *testserver.Redis) {
 	const clients = 10
-	s, db := newReplica(t, server), testclient.Redis(t, server.Addr)
+	s, db := mw.newReplica(t, server), testclient.Redis(t, server.Addr)
 	inside, ended := make(chan struct{}, clients), make(chan error, clients)
-	s.POST("/:id", httpmw.Lock(s.locker, "seat", httpmw.Param("id")), func(c *gin.Context) {
+	s.POST("/:id", mw.Lock(s.locker, "seat", mw.Param("id")), func(c *gin.Context) {
 		inside <- struct{}{}
 		pause(c, nil)
 		ended <- context.Cause(c.Request.Context())
@@ -184,10 +187,10 @@ func clientsLeave(t *testing.T, server *testserver.Redis) {
 	eventually(t, "the keys are free", func() bool { return holds(t, db, "seat:*") == 0 })
 }
 
-func panics(t *testing.T, server *testserver.Redis) {
-	s, db := newReplica(t, server), testclient.Redis(t, server.Addr)
+func panics(t *testing.T, mw framework, server *testserver.Redis) {
+	s, db := mw.newReplica(t, server), testclient.Redis(t, server.Addr)
 	s.Use(gin.Recovery())
-	s.POST("/:id", httpmw.Lock(s.locker, "card", httpmw.Param("id")), func(c *gin.Context) {
+	s.POST("/:id", mw.Lock(s.locker, "card", mw.Param("id")), func(c *gin.Context) {
 		if n := holds(t, db, "card:*"); n != 1 {
 			t.Errorf("%d keys are held while the handler runs, want 1", n)
 		}
@@ -203,9 +206,9 @@ func panics(t *testing.T, server *testserver.Redis) {
 	}
 }
 
-func keyDeleted(t *testing.T, server *testserver.Redis) {
-	s, other, db, pushed := newReplica(t, server), newReplica(t, server), testclient.Redis(t, server.Addr), errorsOf{}
-	lock := httpmw.Lock(s.locker, "gift", httpmw.Param("id"), httpmw.Acquire(core.TTL(3*time.Second)))
+func keyDeleted(t *testing.T, mw framework, server *testserver.Redis) {
+	s, other, db, pushed := mw.newReplica(t, server), mw.newReplica(t, server), testclient.Redis(t, server.Addr), errorsOf{}
+	lock := mw.Lock(s.locker, "gift", mw.Param("id"), mw.Acquire(core.TTL(3*time.Second)))
 	s.POST("/:id", pushed.collect, lock, func(c *gin.Context) {
 		if n, err := db.Del(c.Request.Context(), "lk1:{gift:5}").Result(); n != 1 || err != nil {
 			t.Errorf("%d keys deleted (%v), want 1", n, err)
@@ -226,12 +229,12 @@ func keyDeleted(t *testing.T, server *testserver.Redis) {
 	}
 }
 
-func bigNumbers(t *testing.T, server *testserver.Redis) {
+func bigNumbers(t *testing.T, mw framework, server *testserver.Redis) {
 	ids := []string{"9007199254740992", "9007199254740993"} // the same as float64
 	inside, finish, replicas := make(chan struct{}, 9), make(chan struct{}), make([]*site, 2)
 	for i := range replicas {
-		s := newReplica(t, server)
-		s.POST("/pay", httpmw.Lock(s.locker, "big", httpmw.JSON("order.id")), func(c *gin.Context) {
+		s := mw.newReplica(t, server)
+		s.POST("/pay", mw.Lock(s.locker, "big", mw.JSON("order.id")), func(c *gin.Context) {
 			inside <- struct{}{}
 			pause(c, finish)
 			ok(c)
@@ -259,14 +262,14 @@ func bigNumbers(t *testing.T, server *testserver.Redis) {
 }
 
 // newReplica is a service with a client, a store and a locker of its own.
-func newReplica(t *testing.T, server *testserver.Redis) *site {
+func (mw framework) newReplica(t *testing.T, server *testserver.Redis) *site {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, server.Addr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	s := newSite(t)
+	s := mw.newSite(t)
 	if s.locker, err = core.New(store); err != nil { // instead of the one in memory
 		t.Fatal(err)
 	}

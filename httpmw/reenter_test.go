@@ -10,16 +10,17 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestLockReenters(t *testing.T) {
+func TestLockReenters(t *testing.T) { onEach(t, testLockReenters) }
+
+func testLockReenters(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("a handler locks its own key again", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			outer, _ := core.LeaseFromContext(c.Request.Context())
 			err := s.locker.Do(c.Request.Context(), core.Key("order", c.Param("id")), func(ctx context.Context) error {
 				if inner, _ := core.LeaseFromContext(ctx); inner == outer || inner.Token() != outer.Token() {
@@ -45,9 +46,9 @@ func TestLockReenters(t *testing.T) {
 
 	t.Run("two middlewares on one route lock the same key", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.Use(httpmw.Lock(s.locker, "order", httpmw.Query("id")))
-		s.GET("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.Use(mw.Lock(s.locker, "order", mw.Query("id")))
+		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			if s.isFree("order:5") {
 				t.Error("the key is free while the handler runs")
 			}
@@ -63,8 +64,8 @@ func TestLockReenters(t *testing.T) {
 
 	t.Run("two middlewares with different names hold both", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.GET("/:id", httpmw.Lock(s.locker, "tenant", httpmw.Header("X-Tenant")), httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.GET("/:id", mw.Lock(s.locker, "tenant", mw.Header("X-Tenant")), mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			if s.isFree("order:5") || s.isFree("tenant:acme") {
 				t.Error("a key is free while the handler runs")
 			}
@@ -77,11 +78,11 @@ func TestLockReenters(t *testing.T) {
 
 	t.Run("a middleware that waits while the lease around it is lost is refused", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
+		s, pushed := mw.newSite(t), errorsOf{}
 		gone := core.ErrLost
 		s.store.extend.Store(&gone)
-		outer := httpmw.Lock(s.locker, "tenant", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
-		inner := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(time.Hour)))
+		outer := mw.Lock(s.locker, "tenant", mw.Param("id"), mw.Acquire(core.TTL(300*time.Millisecond)))
+		inner := mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(time.Hour)))
 		s.GET("/:id", pushed.collect, outer, inner, mustNotRun(t))
 		s.hold("order:5")
 		p := s.send("GET", "/5", "").problem(t, http.StatusServiceUnavailable)
@@ -95,10 +96,10 @@ func TestLockReenters(t *testing.T) {
 
 	t.Run("a middleware under a lease that was lost is refused", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
+		s, pushed := mw.newSite(t), errorsOf{}
 		gone := core.ErrLost
 		s.store.extend.Store(&gone)
-		lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(300*time.Millisecond)))
+		lock := mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.TTL(300*time.Millisecond)))
 		s.GET("/:id", pushed.collect, lock, func(c *gin.Context) { <-c.Request.Context().Done() }, lock, func(c *gin.Context) {
 			t.Error("the handler ran")
 		})

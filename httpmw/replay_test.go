@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestReplayedHeaders(t *testing.T) {
+func TestReplayedHeaders(t *testing.T) { onEach(t, testReplayedHeaders) }
+
+func testReplayedHeaders(t *testing.T, mw framework) {
 	t.Parallel()
 	// What a handler may set, and whether it is given again.
 	headers := map[string]bool{
@@ -31,8 +31,8 @@ func TestReplayedHeaders(t *testing.T) {
 
 	t.Run("those of the answer are given again, and no others", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.KeepHeaders("x-receipt")), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.KeepHeaders("x-receipt")), func(c *gin.Context) {
 			for name := range headers {
 				c.Header(name, "first")
 			}
@@ -54,7 +54,7 @@ func TestReplayedHeaders(t *testing.T) {
 
 	t.Run("what a middleware outside sets is its own, each time", func(t *testing.T) {
 		t.Parallel()
-		s, requests := newSite(t), atomic.Int32{}
+		s, requests := mw.newSite(t), atomic.Int32{}
 		outer := func(c *gin.Context) {
 			n := requests.Add(1)
 			c.Header("X-Request-Id", fmt.Sprint(n))
@@ -63,7 +63,7 @@ func TestReplayedHeaders(t *testing.T) {
 			c.Header("Etag", "outer")
 			c.SetCookie("session", fmt.Sprint(n), 0, "", "", false, false)
 		}
-		s.POST("/", outer, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.KeepHeaders("X-Request-Id")), func(c *gin.Context) {
+		s.POST("/", outer, mw.Idempotent(s.runs(), mw.AnyCaller(), mw.KeepHeaders("X-Request-Id")), func(c *gin.Context) {
 			c.Header("Content-Language", "inner")
 			c.Header("Etag", "")
 			c.String(http.StatusOK, "x")
@@ -113,7 +113,9 @@ func allow(c *gin.Context) {
 	c.Writer.Header().Add("Vary", "Origin")
 }
 
-func TestMiddlewareAround(t *testing.T) {
+func TestMiddlewareAround(t *testing.T) { onEach(t, testMiddlewareAround) }
+
+func testMiddlewareAround(t *testing.T, mw framework) {
 	t.Parallel()
 	text := strings.Repeat("receipt ", 1000)
 	answer := func(c *gin.Context) { c.String(http.StatusOK, "%s", text) }
@@ -126,8 +128,8 @@ func TestMiddlewareAround(t *testing.T) {
 	} {
 		t.Run("with "+c.name+" each caller gets what it can read", func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
-			s.POST("/", c.build(httpmw.Idempotent(s.runs(), httpmw.AnyCaller()))...)
+			s := mw.newSite(t)
+			s.POST("/", c.build(mw.Idempotent(s.runs(), mw.AnyCaller()))...)
 			for i, origin := range []string{"https://one.example", "https://two.example"} {
 				// Asked for by hand, the transport does not decompress.
 				r := s.pay("k", "/", "", "Origin", origin, "Accept-Encoding", "gzip")
@@ -146,8 +148,8 @@ func TestMiddlewareAround(t *testing.T) {
 
 	t.Run("an outer gzip compresses a refusal too", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", compress, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		s := mw.newSite(t)
+		s.POST("/", compress, mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
 		r := s.send("POST", "/", "", "Accept-Encoding", "gzip")
 		if got := unzip(t, r.body); r.status != http.StatusBadRequest || !strings.Contains(got, "idempotency-key-invalid") {
 			t.Errorf("got %d %q", r.status, got)
@@ -156,14 +158,14 @@ func TestMiddlewareAround(t *testing.T) {
 
 	t.Run("an error that is answered outside is not kept", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
+		s, runs := mw.newSite(t), atomic.Int32{}
 		answers := func(c *gin.Context) {
 			c.Next()
 			if len(c.Errors) > 0 && !c.Writer.Written() {
 				c.JSON(http.StatusInternalServerError, gin.H{"error": "failed"})
 			}
 		}
-		s.POST("/", answers, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s.POST("/", answers, mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			if runs.Add(1) == 1 {
 				_ = c.Error(io.ErrClosedPipe)
 			}
@@ -182,14 +184,14 @@ func TestMiddlewareAround(t *testing.T) {
 	} {
 		t.Run(name+" whose body is written outside is answered the same again, by another run", func(t *testing.T) {
 			t.Parallel()
-			s, runs := newSite(t), atomic.Int32{}
+			s, runs := mw.newSite(t), atomic.Int32{}
 			render := func(c *gin.Context) {
 				c.Next()
 				if len(c.Errors) > 0 {
 					c.JSON(-1, gin.H{"error": c.Errors.Last().Error()})
 				}
 			}
-			s.POST("/", render, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			s.POST("/", render, mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 				runs.Add(1)
 				handler(c)
 			})
@@ -210,8 +212,8 @@ func TestMiddlewareAround(t *testing.T) {
 			"a status at once": func(c *gin.Context) { _ = c.AbortWithError(http.StatusAccepted, io.ErrClosedPipe) },
 			"a body":           func(c *gin.Context) { c.String(http.StatusOK, "paid"); _ = c.Error(io.ErrClosedPipe) },
 		} {
-			s, runs := newSite(t), atomic.Int32{}
-			s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			s, runs := mw.newSite(t), atomic.Int32{}
+			s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 				runs.Add(1)
 				handler(c)
 			})
@@ -224,10 +226,10 @@ func TestMiddlewareAround(t *testing.T) {
 
 	t.Run("two on one route do not disturb each other", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
+		s, runs := mw.newSite(t), atomic.Int32{}
 		o := s.runs()
-		tenant := httpmw.Idempotent(o, httpmw.Header("X-Tenant"))
-		s.POST("/", tenant, httpmw.Idempotent(o, httpmw.AnyCaller()), counted(&runs))
+		tenant := mw.Idempotent(o, mw.Header("X-Tenant"))
+		s.POST("/", tenant, mw.Idempotent(o, mw.AnyCaller()), counted(&runs))
 		first, again := s.pay("k", "/", "", "X-Tenant", "a"), s.pay("k", "/", "", "X-Tenant", "a")
 		other := s.pay("k", "/", "", "X-Tenant", "b")
 		if bodies := []string{first.body, again.body, other.body}; !slices.Equal(bodies, []string{"run 1", "run 1", "run 1"}) || runs.Load() != 1 {

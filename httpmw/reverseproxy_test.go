@@ -13,12 +13,10 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // proxy has a site answer what the handler answers behind a proxy.
-func proxy(t *testing.T, s *site, upstream http.HandlerFunc, opts ...httpmw.Option) {
+func proxy(t *testing.T, s *site, upstream http.HandlerFunc, opts ...option) {
 	t.Helper()
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)
@@ -26,15 +24,17 @@ func proxy(t *testing.T, s *site, upstream http.HandlerFunc, opts ...httpmw.Opti
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.POST("/*any", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), opts...), gin.WrapH(httputil.NewSingleHostReverseProxy(target)))
+	s.POST("/*any", s.mw.Idempotent(s.runs(), s.mw.AnyCaller(), opts...), gin.WrapH(httputil.NewSingleHostReverseProxy(target)))
 }
 
-func TestReverseProxyInside(t *testing.T) {
+func TestReverseProxyInside(t *testing.T) { onEach(t, testReverseProxyInside) }
+
+func testReverseProxyInside(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("an answer without Content-Length is given again", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
+		s, runs := mw.newSite(t), atomic.Int32{}
 		proxy(t, s, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 			for range 10 {
@@ -59,11 +59,11 @@ func TestReverseProxyInside(t *testing.T) {
 
 	t.Run("one over the limit is sent, and not run again", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		proxy(t, s, func(w http.ResponseWriter, _ *http.Request) {
 			w.(http.Flusher).Flush()
 			_, _ = w.Write(bytes.Repeat([]byte("x"), 1000))
-		}, httpmw.AnswerLimit(999))
+		}, mw.AnswerLimit(999))
 		if r := s.pay("k", "/", ""); len(r.body) != 1000 {
 			t.Errorf("got %d with %d bytes", r.status, len(r.body))
 		}
@@ -72,7 +72,7 @@ func TestReverseProxyInside(t *testing.T) {
 
 	t.Run("a stream goes on when its second is over, and is not run again", func(t *testing.T) {
 		t.Parallel()
-		s, next := newSite(t), make(chan struct{})
+		s, next := mw.newSite(t), make(chan struct{})
 		proxy(t, s, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintln(w, "one")
 			w.(http.Flusher).Flush()

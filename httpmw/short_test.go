@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // hiding is a writer of a middleware outside.
@@ -25,7 +23,9 @@ type packing struct {
 
 func (p packing) Write(data []byte) (int, error) { return p.zip.Write(data) }
 
-func TestReplaysSayTheirLength(t *testing.T) {
+func TestReplaysSayTheirLength(t *testing.T) { onEach(t, testReplaysSayTheirLength) }
+
+func testReplaysSayTheirLength(t *testing.T, mw framework) {
 	t.Parallel()
 	for _, length := range []int{0, 100, 2049, 100_000} {
 		body := strings.Repeat("x", length)
@@ -38,23 +38,27 @@ func TestReplaysSayTheirLength(t *testing.T) {
 			},
 			"flushed": func(c *gin.Context) { c.Status(http.StatusOK); fmt.Fprint(c.Writer, body); c.Writer.Flush() },
 		} {
-			s := newSite(t)
-			s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), write)
+			s := mw.newSite(t)
+			s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), write)
 			s.pay("k", "/", "")
-			if r := s.pay("k", "/", ""); !r.isReplay() || r.body != body || r.header.Get("Content-Length") != fmt.Sprint(length) {
+			said := fmt.Sprint(length)
+			if mw.name != onGin.name && length > 2048 {
+				said = "" // gin's writer is outside of the middleware
+			}
+			if r := s.pay("k", "/", ""); !r.isReplay() || r.body != body || r.header.Get("Content-Length") != said {
 				t.Errorf("%s, %d bytes: replayed with %d bytes and %v", name, length, len(r.body), r.header)
 			}
 		}
 	}
 	t.Run("a writer outside that may change the length is not told one", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
+		s := mw.newSite(t)
 		var told []string
 		s.POST("/", func(c *gin.Context) {
 			c.Writer = hiding{c.Writer}
 			c.Next()
 			told = append(told, c.Writer.Header().Get("Content-Length"))
-		}, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, strings.Repeat("x", 5000)) })
+		}, mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, strings.Repeat("x", 5000)) })
 		for range 2 {
 			s.pay("k", "/", "")
 		}
@@ -64,8 +68,8 @@ func TestReplaysSayTheirLength(t *testing.T) {
 	})
 	t.Run("a compression outside of gin is not told a length, and what it sends arrives whole", func(t *testing.T) {
 		t.Parallel()
-		s, text := newSite(t), strings.Repeat("receipt ", 1000)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, text) })
+		s, text := mw.newSite(t), strings.Repeat("receipt ", 1000)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, text) })
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			zip := gzip.NewWriter(w)
 			defer func() { _ = zip.Close() }()
@@ -81,9 +85,10 @@ func TestReplaysSayTheirLength(t *testing.T) {
 		}
 	})
 	t.Run("by HTTP/2 they say it too", func(t *testing.T) {
+		mw.ofGin(t)
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			if c.Request.ProtoMajor != 2 {
 				t.Errorf("the request is %s", c.Request.Proto)
 			}
@@ -101,8 +106,8 @@ func TestReplaysSayTheirLength(t *testing.T) {
 	})
 	t.Run("no length is said where there is no body", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) { c.Status(http.StatusNoContent); c.Writer.WriteHeaderNow() })
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) { c.Status(http.StatusNoContent); c.Writer.WriteHeaderNow() })
 		s.pay("k", "/", "")
 		if r := s.pay("k", "/", ""); !r.isReplay() || r.status != http.StatusNoContent || r.header.Get("Content-Length") != "" {
 			t.Errorf("replayed with %d %v", r.status, r.header)
@@ -110,15 +115,17 @@ func TestReplaysSayTheirLength(t *testing.T) {
 	})
 }
 
-func TestMessagesAreShort(t *testing.T) {
+func TestMessagesAreShort(t *testing.T) { onEach(t, testMessagesAreShort) }
+
+func testMessagesAreShort(t *testing.T, mw framework) {
 	t.Parallel()
-	s := newSite(t)
-	pass := httpmw.Idempotent(s.runs(), httpmw.AnyCaller())
+	s := mw.newSite(t)
+	pass := mw.Idempotent(s.runs(), mw.AnyCaller())
 	s.POST("/key", pass, mustNotRun(t))
-	s.POST("/param", httpmw.Lock(s.locker, "order", httpmw.Param("idd")), mustNotRun(t))
-	s.POST("/scope", httpmw.Idempotent(s.runs(), httpmw.Param("idd")), mustNotRun(t))
-	s.POST("/tenant", httpmw.Lock(s.locker, "order", httpmw.Header("X-Tenant")), mustNotRun(t))
-	s.POST("/own", httpmw.Lock(s.locker, "order", func(*gin.Context) (string, error) { return "", errors.New("secret") }), mustNotRun(t))
+	s.POST("/param", mw.Lock(s.locker, "order", mw.Param("idd")), mustNotRun(t))
+	s.POST("/scope", mw.Idempotent(s.runs(), mw.Param("idd")), mustNotRun(t))
+	s.POST("/tenant", mw.Lock(s.locker, "order", mw.Header("X-Tenant")), mustNotRun(t))
+	s.POST("/own", mw.Lock(s.locker, "order", func(*gin.Context) (string, error) { return "", errors.New("secret") }), mustNotRun(t))
 	for path, want := range map[string]string{
 		"/key":    "Idempotency-Key header is missing.",
 		"/param":  "Lock misconfigured; see the server log.",

@@ -25,6 +25,7 @@ const soon = 20 * time.Second
 // site is a gin service on a real listener, with its own locker and store.
 type site struct {
 	*gin.Engine
+	mw     framework
 	t      *testing.T
 	store  *stub
 	locker *core.Locker
@@ -32,9 +33,9 @@ type site struct {
 	client *http.Client
 }
 
-func newSite(t *testing.T, opts ...core.Option) *site {
+func (mw framework) newSite(t *testing.T, opts ...core.Option) *site {
 	t.Helper()
-	s := &site{Engine: gin.New(), t: t, store: &stub{Store: memstore.New()}}
+	s := &site{Engine: newEngine(), mw: mw, t: t, store: &stub{Store: memstore.New()}}
 	var err error
 	if s.locker, err = core.New(s.store, opts...); err != nil {
 		t.Fatal(err)

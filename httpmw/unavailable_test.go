@@ -2,6 +2,7 @@ package httpmw_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,16 +13,17 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestIdempotentWithoutStore(t *testing.T) {
+func TestIdempotentWithoutStore(t *testing.T) { onEach(t, testIdempotentWithoutStore) }
+
+func testIdempotentWithoutStore(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("a store that is down is 503, and the handler does not run", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
-		s.POST("/", pushed.collect, httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		s, pushed := mw.newSite(t), errorsOf{}
+		s.POST("/", pushed.collect, mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
 		down := fmt.Errorf("dial 10.0.0.7: %w", core.ErrUnavailable)
 		s.storeFails(down)
 		r := s.pay("k", "/", "")
@@ -36,8 +38,8 @@ func TestIdempotentWithoutStore(t *testing.T) {
 
 	t.Run("a store that cannot do that is 500", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
 		s.storeFails(core.ErrUnsupported)
 		p := s.pay("k", "/", "").problem(t, http.StatusInternalServerError)
 		if p["type"] != base+"idempotency-failed" || p["retry_after_ms"] != nil {
@@ -47,8 +49,8 @@ func TestIdempotentWithoutStore(t *testing.T) {
 
 	t.Run("a closed locker is 503", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), mustNotRun(t))
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
 		if err := s.locker.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -59,8 +61,8 @@ func TestIdempotentWithoutStore(t *testing.T) {
 
 	t.Run("an answer that could not be saved is sent", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
-		s.POST("/", pushed.collect, httpmw.Idempotent(s.runs(once.Acquire(core.TTL(10*time.Second))), httpmw.AnyCaller()), func(c *gin.Context) {
+		s, pushed := mw.newSite(t), errorsOf{}
+		s.POST("/", pushed.collect, mw.Idempotent(s.runs(once.Acquire(core.TTL(10*time.Second))), mw.AnyCaller()), func(c *gin.Context) {
 			if n := attempt(t, c); n > 1 {
 				t.Errorf("attempt %d", n)
 				return
@@ -80,13 +82,13 @@ func TestIdempotentWithoutStore(t *testing.T) {
 
 	t.Run("what is kept and cannot be read is 500, and the handler does not run", func(t *testing.T) {
 		t.Parallel()
-		s, pushed := newSite(t), errorsOf{}
+		s, pushed := mw.newSite(t), errorsOf{}
 		o := s.runs()
-		s.POST("/:value", pushed.collect, httpmw.Idempotent(o, httpmw.AnyCaller()), mustNotRun(t))
+		s.POST("/:value", pushed.collect, mw.Idempotent(o, mw.AnyCaller()), mustNotRun(t))
 		// Somebody else keeps answers of a newer kind under this name.
 		for _, value := range []string{"", "\x02\x00\xc8\x01\x00", "\x01"} {
 			key := fmt.Sprintf("k%x", value)
-			_, err := o.Do(t.Context(), once.Call{Name: "http", Scope: "any", Key: key, Fingerprint: httpmw.FingerprintOf("POST", "/x")},
+			_, err := o.Do(t.Context(), once.Call{Name: "http", Scope: "any", Key: key, Fingerprint: fingerprintOf("POST", "/x")},
 				func(context.Context) (once.Answer, error) { return once.Answer{Value: []byte(value)}, nil })
 			if err != nil {
 				t.Fatal(err)
@@ -99,7 +101,7 @@ func TestIdempotentWithoutStore(t *testing.T) {
 
 	t.Run("a request whose time is up while it waits is 503, and one whose client left gets nothing", func(t *testing.T) {
 		t.Parallel()
-		s, inside, finish, statuses := newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 5)
+		s, inside, finish, statuses := mw.newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 5)
 		limit := func(c *gin.Context) {
 			if c.GetHeader("X-Limit") != "" {
 				ctx, cancel := context.WithTimeout(c.Request.Context(), 50*time.Millisecond)
@@ -110,11 +112,11 @@ func TestIdempotentWithoutStore(t *testing.T) {
 			statuses <- c.Writer.Status()
 		}
 		o := s.runs(once.Acquire(core.Wait(time.Hour)))
-		s.POST("/", limit, httpmw.Idempotent(o, httpmw.AnyCaller()), func(c *gin.Context) {
+		s.POST("/", limit, mw.Idempotent(o, mw.AnyCaller()), func(c *gin.Context) {
 			close(inside)
 			within(t, "the handler may end", finish)
 		})
-		s.POST("/detached", limit, func(c *gin.Context) { c.Request.URL.Path = "/" }, httpmw.Idempotent(o, httpmw.AnyCaller(), httpmw.Detached()), mustNotRun(t))
+		s.POST("/detached", limit, func(c *gin.Context) { c.Request.URL.Path = "/" }, mw.Idempotent(o, mw.AnyCaller(), mw.Detached()), mustNotRun(t))
 		first := make(chan reply, 1)
 		go func() { first <- s.pay("k", "/", "") }()
 		within(t, "the handler runs", inside)
@@ -137,10 +139,10 @@ func TestIdempotentWithoutStore(t *testing.T) {
 	})
 	t.Run("a client that leaves while it waits is noticed, though the fingerprint is not of its body", func(t *testing.T) {
 		t.Parallel()
-		s, inside, finish, statuses := newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 3)
+		s, inside, finish, statuses := mw.newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 3)
 		above := func(c *gin.Context) { c.Next(); statuses <- c.Writer.Status() }
 		o := s.runs(once.Acquire(core.Wait(time.Hour)))
-		s.POST("/:id", above, httpmw.Idempotent(o, httpmw.AnyCaller(), httpmw.Fingerprint(httpmw.Param("id"))), func(*gin.Context) {
+		s.POST("/:id", above, mw.Idempotent(o, mw.AnyCaller(), mw.Fingerprint(mw.Param("id"))), func(*gin.Context) {
 			close(inside)
 			within(t, "the handler may end", finish)
 		})
@@ -155,4 +157,14 @@ func TestIdempotentWithoutStore(t *testing.T) {
 		close(finish)
 		within(t, "the first is over", statuses)
 	})
+}
+
+// fingerprintOf is the fingerprint of a request without query, media type and body.
+func fingerprintOf(method, path string) []byte {
+	var b []byte
+	for _, part := range []string{"whole", method, path, "", ""} {
+		b = append(append(b, byte(len(part))), part...)
+	}
+	sum := sha256.Sum256(b)
+	return sum[:]
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // gone checks that the request of key is refused from now on.
@@ -27,7 +25,9 @@ func (s *site) gone(key, path string) {
 	}
 }
 
-func TestUnreplayable(t *testing.T) {
+func TestUnreplayable(t *testing.T) { onEach(t, testUnreplayable) }
+
+func testUnreplayable(t *testing.T, mw framework) {
 	t.Parallel()
 
 	t.Run("a stream arrives while the handler runs, and is not run again", func(t *testing.T) {
@@ -38,8 +38,8 @@ func TestUnreplayable(t *testing.T) {
 			"by a wrapper of the writer":  func(w http.ResponseWriter) { (&upper{w.(gin.ResponseWriter)}).Flush() },
 			"as events without any flush": nil,
 		} {
-			s, next, runs := newSite(t), make(chan struct{}), atomic.Int32{}
-			s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+			s, next, runs := mw.newSite(t), make(chan struct{}), atomic.Int32{}
+			s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 				runs.Add(1)
 				c.Status(http.StatusAccepted)
 				if flush == nil {
@@ -82,8 +82,8 @@ func TestUnreplayable(t *testing.T) {
 
 	t.Run("a hijacked connection works, and is not run again", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/:how", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/:how", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			hijack := c.Writer.Hijack
 			if c.Param("how") == "controller" {
 				hijack = http.NewResponseController(c.Writer).Hijack
@@ -109,8 +109,8 @@ func TestUnreplayable(t *testing.T) {
 
 	t.Run("a connection cannot be hijacked under an answer, which is kept", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			c.String(http.StatusOK, "begun")
 			if _, _, err := c.Writer.Hijack(); err == nil {
 				t.Error("hijacked")
@@ -125,7 +125,7 @@ func TestUnreplayable(t *testing.T) {
 	t.Run("an answer of the limit is kept, one byte more is sent and not run again", func(t *testing.T) {
 		t.Parallel()
 		const most = 256 << 10
-		s := newSite(t)
+		s := mw.newSite(t)
 		write := func(size int) gin.HandlerFunc {
 			return func(c *gin.Context) {
 				c.Header("Location", "/5")
@@ -141,10 +141,10 @@ func TestUnreplayable(t *testing.T) {
 				}
 			}
 		}
-		s.POST("/kept", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), write(most))
-		s.POST("/over", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), write(most+1))
-		s.POST("/small", httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.AnswerLimit(10)), write(11))
-		s.POST("/huge", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), write(10<<20))
+		s.POST("/kept", mw.Idempotent(s.runs(), mw.AnyCaller()), write(most))
+		s.POST("/over", mw.Idempotent(s.runs(), mw.AnyCaller()), write(most+1))
+		s.POST("/small", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.AnswerLimit(10)), write(11))
+		s.POST("/huge", mw.Idempotent(s.runs(), mw.AnyCaller()), write(10<<20))
 		for path, size := range map[string]int{"/kept": most, "/over": most + 1, "/small": 11, "/huge": 10 << 20} {
 			r := s.pay(path, path, "")
 			if r.status != http.StatusCreated || r.body != strings.Repeat("x", size) || r.header.Get("Location") != "/5" {
@@ -160,8 +160,8 @@ func TestUnreplayable(t *testing.T) {
 
 	t.Run("an answer that is shorter than announced is not given as a whole one", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			c.Header("Content-Length", "10")
 			_, _ = c.Writer.WriteString("half")
 		})
@@ -172,9 +172,10 @@ func TestUnreplayable(t *testing.T) {
 	})
 
 	t.Run("an answer that is given past the middleware stands, and is judged by its status", func(t *testing.T) {
+		mw.ofGin(t)
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/past/:to", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/past/:to", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			c.Request.URL.Path = "/" + c.Param("to")
 			s.HandleContext(c)
 		})
@@ -198,8 +199,8 @@ func TestUnreplayable(t *testing.T) {
 
 	t.Run("an answer after 103 Early Hints, which is 200 unless it says so, is not run again", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), gin.WrapF(func(w http.ResponseWriter, _ *http.Request) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), gin.WrapF(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
 			fmt.Fprintf(w, "run %d", runs.Add(1))
 		}))
@@ -211,8 +212,8 @@ func TestUnreplayable(t *testing.T) {
 
 	t.Run("a stream whose status is not kept can be run again", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newSite(t), atomic.Int32{}
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			c.String(http.StatusServiceUnavailable, "run %d", runs.Add(1))
 			c.Writer.Flush()
 		})
@@ -225,8 +226,8 @@ func TestUnreplayable(t *testing.T) {
 
 	t.Run("trailers come with the first answer", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t)
-		s.POST("/", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		s := mw.newSite(t)
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
 			c.Header("Trailer", "X-Sum")
 			c.String(http.StatusOK, "x")
 			c.Header("X-Sum", "1")

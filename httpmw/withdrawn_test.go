@@ -14,11 +14,12 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/testserver"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // Idempotent outside and Lock inside, on Redis. hazard 59
-func TestRefusedInside(t *testing.T) {
+func TestRefusedInside(t *testing.T) { onEach(t, testRefusedInside) }
+
+func testRefusedInside(t *testing.T, mw framework) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	n := 0
@@ -28,16 +29,16 @@ func TestRefusedInside(t *testing.T) {
 			id := fmt.Sprint("r", n)
 			t.Run(fmt.Sprintf("%s, %d options", name, len(opts)), func(t *testing.T) {
 				t.Parallel()
-				f(t, newReplica(t, server), id)
+				f(t, mw.newReplica(t, server), id)
 			})
 		}
-		outside := func(s *site) gin.HandlerFunc { return httpmw.Idempotent(s.runs(opts...), httpmw.AnyCaller()) }
+		outside := func(s *site) gin.HandlerFunc { return mw.Idempotent(s.runs(opts...), mw.AnyCaller()) }
 		pay := func(t *testing.T) gin.HandlerFunc {
 			return func(c *gin.Context) { c.String(http.StatusOK, "attempt %d", attempt(t, c)) }
 		}
 
 		run("after three busy answers the handler's first run is attempt 1", func(t *testing.T, s *site, id string) {
-			s.POST("/:id", outside(s), httpmw.Lock(s.locker, "order", httpmw.Param("id")), pay(t))
+			s.POST("/:id", outside(s), mw.Lock(s.locker, "order", mw.Param("id")), pay(t))
 			release := s.hold(core.Key("order", id))
 			for range 3 {
 				s.pay(id, "/"+id, "").problem(t, http.StatusConflict)
@@ -57,7 +58,7 @@ func TestRefusedInside(t *testing.T) {
 				c.Request = c.Request.WithContext(ctx)
 				c.Next()
 			}
-			s.POST("/:id", outside(s), timeOut, httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.Wait(soon))), func(c *gin.Context) {
+			s.POST("/:id", outside(s), timeOut, mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(soon))), func(c *gin.Context) {
 				c.Status(http.StatusOK)
 				_, _ = fmt.Fprintf(c.Writer, "attempt %d", attempt(t, c))
 			})
@@ -82,7 +83,7 @@ func TestRefusedInside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.POST("/:id", outside(s), httpmw.Lock(s.locker, "order", httpmw.Param("id")), httpmw.Lock(locks, "other", httpmw.Param("id")), pay(t))
+			s.POST("/:id", outside(s), mw.Lock(s.locker, "order", mw.Param("id")), mw.Lock(locks, "other", mw.Param("id")), pay(t))
 			unavailable := core.ErrUnavailable
 			down.acquire.Store(&unavailable)
 			for range 3 {
@@ -95,7 +96,7 @@ func TestRefusedInside(t *testing.T) {
 		})
 
 		run("a key that is missing inside is no attempt, and not the answer that is kept", func(t *testing.T, s *site, id string) {
-			s.POST("/:id", outside(s), httpmw.Lock(s.locker, "tenant", httpmw.Header("X-Tenant")), pay(t))
+			s.POST("/:id", outside(s), mw.Lock(s.locker, "tenant", mw.Header("X-Tenant")), pay(t))
 			for range 3 {
 				r := s.pay(id, "/"+id, "")
 				if r.problem(t, http.StatusBadRequest); r.isReplay() {
@@ -108,10 +109,11 @@ func TestRefusedInside(t *testing.T) {
 		})
 
 		run("a request that matches no route, or not its method, is no attempt, and gin's answer is not kept", func(t *testing.T, s *site, id string) {
-			next := newReplica(t, server) // of the program's next version
+			mw.ofGin(t)
+			next := mw.newReplica(t, server) // of the program's next version
 			for _, s := range []*site{s, next} {
 				s.HandleMethodNotAllowed = true
-				s.Use(outside(s), httpmw.Lock(s.locker, "order", httpmw.Param("id")))
+				s.Use(outside(s), mw.Lock(s.locker, "order", mw.Param("id")))
 			}
 			s.GET("/method/:id", mustNotRun(t))
 			next.POST("/route/:id", pay(t))
@@ -140,7 +142,7 @@ func TestRefusedInside(t *testing.T) {
 
 		run("a handler that took a lock by hand, and found it busy, is an attempt", func(t *testing.T, s *site, id string) {
 			attempts := make(chan int, 4)
-			s.POST("/:id", outside(s), httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+			s.POST("/:id", outside(s), mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 				attempts <- attempt(t, c)
 				err := s.locker.Do(c.Request.Context(), core.Key("hand", id), func(context.Context) error { return nil }, core.Wait(0))
 				if errors.Is(err, core.ErrBusy) {
@@ -165,7 +167,7 @@ func TestRefusedInside(t *testing.T) {
 		run("what asks for its attempt before a Lock refuses is told the next one", func(t *testing.T, s *site, id string) {
 			attempts := make(chan int, 4)
 			charge := func(c *gin.Context) { attempts <- attempt(t, c) }
-			s.POST("/:id", outside(s), charge, httpmw.Lock(s.locker, "order", httpmw.Param("id")), ok)
+			s.POST("/:id", outside(s), charge, mw.Lock(s.locker, "order", mw.Param("id")), ok)
 			release := s.hold(core.Key("order", id))
 			for range 2 {
 				s.pay(id, "/"+id, "").problem(t, http.StatusConflict)
@@ -178,7 +180,7 @@ func TestRefusedInside(t *testing.T) {
 		})
 
 		run("one that cannot tell whether it had its effect, before a Lock refuses, is not forgotten", func(t *testing.T, s *site, id string) {
-			s.POST("/:id", outside(s), func(c *gin.Context) { _ = c.Error(once.ErrIndeterminate) }, httpmw.Lock(s.locker, "order", httpmw.Param("id")), pay(t))
+			s.POST("/:id", outside(s), func(c *gin.Context) { _ = c.Error(once.ErrIndeterminate) }, mw.Lock(s.locker, "order", mw.Param("id")), pay(t))
 			release := s.hold(core.Key("order", id))
 			s.pay(id, "/"+id, "").problem(t, http.StatusConflict)
 			release()

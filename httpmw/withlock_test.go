@@ -13,17 +13,18 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/httpmw"
 )
 
 // TestLockAndIdempotent has both on one route, in both orders.
-func TestLockAndIdempotent(t *testing.T) {
+func TestLockAndIdempotent(t *testing.T) { onEach(t, testLockAndIdempotent) }
+
+func testLockAndIdempotent(t *testing.T, mw framework) {
 	t.Parallel()
 	for _, order := range []string{"Idempotent outside", "Lock outside"} {
 		idempotentOutside := order == "Idempotent outside"
 		mount := func(s *site, handler gin.HandlerFunc) {
-			lock := httpmw.Lock(s.locker, "order", httpmw.JSON("order"))
-			idempotent := httpmw.Idempotent(s.runs(), httpmw.Header("X-User"))
+			lock := mw.Lock(s.locker, "order", mw.JSON("order"))
+			idempotent := mw.Idempotent(s.runs(), mw.Header("X-User"))
 			if idempotentOutside {
 				s.POST("/", idempotent, lock, handler)
 			} else {
@@ -37,7 +38,7 @@ func TestLockAndIdempotent(t *testing.T) {
 
 		t.Run(order+": the handler has lease, attempt and body, and its answer is kept", func(t *testing.T) {
 			t.Parallel()
-			s, runs := newSite(t), atomic.Int32{}
+			s, runs := mw.newSite(t), atomic.Int32{}
 			mount(s, func(c *gin.Context) {
 				lease, found := core.LeaseFromContext(c.Request.Context())
 				if !found || lease.Key() != "order:7" || lease.Token() == 0 || s.isFree("order:7") {
@@ -63,7 +64,7 @@ func TestLockAndIdempotent(t *testing.T) {
 
 		t.Run(order+": a busy lock is not the answer that is kept", func(t *testing.T) {
 			t.Parallel()
-			s, runs := newSite(t), atomic.Int32{}
+			s, runs := mw.newSite(t), atomic.Int32{}
 			mount(s, func(c *gin.Context) {
 				if n := attempt(t, c); n != 1 {
 					t.Errorf("attempt %d, want 1", n)
@@ -91,7 +92,7 @@ func TestLockAndIdempotent(t *testing.T) {
 		t.Run(order+": of many requests for one order under many keys one runs at a time, each once", func(t *testing.T) {
 			t.Parallel()
 			const keys, tries = 5, 4
-			s, inside := newSite(t), gauge{}
+			s, inside := mw.newSite(t), gauge{}
 			mount(s, func(c *gin.Context) {
 				inside.enter()
 				defer inside.leave()
@@ -119,10 +120,10 @@ func TestLockAndIdempotent(t *testing.T) {
 
 	t.Run("a detached handler is told when the lock outside is lost", func(t *testing.T) {
 		t.Parallel()
-		s, elsewhere := newSite(t), newSite(t)
+		s, elsewhere := mw.newSite(t), mw.newSite(t)
 		gone := core.ErrLost
-		lock := httpmw.Lock(elsewhere.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(2*time.Second)))
-		s.POST("/:id", lock, httpmw.Idempotent(s.runs(), httpmw.AnyCaller(), httpmw.Detached()), func(c *gin.Context) {
+		lock := mw.Lock(elsewhere.locker, "order", mw.Param("id"), mw.Acquire(core.TTL(2*time.Second)))
+		s.POST("/:id", lock, mw.Idempotent(s.runs(), mw.AnyCaller(), mw.Detached()), func(c *gin.Context) {
 			elsewhere.store.extend.Store(&gone)
 			within(t, "the handler's context ends", c.Request.Context().Done())
 			if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {

@@ -40,6 +40,7 @@ var imports = map[string]string{
 	"pgxpool":    "github.com/jackc/pgx/v5/pgxpool",
 	"pgstore":    "github.com/lockkit/lockkit/core/pgstore",
 	"httpmw":     "github.com/lockkit/lockkit/httpmw",
+	"stdmw":      "github.com/lockkit/lockkit/httpmw/stdmw",
 	"grpc":       "google.golang.org/grpc",
 	"grpcmw":     "github.com/lockkit/lockkit/grpcmw",
 	"chargepb":   "github.com/lockkit/lockkit/examples/grpc/chargepb",
@@ -49,7 +50,7 @@ var imports = map[string]string{
 
 // given is what the pieces may use without saying where it comes from.
 const given = `ctx context.Context, a, b, c core.Store, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client, zkConn *zk.Conn, pool *pgxpool.Pool,
-	store *redisstore.Store, locks *core.Locker, mux *asynq.ServeMux, queue asynq.RedisConnOpt, book, send, write asynq.Handler, metrics core.Observer, pay, transfer gin.HandlerFunc,
+	store *redisstore.Store, locks *core.Locker, mux *asynq.ServeMux, web *http.ServeMux, charged http.HandlerFunc, queue asynq.RedisConnOpt, book, send, write asynq.Handler, metrics core.Observer, pay, transfer gin.HandlerFunc,
 	audit func(context.Context) error, charge func(context.Context, string) error,
 	provider func(context.Context, string, int) ([]byte, error),
 	callerOf func(context.Context) (string, error), payments chargepb.PaymentsServer, addr string, creds grpc.DialOption`

@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import (
 	"bytes"
@@ -6,26 +6,12 @@ import (
 	"mime"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/gin-gonic/gin"
 )
 
-// JSON takes the key from a field of the body, a JSON object; dots go into
-// nested objects: "order.id". Fields with a dot or a bracket in their name, fields
-// named "$" or "*", and elements of arrays cannot be named.
-//
-// The field has to be a string or an integer; the integer 123 and the string
-// "123" are the same key. Integers of any size are kept apart, and those
-// written as 1e2 or 1.0 are refused, as are null, true, false, arrays and
-// objects. The body has to be one valid JSON text, sent as JSON or without a
-// content type. Names have to match exactly, and may not be there more than
-// once, not even in another case: decoders differ in which one they take.
-//
-// The body is read whole, at most the middleware's BodyLimit, and can be read
-// again by the handler, with every binder of gin. It panics if path is not names
-// with dots between them: "$.id" and "items[0].id" are of other languages.
-func JSON(path string) KeyFunc {
-	s := newSource("JSON field", path)
+// JSON finds the field of a JSON object in the body. It panics if path is not names
+// with dots between them.
+func JSON(path string) Source {
+	s := newPlace("JSON field", path)
 	names := strings.Split(path, ".")
 	for _, n := range names {
 		switch {
@@ -35,11 +21,11 @@ func JSON(path string) KeyFunc {
 			panic("httpmw: JSON: " + path + " is not names with dots between them, as in order.id")
 		}
 	}
-	return func(c *gin.Context) (string, error) {
-		if !isJSON(c.Request.Header.Get("Content-Type")) {
+	return func(c Carrier) (string, error) {
+		if !isJSON(c.Request().Header.Get("Content-Type")) {
 			return "", &keyError{"content type is not JSON"}
 		}
-		data, err := readBody(c, limitOf(c))
+		data, err := readBody(c, c.Limit())
 		if err != nil {
 			return "", err
 		}
@@ -51,7 +37,7 @@ func JSON(path string) KeyFunc {
 }
 
 // isJSON tells whether a handler that goes by the content type reads the body as
-// we do. Without one, gin's binders do not read a form in it either.
+// we do. Without one, gin's binders and net/http do not read a form in it either.
 func isJSON(contentType string) bool {
 	if contentType == "" {
 		return true
@@ -62,14 +48,14 @@ func isJSON(contentType string) bool {
 }
 
 // scalar goes down the names into data, which is valid JSON.
-func (s source) scalar(data []byte, names []string) (string, error) {
+func (s place) scalar(data []byte, names []string) (string, error) {
 	for i, name := range names {
 		field, err := s.field(data, name)
 		if err != nil {
 			return "", err
 		}
 		if field == nil {
-			return "", newSource("JSON field", strings.Join(names[:i+1], ".")).bad("is missing")
+			return "", newPlace("JSON field", strings.Join(names[:i+1], ".")).bad("is missing")
 		}
 		data = field
 	}
@@ -93,7 +79,7 @@ func (s source) scalar(data []byte, names []string) (string, error) {
 
 // field is the value of the one field of the object in data that has this name,
 // nil if there is none.
-func (s source) field(data []byte, name string) (found json.RawMessage, err error) {
+func (s place) field(data []byte, name string) (found json.RawMessage, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	if open, err := decoder.Token(); err != nil || open != json.Delim('{') {
 		return nil, s.bad("is not in an object")

@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import (
 	"encoding/binary"
@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/gin-gonic/gin"
 )
 
 // calls are what a handler did with its writer, in order, so that the same can be
@@ -72,7 +70,7 @@ func (l *calls) addHeader(h http.Header) {
 
 // play makes the calls on w. before is the header at the beginning, body all that
 // is written.
-func (l *calls) play(w gin.ResponseWriter, before http.Header, body []byte) {
+func (l *calls) play(w Writer, before http.Header, body []byte) {
 	for _, c := range l.list {
 		if c.kind == callHeader {
 			update(w.Header(), before, l.headers[c.n])
@@ -84,7 +82,7 @@ func (l *calls) play(w gin.ResponseWriter, before http.Header, body []byte) {
 }
 
 // make makes the call on w, and returns what is left of body.
-func (c call) make(w gin.ResponseWriter, body []byte) []byte {
+func (c call) make(w Writer, body []byte) []byte {
 	switch c.kind {
 	case callStatus:
 		w.WriteHeader(c.n)
@@ -106,7 +104,7 @@ func (c call) make(w gin.ResponseWriter, body []byte) []byte {
 // header's, so that net/http drops it where it is taken for one.
 const callsField = ":calls"
 
-// usual appends to list the calls by which c.JSON and most others write an answer.
+// usual appends to list the calls by which gin's c.JSON and most others write an answer.
 // There, callHeader sets the one field at n.
 func (a *answer) usual(list []call) []call {
 	list = append(list, call{callStatus, a.status})

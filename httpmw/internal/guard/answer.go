@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import (
 	"encoding/binary"
@@ -8,8 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-
-	"github.com/gin-gonic/gin"
 )
 
 // replayedHeader marks an answer that was given before.
@@ -26,7 +24,7 @@ var keptHeaders = []string{
 // answer is what a handler answered, as it is kept.
 type answer struct {
 	status int
-	// written tells whether the header was written, and not left to gin.
+	// written tells whether the header was written, and not left to what is outside.
 	written bool
 	header  []field
 	body    []byte
@@ -34,7 +32,7 @@ type answer struct {
 
 // answer is what was held back, with those of its headers that are of names. It is
 // not whole if it is not as long as it says.
-func (w *recorder) answer(names []string) (a answer, whole bool) {
+func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a = answer{status: w.status, written: w.log.begun, body: w.body}
@@ -159,9 +157,7 @@ func (d *decoder) text() string {
 }
 
 // replay gives the answer again, by the calls by which it was given first.
-func (a answer) replay(c *gin.Context) {
-	c.Abort()
-	w := c.Writer
+func (a answer) replay(w Writer) {
 	if w.Written() {
 		return
 	}
@@ -188,9 +184,9 @@ func (a answer) replay(c *gin.Context) {
 const foundOut = 2048
 
 // size says the length of the answer in the header of w, where net/http does not
-// find it out by itself. Any other writer, which a middleware of gin or of net/http
-// outside has put in its place, may send another length.
-func (a answer) size(w gin.ResponseWriter) {
+// find it out by itself. Any other writer, which a middleware outside has put in its
+// place, may send another length.
+func (a answer) size(w Writer) {
 	h := w.Header()
 	if len(a.body) <= foundOut || !bare(w) || !bodyAllowed(a.status) {
 		return
@@ -203,10 +199,10 @@ func (a answer) size(w gin.ResponseWriter) {
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 }
 
-// bare tells whether w is gin's own writer on one of net/http's servers.
-func bare(w gin.ResponseWriter) bool {
+// bare tells whether w is the framework's own writer on one of net/http's servers.
+func bare(w Writer) bool {
 	in, ok := w.(interface{ Unwrap() http.ResponseWriter })
-	if !ok || reflect.TypeOf(w).String() != "*gin.responseWriter" {
+	if own := reflect.TypeOf(w).String(); !ok || own != "*gin.responseWriter" && own != "*stdmw.outside" {
 		return false
 	}
 	server := reflect.TypeOf(in.Unwrap())

@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import (
 	"crypto/sha256"
@@ -6,32 +6,30 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-
-	"github.com/gin-gonic/gin"
 )
 
 // fingerprintOf is what tells a request that is sent again from another one
 // under the same key: method and path with what of says, or with query, media
 // type and body if of is nil.
-func fingerprintOf(c *gin.Context, of KeyFunc, limit int64) ([]byte, error) {
+func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 	if of != nil {
-		value, err := of(c)
+		value, err := of(x)
 		if err != nil {
 			return nil, err
 		}
 		if value == "" {
 			return nil, &keyError{"fingerprint is empty"}
 		}
-		return digest(c.Request, "part", value, nil), nil
+		return digest(x.Request(), "part", value, nil), nil
 	}
-	data, err := readBody(c, limit)
+	data, err := readBody(x, limit)
 	if err == nil && len(data) == 0 {
-		data, err = formerBody(c.Request)
+		data, err = formerBody(x.Request())
 	}
 	if err != nil {
 		return nil, err
 	}
-	return digest(c.Request, "whole", mediaType(c.Request), data), nil
+	return digest(x.Request(), "whole", mediaType(x.Request()), data), nil
 }
 
 // errBodyGone says that a request cannot be told from another one.

@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import (
 	"fmt"
@@ -12,10 +12,10 @@ const idempotencyHeader = "Idempotency-Key"
 // maxIdempotencyKey is the length of the longest key, in bytes.
 const maxIdempotencyKey = 255
 
-// idempotencyKey is the key that a request names: a Structured Field string
+// IdempotencyKey is the key that a request names: a Structured Field string
 // (RFC 9651, section 3.3.3), or the same without quotes, as most clients send it.
-func idempotencyKey(h http.Header) (string, error) {
-	s := source{idempotencyHeader + " header"}
+func IdempotencyKey(h http.Header) (string, error) {
+	s := place{idempotencyHeader + " header"}
 	lines := h[idempotencyHeader]
 	switch len(lines) {
 	case 0:
@@ -38,7 +38,7 @@ func idempotencyKey(h http.Header) (string, error) {
 }
 
 // visible refuses what is not 1 to 255 visible ASCII characters.
-func (s source) visible(value string) (string, error) {
+func (s place) visible(value string) (string, error) {
 	switch {
 	case value == "":
 		return "", s.bad("is empty")

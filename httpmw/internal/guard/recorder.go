@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import (
 	"bufio"
@@ -9,20 +9,17 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/gin-gonic/gin"
 )
 
-// recorder holds an answer back until it was saved. What cannot be kept goes on
+// Recorder holds an answer back until it was saved. What cannot be kept goes on
 // to the client at once, and from there on everything does: an answer that is
 // hijacked, a stream of events, longer than most, or not over flushHold after its
 // first flush.
 //
-// To what runs inside, it looks as gin's own writer does, which writes a status
-// with the first byte and not before. The writer outside gets the same calls that
+// It is a Writer, which writes a status with the first byte and not before. The writer outside gets the same calls that
 // it would get without the recorder, later.
-type recorder struct {
-	gin.ResponseWriter
+type Recorder struct {
+	Writer
 	most   int64
 	before http.Header // before the handler ran
 	// header is what the handler sees and changes. The writer outside has a map of
@@ -49,26 +46,26 @@ type recorder struct {
 	hijacked bool
 }
 
-func newRecorder(w gin.ResponseWriter, most int64) *recorder {
+func newRecorder(w Writer, most int64) *Recorder {
 	before := w.Header().Clone()
 	if before == nil {
 		before = http.Header{}
 	}
-	r := &recorder{
-		ResponseWriter: w, most: most, before: before, header: before.Clone(), log: calls{seen: before, most: maxCalls},
+	r := &Recorder{
+		Writer: w, most: most, before: before, header: before.Clone(), log: calls{seen: before, most: maxCalls},
 		status: w.Status(), size: -1, announced: -1, outside: w.Status(), passing: w.Written(),
 	}
 	r.log.list = r.few[:0]
 	return r
 }
 
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *Recorder) Unwrap() http.ResponseWriter { return w.Writer }
 
-func (w *recorder) Header() http.Header { return w.header }
+func (w *Recorder) Header() http.Header { return w.header }
 
 // lock locks mu, on a goroutine of the handler. What went wrong under the timer
-// goes wrong there, where gin.Recovery sees it.
-func (w *recorder) lock() {
+// goes wrong there, where a middleware that recovers sees it.
+func (w *Recorder) lock() {
 	w.mu.Lock()
 	if p := w.panicked; p != nil {
 		w.panicked = nil
@@ -77,28 +74,28 @@ func (w *recorder) lock() {
 	}
 }
 
-func (w *recorder) Status() int {
+func (w *Recorder) Status() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.passing {
-		return w.ResponseWriter.Status()
+		return w.Writer.Status()
 	}
 	return w.status
 }
 
-func (w *recorder) Size() int {
+func (w *Recorder) Size() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.passing {
-		return w.ResponseWriter.Size()
+		return w.Writer.Size()
 	}
 	return w.size
 }
 
-func (w *recorder) Written() bool { return w.Size() >= 0 }
+func (w *Recorder) Written() bool { return w.Size() >= 0 }
 
-// WriteHeader sets the status; gin calls it with -1 for "leave it".
-func (w *recorder) WriteHeader(status int) {
+// WriteHeader sets the status; -1 leaves it, as gin has it.
+func (w *Recorder) WriteHeader(status int) {
 	w.lock()
 	defer w.mu.Unlock()
 	if !w.log.begun {
@@ -108,57 +105,69 @@ func (w *recorder) WriteHeader(status int) {
 		}
 	}
 	if w.passing {
-		w.ResponseWriter.WriteHeader(status)
+		w.Writer.WriteHeader(status)
 		return
 	}
 	w.log.add(callStatus, status)
 }
 
-func (w *recorder) WriteHeaderNow() {
+func (w *Recorder) WriteHeaderNow() {
 	w.lock()
 	defer w.mu.Unlock()
 	w.begin()
 	if w.passing {
-		w.ResponseWriter.WriteHeaderNow()
+		w.Writer.WriteHeaderNow()
 		return
 	}
 	w.log.add(callNow, 0)
 }
 
-func (w *recorder) Write(data []byte) (int, error) {
+func (w *Recorder) Write(data []byte) (int, error) {
 	w.lock()
 	defer w.mu.Unlock()
 	if pass, err := w.room(callWrite, len(data)); err != nil {
 		return 0, err
 	} else if pass {
-		return w.ResponseWriter.Write(data)
+		return w.Writer.Write(data)
 	}
 	w.body = append(w.body, data...)
 	return len(data), nil
 }
 
-func (w *recorder) WriteString(data string) (int, error) {
+func (w *Recorder) WriteString(data string) (int, error) {
 	w.lock()
 	defer w.mu.Unlock()
 	if pass, err := w.room(callWriteString, len(data)); err != nil {
 		return 0, err
 	} else if pass {
-		return w.ResponseWriter.WriteString(data)
+		return w.Writer.WriteString(data)
 	}
 	w.body = append(w.body, data...)
 	return len(data), nil
 }
 
+// Inform sends the header with a status below 200, which comes before the answer.
+func (w *Recorder) Inform(status int) {
+	w.lock()
+	defer w.mu.Unlock()
+	if w.log.begun {
+		return
+	}
+	w.look()
+	w.send()
+	w.Writer.WriteHeader(status)
+}
+
 var errHijackLate = errors.New("httpmw: the answer was begun, its connection cannot be hijacked")
 
-func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.lock()
 	defer w.mu.Unlock()
 	if !w.passing && w.size > 0 {
 		return nil, nil, errHijackLate
 	}
 	w.send()
-	conn, rw, err := w.ResponseWriter.Hijack()
+	conn, rw, err := w.Writer.Hijack()
 	w.hijacked = w.hijacked || err == nil
 	return conn, rw, err
 }
@@ -166,12 +175,12 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // look takes notice of what the handler did to the header. It is not called once
 // something was written: the header is sent by then, and the handler can be
 // setting a trailer while another of its goroutines flushes.
-func (w *recorder) look() {
+func (w *Recorder) look() {
 	switch {
 	case same(w.header, w.log.seen):
 	case w.passing:
 		seen := w.header.Clone()
-		update(w.ResponseWriter.Header(), w.log.seen, seen)
+		update(w.Writer.Header(), w.log.seen, seen)
 		w.log.seen = seen
 	default:
 		w.log.addHeader(w.header.Clone())
@@ -179,7 +188,7 @@ func (w *recorder) look() {
 }
 
 // begin fixes status and header, as the first write does.
-func (w *recorder) begin() {
+func (w *Recorder) begin() {
 	if w.log.begun {
 		return
 	}
@@ -199,7 +208,7 @@ func (w *recorder) begin() {
 }
 
 // room counts n more bytes of body, or tells to pass them on.
-func (w *recorder) room(kind callKind, n int) (pass bool, err error) {
+func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 	w.begin()
 	switch {
 	case w.passing:
@@ -223,17 +232,17 @@ func (w *recorder) room(kind callKind, n int) (pass bool, err error) {
 
 // send makes the calls that were held back, and has everything else go the same
 // way.
-func (w *recorder) send() {
+func (w *Recorder) send() {
 	if w.passing {
 		return
 	}
 	w.passing = true
-	w.log.play(w.ResponseWriter, w.before, w.body)
+	w.log.play(w.Writer, w.before, w.body)
 	w.body = nil
 }
 
 // pass sends what was held back, after the handler.
-func (w *recorder) pass() {
+func (w *Recorder) pass() {
 	w.lock()
 	defer w.mu.Unlock()
 	w.send()
@@ -242,10 +251,10 @@ func (w *recorder) pass() {
 
 // yield has an answer stand that was given past the recorder: gin's
 // Engine.HandleContext goes back to the writer that the request came with.
-func (w *recorder) yield() {
+func (w *Recorder) yield() {
 	w.lock()
 	defer w.mu.Unlock()
-	if w.passing || !w.ResponseWriter.Written() && w.ResponseWriter.Status() == w.outside {
+	if w.passing || !w.Writer.Written() && w.Writer.Status() == w.outside {
 		return
 	}
 	if w.log.begun {
@@ -255,8 +264,8 @@ func (w *recorder) yield() {
 }
 
 // discard forgets an answer of which nothing was sent, with its header: that of
-// a handler that panicked. The answer is then gin.Recovery's.
-func (w *recorder) discard() {
+// a handler that panicked. The answer is then that of the middleware that recovers.
+func (w *Recorder) discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.passing || !w.log.begun {

@@ -1,16 +1,14 @@
-package httpmw
+package guard
 
 import (
 	"bytes"
 	"fmt"
 	"io"
 	"net/http"
-
-	"github.com/gin-gonic/gin"
 )
 
-// defaultLimit is how much of a body is read, in bytes.
-const defaultLimit = 1 << 20
+// DefaultLimit is how much of a body is read, in bytes, unless BodyLimit says otherwise.
+const DefaultLimit = 1 << 20
 
 // body is a request's body that was read whole, and can be read once more.
 type body struct {
@@ -19,42 +17,30 @@ type body struct {
 	data []byte
 }
 
-// limitKey is where a middleware leaves its body limit for its KeyFuncs.
-type limitKey struct{}
-
-func limitOf(c *gin.Context) int64 {
-	if n, ok := c.Get(limitKey{}); ok {
-		return n.(int64)
-	}
-	return defaultLimit
-}
-
-// readBody returns the whole body and leaves it to be read again, by every
-// binder of gin. It fails with a MaxBytesError, or with a keyError that matches the
+// readBody returns the whole body and leaves it to be read again, with the
+// framework too. It fails with a MaxBytesError, or with a keyError that matches the
 // error of reading too: what broke is the client's side.
-func readBody(c *gin.Context, limit int64) ([]byte, error) {
+func readBody(c Carrier, limit int64) ([]byte, error) {
 	data, err := buffer(c, limit)
 	if err == nil {
-		c.Set(gin.BodyBytesKey, data)
+		c.Cache(data)
 	}
 	return data, err
 }
 
 // buffer is readBody for nobody who looks at the body now: the server notices that
-// a client has gone when there is nothing more to read. It leaves no copy with gin,
-// which would hide what somebody inside puts in the body's place.
-func buffer(c *gin.Context, limit int64) ([]byte, error) {
-	r := c.Request
+// a client has gone when there is nothing more to read. It leaves no copy with
+// the framework, which would hide what somebody inside puts in the body's place.
+func buffer(c Carrier, limit int64) ([]byte, error) {
+	r := c.Request()
 	data, err := peek(r, limit)
 	if err != nil {
 		return nil, err
 	}
 	if len(data) == 0 {
-		// Somebody may have drained it by ShouldBindBodyWith.
-		if cached, ok := c.Get(gin.BodyBytesKey); ok {
-			if b, ok := cached.([]byte); ok {
-				data = b
-			}
+		// Somebody may have drained it, and left it with the framework.
+		if cached := c.Cached(); cached != nil {
+			data = cached
 		}
 	}
 	if int64(len(data)) > limit {

@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import "time"
 
@@ -6,23 +6,23 @@ import "time"
 // that time is saved before it is sent; after that it is a stream.
 const flushHold = time.Second
 
-func (w *recorder) Flush() {
+func (w *Recorder) Flush() {
 	w.lock()
 	defer w.mu.Unlock()
 	w.begin()
 	if w.passing {
-		w.ResponseWriter.Flush()
+		w.Writer.Flush()
 		return
 	}
 	w.log.add(callFlush, 0)
 	if w.timer == nil {
-		w.timer = time.AfterFunc(flushHold, w.late)
+		w.timer = time.AfterFunc(flushHold, w.Late)
 	}
 }
 
-// late sends what was held back for flushHold, without waiting for the handler:
+// Late sends what was held back for flushHold, without waiting for the handler:
 // it may have nothing to write for long.
-func (w *recorder) late() {
+func (w *Recorder) Late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.passing || w.ended {
@@ -31,16 +31,16 @@ func (w *recorder) late() {
 	defer func() { w.panicked = recover() }()
 	w.send()
 	if w.log.short {
-		w.ResponseWriter.Flush()
+		w.Writer.Flush()
 	}
-	if outer, ok := w.ResponseWriter.(*recorder); ok {
-		outer.late() // it has just begun to hold the same flush
+	if outer, ok := w.Writer.(interface{ Late() }); ok {
+		outer.Late() // it has just begun to hold the same flush
 	}
 }
 
 // end is called when the handler has returned or panicked: what is held back by
 // then waits until it was saved.
-func (w *recorder) end() {
+func (w *Recorder) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true

@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import (
 	"bytes"
@@ -6,19 +6,12 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-
-	"github.com/gin-gonic/gin"
 )
 
-// Form takes the key from a field of a form in the body, urlencoded or
-// multipart, which has to be there once. Files are no fields, and the URL's
-// query is no form.
-//
-// The body is read whole, at most the middleware's BodyLimit with its files, and
-// can be read again by the handler. It panics if name is empty.
-func Form(name string) KeyFunc {
-	s := newSource("form field", name)
-	return func(c *gin.Context) (string, error) {
+// Form finds the field of a form in the body.
+func Form(name string) Source {
+	s := newPlace("form field", name)
+	return func(c Carrier) (string, error) {
 		form, err := formOf(c)
 		if err != nil {
 			return "", err
@@ -28,15 +21,15 @@ func Form(name string) KeyFunc {
 }
 
 // formOf is the form in the body, without leaving any trace in the request.
-func formOf(c *gin.Context) (url.Values, error) {
-	r := c.Request
+func formOf(c Carrier) (url.Values, error) {
+	r := c.Request()
 	contentType := r.Header.Get("Content-Type")
 	media, _, _ := mime.ParseMediaType(contentType)
 	multipart := media == "multipart/form-data"
 	if r.PostForm != nil && (!multipart || r.MultipartForm != nil) {
 		return r.PostForm, nil // somebody has parsed it, and the body is gone
 	}
-	data, err := readBody(c, limitOf(c))
+	data, err := readBody(c, c.Limit())
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package httpmw
+package guard
 
 import (
 	"context"

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+func TestStdlib(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "stdlib")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for where, args := range map[string]func(t *testing.T) []string{
+		"the embedded Redis": func(*testing.T) []string { return nil },
+		"a real Redis":       func(t *testing.T) []string { return []string{"-redis", testserver.StartRedis(t).Addr} },
+	} {
+		t.Run("an order is charged once on "+where, func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.CommandContext(t.Context(), program, args(t)...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "20 clicks: 1 charged, ") || !strings.Contains(string(out), "asked again: 201 receipt 1 for order:") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	t.Run("it needs no framework", func(t *testing.T) {
+		t.Parallel()
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+		if err != nil || strings.Contains(string(out), "gin-gonic") {
+			t.Errorf("%v, and it comes with gin: %v", err, strings.Contains(string(out), "gin-gonic"))
+		}
+	})
+}

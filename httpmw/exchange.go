@@ -1,0 +1,61 @@
+package httpmw
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/httpmw/internal/guard"
+)
+
+// exchange is a request as gin has it.
+type exchange struct{ *gin.Context }
+
+var _ guard.Exchange = exchange{}
+
+// limitKey is where a middleware leaves its body limit for its KeyFuncs, and
+// insideKey where it leaves what an Idempotent outside has to know.
+type (
+	limitKey  struct{}
+	insideKey struct{}
+)
+
+func (x exchange) Request() *http.Request     { return x.Context.Request }
+func (x exchange) SetRequest(r *http.Request) { x.Context.Request = r }
+func (x exchange) Writer() guard.Writer       { return x.Context.Writer }
+func (x exchange) SetWriter(w guard.Writer)   { x.Context.Writer = w }
+func (x exchange) Missed() bool               { return x.FullPath() == "" }
+func (x exchange) Inside() int                { return x.GetInt(insideKey{}) }
+func (x exchange) SetInside(note int)         { x.Set(insideKey{}, note) }
+func (x exchange) SetLimit(n int64)           { x.Set(limitKey{}, n) }
+func (x exchange) Cache(body []byte)          { x.Set(gin.BodyBytesKey, body) }
+
+func (x exchange) Under(ctx context.Context) {
+	x.Context.Request = x.Context.Request.WithContext(ctx)
+}
+
+func (x exchange) Limit() int64 {
+	if n, ok := x.Get(limitKey{}); ok {
+		return n.(int64)
+	}
+	return guard.DefaultLimit
+}
+
+// Cached is what ShouldBindBodyWith has left.
+func (x exchange) Cached() []byte {
+	cached, _ := x.Get(gin.BodyBytesKey)
+	body, _ := cached.([]byte)
+	return body
+}
+
+func (x exchange) Errors() []error {
+	if len(x.Context.Errors) == 0 {
+		return nil
+	}
+	errs := make([]error, len(x.Context.Errors))
+	for i, err := range x.Context.Errors {
+		errs[i] = err.Err
+	}
+	return errs
+}

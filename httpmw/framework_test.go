@@ -1,0 +1,271 @@
+package httpmw_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw"
+	"github.com/lockkit/lockkit/httpmw/stdmw"
+)
+
+// framework is one of the packages that the suite is about, with the names of
+// httpmw. What it makes is mounted in gin: as it is, or as gin takes middlewares of
+// net/http.
+type framework struct {
+	name       string
+	Lock       func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc
+	Idempotent func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc
+
+	Param, Query, Header, Form, JSON func(name string) httpmw.KeyFunc
+	Join                             func(parts ...httpmw.KeyFunc) httpmw.KeyFunc
+	AnyCaller                        func() httpmw.KeyFunc
+
+	Acquire     func(opts ...core.AcquireOption) option
+	Also        func(keys ...httpmw.KeyFunc) option
+	Render      func(render func(c *gin.Context, p httpmw.Problem)) option
+	Skip        func(skip func(c *gin.Context) bool) option
+	BodyLimit   func(n int64) option
+	ProblemBase func(uri string) option
+	Keep        func(keep func(status int) bool) option
+	KeepHeaders func(names ...string) option
+	AnswerLimit func(n int64) option
+	Methods     func(methods ...string) option
+	Fingerprint func(of httpmw.KeyFunc) option
+	CallName    func(name string) option
+	Detached    func() option
+}
+
+// option is a framework's own, or nil.
+type option any
+
+func optionsOf[O any](opts []option) []O {
+	own := make([]O, len(opts))
+	for i, o := range opts {
+		if o != nil {
+			own[i] = o.(O)
+		}
+	}
+	return own
+}
+
+// onEach runs a part of the suite on each framework.
+func onEach(t *testing.T, part func(t *testing.T, mw framework)) {
+	t.Helper()
+	t.Parallel()
+	oneByOne(t, part)
+}
+
+// oneByOne is onEach for what no other test may run beside.
+func oneByOne(t *testing.T, part func(t *testing.T, mw framework)) {
+	t.Helper()
+	for _, mw := range []framework{onGin, onNetHTTP} {
+		t.Run(mw.name, func(t *testing.T) { part(t, mw) })
+	}
+}
+
+// ofGin skips a test of what gin alone has: its routes, its writer, and what it
+// leaves in its contexts.
+func (mw framework) ofGin(t *testing.T) {
+	t.Helper()
+	if mw.name != onGin.name {
+		t.Skip("about what gin alone has")
+	}
+}
+
+var onGin = framework{
+	name: "gin",
+	Lock: func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
+		return httpmw.Lock(l, name, key, optionsOf[httpmw.Option](opts)...)
+	},
+	Idempotent: func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
+		return httpmw.Idempotent(o, scope, optionsOf[httpmw.Option](opts)...)
+	},
+	Param: httpmw.Param, Query: httpmw.Query, Header: httpmw.Header, Form: httpmw.Form, JSON: httpmw.JSON,
+	Join: httpmw.Join, AnyCaller: httpmw.AnyCaller,
+
+	Acquire:     func(opts ...core.AcquireOption) option { return httpmw.Acquire(opts...) },
+	Also:        func(keys ...httpmw.KeyFunc) option { return httpmw.Also(keys...) },
+	Render:      func(render func(c *gin.Context, p httpmw.Problem)) option { return httpmw.Render(render) },
+	Skip:        func(skip func(c *gin.Context) bool) option { return httpmw.Skip(skip) },
+	BodyLimit:   func(n int64) option { return httpmw.BodyLimit(n) },
+	ProblemBase: func(uri string) option { return httpmw.ProblemBase(uri) },
+	Keep:        func(keep func(status int) bool) option { return httpmw.Keep(keep) },
+	KeepHeaders: func(names ...string) option { return httpmw.KeepHeaders(names...) },
+	AnswerLimit: func(n int64) option { return httpmw.AnswerLimit(n) },
+	Methods:     func(methods ...string) option { return httpmw.Methods(methods...) },
+	Fingerprint: func(of httpmw.KeyFunc) option { return httpmw.Fingerprint(of) },
+	CallName:    func(name string) option { return httpmw.CallName(name) },
+	Detached:    func() option { return httpmw.Detached() },
+}
+
+var onNetHTTP = framework{
+	name: "net-http",
+	Lock: func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
+		return inGin(stdmw.Lock(l, name, toNetHTTP(key), append(optionsOf[stdmw.Option](opts), onError)...))
+	},
+	Idempotent: func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
+		return inGin(stdmw.Idempotent(o, toNetHTTP(scope), append(optionsOf[stdmw.Option](opts), onError)...))
+	},
+	Param:     func(name string) httpmw.KeyFunc { return toGin(stdmw.Path(name)) },
+	Query:     func(name string) httpmw.KeyFunc { return toGin(stdmw.Query(name)) },
+	Header:    func(name string) httpmw.KeyFunc { return toGin(stdmw.Header(name)) },
+	Form:      func(name string) httpmw.KeyFunc { return toGin(stdmw.Form(name)) },
+	JSON:      func(path string) httpmw.KeyFunc { return toGin(stdmw.JSON(path)) },
+	Join:      func(parts ...httpmw.KeyFunc) httpmw.KeyFunc { return toGin(stdmw.Join(allToNetHTTP(parts)...)) },
+	AnyCaller: func() httpmw.KeyFunc { return toGin(stdmw.AnyCaller()) },
+
+	Acquire: func(opts ...core.AcquireOption) option { return stdmw.Acquire(opts...) },
+	Also:    func(keys ...httpmw.KeyFunc) option { return stdmw.Also(allToNetHTTP(keys)...) },
+	Render: func(render func(c *gin.Context, p httpmw.Problem)) option {
+		if render == nil {
+			return stdmw.Render(nil)
+		}
+		return stdmw.Render(func(w http.ResponseWriter, r *http.Request, p stdmw.Problem) {
+			c := ginOf(r)
+			before, g := c.Writer, ginWriter(w)
+			g.WriteHeader(p.Status)
+			g.chosen = false // it is already
+			c.Writer = g
+			c.Abort()
+			render(c, httpmw.Problem(p))
+			g.end()
+			c.Writer = before
+		})
+	},
+	Skip: func(skip func(c *gin.Context) bool) option {
+		if skip == nil {
+			return stdmw.Skip(nil)
+		}
+		return stdmw.Skip(func(r *http.Request) bool { return skip(ginOf(r)) })
+	},
+	BodyLimit:   func(n int64) option { return stdmw.BodyLimit(n) },
+	ProblemBase: func(uri string) option { return stdmw.ProblemBase(uri) },
+	Keep:        func(keep func(status int) bool) option { return stdmw.Keep(keep) },
+	KeepHeaders: func(names ...string) option { return stdmw.KeepHeaders(names...) },
+	AnswerLimit: func(n int64) option { return stdmw.AnswerLimit(n) },
+	Methods:     func(methods ...string) option { return stdmw.Methods(methods...) },
+	Fingerprint: func(of httpmw.KeyFunc) option { return stdmw.Fingerprint(toNetHTTP(of)) },
+	CallName:    func(name string) option { return stdmw.CallName(name) },
+	Detached:    func() option { return stdmw.Detached() },
+}
+
+var onError = stdmw.OnError(func(r *http.Request, err error) { _ = ginOf(r).Error(err) })
+
+// ginKey is where an engine of the suite leaves its context for net/http.
+type ginKey struct{}
+
+func ginOf(r *http.Request) *gin.Context { return r.Context().Value(ginKey{}).(*gin.Context) }
+
+// newEngine is an engine in which what inGin makes works.
+func newEngine() *gin.Engine {
+	e := gin.New()
+	e.Use(withGin)
+	return e
+}
+
+func withGin(c *gin.Context) {
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), ginKey{}, c))
+}
+
+func toGin(f stdmw.KeyFunc) httpmw.KeyFunc {
+	return func(c *gin.Context) (string, error) { return f(c.Request) }
+}
+
+func toNetHTTP(f httpmw.KeyFunc) stdmw.KeyFunc {
+	if f == nil {
+		return nil
+	}
+	return func(r *http.Request) (string, error) {
+		c := ginOf(r)
+		before := c.Request
+		c.Request = r
+		defer func() { c.Request = before }()
+		return f(c)
+	}
+}
+
+func allToNetHTTP(list []httpmw.KeyFunc) []stdmw.KeyFunc {
+	own := make([]stdmw.KeyFunc, len(list))
+	for i, f := range list {
+		own[i] = toNetHTTP(f)
+	}
+	return own
+}
+
+// inGin mounts a middleware of net/http in gin. What comes next writes to gin's own
+// writer, in front of the one that the middleware gives it.
+func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		r, w, ran := c.Request, c.Writer, false
+		out := committing{w}
+		for _, p := range c.Params {
+			r.SetPathValue(p.Key, p.Value)
+		}
+		r.Pattern = c.FullPath()
+		next := func(inner http.ResponseWriter, under *http.Request) {
+			ran = true
+			defer func() { c.Request, c.Writer = r, w }()
+			c.Request = under
+			g, told := ginWriter(inner), len(c.Errors)
+			if inner != out {
+				c.Writer = g
+			}
+			c.Next()
+			for _, err := range c.Errors[told:] {
+				stdmw.Error(under.Context(), err.Err)
+			}
+			g.end()
+		}
+		middleware(http.HandlerFunc(next)).ServeHTTP(out, r)
+		if !ran {
+			c.Abort()
+		}
+	}
+}
+
+// committing is gin's writer as one of net/http, which sends a status at once. But for
+// 499, of which nobody is told.
+type committing struct{ gin.ResponseWriter }
+
+func (w committing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w committing) WriteHeader(status int) {
+	if own, ok := w.ResponseWriter.(interface{ Unwrap() http.ResponseWriter }); ok && status < 200 {
+		own.Unwrap().WriteHeader(status)
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+	if status != 499 {
+		w.WriteHeaderNow()
+	}
+}
+
+// chosen is gin's own writer, with whether a status was chosen that it has not
+// written yet.
+type chosen struct {
+	gin.ResponseWriter
+	chosen bool
+}
+
+func ginWriter(w http.ResponseWriter) *chosen {
+	return &chosen{ResponseWriter: gin.CreateTestContextOnly(w, gin.New()).Writer}
+}
+
+func (w *chosen) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *chosen) WriteHeader(status int) {
+	w.chosen = w.chosen || status > 0
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// end does what gin does at the end of a request.
+func (w *chosen) end() {
+	if w.chosen {
+		w.WriteHeaderNow()
+	}
+}

@@ -1,0 +1,266 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// operation is the Name of each call. Method, path and CallName are no part of it,
+// so that a key that is used again elsewhere is noticed.
+const operation = "http"
+
+// Idempotent gives requests with the same Idempotency-Key one answer.
+type Idempotent struct {
+	Config
+	once  *once.Once
+	scope KeyFunc
+
+	locker *core.Locker
+	misuse misuse
+}
+
+// NewIdempotent panics as httpmw.Idempotent does.
+func NewIdempotent[O ~func(*Config)](o *once.Once, scope KeyFunc, opts []O) *Idempotent {
+	switch {
+	case o == nil:
+		panic("httpmw: Idempotent: the Once is nil")
+	case scope == nil:
+		panic("httpmw: Idempotent: the scope is nil, see AnyCaller")
+	}
+	l, _ := o.Terms()
+	if l == nil {
+		panic("httpmw: Idempotent: the Once was not made by once.New")
+	}
+	m := &Idempotent{Config: configure("Idempotent", opts), once: o, scope: scope, locker: l}
+	if len(m.forLock) > 0 {
+		panic(fmt.Sprintf("httpmw: Idempotent: %s is an option of Lock", m.forLock[0]))
+	}
+	m.once = o.WithLabel(m.callName)
+	return m
+}
+
+// Serve is the middleware.
+func (m *Idempotent) Serve(x Exchange) {
+	if !slices.Contains(m.methods, x.Request().Method) || m.skip != nil && m.skip(x) {
+		x.Next()
+		return
+	}
+	call, err := m.call(x)
+	if err != nil {
+		if x.Missed() {
+			inside(x, refused)
+			x.Abort() // the framework answers 404 or 405
+			return
+		}
+		m.misuse.tell(x, m.locker, cmp.Or(m.callName, operation), err)
+		m.fail(x, m.callName, callProblem(err))
+		return
+	}
+	e := execution{Idempotent: m, x: x}
+	ctx := x.Request().Context()
+	if m.detached {
+		var end func()
+		ctx, end = e.detach(ctx)
+		defer end()
+	}
+	out, err := m.once.Do(ctx, call, e.run)
+	if e.writer != nil {
+		e.writer.pass() // whatever err is: saved or not, the answer stands
+		return
+	}
+	var kept answer
+	if err == nil {
+		kept, err = decodeAnswer(out.Value)
+	}
+	if err != nil {
+		m.fail(x, m.callName, runProblem(x.Request().Context(), err))
+		return
+	}
+	x.Abort()
+	kept.replay(x.Writer())
+}
+
+// call names what the request asks for.
+func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
+	x.SetLimit(m.limit)
+	call.Name = operation
+	if call.Key, err = IdempotencyKey(x.Request().Header); err != nil {
+		return call, err
+	}
+	if call.Scope, err = m.scopeOf(x); err != nil {
+		return call, err
+	}
+	if call.Fingerprint, err = fingerprintOf(x, m.fingerprint, m.limit); err != nil {
+		return call, err
+	}
+	if m.fingerprint != nil {
+		_, _ = buffer(x, m.limit) // what goes wrong with it is for the handler to find
+	}
+	return call, nil
+}
+
+// maxScope is the length of the longest scope that a Once takes, in bytes.
+const maxScope = 512
+
+// scopeOf is the scope as one text without control characters, different for
+// different parts.
+func (m *Idempotent) scopeOf(x Exchange) (string, error) {
+	value, err := m.scope(x)
+	if err != nil {
+		return "", err
+	}
+	parts, err := split(value, place{"scope"})
+	if err != nil {
+		return "", err
+	}
+	scope := core.Key("", parts...)[1:]
+	if len(scope) > maxScope {
+		return "", place{"scope"}.bad(fmt.Sprintf("is too long, with escapes %d bytes are allowed", maxScope))
+	}
+	return scope, nil
+}
+
+// Why a run is not kept.
+var (
+	errNotReached = once.Withdraw(errors.New("httpmw: the request was refused inside, or matches no route"))
+	errNotKept    = errors.New("httpmw: an answer of this status is not kept, or left to what is outside")
+	errCannotTell = fmt.Errorf("httpmw: the handler says so by an error: %w", once.ErrIndeterminate)
+	errGaveUp     = fmt.Errorf("httpmw: the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
+)
+
+// execution is a request that runs, or does not.
+type execution struct {
+	*Idempotent
+	x       Exchange
+	writer  *Recorder   // nil until the handler runs
+	decided atomic.Bool // by what came first, the handler or the end of a client that it is detached from
+}
+
+// run runs what comes after the middleware, and returns its answer.
+func (e *execution) run(ctx context.Context) (once.Answer, error) {
+	if !e.decided.CompareAndSwap(false, true) {
+		<-ctx.Done()
+		return once.Answer{}, once.Withdraw(fmt.Errorf("httpmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx)))
+	}
+	x, r, returned := e.x, e.x.Request(), false
+	w := newRecorder(x.Writer(), e.answerLimit)
+	e.writer = w
+	defer func() {
+		w.end()
+		TakeForm(r, x.Request())
+		x.SetRequest(r)
+		x.SetWriter(w.Writer)
+		if !returned {
+			w.discard()
+		}
+	}()
+	x.SetWriter(w)
+	x.Under(ctx)
+	told := len(x.Errors())
+	x.Next()
+	w.end()
+	w.yield()
+	returned = true
+
+	if err := e.flaw(ctx, told); err != nil {
+		return once.Answer{}, err
+	}
+	if w.passing {
+		return once.Answer{Unreplayable: true}, nil
+	}
+	a, whole := w.answer(e.headers)
+	value := a.encode()
+	if !whole || len(value)-len(a.body) > maxKeptHeaders {
+		return once.Answer{Unreplayable: true}, nil
+	}
+	return once.Answer{Value: value}, nil
+}
+
+// flaw is why the answer is not kept, after told errors of what is outside.
+func (e *execution) flaw(ctx context.Context, told int) error {
+	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
+	failed := len(errs) > told
+	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[told:], ofContext))
+	// A middleware outside writes the body, or chooses the status too.
+	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
+	unclear := slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, once.ErrIndeterminate) })
+	certain := !unclear && !w.passing && !once.AttemptAsked(ctx)
+	switch {
+	case w.hijacked:
+		return nil
+	case within == refused && certain:
+		return errNotReached
+	case silent && (within == gaveUp || over(ctx, e.x)):
+		inside(e.x, gaveUp)
+		return errGaveUp
+	case silent && !failed && e.x.Missed() && certain:
+		return errNotReached // the answer is the framework's
+	case !unanswered && within != refused && e.keep(final(w.Status())):
+		return nil
+	case unclear:
+		return errCannotTell
+	}
+	return errNotKept
+}
+
+// What a middleware notes of what is inside of it, for an Idempotent outside.
+const (
+	gaveUp  = 1 + iota // a context ended: if there is no answer, that is why
+	refused            // one of them refused the request, and ran nothing
+)
+
+// inside notes what. A refusal is the answer, whatever ends after it.
+func inside(x Exchange, what int) {
+	if x.Inside() < what {
+		x.SetInside(what)
+	}
+}
+
+// over tells whether what ran under ctx was told to stop, or would have been by
+// the context that a time-out has left in the request.
+func over(ctx context.Context, x Exchange) bool {
+	return ctx.Err() != nil || errors.Is(x.Request().Context().Err(), context.DeadlineExceeded)
+}
+
+// ofContext tells whether err is that of a context that has ended.
+func ofContext(err error) bool {
+	for _, end := range [...]error{context.Canceled, context.DeadlineExceeded, core.ErrLost, core.ErrClosed} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// final is the status that the client takes for the answer's: what comes before
+// the answer, such as 103, is followed by 200.
+func final(status int) int {
+	if status < http.StatusOK {
+		return http.StatusOK
+	}
+	return status
+}
+
+// detach returns a context that ends with ctx until the handler runs, and then
+// only with a lease around it that is lost.
+func (e *execution) detach(ctx context.Context) (context.Context, func()) {
+	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if e.decided.CompareAndSwap(false, true) || errors.Is(cause, core.ErrLost) || errors.Is(cause, core.ErrClosed) {
+			cancel(cause)
+		}
+	})
+	return detached, func() {
+		stop()
+		cancel(nil)
+	}
+}

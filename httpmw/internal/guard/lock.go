@@ -1,0 +1,130 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Lock runs what comes next under a lock.
+type Lock struct {
+	Config
+	locker *core.Locker
+	name   string
+	keys   []KeyFunc
+	waits  bool
+	misuse misuse
+}
+
+// NewLock panics as httpmw.Lock does.
+func NewLock[O ~func(*Config)](l *core.Locker, name string, key KeyFunc, opts []O) *Lock {
+	switch {
+	case l == nil:
+		panic("httpmw: Lock: the locker is nil")
+	case !isLabel(name) || len(name) > maxName:
+		panic(fmt.Sprintf("httpmw: Lock: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
+	case key == nil:
+		panic("httpmw: Lock: the key is nil")
+	}
+	m := &Lock{Config: configure("Lock", opts), locker: l, name: name}
+	if len(m.forOnce) > 0 {
+		panic(fmt.Sprintf("httpmw: Lock: %s is an option of Idempotent", m.forOnce[0]))
+	}
+	m.keys = append([]KeyFunc{key}, m.also...)
+	m.acquire = append([]core.AcquireOption{core.Wait(0), core.Name(name)}, m.acquire...)
+	wait, err := l.Check(m.acquire...)
+	if err != nil {
+		panic(fmt.Sprintf("httpmw: Lock: %v", err))
+	}
+	m.waits = wait != 0
+	return m
+}
+
+// Serve is the middleware.
+func (m *Lock) Serve(x Exchange) {
+	if m.skip != nil && m.skip(x) {
+		x.Next()
+		return
+	}
+	keys, err := m.find(x)
+	if err != nil {
+		if x.Missed() {
+			inside(x, refused)
+			x.Abort() // the framework answers 404 or 405
+			return
+		}
+		m.misuse.tell(x, m.locker, m.name, err)
+		m.fail(x, m.name, keyProblem(err))
+		return
+	}
+	if m.waits {
+		_, _ = buffer(x, m.limit) // what goes wrong with it is for the handler to find
+	}
+	ctx := x.Request().Context()
+	opts := m.acquire
+	if len(keys) > 1 {
+		opts = append(slices.Clip(opts), core.Also(keys[1:]...))
+	}
+	lease, err := m.locker.Acquire(ctx, keys[0], opts...)
+	if err != nil {
+		m.fail(x, m.name, acquireProblem(ctx, err))
+		return
+	}
+	run(x, lease)
+}
+
+// find returns the keys to lock.
+func (m *Lock) find(x Exchange) ([]string, error) {
+	x.SetLimit(m.limit)
+	keys := make([]string, len(m.keys))
+	for i, f := range m.keys {
+		value, err := f(x)
+		if err != nil {
+			return nil, err
+		}
+		if keys[i], err = lockKey(m.name, value); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+// run runs what comes after the middleware under lease, and gives it back.
+func run(x Exchange, lease *core.Lease) {
+	r := x.Request()
+	defer func() {
+		TakeForm(r, x.Request())
+		x.SetRequest(r)
+		// Whatever it fails with, the handler's answer stands; the Locker's
+		// observer is told.
+		_ = lease.Release(context.WithoutCancel(r.Context()))
+	}()
+	x.Under(lease.Context())
+	x.Next()
+	if over(lease.Context(), x) {
+		inside(x, gaveUp)
+	}
+}
+
+// TakeForm gives r the form that was parsed of its copy: the server removes the
+// temporary files of the request that it made, and knows no copies.
+func TakeForm(r, parsed *http.Request) {
+	if r.MultipartForm == nil {
+		r.MultipartForm = parsed.MultipartForm
+	}
+	if r.PostForm == nil {
+		r.PostForm = parsed.PostForm
+	}
+	if r.Form == nil {
+		r.Form = parsed.Form
+	}
+}
+
+// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
+func isLabel(s string) bool {
+	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
+}

@@ -1,0 +1,23 @@
+package guard
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// setupError says that a middleware cannot work where it is mounted.
+type setupError string
+
+func (e setupError) Error() string { return string(e) }
+
+// misuse is whether the observer was told that a middleware cannot work.
+type misuse struct{ told atomic.Bool }
+
+// tell tells the observer of l once, if that is what err says.
+func (m *misuse) tell(x Exchange, l *core.Locker, name string, err error) {
+	if setup := setupError(""); errors.As(err, &setup) && m.told.CompareAndSwap(false, true) {
+		l.Observe(x.Request().Context(), core.Event{Kind: core.Misused, Name: name, Err: setup})
+	}
+}

@@ -1,0 +1,90 @@
+package guard
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Option is a setting of one middleware. Those that are given a bad value panic,
+// as does a middleware that is given an option of the other one alone.
+type Option func(*Config)
+
+// Config is what the options of one middleware add up to.
+type Config struct {
+	acquire []core.AcquireOption
+	also    []KeyFunc
+	render  func(Exchange, Problem)
+	skip    func(Exchange) bool
+	report  func(Exchange, error)
+	limit   int64
+	base    string
+	policy
+}
+
+// Report sets what is told the reason of each answer of 500 and above, but for
+// contention.
+func Report(report func(Exchange, error)) Option {
+	return func(g *Config) { g.report = report }
+}
+
+// Acquire sets how a Lock acquires.
+func Acquire(opts []core.AcquireOption) Option {
+	opts = append([]core.AcquireOption(nil), opts...)
+	for _, o := range opts {
+		if o == nil {
+			panic("httpmw: Acquire: an option is nil")
+		}
+	}
+	return func(g *Config) { g.acquire = append(g.acquire, opts...); g.forLock = append(g.forLock, "Acquire") }
+}
+
+// Also has a Lock lock more keys.
+func Also(keys []KeyFunc) Option {
+	for _, k := range keys {
+		if k == nil {
+			panic("httpmw: Also: a key is nil")
+		}
+	}
+	return func(g *Config) { g.also = append(g.also, keys...); g.forLock = append(g.forLock, "Also") }
+}
+
+// Render replaces how a request that may not run is answered.
+func Render(render func(x Exchange, p Problem)) Option {
+	return func(g *Config) { g.render = render }
+}
+
+// Skip lets requests run without the middleware.
+func Skip(skip func(x Exchange) bool) Option {
+	return func(g *Config) { g.skip = skip }
+}
+
+// BodyLimit sets the length of the longest body that is read.
+func BodyLimit(n int64) Option {
+	if n <= 0 {
+		panic(fmt.Sprintf("httpmw: BodyLimit is %d, it must be positive", n))
+	}
+	return func(g *Config) { g.limit = min(n, math.MaxInt64-1) }
+}
+
+// ProblemBase sets what stands before the words in the type of an answer.
+func ProblemBase(uri string) Option {
+	if _, err := url.Parse(uri); err != nil || uri == "" {
+		panic(fmt.Sprintf("httpmw: ProblemBase is %q, which is no URI", uri))
+	}
+	return func(g *Config) { g.base = uri }
+}
+
+// configure adds up the options of a middleware.
+func configure[O ~func(*Config)](middleware string, opts []O) Config {
+	g := Config{render: render, limit: DefaultLimit, base: defaultBase, policy: newPolicy()}
+	for _, o := range opts {
+		if o == nil {
+			panic("httpmw: " + middleware + ": an option is nil")
+		}
+		o(&g)
+	}
+	return g
+}

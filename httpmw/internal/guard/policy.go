@@ -1,0 +1,132 @@
+package guard
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// defaultAnswerLimit is how much of an answer is kept, in bytes.
+const defaultAnswerLimit = 256 << 10
+
+// maxKeptHeaders is how much the headers of an answer may add to that, in bytes:
+// a handler can put into a Location or Link what its client sent.
+const maxKeptHeaders = 64 << 10
+
+// policy is what the options of Idempotent alone add up to.
+type policy struct {
+	callName    string
+	keep        func(status int) bool
+	headers     []string
+	answerLimit int64
+	methods     []string
+	fingerprint KeyFunc
+	detached    bool
+	// forOnce and forLock name the options given that are not for both.
+	forOnce, forLock []string
+}
+
+func newPolicy() policy {
+	return policy{
+		keep: keeps, headers: keptHeaders, answerLimit: defaultAnswerLimit,
+		methods: []string{http.MethodPost, http.MethodPatch},
+	}
+}
+
+// keeps tells whether an answer of this status would be the same another time.
+func keeps(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
+		http.StatusRequestTimeout, http.StatusConflict, http.StatusLocked, http.StatusTooEarly,
+		http.StatusTooManyRequests, statusClientGone:
+		return false
+	}
+	return status >= http.StatusOK && status < http.StatusInternalServerError
+}
+
+// Keep sets which answers are kept, by their status.
+func Keep(keep func(status int) bool) Option {
+	if keep == nil {
+		panic("httpmw: Keep: the function is nil")
+	}
+	return func(g *Config) { g.keep = keep; g.forOnce = append(g.forOnce, "Keep") }
+}
+
+// neverKept are headers of the connection, the moment, the caller, or of what is
+// outside.
+var neverKept = []string{
+	"Age", "Authorization", "Connection", "Content-Length", "Date", "Keep-Alive", "Proxy-*", "Retry-After", "Server",
+	"Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
+	"Access-Control-*", replayedHeader,
+}
+
+// KeepHeaders has more headers of an answer kept.
+func KeepHeaders(names []string) Option {
+	canonical := make([]string, len(names))
+	for i, name := range names {
+		canonical[i] = http.CanonicalHeaderKey(name)
+		bad := !isLabel(name) || slices.ContainsFunc(neverKept, func(never string) bool {
+			prefix, all := strings.CutSuffix(never, "*")
+			return canonical[i] == never || all && strings.HasPrefix(canonical[i], prefix)
+		})
+		if bad {
+			panic(fmt.Sprintf("httpmw: KeepHeaders: header %q is none, or of the connection, the moment or the caller, and not of the answer", name))
+		}
+	}
+	return func(g *Config) {
+		g.headers = append(slices.Clip(g.headers), canonical...)
+		g.forOnce = append(g.forOnce, "KeepHeaders")
+	}
+}
+
+// AnswerLimit sets the length of the longest body of an answer that is kept.
+func AnswerLimit(n int64) Option {
+	if n <= 0 {
+		panic(fmt.Sprintf("httpmw: AnswerLimit is %d, it must be positive", n))
+	}
+	return func(g *Config) {
+		g.answerLimit = min(n, math.MaxInt64-1)
+		g.forOnce = append(g.forOnce, "AnswerLimit")
+	}
+}
+
+// Methods sets the methods that an Idempotent covers.
+func Methods(methods []string) Option {
+	safe := []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodConnect}
+	for _, method := range methods {
+		if slices.Contains(safe, method) || method != strings.ToUpper(method) {
+			panic(fmt.Sprintf("httpmw: Methods: %q is empty, safe or not in upper case; POST, PATCH, PUT and DELETE are allowed, and others that change something", method))
+		}
+	}
+	if len(methods) == 0 {
+		panic("httpmw: Methods: there are none")
+	}
+	methods = slices.Clone(methods)
+	return func(g *Config) { g.methods = methods; g.forOnce = append(g.forOnce, "Methods") }
+}
+
+// Fingerprint sets what else than method and path has to be the same when a key is used again.
+func Fingerprint(of KeyFunc) Option {
+	if of == nil {
+		panic("httpmw: Fingerprint: the function is nil")
+	}
+	return func(g *Config) { g.fingerprint = of; g.forOnce = append(g.forOnce, "Fingerprint") }
+}
+
+// maxName is the length of the longest name of a Lock or an Idempotent, in bytes.
+const maxName = 64
+
+// CallName names an Idempotent.
+func CallName(name string) Option {
+	if !isLabel(name) || len(name) > maxName {
+		panic(fmt.Sprintf("httpmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
+	}
+	return func(g *Config) { g.callName = name; g.forOnce = append(g.forOnce, "CallName") }
+}
+
+// Detached lets handlers under an Idempotent work on when the client goes away.
+func Detached() Option {
+	return func(g *Config) { g.detached = true; g.forOnce = append(g.forOnce, "Detached") }
+}

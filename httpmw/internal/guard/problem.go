@@ -1,0 +1,166 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// defaultBase leads to the documentation that lists the problems.
+const defaultBase = "https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#"
+
+// defaultPause is when to ask again. A busy lock's own hint can only be sooner:
+// it is when the lock is free if its holder died, and a holder that lives is
+// done long before that, or extends the lock.
+const defaultPause = time.Second
+
+// timeout and runTimeout are the problems of 500 and above that are contention.
+const (
+	timeout    = "lock-timeout"
+	runTimeout = "idempotency-timeout"
+)
+
+// statusClientGone is what access logs show where nobody is left to read an
+// answer; 499 is nginx's number for it.
+const statusClientGone = 499
+
+// Problem is the answer to a request that may not run, after RFC 9457.
+type Problem struct {
+	Type   string // identifies the kind of problem, a URI
+	Title  string // says the same to people
+	Status int    // the HTTP status
+	Detail string // what is wrong with this request, for people
+	Lock   string // the name given to Lock, or by CallName; else empty
+	// RetryAfter is how long the client should wait before it asks again, 0 if
+	// that is no use.
+	RetryAfter time.Duration
+	// Err is the reason. It is not part of the answer: a KeyFunc's own error can
+	// say anything.
+	Err error
+}
+
+// MarshalJSON makes the problem details object, without Err, and with RetryAfter
+// as "retry_after_ms".
+func (p Problem) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail,omitempty"`
+		Lock   string `json:"lock,omitempty"`
+		Millis int64  `json:"retry_after_ms,omitempty"`
+	}{p.Type, p.Title, p.Status, p.Detail, p.Lock, ceil(p.RetryAfter, time.Millisecond)})
+}
+
+// ceil is d in whole units, rounded up.
+func ceil(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
+
+// render is the answer unless Render replaces it.
+func render(x Exchange, p Problem) {
+	answer, err := json.Marshal(p)
+	if err != nil {
+		return // strings and numbers only: cannot be
+	}
+	w := x.Writer()
+	w.Header().Set("Content-Type", "application/problem+json")
+	_, _ = w.Write(answer)
+}
+
+// refuse aborts the request and answers it with p.
+func (g *Config) refuse(x Exchange, name string, p Problem) {
+	x.Abort()
+	w := x.Writer()
+	if w.Written() {
+		return
+	}
+	p.Type, p.Lock = g.base+p.Type, name
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(ceil(p.RetryAfter, time.Second), 10))
+	}
+	w.WriteHeader(p.Status)
+	g.render(x, p)
+}
+
+// fail answers a request that did not run because of err.
+func (g *Config) fail(x Exchange, name string, p Problem) {
+	ctx := x.Request().Context()
+	inside(x, refused)
+	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+		x.Abort()
+		x.Writer().WriteHeader(statusClientGone)
+		return
+	}
+	if p.Status >= http.StatusInternalServerError && p.Type != timeout && p.Type != runTimeout && g.report != nil {
+		g.report(x, p.Err)
+	}
+	g.refuse(x, name, p)
+}
+
+// keyProblem is the answer where a KeyFunc failed.
+func keyProblem(err error) Problem {
+	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
+		return Problem{
+			Type: "body-too-large", Title: "Body too large", Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("Body is longer than %d bytes.", tooLarge.Limit), Err: err,
+		}
+	}
+	if errors.Is(err, core.ErrInvalid) {
+		p := Problem{
+			Type: "key-invalid", Title: "Key missing or not allowed", Status: http.StatusBadRequest,
+			Detail: "The request has no key to lock.", Err: err,
+		}
+		if own := (*keyError)(nil); errors.As(err, &own) {
+			p.Detail = own.sentence()
+		}
+		return p
+	}
+	return failedProblem(err)
+}
+
+// acquireProblem is the answer where the lock was not acquired.
+func acquireProblem(ctx context.Context, err error) Problem {
+	busy, isBusy := errors.AsType[*core.BusyError](err)
+	switch {
+	case isBusy:
+		pause := defaultPause
+		if busy.RetryAfter > 0 {
+			pause = min(busy.RetryAfter, defaultPause)
+		}
+		return Problem{
+			Type: "lock-busy", Title: "Busy", Status: http.StatusConflict,
+			Detail: "Another request is in progress.", RetryAfter: pause, Err: err,
+		}
+	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
+		return failedProblem(err)
+	case errors.Is(err, core.ErrBusy) && ctx.Err() != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed):
+		return Problem{
+			Type: timeout, Title: "Out of time", Status: http.StatusServiceUnavailable,
+			Detail: "The request timed out before it began.", RetryAfter: defaultPause, Err: err,
+		}
+	}
+	return Problem{
+		Type: "lock-unavailable", Title: "Lock not available", Status: http.StatusServiceUnavailable,
+		Detail: "Locks are unavailable. The request was not run.", RetryAfter: defaultPause, Err: err,
+	}
+}
+
+// misconfigured is the detail of an error that only the server's log explains.
+func misconfigured(what string, err error) string {
+	if setup := setupError(""); errors.As(err, &setup) || errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrUnsupported) {
+		return what + " misconfigured; see the server log."
+	}
+	return what + " failed; see the server log."
+}
+
+func failedProblem(err error) Problem {
+	return Problem{
+		Type: "lock-failed", Title: "Internal error", Status: http.StatusInternalServerError,
+		Detail: misconfigured("Lock", err), Err: err,
+	}
+}

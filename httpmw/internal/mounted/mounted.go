@@ -1,0 +1,209 @@
+// Package mounted tests what stdmw does under a router, on the routers that take
+// middlewares of net/http, over HTTP/1.1 and HTTP/2 without TLS. What it does with a
+// request is tested with httpmw, by one suite for both.
+package mounted
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// patience is a deadline for what should not take long, on a busy machine.
+const patience = 20 * time.Second
+
+// Route is a handler with middlewares around it, the first outermost.
+type Route struct {
+	Method, Path string // a parameter of the path is {name}
+	Around       []func(http.Handler) http.Handler
+	Handler      http.HandlerFunc
+}
+
+// Mount makes a router of routes.
+type Mount func(routes ...Route) http.Handler
+
+// Run tests a router.
+func Run(t *testing.T, mount Mount) {
+	t.Helper()
+	t.Parallel()
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			for name, test := range map[string]func(t *testing.T, s *site){
+				"of twenty clicks one runs, under the key of its path":                                        clicks,
+				"each source finds its key":                                                                   sources,
+				"a client that leaves ends the handler's context and frees the key":                           leaving,
+				"a handler that panics frees its key, and is run again":                                       panics,
+				"a route without the parameter is a mistake of the program":                                   misused,
+				"the first answer is given again":                                                             replays,
+				"a stream arrives as it is written, under the lock":                                           streams,
+				"events arrive as they are written, and are not run again":                                    events,
+				"what is flushed and ends within a second is given again":                                     flushes,
+				"a hijacked connection works where there is one to hijack":                                    hijacks,
+				"http.ResponseController sets deadlines":                                                      deadlines,
+				"an answer behind 103 arrives, and is not run again":                                          hints,
+				"http.TimeoutHandler outside keeps the key until the handler is done, and its answer is kept": timeoutOutside,
+				"http.TimeoutHandler inside answers for its handler, and that is not kept":                    timeoutInside,
+			} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					test(t, newSite(t, mount, protocol))
+				})
+			}
+		})
+	}
+}
+
+// site is a service on a real listener, with its own locker and store.
+type site struct {
+	t        *testing.T
+	mount    Mount
+	protocol string
+	locker   *core.Locker
+	runs     *once.Once
+	misused  chan core.Event
+	url      string
+	client   *http.Client
+}
+
+func newSite(t *testing.T, mount Mount, protocol string) *site {
+	t.Helper()
+	s := &site{t: t, mount: mount, protocol: protocol, misused: make(chan core.Event, 10)}
+	var err error
+	if s.locker, err = core.New(memstore.New(), core.WithObserver(s)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.locker.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if s.runs, err = once.New(s.locker); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Observe keeps what a middleware says of a mistake.
+func (s *site) Observe(_ context.Context, e core.Event) {
+	if e.Kind == core.Misused {
+		s.misused <- e
+	}
+}
+
+// serve serves routes, with around around all of them.
+func (s *site) serve(around func(http.Handler) http.Handler, routes ...Route) {
+	s.t.Helper()
+	h := s.mount(routes...)
+	if around != nil {
+		h = around(h)
+	}
+	server := httptest.NewUnstartedServer(h)
+	var protocols http.Protocols
+	protocols.SetHTTP1(s.protocol == "HTTP/1.1")
+	protocols.SetUnencryptedHTTP2(s.protocol == "HTTP/2.0")
+	server.Config.Protocols = &protocols
+	server.Start()
+	transport := &http.Transport{Protocols: &protocols}
+	s.url, s.client = server.URL, &http.Client{Transport: transport}
+	s.t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+	})
+}
+
+// route is a POST of a handler at path.
+func route(path string, h http.HandlerFunc, around ...func(http.Handler) http.Handler) Route {
+	return Route{http.MethodPost, path, around, h}
+}
+
+// reply is an answer that was read whole.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "true" }
+
+// is tells whether r is a problem of this kind.
+func (r reply) is(status int, kind string) bool {
+	return r.status == status && r.header.Get("Content-Type") == "application/problem+json" && strings.Contains(r.body, "#"+kind+`"`)
+}
+
+// post sends a request under an idempotency key; header are pairs.
+func (s *site) post(path, body string, header ...string) reply {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	resp, err := s.begin(ctx, path, body, header...)
+	if err != nil {
+		s.t.Errorf("%s: %v", path, err)
+		return reply{header: http.Header{}}
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Errorf("%s: %v", path, err)
+	}
+	return reply{resp.StatusCode, resp.Header, string(data)}
+}
+
+// begin is post up to the answer's header.
+func (s *site) begin(ctx context.Context, path, body string, header ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Idempotency-Key", "k")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return s.client.Do(req)
+}
+
+// isFree tells whether key is free.
+func (s *site) isFree(key string) bool {
+	s.t.Helper()
+	lease, err := s.locker.TryAcquire(context.Background(), key)
+	if err == nil {
+		err = lease.Release(context.Background())
+		return err == nil
+	}
+	if !errors.Is(err, core.ErrBusy) {
+		s.t.Error(err)
+	}
+	return false
+}
+
+// eventually polls until ok.
+func (s *site) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("not so in %v: %s", patience, what)
+		}
+	}
+}
+
+// within receives from ch.
+func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(patience):
+		t.Errorf("not so in %v: %s", patience, what)
+	}
+	return v
+}

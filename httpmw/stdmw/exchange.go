@@ -1,0 +1,148 @@
+package stdmw
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/lockkit/lockkit/httpmw/internal/guard"
+)
+
+// exchange is a request as net/http has it.
+type exchange struct {
+	r     *http.Request
+	next  http.Handler
+	limit int64
+	out   outside
+	w     guard.Writer // what the handler writes to: out, or a guard.Recorder in front of it
+	in    inside       // that Recorder, for the handler
+	notes *notes       // of the Idempotents around the handler, or of this one
+	own   notes
+}
+
+var _ guard.Exchange = (*exchange)(nil)
+
+// serve runs serve for a request, with next behind it.
+func serve(serve func(guard.Exchange), next http.Handler, w http.ResponseWriter, r *http.Request) {
+	x := &exchange{r: r, next: next, limit: guard.DefaultLimit, out: outside{ResponseWriter: w, status: http.StatusOK, size: -1}}
+	x.w = &x.out
+	x.notes, _ = r.Context().Value(notesKey{}).(*notes)
+	serve(x)
+	x.out.end()
+}
+
+func (x *exchange) Request() *http.Request     { return x.r }
+func (x *exchange) SetRequest(r *http.Request) { x.r = r }
+func (x *exchange) Writer() guard.Writer       { return x.w }
+func (x *exchange) Limit() int64               { return x.limit }
+func (x *exchange) SetLimit(n int64)           { x.limit = n }
+func (x *exchange) Cached() []byte             { return nil }
+func (x *exchange) Cache([]byte)               {}
+func (x *exchange) Abort()                     {}
+func (x *exchange) Missed() bool               { return false }
+
+// Under makes room for notes too, where an Idempotent is going to read them.
+func (x *exchange) Under(ctx context.Context) {
+	if x.notes == nil && x.in.rec != nil {
+		x.notes = &x.own
+		ctx = context.WithValue(ctx, notesKey{}, x.notes)
+	}
+	x.r = x.r.WithContext(ctx)
+}
+
+// SetWriter has the handler see a Recorder as a writer of net/http.
+func (x *exchange) SetWriter(w guard.Writer) {
+	x.w = w
+	x.in.rec, _ = w.(*guard.Recorder)
+}
+
+// Next gives the handler the writer that the middleware was given, if nothing
+// records its answer.
+func (x *exchange) Next() {
+	if x.in.rec == nil {
+		x.next.ServeHTTP(x.out.ResponseWriter, x.r)
+		return
+	}
+	x.next.ServeHTTP(&x.in, x.r)
+}
+
+func (x *exchange) Errors() []error    { return x.notes.errors() }
+func (x *exchange) Inside() int        { return x.notes.inside() }
+func (x *exchange) SetInside(note int) { x.notes.setInside(note) }
+
+// key is what f finds. What f did to the request's body is done to the request.
+func (x *exchange) key(f KeyFunc) (string, error) {
+	if x.limit == guard.DefaultLimit {
+		return f(x.r)
+	}
+	r := x.r.WithContext(context.WithValue(x.r.Context(), limitKey{}, x.limit))
+	value, err := f(r)
+	x.r.Body = r.Body
+	guard.TakeForm(x.r, r)
+	return value, err
+}
+
+// limitKey is where a middleware leaves its body limit for its KeyFuncs.
+type limitKey struct{}
+
+func limitOf(ctx context.Context) int64 {
+	if n, ok := ctx.Value(limitKey{}).(int64); ok {
+		return n
+	}
+	return guard.DefaultLimit
+}
+
+// carrier is a request that a KeyFunc was given.
+type carrier struct{ r *http.Request }
+
+func (c carrier) Request() *http.Request { return c.r }
+func (c carrier) Limit() int64           { return limitOf(c.r.Context()) }
+func (c carrier) Cached() []byte         { return nil }
+func (c carrier) Cache([]byte)           {}
+
+// notes are what handlers and middlewares tell the Idempotents around them. A nil
+// pointer takes none.
+type notes struct {
+	mu   sync.Mutex
+	errs []error
+	what int
+}
+
+type notesKey struct{}
+
+func (n *notes) add(err error) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.errs = append(n.errs, err)
+}
+
+func (n *notes) errors() []error {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clip(n.errs)
+}
+
+func (n *notes) inside() int {
+	if n == nil {
+		return 0
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.what
+}
+
+func (n *notes) setInside(what int) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.what = what
+}

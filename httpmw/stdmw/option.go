@@ -1,0 +1,136 @@
+package stdmw
+
+import (
+	"net/http"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/httpmw/internal/guard"
+)
+
+// Option is a setting of one middleware. Those that are given a bad value panic,
+// as does a middleware that is given an option of the other one alone.
+type Option func(*config)
+
+// config is what the options of one middleware add up to.
+type config = guard.Config
+
+// Acquire sets how Lock acquires: its TTL, how long to wait, and so on. Several add up, the later one wins. Lock panics if a value is not
+// allowed; whether it fits the Locker's own defaults shows with the first
+// request, which is answered with 500 if not.
+//
+// With core.Wait the body is read before the wait, if it is no longer than
+// BodyLimit, since a server notices that the client of an HTTP/1 request is gone
+// only when the body was read.
+func Acquire(opts ...core.AcquireOption) Option { return Option(guard.Acquire(opts)) }
+
+// Also has Lock lock more keys under the same lease, all or nothing: a transfer locks
+// both accounts. Each key is a value under the middleware's name, in the same
+// name space as the first. Neither their order nor a key that comes twice
+// matters, and two requests that name the same keys do not deadlock. Several add
+// up.
+func Also(keys ...KeyFunc) Option {
+	inner := make([]guard.KeyFunc, len(keys))
+	for i, k := range keys {
+		inner[i] = k.inner()
+	}
+	return Option(guard.Also(inner))
+}
+
+// Render replaces how a request that may not run is answered. When render is
+// called, the status and Retry-After are set but not written; render may change
+// them, and need not write the status.
+func Render(render func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
+	if render == nil {
+		panic("httpmw: Render: the function is nil")
+	}
+	return Option(guard.Render(func(x guard.Exchange, p guard.Problem) { render(x.Writer(), x.Request(), Problem(p)) }))
+}
+
+// OnError is told the reason of each answer of 500 and above, which the answer does
+// not say, but for contention, which is nothing to wake anybody for. The function is
+// called before the answer is written, on the request's goroutine. It panics if f is
+// nil.
+func OnError(f func(r *http.Request, err error)) Option {
+	if f == nil {
+		panic("httpmw: OnError: the function is nil")
+	}
+	return Option(guard.Report(func(x guard.Exchange, err error) { f(x.Request(), err) }))
+}
+
+// Skip lets requests for which skip returns true run without the middleware.
+func Skip(skip func(r *http.Request) bool) Option {
+	if skip == nil {
+		panic("httpmw: Skip: the function is nil")
+	}
+	return Option(guard.Skip(func(x guard.Exchange) bool { return skip(x.Request()) }))
+}
+
+// BodyLimit sets the length of the longest body, in bytes, that is read, 1 MiB by
+// default; longer ones are answered with 413. Lock reads bodies to look for a key
+// in them: where no key is in the body it refuses nothing. Idempotent reads all
+// of them, unless Fingerprint says otherwise. It panics if n is not positive.
+func BodyLimit(n int64) Option { return Option(guard.BodyLimit(n)) }
+
+// ProblemBase sets what stands before the words of httpmw's documentation in
+// the type of an answer: "https://pay.example/problems/" makes
+// "https://pay.example/problems/lock-busy". It panics if uri is empty or no URI.
+func ProblemBase(uri string) Option { return Option(guard.ProblemBase(uri)) }
+
+// Keep sets which answers of Idempotent are kept, by their status; the others are
+// sent, and the request can be made again, which runs the handler as a further
+// attempt. By default those are kept that would be the same another time: 2xx,
+// 3xx and 4xx, but not 401, 403, 407, 408, 409, 423, 425, 429 and 499. What a Lock or
+// an Idempotent inside refuses for the moment, such as a busy lock, is never kept, nor
+// is an answer of 400 or more without a body beside an error in an Error.
+//
+// Where a 500 does not say that nothing was done, keep it too, as Stripe does:
+//
+//	stdmw.Keep(func(status int) bool { return true })
+func Keep(keep func(status int) bool) Option { return Option(guard.Keep(keep)) }
+
+// KeepHeaders has Idempotent keep more headers of an answer than
+// Content-Disposition, Content-Encoding, Content-Language, Content-Location,
+// Content-Type, ETag, Last-Modified, Link and Location. A header is kept if the
+// handler has set it, or what else is inside of the middleware. Several add up.
+// It panics for a name that is no header's, and for headers that are of the connection,
+// the moment or the caller, such as Set-Cookie and Date.
+func KeepHeaders(names ...string) Option { return Option(guard.KeepHeaders(names)) }
+
+// AnswerLimit sets the length of the longest body, in bytes, of an answer that
+// Idempotent keeps, 256 KiB by default. A longer one is sent, and when it is
+// asked for again the request is refused with 410: it is neither replayed nor
+// run again. So is one whose headers to keep are more than 64 KiB, or that is longer
+// than 32 MiB with them, which is all that a Once keeps. As much memory is taken for a while, some times over, and the store
+// has to bear it: Redis answers nobody else meanwhile. It panics if n is not positive.
+func AnswerLimit(n int64) Option { return Option(guard.AnswerLimit(n)) }
+
+// Methods sets the methods that Idempotent covers, in upper case, POST and PATCH
+// by default. Others pass by, whether they have a key or not: PUT and DELETE do
+// the same when they are repeated, GET, HEAD and OPTIONS nothing. Requests of
+// those that are covered need a key; have Skip look at the header where it is
+// optional. It panics if there are none, or one is empty, safe or in lower case.
+func Methods(methods ...string) Option { return Option(guard.Methods(methods)) }
+
+// Fingerprint sets what else than method and path has to be the same when a key
+// is used again, instead of query, media type and the body's bytes. It is for
+// clients that write the same request in another way when they repeat it:
+//
+//	stdmw.Fingerprint(stdmw.Join(stdmw.JSON("order"), stdmw.JSON("amount")))
+//
+// What it does not name can differ unnoticed. Requests in which of finds nothing
+// are refused, as for scope. It panics if of is nil.
+func Fingerprint(of KeyFunc) Option { return Option(guard.Fingerprint(of.inner())) }
+
+// CallName names an Idempotent in events, errors and answers, in place of "http",
+// so that checkout and refund can be told apart. It is no part of what a key
+// stands for: a key that is used under two names is still one key, and the
+// answers that are kept are found under a new name too. It panics if name is not
+// of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
+func CallName(name string) Option { return Option(guard.CallName(name)) }
+
+// Detached lets handlers under Idempotent work on when the client goes away or
+// the request's deadline passes, so that the answer is there when the client
+// asks again. Their context then ends only if the run's lease is lost, or if a
+// middleware around loses one while the client is there: mount Lock inside. A
+// handler that hangs is not ended by anything else; give it time-outs of its own.
+func Detached() Option { return Option(guard.Detached()) }

@@ -1,0 +1,175 @@
+package stdmw
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/lockkit/lockkit/httpmw/internal/guard"
+)
+
+// outside is the writer that a middleware was given, as a guard.Writer: it holds
+// the status back until the header is written. What nobody chose it leaves to the
+// writer.
+type outside struct {
+	http.ResponseWriter
+	status int
+	chosen bool
+	size   int // -1 before the header is written
+}
+
+func (w *outside) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *outside) Status() int   { return w.status }
+func (w *outside) Size() int     { return w.size }
+func (w *outside) Written() bool { return w.size >= 0 }
+
+func (w *outside) WriteHeader(status int) {
+	switch {
+	case w.Written() || status <= 0: // -1 is gin's for "leave it", in what httpmw has kept
+	case informs(status):
+		w.ResponseWriter.WriteHeader(status)
+	default:
+		w.status, w.chosen = status, true
+	}
+}
+
+func (w *outside) WriteHeaderNow() {
+	if !w.Written() {
+		w.size = 0
+		w.ResponseWriter.WriteHeader(w.status)
+	}
+}
+
+// begin writes the header, if somebody has chosen a status.
+func (w *outside) begin() {
+	if w.chosen {
+		w.WriteHeaderNow()
+	}
+	w.size = max(w.size, 0)
+}
+
+// end writes a status that was chosen, and not written by the first byte.
+func (w *outside) end() {
+	if w.chosen {
+		w.WriteHeaderNow()
+	}
+}
+
+func (w *outside) Write(data []byte) (int, error) {
+	w.begin()
+	n, err := w.ResponseWriter.Write(data)
+	w.size += n
+	return n, err
+}
+
+func (w *outside) WriteString(data string) (int, error) {
+	w.begin()
+	n, err := io.WriteString(w.ResponseWriter, data)
+	w.size += n
+	return n, err
+}
+
+func (w *outside) Flush() {
+	w.begin()
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w *outside) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.size = max(w.size, 0)
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+func (w *outside) CloseNotify() <-chan bool {
+	if n, ok := innermost(w).(interface{ CloseNotify() <-chan bool }); ok {
+		return n.CloseNotify()
+	}
+	return nil
+}
+
+func (w *outside) Pusher() http.Pusher {
+	p, _ := innermost(w).(http.Pusher)
+	return p
+}
+
+// Late has an Idempotent outside send what it holds back, as the one inside does.
+func (w *outside) Late() {
+	for wraps := unwrapper(w); ; {
+		next := wraps.Unwrap()
+		in, recorded := next.(*inside)
+		if recorded {
+			in.rec.Late()
+			return
+		}
+		var more bool
+		if wraps, more = next.(unwrapper); !more {
+			return
+		}
+	}
+}
+
+// inside is a guard.Recorder as a writer of net/http: WriteHeader writes the header.
+type inside struct{ rec *guard.Recorder }
+
+func (w *inside) Unwrap() http.ResponseWriter          { return w.rec.Unwrap() }
+func (w *inside) Header() http.Header                  { return w.rec.Header() }
+func (w *inside) Write(data []byte) (int, error)       { return w.rec.Write(data) }
+func (w *inside) WriteString(data string) (int, error) { return w.rec.WriteString(data) }
+func (w *inside) Flush()                               { _ = w.FlushError() }
+func (w *inside) CloseNotify() <-chan bool             { return w.rec.CloseNotify() }
+
+func (w *inside) WriteHeader(status int) {
+	switch {
+	case status < 100 || status > 999:
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
+	case informs(status):
+		w.rec.Inform(status)
+	case !w.rec.Written():
+		w.rec.WriteHeader(status)
+		w.rec.WriteHeaderNow()
+	}
+}
+
+func (w *inside) FlushError() error {
+	switch innermost(w).(type) {
+	case http.Flusher, interface{ FlushError() error }:
+		w.rec.Flush()
+		return nil
+	}
+	return http.ErrNotSupported
+}
+
+func (w *inside) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if _, ok := innermost(w).(http.Hijacker); !ok {
+		return nil, nil, http.ErrNotSupported
+	}
+	return w.rec.Hijack()
+}
+
+func (w *inside) Push(target string, opts *http.PushOptions) error {
+	if p := w.rec.Pusher(); p != nil {
+		return p.Push(target, opts)
+	}
+	return http.ErrNotSupported
+}
+
+// informs tells whether a status comes before that of the answer.
+func informs(status int) bool {
+	return status < http.StatusOK && status != http.StatusSwitchingProtocols
+}
+
+// innermost is the writer that the others are made of: the server's, whose abilities
+// the ones around it only seem to have.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		outer, wraps := w.(unwrapper)
+		if !wraps {
+			return w
+		}
+		w = outer.Unwrap()
+	}
+}
+
+type unwrapper interface{ Unwrap() http.ResponseWriter }
