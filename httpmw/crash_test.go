@@ -33,11 +33,13 @@ var briefly = once.Acquire(core.TTL(2 * time.Second))
 // A process that dies after its charge and before its answer was kept.
 //
 // hazard 59
-func TestCrash(t *testing.T) { onEach(t, testCrash) }
-
-func testCrash(t *testing.T, mw framework) {
-	t.Parallel()
+func TestCrash(t *testing.T) {
 	crashes := tally.AllTrials(10)
+	onEach(t, func(t *testing.T, mw framework) { testCrash(t, mw, crashes) })
+}
+
+func testCrash(t *testing.T, mw framework, crashes int) {
+	t.Parallel()
 	server := testserver.StartRedis(t)
 	db := testclient.Redis(t, server.Addr)
 	for policy, opts := range map[string][]once.Option{"again": nil, "at most once": {once.AtMostOnce()}} {
