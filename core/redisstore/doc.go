@@ -110,9 +110,9 @@
 // # While a server is down
 //
 // A Store knows of each server, by the outcomes of its calls, whether it is down: it
-// refuses connections, or has answered nothing for two seconds. Then one probe at a
-// time asks it, on a connection of the Store's own that is made with the client's
-// options but without its hooks, and other acquires fail at once, with
+// refuses connections, or a call had no answer, and then a probe none within a second.
+// Then one probe at a time asks it, on a connection of the Store's own that is made with
+// the client's options but without its hooks, and other acquires fail at once, with
 // core.ErrUnavailable and what the connection said. Extend and Release are always
 // sent. Where connections are refused the first acquire is granted as soon as the
 // server is back, also while the client's pool goes on refusing for up to a second:

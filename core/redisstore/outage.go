@@ -28,7 +28,7 @@ type server struct {
 func (s *sender) oversee() {
 	if client, ok := s.client.(*redis.Client); ok && !s.closed { // else there is no way to probe
 		s.server.client = client
-		s.server.gate.Watch(callLimit, s.server.probe)
+		s.server.gate.Watch(callLimit/2, s.server.probe)
 	}
 }
 
@@ -119,7 +119,7 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 	switch {
 	case answers(err):
 		v.gate.Answered()
-	case errors.Is(err, errNoAnswer), refusedDial(err):
+	case refusedDial(err):
 		v.gate.Failed(begun, err)
 	default:
 		if why := v.gate.Doubt(ctx, begun); why != nil {

@@ -83,9 +83,8 @@ func (g *Gate) open() {
 	}
 }
 
-// Failed says that a call could not reach the server, or had no answer in all the
-// time that a call has: the server is down, unless something was answered since the
-// call began.
+// Failed says that a call could not reach the server: it is down, unless something was
+// answered since the call began.
 func (g *Gate) Failed(begun Mark, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,7 +106,7 @@ func (g *Gate) fail(begun Mark, err error) {
 }
 
 // Doubt says that a call had no answer, which may be the fault of its caller, who had
-// little time, or of its connection, which was idle for too long. So it is only a
+// little time, or of its connection, which was idle for too long or lost. So it is only a
 // reason to probe. Doubt returns what Why does. If the time of ctx is over, it waits
 // for the outcome of the probe first, for 10 ms at the most.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
