@@ -126,7 +126,7 @@ func (a *attempt) take(key string) (err error) {
 	gone := &a.gone
 	*gone = c
 	gone.Record = nil
-	a.placed, a.failed = false, nil
+	a.placed, a.failed, a.guessed = false, nil, false
 	defer func() {
 		if a.calling { // and the store has panicked
 			a.lease.doubt(key)
@@ -142,6 +142,7 @@ func (a *attempt) take(key string) (err error) {
 		case outer == nil:
 			owner, _ := a.ctx.Value(ownerKey{}).(string)
 			c.Via, a.joins = splitOwner(owner)
+			a.guessed = key != a.lease.key // the text has the token of one key only
 		case outer.locker == a.Locker:
 			return a.join(&c, outer)
 		default: // of another Locker, perhaps at the same store

@@ -15,14 +15,15 @@ import (
 type attempt struct {
 	*Locker
 	*request
-	ctx    context.Context // of the caller; the lease's ends with it, and when a key that was taken first is lost
-	lease  *Lease
-	id     string    // of the lease's holds
-	until  time.Time // end of the waiting, zero if none
-	told   bool      // the store has answered busy
-	placed bool      // the store was asked to remember the key's claim
-	failed error     // why the store could not be asked
-	joins  uint64    // the token of the hold to join, if it is told with its owner
+	ctx     context.Context // of the caller; the lease's ends with it, and when a key that was taken first is lost
+	lease   *Lease
+	id      string    // of the lease's holds
+	until   time.Time // end of the waiting, zero if none
+	told    bool      // the store has answered busy
+	placed  bool      // the store was asked to remember the key's claim
+	failed  error     // why the store could not be asked
+	joins   uint64    // the token of the hold to join, if it is told with its owner
+	guessed bool      // joins may be the token of another key's hold
 
 	calling bool // the store is being asked
 }
@@ -194,7 +195,8 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 		locker: a.Locker, key: c.Key, owner: g.Owner, id: c.Lease, weight: c.Weight, limit: c.Limit, ttl: c.TTL,
 		token: g.Token, lease: a.lease, from: start, valid: c.TTL,
 	}
-	if a.joins > 0 && g.Token > 0 && c.Via == g.Owner {
+	ofGrant := g.Token <= a.joins && a.joins < g.Token+TokenStep
+	if a.joins > 0 && g.Token > 0 && c.Via == g.Owner && (ofGrant || !a.guessed) {
 		h.token = a.joins
 	}
 	if g.Valid > 0 {

@@ -32,6 +32,21 @@ func TestContextWithOwner(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
+	sim(t, "of several keys that are joined, each has its own token", func(t *testing.T) {
+		l, store := setup(t)
+		for _, keys := range [][]string{{"order:1", "order:2"}, {"order:1", "order:2"}, {"order:2", "order:1"}} {
+			outer := acquire(t, t.Context(), l, keys[0], core.Also(keys[1]))
+			joined := acquire(t, core.ContextWithOwner(t.Context(), outer.Owner()), newLocker(t, store.inner), keys[0], core.Also(keys[1]))
+			for _, key := range keys {
+				if outer.TokenOf(key) == 0 || joined.TokenOf(key) != outer.TokenOf(key) {
+					t.Errorf("%s: the token is %d, and joined %d", key, outer.TokenOf(key), joined.TokenOf(key))
+				}
+			}
+			release(t, joined)
+			release(t, outer)
+			release(t, acquire(t, t.Context(), l, "order:2")) // the tokens of the keys differ from now on
+		}
+	})
 	sim(t, "the owner of a joined hold can be passed on", func(t *testing.T) {
 		l, store := setup(t)
 		ctx := t.Context()

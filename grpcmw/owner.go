@@ -30,17 +30,16 @@ func SendOwner() ClientOption {
 
 // TakeOwner has the Lock join the hold of the caller, if that was made with
 // SendOwner and holds the key in the same store: the handler runs beside the
-// caller's, with the same fencing token, and the key is free when both have ended. The
-// token is that of the caller's first key: with Also, on both sides, the joined lease
-// has it for the further keys too. An owner that does not hold the key, or not any
-// more, is ignored: the key is acquired as by anybody.
+// caller's, with the same fencing token, and the key is free when both have ended. An
+// owner that does not hold the key, or not any more, is ignored: the key is acquired
+// as by anybody.
 //
 // Calls that the caller makes at the same time under one lease all join it, and so
 // exclude each other no more than its own goroutines; nor does a repetition exclude
 // its first try. Have Idempotent outside where that matters.
 //
-// Whoever knows the owner can join, so take it only from callers that are trusted
-// with the lock. The handler does not find it in the call's metadata, and so cannot
+// Whoever knows the owner can join, and the text names the token that the handler is
+// told, so take it only from callers that are trusted with the lock. The handler does not find it in the call's metadata, and so cannot
 // pass it on by mistake.
 func TakeOwner() Option {
 	return func(g *config) {

@@ -194,7 +194,7 @@ func TestTerminatedConnections(t *testing.T) {
 	if overlaps.Load() > 0 {
 		t.Errorf("%d times somebody got in beside somebody else", overlaps.Load())
 	}
-	if ended.Load() < 20 || grants.Load() < int64(rounds) {
+	if ended.Load() < min(20, int64(2*rounds)) || grants.Load() < int64(rounds) {
 		t.Errorf("vacuous: %d connections ended, %d grants", ended.Load(), grants.Load())
 	}
 	tally.Note(t, tally.Facts{

@@ -28,7 +28,7 @@ type server struct {
 func (s *sender) oversee() {
 	if client, ok := s.client.(*redis.Client); ok && !s.closed { // else there is no way to probe
 		s.server.client = client
-		s.server.gate.Watch(callLimit/2, s.server.probe)
+		s.server.gate.Watch(callLimit, s.server.probe)
 	}
 }
 
