@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/outage"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -117,8 +116,7 @@ func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 }
 
 // once asks the store, again after passing errors, and adds the hold if it is
-// granted. A store that says that its server is known to be down is not asked again.
-// Its error is complete.
+// granted. Its error is complete.
 func (a *attempt) once(c *Claim) error {
 	var pause func() (time.Duration, bool)
 	for {
@@ -136,7 +134,7 @@ func (a *attempt) once(c *Claim) error {
 			pause = retry.Hiccup.Delays()
 		}
 		d, left := pause()
-		if !left || outage.Known(err) {
+		if !left {
 			a.failed = err
 			return a.gaveUp(c, err)
 		}
@@ -273,17 +271,13 @@ func (a *attempt) gaveUp(c *Claim, err error) error {
 // ended is gaveUp for a caller whose context has ended.
 func (a *attempt) ended(c *Claim, err error) error {
 	sentinel, cause := ErrBusy, context.Cause(a.ctx)
-	ended := fmt.Errorf("%w", cause)
-	if cause != a.ctx.Err() {
-		ended = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
-	}
 	if !a.told && (a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable)) {
 		sentinel = ErrUnavailable
-		if err != nil && err != cause {
-			ended = fmt.Errorf("%w: %v", ended, err) // what the store has said
-		}
 	}
-	return fmt.Errorf("acquire %s: %w: %w", a.name, sentinel, ended)
+	if cause != a.ctx.Err() {
+		return fmt.Errorf("acquire %s: %w: %w (%w)", a.name, sentinel, cause, a.ctx.Err())
+	}
+	return fmt.Errorf("acquire %s: %w: %w", a.name, sentinel, cause)
 }
 
 // unavailable names the operation that the store did not answer.

@@ -31,7 +31,7 @@ type room struct {
 // anything. A new package needs a line here; it says where the package stands.
 var rooms = map[string]room{
 	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
-	"core":  {kit: []string{"retry", "core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/order", "core/internal/outage"}},
+	"core":  {kit: []string{"retry", "core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/order"}},
 
 	"core/once":      {kit: []string{"core", "retry"}},
 	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
@@ -39,13 +39,12 @@ var rooms = map[string]room{
 	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
 	"core/named":  {kit: []string{"core", "core/internal/keyed", "retry"}},
 
-	"core/internal/brief":  {},
-	"core/internal/due":    {},
-	"core/internal/keyed":  {},
-	"core/internal/order":  {},
-	"core/internal/outage": {},
-	"core/internal/fifo":   {},
-	"core/internal/clock":  {outside: []string{"golang.org/x/sys"}},
+	"core/internal/brief": {},
+	"core/internal/due":   {},
+	"core/internal/keyed": {},
+	"core/internal/order": {},
+	"core/internal/fifo":  {},
+	"core/internal/clock": {outside: []string{"golang.org/x/sys"}},
 
 	"core/testserver": {tests: true},
 	"core/testserver/testclient": {kit: []string{"core/testserver"}, tests: true, outside: []string{
@@ -53,11 +52,11 @@ var rooms = map[string]room{
 	}},
 
 	"core/memstore":   {kit: []string{"core"}},
-	"core/redlock":    {kit: []string{"core", "core/internal/outage"}},
-	"core/redisstore": {kit: []string{"core", "core/internal/brief", "core/internal/outage"}, outside: []string{"github.com/redis/go-redis/v9"}},
+	"core/redlock":    {kit: []string{"core"}},
+	"core/redisstore": {kit: []string{"core", "core/internal/brief"}, outside: []string{"github.com/redis/go-redis/v9"}},
 
-	"core/zkstore": {kit: []string{"core", "core/internal/outage"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/pgstore": {kit: []string{"core", "core/internal/brief", "core/internal/outage"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/zkstore": {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/pgstore": {kit: []string{"core", "core/internal/brief"}, outside: []string{"github.com/jackc/pgx/v5"}},
 
 	"core/proof":        {kit: []string{"core/proof/tally"}, program: true, tests: true},
 	"core/proof/tally":  {tests: true},

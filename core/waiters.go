@@ -7,7 +7,6 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/fifo"
 	"github.com/lockkit/lockkit/core/internal/order"
-	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // askTime is how long a release waits at most for the next waiter of its process to
@@ -270,20 +269,12 @@ func (w *waiter) tell() {
 }
 
 // fail tells the queue that the store did not answer its head. Those behind it
-// that want one attempt only are sent away too, and all of them if the server is
-// known to be down: one after the other, they would wait for the same time-outs all
-// over again.
+// that want one attempt only are sent away too: one after the other, they would
+// wait for the same time-outs all over again.
 func (q *waiters) fail(w *waiter, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := q.of[w.key]
-	if !outage.Known(err) {
-		n.dismiss(err)
-		return
-	}
-	for w := n.head().place.Next(); w != nil; w = n.head().place.Next() {
-		n.send(w, err)
-	}
+	q.of[w.key].dismiss(err)
 }
 
 // dismiss sends those behind the head away that want one attempt only.
@@ -291,17 +282,12 @@ func (n *queue) dismiss(answer error) {
 	for w := n.head().place.Next(); w != nil && n.once > 0; {
 		next := w.place.Next()
 		if w.once {
-			n.send(w, answer)
+			n.remove(w)
+			w.answer = answer
+			close(w.ready)
 		}
 		w = next
 	}
-}
-
-// send sends w away.
-func (n *queue) send(w *waiter, answer error) {
-	n.remove(w)
-	w.answer = answer
-	close(w.ready)
 }
 
 // wake tells the queue that its head asks the store again.

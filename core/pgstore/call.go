@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
 var errNoAnswer = errors.New("no answer within the time of a call")
@@ -25,22 +24,12 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("pgstore: %s: %w: %w", op, core.ErrUnavailable, context.Cause(ctx))
 	}
-	if op == "acquire" {
-		if err := s.gate.Enter(ctx); err != nil {
-			return nil, wrap(op, fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err)))
-		}
-	}
-	begun := s.gate.Begin()
 	waiting, cancel := context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
 	defer cancel()
 	conn, err := s.pool.Acquire(waiting)
 	if err != nil {
-		if cause := context.Cause(waiting); cause == nil {
-			s.judge(begun, err)
-		} else if err = cause; !s.full() {
-			if why := s.gate.Doubt(waiting, begun); why != nil {
-				err = fmt.Errorf("%w: %w", cause, brief.Error(why))
-			}
+		if cause := context.Cause(waiting); cause != nil {
+			err = cause
 		}
 		return nil, wrap(op, fmt.Errorf("%w: no connection: %w", core.ErrUnavailable, err))
 	}
@@ -54,7 +43,6 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 		defer stop()
 		defer conn.Release()
 		rows, err := s.send(going, conn, st)
-		s.judge(begun, err)
 		done <- outcome{rows, err}
 	}()
 	select {

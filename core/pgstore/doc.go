@@ -58,14 +58,6 @@
 // few seconds: pgx's own is two minutes, for which a server that is cut off
 // without a word keeps the place of each connection that was begun.
 //
-// # While the server is down
-//
-// A server that refuses connections, or has answered neither a call nor a probe within
-// two seconds each, is known to be down. Then one probe at a time asks it, on a
-// connection of its own beside the pool's, and other acquires fail at once, with
-// core.ErrUnavailable and what the connection said, until anything is answered. Extend
-// and Release are always sent.
-//
 // # Rights
 //
 // Who calls Migrate owns the schema. A user who locks needs no more than

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // These bound how long a waiter relies on a connection that died in silence, and
@@ -103,11 +102,7 @@ func (h *hub) connect(ctx context.Context) (*pgx.Conn, error) {
 	if h.store.separate {
 		return pgx.ConnectConfig(ctx, h.store.listenOn.Copy())
 	}
-	return h.connectAs(ctx, h.store.pool.Config())
-}
-
-// connectAs connects as a pool does.
-func (h *hub) connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
+	pool := h.store.pool.Config()
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {
 		if err := pool.BeforeConnect(ctx, config); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // callLimit is how long a call takes at the most, the wait for a connection
@@ -33,7 +32,6 @@ type Store struct {
 	// Transactions of this database see one snapshot by default: each call says
 	// what it needs.
 	isolated atomic.Bool
-	gate     outage.Gate // of the server
 }
 
 var (
@@ -63,7 +61,6 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	}
 	s.hub.channel = "lockkit_" + strings.ToLower(rand.Text())
 	s.hub.store = s
-	s.gate.Watch(callLimit, s.probe)
 	return s, nil
 }
 
@@ -73,7 +70,4 @@ func (s *Store) Limit() time.Duration { return callLimit }
 // Close ends what the Store does in the background: watches are closed, and
 // further ones are refused. It does not close the pool. Claims can still be
 // extended and released.
-func (s *Store) Close() error {
-	s.gate.Close()
-	return s.hub.close()
-}
+func (s *Store) Close() error { return s.hub.close() }

@@ -107,18 +107,6 @@
 // know them, which can be at any moment. The first argument begins with the
 // operation, for who reads SLOWLOG or MONITOR.
 //
-// # While a server is down
-//
-// A Store knows of each server, by the outcomes of its calls, whether it is down: it
-// refuses connections, or a call had no answer, and then a probe none within a second.
-// Then one probe at a time asks it, on a connection of the Store's own that is made with
-// the client's options but without its hooks, and other acquires fail at once, with
-// core.ErrUnavailable and what the connection said. Extend and Release are always
-// sent. Where connections are refused the first acquire is granted as soon as the
-// server is back, also while the client's pool goes on refusing for up to a second:
-// calls go by the Store's own client then. A server that was silent is known to be back
-// within two seconds.
-//
 // # What it promises
 //
 // That there is one holder at a time holds as long as the server keeps what it

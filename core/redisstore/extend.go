@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // Extend implements core.Store: all claims that live on one server travel in
@@ -68,8 +67,6 @@ var spareCalls sync.Pool
 
 // batch is the claims of one Extend that go to one server.
 type batch struct {
-	server  *server // that it goes to
-	begun   outage.Mark
 	flight  flight
 	second  flight // of those that are sent once more
 	script  *script
@@ -125,7 +122,7 @@ func (x *extension) Clone() redis.Cmder {
 // known.
 func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int, answers []core.Extension) []*batch {
 	if s.cluster == nil {
-		return []*batch{s.batch(ctx, &s.sender.server, claims, valid)}
+		return []*batch{s.batch(ctx, claims, valid)}
 	}
 	keys := make([]string, len(valid)) // the caller's claims are its own again when it leaves
 	for n, i := range valid {
@@ -156,14 +153,14 @@ func (s *Store) batches(ctx context.Context, claims []core.Claim, valid []int, a
 		groups[p.master] = append(groups[p.master], i)
 	}
 	all := make([]*batch, 0, len(groups))
-	for master, indexes := range groups {
-		all = append(all, s.batch(ctx, s.fleet.serverOf(master), claims, indexes))
+	for _, indexes := range groups {
+		all = append(all, s.batch(ctx, claims, indexes))
 	}
 	return all
 }
 
-func (s *Store) batch(ctx context.Context, to *server, claims []core.Claim, indexes []int) *batch {
-	b := &batch{server: to, begun: to.gate.Begin(), script: extendScript, indexes: indexes}
+func (s *Store) batch(ctx context.Context, claims []core.Claim, indexes []int) *batch {
+	b := &batch{script: extendScript, indexes: indexes}
 	if spare, ok := spareCalls.Get().(*[]extension); ok && cap(*spare) >= len(indexes) {
 		b.calls = (*spare)[:len(indexes)]
 	} else {
@@ -216,26 +213,12 @@ func (s *Store) read(ctx context.Context, b *batch, answers []core.Extension) (c
 		b.flight.leave()
 		b.second.leave()
 	}
-	_ = b.server.judge(ctx, b.begun, b.outcome(ctx))
 	clean = b.ended && b.err == nil && b.again == nil
 	for n, i := range b.indexes {
 		answers[i].Err = s.answer(ctx, b, n)
 		clean = clean && b.calls[n].answered.Load() && !b.calls[n].copied.Load()
 	}
 	return clean
-}
-
-// outcome is nil if anything was answered.
-func (b *batch) outcome(ctx context.Context) error {
-	for n := range b.calls {
-		if b.calls[n].answered.Load() {
-			return nil
-		}
-	}
-	if b.ended {
-		return b.err
-	}
-	return context.Cause(ctx)
 }
 
 func (s *Store) answer(ctx context.Context, b *batch, n int) error {

@@ -30,7 +30,6 @@ func (f *fleet) senderOf(ctx context.Context, key string) *sender {
 	}
 	fresh := newSender(master)
 	fresh.closed = f.closed.Load()
-	fresh.oversee()
 	s, known := f.senders.LoadOrStore(master, fresh)
 	if !known {
 		f.forget(master)
@@ -38,21 +37,12 @@ func (f *fleet) senderOf(ctx context.Context, key string) *sender {
 	return s.(*sender)
 }
 
-// serverOf is what is known of a master.
-func (f *fleet) serverOf(master *redis.Client) *server {
-	if s, ok := f.senders.Load(master); ok {
-		return &s.(*sender).server
-	}
-	return &server{}
-}
-
 // forget drops the senders that have nothing to do, but for one: their masters
 // may be gone. Who still has one of them may use it.
 func (f *fleet) forget(but *redis.Client) {
 	f.senders.Range(func(master, s any) bool {
-		if s := s.(*sender); master != but && s.idle() {
+		if master != but && s.(*sender).idle() {
 			f.senders.Delete(master)
-			go s.server.close()
 		}
 		return true
 	})
@@ -62,7 +52,6 @@ func (f *fleet) close() {
 	f.closed.Store(true)
 	f.senders.Range(func(_, s any) bool {
 		s.(*sender).close()
-		s.(*sender).server.close()
 		return true
 	})
 }

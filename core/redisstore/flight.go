@@ -57,12 +57,6 @@ func (f *flight) again() bool {
 	return f.state.CompareAndSwap(sent, waiting) || f.state.CompareAndSwap(boarded, waiting) || f.state.Load() == waiting
 }
 
-// unsent says that what comes back has not reached the server, so that it can go
-// another way. It is false if it may have, or if the caller has gone.
-func (f *flight) unsent() bool {
-	return f.state.CompareAndSwap(boarded, waiting) || f.state.Load() == waiting
-}
-
 // recall tells that nothing has reached the server, and sees to it that nothing
 // will: a hook that gave up on the call may have left it under way. It counts when
 // the call has come back, or the caller has left it.

@@ -60,22 +60,8 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *command) e
 func (s *Store) callReplicated(ctx context.Context, op string, c *command) (replicated, answer, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	v := &s.sender.server
-	if s.cluster != nil {
-		v = &server{}
-		if to := s.fleet.senderOf(ctx, c.key.String()); to != nil {
-			v = &to.server
-		}
-	}
-	if c.acquires() {
-		if err := v.gate.Enter(ctx); err != nil {
-			c.flight.leave()
-			return replicated{}, answer{}, s.failure(ctx, op, c.flight, err)
-		}
-	}
-	begun := v.gate.Begin()
 	o, err := leave(ctx, c.flight, func() (replicated, error) { return s.sendReplicated(ctx, c) })
-	if err = v.judge(ctx, begun, err); err != nil {
+	if err != nil {
 		return o, answer{}, s.failure(ctx, op, c.flight, err)
 	}
 	a, err := parse(op, o.answer)

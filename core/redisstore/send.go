@@ -80,11 +80,11 @@ func (s *Store) call(ctx context.Context, op string, c *command) (answer, error)
 // exchange sends c once and returns the reply.
 func (s *Store) exchange(ctx context.Context, c *command) (any, error) {
 	if s.cluster == nil {
-		return s.sender.reach(ctx, c)
+		return s.sender.exchange(ctx, c)
 	}
 	last := c
 	if sender := s.fleet.senderOf(ctx, c.key.String()); sender != nil {
-		v, err := sender.reach(ctx, c)
+		v, err := sender.exchange(ctx, c)
 		if !elsewhere(err) || !c.flight.again() {
 			return v, err
 		}

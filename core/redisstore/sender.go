@@ -40,7 +40,6 @@ type sender struct {
 	client redis.UniversalClient
 	own    bool          // it is one of go-redis itself
 	brief  bool          // the client ends a call at its deadline
-	server server        // the one that it goes to
 	born   time.Time     // what it tells time from: to read one clock costs half of two
 	stall  time.Duration // when a trip no longer holds up the calls behind it
 	crowd  int           // that has another trip set out

@@ -75,7 +75,6 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s.acquires = newWhats("acquire", "fwg", s.cluster != nil, common)
 	s.releases = newWhats("release", "ou", s.cluster != nil, common)
 	s.sender = newSender(client)
-	s.sender.oversee()
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil
 }
@@ -210,7 +209,6 @@ func millis(d time.Duration) int64 {
 // extended and released.
 func (s *Store) Close() error {
 	s.sender.close()
-	s.sender.server.close()
 	s.fleet.close()
 	return s.hub.close()
 }

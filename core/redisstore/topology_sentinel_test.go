@@ -78,24 +78,6 @@ func TestOnSentinel(t *testing.T) {
 			old.Resume() // and takes itself for the master still
 		})
 	})
-	t.Run("a dead master is known to be down until the failover", func(t *testing.T) {
-		s := newStore(t, client())
-		acquire(t, s, claimed())
-		old := sentinel.Master()
-		old.Kill()
-		knew := false
-		testserver.Eventually(t, testserver.Settled, "the new master grants", func() bool {
-			_, err := s.Acquire(t.Context(), claimed())
-			knew = knew || knownDown(err)
-			return err == nil
-		})
-		if !knew {
-			t.Error("vacuous: nobody was told that it is down")
-		}
-		sentinel.AwaitFailover(old)
-		old.Restart("--replicaof", fmt.Sprintf("127.0.0.1 %d", sentinel.Master().Port()))
-		sentinel.AwaitOK()
-	})
 	everyKeyExpires(t, sentinel.Master())
 }
 

@@ -29,9 +29,6 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
 	}
-	if err := s.sender.server.gate.Enter(ctx); err != nil {
-		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, brief.Error(err))
-	}
 	w := &watcher{of: s.key(c.Key) + " " + c.Lease, ch: make(chan struct{}, 1)}
 	sub, err := s.hub.join(w)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // failure is the error of a ballot that was not won.
@@ -69,9 +68,6 @@ type uncertain struct {
 func (e *uncertain) Error() string {
 	return fmt.Sprintf("redlock: %s: outcome unknown: %v", e.op, e.cause)
 }
-
-// Down tells that it is no use to ask again at once.
-func (e *uncertain) Down() bool { return outage.Known(e.cause) }
 
 // Is hides what a single node answered: it is not the answer of the majority.
 func (e *uncertain) Is(target error) bool {

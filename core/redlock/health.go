@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // quarantined is why the votes of a node do not count: it was restarted.
@@ -132,18 +131,6 @@ func (e *shortage) Error() string {
 
 func (e *shortage) Unwrap() []error {
 	return slices.DeleteFunc(slices.Clone(e.reasons), func(err error) bool { return err == nil })
-}
-
-// Down tells that so many nodes are known to be down that the others cannot be a
-// majority: it is no use to ask again at once.
-func (e *shortage) Down() bool {
-	left := e.nodes
-	for _, err := range e.reasons {
-		if outage.Known(err) {
-			left--
-		}
-	}
-	return left < e.quorum
 }
 
 // shortage says what of the ballot made up no majority. It is called under its

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // nodeWidth is how many calls one node may have on its way, those included that
@@ -48,7 +47,7 @@ func (s *Store) call(ctx context.Context, n *node, budget time.Duration, fn func
 		defer cancel()
 		err := fn(ctx)
 		// Set before it settles, and only for what cannot be an answer.
-		n.silent.Store(err != nil && (ctx.Err() != nil || outage.Known(err)) && kindOf(err) >= failed)
+		n.silent.Store(err != nil && ctx.Err() != nil && kindOf(err) >= failed)
 		settle(err)
 	})
 }

@@ -24,9 +24,6 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if err := s.CheckClaim(c); err != nil {
 		return core.Grant{}, err
 	}
-	if err := s.sess.gate.Enter(ctx); err != nil {
-		return core.Grant{}, fmt.Errorf("zkstore: acquire: %w: %w", core.ErrUnavailable, err)
-	}
 	sent := time.Now()
 	return run(ctx, s, "acquire", c, func(o *operation) (core.Grant, error) {
 		g, err := s.acquire(o, c, sent)

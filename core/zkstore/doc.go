@@ -75,18 +75,6 @@
 // and 20 of their ticks if nothing else is configured. All servers should have
 // the same limits; see WithSessionTimeout.
 //
-// # While the servers are down
-//
-// When the client has had no session, or the servers have answered nothing, for two
-// seconds, other acquires fail within 50 ms, with core.ErrUnavailable, but for one at a
-// time, which waits for up to 180 ms. Extend and Release are always tried. What ends
-// that is the client's next connection, and the client sets the pace: it pauses for a
-// second when it has tried all servers. So the first acquire is granted within about a
-// second of their return; after silence, when the client has given up its old
-// connection, which takes up to two thirds of the session's time-out. What a connection
-// said ("connection refused") the client tells its logger only, and errors say that it
-// is not connected.
-//
 // # What the servers have to be
 //
 // One server is as good as its disk. With its setting forceSync=no, a restart may

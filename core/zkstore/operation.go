@@ -42,7 +42,6 @@ func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func
 	}
 	e := s.entryOf(c)
 	o := &operation{ctx: ctx, entry: e}
-	begun := s.sess.gate.Begin()
 	reply := make(chan answer[R], 1)
 	started := s.background(func() {
 		defer s.put(e)
@@ -75,7 +74,6 @@ func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func
 	case a := <-reply:
 		return a.result, a.err
 	case <-ctx.Done():
-		_ = s.sess.gate.Doubt(context.Background(), begun)
 	}
 	switch {
 	case o.stage.CompareAndSwap(waiting, left):

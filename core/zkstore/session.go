@@ -12,7 +12,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // session is what is known of the client's session, which holds everything that
@@ -38,7 +37,6 @@ import (
 type session struct {
 	conn   *zk.Conn
 	option time.Duration
-	gate   outage.Gate // of the servers
 
 	mu      sync.Mutex
 	id      int64
@@ -124,42 +122,16 @@ var (
 // are made without one would wait in the client, to be sent at any time later
 // and perhaps in another session.
 func (s *session) ready(ctx context.Context) (int64, error) {
-	begun := s.gate.Begin()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		if id := s.conn.SessionID(); id != 0 && s.conn.State() == zk.StateHasSession {
 			return id, nil
 		}
-		_ = s.gate.Doubt(context.Background(), begun)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return 0, fmt.Errorf("%w: %w", errNotConnected, context.Cause(ctx))
 		case <-timer.C:
-		}
-	}
-}
-
-// probe is nil if the servers answer. They are asked to bring the client up to date,
-// which takes the leader: a server that was cut off from it goes on answering reads.
-func (s *Store) probe(ctx context.Context) error {
-	for {
-		if _, err := s.sess.ready(ctx); err != nil {
-			return err
-		}
-		done := make(chan error, 1)
-		s.background(func() {
-			_, err := s.conn.Sync("/")
-			done <- err
-		})
-		select {
-		case err := <-done:
-			if !errors.Is(err, zk.ErrConnectionClosed) && !errors.Is(err, zk.ErrNoServer) {
-				return nil // even if not allowed to
-			}
-			time.Sleep(time.Millisecond) // until the client knows it too
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
 }
@@ -171,14 +143,8 @@ func (s *session) do(ctx context.Context, request func() error) (id int64, from 
 	if err != nil {
 		return 0, time.Time{}, err
 	}
-	begun := s.gate.Begin()
 	from = time.Now()
-	switch err = request(); err {
-	case nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion:
-		s.gate.Answered()
-	case zk.ErrConnectionClosed, zk.ErrNoServer:
-		_ = s.gate.Doubt(context.Background(), begun)
-	}
+	err = request()
 	if err == nil && !s.current(id) {
 		err = errMoved
 	}

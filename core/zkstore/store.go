@@ -12,10 +12,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// probeTime is how long the servers have to answer: longer than the second for which
-// the client pauses when it has tried all of them.
-const probeTime = 2 * time.Second
-
 // Store keeps locks in ZooKeeper. It is a core.Store and a core.Watcher. It is
 // safe for concurrent use.
 type Store struct {
@@ -65,14 +61,12 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("zkstore: the client library does not tell the session time-out, WithSessionTimeout is needed: %w", core.ErrInvalid)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{
+	return &Store{
 		config: c, conn: conn, sess: &session{conn: conn, option: c.session}, ctx: ctx, cancel: cancel,
 		entries: make(map[string]*entry), owners: make(map[string]map[*entry]struct{}),
 		subs: make(map[string]map[*sub]struct{}), spies: make(map[spot]*spy),
 		spots: make(map[string][]spot),
-	}
-	s.sess.gate.Watch(probeTime, s.probe)
-	return s, nil
+	}, nil
 }
 
 // Close ends what the Store does in the background, and waits for it, at most
@@ -88,7 +82,6 @@ func (s *Store) Close() error {
 	}
 	s.mu.Unlock()
 	s.cancel()
-	s.sess.gate.Close()
 	done := make(chan struct{})
 	go func() {
 		s.wg.Wait()
