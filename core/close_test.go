@@ -154,6 +154,7 @@ func TestClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		wantErr(t, l.Close(within(t, time.Millisecond)), errShutdown)
+		synctest.Wait() // what has its answer says so
 		select {
 		case err := <-ended:
 			wantErr(t, err, core.ErrClosed)
