@@ -30,8 +30,9 @@ type annotations struct {
 	locks, runs []Option
 }
 
-// Runs says who keeps the answers of methods that are annotated as idempotent, and
-// who asks: see Idempotent, whose options opts are. It panics as Idempotent does.
+// Runs sets the Once that keeps the answers of methods annotated as idempotent, and the
+// scope of their keys: see Idempotent, whose options opts are. It panics as Idempotent
+// does.
 func Runs(o *once.Once, scope KeyFunc, opts ...Option) AnnotatedOption {
 	opts = slices.Clip(slices.Clone(opts))
 	Idempotent(o, scope, opts...)
@@ -57,7 +58,7 @@ func Locks(opts ...Option) AnnotatedOption {
 //	  };
 //	}
 //
-// Who asks, the scope of idempotency keys, is said in Go, by Runs. Rules in Go win:
+// The scope of idempotency keys is given in Go, by Runs. Rules in Go win:
 //
 //	rules, err := grpcmw.Annotated(locks, grpcmw.Runs(runs, caller))
 //	rules[pb.Orders_Refund_FullMethodName] = []grpcmw.Rule{…} // in place of what its .proto says

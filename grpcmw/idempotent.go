@@ -30,7 +30,7 @@ const operation = "grpc"
 // ASCII characters, with or without the quotes of an HTTP header. A call without
 // one is refused, and so is one that has two different keys by the two names.
 //
-// scope says who asks: a key counts within its scope only, so that nobody can
+// scope identifies the caller: a key counts within its scope only, so that nobody can
 // get another caller's answer by guessing or repeating a key. Take it from what
 // authentication found, which has to come before; a KeyFunc of yours can read it
 // from the context. AnyCaller is for services that have no callers to tell apart.
@@ -77,7 +77,7 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 }
 
 // AnyCaller is a scope for services whose callers are one, or cannot be told
-// apart: whoever knows a key gets its answer.
+// apart: a key is all it takes to get its answer.
 func AnyCaller() KeyFunc {
 	return func(context.Context, string, any) (string, error) { return "any", nil }
 }

@@ -20,7 +20,7 @@ const maxOwner = 128
 // under no lease are sent as they are. Where a call is to join an outer lease, make
 // it under the context of that one.
 //
-// The owner is a secret: while the hold lasts, everybody who knows it can join. It
+// The owner is a secret: while the hold lasts, it is all it takes to join. It
 // is in the metadata "lockkit-owner" of every call that the interceptor makes, so
 // name the methods with Methods, use TLS, and keep that metadata out of logs. A
 // lease whose owner was sent is not passed on within its process.
@@ -38,9 +38,10 @@ func SendOwner() ClientOption {
 // exclude each other no more than its own goroutines; nor does a repetition exclude
 // its first try. Have Idempotent outside where that matters.
 //
-// Whoever knows the owner can join, and the text names the token that the handler is
-// told, so take it only from callers that are trusted with the lock. The handler does not find it in the call's metadata, and so cannot
-// pass it on by mistake.
+// The owner is all it takes to join, and its text names the token that the handler is
+// told: take it only from callers that are trusted with the lock, and with the token.
+// The handler does not find it in the call's metadata, and so cannot pass it on by
+// mistake.
 func TakeOwner() Option {
 	return func(g *config) {
 		g.is("TakeOwner", forLock)

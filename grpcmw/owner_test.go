@@ -89,7 +89,7 @@ func (p *pair) clean(text string) {
 	}
 }
 
-// replay calls the called service as a stranger who knows an owner.
+// replay calls the called service as a stranger with a copy of an owner.
 func (p *pair) replay(id string, owners ...string) reply {
 	p.t.Helper()
 	var md []string
@@ -168,7 +168,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		}
 		owner := lease.Owner()
 		p.secret(owner)
-		p.replay("s", owner).is(t, "order:s") // not yet: who knows it, can join
+		p.replay("s", owner).is(t, "order:s") // not yet: the owner is all it takes to join
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // what comes after it. Trailers are sent, and not kept. The package documentation
 // says how else such a request is answered, and what is kept.
 //
-// scope says who asks: a key counts within its scope only, so that nobody can
+// scope identifies the caller: a key counts within its scope only, so that nobody can
 // get another caller's answer by guessing or repeating a key. Take it from what
 // authentication found, which has to be mounted before; a KeyFunc of yours can
 // read it from c. AnyCaller is for services that have no callers to tell apart.

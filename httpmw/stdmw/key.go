@@ -93,7 +93,7 @@ func JSON(path string) KeyFunc { return found(guard.JSON(path)) }
 func Join(parts ...KeyFunc) KeyFunc { return guard.Join(parts) }
 
 // AnyCaller is a scope for services whose callers are one, or cannot be told
-// apart: whoever knows a key gets its answer.
+// apart: a key is all it takes to get its answer.
 func AnyCaller() KeyFunc {
 	return func(*http.Request) (string, error) { return "any", nil }
 }

@@ -38,7 +38,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 // the handler behind it. Trailers are sent, and not kept. The documentation of
 // httpmw says how else such a request is answered, and what is kept.
 //
-// scope says who asks: a key counts within its scope only, so that nobody can
+// scope identifies the caller: a key counts within its scope only, so that nobody can
 // get another caller's answer by guessing or repeating a key. Take it from what
 // authentication found, which has to be mounted outside. AnyCaller is for services
 // that have no callers to tell apart.
