@@ -84,12 +84,12 @@ func TestEndedAndAnew(t *testing.T) {
 			reader, x := shared(claimOf(c.Key)), shared(claimOf(c.Key))
 			acquire(t, r.direct, reader)
 			brief := x
-			brief.TTL = time.Millisecond
+			brief.TTL = 100 * time.Millisecond // the writer comes before it has ended, or clears it away
 			acquire(t, r.direct, brief)
 			writer := claimOf(c.Key)
 			writer.Fair, writer.Wait = true, true
 			busyWith(t, r.direct, writer)
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(brief.TTL + 5*time.Millisecond)
 			x.Fair, x.Wait, x.Push = true, true, true
 			ch := watch(t, r.store, x)
 			busyWith(t, r.store, x)
