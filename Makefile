@@ -11,7 +11,7 @@ SIDE_BY_SIDE ?= 2
 # `make proof PART=mutants,hazards` runs parts by their names.
 PART ?=
 # `make bench SHORT=1` is a quick look, `make bench BENCH=own,hand` some scenarios by parts of their names, `make bench
-# FULL=1` the longest run. Only whole runs go into README.
+# FULL=1` the longest run. Only whole runs go into core/benchmarks/README.md.
 BENCH ?=
 SHORT ?=
 FULL ?=
@@ -20,7 +20,7 @@ FULL ?=
 MODULES := . $(patsubst ./%/go.mod,%,$(filter-out ./go.mod,$(shell find . -name '.?*' -prune -o -name testdata -prune -o -name go.mod -print)))
 
 .DEFAULT_GOAL := help
-.PHONY: help test proof bench lint
+.PHONY: help test newest proof bench lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,12 @@ test: ## Install missing servers where possible, then run every package's tests 
 	done; \
 	exit $$status
 
+# go.mod names the least versions of the dependencies, so the other targets are about those. To record newer ones:
+# go get -modfile=.ci/newest.mod <module>@<version> && go mod tidy -modfile=.ci/newest.mod
+newest: ## Build with the newest recorded versions of the dependencies, and run the adapters' tests with them
+	go vet -modfile=.ci/newest.mod ./...
+	go test -modfile=.ci/newest.mod -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) ./httpmw/... ./grpcmw/... ./taskmw
+
 proof: ## Run what make test leaves out (PART=mutants: some of it, LONG=1: everything at full counts, in hours, and its report)
 	@.ci/servers
 	@go run ./core/proof $(if $(PART),-run $(PART))
@@ -50,7 +56,7 @@ bench: ## Measure the kit beside its peers (SHORT=1: a quick look, BENCH=own,han
 	@.ci/servers
 	@cd core/benchmarks && go build -o ../../bin/benchmarks . && \
 	../../bin/benchmarks $(if $(SHORT),-short) $(if $(FULL),-full) $(if $(BENCH),-run '$(BENCH)') \
-		$(if $(SHORT)$(BENCH),,-json result.json -chart chart.svg -readme ../../README.md)
+		$(if $(SHORT)$(BENCH),,-json result.json -chart chart.svg -readme README.md)
 
 lint: ## Check formatting, go vet, staticcheck and go.mod
 	@unformatted=$$(gofmt -l .); \

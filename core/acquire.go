@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Acquire takes the lock on key, waiting for it until ctx ends or as long as
-// Wait allows. Under a context that carries a lease of the same key from the
+// Acquire takes the lock on key. While the key is busy it waits, until ctx ends or as
+// long as Wait allows. While the store does not answer it does not wait: it fails with
+// ErrUnavailable after a few attempts. Under a context that carries a lease of the same key from the
 // same Locker it re-enters: it does not wait, and the key is free when every
 // lease of it has been released. It is never re-entered from memory: the store
 // confirms that the outer lease is still held.
@@ -50,13 +51,10 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		return nil, fmt.Errorf("acquire %s: ctx is nil: %w", r.name, ErrInvalid)
 	}
 	lease := newLease(l, ctx, r) // before the caller counts: ctx may panic
-	if !l.begin() {
+	start := l.now()
+	if !l.begin(lease, start) {
 		lease.end(nil)
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
-	}
-	var start time.Time // if anybody asks
-	if r.wait > 0 || !l.unobserved() {
-		start = time.Now()
 	}
 	over := false // the lease is the caller's, or has ended
 	defer func() {
@@ -69,9 +67,9 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			l.end(lease)
 		}
 	}()
-	a := attempt{Locker: l, request: r, ctx: ctx, lease: lease, id: newID()}
+	a := attempt{Locker: l, request: r, ctx: ctx, lease: lease}
 	if r.wait > 0 {
-		a.until = start.Add(r.wait)
+		a.until = start.Time().Add(r.wait)
 	}
 	var err error
 	for _, key := range r.keys {
@@ -79,15 +77,20 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			break
 		}
 	}
+	now := lease.acquired(err)
+	wait := now.Since(start)
+	if r.report != nil {
+		*r.report = lease.outcome(0)
+		r.report.Wait = wait
+	}
 	if err == nil && lease.run != nil && lease.run.found.Done {
 		lease.abandon()
 		l.end(lease)
 		over = true
-		l.observe(ctx, Event{Kind: Answered, Name: r.name, Wait: time.Since(start)})
 		return lease, nil
 	}
 	if err == nil {
-		err = lease.start(ctx)
+		err = lease.start(now)
 	}
 	if err != nil {
 		if end := ctx.Err(); end != nil && errors.Is(err, end) {
@@ -102,12 +105,12 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		}
 		l.end(lease)
 		over = true
-		l.observe(ctx, Event{Kind: GaveUp, Name: r.name, Wait: time.Since(start), Err: discreet(err)})
+		e := lease.outcome(GaveUp)
+		e.Wait, e.Err = wait, discreet(err)
+		l.observe(ctx, e)
 		return nil, err
 	}
-	if !l.unobserved() {
-		lease.announce(ctx, time.Since(start))
-	}
+	lease.announce(ctx, wait)
 	over = true
 	return lease, nil
 }
@@ -122,7 +125,7 @@ func discreet(err error) error {
 
 // take adds a hold of key to the lease, or leaves nothing behind.
 func (a *attempt) take(key string) (err error) {
-	c := a.claim(key, a.id)
+	c := a.claim(key, a.lease.first.id)
 	gone := &a.gone
 	*gone = c
 	gone.Record = nil
@@ -133,7 +136,7 @@ func (a *attempt) take(key string) (err error) {
 		}
 		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
 			gone.Undo = unsure && a.record != nil
-			a.cleanup.add(*gone, a.name, unsure, nil)
+			a.cleanup.add(*gone, a.lease, unsure, nil)
 		}
 	}()
 	if !a.permits && a.record == nil {
@@ -161,10 +164,11 @@ func (a *attempt) take(key string) (err error) {
 	a.waiters.enter(t)
 	defer func() {
 		if unused := a.waiters.leave(t, a.lease.passable()); unused != nil {
-			unused.abandon(unused.leaving(), a.name, false)
+			unused.abandon(unused.leaving(), a.lease, false)
 		}
 	}()
 	if !t.first {
+		a.lease.contended = true
 		if err := t.await(a.lease.Context(), a.until, a.closing); err != nil {
 			a.tellBusy(err)
 			return a.gaveUp(&c, err)
@@ -181,7 +185,7 @@ func (a *attempt) take(key string) (err error) {
 // not hold the key any more, whatever we believed.
 func (a *attempt) join(c *Claim, outer *Lease) error {
 	lost := fmt.Errorf("acquire %s again: %w", a.name, ErrLost)
-	if !outer.vouch() {
+	if !outer.trusted() {
 		return lost
 	}
 	c.Via, a.joins = outer.show(outer.hold(c.Key))

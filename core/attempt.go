@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/outage"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -16,7 +17,6 @@ type attempt struct {
 	*request
 	ctx     context.Context // of the caller; the lease's ends with it, and when a key that was taken first is lost
 	lease   *Lease
-	id      string    // of the lease's holds
 	until   time.Time // end of the waiting, zero if none
 	told    bool      // the store has answered busy
 	placed  bool      // the store was asked to remember the key's claim
@@ -116,7 +116,8 @@ func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 }
 
 // once asks the store, again after passing errors, and adds the hold if it is
-// granted. Its error is complete.
+// granted. A store that says that its server is known to be down is not asked again.
+// Its error is complete.
 func (a *attempt) once(c *Claim) error {
 	var pause func() (time.Duration, bool)
 	for {
@@ -134,7 +135,7 @@ func (a *attempt) once(c *Claim) error {
 			pause = retry.Hiccup.Delays()
 		}
 		d, left := pause()
-		if !left {
+		if !left || outage.Known(err) {
 			a.failed = err
 			return a.gaveUp(c, err)
 		}
@@ -187,12 +188,10 @@ func (a *attempt) ask(c *Claim) error {
 func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	h := &a.lease.first
 	if len(a.lease.holds) > 0 {
-		h = &hold{}
+		h = &hold{id: c.Lease}
 	}
-	*h = hold{
-		locker: a.Locker, key: c.Key, owner: g.Owner, id: c.Lease, weight: c.Weight, limit: c.Limit, ttl: c.TTL,
-		token: g.Token, lease: a.lease, from: start, valid: c.TTL,
-	}
+	h.locker, h.key, h.owner, h.weight, h.limit, h.ttl = a.Locker, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
+	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, c.TTL
 	ofGrant := g.Token <= a.joins && a.joins < g.Token+TokenStep
 	if a.joins > 0 && g.Token > 0 && c.Via == g.Owner && (ofGrant || !a.guessed) {
 		h.token = a.joins
@@ -206,6 +205,7 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 		a.lease.doubt(c.Key)
 		return errors.New("the grant had expired when it arrived")
 	}
+	a.lease.reentered = a.lease.reentered || c.Via != "" && c.Via == g.Owner
 	a.lease.add(h)
 	return nil
 }
@@ -221,14 +221,13 @@ func (a *attempt) receive(t *waiter) bool {
 		return true
 	}
 	a.waiters.vacate(h)
-	h.abandon(h.leaving(), a.name, false)
+	h.abandon(h.leaving(), a.lease, false)
 	return false
 }
 
-// says is errors.Is for what a store said in a call under ctx. A store may pass
-// on why ctx ended, and that can be anything, even an error of this package:
-// errgroup ends the others' context with the error of the first. It is no
-// answer then.
+// says is errors.Is for the error of a store in a call under ctx. A store may pass on
+// the cause of ctx's end. That can be any error, even one of this package: errgroup ends
+// the others' context with the error of the first. It is no answer then.
 func says(ctx context.Context, err, sentinel error) bool {
 	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
 }
@@ -241,8 +240,8 @@ func answered(ctx context.Context, err error) bool {
 // tellBusy tells the observer, once, that the key is busy.
 func (a *attempt) tellBusy(err error) {
 	if !a.told && errors.Is(err, ErrBusy) {
-		a.told = true
-		a.observe(a.ctx, Event{Kind: Busy, Name: a.name})
+		a.told, a.lease.contended = true, true
+		a.observe(a.ctx, a.lease.outcome(Busy))
 	}
 }
 
@@ -259,7 +258,7 @@ func (a *attempt) gaveUp(c *Claim, err error) error {
 		}
 		return e
 	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
-		// Nobody has released it. The store gave it back by itself, after an
+		// This process has not released it. The store gave it back by itself, after an
 		// attempt without an answer, and will not take it again.
 		return fmt.Errorf("acquire %s: %w: %v", a.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
@@ -271,13 +270,17 @@ func (a *attempt) gaveUp(c *Claim, err error) error {
 // ended is gaveUp for a caller whose context has ended.
 func (a *attempt) ended(c *Claim, err error) error {
 	sentinel, cause := ErrBusy, context.Cause(a.ctx)
+	ended := fmt.Errorf("%w", cause)
+	if cause != a.ctx.Err() {
+		ended = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
+	}
 	if !a.told && (a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable)) {
 		sentinel = ErrUnavailable
+		if err != nil && err != cause {
+			ended = fmt.Errorf("%w: %v", ended, err) // the store's error
+		}
 	}
-	if cause != a.ctx.Err() {
-		return fmt.Errorf("acquire %s: %w: %w (%w)", a.name, sentinel, cause, a.ctx.Err())
-	}
-	return fmt.Errorf("acquire %s: %w: %w", a.name, sentinel, cause)
+	return fmt.Errorf("acquire %s: %w: %w", a.name, sentinel, ended)
 }
 
 // unavailable names the operation that the store did not answer.

@@ -23,43 +23,49 @@ const (
 	cleanUpRun = 10 * time.Minute
 )
 
-// cleanup gives back claims that nobody holds: given up while waiting, or of
-// unknown outcome. It keeps at it until the store answers, or the claim's TTL and
-// cleanUpLeast (cleanUpRun) have passed; what is granted later than that ends with
-// its TTL.
+// cleanup gives back claims that have no lease: given up while waiting, or of unknown
+// outcome. It tries until the store answers, or the claim's TTL and cleanUpLeast
+// (cleanUpRun) have passed. A grant that comes later than that ends with its TTL.
 type cleanup struct {
 	locker *Locker
 
 	mu      order.Mutex[cleanupRank]
 	active  count // first tries, and the loop
 	waiting []pending
+	pending int // all that is not settled
 	looping bool
 }
 
 type pending struct {
 	claim  Claim
 	name   string
+	mode   Mode
 	unsure bool // may be held
 	until  time.Time
 }
 
-// add gives back c in the background. Its first try is not held up by others, and
-// is the answer for those who wait for end.
-func (q *cleanup) add(c Claim, name string, unsure bool, end *confirmation) {
+func (u *pending) about() (key, lease string) { return u.claim.Key, u.claim.Lease }
+
+// add gives back c, a claim of l, in the background. Its first try is not held up by
+// others, and is the answer for the callers that wait for end.
+func (q *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
 		least = cleanUpRun
 	}
-	u := pending{claim: c, name: name, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
+	u := pending{claim: c, name: l.name, mode: l.opts.mode, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
 	q.mu.Lock()
 	q.active.add(1)
+	q.pending++
 	q.mu.Unlock()
 	go func() {
 		settled, err := q.try(u)
 		end.answer(err, false)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if !settled {
+		if settled {
+			q.pending--
+		} else {
 			q.waiting = append(q.waiting, u)
 			if !q.looping {
 				q.looping = true
@@ -111,12 +117,14 @@ func (q *cleanup) round(round []pending) bool {
 	var failed atomic.Bool
 	for _, u := range round {
 		wg.Go(func() {
-			if settled, _ := q.try(u); settled {
+			settled, _ := q.try(u)
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if settled {
+				q.pending--
 				return
 			}
 			failed.Store(true)
-			q.mu.Lock()
-			defer q.mu.Unlock()
 			q.waiting = append(q.waiting, u)
 		})
 	}
@@ -124,7 +132,7 @@ func (q *cleanup) round(round []pending) bool {
 	return !failed.Load()
 }
 
-// try tells whether u is settled, and what the store said first.
+// try tells whether u is settled, and the store's first answer.
 func (q *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
@@ -136,8 +144,8 @@ func (q *cleanup) try(u pending) (settled bool, first error) {
 	first = err
 	if err == nil && u.unsure {
 		c.Record = nil // is saved
-		// What was held leaves no tombstone, and an attempt that was sent
-		// before may still arrive. Only "not held" says that it is refused.
+		// The release of a hold leaves no tombstone, and an earlier attempt may still
+		// arrive. Only the answer "not held" says that it will be refused.
 		err = q.locker.store.Release(ctx, c)
 	}
 	switch {
@@ -149,7 +157,8 @@ func (q *cleanup) try(u pending) (settled bool, first error) {
 		return false, first
 	}
 	if u.unsure {
-		q.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Err: err})
+		done := u // most are not told
+		q.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Mode: u.mode, Err: err, of: &done})
 	}
 	return true, first
 }

@@ -32,12 +32,12 @@ func (c *leaseContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
-	c.lease.vouch()
+	c.lease.trusted()
 	return c.Context.Err()
 }
 
 // Context carries the lease, and ends when the lease does: with cause ErrLost
-// when this process can no longer vouch for it, before the key can expire;
+// when this process can no longer trust it, before the key can expire;
 // ErrClosed when Locker.Close gave up waiting; the cause of the context that it
 // was acquired under; or context.Canceled when it was released.
 func (l *Lease) Context() context.Context {
@@ -129,8 +129,8 @@ func splitOwner(text string) (owner string, token uint64) {
 // ContextWithOwner lets an Acquire under the returned context join a hold that
 // owner has, in this process or in another: the key is then held by both, and
 // free when both have released it. Where owner does not hold the key, it is
-// ignored. The owner is Lease.Owner of the hold to join; who knows it can join,
-// so pass it on like a secret.
+// ignored. The owner is Lease.Owner of the hold to join. Any caller that knows it
+// can join, so pass it on like a secret.
 func ContextWithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }

@@ -6,16 +6,29 @@
 //		return charge(ctx, id) // ctx ends if the lock is lost
 //	})
 //
-// # The parts
+// # Where to begin
 //
-// A claim says who wants how much of which key, for how long. A [Store] admits
-// claims and remembers them; it never waits, retries or extends. A grant is an
-// admitted claim. A [Locker] turns claims into leases: it queues the callers of
-// its own process, asks the store, waits for wake-ups, extends what is held, and
-// ends a [Lease]'s context when it can no longer vouch for it.
+// [New] makes a [Locker] from a store. [Locker.Do] runs a function under a lock,
+// [Locker.Acquire] waits for one and returns a [Lease], and [Locker.TryAcquire] makes
+// one attempt. [Key] makes keys. Options of an acquire, such as [TTL], [Wait] and
+// [Shared], say how: [WithDefaults] sets them for all. [Locker.Close] ends it all.
+// Package once keeps the answer of what must run once, and the packages httpmw,
+// grpcmw and taskmw put both in front of handlers.
+//
+// # What only stores need
+//
+// A [Claim] says how much of a key its owner wants, and for how long. A [Store] admits
+// claims and remembers them. It never waits, retries or extends. A [Grant] is an
+// admitted claim, an [Extension] the answer to an extend, a [Record] what is kept of a
+// run. Optional interfaces of a store are [Watcher], [Inspector], [Cards], [Checker],
+// [Node], [Braced] and [Prompt]. Package storetest has the cases that a store must pass.
+//
+// A Locker turns claims into leases: it queues the callers of its own process, asks the
+// store, waits for wake-ups, extends what is held, and ends a lease's context when the
+// lease cannot be trusted any more.
 //
 // One rule of admission carries every kind of lock. A claim has a weight and a
-// limit; the weights that other owners hold plus its own must not exceed its
+// limit. The weights that other owners hold and its own must not exceed its
 // limit. Exclusive is All of All, [Shared] is 1 of All, [Permits] is n of N.
 //
 // # What holds while a lease is held
@@ -34,18 +47,17 @@
 // long as the trust lasts; only the store's answer that the hold is gone, or
 // the end of the trust, do.
 //
-// No attempt is ever left behind with an unknown outcome. A claim whose answer
-// did not come is asked again under the same name, which counts once, or given
-// back in the background until the store has answered, for its TTL and a minute
-// at least. A release that overtakes its own acquire makes the store refuse that
-// straggler.
+// No attempt is left behind with an unknown outcome. A claim whose answer did not come
+// is asked again under the same name, which counts once. Or it is given back in the
+// background until the store has answered, for its TTL and a minute at least. If a
+// release overtakes its own acquire, the store refuses the acquire.
 //
 // # What it promises, and what not
 //
 // A lock on one server, or on one with asynchronous replicas, has one holder at
 // a time as long as no failover loses a write. A holder that is cut off is told
 // before its key can expire. A holder that is paused as a whole is told when it
-// next runs and looks at its context, which may be after somebody else has been
+// next runs and looks at its context, which may be after another holder has been
 // granted the key.
 //
 // So a lease is not proof. Only the resource itself can refuse what a paused
@@ -59,7 +71,7 @@
 // Each of these has a test that expects it, named in PROOF.md:
 //
 //   - A holder that is paused after its last look at its context acts while
-//     somebody else holds the key.
+//     another holder has the key.
 //   - Two copies of one machine, of which one was restored from a snapshot or
 //     cloned, hold one lease.
 //   - A failover to a replica that had not seen a grant forgets it, and the key is
@@ -82,8 +94,8 @@
 //     see different servers.
 //   - A run whose process dies after its effect and before its answer was saved is
 //     run again, and what it did is done again.
-//   - A run that begins while nobody can be told of it looks like one that died,
-//     to who asks after its lease and before the clean-up.
+//   - A run whose begin got no answer looks like a run that died, from the end of its
+//     lease until the clean-up takes it back.
 //
 // In the first seven a resource that compares tokens still takes no write of a
 // holder once it has seen a later one; copies of one holder it cannot tell apart.

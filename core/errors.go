@@ -9,7 +9,7 @@ import (
 // with errors.Is; a returned error says more in its text and, where a context
 // ended, matches that context's cause too.
 var (
-	// ErrBusy says that somebody else holds the key, or is before us in line.
+	// ErrBusy says that another owner holds the key, or is before the caller in the queue.
 	ErrBusy = errors.New("lock is busy")
 	// ErrLost says that the lease is no longer ours. It is final.
 	ErrLost = errors.New("lock lost")

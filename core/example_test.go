@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"time"
 
@@ -288,13 +289,60 @@ func ExampleObservers() {
 	// Output: 1 1 0
 }
 
+// An observer that reports losses; everything else it leaves to others.
+func ExampleObserver() {
+	lost := make(alarm, 1)
+	locks := newExample(core.WithObserver(lost), core.WithDefaults(core.TTL(100*time.Millisecond), core.NoRenew()))
+	lease, _ := locks.Acquire(context.Background(), "order:42")
+	<-lease.Context().Done() // the work takes longer than its lock
+	fmt.Println(errors.Is(context.Cause(lease.Context()), core.ErrLost))
+	fmt.Println("lost a lock of", <-lost)
+	_ = lease.Release(context.Background())
+	_ = locks.Close(context.Background())
+	// Output:
+	// true
+	// lost a lock of order
+}
+
+// alarm has the names of the locks that were lost.
+type alarm chan string
+
+// Observe is called on the path of the lock, so it returns quickly.
+func (a alarm) Observe(_ context.Context, e core.Event) {
+	if e.Kind == core.Lost {
+		select {
+		case a <- e.Name:
+		default: // there is an alarm already
+		}
+	}
+}
+
+// A service ends in the order in which a request passes it: first the server, so that
+// handlers give their locks back, then the Locker, then what the store needs.
+func ExampleLocker_Close_server() {
+	locks := newExample()
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = locks.Do(r.Context(), core.Key("order", "42"), func(context.Context) error { return nil })
+	})}
+
+	// On SIGTERM:
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	fmt.Println(server.Shutdown(ctx)) // no new requests, and waits for those under way
+	fmt.Println(locks.Close(ctx))     // gives back what is still held, in the background too
+	// client.Close() of the store's Redis comes last.
+	// Output:
+	// <nil>
+	// <nil>
+}
+
 func ExampleLocker_Close() {
 	locks, ctx := newExample(), context.Background()
 	lease, _ := locks.Acquire(ctx, "order:42")
 
 	shutdown, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
-	fmt.Println(locks.Close(shutdown)) // somebody does not let go
+	fmt.Println(locks.Close(shutdown)) // a holder does not let go
 	fmt.Println(context.Cause(lease.Context()))
 	_, err := locks.Acquire(ctx, "order:42")
 	fmt.Println(err)

@@ -7,19 +7,30 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// SetAsleep replaces the clock that tells how long the machine was suspended;
-// nil stands for a machine without one. Call it before the Locker is used.
-func (l *Locker) SetAsleep(asleep func() time.Duration) {
-	l.clock = nil
-	if asleep != nil {
-		l.clock = clock.Asking(asleep)
+// WithAsleep replaces the clock that tells how long the machine was suspended;
+// nil stands for a machine without one.
+func WithAsleep(asleep func() time.Duration) Option {
+	return func(c *config) {
+		c.clock = nil
+		if asleep != nil {
+			c.clock = clock.Asking(asleep)
+		}
 	}
 }
+
+// SetAsleep does what WithAsleep does to a Locker that has no card, before it is used.
+func (l *Locker) SetAsleep(asleep func() time.Duration) { WithAsleep(asleep)(&l.config) }
 
 // Left says what the Locker still has to do, or "" if that is nothing.
 func (l *Locker) Left() string {
 	l.mu.Lock()
-	busy, leases, closed := l.busy.n, len(l.leases), l.closed
+	active, leases, closed := l.active.n, len(l.tallies.leases()), l.closed
+	names, listed := len(l.tallies), 0
+	for _, t := range l.tallies {
+		if !t.empty() {
+			listed++
+		}
+	}
 	l.mu.Unlock()
 	l.waiters.mu.Lock()
 	queues := len(l.waiters.of)
@@ -29,13 +40,13 @@ func (l *Locker) Left() string {
 	queued, armed := l.watchdog.queue.Len(), closed && !l.watchdog.at.IsZero()
 	l.watchdog.mu.Unlock()
 	l.cleanup.mu.Lock()
-	active, waiting, looping := l.cleanup.active.n, len(l.cleanup.waiting), l.cleanup.looping
+	cleanups, waiting, looping := l.cleanup.active.n, max(len(l.cleanup.waiting), l.cleanup.pending), l.cleanup.looping
 	l.cleanup.mu.Unlock()
-	if busy+leases+queues+queued+active+waiting == 0 && !armed && !looping {
+	if active+leases+listed+queues+queued+cleanups+waiting == 0 && names <= spareTallies && !armed && !looping {
 		return ""
 	}
-	return fmt.Sprintf("%d acquires or leases, %d leases listed, %d queues, %d holds to extend (timer armed: %t), %d clean-ups active, %d waiting",
-		busy, leases, queues, queued, armed, active, waiting)
+	return fmt.Sprintf("%d acquires or leases, %d leases and %d of %d names listed, %d queues, %d holds to extend (timer armed: %t), %d clean-ups active, %d waiting",
+		active, leases, listed, names, queues, queued, armed, cleanups, waiting)
 }
 
 // Trust is how much of a validity a holder relies on.

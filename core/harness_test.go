@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,10 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // losses are what most tests are about
+	goleak.VerifyTestMain(m)
+}
 
 // sim runs fn as a subtest in virtual time. When fn is over, no goroutine of
 // the engine may be left that does not end by itself.
@@ -34,11 +38,10 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 // is no part of virtual time.
 func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
-	l, err := core.New(store, opts...)
+	l, err := core.New(store, append([]core.Option{core.WithAsleep(nil)}, opts...)...)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
-	l.SetAsleep(nil)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -97,7 +100,7 @@ func wantNot(t *testing.T, err error, these ...error) {
 	}
 }
 
-// stranger is a fair claim of somebody else for the whole key: it is refused
+// stranger is a fair claim of another owner for the whole key: it is refused
 // while anything holds or waits.
 func stranger(key string) core.Claim {
 	id := rand.Text()

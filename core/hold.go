@@ -32,7 +32,6 @@ type hold struct {
 
 	mu     order.Mutex[holdRank]
 	lease  *Lease        // that has it; nil between two leases
-	passes int           // how many leases have had it before this one
 	from   clock.Moment  // when the last confirmed call began,
 	valid  time.Duration // and how long the hold lasts from then on
 	timer  *time.Timer   // ends the trust in it; nil before the first extension is due
@@ -40,10 +39,11 @@ type hold struct {
 	lost   bool          // the store no longer has it, or may no longer have it
 	last   bool          // it is not passed on any more
 	paced  bool          // the waiters hear of it when its time to be passed on is over
-	left   bool          // it is retired: nobody extends it
+	left   bool          // it is retired: it is not extended any more
+	passes uint8         // how many leases have had it before this one
 
 	asking bool          // the store is being asked for a confirmation
-	next   *confirmation // for those who came since the store was asked
+	next   *confirmation // for the callers that came since the store was asked
 	end    *confirmation // the release of the hold, once it has begun
 
 	// Under the watchdog's mutex.
@@ -104,8 +104,8 @@ func (h *hold) guard() {
 	}
 }
 
-// check is what the hold's timer does: it ends the trust in the hold, or sets the
-// timer again if that was early. It also does so after the machine was suspended.
+// check is called by the hold's timer. It ends the trust in the hold, or sets the timer
+// again if that was early, as after the machine was suspended.
 func (h *hold) check() {
 	now := h.locker.now()
 	h.mu.Lock()
@@ -136,8 +136,8 @@ func (h *hold) lose() {
 }
 
 // confirm notes that the store extended the hold by a call that began at start.
-// What is known already is never shortened. It reports whether the hold is still
-// trusted: an answer that comes after the trust ended revives nothing.
+// It never shortens the trust. It reports whether the hold is still trusted: an answer
+// that comes after the end of the trust revives nothing.
 func (h *hold) confirm(start clock.Moment, valid time.Duration) bool {
 	now := h.locker.now()
 	h.mu.Lock()
@@ -217,9 +217,9 @@ func (h *hold) moves() bool {
 }
 
 // pass takes the hold from l, which has ended, for the lease that comes next. It
-// reports whether that may be: it may not if somebody may know the owner of l and
-// join it, if l was extended by its caller or held for longer than its MaxHold, or if
-// the store has not confirmed the hold for a while. The caller holds the waiters'
+// reports whether that is allowed. It is not if the owner of l was shown, so that a
+// caller may join it; if l was extended by its caller or held for longer than its
+// MaxHold; or if the store has not confirmed the hold for a while. The caller holds the waiters'
 // mutex.
 func (h *hold) pass(l *Lease) bool {
 	now := h.locker.now()
@@ -249,11 +249,11 @@ func (h *hold) take(l *Lease) bool {
 	}
 	h.lease = l
 	l.holds = append(l.one[:0], h)
-	l.since, l.granted, l.after = now, now, uint64(h.passes)
+	l.since, l.after = now, h.passes
 	return true
 }
 
-// confirmation is a call that says whether the store has the hold, for all who
+// confirmation is a call that says whether the store has the hold, for all callers that
 // wait for it.
 type confirmation struct {
 	lead chan struct{} // one of them receives from it, and makes the call
@@ -266,7 +266,7 @@ type confirmation struct {
 	assumed bool
 }
 
-// errNoEnd is the answer to those who wait for a call that has panicked.
+// errNoEnd is the answer to callers that wait for a call that has panicked.
 var errNoEnd = errors.New("the call did not come to its end")
 
 func newConfirmation() *confirmation {
@@ -321,8 +321,8 @@ func (h *hold) ask(until time.Time) error {
 	})
 }
 
-// heard passes on what the store has said to those of c, and the lead to those who
-// came later.
+// heard passes the store's answer on to the callers of c, and has one of the callers that
+// came later ask next.
 func (h *hold) heard(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
@@ -381,8 +381,8 @@ func (h *hold) soon() time.Time {
 // with another one. The caller holds the mutex.
 func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
 
-// ending notes that the hold is about to be released. Its answer is that for all
-// who wait for a confirmation; nil if nobody can.
+// ending notes that the hold is about to be released. The answer to that is the answer to
+// all callers that wait for a confirmation. It is nil if there can be none.
 func (h *hold) ending() *confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -401,7 +401,7 @@ func (h *hold) leaving() Claim {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.owner == h.id {
-		c.Used = h.passes + 1
+		c.Used = int(h.passes) + 1
 	}
 	if left := time.Until(h.arrived.Time().Add(h.reach)); h.reach != 0 && left > c.TTL {
 		c.TTL = left - left%time.Millisecond
@@ -409,25 +409,25 @@ func (h *hold) leaving() Claim {
 	return c
 }
 
-// release gives c, the claim of the hold, back to the store, or leaves it to the
-// clean-up and says why the store did not confirm that. name is the lock's. If the claim was sent more
+// release gives c, the claim of the hold, back to the store for l, or leaves it to the
+// clean-up and says why the store did not confirm that. If the claim was sent more
 // often than it was answered (unsure), the store is told again, so that a straggler
 // is refused.
-func (h *hold) release(c Claim, name string, unsure bool, until time.Time) (err error) {
+func (h *hold) release(c Claim, l *Lease, unsure bool, until time.Time) (err error) {
 	end, assumed := h.ending(), false
 	defer func() { end.answer(err, assumed) }()
 	err = errNoEnd
 	assumed, err = h.locker.release(c, until)
 	if unsure || err != nil && !errors.Is(err, ErrLost) {
-		h.locker.cleanup.add(c, name, true, nil)
+		h.locker.cleanup.add(c, l, true, nil)
 	}
 	return err
 }
 
 // abandon is release in the background.
-func (h *hold) abandon(c Claim, name string, unsure bool) {
+func (h *hold) abandon(c Claim, l *Lease, unsure bool) {
 	h.retire()
-	h.locker.cleanup.add(c, name, unsure, h.ending())
+	h.locker.cleanup.add(c, l, unsure, h.ending())
 }
 
 // errNoAnswer is the answer to a claim that the store gave none to. It confirms nothing.
@@ -479,7 +479,7 @@ func (l *Locker) release(c Claim, until time.Time) (assumed bool, err error) {
 }
 
 // persist calls the store until it answers, at the pace of retry.Hiccup and no later
-// than until. Each call is bounded by what is short against ttl.
+// than until. Each call is bounded by a time that is short against ttl.
 func (l *Locker) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := l.within(ctx, min(budget(ttl), time.Until(until)))

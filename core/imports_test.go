@@ -23,6 +23,7 @@ const modulePath = "github.com/lockkit/lockkit/"
 type room struct {
 	kit     []string // packages of this module
 	outside []string // modules, with all their packages
+	exactly []string // packages, without those below
 	tests   bool     // the package serves tests only: it may import "testing"
 	program bool     // it is one, and may print
 }
@@ -31,32 +32,52 @@ type room struct {
 // anything. A new package needs a line here; it says where the package stands.
 var rooms = map[string]room{
 	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
-	"core":  {kit: []string{"retry", "core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/order"}},
+	"core":  {kit: []string{"retry", "core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/order", "core/internal/outage"}},
 
-	"core/once":      {kit: []string{"core", "retry"}},
+	"core/keys":      {kit: []string{"core"}},
+	"core/once":      {kit: []string{"core", "core/keys", "retry"}},
 	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
+
+	"core/inspect": {kit: []string{"core", "core/internal/brief", "core/internal/inspection", "core/internal/visible"}},
 
 	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
 	"core/named":  {kit: []string{"core", "core/internal/keyed", "retry"}},
 
-	"core/internal/brief": {},
-	"core/internal/due":   {},
-	"core/internal/keyed": {},
-	"core/internal/order": {},
-	"core/internal/fifo":  {},
-	"core/internal/clock": {outside: []string{"golang.org/x/sys"}},
+	// OpenTelemetry's API: these modules by name, since the SDK and the exporters begin the same.
+	"core/otellock": {kit: []string{"core", "core/once"}, outside: []string{
+		"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
+	}, exactly: []string{"go.opentelemetry.io/otel"}},
+
+	"core/internal/brief":   {},
+	"core/internal/due":     {},
+	"core/internal/keyed":   {},
+	"core/internal/order":   {},
+	"core/internal/outage":  {},
+	"core/internal/visible": {},
+	"core/internal/fifo":    {},
+	"core/internal/clock":   {outside: []string{"golang.org/x/sys"}},
+
+	"core/internal/inspection": {kit: []string{"core"}},
 
 	"core/testserver": {tests: true},
 	"core/testserver/testclient": {kit: []string{"core/testserver"}, tests: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5",
 	}},
 
-	"core/memstore":   {kit: []string{"core"}},
-	"core/redlock":    {kit: []string{"core"}},
-	"core/redisstore": {kit: []string{"core", "core/internal/brief"}, outside: []string{"github.com/redis/go-redis/v9"}},
+	"core/memstore": {kit: []string{"core", "core/internal/inspection"}},
+	"core/redlock":  {kit: []string{"core", "core/internal/inspection", "core/internal/outage"}},
+	"core/redisstore": {
+		kit:     []string{"core", "core/internal/brief", "core/internal/inspection", "core/redisstore/internal/pipeline"},
+		outside: []string{"github.com/redis/go-redis/v9"},
+	},
+	"core/redisstore/internal/pipeline": {kit: []string{"core/internal/outage"}, outside: []string{"github.com/redis/go-redis/v9"}},
 
-	"core/zkstore": {kit: []string{"core"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/pgstore": {kit: []string{"core", "core/internal/brief"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/zkstore": {kit: []string{"core", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/pgstore": {kit: []string{"core", "core/internal/brief", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/jackc/pgx/v5"}},
+
+	"core/cmd/lockkit": {kit: []string{"core", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/zkstore"}, program: true, outside: []string{
+		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "golang.org/x/sys",
+	}},
 
 	"core/proof":        {kit: []string{"core/proof/tally"}, program: true, tests: true},
 	"core/proof/tally":  {tests: true},
@@ -64,14 +85,14 @@ var rooms = map[string]room{
 	"core/proof/sim":    {tests: true},
 
 	"httpmw":                  {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
-	"httpmw/internal/guard":   {kit: []string{"core", "core/once"}},
+	"httpmw/internal/guard":   {kit: []string{"core", "core/keys", "core/once"}},
 	"httpmw/stdmw":            {kit: []string{"core", "core/once", "httpmw/internal/guard"}},
 	"httpmw/internal/mounted": {kit: []string{"core", "core/memstore", "core/once", "httpmw/stdmw"}, tests: true},
-	"grpcmw": {kit: []string{"core", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
+	"grpcmw": {kit: []string{"core", "core/keys", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
 	"grpcmw/lockkitpb": {outside: []string{"google.golang.org/protobuf"}},
-	"taskmw":           {kit: []string{"core", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
+	"taskmw":           {kit: []string{"core", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
 // topLevel is all that may stand beside go.mod.
@@ -110,12 +131,32 @@ var importCases = []struct{ name, file, source, want string }{
 		`package redlock; import _ "github.com/lockkit/lockkit/core/redisstore"`, "lockkit/core/redisstore",
 	},
 	{
+		"the pipeline cannot import core", "core/redisstore/internal/pipeline/call.go",
+		`package pipeline; import _ "github.com/lockkit/lockkit/core"`, "lockkit/core",
+	},
+	{
+		"the pipeline cannot import the store", "core/redisstore/internal/pipeline/call.go",
+		`package pipeline; import _ "github.com/lockkit/lockkit/core/redisstore"`, "lockkit/core/redisstore",
+	},
+	{
 		"core cannot import a client library", "core/locker.go",
 		`package core; import _ "github.com/redis/go-redis/v9"`, "go-redis",
 	},
 	{
 		"a module is not mistaken for one whose name begins the same", "httpmw/lock.go",
 		`package httpmw; import _ "github.com/gin-gonic/gin-other"`, "gin-other",
+	},
+	{
+		"OpenTelemetry's SDK is refused", "core/otellock/telemetry.go",
+		`package otellock; import _ "go.opentelemetry.io/otel/sdk/metric"`, "otel/sdk/metric",
+	},
+	{
+		"an exporter of OpenTelemetry is refused", "core/otellock/telemetry.go",
+		`package otellock; import _ "go.opentelemetry.io/otel/exporters/prometheus"`, "otel/exporters/prometheus",
+	},
+	{
+		"core cannot import OpenTelemetry", "core/locker.go",
+		`package core; import _ "go.opentelemetry.io/otel"`, "opentelemetry",
 	},
 	{
 		"a file for another operating system counts", "core/locker_windows.go",
@@ -127,6 +168,7 @@ var importCases = []struct{ name, file, source, want string }{
 	{"print and println are refused", "core/a.go", `package core; func f() { println() }`, "println"},
 	{"the default slog logger is refused", "core/a.go", `package core; import "log/slog"; func f() { slog.Info("") }`, "slog.Info"},
 
+	{"OpenTelemetry's API is fine", "core/otellock/a.go", `package otellock; import (_ "go.opentelemetry.io/otel"; _ "go.opentelemetry.io/otel/metric/noop")`, ""},
 	{"a logger that was handed in is fine", "core/a.go", `package core; import "log/slog"; func f(l *slog.Logger) { l.Info("") }`, ""},
 	{"a package below a module's path is fine", "core/internal/clock/a.go", `package clock; import _ "golang.org/x/sys/unix"`, ""},
 	{"storetest imports testing", "core/storetest/run.go", `package storetest; import _ "testing"`, ""},
@@ -274,11 +316,11 @@ func (r room) allows(imported string) bool {
 	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
 		return r.tests || !under("testing")
 	}
-	return slices.ContainsFunc(r.outside, under)
+	return slices.Contains(r.exactly, imported) || slices.ContainsFunc(r.outside, under)
 }
 
 func (r room) String() string {
-	list := append([]string{"the standard library"}, slices.Concat(r.kit, r.outside)...)
+	list := append([]string{"the standard library"}, slices.Concat(r.kit, r.exactly, r.outside)...)
 	if !r.tests {
 		list[0] += " without testing"
 	}

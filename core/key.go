@@ -13,9 +13,9 @@ const maxKey = 512 // bytes
 // Key joins a static name and its variable parts into a key, "order" and "42"
 // into "order:42". In the parts, ':', '%', braces, control characters and bytes
 // that are not UTF-8 are percent-escaped, so that no two lists of parts give the
-// same key, and every string can be a part: of what Key makes, only a key that is
-// too long is refused. All adapters build their keys with it: code that calls a
-// Locker directly can lock what a middleware locks.
+// same key, and every string can be a part. A key of Key is refused only if it is too
+// long. All adapters build their keys with it, so code that calls a Locker directly can
+// lock what a middleware locks.
 func Key(name string, parts ...string) string {
 	if len(parts) == 0 {
 		return name

@@ -30,7 +30,7 @@ func TestLateAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantAnswer(t, newLocker(t, store.inner), "pay:1", "receipt")
-		if now := seen.kinds(); now != told+", cleaned up" {
+		if now := seen.kinds(); now != told+", cleaned_up" {
 			t.Errorf("the events are %q, were %q before Finish", now, told)
 		}
 	})

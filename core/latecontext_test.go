@@ -178,7 +178,7 @@ func TestDeadlineIsNotLate(t *testing.T) {
 		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
 		paused.Store(true)
 		if d := lease.Deadline().Sub(granted); d > 30*time.Second {
-			t.Errorf("it vouched for %v of a TTL of 30s", d)
+			t.Errorf("it was trusted for %v of a TTL of 30s", d)
 		}
 		paused.Store(false)
 		release(t, lease)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/fifo"
 	"github.com/lockkit/lockkit/core/internal/order"
 	"github.com/lockkit/lockkit/retry"
 )
@@ -16,17 +17,19 @@ import (
 // Lease is a lock that is held, until it is released or lost. Its methods are
 // safe for concurrent use.
 type Lease struct {
-	locker  *Locker
-	key     string
-	name    string
-	opts    terms
-	outer   *Lease          // the innermost lease of the context it was acquired under
-	under   context.Context // that it was acquired under
-	since   clock.Moment    // of the first grant
-	granted clock.Moment    // when the grant of the last key had arrived
-	run     *run            // of a lease of Begin
-	after   uint64          // how many tokens after the first one of its grant its own is
-	place   int             // in the Locker's list, from 1, under its mutex; 0 if it is not listed
+	locker *Locker
+	key    string
+	name   string
+	opts   terms
+	outer  *Lease          // the innermost lease of the context it was acquired under
+	under  context.Context // that it was acquired under
+	since  clock.Moment    // of the first grant
+	run    *run            // of a lease of Begin
+
+	// Under the Locker's mutex.
+	tally  *tally // that it is listed in, nil if in none,
+	node   fifo.Node[Lease]
+	listed clock.Moment // since when it is at its stage
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
 	released sync.WaitGroup  // done when Release has its answer
@@ -42,9 +45,13 @@ type Lease struct {
 	releasing bool
 	withdrawn bool // its run has not begun
 	announced bool // the observer was told that it was acquired
-	unheard   bool // it was lost before that
-	shown     bool // somebody may know its owner
-	passed    bool // its hold was passed on
+	unheard   bool // it has ended before that
+	contended bool // see Event; these two are the acquire's, and then do not change
+	reentered bool
+	shown     bool  // its owner was shown
+	passed    bool  // its hold was passed on
+	after     uint8 // how many tokens after the first one of its grant its own is
+	stage     stage // under the Locker's mutex
 	holds     []*hold
 
 	// What nearly every lease needs, in one piece with it.
@@ -62,11 +69,12 @@ const (
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {
 	lease := &Lease{locker: l, key: r.key, name: r.name, opts: r.terms, under: ctx}
+	lease.first.id = l.newID()
 	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
 	lease.ctx.lease = lease
 	if ctx.Done() != nil {
-		// What becomes of ctx later is not to be found out by asking it then.
+		// ctx may change later: it must not be asked then.
 		lease.ctx.Context, lease.cancel = context.WithCancelCause(ctx)
 	}
 	return lease
@@ -78,17 +86,17 @@ func (l *Lease) Key() string { return l.key }
 // Owner is opaque and unguessable. A caller that knows it can join this hold by
 // ContextWithOwner, so it is a secret. It carries the lease's token, which a lease
 // that joins then has too. If it is first asked for when the lease has ended, it may
-// be nobody's.
+// join nothing.
 func (l *Lease) Owner() string { return joinOwner(l.show(l.hold(l.key))) }
 
-// show tells the owner of a hold of the lease, and the lease's token. From now on
-// somebody may join.
+// show tells the owner of a hold of the lease, and the lease's token. From now on other
+// callers may join.
 func (l *Lease) show(h *hold) (owner string, token uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shown = true
 	if l.passed {
-		return newID(), 0 // the hold may be another lease's by now
+		return l.locker.newID(), 0 // the hold may be another lease's by now
 	}
 	return h.owner, l.tokenAt(h)
 }
@@ -98,7 +106,7 @@ func (l *Lease) tokenAt(h *hold) uint64 {
 	if h == nil || h.token == 0 {
 		return 0
 	}
-	return h.token + l.after
+	return h.token + uint64(l.after)
 }
 
 // Token is the fencing token of Key: greater than that of every earlier holder,
@@ -110,7 +118,7 @@ func (l *Lease) Token() uint64 { return l.tokenAt(l.hold(l.key)) }
 // TokenOf is the fencing token of one of the lease's keys, 0 for any other.
 func (l *Lease) TokenOf(key string) uint64 { return l.tokenAt(l.hold(key)) }
 
-// Deadline is until when this process vouches for the lease, if nothing more is
+// Deadline is until when this process trusts the lease, if nothing more is
 // heard from the store. It moves with each extension, and is in the past when
 // the lease has ended.
 func (l *Lease) Deadline() time.Time {
@@ -161,7 +169,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
-	if !l.vouch() {
+	if !l.trusted() {
 		return ErrLost
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget(ttl))
@@ -185,7 +193,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 			err = x.Err
 		}
 	})
-	if err == nil && !l.vouch() {
+	if err == nil && !l.trusted() {
 		return ErrLost
 	}
 	return err
@@ -216,11 +224,12 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	l.mu.Unlock()
 	held, wasLost := l.conclude(op, r)
 	switch {
-	case l.locker.unobserved():
 	case !wasLost:
-		l.locker.observe(ctx, Event{Kind: Released, Name: l.name, Held: held, Err: l.err})
+		l.tellEnd(ctx, Released, held, l.err)
 	case r != nil && errors.Is(l.err, ErrLost): // that the lease was lost was told, and not that its answer is
-		l.locker.observe(ctx, Event{Kind: CleanedUp, Name: l.name, Err: l.err})
+		e := l.event(CleanedUp)
+		e.Err = l.err
+		l.locker.observe(ctx, e)
 	}
 	return true, l.err
 }
@@ -236,17 +245,15 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 		l.released.Done()
 	}()
 	now := l.locker.now()
-	l.vouchAt(now)
+	l.trustedAt(now)
 	wasLost = l.stop(gone) == lost
 	if wasLost {
 		l.end(ErrLost) // before it ends as released
 	}
 	l.end(nil)
-	if !l.locker.unobserved() {
-		held = now.Since(l.since)
-	}
+	held = now.Since(l.since)
 	if wasLost && r == nil {
-		// The store may still have something of it, but nobody has to wait for that.
+		// The store may still have something of it, but no caller has to wait for that.
 		l.abandon()
 		err = ErrLost
 	} else {
@@ -255,7 +262,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 	return held, wasLost
 }
 
-// endError is what a call that ends the lease says of the store's err.
+// endError is the error of a call that ends the lease, for the store's err.
 func (l *Lease) endError(op string, err error) error {
 	switch {
 	case err == nil:
@@ -276,7 +283,7 @@ func (l *Lease) giveUp(r *Record, until time.Time) error {
 	q := &l.locker.waiters
 	passed, asks, rests := q.part(l, h)
 	if passed {
-		l.tell(Event{Kind: PassedOn})
+		l.locker.observe(l.under, l.event(PassedOn)) // not by tell, which allocates: most leases of a busy key end here
 		return h.confirmed(until)
 	}
 	if rests {
@@ -296,8 +303,7 @@ func (l *Lease) giveUp(r *Record, until time.Time) error {
 
 // tell tells the observer of e, which happened to the lease.
 func (l *Lease) tell(e Event) {
-	if !l.locker.unobserved() {
-		e.Name = l.name
+	if l.locker.listens(e.Kind) {
 		l.locker.observe(context.WithoutCancel(l.under), e)
 	}
 }
@@ -325,7 +331,7 @@ func (l *Lease) giveBack(r *Record, until time.Time) error {
 	for _, h := range slices.Backward(l.holds) {
 		c := l.leaving(h)
 		c.Record = r
-		err := h.release(c, l.name, l.unsure[h.key], until)
+		err := h.release(c, l, l.unsure[h.key], until)
 		if first == nil {
 			first = err
 		}
@@ -339,15 +345,15 @@ func (l *Lease) abandon() {
 	l.end(nil)
 	for _, h := range l.holds {
 		l.locker.waiters.vacate(h)
-		h.abandon(l.leaving(h), l.name, l.unsure[h.key])
+		h.abandon(l.leaving(h), l, l.unsure[h.key])
 	}
 }
 
-// leaving is the claim that releases h. A run that nobody was told of has not begun.
+// leaving is the claim that releases h. A run whose lease was not returned has not begun.
 func (l *Lease) leaving(h *hold) Claim {
 	c := h.leaving()
 	if l.running && l.opts.keep > 0 {
-		c.Keep = max(0, l.opts.keep-l.locker.now().Since(l.granted))
+		c.Keep = max(0, l.opts.keep-l.locker.now().Since(l.holds[len(l.holds)-1].arrived))
 	}
 	c.Undo = l.opts.record != nil && (!l.running || l.withdrawn)
 	return c
@@ -372,7 +378,7 @@ func (l *Lease) add(h *hold) {
 	if len(l.holds) == 0 {
 		l.holds, l.since = l.one[:0], h.from
 	}
-	l.holds, l.granted = append(l.holds, h), h.arrived
+	l.holds = append(l.holds, h)
 	if l.state == held {
 		h.due(h.third)
 	}
@@ -388,23 +394,23 @@ func (l *Lease) doubt(key string) {
 
 // start makes the lease one that the caller may have. Keys that were taken
 // before the last one may have been lost meanwhile.
-func (l *Lease) start(ctx context.Context) error {
-	if len(l.holds) > 1 && !l.vouch() {
+func (l *Lease) start(now clock.Moment) error {
+	if len(l.holds) > 1 && !l.trusted() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
 	}
 	l.running = true
-	if !l.locker.keep(l) {
+	if !l.locker.keep(l, now) {
 		l.running = false
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
 	}
 	return nil
 }
 
-// vouch tells whether this process still relies on the lease. It asks the
+// trusted tells whether this process still relies on the lease. It asks the
 // clocks, and ends the lease if its time is over.
-func (l *Lease) vouch() bool { return l.vouchAt(l.locker.now()) }
+func (l *Lease) trusted() bool { return l.trustedAt(l.locker.now()) }
 
-func (l *Lease) vouchAt(now clock.Moment) bool {
+func (l *Lease) trustedAt(now clock.Moment) bool {
 	l.mu.Lock()
 	if l.state != held {
 		over := l.state == lost
@@ -432,36 +438,71 @@ func (l *Lease) lose() {
 	}
 	l.end(ErrLost)
 	l.mu.Lock()
-	holds, told := l.holds, l.announced
-	l.unheard = !told
+	holds := l.holds
 	l.mu.Unlock()
 	for _, h := range holds {
 		l.locker.waiters.vacate(h)
 	}
-	if told {
-		l.tellLost()
+	l.tellLost()
+}
+
+// acquired is when the acquire of the lease ended: with its last grant, or now, with err
+// or a finished record.
+func (l *Lease) acquired(err error) clock.Moment {
+	switch last := len(l.holds) - 1; {
+	case err != nil || last < 0:
+		return l.locker.now()
+	case l.after > 0:
+		return l.since // when the hold was passed on
+	default:
+		return l.holds[last].arrived
 	}
 }
 
-// announce tells the observer that the lease was acquired, and that it was lost if
+// announce tells the observer that the lease was acquired, and how it has ended if
 // that has happened already.
 func (l *Lease) announce(ctx context.Context, wait time.Duration) {
-	l.locker.observe(ctx, Event{Kind: Acquired, Name: l.name, Wait: wait})
-	l.mu.Lock()
-	l.announced = true
-	unheard := l.unheard
-	l.mu.Unlock()
-	if unheard {
-		l.tellLost()
+	defer func() { // also if the observer panics: it was told
+		l.mu.Lock()
+		l.announced = true
+		unheard, state := l.unheard, l.state
+		l.mu.Unlock()
+		switch {
+		case !unheard:
+		case state == lost:
+			l.tellLost()
+		default: // Close has given it back, and knows how that went
+			l.tellEnd(ctx, Released, l.locker.now().Since(l.since), l.err)
+		}
+	}()
+	if l.locker.listens(Acquired) {
+		e := l.outcome(Acquired)
+		e.Wait = wait
+		l.locker.observe(ctx, e)
 	}
 }
 
 func (l *Lease) tellLost() {
-	l.tell(Event{Kind: Lost, Held: l.locker.now().Since(l.since), Err: ErrLost})
+	l.locker.forfeit(l)
+	l.tellEnd(context.WithoutCancel(l.under), Lost, l.locker.now().Since(l.since), ErrLost)
 }
 
-// stop changes a held lease's state, and returns the state before. What was lost is
-// not extended any more.
+// tellEnd tells the observer how the lease has ended. It leaves that to announce if
+// that has not come to tell that the lease was acquired.
+func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
+	l.mu.Lock()
+	told := l.announced
+	l.unheard = !told
+	l.mu.Unlock()
+	if told && l.locker.listens(k) {
+		e := l.outcome(k)
+		e.Held, e.Err = held, err
+		l.locker.observe(ctx, e)
+	}
+}
+
+// stop changes a held lease's state, and returns the state before. A lost lease
+// is not extended any more.
 func (l *Lease) stop(to state) state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -494,7 +535,9 @@ func (l *Lease) overruns() bool {
 	l.overrun = true
 	l.mu.Unlock()
 	if first {
-		l.tell(Event{Kind: Overrun, Held: age})
+		e := l.event(Overrun)
+		e.Held = age
+		l.tell(e)
 	}
 	return true
 }

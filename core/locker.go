@@ -2,12 +2,10 @@ package core
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,11 +18,10 @@ import (
 // process; it is safe for concurrent use. Callers of the same key queue inside
 // the Locker, and only the first in line talks to the store.
 type Locker struct {
+	config
 	store    Store
-	defaults []AcquireOption
-	observer Observer
-	clock    clock.Clock   // nil where suspension cannot be seen
-	limit    time.Duration // of the store's calls, 0 if unknown
+	process  string        // at the beginning of its lease IDs
+	callTime time.Duration // that a call to the store takes at most, 0 if unknown
 	braces   bool          // keys may have them
 
 	hears atomic.Bool // waiters can be woken, as far as is known: the last watch could be opened
@@ -32,57 +29,59 @@ type Locker struct {
 	waiters  waiters
 	watchdog watchdog
 	cleanup  cleanup
+	writer   *cardWriter // nil without WithCard
 
 	mu      order.Mutex[lockerRank]
 	closed  bool
 	closing chan struct{} // closed when Close begins
-	busy    count         // acquires under way and leases not yet given back
-	leases  []*Lease      // in no order: each knows its place
+	active  count         // acquires under way and leases not yet given back
+	tallies tallies       // the same ones, by name
 }
 
-// New makes a Locker on store. It starts nothing that would have to be stopped:
-// a Locker without leases has no goroutines.
+// New makes a Locker on store. It starts nothing that would have to be stopped, unless
+// WithCard is given: a Locker without leases has no goroutines.
+//
+// Without WithObserver it logs the loss of a lease to slog.Default, at level error,
+// and nothing else: work went on without its lock, and that must not go unnoticed.
 //
 // It fails with ErrInvalid if store or an option is nil or a default is not
-// allowed.
+// allowed, and as WithCard says.
 func New(store Store, opts ...Option) (*Locker, error) {
 	if isNil(store) {
 		return nil, fmt.Errorf("new locker: store is nil: %w", ErrInvalid)
 	}
+	c, err := configure(opts)
+	if err != nil {
+		return nil, fmt.Errorf("new locker: %w", err)
+	}
 	l := &Locker{
-		store:    store,
-		clock:    clock.System,
-		observer: Observers(),
-		closing:  make(chan struct{}),
+		config:  c,
+		store:   store,
+		process: newProcess(),
+		closing: make(chan struct{}),
+		tallies: make(tallies),
 	}
 	_, wakes := store.(Watcher)
 	l.hears.Store(wakes)
 	if p, ok := store.(Prompt); ok {
-		l.limit = p.Limit()
+		l.callTime = p.Limit()
 	}
 	if b, ok := store.(Braced); ok {
 		l.braces = b.Braces()
 	}
 	l.waiters.locker = l
 	l.waiters.of, l.waiters.seed = make(map[string]*queue), maphash.MakeSeed()
-	l.waiters.perKey, l.waiters.total = defaultWaitingPerKey, defaultWaiting
 	l.watchdog.locker, l.watchdog.epoch = l, time.Now()
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
 	l.cleanup.locker = l
-	for _, o := range opts {
-		if o == nil {
-			return nil, fmt.Errorf("new locker: an option is nil: %w", ErrInvalid)
-		}
-		o(l)
-	}
-	if l.waiters.perKey < 0 || l.waiters.total < 0 {
-		return nil, fmt.Errorf("new locker: WithMaxWaiting(%d, %d): 0 or more is allowed: %w", l.waiters.perKey, l.waiters.total, ErrInvalid)
-	}
-	if isNil(l.observer) {
-		return nil, fmt.Errorf("new locker: observer is nil: %w", ErrInvalid)
-	}
 	if _, err := l.Check(); err != nil {
 		return nil, fmt.Errorf("new locker: defaults: %w", err)
+	}
+	if c.card != nil {
+		l.writer = &cardWriter{locker: l, card: *c.card}
+		if err := l.writer.start(); err != nil {
+			return nil, fmt.Errorf("new locker: %w", err)
+		}
 	}
 	return l, nil
 }
@@ -150,7 +149,7 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 // fails with ErrClosed, those that wait included; then it waits until all
 // leases are given back. When ctx ends first, the contexts of the remaining
 // leases end with cause ErrClosed, the leases are given back to the store, and
-// Close returns ctx's cause. A later call does the same for what is left. A run
+// Close returns ctx's cause. A later call does the same for the remaining ones. A run
 // of Begin that was given back in this way can still save its answer with Finish.
 // It fails with ErrInvalid, and closes nothing, if ctx is nil.
 //
@@ -165,7 +164,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		l.closed = true
 		close(l.closing)
 	}
-	idle := l.busy.zero()
+	idle := l.active.zero()
 	l.mu.Unlock()
 
 	if !done(ctx, idle) {
@@ -182,10 +181,10 @@ func (l *Locker) Close(ctx context.Context) error {
 	return nil
 }
 
-// count is how many there are of what is under way. Its user has a mutex for it.
+// count is the number of things under way. Its user has a mutex for it.
 type count struct {
 	n    int
-	none chan struct{} // closed when n is 0; nil if nobody has asked
+	none chan struct{} // closed when n is 0; nil if no caller waits
 }
 
 func (c *count) add(n int) {
@@ -222,9 +221,11 @@ func done(ctx context.Context, what <-chan struct{}) bool {
 	}
 }
 
-// settle waits for what goes on in the background without a lease.
+// settle waits for what goes on in the background without a lease, and then ends the
+// card.
 func (l *Locker) settle(ctx context.Context) bool {
-	return l.watchdog.stop(ctx) && l.cleanup.wait(ctx)
+	settled := l.watchdog.stop(ctx) && l.cleanup.wait(ctx)
+	return l.writer.stop(ctx) && settled
 }
 
 // evict ends all leases and gives them back, all at once: each release is
@@ -239,13 +240,14 @@ func (l *Locker) evict() {
 }
 
 // begin counts an acquire in, unless the Locker is closed.
-func (l *Locker) begin() bool {
+func (l *Locker) begin(lease *Lease, at clock.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.busy.add(1)
+	l.active.add(1)
+	l.tallies.add(lease, at)
 	return true
 }
 
@@ -253,14 +255,8 @@ func (l *Locker) begin() bool {
 func (l *Locker) end(lease *Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at := lease.place; at > 0 {
-		last := len(l.leases) - 1
-		moved := l.leases[last]
-		l.leases[at-1], moved.place = moved, at
-		l.leases[last], lease.place = nil, 0
-		l.leases = l.leases[:last]
-	}
-	l.busy.add(-1)
+	l.tallies.remove(lease)
+	l.active.add(-1)
 }
 
 // isClosing tells that Close has begun.
@@ -273,30 +269,38 @@ func (l *Locker) isClosing() bool {
 	}
 }
 
-// keep lists a granted lease, unless the Locker was closed in the meantime.
-func (l *Locker) keep(lease *Lease) bool {
+// keep lists a lease that was acquired, unless the Locker was closed in the meantime.
+func (l *Locker) keep(lease *Lease, at clock.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.leases = append(l.leases, lease)
-	lease.place = len(l.leases)
+	l.tallies.move(lease, holding, at)
 	return true
+}
+
+// forfeit lists a lease as lost, if it was acquired and not given back.
+func (l *Locker) forfeit(lease *Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lease.tally != nil && lease.stage == holding {
+		l.tallies.move(lease, forfeited, lease.listed)
+	}
 }
 
 // held lists the leases that were not given back.
 func (l *Locker) held() []*Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.leases)
+	return l.tallies.leases()
 }
 
 func (l *Locker) now() clock.Moment { return l.clock.Now() }
 
 // within bounds a call to the store, unless the store does.
 func (l *Locker) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if l.limit > 0 && l.limit <= d {
+	if l.callTime > 0 && l.callTime <= d {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, d)
@@ -319,23 +323,3 @@ func (l *Locker) FailOpen(ctx context.Context, name string, err error) (context.
 	l.observe(ctx, Event{Kind: RanUnlocked, Name: name, Err: err})
 	return context.WithValue(ctx, unlockedKey{}, true), true
 }
-
-// Observe tells this Locker's observer of e. It is for adapters, which have
-// nobody else to tell; they must not put a key, an owner or a token into e.
-func (l *Locker) Observe(ctx context.Context, e Event) { l.observe(ctx, e) }
-
-func (l *Locker) observe(ctx context.Context, e Event) {
-	if !l.unobserved() {
-		l.observer.Observe(ctx, e)
-	}
-}
-
-// unobserved tells that nobody listens.
-func (l *Locker) unobserved() bool {
-	f, ok := l.observer.(fanOut)
-	return ok && len(f) == 0
-}
-
-// newID is 128 bits of randomness: nobody can guess an owner, and no lease is
-// ever named twice.
-func newID() string { return rand.Text() }

@@ -3,81 +3,8 @@ package core
 import (
 	"context"
 	"log/slog"
-	"time"
+	"strings"
 )
-
-// Kind says what an Event tells.
-type Kind int
-
-// The kinds of events.
-const (
-	// Acquired: a lease was granted, after Wait. It ends by one Lost or one
-	// Released.
-	Acquired Kind = iota + 1
-	// Busy: the first attempt found the key busy; the caller waits, or gives up.
-	Busy
-	// GaveUp: an acquire ended without a lease, after Wait, with Err.
-	GaveUp
-	// Extended: the watchdog extended a lease.
-	Extended
-	// ExtendFailed: an attempt to extend a lease failed with Err; it is tried
-	// again while the lease lasts.
-	ExtendFailed
-	// Lost: a lease was lost after Held; its context has ended. When it is given
-	// back later, nothing is told.
-	Lost
-	// Released: a lease that was not lost was given back after Held; Err if the
-	// store did not confirm it, or no longer had it.
-	Released
-	// PassedOn: the hold of a released lease went straight to a waiter of this
-	// process.
-	PassedOn
-	// CleanedUp: a claim of unknown outcome was given back; with Err, it could
-	// not be for its whole TTL, and a minute at least. Or a run was finished or
-	// withdrawn after its lease had been given back; with Err, the store did not
-	// confirm that, or another run had begun. Or the answer of a run whose lease
-	// had been lost is not saved, since another run had begun; then with Err.
-	CleanedUp
-	// Overrun: a lease was held for longer than MaxHold; it is not extended any
-	// more.
-	Overrun
-	// Answered: a Begin found a finished record, after Wait.
-	Answered
-	// Misused: an adapter was set up in a way that cannot work; Err says how.
-	Misused
-	// NodeOut: a node of a store that is made of several does not count, because of
-	// Err. NodeBack: it counts again. Name is the node's, "node-0" for the first.
-	NodeOut
-	NodeBack
-	// RanUnlocked: work runs without its lock, which its adapter was told to allow, since
-	// the store could not be asked; Err says why.
-	RanUnlocked
-)
-
-var kindNames = [...]string{
-	Acquired: "acquired", Busy: "busy", GaveUp: "gave up", Extended: "extended", ExtendFailed: "extend failed",
-	Lost: "lost", Released: "released", PassedOn: "passed on", CleanedUp: "cleaned up", Overrun: "overrun",
-	Answered: "answered", Misused: "misused", NodeOut: "node out", NodeBack: "node back",
-	RanUnlocked: "unlocked",
-}
-
-// String is the kind in words, "gave up" for GaveUp.
-func (k Kind) String() string {
-	if k <= 0 || int(k) >= len(kindNames) {
-		return "unknown"
-	}
-	return kindNames[k]
-}
-
-// Event is one thing that happened to a lock. It holds the lock's static name
-// and never a key, an owner or a token, so that it can label a metric.
-type Event struct {
-	Kind Kind
-	Name string
-	Wait time.Duration // Acquired, GaveUp, Answered: how long the acquire took
-	Held time.Duration // Lost, Released, Overrun: since the grant
-	Err  error
-}
 
 // Observer is told what happens to locks: for metrics, logs and traces.
 //
@@ -107,33 +34,72 @@ func (f fanOut) Observe(ctx context.Context, e Event) {
 	}
 }
 
+// lossLog is the observer of a Locker that was given none.
+type lossLog struct{}
+
+func (lossLog) Observe(ctx context.Context, e Event) { SlogObserver(nil).Observe(ctx, e) }
+
+// SlogOption is a setting of SlogObserver.
+type SlogOption func(*slogObserver)
+
+// LogKeys adds the key to each line that is about a lock. Mind that keys are often
+// customers' data: an order, an account, a person. They are then in the log, for as
+// long as that is kept and for everybody who can read it. Without LogKeys no line
+// has a key, and "hold" finds the lines of one hold.
+func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
+
 // SlogObserver is an Observer that writes to log, or to slog.Default if log is
 // nil: a lost lease as an error; a failed extension or release, an overrun, an
-// unfinished clean-up, a misuse, a node that is out and work without its lock as
-// warnings; a node that is back as information; everything else at debug level.
-func SlogObserver(log *slog.Logger) Observer { return slogObserver{log} }
+// unfinished clean-up, a misuse, a node that is out, work without its lock and a hold
+// that an operator took away as warnings; a node that is back as information; everything else at debug level. A
+// line has the lock's name as "lock" and the hold's ID as "hold", see Event.Hold.
+// It panics if an option is nil.
+func SlogObserver(log *slog.Logger, opts ...SlogOption) Observer {
+	s := slogObserver{log: log}
+	for _, o := range opts {
+		if o == nil {
+			panic("core: SlogObserver: an option is nil")
+		}
+		o(&s)
+	}
+	return s
+}
 
-type slogObserver struct{ log *slog.Logger }
+type slogObserver struct {
+	log  *slog.Logger
+	keys bool
+}
 
 func (o slogObserver) Observe(ctx context.Context, e Event) {
 	log := o.log
 	if log == nil {
 		log = slog.Default()
 	}
-	level := slog.LevelDebug
-	switch {
-	case e.Kind == Lost:
-		level = slog.LevelError
-	case e.Kind == ExtendFailed, e.Kind == Overrun, e.Kind == Misused, e.Kind == NodeOut, e.Kind == RanUnlocked, e.Err != nil && (e.Kind == Released || e.Kind == CleanedUp):
-		level = slog.LevelWarn
-	}
-	if e.Kind == NodeBack {
-		level = slog.LevelInfo
-	}
+	level := e.level()
 	if !log.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("lock", e.Name)}
+	if e.Mode != 0 {
+		attrs = append(attrs, slog.String("mode", e.Mode.String()))
+	}
+	if id := e.Hold(); id != "" {
+		attrs = append(attrs, slog.String("hold", id))
+	}
+	if o.keys && e.of != nil {
+		if key, _ := e.of.about(); key != "" {
+			attrs = append(attrs, slog.String("key", key))
+		}
+	}
+	if e.Contended {
+		attrs = append(attrs, slog.Bool("contended", true))
+	}
+	if e.Reentered {
+		attrs = append(attrs, slog.Bool("reentered", true))
+	}
+	if e.Attempt > 0 {
+		attrs = append(attrs, slog.Int("attempt", e.Attempt))
+	}
 	if e.Wait > 0 {
 		attrs = append(attrs, slog.Duration("wait", e.Wait))
 	}
@@ -143,13 +109,34 @@ func (o slogObserver) Observe(ctx context.Context, e Event) {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
-	message := "lock " + e.Kind.String()
+	log.LogAttrs(ctx, level, e.message(), attrs...)
+}
+
+// level is how much the event matters.
+func (e Event) level() slog.Level {
+	switch e.Kind {
+	case Lost:
+		return slog.LevelError
+	case ExtendFailed, Overrun, Misused, NodeOut, RanUnlocked, Revoked:
+		return slog.LevelWarn
+	case Released, CleanedUp:
+		if e.Err != nil {
+			return slog.LevelWarn
+		}
+	case NodeBack:
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// message is the event in words.
+func (e Event) message() string {
 	switch {
 	case e.Err == nil:
 	case e.Kind == Released:
-		message = "lock release failed"
+		return "lock release failed"
 	case e.Kind == CleanedUp:
-		message = "lock clean-up failed"
+		return "lock clean-up failed"
 	}
-	log.LogAttrs(ctx, level, message, attrs...)
+	return "lock " + strings.ReplaceAll(e.Kind.String(), "_", " ")
 }

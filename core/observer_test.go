@@ -182,21 +182,6 @@ func TestObservers(t *testing.T) {
 		l, _ := setup(t, core.WithObserver(core.Observers(nil)))
 		release(t, acquire(t, t.Context(), l, "order:1"))
 	})
-	t.Run("kinds have names", func(t *testing.T) {
-		t.Parallel()
-		seen := map[string]bool{}
-		for k := core.Acquired; k <= core.RanUnlocked; k++ {
-			seen[k.String()] = true
-		}
-		if len(seen) != 15 || seen[""] || seen["unknown"] {
-			t.Errorf("got %v", seen)
-		}
-		for _, k := range []core.Kind{0, -1, 99} {
-			if k.String() != "unknown" {
-				t.Errorf("%d is %q", int(k), k.String())
-			}
-		}
-	})
 }
 
 func TestSlogObserver(t *testing.T) {
@@ -214,8 +199,8 @@ func TestSlogObserver(t *testing.T) {
 		mu.Unlock()
 		levels := map[string]bool{}
 		for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
-			var entry struct{ Level, Msg, Lock, Error string }
-			if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Lock != "order" {
+			var entry struct{ Level, Msg, Lock, Mode, Hold, Error string }
+			if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Lock != "order" || entry.Mode != "exclusive" || len(entry.Hold) != 11 {
 				t.Fatalf("%s: %v", line, err)
 			}
 			failed := ""
@@ -242,6 +227,31 @@ func TestSlogObserver(t *testing.T) {
 				t.Errorf("the log shows %q", s)
 			}
 		}
+	})
+	sim(t, "LogKeys adds the key of what is about a lock, also of a claim that is cleaned up", func(t *testing.T) {
+		var mu sync.Mutex
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(lockedWriter{&mu, &out}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		l, store := setup(t, core.WithObserver(core.SlogObserver(log, core.LogKeys())))
+		everything(t, l, store)
+		l.Observe(t.Context(), core.Event{Kind: core.Misused, Name: "order"})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		for line := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n") {
+			if strings.Contains(line, " key=order:secret") == strings.Contains(line, "misused") {
+				t.Error(line)
+			}
+		}
+	})
+	t.Run("a nil option panics", func(t *testing.T) {
+		defer func() {
+			if recover() == nil {
+				t.Error("it did not panic")
+			}
+		}()
+		core.SlogObserver(nil, nil)
 	})
 	t.Run("without a logger it is slog.Default", func(t *testing.T) {
 		var out bytes.Buffer
@@ -275,4 +285,39 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.w.Write(p)
+}
+
+// It is alone, since the default logger is that of all.
+func TestLossesAreLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []core.Option
+		want int
+	}{
+		"without an observer a loss is logged, and nothing else": {nil, 1},
+		"nobody is silent":                 {[]core.Option{core.WithObserver(nil)}, 0},
+		"an observer takes its place":      {[]core.Option{core.WithObserver(&recorder{})}, 0},
+		"the last observer is what counts": {[]core.Option{core.WithObserver(&recorder{}), core.WithObserver(nil)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var out bytes.Buffer
+			before := slog.Default()
+			defer slog.SetDefault(before)
+			slog.SetDefault(slog.New(slog.NewTextHandler(lockedWriter{&mu, &out}, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			synctest.Test(t, func(t *testing.T) {
+				l, store := setup(t, c.opts...)
+				everything(t, l, store) // with two losses
+				time.Sleep(time.Second)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			text := out.String()
+			if got := strings.Count(text, "\n"); got != 2*c.want || got != strings.Count(text, `level=ERROR msg="lock lost" lock=order mode=exclusive hold=`) {
+				t.Errorf("logged:\n%s", text)
+			}
+			if strings.Contains(text, "secret") {
+				t.Errorf("it shows a key:\n%s", text)
+			}
+		})
+	}
 }

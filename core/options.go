@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -22,27 +23,60 @@ const (
 )
 
 // Option is a setting of a Locker, given to New.
-type Option func(*Locker)
+type Option func(*config)
+
+// config is what the options of one Locker add up to.
+type config struct {
+	defaults      []AcquireOption
+	observer      Observer
+	perKey, total int         // bounds of the callers behind the first of a queue; 0 for none
+	card          *Card       // nil without WithCard
+	clock         clock.Clock // nil where suspension cannot be seen
+}
 
 // WithDefaults sets the options that every acquire of this Locker starts from;
 // those of the call come after them and win.
 func WithDefaults(opts ...AcquireOption) Option {
-	return func(l *Locker) { l.defaults = append(l.defaults, opts...) }
+	return func(c *config) { c.defaults = append(c.defaults, opts...) }
 }
 
-// WithObserver sets who is told what happens to locks, in place of nobody. See
-// Observers for several.
+// WithObserver sets the observer of all events, in place of the log of losses that New
+// describes. With nil there is no observer, and nothing is logged. See Observers for
+// several.
+// A nil pointer as an Observer makes New fail with ErrInvalid.
 func WithObserver(o Observer) Option {
-	return func(l *Locker) { l.observer = o }
+	if o == nil {
+		o = Observers()
+	}
+	return func(c *config) { c.observer = o }
 }
 
-// WithMaxWaiting bounds how many callers of this Locker stand in line behind the
-// first: perKey for one key, total for all keys together, 0 for no bound. Whoever
-// comes when a line is full fails with ErrBusy at once. By default they are
-// 16,384 and 65,536, so that strangers who ask faster than their keys come free
-// do not use up the memory. Negative bounds make New fail with ErrInvalid.
+// WithMaxWaiting bounds how many callers of this Locker wait in the queue behind the
+// first: perKey for one key, total for all keys together, 0 for no bound. A caller that
+// finds its queue full fails with ErrBusy at once. By default the bounds are 16,384 and
+// 65,536, so that callers that ask faster than their keys come free do not use up the
+// memory. Negative bounds make New fail with ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
-	return func(l *Locker) { l.waiters.perKey, l.waiters.total = perKey, total }
+	return func(c *config) { c.perKey, c.total = perKey, total }
+}
+
+// configure adds up the options of a Locker and checks them, but for the defaults: which
+// of those are allowed depends on the store.
+func configure(opts []Option) (config, error) {
+	c := config{observer: lossLog{}, perKey: defaultWaitingPerKey, total: defaultWaiting, clock: clock.System}
+	for _, o := range opts {
+		if o == nil {
+			return config{}, fmt.Errorf("an option is nil: %w", ErrInvalid)
+		}
+		o(&c)
+	}
+	if c.perKey < 0 || c.total < 0 {
+		return config{}, fmt.Errorf("WithMaxWaiting(%d, %d): 0 or more is allowed: %w", c.perKey, c.total, ErrInvalid)
+	}
+	if isNil(c.observer) {
+		return config{}, fmt.Errorf("observer is nil: %w", ErrInvalid)
+	}
+	return c, nil
 }
 
 // AcquireOption is a setting of one acquire. Bad values make it fail with
@@ -52,13 +86,14 @@ type AcquireOption func(*request)
 // terms are the options of an acquire that its lease goes on to need.
 type terms struct {
 	noRenew bool
-	usual   bool          // exclusive, of one key, extended, and neither fair nor with KeepFor
+	usual   bool // exclusive, of one key, extended, and neither fair nor with KeepFor
+	mode    Mode
 	maxHold time.Duration // 0: no end
 	keep    time.Duration
 	record  *Record // of Begin
 }
 
-// request is what the options of one acquire add up to.
+// request is the sum of the options of one acquire.
 type request struct {
 	terms
 	key     string
@@ -76,6 +111,7 @@ type request struct {
 	fair    bool
 	fenced  bool
 	bad     error  // the first thing an option itself had to refuse
+	report  *Event // of Report
 	waiter  waiter // of the acquire, which needs one at a time
 	gone    Claim  // its claim, as it is given up
 }
@@ -102,8 +138,8 @@ func MaxHold(d time.Duration) AcquireOption {
 }
 
 // Wait bounds the waiting for a busy key, apart from the lease and from ctx; 0
-// is one attempt. Without it Acquire waits until ctx ends. An attempt that is
-// under way when d is over is still finished.
+// is one attempt. Without it Acquire waits for a busy key until ctx ends. An attempt
+// that is under way when d is over is still finished.
 func Wait(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.wait = d
@@ -219,7 +255,7 @@ func (l *Locker) serves(r *request) error {
 	if !ok {
 		return nil
 	}
-	c := r.claim("check", newID())
+	c := r.claim("check", l.newID())
 	c.Keep = r.keep
 	if err := s.CheckClaim(c); err != nil {
 		return fmt.Errorf("acquire %s: %w", r.name, err)
@@ -227,8 +263,8 @@ func (l *Locker) serves(r *request) error {
 	return nil
 }
 
-// requests are used again, when their acquire has ended: nobody keeps one, nor the
-// waiter in it once it has left its queue.
+// requests are used again when their acquire has ended: no other part keeps one, nor the
+// waiter in it once that has left its queue.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
 // request adds up the options and checks them.
@@ -246,6 +282,14 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	}
 	if err := r.check(l.braces); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
+	}
+	switch {
+	case r.shared:
+		r.mode = ModeShared
+	case r.permits:
+		r.mode = ModePermits
+	default:
+		r.mode = ModeExclusive
 	}
 	r.usual = len(r.also) == 0 && r.weight == All && !r.fair && !r.noRenew && r.keep == 0
 	if len(r.also) == 0 {

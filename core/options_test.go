@@ -109,7 +109,6 @@ func TestNew(t *testing.T) {
 		"a nil store":               {nil, nil},
 		"a nil pointer as store":    {(*nilStore)(nil), nil},
 		"a nil option":              {store, []core.Option{nil}},
-		"a nil observer":            {store, []core.Option{core.WithObserver(nil)}},
 		"a nil pointer as observer": {store, []core.Option{core.WithObserver((*recorder)(nil))}},
 		"a nil default":             {store, []core.Option{core.WithDefaults(core.Wait(0), nil)}},
 		"a bad default":             {store, []core.Option{core.WithDefaults(core.TTL(time.Millisecond))}},

@@ -12,7 +12,7 @@ import (
 
 func TestPassedOnAndJoined(t *testing.T) {
 	t.Parallel()
-	// show makes the owner known; joined is what somebody does with it.
+	// show makes the owner known; joined is what another caller does with it.
 	sim(t, "nobody follows a lease whose owner may be known", func(t *testing.T) {
 		for name, show := range map[string]func(l *core.Locker, lease *core.Lease) func(){
 			"Owner": func(_ *core.Locker, lease *core.Lease) func() {

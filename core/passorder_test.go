@@ -34,7 +34,7 @@ func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.A
 	wg.Wait()
 }
 
-// next has a holder, and one who waits for it in the same process.
+// next has a holder, and a waiter for it in the same process.
 func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.Lease, got <-chan *core.Lease) {
 	t.Helper()
 	holder = acquire(t, t.Context(), l, "order:1", o...)

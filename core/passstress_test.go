@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// stay is a lease of somebody who believes to hold it.
+// stay is a lease of a caller that believes that it holds it.
 type stay struct {
 	lease *core.Lease
 	dead  bool // its hold was deleted meanwhile
@@ -48,7 +48,7 @@ func underMutex() bool {
 	f := runtime.CallersFrames(pcs[:n])
 	for {
 		fr, more := f.Next()
-		for _, name := range []string{"(*hold).pass", "(*hold).take", "(*hold).offers"} {
+		for _, name := range []string{"(*hold).pass", "(*hold).take", "(*hold).offers", "(*hold).moves"} {
 			if strings.HasSuffix(fr.Function, name) {
 				return true
 			}

@@ -193,10 +193,10 @@ func TestTryAcquireInLine(t *testing.T) {
 		opts []core.AcquireOption
 		want int
 	}{
-		"64 readers who try at once all get in":                   {opts(core.Shared()), 64},
-		"64 who try at once for one of 64 permits all get one":    {opts(core.Permits(1, 64)), 64},
-		"64 who try at once for two of 64 permits get them all":   {opts(core.Permits(2, 64)), 32},
-		"of 64 who try at once for an exclusive lock one gets it": {nil, 1},
+		"64 readers that try at once all get in":                           {opts(core.Shared()), 64},
+		"64 callers that try at once for one of 64 permits all get one":    {opts(core.Permits(1, 64)), 64},
+		"64 callers that try at once for two of 64 permits get them all":   {opts(core.Permits(2, 64)), 32},
+		"of 64 callers that try at once for an exclusive lock one gets it": {nil, 1},
 	} {
 		sim(t, name, func(t *testing.T) {
 			l, store := setup(t)

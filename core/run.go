@@ -23,9 +23,12 @@ type run struct {
 // Value that is kept: begin's own, or that of an earlier run that did not
 // finish. Of begin, Value and Retain count.
 //
+// The observer is told of the lease, and of a finished record nothing: the caller tells
+// its meaning by Report.
+//
 // The run ends with Finish. Release gives the lease back and leaves the record
 // unfinished, as a crash does; the run then counts as an attempt. It does not if
-// Begin fails: what the store may have begun is taken back, in the background
+// Begin fails: a run that the store may have begun is taken back, in the background
 // until the store answers. Nor does it after Withdraw.
 //
 // The lease is not found by LeaseFromContext or LeaseOf under its own context,
@@ -39,7 +42,7 @@ func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...Ac
 	if err != nil {
 		return nil, Record{}, err
 	}
-	r.record = &begin
+	r.record, r.mode = &begin, ModeRun
 	if err := r.checkRun(); err != nil {
 		return nil, Record{}, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
@@ -150,6 +153,8 @@ func (l *Lease) settleLate(ctx context.Context, op string, r *Record, withdraw b
 	c.Record, c.Undo = r, withdraw
 	_, err := l.locker.release(c, l.locker.now().Time().Add(releaseLimit))
 	err = l.endError(op, err)
-	l.locker.observe(orBackground(ctx), Event{Kind: CleanedUp, Name: l.name, Err: err})
+	e := l.event(CleanedUp)
+	e.Err = err
+	l.locker.observe(orBackground(ctx), e)
 	return err
 }

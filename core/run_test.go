@@ -55,7 +55,7 @@ func TestRun(t *testing.T) {
 		if n := store.count(); n != 3 {
 			t.Errorf("the answer cost %d calls, want 1", n-2)
 		}
-		if got := seen.kinds(); got != "acquired, released, answered" {
+		if got := seen.kinds(); got != "acquired, released" {
 			t.Errorf("the events are %q", got)
 		}
 		wantFree(t, store.inner, "pay:1")
@@ -124,7 +124,7 @@ func TestRun(t *testing.T) {
 		wantErr(t, lease.Finish(t.Context(), finished("later", 1)), core.ErrLost)
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	sim(t, "a run that this process stopped to vouch for is saved if the store still has it", func(t *testing.T) {
+	sim(t, "a run whose lease this process no longer trusted is saved if the store still has it", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Minute))
 		down := func(context.Context, int, func() error) error { return errBroken }

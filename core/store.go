@@ -10,8 +10,8 @@ import (
 const All int64 = 1<<31 - 1
 
 // WaiterLife bounds how long a store remembers a waiting claim that does not
-// ask again. A live waiter asks at least every five and a half seconds, a dead one must not
-// hold up the fair queue for the whole of a long TTL.
+// ask again. A live waiter asks at least every five and a half seconds. A dead one must
+// not hold up the fair queue for the whole of a long TTL.
 const WaiterLife = 10 * time.Second
 
 // TokenStep is how many fencing tokens belong to one grant: with token T, those
@@ -20,14 +20,14 @@ const WaiterLife = 10 * time.Second
 // floating-point numbers.
 const TokenStep = 64
 
-// Claim says who wants how much of which key, and for how long.
+// Claim says how much of which key its owner wants, and for how long.
 //
 // A claim is whole and absolute: it names the state that shall be, not a step
 // towards it, so that sending it twice changes nothing.
 type Claim struct {
-	// Key is what is locked: 1 to 512 bytes of printable UTF-8 without braces.
+	// Key is the name of the lock: 1 to 512 bytes of printable UTF-8 without braces.
 	Key string
-	// Owner is who holds. Holds of one owner do not exclude each other.
+	// Owner is the holder. Holds of one owner do not exclude each other.
 	Owner string
 	// Lease names this one hold of the owner. It is never used for another.
 	Lease string
@@ -48,13 +48,13 @@ type Claim struct {
 	// again renews that and keeps the place.
 	Wait bool
 	// Push goes with Wait, and lets the store admit the claim later, as Watcher
-	// says. Whoever sets it heeds Grant.Valid.
+	// says. A caller that sets it heeds Grant.Valid.
 	Push bool
 	// MinToken is the least fencing token that will do. A store that cannot
 	// fence refuses a claim with MinToken > 0.
 	MinToken uint64
-	// Keep is for Release: the key stays taken for this long, by nobody who
-	// could join, extend or release it.
+	// Keep is for Release: the key stays taken for this long, by a hold that cannot be
+	// joined, extended or released.
 	Keep time.Duration
 	// Used is for Release: how many of the grant's tokens were used, 0 if that is
 	// not known. A store may grant the others again.
@@ -74,13 +74,13 @@ type Claim struct {
 // nothing is claimed. Release with a record replaces it (Value, Attempt and
 // Done as given) in the step that gives up the hold. It does so if the claim is
 // still held. It also does so if it is not, as long as the last run that was begun
-// is this lease's and nobody has saved anything since. A lease whose successor has
-// begun a run, or has saved, writes nothing. Release without a record leaves what
-// is kept as it is, so a claim that was granted and is given back counts as a run,
+// is this lease's and no lease has saved anything since. A lease whose successor has
+// begun a run, or has saved, writes nothing. Release without a record leaves the kept
+// record as it is, so a claim that was granted and is given back counts as a run,
 // unless it says Undo.
 //
 // Undo takes back the last run that was begun, if it was this lease that began
-// it and nobody has saved anything since: the record is what that Acquire found,
+// it and no lease has saved anything since: the record is the one that Acquire found,
 // with its Value, its Attempt and its end, or none if it found none. An earlier run
 // that had not saved anything is the last one again, and can save. One run back is
 // remembered: where two in a row are undone, the second one takes back no more than
@@ -138,6 +138,9 @@ type Extension struct {
 // ErrInvalid and ErrUnsupported are answers. An error that matches
 // ErrUnavailable says that the call certainly changed nothing. After any other
 // error the outcome is unknown, and the caller has to clean up.
+// An error of Acquire that has, or wraps one that has, a method Down() bool that
+// returns true says that the server is known to be down: the Locker does not ask
+// again by itself.
 type Store interface {
 	// Acquire tries once to admit c. The same claim again gives the same grant,
 	// lasting for a TTL from then. It fails with *BusyError (RetryAfter set to

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/fifo"
 	"github.com/lockkit/lockkit/core/internal/order"
+	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // askTime is how long a release waits at most for the next waiter of its process to
@@ -20,16 +21,15 @@ const spareQueues = 64
 // acquiring, or that a lease has whose hold can be passed on. Only the head of a queue
 // talks to the store.
 type waiters struct {
-	locker        *Locker
-	perKey, total int // bounds of those who stand behind the first of a queue; 0 for none
+	locker *Locker
 
 	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
-	behind int // how many stand, or stood when they came, behind the first of a queue
+	behind int // how many wait, or waited when they came, behind the head of a queue
 
 	spare []*queue // a few that were left empty
 
-	// contended are keys whose last lone caller had to wait, each at the place
+	// contended are keys whose last lone caller had to wait, each at the index
 	// that its hash gives it. The next one is ready for that before it asks.
 	contended [64]string
 	marked    int // how many there are
@@ -51,8 +51,8 @@ type queue struct {
 type waiter struct {
 	key       string
 	once      bool              // wants one attempt only
-	first     bool              // found the queue empty, and asks at once
-	behind    bool              // counts among those who do not
+	first     bool              // found the queue empty, and asks the store at once
+	behind    bool              // is counted in waiters.behind
 	contended bool              // is first, and will probably have to wait all the same
 	refused   bool              // it was the head, and the store said busy
 	place     fifo.Node[waiter] // in its queue
@@ -103,7 +103,8 @@ func (q *waiters) enter(w *waiter) {
 		return
 	}
 	w.ready = make(chan struct{})
-	if q.perKey > 0 && n.line.Len() > q.perKey || q.total > 0 && q.behind >= q.total {
+	perKey, total := q.locker.perKey, q.locker.total
+	if perKey > 0 && n.line.Len() > perKey || total > 0 && q.behind >= total {
 		w.answer = &BusyError{}
 	} else if w.once {
 		w.answer = n.refusal()
@@ -259,7 +260,7 @@ func (q *waiters) sleep(w *waiter, busy *BusyError) {
 	n.dismiss(busy)
 }
 
-// tell tells those who wait for it that w has an answer.
+// tell tells the releases that wait for it that w has an answer.
 func (w *waiter) tell() {
 	w.sent = false
 	if w.told != nil {
@@ -269,12 +270,20 @@ func (w *waiter) tell() {
 }
 
 // fail tells the queue that the store did not answer its head. Those behind it
-// that want one attempt only are sent away too: one after the other, they would
-// wait for the same time-outs all over again.
+// that want one attempt only are sent away too, and all of them if the server is
+// known to be down: one after the other, they would wait for the same time-outs all
+// over again.
 func (q *waiters) fail(w *waiter, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.of[w.key].dismiss(err)
+	n := q.of[w.key]
+	if !outage.Known(err) {
+		n.dismiss(err)
+		return
+	}
+	for w := n.head().place.Next(); w != nil; w = n.head().place.Next() {
+		n.send(w, err)
+	}
 }
 
 // dismiss sends those behind the head away that want one attempt only.
@@ -282,12 +291,17 @@ func (n *queue) dismiss(answer error) {
 	for w := n.head().place.Next(); w != nil && n.once > 0; {
 		next := w.place.Next()
 		if w.once {
-			n.remove(w)
-			w.answer = answer
-			close(w.ready)
+			n.send(w, answer)
 		}
 		w = next
 	}
+}
+
+// send sends w away.
+func (n *queue) send(w *waiter, answer error) {
+	n.remove(w)
+	w.answer = answer
+	close(w.ready)
 }
 
 // wake tells the queue that its head asks the store again.

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// served acquires order:1 while somebody else holds it for ten seconds, and
+// served acquires order:1 while another process holds it for ten seconds, and
 // says how long after the release that took.
 func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOption) time.Duration {
 	t.Helper()

@@ -181,21 +181,23 @@ func (w *watchdog) renews(h *hold, now clock.Moment) bool {
 	if lease == nil {
 		return true // the next one is about to have it
 	}
-	if !lease.vouchAt(now) {
+	if !lease.trustedAt(now) {
 		return lease.isReleased() // it is about to be passed on or released
 	}
 	if !lease.overruns() {
 		return true
 	}
-	h.due(func() time.Time { return time.Now().Add(h.rest(w.locker.now()) + h.valid/10) })
+	h.due(func() time.Time { return time.Now().Add(h.rest(now) + h.valid/10) })
 	return false
 }
 
 // answered has h extended again after the answer to an extension that began at start.
 func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 	lease := h.holder()
-	tell := func(e Event) {
+	tell := func(k Kind, err error) {
 		if lease != nil {
+			e := lease.event(k)
+			e.Err = err
 			lease.tell(e)
 		}
 	}
@@ -203,7 +205,7 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 	case errors.Is(x.Err, ErrLost):
 		h.lose()
 	case x.Err != nil:
-		tell(Event{Kind: ExtendFailed, Err: x.Err})
+		tell(ExtendFailed, x.Err)
 		h.due(h.soon)
 	case h.stands():
 		h.due(func() time.Time {
@@ -214,7 +216,7 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 			}
 			return start.Time().Add(x.Valid / 3)
 		})
-		tell(Event{Kind: Extended})
+		tell(Extended, nil)
 	}
 }
 

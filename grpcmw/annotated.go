@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
@@ -150,11 +151,11 @@ func isLater(m proto.Message) bool {
 
 // lock is the rule for l.
 func (a *annotations) lock(input protoreflect.MessageDescriptor, l *lockkitpb.Lock) (Rule, error) {
-	switch {
+	switch bad := keys.CheckName(l.GetName()); {
 	case isLater(l):
 		return nil, errLater
-	case !isName(l.GetName()):
-		return nil, fmt.Errorf("name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", l.GetName(), maxName)
+	case bad != nil:
+		return nil, bad
 	case len(l.GetField()) == 0:
 		return nil, errors.New("field is missing")
 	}
@@ -244,15 +245,15 @@ func (a *annotations) idempotent(m *method, input protoreflect.MessageDescriptor
 }
 
 // fieldsOf are paths of the message that is named what.
-func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string) (keys []KeyFunc, err error) {
+func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string) (fields []KeyFunc, err error) {
 	for _, path := range paths {
-		f := &field{source: source{"field", path}, names: strings.Split(path, ".")}
+		f := &field{Source: keys.Source{Adapter: "grpcmw", Kind: "field", Name: path}, names: strings.Split(path, ".")}
 		if _, err := f.resolve(input); err != nil {
 			return nil, fmt.Errorf("%s: %w", what, bare(err))
 		}
-		keys = append(keys, f.find)
+		fields = append(fields, f.find)
 	}
-	return keys, nil
+	return fields, nil
 }
 
 // declared is a rule of a .proto file, whose method's name is no typo.

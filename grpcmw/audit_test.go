@@ -57,7 +57,7 @@ func TestAudit(t *testing.T) {
 	}
 	const forgotten, ignored = "may have side effects and has no rule", "its .proto has a guard, and there is no rule"
 
-	t.Run("a method that nobody has thought of is named, and no other", func(t *testing.T) {
+	t.Run("a method without a rule is named, and no other", func(t *testing.T) {
 		t.Parallel()
 		audit(t, s.annotated(), map[string]string{service + "Void": forgotten, service + "Scan": forgotten})
 	})

@@ -38,8 +38,8 @@ func Check(s *grpc.Server, r Rules) error {
 	return errors.Join(problems...)
 }
 
-// Audit is Check, and tells which methods of s nobody has thought of; call it
-// before Serve, or in a test. It fails with core.ErrInvalid and names each method
+// Audit is Check, and tells which methods of s were forgotten. Call it before Serve, or
+// in a test. It fails with core.ErrInvalid and names each method
 // that has no rule in r, unless its .proto says idempotency_level =
 // NO_SIDE_EFFECTS, or that it needs no guard: (lockkit.v1.guard).none. In Go, None
 // says so. A method whose .proto names a guard needs a rule in any case. gRPC's own

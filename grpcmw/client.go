@@ -28,6 +28,7 @@ type client struct {
 	methods map[string]bool // nil: all
 	timeout time.Duration   // of one try; 0: none
 	owner   bool            // is sent
+	unary   []string        // the options that only unary calls take
 }
 
 // defaultRetry goes on for about ten seconds.
@@ -41,15 +42,15 @@ func Retry(p retry.Policy) ClientOption {
 	if err := p.Validate(); err != nil {
 		panic(fmt.Sprintf("grpcmw: Retry: %v", err))
 	}
-	return func(g *client) { g.policy = p }
+	return func(g *client) { g.policy, g.unary = p, append(g.unary, "Retry") }
 }
 
-// RetryCodes sets after which errors a call is tried again, whoever they come
-// from; UNAVAILABLE by default. What the rules of this package answer with a
-// hint is tried again in any case.
+// RetryCodes sets after which errors a call is tried again, from any source;
+// UNAVAILABLE by default. An answer of this package's rules that has a hint is tried
+// again in any case.
 func RetryCodes(c ...codes.Code) ClientOption {
 	c = slices.Clone(c)
-	return func(g *client) { g.codes = c }
+	return func(g *client) { g.codes, g.unary = c, append(g.unary, "RetryCodes") }
 }
 
 // Methods limits the interceptor to these methods, by their full names; others
@@ -79,7 +80,7 @@ func TryTimeout(d time.Duration) ClientOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("grpcmw: TryTimeout is %v, it must be positive", d))
 	}
-	return func(g *client) { g.timeout = d }
+	return func(g *client) { g.timeout, g.unary = d, append(g.unary, "TryTimeout") }
 }
 
 // UnaryClientInterceptor gives each call one idempotency key, the same for all
@@ -98,24 +99,50 @@ func TryTimeout(d time.Duration) ClientOption {
 // then ends with the last try's error; or with DEADLINE_EXCEEDED or CANCELLED
 // if the call was over while it waited.
 //
-// After an UNAVAILABLE nobody knows whether the server has done the work. So
+// After an UNAVAILABLE it is not known whether the server has done the work. So
 // mount it where methods are guarded by Idempotent, or name those with Methods;
 // others could be done twice. Mount it outside of interceptors for a single
 // try, and do not have grpc-go's own retry policy for the same methods: their
 // attempts multiply.
 func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
+	return newClient("UnaryClientInterceptor", opts).call
+}
+
+// StreamClientInterceptor is for SendOwner, and Methods beside it: streams are made
+// under the caller's lease as unary calls are, so that a stream whose Lock has
+// TakeOwner joins it for as long as it lasts. It does nothing else: a stream has no
+// idempotency key, and is not tried again. It panics for an option that is nil or is
+// about trying again.
+func StreamClientInterceptor(opts ...ClientOption) grpc.StreamClientInterceptor {
+	g := newClient("StreamClientInterceptor", opts)
+	if len(g.unary) > 0 {
+		panic(fmt.Sprintf("grpcmw: StreamClientInterceptor: %s is an option of UnaryClientInterceptor", g.unary[0]))
+	}
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		if g.owner && g.covers(method) {
+			ctx = withOwner(ctx)
+		}
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+}
+
+// newClient adds up the options of an interceptor.
+func newClient(interceptor string, opts []ClientOption) *client {
 	g := &client{policy: defaultRetry, codes: []codes.Code{codes.Unavailable}}
 	for _, o := range opts {
 		if o == nil {
-			panic("grpcmw: UnaryClientInterceptor: an option is nil")
+			panic("grpcmw: " + interceptor + ": an option is nil")
 		}
 		o(g)
 	}
-	return g.call
+	return g
 }
 
+// covers tells whether the interceptor is for this method.
+func (g *client) covers(method string) bool { return g.methods == nil || g.methods[method] }
+
 func (g *client) call(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if g.methods != nil && !g.methods[method] {
+	if !g.covers(method) {
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
 	ctx = withKey(ctx)

@@ -194,6 +194,12 @@ func TestClientKey(t *testing.T) {
 	t.Run("bad options panic", func(t *testing.T) {
 		t.Parallel()
 		panics(t, "an option is nil", func() { grpcmw.UnaryClientInterceptor(nil) })
+		panics(t, "StreamClientInterceptor: an option is nil", func() { grpcmw.StreamClientInterceptor(nil) })
+		for name, o := range map[string]grpcmw.ClientOption{
+			"Retry": grpcmw.Retry(retry.None), "RetryCodes": grpcmw.RetryCodes(), "TryTimeout": grpcmw.TryTimeout(time.Second),
+		} {
+			panics(t, name+" is an option of UnaryClientInterceptor", func() { grpcmw.StreamClientInterceptor(o) })
+		}
 		panics(t, "Retry", func() { grpcmw.Retry(retry.Policy{Jitter: 2}) })
 		panics(t, "Methods", func() { grpcmw.Methods("Pay") })
 		panics(t, "TryTimeout", func() { grpcmw.TryTimeout(0) })

@@ -16,9 +16,9 @@
 //
 // Calls to pay order 42 now run one at a time, on whichever replica they arrive.
 // The handler finds its lease, and the fencing token, by
-// core.LeaseFromContext(ctx); ctx ends when the lease is lost. What the handler
-// answers stands, whatever becomes of the lease. Code outside of gRPC locks the
-// same thing with core.Key("order", "42").
+// core.LeaseFromContext(ctx); ctx ends when the lease is lost. The client still gets
+// what the handler returns then, even OK: check ctx before you commit. Code outside
+// of gRPC locks the same thing with core.Key("order", "42").
 //
 // A charge that is asked for again with the same idempotency key is answered
 // with the first one's reply. Both rules on one method work together, in either
@@ -86,7 +86,8 @@
 //
 // A handler that calls another service while it has a lock, which that service
 // takes as well, would find it busy. Where the client has [SendOwner] and the other
-// service's Lock has [TakeOwner], the call joins its caller's hold instead.
+// service's Lock has [TakeOwner], the call joins its caller's hold instead. Streams do so
+// by [StreamClientInterceptor].
 //
 // # Streams
 //

@@ -103,6 +103,30 @@ func ExampleKeyFunc() {
 	// InvalidArgument: the call has no key that can be used
 }
 
+// A stream is locked by its first message or, as here, by metadata, until its handler
+// returns. The answers of streams are not kept, so Idempotent is for unary calls.
+func ExampleMetadata() {
+	locks, _ := core.New(memstore.New())
+	orders := &handlers{watch: func(_ *Order, stream grpc.ServerStreamingServer[Receipt]) error {
+		lease, _ := core.LeaseFromContext(stream.Context()) // ends when the lock is lost
+		return stream.Send(&Receipt{Text: "watching under " + lease.Key()})
+	}}
+	client, stop := serve(orders, grpcmw.Rules{
+		Orders_Watch_FullMethodName: {grpcmw.Lock(locks, "tenant", grpcmw.Metadata("x-tenant"))},
+	})
+	defer stop()
+
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "x-tenant", "acme")
+	stream, err := client.Watch(ctx, &Order{Id: "42"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	show(stream.Recv())
+	// Output:
+	// watching under tenant:acme
+}
+
 func ExampleCheck() {
 	locks, _ := core.New(memstore.New())
 	lock := grpcmw.Lock(locks, "order", grpcmw.Field("idd"))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
@@ -31,11 +30,6 @@ func DecodeAnswer(data []byte) (proto.Message, error) {
 }
 
 func EncodeReply(reply proto.Message) ([]byte, error) { return encodeReply(reply, math.MaxInt) }
-
-// IdempotencyKey reads the key from these values in a call's metadata.
-func IdempotencyKey(values ...string) (string, error) {
-	return idempotencyKey(metadata.NewIncomingContext(context.Background(), metadata.MD{keyMetadata: values}), "", nil)
-}
 
 // AnnotatedIn is Annotated for the services in files.
 func AnnotatedIn(files *protoregistry.Files, l *core.Locker, opts ...AnnotatedOption) (Rules, error) {

@@ -98,7 +98,7 @@ func TestFailOpen(t *testing.T) {
 		))
 		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 	})
-	t.Run("a grant that nobody heard of is given back", func(t *testing.T) {
+	t.Run("a grant whose answer was lost is given back", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = unlocked

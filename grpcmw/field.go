@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // errNoMessage is what Field answers on a stream whose first message did not
@@ -38,7 +40,7 @@ var errNoMessage = errors.New("grpcmw: the key is in a message, and there is non
 // a method have such a field is found out by Check; without it, calls are
 // answered with INTERNAL.
 func Field(path string) KeyFunc {
-	f := &field{source: newSource("field", path), names: strings.Split(path, ".")}
+	f := &field{Source: keys.NewSource("grpcmw", "field", path), names: strings.Split(path, ".")}
 	if slices.Contains(f.names, "") {
 		panic("grpcmw: Field: a name in " + strconv.Quote(path) + " is empty")
 	}
@@ -47,7 +49,7 @@ func Field(path string) KeyFunc {
 
 // field is a path into messages.
 type field struct {
-	source
+	keys.Source
 	names []string
 	last  atomic.Pointer[resolved] // most fields serve one type of message
 }
@@ -67,7 +69,7 @@ func (f *field) find(ctx context.Context, _ string, req any) (string, error) {
 	}
 	message, ok := req.(proto.Message)
 	if !ok {
-		return "", setupError(fmt.Sprintf("field %q is asked of a %T, which is no protobuf message", f.name, req))
+		return "", setupError(fmt.Sprintf("field %q is asked of a %T, which is no protobuf message", f.Name, req))
 	}
 	m := message.ProtoReflect()
 	fields, err := f.resolve(m.Descriptor())
@@ -77,18 +79,18 @@ func (f *field) find(ctx context.Context, _ string, req any) (string, error) {
 	last := len(fields) - 1
 	for _, d := range fields[:last] {
 		if !m.Has(d) {
-			return "", f.bad("is missing")
+			return "", f.Bad("is missing")
 		}
 		m = m.Get(d).Message()
 	}
 	if fields[last].HasPresence() && !m.Has(fields[last]) {
-		return "", f.bad("is missing")
+		return "", f.Bad("is missing")
 	}
 	value, err := f.text(fields[last].Kind(), m.Get(fields[last]))
 	if err != nil {
 		return "", err
 	}
-	return f.check(value)
+	return f.Part(value)
 }
 
 // resolve finds the fields that the path leads through. Only the last answer is
@@ -122,7 +124,7 @@ func (f *field) resolve(d protoreflect.MessageDescriptor) ([]protoreflect.FieldD
 
 // wrong says what is wrong with the path's name at i.
 func (f *field) wrong(i int, fault string) error {
-	return setupError(fmt.Sprintf("field %q: %s %s", f.name, f.names[i], fault))
+	return setupError(fmt.Sprintf("field %q: %s %s", f.Name, f.names[i], fault))
 }
 
 // text is a scalar in words.
@@ -131,7 +133,7 @@ func (f *field) text(kind protoreflect.Kind, v protoreflect.Value) (string, erro
 	case protoreflect.StringKind:
 		return v.String(), nil
 	case protoreflect.BytesKind:
-		return f.hex(v.Bytes())
+		return hexadecimal(f.Source, v.Bytes())
 	case protoreflect.BoolKind:
 		return strconv.FormatBool(v.Bool()), nil
 	case protoreflect.EnumKind:
@@ -149,7 +151,7 @@ func (f *field) text(kind protoreflect.Kind, v protoreflect.Value) (string, erro
 
 func (f *field) float(v float64, bits int) (string, error) {
 	if math.IsNaN(v) {
-		return "", f.bad("is not a number")
+		return "", f.Bad("is not a number")
 	}
 	return strconv.FormatFloat(v+0, 'f', -1, bits), nil // -0 + 0 is 0
 }

@@ -140,7 +140,7 @@ func panics(t *testing.T, want string, f func()) {
 	f()
 }
 
-// FuzzField looks for a field of a message that was sent by anybody. Whatever it
+// FuzzField looks for a field of a message from any sender. Whatever it
 // finds can be a part of a key, and is the same each time.
 func FuzzField(f *testing.F) {
 	seed := func(path string, o *Order) {

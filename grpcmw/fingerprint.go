@@ -35,7 +35,7 @@ func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 			return nil, err
 		}
 		if value == "" {
-			return nil, source{kind: "fingerprint"}.bad("is empty")
+			return nil, sourceOf("fingerprint").Bad("is empty")
 		}
 		w.begin('p', c.name)
 		w.text(value)

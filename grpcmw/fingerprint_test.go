@@ -58,7 +58,7 @@ func TestFingerprint(t *testing.T) {
 		return o
 	}
 
-	t.Run("a request that is made anew is the same, whatever the order of its maps", func(t *testing.T) {
+	t.Run("a request that is made anew is the same, in any order of its maps", func(t *testing.T) {
 		t.Parallel()
 		if !same(t, full(), full()) {
 			t.Error("refused")

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 	"github.com/lockkit/lockkit/core/once"
 )
 
@@ -30,7 +31,7 @@ const operation = "grpc"
 // ASCII characters, with or without the quotes of an HTTP header. A call without
 // one is refused, and so is one that has two different keys by the two names.
 //
-// scope identifies the caller: a key counts within its scope only, so that nobody can
+// scope identifies the caller: a key counts within its scope only, so that no caller can
 // get another caller's answer by guessing or repeating a key. Take it from what
 // authentication found, which has to come before; a KeyFunc of yours can read it
 // from the context. AnyCaller is for services that have no callers to tell apart.
@@ -50,7 +51,7 @@ const operation = "grpc"
 // another rule refused further in, of this interceptor or of another one inside, is
 // no attempt, and nothing is kept of it. What the
 // handler answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
-// DEADLINE_EXCEEDED of the handler say that nobody knows how far it came; after
+// DEADLINE_EXCEEDED of the handler say that it is not known how far it came; after
 // other errors that are not kept it runs again.
 //
 // A key counts for all methods, and all services that keep their answers in the
@@ -119,10 +120,10 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 // identify says which call it is.
 func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err error) {
 	id.Name = operation
-	if id.Key, err = joined(ctx, c, m.id, part); err != nil {
+	if id.Key, err = joined(ctx, c, m.id, sourceOf("key")); err != nil {
 		return id, err
 	}
-	if id.Scope, err = joined(ctx, c, m.scope, source{kind: "scope"}); err != nil {
+	if id.Scope, err = joined(ctx, c, m.scope, sourceOf("scope")); err != nil {
 		return id, err
 	}
 	id.Fingerprint, err = fingerprintOf(ctx, c, m.fingerprint)
@@ -132,17 +133,21 @@ func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err e
 // joined is a KeyFunc's result as one text without control characters, different
 // for different parts. Several parts begin with a colon. One value is taken as it
 // is, since escaping could make a key that is allowed too long.
-func joined(ctx context.Context, c *call, f KeyFunc, what source) (string, error) {
+func joined(ctx context.Context, c *call, f KeyFunc, what keys.Source) (string, error) {
 	value, err := c.ask(ctx, f)
+	if err != nil {
+		return "", err
+	}
+	parts, err := what.Parts(value)
 	switch {
 	case err != nil:
 		return "", err
-	case strings.Contains(value, separator):
-		return escaped("", value)
+	case len(parts) > 1:
+		return what.Key("", value)
 	case strings.HasPrefix(value, ":"), strings.HasPrefix(value, "="):
 		value = "=" + value
 	}
-	return what.check(value)
+	return what.Part(value)
 }
 
 // execution is a call that runs, or does not.
@@ -205,7 +210,7 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 		}
 	}
 	if ours := (*refused)(nil); errors.As(failure, &ours) || errors.Is(failure, once.ErrIndeterminate) {
-		return s, false // nothing ran, or nobody knows
+		return s, false // nothing ran, or that is not known
 	}
 	return s, s.Code() != codes.OK && e.keep(s)
 }

@@ -20,7 +20,7 @@ func TestMetadata(t *testing.T) {
 		return metadata.NewIncomingContext(t.Context(), metadata.Pairs(kv...))
 	}
 
-	t.Run("a value that is there once is the key, in whatever case its name is", func(t *testing.T) {
+	t.Run("a value that is there once is the key, with its name in any case", func(t *testing.T) {
 		t.Parallel()
 		for name, want := range map[string]string{"x-tenant": "acme", "X-Tenant": "acme", "Raw-Bin": "00ff"} {
 			if got, err := grpcmw.Metadata(name)(with("X-TENANT", "acme", "raw-bin", "\x00\xff"), "/a/b", nil); got != want || err != nil {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // Lock runs calls under a lock. It locks core.Key(name, key), with the parts of
@@ -29,11 +29,11 @@ import (
 // more than 64 bytes, an option is nil or not one of Lock's, or an acquire option is not
 // allowed.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) Rule {
-	switch {
+	switch err := keys.CheckName(name); {
 	case l == nil:
 		panic("grpcmw: Lock: the locker is nil")
-	case !isName(name):
-		panic(fmt.Sprintf("grpcmw: Lock: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
+	case err != nil:
+		panic("grpcmw: Lock: " + err.Error())
 	case key == nil:
 		panic("grpcmw: Lock: the key is nil")
 	}
@@ -89,7 +89,7 @@ func (m *lock) find(ctx context.Context, c *call) (key string, also []string, er
 		if err != nil {
 			return "", err
 		}
-		return escaped(m.name, value)
+		return sourceOf("key").Key(m.name, value)
 	}
 	if key, err = one(m.key); err != nil {
 		return "", nil, err
@@ -106,12 +106,4 @@ func (m *lock) find(ctx context.Context, c *call) (key string, also []string, er
 
 func (m *lock) inspect(to *method) []error {
 	return to.try(append([]KeyFunc{m.key}, m.also...)...)
-}
-
-// isName tells whether s can name a rule.
-func isName(s string) bool { return isLabel(s) && len(s) <= maxName }
-
-// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
-func isLabel(s string) bool {
-	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }

@@ -70,7 +70,7 @@ func TestLock(t *testing.T) {
 		within(t, "the call is answered", answer).is(t, "order:5")
 	})
 
-	t.Run("Also locks both accounts, in whatever order they are named", func(t *testing.T) {
+	t.Run("Also locks both accounts, in any order of their names", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {

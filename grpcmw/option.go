@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // Option is a setting of one rule. Those that are given a bad value panic, and
@@ -200,17 +201,14 @@ func AnswerLimit(n int) Option {
 	}
 }
 
-// maxName is the length of the longest name of a Lock or an Idempotent, in bytes.
-const maxName = 64
-
 // CallName names an Idempotent in events, errors and answers, in place of "grpc",
 // so that checkout and refund can be told apart. It is no part of what a key
 // stands for: a key that is used under two names is still one key, and the
 // answers that are kept are found under a new name too. It panics if name is not
 // of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
 func CallName(name string) Option {
-	if !isName(name) {
-		panic(fmt.Sprintf("grpcmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
+	if err := keys.CheckName(name); err != nil {
+		panic("grpcmw: CallName: " + err.Error())
 	}
 	return func(g *config) {
 		g.is("CallName", forIdempotent)

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // ownerMetadata is where the owner of the caller's lease travels.
@@ -73,7 +74,7 @@ func takeOwner(ctx context.Context) context.Context {
 	md, _ := metadata.FromIncomingContext(ctx)
 	md.Delete(ownerMetadata)
 	ctx = metadata.NewIncomingContext(ctx, md)
-	if len(sent) == 1 && isLabel(sent[0]) && len(sent[0]) <= maxOwner {
+	if len(sent) == 1 && keys.IsLabel(sent[0]) && len(sent[0]) <= maxOwner {
 		ctx = core.ContextWithOwner(ctx, sent[0])
 	}
 	return ctx

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -159,7 +160,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			p.clean(p.log.text())
 		}
 	})
-	t.Run("a stranger who replays an owner after its end gets nothing by it", func(t *testing.T) {
+	t.Run("a stranger that replays an owner after its end gets nothing by it", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
 		p.caller.call("s").is(t, "order:s")
 		lease, err := p.caller.locker.Acquire(t.Context(), "order:s")
@@ -175,7 +176,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		release := p.caller.hold("order:s") // another holder
 		p.replay("s", owner).refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		release()
-		// The key is free: the stranger has it as anybody would, and not under that owner.
+		// The key is free: the stranger has it as any caller would, and not under that owner.
 		p.called.refund = func(ctx context.Context, o *Order) (*Receipt, error) {
 			got, _ := core.LeaseFromContext(ctx)
 			if got.Owner() == owner || got.Token() <= lease.Token() {
@@ -205,31 +206,53 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		p.replay("l", owner).is(t, "order:l")
 		p.clean(p.log.text())
 	})
-	t.Run("a stream joins too, and a refused call tells no owner", func(t *testing.T) {
+	t.Run("a stream joins too, for as long as it lasts, and a refused call tells no owner", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
+		finish := make(chan struct{})
 		p.called.watch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
 			r, err := ok(out.Context(), o)
-			return errors.Join(err, out.Send(r))
+			err = errors.Join(err, out.Send(r))
+			within(t, "the stream may end", finish)
+			return err
 		}
 		lease, err := p.caller.locker.Acquire(t.Context(), "order:w")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer lease.Release(context.Background())
 		p.secret(lease.Owner())
-		watch := func(owner string) (*Receipt, error) {
-			in, err := p.called.client.Watch(metadata.AppendToOutgoingContext(t.Context(), "lockkit-owner", owner), &Order{Id: "w"})
-			if err != nil {
-				return nil, err
+		for name, ctx := range map[string]context.Context{
+			"a stranger":                  metadata.AppendToOutgoingContext(t.Context(), "lockkit-owner", "nobody"),
+			"a caller that does not send": lease.Context(),
+		} {
+			in, err := p.called.client.Watch(ctx, &Order{Id: "w"})
+			if err == nil {
+				_, err = in.Recv()
 			}
-			return in.Recv()
+			t.Log(name)
+			refusal(t, err, codes.Aborted, grpcmw.ReasonBusy)
+			p.clean(fmt.Sprint(err))
 		}
-		if r, err := watch(lease.Owner()); err != nil || r.GetText() != "order:w" {
+		sends := p.called.dial(grpc.WithStreamInterceptor(grpcmw.StreamClientInterceptor(grpcmw.SendOwner())))
+		// The stream ends with the test, and not with the lease.
+		in, err := sends.Watch(context.WithoutCancel(lease.Context()), &Order{Id: "w"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := in.Recv(); err != nil || r.GetText() != "order:w" {
 			t.Errorf("got %v, %v", r, err)
 		}
-		_, err = watch("nobody")
-		refusal(t, err, codes.Aborted, grpcmw.ReasonBusy)
-		p.clean(fmt.Sprint(err) + p.log.text())
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if p.caller.isFree("order:w") || p.called.isFree("order:w") {
+			t.Error("the key is free while the stream goes on")
+		}
+		close(finish)
+		if _, err := in.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("the stream ended with %v", err)
+		}
+		eventually(t, "the key is free", func() bool { return p.caller.isFree("order:w") && p.called.isFree("order:w") })
+		p.clean(p.log.text())
 	})
 	t.Run("a call under no lease is sent as it is, and one under a lease has one owner", func(t *testing.T) {
 		s := store()
@@ -254,8 +277,23 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		call(lease.Context())
 		call(metadata.AppendToOutgoingContext(lease.Context(), "lockkit-owner", "of another call"))
 		call(lease.Context(), grpcmw.Methods(Orders_Refund_FullMethodName))
-		if len(sent[3]) != 0 {
-			t.Error("an owner was sent to a method that is not named")
+		stream := func(opts ...grpcmw.ClientOption) {
+			i := grpcmw.StreamClientInterceptor(opts...)
+			_, err := i(lease.Context(), nil, nil, Orders_Watch_FullMethodName, func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+				md, _ := metadata.FromOutgoingContext(ctx)
+				sent = append(sent, md.Get("lockkit-owner"))
+				return nil, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		stream()
+		stream(grpcmw.SendOwner(), grpcmw.Methods(Orders_Refund_FullMethodName))
+		for _, owners := range sent[3:] {
+			if len(owners) != 0 {
+				t.Error("an owner was sent to a method that is not named, or without SendOwner")
+			}
 		}
 		if len(sent[0]) != 0 || len(sent[1]) != 1 || sent[1][0] != lease.Owner() || len(sent[2]) != 1 || sent[2][0] != lease.Owner() {
 			t.Error("the owners that were sent are not those of the leases")

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // Domain is the domain of the ErrorInfo in every answer of this package.
@@ -77,8 +78,8 @@ func (r Refusal) Status() *status.Status {
 	}
 	if r.Reason == ReasonKeyInvalid {
 		fault := &errdetails.BadRequest_FieldViolation{Description: r.Message}
-		if own := (*keyError)(nil); errors.As(r.Err, &own) {
-			fault.Field, fault.Description = own.source.name, own.detail()
+		if own, ok := errors.AsType[*keys.Error](r.Err); ok {
+			fault.Field, fault.Description = own.Source.Name, own.Detail()
 		}
 		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{fault}})
 	}
@@ -139,11 +140,11 @@ func pause(hint time.Duration) time.Duration {
 // keyRefusal is the answer where a KeyFunc failed.
 func keyRefusal(c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
-	own, isOwn := errors.AsType[*keyError](err)
+	own, isOwn := errors.AsType[*keys.Error](err)
 	switch {
 	case isOwn:
 		r.Code, r.Reason, r.RetryAfter = codes.InvalidArgument, ReasonKeyInvalid, Never
-		r.Message = own.detail()
+		r.Message = own.Detail()
 	case errors.Is(err, core.ErrInvalid):
 		r.Code, r.Reason, r.RetryAfter = codes.InvalidArgument, ReasonKeyInvalid, Never
 		r.Message = "the call has no key that can be used"

@@ -71,7 +71,7 @@ func (s *stream) first(c *call) error {
 	m := c.input.New().Interface()
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		if errors.Is(err, io.EOF) {
-			return source{kind: "stream"}.bad("has no message")
+			return sourceOf("stream").Bad("has no message")
 		}
 		return err
 	}

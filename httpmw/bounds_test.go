@@ -138,7 +138,7 @@ func TestBounds(t *testing.T) { onEach(t, testBounds) }
 
 func testBounds(t *testing.T, mw framework) {
 	t.Parallel()
-	t.Run("who finds a full line is told busy at once", func(t *testing.T) {
+	t.Run("a request that finds a full queue is told busy at once", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t, core.WithMaxWaiting(1, 0))
 		s.POST("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(2*soon))), ok)

@@ -8,7 +8,8 @@
 // arrive. A second click while the first is being worked on is answered with
 // 409 and does not run. The handler finds its lease, and the fencing token, by
 // core.LeaseFromContext(c.Request.Context()); that context ends when the lease
-// is lost. What the handler answers stands, whatever becomes of the lease.
+// is lost. The client still gets what the handler answers then, even a 200: check the
+// context before you commit.
 //
 // Code outside of HTTP locks the same thing with core.Key:
 //
@@ -84,7 +85,7 @@
 //	503  lock-timeout      the request's time was up while it waited
 //	400  key-invalid       the key is missing, ambiguous or not allowed
 //	413  body-too-large    the body is longer than BodyLimit, so the key was not looked for
-//	503  lock-unavailable  the store is down, the Locker closed, or an outer lock was lost
+//	503  lock-unavailable  the store is down (see FailOpen), the Locker closed, or an outer lock was lost
 //	500  lock-failed       a KeyFunc failed, or the options do not fit together
 //
 // and by Idempotent with:

@@ -164,6 +164,94 @@ func ExampleKeyFunc() {
 	// 200 signup:ann@example.com
 }
 
+// Answers of 500 are kept as well: the charge may have been made.
+func ExampleKeep() {
+	locker, _ := core.New(memstore.New())
+	runs, _ := once.New(locker)
+	charges := 0
+	router := gin.New()
+	keepAll := httpmw.Keep(func(int) bool { return true })
+	router.POST("/pay", httpmw.Idempotent(runs, httpmw.AnyCaller(), keepAll), func(c *gin.Context) {
+		charges++
+		c.String(http.StatusInternalServerError, "attempt %d failed", charges)
+	})
+
+	fmt.Println(postWithKey(router, "/pay", "{}", "k-1"))
+	fmt.Println(postWithKey(router, "/pay", "{}", "k-1"))
+	// Output:
+	// 500 attempt 1 failed
+	// 500 attempt 1 failed
+}
+
+// The Idempotency-Key is optional: a request without one just runs.
+func ExampleSkip() {
+	locker, _ := core.New(memstore.New())
+	runs, _ := once.New(locker)
+	router := gin.New()
+	keyless := httpmw.Skip(func(c *gin.Context) bool { return c.GetHeader("Idempotency-Key") == "" })
+	router.POST("/pay", httpmw.Idempotent(runs, httpmw.AnyCaller(), keyless), func(c *gin.Context) {
+		c.String(http.StatusOK, "charged")
+	})
+
+	fmt.Println(post(router, "/pay", "{}"))
+	// Output:
+	// 200 charged
+}
+
+// A client that writes the same order in another way sends the same request.
+func ExampleFingerprint() {
+	locker, _ := core.New(memstore.New())
+	runs, _ := once.New(locker)
+	router := gin.New()
+	same := httpmw.Fingerprint(httpmw.Join(httpmw.JSON("order"), httpmw.JSON("amount")))
+	charges := 0
+	router.POST("/pay", httpmw.Idempotent(runs, httpmw.AnyCaller(), same), func(c *gin.Context) {
+		charges++
+		c.String(http.StatusOK, "charge %d", charges)
+	})
+
+	fmt.Println(postWithKey(router, "/pay", `{"order": 42, "amount": 5}`, "k-1"))
+	fmt.Println(postWithKey(router, "/pay", `{"amount":5,"order":42}`, "k-1"))
+	fmt.Printf("%.3s\n", postWithKey(router, "/pay", `{"order":42,"amount":6}`, "k-1"))
+	// Output:
+	// 200 charge 1
+	// 200 charge 1
+	// 422
+}
+
+// The client goes away while the handler runs, and has the answer when it asks again.
+func ExampleDetached() {
+	locker, _ := core.New(memstore.New())
+	runs, _ := once.New(locker)
+	leave := func() {}
+	router := gin.New()
+	router.POST("/pay", httpmw.Idempotent(runs, httpmw.AnyCaller(), httpmw.Detached()), func(c *gin.Context) {
+		leave()
+		if err := c.Request.Context().Err(); err != nil {
+			c.String(http.StatusInternalServerError, "not charged: %v", err)
+			return
+		}
+		c.String(http.StatusOK, "charged")
+	})
+
+	ctx, cancel := context.WithCancel(context.Background())
+	leave = cancel
+	first := httptest.NewRequestWithContext(ctx, http.MethodPost, "/pay", strings.NewReader("{}"))
+	first.Header.Set("Idempotency-Key", "k-1")
+	router.ServeHTTP(httptest.NewRecorder(), first)
+
+	fmt.Println(postWithKey(router, "/pay", "{}", "k-1"))
+	// Output:
+	// 200 charged
+}
+
+func postWithKey(h http.Handler, path, body, key string) string {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Idempotency-Key", key)
+	h.ServeHTTP(w, r)
+	return fmt.Sprint(w.Code, " ", w.Body)
+}
+
 func post(h http.Handler, path, body string) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))

@@ -79,7 +79,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 	quiet := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) })
 
 	// hazard 50
-	t.Run("a panic reaches gin.Recovery, whatever was written, and the request runs again", func(t *testing.T) {
+	t.Run("a panic reaches gin.Recovery, after any part of an answer, and the request runs again", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", quiet, mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {

@@ -55,7 +55,7 @@ func testMismatch(t *testing.T, mw framework) {
 		t.Run(c.name+" under the same key "+verb, func(t *testing.T) {
 			t.Parallel()
 			s, runs := mw.newSite(t), atomic.Int32{}
-			s.UseEscapedPath = true
+			s.UseRawPath = true
 			idempotent := mw.Idempotent(s.runs(), mw.AnyCaller())
 			s.Any("/orders/:id/pay", idempotent, counted(&runs))
 			s.Any("/orders/:id/b/pay", idempotent, counted(&runs))

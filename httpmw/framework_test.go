@@ -27,6 +27,7 @@ type framework struct {
 
 	Acquire     func(opts ...core.AcquireOption) option
 	Also        func(keys ...httpmw.KeyFunc) option
+	FailOpen    func() option
 	Render      func(render func(c *gin.Context, p httpmw.Problem)) option
 	Skip        func(skip func(c *gin.Context) bool) option
 	BodyLimit   func(n int64) option
@@ -90,6 +91,7 @@ var onGin = framework{
 
 	Acquire:     func(opts ...core.AcquireOption) option { return httpmw.Acquire(opts...) },
 	Also:        func(keys ...httpmw.KeyFunc) option { return httpmw.Also(keys...) },
+	FailOpen:    func() option { return httpmw.FailOpen() },
 	Render:      func(render func(c *gin.Context, p httpmw.Problem)) option { return httpmw.Render(render) },
 	Skip:        func(skip func(c *gin.Context) bool) option { return httpmw.Skip(skip) },
 	BodyLimit:   func(n int64) option { return httpmw.BodyLimit(n) },
@@ -119,8 +121,9 @@ var onNetHTTP = framework{
 	Join:      func(parts ...httpmw.KeyFunc) httpmw.KeyFunc { return toGin(stdmw.Join(allToNetHTTP(parts)...)) },
 	AnyCaller: func() httpmw.KeyFunc { return toGin(stdmw.AnyCaller()) },
 
-	Acquire: func(opts ...core.AcquireOption) option { return stdmw.Acquire(opts...) },
-	Also:    func(keys ...httpmw.KeyFunc) option { return stdmw.Also(allToNetHTTP(keys)...) },
+	Acquire:  func(opts ...core.AcquireOption) option { return stdmw.Acquire(opts...) },
+	Also:     func(keys ...httpmw.KeyFunc) option { return stdmw.Also(allToNetHTTP(keys)...) },
+	FailOpen: func() option { return stdmw.FailOpen() },
 	Render: func(render func(c *gin.Context, p httpmw.Problem)) option {
 		if render == nil {
 			return stdmw.Render(nil)

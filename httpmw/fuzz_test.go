@@ -1,7 +1,6 @@
 package httpmw_test
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -15,64 +14,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/httpmw"
 )
-
-// Whatever stands in a body, the key is the string or integer that
-// encoding/json finds there, or none.
-func FuzzJSONKey(f *testing.F) {
-	engine := gin.New()
-	f.Fuzz(func(t *testing.T, path, body string) {
-		for name := range strings.SplitSeq(path, ".") {
-			if name == "" {
-				return // refused at construction
-			}
-		}
-		c := gin.CreateTestContextOnly(httptest.NewRecorder(), engine)
-		c.Request = httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
-		key, err := httpmw.JSON(path)(c)
-		left, _ := c.GetRawData()
-		if string(left) != body {
-			t.Fatalf("the body is %q afterwards, was %q", left, body)
-		}
-		if err != nil {
-			if !errors.Is(err, core.ErrInvalid) {
-				t.Fatalf("%q in %q: %v", path, body, err)
-			}
-			return
-		}
-		if key == "" || len(key) > 512 || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl) {
-			t.Fatalf("%q in %q gives %q", path, body, key)
-		}
-		if want, ok := lookUp(body, path); !ok || key != want {
-			t.Fatalf("%q in %q gives %q, want %q", path, body, key, want)
-		}
-	})
-}
-
-// lookUp is what a handler would find.
-func lookUp(body, path string) (string, bool) {
-	var value any
-	decoder := json.NewDecoder(strings.NewReader(body))
-	decoder.UseNumber()
-	if decoder.Decode(&value) != nil {
-		return "", false
-	}
-	for name := range strings.SplitSeq(path, ".") {
-		object, ok := value.(map[string]any)
-		if !ok {
-			return "", false
-		}
-		if value, ok = object[name]; !ok {
-			return "", false
-		}
-	}
-	switch value := value.(type) {
-	case string:
-		return value, true
-	case json.Number:
-		return value.String(), true
-	}
-	return "", false
-}
 
 // Whatever stands in a form, the key is the one value that a handler finds there,
 // or none, and the handler finds it still.

@@ -13,7 +13,6 @@ func TestIdempotencyKey(t *testing.T) { onEach(t, testIdempotencyKey) }
 
 func testIdempotencyKey(t *testing.T, mw framework) {
 	t.Parallel()
-	long := strings.Repeat("x", 255)
 	for _, c := range []struct {
 		name   string
 		lines  []string
@@ -23,36 +22,14 @@ func testIdempotencyKey(t *testing.T, mw framework) {
 		{name: "a bare key", lines: []string{"8e03978e-40d5-43e8-bc93-6894a57f9324"}, want: "8e03978e-40d5-43e8-bc93-6894a57f9324"},
 		{name: "a quoted key", lines: []string{`"8e03978e"`}, want: "8e03978e"},
 		{name: "a key with blanks around it", lines: []string{" \t\"k\" \t"}, want: "k"},
-		{name: "a quoted key with escapes", lines: []string{`"a\"b\\c"`}, want: `a"b\c`},
-		{name: "a quoted key with a comma and a semicolon", lines: []string{`"a,b;c=d"`}, want: "a,b;c=d"},
-		{name: "a bare key with what is no list", lines: []string{`a:b/c=+\?!~`}, want: `a:b/c=+\?!~`},
-		{name: "a bare key of the longest length", lines: []string{long}, want: long},
-		{name: "a quoted key of the longest length", lines: []string{`"` + long + `"`}, want: long},
-		{name: "a quoted key whose escapes make it longer", lines: []string{`"` + strings.Repeat(`\"`, 255) + `"`}, want: strings.Repeat(`"`, 255)},
 
 		{name: "no key", detail: "is missing"},
 		{name: "an empty header", lines: []string{""}, detail: "is empty"},
 		{name: "a blank header", lines: []string{" \t"}, detail: "is empty"},
-		{name: "an empty string", lines: []string{`""`}, detail: "is empty"},
 		{name: "two headers", lines: []string{"a", "b"}, detail: "is there more than once"},
 		{name: "the same header twice", lines: []string{"a", "a"}, detail: "is there more than once"},
 		{name: "a list", lines: []string{"a, b"}, detail: "is not one key"},
-		{name: "a list of strings", lines: []string{`"a", "b"`}, detail: "is not one quoted string"},
-		{name: "a parameter", lines: []string{`"a";b=c`}, detail: "is not one quoted string"},
-		{name: "a bare key with a parameter", lines: []string{"a;b=c"}, detail: "is not one key"},
-		{name: "a quote within a bare key", lines: []string{`a"b`}, detail: "is not one key"},
 		{name: "a string without end", lines: []string{`"a`}, detail: "is not one quoted string"},
-		{name: "a single quote mark", lines: []string{`"`}, detail: "is not one quoted string"},
-		{name: "a string that ends with an escape", lines: []string{`"a\`}, detail: "is not one quoted string"},
-		{name: "a string that escapes its end", lines: []string{`"a\"`}, detail: "is not one quoted string"},
-		{name: "an escape that is none", lines: []string{`"a\b"`}, detail: "is not one quoted string"},
-		{name: "more after the string", lines: []string{`"a"b`}, detail: "is not one quoted string"},
-		{name: "a blank in a bare key", lines: []string{"a b"}, detail: "contains something other than visible ASCII"},
-		{name: "a blank in a string", lines: []string{`"a b"`}, detail: "contains something other than visible ASCII"},
-		{name: "a tab in a string", lines: []string{"\"a\tb\""}, detail: "contains something other than visible ASCII"},
-		{name: "what is not ASCII", lines: []string{"schlüssel"}, detail: "contains something other than visible ASCII"},
-		{name: "a bare key that is too long", lines: []string{long + "x"}, detail: "is too long"},
-		{name: "a string that is too long", lines: []string{`"` + long + `x"`}, detail: "is too long"},
 		{name: "a header of 4 KiB", lines: []string{strings.Repeat("x", 4096)}, detail: "is too long"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"mime/multipart"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -21,7 +20,6 @@ func TestKeySources(t *testing.T) { onEach(t, testKeySources) }
 
 func testKeySources(t *testing.T, mw framework) {
 	t.Parallel()
-	longest := strings.Repeat("k", 512-len("order:"))
 	twoParts := func(c *gin.Context) (string, error) { return c.Query("a") + "\x1f" + c.Query("b"), nil }
 	plain := func(value string) httpmw.KeyFunc {
 		return func(*gin.Context) (string, error) { return value, nil }
@@ -46,7 +44,6 @@ func testKeySources(t *testing.T, mw framework) {
 		{name: "a query parameter that is repeated", key: mw.Query("order"), path: "/r/1?order=1&order=2", detail: "is there more than once"},
 		{name: "a query parameter that is repeated with one value", key: mw.Query("order"), path: "/r/1?order=1&order=1", detail: "is there more than once"},
 		{name: "a query that is malformed", key: mw.Query("order"), path: "/r/1?order=1&order=%zz", detail: "Query is malformed"},
-		{name: "a query with a separator of control characters", key: mw.Query("order"), path: "/r/1?order=a%1Fb", detail: "contains a control character"},
 
 		{name: "a header", key: mw.Header("x-order"), path: "/r/1", header: []string{"X-Order", " 42 "}, want: "order:42"},
 		{name: "a header that is missing", key: mw.Header("X-Order"), path: "/r/1", detail: `header "X-Order" is missing`},
@@ -59,21 +56,14 @@ func testKeySources(t *testing.T, mw framework) {
 		{name: "a form sent as something else", key: mw.Form("order"), path: "/r/1", body: "order=1", header: []string{"Content-Type", "text/plain"}, detail: "is missing"},
 		{name: "a multipart form without boundary", key: mw.Form("order"), path: "/r/1", body: "order=1", header: []string{"Content-Type", "multipart/form-data"}, detail: "Form is malformed"},
 
-		{name: "the longest key", key: mw.Query("order"), path: "/r/1?order=" + longest, want: "order:" + longest},
-		{name: "a key that is too long", key: mw.Query("order"), path: "/r/1?order=k" + longest, detail: "Key is too long"},
-		{name: "a key that is too long when escaped", key: mw.Query("order"), path: "/r/1?order=" + strings.Repeat("%3A", 200), detail: "Key is too long"},
-		{name: "a value that is too long", key: mw.Query("order"), path: "/r/1?order=" + strings.Repeat("k", 513), detail: "is too long"},
+		{name: "a key that is too long", key: mw.Query("order"), path: "/r/1?order=" + strings.Repeat("k", 512), detail: "Key is too long"},
 
 		{name: "a function that finds nothing", key: plain(""), path: "/r/1", detail: "Key is empty."},
 		{name: "a function's control character", key: plain("a\nb"), path: "/r/1", detail: "Key contains a control character."},
 		{name: "a function's parts", key: twoParts, path: "/r/1?a=x&b=y", want: core.Key("order", "x", "y")},
-		{name: "a function's part that is empty", key: twoParts, path: "/r/1?a=x", detail: "Key is empty."},
 
 		{name: "a join", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=x&b=y", want: core.Key("order", "x", "y")},
 		{name: "a join with colons in front", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=a:b&b=c", want: core.Key("order", "a:b", "c")},
-		{name: "a join with colons behind", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=a&b=b:c", want: core.Key("order", "a", "b:c")},
-		{name: "a join with what looks escaped", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=a%253Ab&b=c", want: core.Key("order", "a%3Ab", "c")},
-		{name: "a join of one", key: mw.Join(mw.Param("id")), path: "/r/1", want: "order:1"},
 		{name: "a join in a join", key: mw.Join(mw.Join(mw.Param("id"), mw.Query("a")), mw.Query("b")), path: "/r/1?a=2&b=3", want: core.Key("order", "1", "2", "3")},
 		{name: "a join with a part that is missing", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=x", detail: `query parameter "b" is missing`},
 		{name: "a join with a part that is empty", key: mw.Join(mw.Query("a"), plain("")), path: "/r/1?a=x", detail: "Key is empty."},
@@ -123,27 +113,6 @@ func testKeySources(t *testing.T, mw framework) {
 		})
 		if r := s.send("GET", "/", ""); r.status != http.StatusOK {
 			t.Errorf("got %d", r.status)
-		}
-	})
-
-	t.Run("a join of two lists of parts never gives one key", func(t *testing.T) {
-		t.Parallel()
-		s := mw.newSite(t)
-		s.GET("/", mw.Lock(s.locker, "x", mw.Join(mw.Query("a"), mw.Query("b"))), ok)
-		values := []string{"a", "a:b", "b", ":", "::", "%", "%3A", "a%3Ab", "{", "{}", "c"}
-		seen := map[string]string{}
-		for _, a := range values {
-			for _, b := range values {
-				query := url.Values{"a": {a}, "b": {b}}.Encode()
-				r := s.send("GET", "/?"+query, "")
-				if want := core.Key("x", a, b); r.body != want {
-					t.Errorf("%s: got %q, want %q", query, r.body, want)
-				}
-				if other := seen[r.body]; other != "" {
-					t.Errorf("%s and %s have one key", query, other)
-				}
-				seen[r.body] = query
-			}
 		}
 	})
 }

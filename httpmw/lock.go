@@ -12,7 +12,7 @@ import (
 // core.Key(name, key), with the parts of key if it is made by Join, and further
 // keys that the option Also names. One attempt is made unless Acquire(core.Wait(d))
 // says otherwise. If the lock is not acquired the request is aborted and
-// answered as the package documentation says, and nothing after it runs.
+// answered as the package documentation says, and nothing after it runs, see FailOpen.
 //
 // Handlers below see the lease's context in c.Request, derived from that of the
 // request; above, the request is as it was. The lock is given back when they
@@ -37,7 +37,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // what comes after it. Trailers are sent, and not kept. The package documentation
 // says how else such a request is answered, and what is kept.
 //
-// scope identifies the caller: a key counts within its scope only, so that nobody can
+// scope identifies the caller: a key counts within its scope only, so that no caller can
 // get another caller's answer by guessing or repeating a key. Take it from what
 // authentication found, which has to be mounted before; a KeyFunc of yours can
 // read it from c. AnyCaller is for services that have no callers to tell apart.

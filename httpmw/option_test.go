@@ -152,6 +152,10 @@ func testBadArguments(t *testing.T, mw framework) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	runs, err := once.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
 	key := mw.Param("id")
 	long := make([]byte, 512)
 	for i := range long {
@@ -181,22 +185,23 @@ func testBadArguments(t *testing.T, mw framework) {
 		"a pace that is not allowed": func() {
 			mw.Lock(l, "order", key, mw.Acquire(core.Retry(retry.Policy{Initial: -1})))
 		},
-		"an option of Idempotent":   func() { mw.Lock(l, "order", key, mw.Detached()) },
-		"a nil further key":         func() { mw.Also(key, nil) },
-		"no renderer":               func() { mw.Render(nil) },
-		"no skipper":                func() { mw.Skip(nil) },
-		"a body limit of nothing":   func() { mw.BodyLimit(0) },
-		"a negative body limit":     func() { mw.BodyLimit(-1) },
-		"an empty base":             func() { mw.ProblemBase("") },
-		"a base that is no URI":     func() { mw.ProblemBase("http://[::1") },
-		"a parameter without name":  func() { mw.Param("") },
-		"a query without name":      func() { mw.Query("") },
-		"a header without name":     func() { mw.Header("") },
-		"a form field without name": func() { mw.Form("") },
-		"a JSON path of nothing":    func() { mw.JSON("") },
-		"a JSON path with a gap":    func() { mw.JSON("a..b") },
-		"a join of nothing":         func() { mw.Join() },
-		"a join with a nil":         func() { mw.Join(key, nil) },
+		"an option of Idempotent":    func() { mw.Lock(l, "order", key, mw.Detached()) },
+		"a nil further key":          func() { mw.Also(key, nil) },
+		"no renderer":                func() { mw.Render(nil) },
+		"no skipper":                 func() { mw.Skip(nil) },
+		"a body limit of nothing":    func() { mw.BodyLimit(0) },
+		"a negative body limit":      func() { mw.BodyLimit(-1) },
+		"an empty base":              func() { mw.ProblemBase("") },
+		"a base that is no URI":      func() { mw.ProblemBase("http://[::1") },
+		"a parameter without name":   func() { mw.Param("") },
+		"a query without name":       func() { mw.Query("") },
+		"a header without name":      func() { mw.Header("") },
+		"a form field without name":  func() { mw.Form("") },
+		"a JSON path of nothing":     func() { mw.JSON("") },
+		"a JSON path with a gap":     func() { mw.JSON("a..b") },
+		"a path of another language": func() { mw.JSON("$.id") },
+		"a join of nothing":          func() { mw.Join() },
+		"a join with a nil":          func() { mw.Join(key, nil) },
 	} {
 		t.Run(name+" panics at construction", func(t *testing.T) {
 			t.Parallel()
@@ -212,14 +217,15 @@ func testBadArguments(t *testing.T, mw framework) {
 	t.Run("a panic says what was wrong, and what is allowed", func(t *testing.T) {
 		t.Parallel()
 		for want, build := range map[string]func(){
-			"Lock: an option is nil":                   func() { mw.Lock(l, "order", key, nil) },
-			"or has more than 64 bytes":                func() { mw.Lock(l, string(long), key) },
-			"TTL is 1ms, 100ms to":                     func() { mw.Lock(l, "order", key, mw.Acquire(core.TTL(time.Millisecond))) },
-			`ProblemBase is "http://[::1"`:             func() { mw.ProblemBase("http://[::1") },
-			`"post" is empty, safe or not in upper`:    func() { mw.Methods("post") },
-			`header "set-cookie" is none, or of the`:   func() { mw.KeepHeaders("set-cookie") },
-			"the scope is nil, see AnyCaller":          func() { mw.Idempotent(&once.Once{}, nil) },
-			"Lock: Detached is an option of Idempoten": func() { mw.Lock(l, "order", key, mw.Detached()) },
+			"Lock: an option is nil":                    func() { mw.Lock(l, "order", key, nil) },
+			"or has more than 64 bytes":                 func() { mw.Lock(l, string(long), key) },
+			"TTL is 1ms, 100ms to":                      func() { mw.Lock(l, "order", key, mw.Acquire(core.TTL(time.Millisecond))) },
+			`ProblemBase is "http://[::1"`:              func() { mw.ProblemBase("http://[::1") },
+			`"post" is empty, safe or not in upper`:     func() { mw.Methods("post") },
+			`header "set-cookie" is none, or of the`:    func() { mw.KeepHeaders("set-cookie") },
+			"the scope is nil, see AnyCaller":           func() { mw.Idempotent(&once.Once{}, nil) },
+			"Lock: Detached is an option of Idempoten":  func() { mw.Lock(l, "order", key, mw.Detached()) },
+			"Idempotent: FailOpen is an option of Lock": func() { mw.Idempotent(runs, key, mw.FailOpen()) },
 		} {
 			func() {
 				defer func() {

@@ -262,15 +262,20 @@ func bigNumbers(t *testing.T, mw framework, server *testserver.Redis) {
 }
 
 // newReplica is a service with a client, a store and a locker of its own.
-func (mw framework) newReplica(t *testing.T, server *testserver.Redis) *site {
+func (mw framework) newReplica(t *testing.T, server *testserver.Redis, opts ...core.Option) *site {
 	t.Helper()
-	store, err := redisstore.New(testclient.Redis(t, server.Addr))
+	return mw.replicaAt(t, server.Addr, opts...)
+}
+
+func (mw framework) replicaAt(t *testing.T, addr string, opts ...core.Option) *site {
+	t.Helper()
+	store, err := redisstore.New(testclient.Redis(t, addr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s := mw.newSite(t)
-	if s.locker, err = core.New(store); err != nil { // instead of the one in memory
+	if s.locker, err = core.New(store, opts...); err != nil { // instead of the one in memory
 		t.Fatal(err)
 	}
 	return s

@@ -29,7 +29,7 @@ type Policy struct {
 
 // The named policies. They are set once and for all: derive another by copying, not by assigning to them.
 var (
-	// LockWait is for waiting until somebody else is done: 50ms doubling up to 1s, ±50%, until the context ends.
+	// LockWait is for waiting until another holder is done: 50ms doubling up to 1s, ±50%, until the context ends.
 	LockWait = Policy{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2, Jitter: 0.5}
 	// Hiccup is for a server that fails in passing: three attempts, 20ms apart (±50%), then 100 to 200ms.
 	Hiccup = Policy{Initial: 20 * time.Millisecond, Max: 200 * time.Millisecond, Multiplier: 10, Jitter: 0.5, Attempts: 3}

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// Who enqueues a task decides how large it is: it is looked through where it
+// The producer of a task decides how large it is: it is looked through where it
 // lies, whatever is in it.
 func TestWhatATaskCosts(t *testing.T) {
 	const length = 8 << 20
@@ -51,7 +51,7 @@ func TestWhatATaskCosts(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	t.Run("who finds a full line is sent away at once", func(t *testing.T) {
+	t.Run("a task that finds a full queue is sent away at once", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t, core.WithMaxWaiting(1, 0))
 		release := hold(t, l, "order:5")

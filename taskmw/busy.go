@@ -31,7 +31,7 @@ const (
 	// tick of the server, see Configure, and the others within 30 seconds.
 	//
 	// A task on its last attempt would be archived by that, so it waits in-line
-	// for as long as it can, whatever core.Wait says and whoever waits already,
+	// for as long as it can, whatever core.Wait says and also beside others that wait,
 	// and only then fails.
 	Reschedule Busy = iota
 	// Wait is Reschedule that waits in-line for as long as the task's deadline

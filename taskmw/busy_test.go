@@ -100,7 +100,7 @@ func TestBusy(t *testing.T) {
 		}
 	})
 
-	t.Run("who waits in-line runs as soon as the key is free", func(t *testing.T) {
+	t.Run("a task that waits in-line runs as soon as the key is free", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			l := memLocker(t)

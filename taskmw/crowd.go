@@ -32,7 +32,7 @@ type place struct {
 }
 
 // crowds are the tasks of one server that find their keys busy, by key. They
-// decide who waits in a worker's slot, and when the others come back.
+// decide which of them waits in a worker's slot, and when the others come back.
 type crowds struct {
 	tick    time.Duration // how often rescheduled tasks are taken up
 	period  time.Duration // in which all that are due come back

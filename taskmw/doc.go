@@ -8,7 +8,8 @@
 // also when asynq delivers one again while its first run goes on: after its
 // time-out, after a lost lease, after a shutdown. The handler finds its lease,
 // and the fencing token, by core.LeaseFromContext(ctx); ctx ends when the lease
-// is lost. What the handler returns stands, whatever becomes of the lease.
+// is lost. asynq still takes what the handler returns then, even nil: check ctx before
+// you commit.
 //
 // Code outside of asynq locks the same thing with core.Key:
 //

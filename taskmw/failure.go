@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // failure is why a task did not run. asynq stores its text and shows it in
@@ -51,8 +52,8 @@ func (g *config) keyFailure(err error) error {
 	if !errors.Is(err, core.ErrInvalid) {
 		return &failure{text, []error{err}}
 	}
-	if own := (*keyError)(nil); errors.As(err, &own) {
-		text = "taskmw " + g.name + ": " + own.detail
+	if own, ok := errors.AsType[*keys.Error](err); ok {
+		text = "taskmw " + g.name + ": " + own.Detail()
 	}
 	return &failure{text, []error{err, asynq.SkipRetry}}
 }
@@ -74,7 +75,7 @@ func (c *conflict) end(ctx context.Context, d *delivery, busy *core.BusyError) e
 	if c.busy == Skip {
 		return nil
 	}
-	// Without the key: who takes errors apart may store what is in them.
+	// Without the key: a caller that takes errors apart may store what is in them.
 	err := failure{"taskmw " + c.name + ": busy", []error{&core.BusyError{Name: busy.Name, RetryAfter: busy.RetryAfter}}}
 	switch {
 	case c.busy == Drop:

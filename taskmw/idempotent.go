@@ -13,9 +13,6 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// maxName is the length of the longest name, in bytes.
-const maxName = 64
-
 // Idempotent is a middleware that runs a task once: one that is delivered again,
 // or enqueued again under the same key, after a success is done without being
 // run. With TaskID as the key it protects from what asynq delivers twice; with a
@@ -26,8 +23,8 @@ const maxName = 64
 // A run that failed is run again when asynq tries again;
 // once.AttemptFromContext tells the handler how many there were. For
 // once.AtMostOnce, an error of a handler whose context has ended, or that matches
-// context.Canceled or context.DeadlineExceeded, says that nobody knows how far it
-// came: that run died midway. After other errors it runs again. The key is busy
+// context.Canceled or context.DeadlineExceeded, says that it is not known how far
+// it came: that run died midway. After other errors it runs again. The key is busy
 // while the task is being run elsewhere, see Busy. A task that differs in type
 // or payload from the one that the key was used for is archived.
 //
@@ -137,7 +134,7 @@ func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error)
 	if err != nil {
 		return once.Call{}, err
 	}
-	key, err := lockKey(m.name, value)
+	key, err := sourceOf("key").Key(m.name, value)
 	if err != nil {
 		return once.Call{}, err
 	}
@@ -150,7 +147,7 @@ func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error)
 		return once.Call{}, err
 	}
 	if value == "" {
-		return once.Call{}, source{"fingerprint"}.bad("is empty")
+		return once.Call{}, sourceOf("fingerprint").Bad("is empty")
 	}
 	c.Fingerprint = digest([]byte(value))
 	return c, nil

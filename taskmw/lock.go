@@ -96,20 +96,20 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 
 // find returns the keys to lock.
 func (m *lock) find(ctx context.Context, t *asynq.Task) ([]string, error) {
-	keys := make([]string, len(m.keys))
+	found := make([]string, len(m.keys))
 	for i, f := range m.keys {
 		value, err := f(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		if keys[i], err = lockKey(m.name, value); err != nil {
+		if found[i], err = sourceOf("key").Key(m.name, value); err != nil {
 			return nil, err
 		}
 	}
-	return keys, nil
+	return found, nil
 }
 
-// unasked is a wait that nobody asks for.
+// unasked is a wait that no caller asks for.
 const unasked = forever - 1
 
 // terms are how a middleware acquires.

@@ -51,7 +51,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("the handler's answer is the middleware's, whatever it is", func(t *testing.T) {
+	t.Run("the handler's answer is the middleware's, success or failure", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		for _, want := range []error{nil, errors.New("no money"), asynq.SkipRetry, asynq.RevokeTask, fmt.Errorf("a lock of mine: %w", core.ErrBusy), context.Canceled} {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // Option is a setting of one middleware. Those that are given a bad value panic.
@@ -78,9 +79,9 @@ func FailOpen() Option {
 
 // configure adds up the options.
 func configure(what, name string, key KeyFunc, opts []Option) config {
-	switch {
-	case !isLabel(name) || len(name) > maxName:
-		panic(fmt.Sprintf("taskmw: %s: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", what, name, maxName))
+	switch err := keys.CheckName(name); {
+	case err != nil:
+		panic("taskmw: " + what + ": " + err.Error())
 	case key == nil:
 		panic("taskmw: " + what + ": the key is nil")
 	}
@@ -92,14 +93,4 @@ func configure(what, name string, key KeyFunc, opts []Option) config {
 		o(&g)
 	}
 	return g
-}
-
-// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
-func isLabel(s string) bool {
-	for _, c := range s {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // Redis clients tell of every server that a test has ended
+	logging.Disable()                              // Redis clients tell of every server that a test has ended
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
 	}

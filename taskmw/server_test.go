@@ -22,7 +22,7 @@ func TestServer(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){
 		"tasks of one account run one at a time on three servers":           serial,
-		"contention burns no retry, and nobody hears of it":                 unburned,
+		"contention uses no retry, and no error handler is called":          unburned,
 		"a busy task without retries waits, and is not archived":            lastAttempt,
 		"a last attempt whose key stays busy is archived, and that is told": lastAttemptFails,
 		"each policy does what it says":                                     eachPolicy,

@@ -44,7 +44,7 @@ var (
 	defaultScale = scale{
 		name: "default", rounds: 5, window: 500 * time.Millisecond, drain: 5 * time.Second, handoffs: 100, handoffTime: 2500 * time.Millisecond,
 		crowd: 10_000, crowdRounds: 2, crowdWatch: 20 * time.Second, crowdBound: 15 * time.Second,
-		// Long enough for two extensions by who extends every half of the TTL.
+		// Long enough for two extensions by a library that extends every half of the TTL.
 		growth: []int{10, 100, 1000}, held: 100_000, heldWindow: ttl + 2*time.Second, replays: 2000,
 	}
 	fullScale = func() scale {
@@ -66,7 +66,8 @@ type scenario struct {
 // scenarios are all that can be run, in order.
 func scenarios(s scale) []scenario {
 	return append([]scenario{
-		ownKeys("own-1", 1, false), ownKeys("own-1-request", 1, true), ownKeys("own-64", 64, false), ownKeys("own-512", 512, false),
+		ownKeys("own-1", 1, true), ownKeys("own-64", 64, true), ownKeys("own-512", 512, true),
+		ownKeys("own-1-endless", 1, false), ownKeys("own-64-endless", 64, false), ownKeys("own-512-endless", 512, false),
 		oneKey(), processes(), handoff(), crowd(s), growth(s), heldLeases(s), replay(),
 		quorum(false), quorum(true), stores(), hot(),
 	}, append(postgresScenarios(), zookeeperScenarios()...)...)

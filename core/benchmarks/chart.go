@@ -34,7 +34,7 @@ type bar struct {
 	bounded bool    // it is slower than that
 }
 
-// bars are those who took part in l, and its title.
+// bars are the contenders that took part in l, and its title.
 func (r *Report) bars(l lane) (title string, all []bar) {
 	s := r.section(l.section)
 	if s == nil {

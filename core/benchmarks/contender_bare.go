@@ -42,7 +42,7 @@ func (b *bareLease) Release(ctx context.Context) error {
 	return bareRelease.Run(ctx, b.client, []string{b.key}, bareOwner).Err()
 }
 
-// token is the right to go on, of those who pass it among each other in the
+// token is the right to go on, of the goroutines that pass it among each other in the
 // server: the shortest way from one process to the next that Redis has.
 type token struct {
 	client *redis.Client

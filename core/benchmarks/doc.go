@@ -2,7 +2,7 @@
 // commands of go-redis, on one redis-server that it starts on a free port of
 // 127.0.0.1 and ends; taskset, if it is there, keeps that on one processor.
 //
-//	make bench               # all scenarios, some minutes; writes result.json, chart.svg and README's table
+//	make bench               # all scenarios, some minutes; writes result.json, chart.svg and the table of README.md
 //	make bench SHORT=1       # a quick look, writes nothing
 //	go run . -run own,hand   # some scenarios, by a part of their names
 //	go run . -full           # held leases for two minutes

@@ -5,7 +5,7 @@ import "sync/atomic"
 // gate stands inside the critical section of one key and counts who is in.
 type gate struct {
 	inside   *atomic.Int64 // may be shared with other processes
-	overlaps *atomic.Int64 // how often somebody found another one inside
+	overlaps *atomic.Int64 // how often a holder found another one inside
 }
 
 func newGate() gate { return gate{inside: new(atomic.Int64), overlaps: new(atomic.Int64)} }

@@ -19,7 +19,7 @@ type load struct {
 	window     time.Duration // counted
 	cancelable bool          // calls get a context that can end
 	free       bool          // nobody else wants the keys
-	drain      time.Duration // for those who still wait when the window is over; then they are cancelled
+	drain      time.Duration // for the callers that still wait when the window is over; then they are cancelled
 	// mark is called at both ends of the window, with every goroutine at work.
 	mark func() error
 }

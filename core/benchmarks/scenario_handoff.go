@@ -39,7 +39,7 @@ func handoff() scenario {
 // Words of the shared memory of a hand-off, after those of the gate.
 const (
 	wordGrants   = 2 + iota // how many grants there were
-	wordAsked               // the number of the latest grant that somebody asked for
+	wordAsked               // the number of the latest grant that was asked for
 	wordReleased            // when release was called last, by clock
 	wordOver                // the holder is the last one
 )

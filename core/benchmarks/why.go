@@ -9,7 +9,7 @@ import (
 // run; "" if the run does not have them.
 type why = func(s *Section, t target) string
 
-// twoTrips is for who is alone: each step of a cycle waits for the one before.
+// twoTrips is for a lone caller: each step of a cycle waits for the one before.
 func twoTrips(s *Section, t target) string {
 	kit, bare := s.row(t.who), s.row("bare commands")
 	if kit == nil || bare == nil {
@@ -61,10 +61,10 @@ func passing(s *Section, t target) string {
 
 // polls is for very many who wait.
 func polls(*Section, target) string {
-	return "whoever waits asks once in some seconds in case a message was lost, whether or not anybody is served meanwhile"
+	return "a waiter asks once in some seconds in case a message was lost, also while others are served"
 }
 
-// extensions is for who only holds.
+// extensions is for holders that do nothing else.
 func extensions(s *Section, t target) string {
 	kit := s.row(t.who)
 	if kit == nil || kit.Figures["commands"] == 0 {
@@ -79,7 +79,7 @@ func allOfAMajority(s *Section, t target) string {
 	if kit == nil || peer == nil {
 		return ""
 	}
-	return fmt.Sprintf("the client works %.0f µs for a cycle, redsync's %.0f µs: every request is followed to its end, whoever waits for it",
+	return fmt.Sprintf("the client works %.0f µs for a cycle, redsync's %.0f µs: every request is followed to its end, also when its caller has left",
 		kit.Figures["clientCPU"], peer.Figures["clientCPU"])
 }
 

@@ -20,7 +20,7 @@
 //   - While the store does not answer, the process goes on campaigning.
 //   - After the work has failed, others may lead, and this process pauses.
 //   - After Resign this process does not campaign for a TTL, unless it sees before
-//     that somebody else leads.
+//     that another one leads.
 //
 // Another process leads within milliseconds after a term that was ended in order,
 // and about a TTL after the leader's process has died.

@@ -13,7 +13,7 @@ import (
 )
 
 // soonest is how long a process that has resigned waits before it looks for the first
-// time whether somebody else leads.
+// time whether another process leads.
 const soonest = 50 * time.Millisecond
 
 // errResigned is the cause with which the context of a term ends by Resign.
@@ -22,13 +22,11 @@ var errResigned = errors.New("leader resigned")
 // Elector takes part in an election. It is safe for concurrent use, and holds
 // nothing that would have to be closed.
 type Elector struct {
-	locker  *core.Locker
-	key     string
-	name    string // in messages
-	acquire []core.AcquireOption
-	pause   retry.Policy
-	onTerm  func(token uint64, leading bool)
-	ttl     time.Duration
+	config
+	locker *core.Locker
+	key    string
+	name   string // in messages
+	ttl    time.Duration
 
 	mu     sync.Mutex
 	lease  *core.Lease // of the term that goes on, nil if none does
@@ -46,8 +44,8 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 		return nil, fmt.Errorf("new elector: locker is nil: %w", core.ErrInvalid)
 	}
 	e := &Elector{
-		locker: l, key: key, name: "leader", pause: defaultPause,
-		acquire: []core.AcquireOption{core.Fenced()}, onTerm: func(uint64, bool) {},
+		config: config{acquire: []core.AcquireOption{core.Fenced()}, pause: defaultPause, onTerm: func(uint64, bool) {}},
+		locker: l, key: key, name: "leader",
 	}
 	if _, err := l.Check(core.Name(key)); err == nil {
 		e.name, e.acquire = key, append(e.acquire, core.Name(key))
@@ -56,7 +54,7 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 		if o == nil {
 			return nil, fmt.Errorf("new elector: an option is nil: %w", core.ErrInvalid)
 		}
-		o(e)
+		o(&e.config)
 	}
 	if e.onTerm == nil {
 		return nil, fmt.Errorf("new elector: OnTerm is nil: %w", core.ErrInvalid)
@@ -249,10 +247,10 @@ func (e *Elector) IsLeader(context.Context) error {
 	return fmt.Errorf("lead %s: another process may lead: %w", e.name, core.ErrBusy)
 }
 
-// Resign ends the term, if this process leads, and lets others have their turn: when
-// the work has returned and the key was given back, this process does not campaign
-// for a TTL, unless it sees that somebody else leads: it looks by asking for the key as
-// a reader, of the name leader-look. Resign returns at once, and does nothing if this
+// Resign ends the term, if this process leads, so that another one can lead. When the
+// work has returned and the key was given back, this process does not campaign for a
+// TTL, unless it sees that another one leads. It looks by asking for the key as a
+// reader, of the name leader-look. Resign returns at once, and does nothing if this
 // process does not lead.
 func (e *Elector) Resign() {
 	e.mu.Lock()
@@ -262,7 +260,7 @@ func (e *Elector) Resign() {
 	}
 }
 
-// yield waits for a TTL, or until somebody else leads. It looks often at first, since
+// yield waits for a TTL, or until another process leads. It looks often at first, since
 // that may be soon and not for long.
 func (e *Elector) yield(ctx context.Context) {
 	end := time.Now().Add(e.ttl)
@@ -276,8 +274,8 @@ func (e *Elector) yield(ctx context.Context) {
 	}
 }
 
-// led tells whether somebody has the key: a reader is refused then. One that is not
-// is gone before it can keep anybody waiting.
+// led tells whether the key is held: a reader is refused then. A reader that is admitted
+// gives the key back before it can keep others waiting.
 func (e *Elector) led(ctx context.Context) bool {
 	lease, err := e.locker.TryAcquire(core.ContextWithOwner(ctx, ""), e.key,
 		core.Shared(), core.NoRenew(), core.TTL(time.Second), core.Name("leader-look"))

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -361,6 +366,32 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantErr(t, leader.Run(t.Context(), l, election, nothing), core.ErrUnsupported)
+	})
+	t.Run("plain keys and a majority without fencing are refused before anything is sent", func(t *testing.T) {
+		t.Parallel()
+		client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+			t.Error("it connects")
+			return nil, errCut
+		}})
+		defer func() { _ = client.Close() }()
+		plain, err := redisstore.New(client, redisstore.WithPlainKeys())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = plain.Close() }()
+		majority, err := redlock.New([]core.Store{memstore.New(), memstore.New(), memstore.New()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, store := range []core.Store{plain, majority} {
+			l, err := core.New(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = leader.New(l, election)
+			wantErr(t, err, core.ErrUnsupported)
+			wantErr(t, leader.Run(t.Context(), l, election, nothing), core.ErrUnsupported)
+		}
 	})
 	sim(t, "a leader neither re-enters nor joins", func(t *testing.T) {
 		store := memstore.New()

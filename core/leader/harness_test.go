@@ -109,6 +109,7 @@ type process struct {
 	stop    context.CancelCauseFunc
 	linger  time.Duration // how long the work goes on after its term
 	result  chan error
+	works   sync.WaitGroup
 }
 
 // start has a process take part. Its work lasts as long as its term, and linger.
@@ -146,6 +147,7 @@ func (p *process) run(work func(ctx context.Context) error) {
 	p.t.Cleanup(func() {
 		stop(nil)
 		<-ended
+		p.works.Wait() // also those that an Elector has left
 		p.close()
 	})
 }
@@ -158,6 +160,8 @@ func (p *process) close() {
 }
 
 func (p *process) work(ctx context.Context) error {
+	p.works.Add(1)
+	defer p.works.Done()
 	end := p.book.begin(p.name, ctx)
 	<-ctx.Done()
 	time.Sleep(p.linger)

@@ -8,7 +8,14 @@ import (
 )
 
 // Option is a setting of an election, given to Run or New.
-type Option func(*Elector)
+type Option func(*config)
+
+// config is what the options of one election add up to.
+type config struct {
+	acquire []core.AcquireOption
+	pause   retry.Policy
+	onTerm  func(token uint64, leading bool)
+}
 
 // defaultPause is for work that has failed, and may fail again at once.
 var defaultPause = retry.Policy{Initial: time.Second, Max: time.Minute, Multiplier: 2, Jitter: 0.5}
@@ -20,18 +27,18 @@ var defaultPause = retry.Policy{Initial: time.Second, Max: time.Minute, Multipli
 // of the lock is the key, or its part before the first ':', unless core.Name says
 // otherwise. A leader is alone: core.Shared and core.Permits are refused.
 func Acquire(opts ...core.AcquireOption) Option {
-	return func(e *Elector) { e.acquire = append(e.acquire, opts...) }
+	return func(c *config) { c.acquire = append(c.acquire, opts...) }
 }
 
 // Pause sets how long a process whose work has failed does not campaign: 1s by
 // default, doubling up to a minute, ±50%. It begins anew after a term that was
 // longer than a TTL, or did not end by a failure. When the policy's attempts are
 // used up, Run returns what the work has returned.
-func Pause(p retry.Policy) Option { return func(e *Elector) { e.pause = p } }
+func Pause(p retry.Policy) Option { return func(c *config) { c.pause = p } }
 
 // OnTerm has f called with true before the work of each term begins, and with
 // false when it has returned, before the key is given back. token is the term's
 // number. The calls are made one after the other, and hold up the term.
 func OnTerm(f func(token uint64, leading bool)) Option {
-	return func(e *Elector) { e.onTerm = f }
+	return func(c *config) { c.onTerm = f }
 }

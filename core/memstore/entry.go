@@ -7,26 +7,28 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// entry is all that is known of one key. Its methods see only what is live at
-// now, the moment of the last expire.
+// entry is the state of one key. Its holds and waiters are those that had not ended at now,
+// the moment of the last expire.
 type entry struct {
 	now    time.Time
 	holds  map[string]*hold     // by lease
-	kept   []hold               // released with Keep: nobody's, but in the way
+	kept   []hold               // released with Keep: they have no owner, but still count
 	places []place              // waiting claims in order of arrival
-	tombs  map[string]time.Time // leases that were released unheld, and until when to refuse them
-	token  uint64               // of the last grant, whose are the core.TokenStep-1 after it, too
+	tombs  map[string]time.Time // tombstones: leases to refuse, and the time until which to refuse them
+	token  uint64               // first token of the last grant, which also has the core.TokenStep-1 after it
 	record *record
 }
 
 type hold struct {
 	owner  string
 	weight int64
+	since  time.Time
 	until  time.Time
 }
 
 type place struct {
 	claim core.Claim
+	since time.Time
 	until time.Time
 }
 
@@ -34,7 +36,7 @@ func newEntry() *entry {
 	return &entry{holds: make(map[string]*hold), tombs: make(map[string]time.Time)}
 }
 
-// acquire is core.Store.Acquire.
+// acquire admits or refuses c, as core.Store.Acquire does.
 func (e *entry) acquire(c core.Claim) (core.Grant, error) {
 	if e.answers(c) {
 		return core.Grant{Owner: c.Owner, Record: e.recorded(c)}, nil
@@ -60,11 +62,11 @@ func (e *entry) acquire(c core.Claim) (core.Grant, error) {
 	e.leave(c.Lease)
 	e.begin(c)
 	token := e.fence(c, heaviest == core.All)
-	e.holds[c.Lease] = &hold{owner: owner, weight: c.Weight, until: e.now.Add(c.TTL)}
+	e.holds[c.Lease] = &hold{owner: owner, weight: c.Weight, since: e.now, until: e.now.Add(c.TTL)}
 	return core.Grant{Owner: owner, Token: token, Record: e.recorded(c)}, nil
 }
 
-// extend is core.Store.Extend for one claim.
+// extend extends the hold of c, as core.Store.Extend does for one claim.
 func (e *entry) extend(c core.Claim) error {
 	h := e.holds[c.Lease]
 	if h == nil {
@@ -74,7 +76,7 @@ func (e *entry) extend(c core.Claim) error {
 	return nil
 }
 
-// release is core.Store.Release.
+// release ends the hold of c, as core.Store.Release does.
 func (e *entry) release(c core.Claim) error {
 	if c.Undo && c.Record == nil {
 		e.undo(c.Lease)
@@ -89,8 +91,8 @@ func (e *entry) release(c core.Claim) error {
 			e.saveFor(c)
 			return nil
 		}
-		// Also for a claim that waits: a repetition of its Acquire may still be
-		// on the way.
+		// A claim that waits gets a tombstone too: its Acquire may have been sent
+		// again and still be on the way.
 		e.tombs[c.Lease] = later(e.tombs[c.Lease], e.now.Add(c.TTL))
 		if e.leave(c.Lease) && c.Record == nil {
 			return nil
@@ -99,7 +101,7 @@ func (e *entry) release(c core.Claim) error {
 	}
 	delete(e.holds, c.Lease)
 	if c.Keep > 0 {
-		e.kept = append(e.kept, hold{weight: h.weight, until: e.now.Add(c.Keep)})
+		e.kept = append(e.kept, hold{weight: h.weight, since: e.now, until: e.now.Add(c.Keep)})
 	}
 	if c.Record != nil {
 		e.saveFor(c)
@@ -107,8 +109,8 @@ func (e *entry) release(c core.Claim) error {
 	return nil
 }
 
-// join returns the owner that c would hold for, and that owner's heaviest
-// hold, 0 if it has none.
+// join returns the owner that the hold of c would belong to, and the weight of the heaviest
+// hold that the owner has, or 0.
 func (e *entry) join(c core.Claim) (owner string, heaviest int64) {
 	if c.Via != "" {
 		if w := e.heaviest(c.Via); w > 0 {
@@ -128,8 +130,8 @@ func (e *entry) heaviest(owner string) int64 {
 	return w
 }
 
-// room is the admission rule. If c does not fit, it returns when the first of
-// those in its way will be gone.
+// room is the admission rule. If c does not fit, free is the earliest end of the holds and
+// places that keep it out.
 func (e *entry) room(c core.Claim) (free time.Time, ok bool) {
 	owner, heaviest := e.join(c)
 	sum, limit := c.Weight, c.Limit
@@ -148,8 +150,8 @@ func (e *entry) room(c core.Claim) (free time.Time, ok bool) {
 		count(h.weight, h.until)
 	}
 	if c.Fair && heaviest == 0 {
-		// Earlier fair waiters count as if they held already: who is admitted
-		// past them takes nothing from them.
+		// Earlier fair waiters count as if they had their holds. So a claim that is
+		// admitted before them takes no room from them.
 		for _, p := range e.places {
 			if p.claim.Lease == c.Lease {
 				break
@@ -163,7 +165,8 @@ func (e *entry) room(c core.Claim) (free time.Time, ok bool) {
 	return free, sum <= limit
 }
 
-// fence returns the token of a claim that is admitted.
+// fence returns the token of a claim that is admitted. Held says that its owner holds the
+// whole key already.
 func (e *entry) fence(c core.Claim, held bool) uint64 {
 	if c.Weight < core.All {
 		return 0
@@ -171,18 +174,19 @@ func (e *entry) fence(c core.Claim, held bool) uint64 {
 	if !held {
 		e.token = max(e.token+core.TokenStep, uint64(e.now.UnixMicro()))
 	}
-	// While somebody holds the whole key, the last grant is theirs.
+	// If the owner holds the whole key, the last grant was its own.
 	e.token = max(e.token, c.MinToken)
 	return e.token
 }
 
-// remember notes that c waits. Who asks again keeps its place.
+// remember gives c a place if it waits. A claim that asks again keeps its place.
 func (e *entry) remember(c core.Claim) {
 	if !c.Wait {
 		return
 	}
-	p := place{claim: c, until: e.now.Add(min(c.TTL, core.WaiterLife))}
+	p := place{claim: c, since: e.now, until: e.now.Add(min(c.TTL, core.WaiterLife))}
 	if i := e.find(c.Lease); i >= 0 {
+		p.since = e.places[i].since
 		e.places[i] = p
 		return
 	}
@@ -203,10 +207,10 @@ func (e *entry) find(lease string) int {
 	return slices.IndexFunc(e.places, func(p place) bool { return p.claim.Lease == lease })
 }
 
-// woken picks the waiting claims that are answered by a finished record, and the
-// earliest that would be admitted now. A fair one of those keeps its place until
-// it asks; any other is woken once, so that the next change wakes the next
-// waiter.
+// woken returns the leases of the waiting claims to wake: every claim that a finished record
+// answers, and the earliest claim that would be admitted now. Of these a fair claim keeps its
+// place until it asks. Any other claim loses its place, so that the next change wakes the
+// next waiter.
 func (e *entry) woken() (leases []string) {
 	e.places = slices.DeleteFunc(e.places, func(p place) bool {
 		if e.answers(p.claim) {
@@ -226,7 +230,7 @@ func (e *entry) woken() (leases []string) {
 	return leases
 }
 
-// expire sets now and forgets what has ended by then.
+// expire sets now, and removes everything that has ended by then.
 func (e *entry) expire(now time.Time) {
 	e.now = now
 	for lease, h := range e.holds {
@@ -246,8 +250,8 @@ func (e *entry) expire(now time.Time) {
 	}
 }
 
-// empty says that forgetting the key changes nothing. The last token of a grant must
-// be remembered until the clock has passed it.
+// empty tells that the key can be forgotten. Its last token must be kept until the clock has
+// passed it.
 func (e *entry) empty() bool {
 	return len(e.holds) == 0 && len(e.kept) == 0 && len(e.places) == 0 && len(e.tombs) == 0 &&
 		e.record == nil && e.token+core.TokenStep <= uint64(e.now.UnixMicro())

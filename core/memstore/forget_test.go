@@ -50,7 +50,7 @@ func TestStoreForgets(t *testing.T) {
 			}
 		})
 	})
-	t.Run("keys that nobody asks for again", func(t *testing.T) {
+	t.Run("keys that are not asked for again", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			most := 0
 			for i := range 20_000 {

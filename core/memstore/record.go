@@ -54,7 +54,7 @@ func (e *entry) undo(lease string) {
 	}
 }
 
-// save keeps r. What is kept for no time is gone with the next step.
+// save keeps r. A record that is kept for no time is gone with the next step.
 func (e *entry) save(r core.Record) {
 	r.Value = bytes.Clone(r.Value)
 	e.record = &record{Record: r, until: e.now.Add(r.Retain)}

@@ -1,13 +1,11 @@
-// Package memstore keeps locks in the memory of one process. It is the
-// reference for what core.Store means, and the fake for tests of code that
-// uses a core.Locker:
+// Package memstore keeps locks in the memory of one process. It is the reference
+// implementation of core.Store, and a store for tests of code that uses a core.Locker:
 //
 //	locker, err := core.New(memstore.New())
 //
-// It supports every kind of claim, tells time with time.Now, and starts no
-// goroutine, so that inside a testing/synctest bubble a day of leases takes a
-// moment. Lockers that share one Store behave like processes that share one
-// server.
+// It supports every kind of claim. It takes the time from time.Now and starts no goroutine,
+// so in a testing/synctest bubble a test of a day of leases takes a moment. Lockers that
+// share one Store behave like processes that share one server.
 package memstore
 
 import (
@@ -19,17 +17,22 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Store is a core.Store and a core.Watcher in memory. It is safe for concurrent
-// use, never blocks on anything but its own mutex, and needs no closing. A call whose ctx has ended changes nothing and fails with
-// core.ErrUnavailable.
+// Store is a core.Store, core.Watcher, core.Inspector and core.Cards in memory. It is safe
+// for concurrent use, waits for nothing but its own mutex, and needs no Close. If ctx has
+// ended, a call changes nothing and fails with core.ErrUnavailable.
 type Store struct {
 	mu      sync.Mutex
 	keys    map[string]*entry
 	watches map[watched][]chan struct{}
-	sweepAt int // size of keys at which all of them are swept
+	sweepAt int             // number of keys at which sweep looks at all of them
+	cards   map[string]card // by process
 }
 
-var _ core.Watcher = (*Store)(nil)
+var (
+	_ core.Watcher   = (*Store)(nil)
+	_ core.Inspector = (*Store)(nil)
+	_ core.Cards     = (*Store)(nil)
+)
 
 const minSweep = 64
 
@@ -38,6 +41,7 @@ func New() *Store {
 	return &Store{
 		keys:    make(map[string]*entry),
 		watches: make(map[watched][]chan struct{}),
+		cards:   make(map[string]card),
 		sweepAt: minSweep,
 	}
 }
@@ -87,8 +91,8 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	return err
 }
 
-// step runs fn on what is live of key, forgets the key if nothing is left of
-// it, and wakes the waiters that fn's change answers or makes room for.
+// step runs fn on the entry of key, after expire. If fn changed it, step wakes the waiters
+// that can now be admitted or answered. It forgets the key if its entry is empty.
 func (s *Store) step(ctx context.Context, key string, fn func(e *entry) (changed bool)) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
@@ -118,8 +122,8 @@ func (s *Store) step(ctx context.Context, key string, fn func(e *entry) (changed
 	return nil
 }
 
-// sweep looks at all keys whenever their number has doubled since the last
-// time, so that keys which nobody asks for again go away at a constant cost.
+// sweep forgets empty entries. It looks at all keys whenever their number has doubled, so the
+// cost for each new key is constant.
 func (s *Store) sweep(now time.Time) {
 	if len(s.keys) < s.sweepAt {
 		return
@@ -133,14 +137,14 @@ func (s *Store) sweep(now time.Time) {
 	s.sweepAt = max(minSweep, 2*len(s.keys))
 }
 
-// maxToken is the highest token that can be asked for. A key with one just below 2^53
-// could never be granted again.
+// maxToken is the highest token that can be asked for. A key with a token just below 2^53
+// could not be granted any more.
 const maxToken = 1 << 52
 
 // CheckClaim implements core.Checker.
 func (s *Store) CheckClaim(c core.Claim) error { return check(c) }
 
-// check refuses what no Locker sends.
+// check refuses claims that no Locker sends.
 func check(c core.Claim) error {
 	switch {
 	case c.Key == "" || c.Owner == "" || c.Lease == "":

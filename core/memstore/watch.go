@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// watched is what a watch is for.
+// watched is the claim of a watch.
 type watched struct{ key, lease string }
 
 // Watch implements core.Watcher. The channel has room for one wake-up, further

@@ -8,6 +8,6 @@
 //	Until   RichardKnop/machinery: iface.Lock
 //
 // Where there is a choice, core.Locker.Do is better: it tells the work when the lock
-// is lost. A lock by name has nobody to tell. The process that took it learns of a loss
+// is lost. A lock by name cannot tell it. The process that took it learns of a loss
 // from Unlock, and from RenewLockLease if it asks.
 package named

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// kept takes keys that nobody gives back: they are free again after a time.
+// kept takes keys that are never given back: they are free again after a time.
 type kept struct {
 	locker *core.Locker
 	kind   string // the first part of the keys

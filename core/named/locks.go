@@ -67,7 +67,7 @@ func (l *Locks) TryLock(ctx context.Context, name string) (bool, error) {
 
 type acquire func(ctx context.Context, key string, opts ...core.AcquireOption) (*core.Lease, error)
 
-// take has the name taken at the store too, or by nobody.
+// take takes the name at the store too. If that fails, it is free in this process again.
 func (l *Locks) take(ctx context.Context, name string, acquire acquire) error {
 	held := false
 	defer func() {
@@ -148,7 +148,7 @@ type Plain struct {
 }
 
 // NewPlain makes Locks whose Lock waits for most at the longest, since nothing else
-// ends it. Their keys are core.Key("plain", key): a stranger who chooses keys, as with
+// ends it. Their keys are core.Key("plain", key): a stranger that chooses keys, as with
 // idempotency keys, cannot take names of Locks. It panics as New does, and if most is
 // not positive.
 func NewPlain(l *core.Locker, most time.Duration, opts ...core.AcquireOption) *Plain {

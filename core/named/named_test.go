@@ -335,6 +335,11 @@ func TestVariations(t *testing.T) {
 		want(t, one.Lock("key", later.UnixNano()), core.ErrBusy)
 		time.Sleep(2 * time.Second)
 		want(t, one.Lock("key", later.UnixNano()), core.ErrInvalid)
+		asked := time.Now()
+		want(t, one.LockWithRetries("key", later.UnixNano()), core.ErrInvalid)
+		if took := time.Since(asked); took > 0 {
+			t.Errorf("an error that stays was asked for again, for %v", took)
+		}
 		want(t, one.Lock("key", later.Add(time.Hour).UnixNano()))
 	})
 }

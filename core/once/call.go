@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 const (
@@ -22,8 +23,8 @@ type Call struct {
 	// Name is the static label of the operation, "charge": 1 to 64 letters,
 	// digits, '.', '_' and '-'. It shows in messages and events.
 	Name string
-	// Scope is who asks, from what the caller cannot choose: the authenticated
-	// tenant or account, not a token that changes between retries. Calls of
+	// Scope identifies the caller by something that the caller cannot choose: the
+	// authenticated tenant or account, not a token that changes between retries. Calls of
 	// different scopes never share an answer. It may be empty where all callers
 	// are one; at most 512 bytes of UTF-8 without control characters.
 	Scope string
@@ -48,7 +49,7 @@ func (c *Call) check() error {
 
 func (c *Call) flaw() error {
 	switch {
-	case !isLabel(c.Name):
+	case !keys.IsLabel(c.Name):
 		return errors.New("name is not of the form [A-Za-z0-9._-]+")
 	case len(c.Name) > maxName:
 		return fmt.Errorf("name has %d bytes, at most %d are allowed", len(c.Name), maxName)
@@ -76,17 +77,6 @@ func checkText(field, s string) error {
 		}
 	}
 	return nil
-}
-
-// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
-func isLabel(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // storeKey is where the record of c is kept. Each part goes into the digest

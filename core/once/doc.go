@@ -34,16 +34,16 @@
 //
 // # What it promises, and what not
 //
-// One answer is visible, whoever asks and however often. One execution is a
+// One answer is visible, to all callers and however often they ask. One execution is a
 // different matter: a process that dies between the effect of fn and the saving
-// of its answer leaves a run of which nobody knows whether it took place, and no
+// of its answer leaves a run of which it is not known whether it took place, and no
 // lock can tell. By default such a run is run again, and AttemptFromContext
 // tells fn that it is not the first, so that it can ask the payment provider
 // before it charges again, or use the same idempotency key there. AtMostOnce
 // never runs it again. The same goes for a holder that was paused past its lease
 // inside fn: if another run has begun by then its answer is refused, but not its
-// effects. Only a resource that
-// compares fencing tokens, or keys of its own, absorbs those.
+// effects. Only a resource that compares fencing tokens, or keys of its own, absorbs
+// those.
 //
 // A store that loses writes in a failover can lose answers too.
 package once

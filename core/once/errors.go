@@ -15,7 +15,7 @@ var (
 	ErrInProgress = errors.New("run in progress")
 	// ErrMismatch says that the key was used before with another fingerprint.
 	ErrMismatch = errors.New("key was used with another request")
-	// ErrIndeterminate says that a run ended without anybody knowing how far it
+	// ErrIndeterminate says that a run ended, that it is not known how far it
 	// came, and that it is not run again.
 	ErrIndeterminate = errors.New("outcome of the run is unknown")
 	// ErrUnreplayable says that the work was done, but that its answer could not

@@ -10,8 +10,8 @@ import (
 // answer, kept as JSON. The decorated function fails with call's error, or with
 // those of Do.
 //
-// Who runs fn gets what it returned, as it is, together with an error if it
-// could not be saved. If it cannot be written as JSON, the run is kept as
+// The caller whose call runs fn gets what fn returned, as it is, together with an error
+// if that could not be saved. If it cannot be written as JSON, the run is kept as
 // unreplayable. If what is kept cannot be read as a Resp, since that type has
 // changed, the answer is an error, and fn is not run again.
 func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),

@@ -3,6 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"sync"
 	"testing"
@@ -23,7 +24,8 @@ func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
 	}
-	logging.Disable() // clients tell of every server that a test has ended
+	logging.Disable()                              // clients tell of every server that a test has ended
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
 	goleak.VerifyTestMain(m)
 }
 

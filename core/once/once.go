@@ -16,12 +16,9 @@ const maxValue = 32 << 20
 // Once runs calls once and keeps their answers. It is safe for concurrent use,
 // and holds nothing that would have to be closed.
 type Once struct {
-	locker     *core.Locker
-	retain     time.Duration
-	atMostOnce bool
-	acquire    []core.AcquireOption
-	label      string // in messages and events; empty: the call's name
-	bad        error  // the first thing an option had to refuse
+	config
+	locker *core.Locker
+	label  string // in messages and events; empty: the call's name
 }
 
 // Answer is what a run leaves behind.
@@ -49,7 +46,7 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 	if l == nil {
 		return nil, fmt.Errorf("new once: locker is nil: %w", core.ErrInvalid)
 	}
-	o := &Once{locker: l, retain: defaultRetain, acquire: []core.AcquireOption{core.Wait(0)}}
+	o := &Once{config: config{retain: defaultRetain, acquire: []core.AcquireOption{core.Wait(0)}}, locker: l}
 	return o.WithOptions(opts...)
 }
 
@@ -58,9 +55,9 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // on elsewhere, unless Acquire(core.Wait(d)) says so.
 //
 // fn runs under the context of a lease that is extended while it goes on, and
-// that ends with cause core.ErrLost when this process can no longer vouch for
-// it; AttemptFromContext tells there which attempt it is. The lease is not found
-// by core.LeaseFromContext.
+// that ends with cause core.ErrLost when this process can no longer trust it;
+// AttemptFromContext tells there which attempt it is. The lease is not found by
+// core.LeaseFromContext.
 //
 // If fn returns an error, so does Do, and the call can be made again; likewise
 // if fn panics, which Do lets pass. AtMostOnce says what differs there. An error
@@ -87,27 +84,37 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 	if err := c.check(); err != nil {
 		return Outcome{}, err
 	}
-	lease, kept, err := o.begin(ctx, &c)
+	t := telling{ctx: ctx, locker: o.locker}
+	defer t.tell()
+	out, err := o.do(ctx, &c, fn, &t)
+	t.ended(out, err)
+	return out, err
+}
+
+// do is Do for a call that is allowed. It notes in t whether fn ran.
+func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (Answer, error), t *telling) (Outcome, error) {
+	lease, kept, err := o.begin(ctx, c, &t.event)
+	t.begun = time.Now()
 	if err != nil {
 		return Outcome{}, err
 	}
 	r, err := decode(kept.Value)
 	if err == nil {
-		err = r.check(&c)
+		err = r.check(c)
 	}
 	if err == nil && r.state.finished() != (lease == nil) {
 		err = recordError("is finished in one place and not in the other")
 	}
 	switch {
 	case lease == nil && err == nil:
-		return r.answer(o.labelOf(&c), kept.Attempt)
+		return r.answer(o.labelOf(c), kept.Attempt)
 	case err == nil && kept.Attempt > r.settled+1 && o.atMostOnce:
-		// Whether it can be noted or not: who comes next finds the same.
+		// Whether it can be noted or not: the next caller finds the same.
 		r.state = indeterminate
-		_ = lease.Finish(ctx, o.settled(&c, r.state, kept.Attempt-1, nil))
-		return r.answer(o.labelOf(&c), kept.Attempt-1)
+		_ = lease.Finish(ctx, o.settled(c, r.state, kept.Attempt-1, nil))
+		return r.answer(o.labelOf(c), kept.Attempt-1)
 	case err == nil && ctx.Err() == nil:
-		return o.run(ctx, lease, &c, kept.Attempt, fn)
+		return o.run(ctx, lease, c, kept.Attempt, fn, t)
 	case err == nil:
 		err = fmt.Errorf("%w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx))
 		fallthrough
@@ -115,13 +122,13 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 		// Nothing was begun, so the claim does not count as an attempt.
 		_ = lease.Withdraw(ctx)
 	}
-	return Outcome{}, fmt.Errorf("once %s: %w", o.labelOf(&c), err)
+	return Outcome{}, fmt.Errorf("once %s: %w", o.labelOf(c), err)
 }
 
-// begin claims the run of c.
-func (o *Once) begin(ctx context.Context, c *Call) (*core.Lease, core.Record, error) {
+// begin claims the run of c. e is what is to be told of that.
+func (o *Once) begin(ctx context.Context, c *Call, e *core.Event) (*core.Lease, core.Record, error) {
 	first := core.Record{Value: encode(c, begun, 0, nil), Retain: o.unfinished()}
-	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(o.labelOf(c)))
+	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(o.labelOf(c)), core.Report(e))
 	ended := ctx.Err() != nil
 	lease, kept, err := o.locker.Begin(ctx, c.storeKey(), first, opts...)
 	if errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !ended {

@@ -14,7 +14,15 @@ const (
 )
 
 // Option is a setting of a Once, given to New.
-type Option func(*Once)
+type Option func(*config)
+
+// config is what the options of one Once add up to.
+type config struct {
+	retain     time.Duration
+	atMostOnce bool
+	acquire    []core.AcquireOption
+	bad        error // the first thing an option had to refuse
+}
 
 // Retain sets how long an answer is kept from when it was saved, 24h by
 // default, 1ms to 10 years. After that the same call is a new one. A failed run
@@ -22,10 +30,10 @@ type Option func(*Once)
 // said how it ended is remembered for 24h at least: that has to be longer than
 // any run takes, and what blocks its repetition meanwhile is only the lease.
 func Retain(d time.Duration) Option {
-	return func(o *Once) {
-		o.retain = d
+	return func(c *config) {
+		c.retain = d
 		if d < minRetain || d > maxRetain {
-			o.refuse("Retain is %v, %v to %v is allowed", d, minRetain, maxRetain)
+			c.refuse("Retain is %v, %v to %v is allowed", d, minRetain, maxRetain)
 		}
 	}
 }
@@ -44,18 +52,18 @@ func Retain(d time.Duration) Option {
 // out, returns an error that matches ErrIndeterminate, and is not.
 //
 // Which policy counts is that of the caller who finds the unfinished run.
-func AtMostOnce() Option { return func(o *Once) { o.atMostOnce = true } }
+func AtMostOnce() Option { return func(c *config) { c.atMostOnce = true } }
 
 // Acquire sets how a run is claimed: core.TTL, how long the call is in progress
 // after its process died; core.MaxHold; core.Wait(d), to wait for the end of a
 // run that goes on elsewhere and to replay its answer, in place of ErrInProgress
 // at once. Shared, Permits, Also and KeepFor are not for runs.
 func Acquire(opts ...core.AcquireOption) Option {
-	return func(o *Once) { o.acquire = append(o.acquire, opts...) }
+	return func(c *config) { c.acquire = append(c.acquire, opts...) }
 }
 
-func (o *Once) refuse(format string, args ...any) {
-	if o.bad == nil {
-		o.bad = fmt.Errorf(format, args...)
+func (c *config) refuse(format string, args ...any) {
+	if c.bad == nil {
+		c.bad = fmt.Errorf(format, args...)
 	}
 }

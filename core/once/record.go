@@ -11,7 +11,7 @@ import (
 type state byte
 
 const (
-	begun         state = 1 // a run began, and nobody has said how it ended
+	begun         state = 1 // a run began, and its end is not known
 	failed        state = 2 // fn said that it failed: can be run again
 	done          state = 3 // with its answer
 	unreplayable  state = 4 // done, without its answer
@@ -26,8 +26,8 @@ func (s state) finished() bool { return s == done || s == unreplayable || s == i
 const format = 1
 
 // encode writes the record of c, in any state. The number of attempts is not part
-// of it, since the store counts them; settled is the last attempt of which
-// somebody has said how it ended, 0 while that is none. If the store has counted
+// of it, since the store counts them; settled is the last attempt whose end
+// is known, 0 while there is none. If the store has counted
 // more, the run in between died midway. The record is
 //
 //	format, state, settled, name, scope, key, fingerprint, value

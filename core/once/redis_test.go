@@ -84,7 +84,7 @@ func TestOnRedis(t *testing.T) {
 		}
 		first(t, o, charge("panic"), "receipt", 11)
 	})
-	t.Run("the answers of callers who are gone are kept, and their keys free at once", func(t *testing.T) {
+	t.Run("the answers of callers that are gone are kept, and their keys free at once", func(t *testing.T) {
 		t.Parallel()
 		o, other := onRedis(t, server.Addr), onRedis(t, server.Addr)
 		for i := range tally.Trials(50) { // hazard 47

@@ -46,10 +46,13 @@ func (w *withdrawn) Error() string { return w.err.Error() }
 func (w *withdrawn) Unwrap() error { return w.err }
 
 // run runs fn under lease and settles how it ended.
-func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, fn func(context.Context) (Answer, error)) (Outcome, error) {
-	settle := func(s state, value []byte) error {
-		return lease.Finish(ctx, o.settled(c, s, number, value))
+func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, fn func(context.Context) (Answer, error), t *telling) (Outcome, error) {
+	settle := func(s state, value []byte) (err error) {
+		err = lease.Finish(ctx, o.settled(c, s, number, value))
+		t.saved = err
+		return err
 	}
+	t.ran(number)
 	returned := false
 	defer func() {
 		if !returned { // fn panics, or ends its goroutine, and that goes on
@@ -58,9 +61,11 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	}()
 	a, err := fn(context.WithValue(lease.Context(), attemptKey{}, &attempt{number: number}))
 	returned = true
+	t.worked = err
 
 	if w := (*withdrawn)(nil); errors.As(err, &w) {
 		_ = lease.Withdraw(ctx) // goes on in the background where the store does not answer
+		t.withdrawn()
 		return Outcome{}, w.err
 	}
 	out := Outcome{Attempt: number}

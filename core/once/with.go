@@ -25,7 +25,7 @@ func (o *Once) WithOptions(opts ...Option) (*Once, error) {
 		if opt == nil {
 			return nil, fmt.Errorf("new once: an option is nil: %w", core.ErrInvalid)
 		}
-		opt(with)
+		opt(&with.config)
 	}
 	if with.bad != nil {
 		return nil, fmt.Errorf("new once: %w: %w", with.bad, core.ErrInvalid)

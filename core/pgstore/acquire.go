@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// What a function answers, see admit in sql/acquire.sql.
+// The answers of a function, see admit in sql/acquire.sql.
 const (
 	okay     = "0"
 	busy     = "1"
@@ -78,8 +78,8 @@ func granted(c *core.Claim, rows [][][]byte) (core.Grant, error) {
 	return core.Grant{}, unknown
 }
 
-// recorded reads what is told of a record: its attempt, how long it is kept, and
-// its value. It is nil if that cannot be read.
+// recorded reads a record: its attempt, how long it is kept, and its value. It is nil if
+// the row cannot be read.
 func recorded(c *core.Claim, row [][]byte) *core.Record {
 	if c.Record == nil || row[2] == nil {
 		return nil

@@ -10,26 +10,40 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
-var errNoAnswer = errors.New("no answer within the time of a call")
+var (
+	errNoAnswer = errors.New("no answer within the time of a call")
+	errClosed   = errors.New("the connection is closed")
+)
 
 // do sends one statement and returns the rows of its answer.
 //
-// The wait for a connection ends with ctx, and nothing was sent then. The
-// statement has two seconds of its own, whenever the caller leaves: pgx closes a
-// connection whose context ends while it is used, and a new one costs the server
-// a process. A pool that is too small would get smaller still.
+// If ctx ends while do waits for a connection, nothing was sent. A statement that was sent
+// has two seconds, even if the caller leaves before: pgx closes a connection if the context
+// ends while it is used. The server then has to start a process for a new connection, and a
+// small pool has fewer connections until then.
 func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("pgstore: %s: %w: %w", op, core.ErrUnavailable, context.Cause(ctx))
 	}
+	if op == "acquire" {
+		if err := s.gate.Enter(ctx); err != nil {
+			return nil, wrap(op, fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err)))
+		}
+	}
+	begun := s.gate.Begin()
 	waiting, cancel := context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
 	defer cancel()
 	conn, err := s.pool.Acquire(waiting)
 	if err != nil {
-		if cause := context.Cause(waiting); cause != nil {
-			err = cause
+		if cause := context.Cause(waiting); cause == nil {
+			s.judge(begun, err)
+		} else if err = cause; !s.full() {
+			if why := s.gate.Doubt(waiting, begun); why != nil {
+				err = fmt.Errorf("%w: %w", cause, brief.Error(why))
+			}
 		}
 		return nil, wrap(op, fmt.Errorf("%w: no connection: %w", core.ErrUnavailable, err))
 	}
@@ -43,6 +57,7 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 		defer stop()
 		defer conn.Release()
 		rows, err := s.send(going, conn, st)
+		s.judge(begun, err)
 		done <- outcome{rows, err}
 	}()
 	select {
@@ -51,23 +66,23 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 	case <-waiting.Done():
 	}
 	select {
-	case o := <-done: // both
+	case o := <-done: // the answer came at the same moment
 		return o.rows, wrap(op, o.err)
 	default:
 		return nil, wrap(op, fmt.Errorf("outcome unknown: %w", context.Cause(waiting)))
 	}
 }
 
-// The three statements of a call that says what it needs are one message, and
-// one round trip.
+// A call that sets its isolation level has three statements. They are one message, so the
+// call is still one round trip.
 const (
 	begin  = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 	commit = ";COMMIT"
 )
 
-// send runs a statement on conn. If the server says that it was not done for the isolation
-// of transactions, it is done again in a transaction that says what it needs,
-// and so is every further one.
+// send runs a statement on conn. If the server refuses the isolation level of its
+// transaction, send repeats the statement in a transaction that sets the level. It does so
+// for every further statement from the beginning.
 func (s *Store) send(ctx context.Context, conn *pgxpool.Conn, st statement) ([][][]byte, error) {
 	if !s.isolated.Load() {
 		rows, err := results(ctx, conn.Conn().PgConn(), string(st), 1)
@@ -79,11 +94,11 @@ func (s *Store) send(ctx context.Context, conn *pgxpool.Conn, st statement) ([][
 	return results(ctx, conn.Conn().PgConn(), begin+string(st)+commit, 3)
 }
 
-// results returns the rows of text, which is n statements. They are committed
-// when the last of them is complete, whatever becomes of the connection then.
+// results runs text, which has n statements, and returns its rows. The statements are
+// committed when the last one is complete, even if the connection breaks after that.
 func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) ([][][]byte, error) {
 	if conn.IsClosed() || ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: not sent: %w", core.ErrUnavailable, cmp.Or(context.Cause(ctx), pgconn.ErrConnClosed))
+		return nil, fmt.Errorf("%w: not sent: %w", core.ErrUnavailable, cmp.Or(context.Cause(ctx), errClosed))
 	}
 	all := conn.Exec(ctx, text)
 	var rows [][][]byte
@@ -104,7 +119,7 @@ func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) ([][]
 	return nil, verdict(err)
 }
 
-// once runs a statement that changes nothing that is kept.
+// once runs a statement that changes no data.
 func (s *Store) once(ctx context.Context, text string) ([][][]byte, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {

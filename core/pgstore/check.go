@@ -97,7 +97,7 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	return faults, nil
 }
 
-// rights asks for the statements that give the user what it lacks, as one text. It
+// rights asks for the statements that give the user its missing rights, as one text. It
 // reads the catalogs only, which every user may. DELETE and the floor are for the
 // sweep, which an acquire calls now and then.
 const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO ' || pg_catalog.quote_ident(current_user), '; ' ORDER BY place), '')

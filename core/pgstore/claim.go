@@ -59,7 +59,7 @@ func usable(op string, c *core.Claim) error {
 	return recordable(op, c.Record)
 }
 
-// recordable refuses records that would break what is stored.
+// recordable refuses records that would break the stored format.
 func recordable(op string, r *core.Record) error {
 	var fault string
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
-// codeRights is what a server says to a user who lacks a right.
+// codeRights is the code of the error for a missing right.
 const codeRights = "42501"
 
 // codeIsolation is what begin_call raises, see sql/state.sql.
@@ -24,7 +24,7 @@ var refusals = map[string]bool{
 	"0A": true,                         // not supported
 	"21": true, "22": true, "23": true, // data
 	"25": true,             // among others: the server is a replica
-	"28": true,             // who we are
+	"28": true,             // the user's name or password
 	"3D": true, "3F": true, // no such database or schema
 	"40": true,             // serialization failure, deadlock
 	"42": true,             // no such function, no right to it
@@ -56,7 +56,7 @@ func verdict(err error) error {
 	return fmt.Errorf("outcome unknown: %w", brief.Error(err))
 }
 
-// refused tells that the server did not do what it was asked.
+// refused tells that the server changed nothing.
 func refused(e *pgconn.PgError) bool {
 	if len(e.Code) != 5 || e.Code == "40003" { // whether it was completed is not known
 		return false

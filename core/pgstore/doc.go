@@ -21,35 +21,34 @@
 // # What is stored
 //
 // Everything is in the schema lockkit. All that is known of a lock is one row of
-// lockkit.keys: holds, tombstones and the list of who waits with their deadlines
+// lockkit.keys: holds, tombstones and the list of waiters with their deadlines
 // on the server's clock, the fencing token of the last grant, and the record of a run. Every
 // operation is one function in the database, which locks that row, decides, and
 // commits: one round trip. The view lockkit.locks shows what is held at this
 // moment.
 //
 // Nothing is held up by an open transaction of yours, and no lock of yours by one
-// of these. What has ended is dropped when its key is next used. A row of which
-// nothing is alive is deleted within ten minutes, by whoever happens to lock another
-// key then; no job is needed.
+// of these. Entries that have ended are dropped when their key is next used. A row without
+// live entries is deleted within ten minutes, by the next acquire of another key; no job
+// is needed.
 //
 // # Tokens
 //
 // A token is the microseconds of the server's clock, or 64 more than that of the last
-// grant of the key if that is higher: the 63 after a token belong to its grant, too. What
-// is deleted leaves its highest token in lockkit.floor, and what is made anew goes on
-// from there. So tokens grow when rows are
-// deleted, when the clock is set back, and when an older backup is restored.
-// A clock that is set back does not make holds last either: what was left of them
-// when their row was last written is what is left then.
+// grant of the key if that is higher: the 63 after a token belong to its grant, too. A
+// deleted row leaves its highest token in lockkit.floor, and a new row goes on from
+// there. So tokens grow when rows are deleted, when the clock is set back, and when an
+// older backup is restored. A clock that is set back does not make holds last either:
+// they have as much time left as when their row was last written.
 //
 // CheckToken is the other half: in the transaction that changes the data it
-// refuses a holder who has been replaced.
+// refuses a holder that has been replaced.
 //
 // # Poolers
 //
 // Everything works through a pooler in transaction mode, such as pgbouncer:
 // nothing is prepared, no session is relied on. The exception are wake-ups. A
-// Store that finds that notifications do not arrive says so, and those who wait
+// Store that finds that notifications do not arrive says so, and waiters
 // ask about once a second; WithListener tells it a way around the pooler.
 //
 // # Pools
@@ -58,25 +57,36 @@
 // few seconds: pgx's own is two minutes, for which a server that is cut off
 // without a word keeps the place of each connection that was begun.
 //
+// # While the server is down
+//
+// A server that refuses connections, or has answered neither a call nor a probe within
+// two seconds each, is known to be down. Then one probe at a time asks it, on a
+// connection of its own beside the pool's, and other acquires fail at once, with
+// core.ErrUnavailable and what the connection said, until the server answers. Extend
+// and Release are always sent.
+//
 // # Rights
 //
-// Who calls Migrate owns the schema. A user who locks needs no more than
+// The user that calls Migrate owns the schema. A user that locks needs no more than
 //
 //	GRANT USAGE ON SCHEMA lockkit TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.keys TO app;
 //	GRANT SELECT, UPDATE ON lockkit.floor TO app;
 //	GRANT SELECT ON lockkit.version TO app; -- for Check, and for Migrate with nothing to do
 //	GRANT SELECT, INSERT, UPDATE ON lockkit.seen TO app; -- for CheckToken
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.cards TO app; -- for core.Cards
 //	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit TO app; -- if default privileges deny it
 //
-// The functions have the rights of who calls them. Who may write lockkit.keys can
-// take and free every lock, so programs that do not trust each other have
-// databases of their own.
+// An operator (core.Inspector) needs USAGE, and SELECT on lockkit.keys; to revoke, UPDATE
+// too.
+//
+// The functions have the rights of their caller. A user that may write lockkit.keys can
+// take and free every lock, so programs that do not trust each other have databases of
+// their own.
 //
 // # What the server has to be
 //
-// PostgreSQL 12 is the oldest version that Check takes. Nothing here needs what 12
-// brought: the tests of this package pass on 10 and 11 too, but for Check, and on each
+// PostgreSQL 12 is the oldest version that Check takes. Nothing here needs features of 12: the tests of this package pass on 10 and 11 too, but for Check, and on each
 // version from 12 to 18. Older ones get no fixes any more.
 //
 // A lock is as durable as a commit. The Store sees to it that a grant is on disk

@@ -8,9 +8,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Extend implements core.Store. All claims travel in one round trip and are
-// extended in one transaction, which waits for nobody; those whose rows somebody
-// else has locked at that moment are asked for again, each alone.
+// Extend implements core.Store. All claims travel in one round trip and are extended in
+// one transaction, which waits for no lock. Claims whose rows another transaction has
+// locked at that moment are asked for again, each alone.
 func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
 	answers := make([]core.Extension, len(claims))
 	valid := make([]int, 0, len(claims))

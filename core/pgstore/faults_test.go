@@ -55,7 +55,7 @@ var faultCases = []struct {
 		f.Await(t)
 		held(t, r.direct, c, false)
 	}},
-	{"an acquire that nobody answers ends after two seconds, and can be given back (hazard 8)", 2, func(t *testing.T, r *rig) {
+	{"an acquire without an answer ends after two seconds, and can be given back (hazard 8)", 2, func(t *testing.T, r *rig) {
 		c := claimed()
 		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.DropReply)
 		start := time.Now()
@@ -150,7 +150,7 @@ var faultCases = []struct {
 			}
 		}
 	}},
-	{"an answer whose reply is lost is saved once, and a run that nobody was told of is taken back (hazard 8)", 5, func(t *testing.T, r *rig) {
+	{"an answer whose reply is lost is saved once, and a run whose begin was not confirmed is taken back (hazard 8)", 5, func(t *testing.T, r *rig) {
 		c := claimed()
 		c.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
 		r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.CloseReply)

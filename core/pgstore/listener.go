@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// These bound how long a waiter relies on a connection that died in silence, and
-// how long a connection is kept that nobody relies on.
+// These bound how long a waiter relies on a connection that died in silence, and how long
+// an unused connection is kept.
 const (
 	pingEvery  = 2 * time.Second
 	pingLimit  = 3 * time.Second
@@ -19,9 +20,9 @@ const (
 	deafFor    = time.Minute // until a pooler is tried again: its mode may have been changed
 )
 
-// listener is one life of the Store's channel, on one connection.
+// listener listens to the Store's channel on one connection.
 type listener struct {
-	live   chan struct{} // closed when it hears what is sent
+	live   chan struct{} // closed when it receives notifications
 	ended  chan struct{} // closed when it broke, after err was set
 	err    error
 	cancel context.CancelFunc
@@ -46,7 +47,7 @@ func (h *hub) open() *listener {
 	return l
 }
 
-// run lives as long as the listener.
+// run returns when the listener ends.
 func (h *hub) run(ctx context.Context, l *listener) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // in a hook of the configuration
@@ -102,7 +103,11 @@ func (h *hub) connect(ctx context.Context) (*pgx.Conn, error) {
 	if h.store.separate {
 		return pgx.ConnectConfig(ctx, h.store.listenOn.Copy())
 	}
-	pool := h.store.pool.Config()
+	return h.connectAs(ctx, h.store.pool.Config())
+}
+
+// connectAs connects as a pool does.
+func (h *hub) connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {
 		if err := pool.BeforeConnect(ctx, config); err != nil {

@@ -16,7 +16,7 @@ import (
 // version is that of the schema and its functions. A change of a function's
 // arguments makes a function beside the old one, so that a program of the last
 // version works on while it is replaced.
-const version = 3
+const version = 5
 
 // systemOnly is the search path of all that is done, see schema.sql.
 const systemOnly = "pg_catalog, pg_temp"
@@ -25,7 +25,7 @@ const systemOnly = "pg_catalog, pg_temp"
 var files embed.FS
 
 // parts are the files of the schema, in order. Each can be run again.
-var parts = []string{"schema.sql", "sql/state.sql", "sql/acquire.sql", "sql/release.sql", "sql/view.sql"}
+var parts = []string{"schema.sql", "sql/state.sql", "sql/acquire.sql", "sql/release.sql", "sql/inspect.sql", "sql/view.sql"}
 
 // migrating is the lock under which Migrate works, for one transaction.
 const migrating = 0x6c6f636b6b6974 // "lockkit"

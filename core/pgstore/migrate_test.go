@@ -2,6 +2,8 @@ package pgstore_test
 
 import (
 	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -157,7 +159,7 @@ func TestMigrate(t *testing.T) {
 			}
 		}
 		exec(t, pool, `SELECT lockkit.sweep(1); SELECT * FROM lockkit.locks; SELECT * FROM lockkit.seen;
-			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 3)`)
+			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 5)`)
 	})
 
 	t.Run("what a program of version 2 calls is there, and grants as all do", func(t *testing.T) {
@@ -180,6 +182,19 @@ func TestMigrate(t *testing.T) {
 		acquire(t, s, c)
 		exec(t, pool, fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED; SELECT 1 / (fence = %d)::int FROM lockkit.handover('held', '%s', 60000,
 			'next', 'next', 2147483647, 2147483647, 60000, false, 0, false); COMMIT`, ahead+core.TokenStep, c.Lease))
+	})
+
+	t.Run("what a program of version 4 calls is there, and shows what it did", func(t *testing.T) {
+		t.Parallel()
+		pool := testclient.Postgres(t, database(t))
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		c := exclusive("held")
+		acquire(t, newStore(t, pool), c)
+		id := hex.EncodeToString(decoded(t, core.HoldID(c.Lease)))
+		exec(t, pool, fmt.Sprintf(`SELECT 1 / (count(*) = 1)::int FROM lockkit.show('held', NULL, 1)
+			AS s (of, kind, id, weight, fair, age, rest, done) WHERE kind = 1 AND id = '%s' AND weight = 2147483647`, id))
 	})
 
 	t.Run("a later schema is left alone", func(t *testing.T) {
@@ -225,6 +240,16 @@ func TestMigrate(t *testing.T) {
 		}
 		locks(t, own)
 	})
+}
+
+// decoded are the bytes of the ID of a hold.
+func decoded(t testing.TB, id string) []byte {
+	t.Helper()
+	b, err := base64.RawURLEncoding.DecodeString(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // exec runs statements, of which none may fail.

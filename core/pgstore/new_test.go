@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"math"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,7 @@ func TestErrorReplies(t *testing.T) {
 			t.Errorf("%q: got %v, and that it was not done is certain: %v", code, err, refused)
 		}
 	}
-	if err := pgstore.Verdict(pgconn.ErrConnClosed); errors.Is(err, core.ErrUnavailable) {
+	if err := pgstore.Verdict(net.ErrClosed); errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("a connection that is closed: got %v, want an unknown outcome", err)
 	}
 

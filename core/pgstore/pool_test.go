@@ -97,7 +97,7 @@ func TestCancelledCallers(t *testing.T) {
 	cancelled := 0
 	for i := range tally.Trials(2000) {
 		c := claimed()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%20)*20*time.Microsecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%20)*5*time.Microsecond)
 		if _, err := s.Acquire(ctx, c); err != nil {
 			cancelled++
 		}

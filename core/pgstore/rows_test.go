@@ -22,7 +22,7 @@ func TestRows(t *testing.T) {
 	one := func(sql string) string { return server.Exec(sql)[0] }
 
 	// hazard 25
-	t.Run("every row has an end, and rows that are dead are deleted by those who take other keys (hazard 25)", func(t *testing.T) {
+	t.Run("every row has an end, and dead rows are deleted by acquires of other keys (hazard 25)", func(t *testing.T) {
 		for i := range 300 {
 			c := claimed()
 			c.TTL = time.Millisecond
@@ -59,7 +59,7 @@ func TestRows(t *testing.T) {
 		t.Error("dead rows are left")
 	})
 
-	t.Run("a sweep waits for nobody, and leaves what is alive or in use", func(t *testing.T) {
+	t.Run("a sweep waits for no lock, and leaves rows that are alive or in use", func(t *testing.T) {
 		alive, dead, used := claimed(), claimed(), claimed()
 		for _, c := range []core.Claim{alive, dead, used} {
 			acquire(t, s, c)
@@ -80,7 +80,7 @@ func TestRows(t *testing.T) {
 		held(t, s, alive, true)
 	})
 
-	t.Run("who takes the same key again and again leaves no index entries", func(t *testing.T) {
+	t.Run("taking the same key again and again leaves no index entries", func(t *testing.T) {
 		server.Exec("SELECT pg_stat_reset()")
 		c, pool := claimed(), testclient.Postgres(t, server.URL())
 		s := newStore(t, pool)
@@ -96,7 +96,7 @@ func TestRows(t *testing.T) {
 		})
 	})
 
-	t.Run("a row that somebody else has locked holds up nobody but who wants it, and that not for ever", func(t *testing.T) {
+	t.Run("a row that another session has locked holds up its own key only, and not for ever", func(t *testing.T) {
 		stuck, free := claimed(), claimed()
 		acquire(t, s, stuck)
 		acquire(t, s, free)
@@ -120,7 +120,7 @@ func TestRows(t *testing.T) {
 		release(t, s, stuck)
 	})
 
-	t.Run("who finds a key busy is told how many wait, so that many poll more seldom", func(t *testing.T) {
+	t.Run("a busy caller is told how many wait, so that many poll more seldom", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		for i := range 30 {

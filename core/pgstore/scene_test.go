@@ -65,7 +65,7 @@ func release(t testing.TB, s core.Store, c core.Claim) {
 	}
 }
 
-// held fails the test unless somebody else is kept out of c's key, or let in.
+// held fails the test unless another owner is kept out of c's key, or admitted.
 func held(t testing.TB, s core.Store, c core.Claim, want bool) {
 	t.Helper()
 	next := exclusive(c.Key)

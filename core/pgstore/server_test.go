@@ -107,7 +107,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// holders are those who are inside. A lease that has run out, as on a machine that
+// holders are the callers inside. A lease that has run out, as on a machine that
 // stood still, keeps nobody out.
 type holders struct {
 	mu  sync.Mutex

@@ -79,7 +79,7 @@ func TestClockSetBack(t *testing.T) {
 			t.Errorf("the token is %d after %d", again.Token, after.Token)
 		}
 	})
-	t.Run("a live holder keeps the key, whoever looks at it, alone or in a batch", func(t *testing.T) {
+	t.Run("a live holder keeps the key under every kind of claim, alone or in a batch", func(t *testing.T) {
 		t.Parallel()
 		for _, batch := range []int{0, 1} {
 			c := claimed()
@@ -99,7 +99,7 @@ func TestClockSetBack(t *testing.T) {
 			release(t, s, c)
 		}
 	})
-	t.Run("who extends for longer than before has it for that long, and who claims again too", func(t *testing.T) {
+	t.Run("a hold that is extended or claimed again for longer than before lasts that long", func(t *testing.T) {
 		t.Parallel()
 		for _, again := range []func(c core.Claim) error{
 			func(c core.Claim) error { return s.Extend(t.Context(), []core.Claim{c})[0].Err },
@@ -148,7 +148,7 @@ func TestClockSetBack(t *testing.T) {
 		setBack(t, server, c, back)
 		granted(t, s, exclusive(c.Key))
 	})
-	t.Run("a dead one at the head of the line holds nobody up for long, and a live one keeps its place", func(t *testing.T) {
+	t.Run("a dead waiter at the head of the queue holds up no other for long, and a live one keeps its place", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		acquire(t, s, c)

@@ -5,16 +5,15 @@ import (
 	"strconv"
 )
 
-// statement is the call of a function as text. Bytes are written in hex, so that
-// it has nothing in it that could be taken for something else, whatever the
-// settings of the connection for quoting and encodings are.
+// statement is the call of a function as SQL text. Keys and other bytes are written in hex, so
+// they need no quoting and do not depend on the encoding and other settings of the connection.
 //
-// It goes out in the simple protocol: the server has the whole call or nothing
-// of it. In the extended protocol a client that vanishes before its last
-// message leaves a transaction open, and a lock's row locked.
+// It is sent in the simple protocol: the server gets the whole call or nothing of it. In the
+// extended protocol a client that vanishes before its last message leaves a transaction
+// open, with the row of a lock locked.
 type statement []byte
 
-// call begins the call of a function.
+// call begins the call of a function; end completes it.
 func call(function string) statement {
 	st := make(statement, 0, 512)
 	st = append(st, "SELECT * FROM lockkit."...)
@@ -36,7 +35,7 @@ func (st statement) bytes(b []byte) statement {
 
 func (st statement) text(s string) statement { return st.bytes([]byte(s)) }
 
-// word is for a text without any sign that has a meaning in SQL.
+// word adds a text as it is. It must have no character with a meaning in SQL.
 func (st statement) word(s string) statement {
 	return append(append(append(st.comma(), '\''), s...), '\'')
 }

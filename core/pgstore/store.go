@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
 // callLimit is how long a call takes at the most, the wait for a connection
@@ -19,25 +20,29 @@ const callLimit = 2 * time.Second
 // Store keeps locks in PostgreSQL. It implements core.Store, core.Watcher and
 // core.Prompt, and is safe for concurrent use.
 //
-// Every call is one statement, sent once: nothing is repeated behind the
-// caller's back unless it certainly changed nothing. A call returns soon after
-// its ctx ends, or after two seconds. What it has sent by then goes on and keeps
-// its connection, for two seconds from sending at the most, so that callers who
-// give up do not cost the pool its connections. An error says whether anything can
+// Every call is one statement, sent once: the Store repeats only a statement that
+// certainly changed nothing. A call returns soon after its ctx ends, or after two
+// seconds. A statement that was sent by then goes on and keeps its connection, for two
+// seconds from sending at the most, so that callers that give up do not cost the pool
+// its connections. An error says whether anything can
 // have changed, as core.Store demands.
 type Store struct {
 	config
 	pool *pgxpool.Pool
 	hub  hub
-	// Transactions of this database see one snapshot by default: each call says
-	// what it needs.
+	// Transactions of this database see one snapshot by default: each call sets its
+	// isolation level.
 	isolated atomic.Bool
+	gate     outage.Gate // of the server
 }
 
 var (
 	_ core.Store   = (*Store)(nil)
 	_ core.Watcher = (*Store)(nil)
 	_ core.Prompt  = (*Store)(nil)
+
+	_ core.Inspector = (*Store)(nil)
+	_ core.Cards     = (*Store)(nil)
 )
 
 // New returns a Store that uses pool, which the caller keeps and closes after
@@ -61,13 +66,17 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	}
 	s.hub.channel = "lockkit_" + strings.ToLower(rand.Text())
 	s.hub.store = s
+	s.gate.Watch(callLimit, s.probe)
 	return s, nil
 }
 
 // Limit implements core.Prompt: two seconds.
 func (s *Store) Limit() time.Duration { return callLimit }
 
-// Close ends what the Store does in the background: watches are closed, and
+// Close ends the background work of the Store: watches are closed, and
 // further ones are refused. It does not close the pool. Claims can still be
 // extended and released.
-func (s *Store) Close() error { return s.hub.close() }
+func (s *Store) Close() error {
+	s.gate.Close()
+	return s.hub.close()
+}

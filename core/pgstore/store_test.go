@@ -131,7 +131,7 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	conformance(t, server.URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) core.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
-			// A claim can be refused and then granted as its repetition. Who
+			// A claim can be refused and then granted as its repetition. A caller that
 			// waits finds that out by asking again, which the suite does not.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})

@@ -13,11 +13,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
-// CheckToken makes a transaction fail that was begun by a stale holder. It notes
-// that token was used for resource and refuses one that is older than the newest
-// that it has seen, with core.ErrLost; the caller then rolls back. The same token
-// again is fine. It is called in the transaction tx that changes the resource,
-// before the changes:
+// CheckToken refuses the transaction of a stale holder. It notes the newest token that was
+// used for resource. If token is older, it fails with core.ErrLost, and the caller rolls
+// back. The same token can be used again. CheckToken is called in the transaction tx that
+// changes the resource, before the changes:
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if err := pgstore.CheckToken(ctx, tx, "account:42", lease.Token()); err != nil {
@@ -27,20 +26,19 @@ import (
 //		return err
 //	})
 //
-// From then until its end the transaction holds up others that check a token of
-// the same resource: they see what became of it, in whatever order holders were
-// paused. Transactions that check several resources do so in the same order, as
-// with any rows. Under REPEATABLE READ and SERIALIZABLE one that was held up can
-// fail with a serialization failure (SQLSTATE 40001), and is to be repeated.
+// From then until its end the transaction blocks other transactions that check a token of
+// the same resource. So each of them sees the newest token, in whatever order holders were
+// paused. Transactions that check several resources must do so in the same order, as with
+// any rows. Under REPEATABLE READ and SERIALIZABLE a transaction that was blocked can fail
+// with a serialization failure (SQLSTATE 40001), and the caller has to repeat it.
 //
-// The tokens may be of any store, as long as all of one resource are of one
-// store. What was seen of a resource is kept in lockkit.seen until the row is
-// deleted, which is to be done with the resource and not before. The database
-// has to be migrated (Migrate), but need not be the one that keeps the locks.
+// The tokens can be those of any store, but all tokens of a resource must come from one
+// store. The newest token is kept in lockkit.seen until its row is deleted. Delete the row
+// with the resource, and not before. The database must have the kit's tables (Migrate), but
+// the locks can be kept in another one.
 //
-// It fails with core.ErrInvalid, before anything is sent, for a token of 0,
-// which no fenced lease has, and for a resource that is empty, longer than 512
-// bytes, or not text.
+// It fails with core.ErrInvalid, before anything is sent, for a token of 0, which no fenced
+// lease has, and for a resource that is empty, longer than 512 bytes, or not valid UTF-8.
 func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {
 	switch {
 	case tx == nil:
@@ -52,12 +50,12 @@ func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) e
 	case token > math.MaxInt64:
 		return fmt.Errorf("pgstore: check token: %d is no token of any store: %w", token, core.ErrInvalid)
 	}
-	// The row is locked also where the condition is false.
+	// The row is locked even if the condition is false.
 	const note = `INSERT INTO lockkit.seen AS s (resource, token) VALUES ($1, $2)
 		ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token WHERE s.token <= EXCLUDED.token`
 	tag, err := tx.Exec(ctx, note, pgx.QueryExecModeExec, resource, int64(token))
 	if hasCode(err, codeRights) {
-		// Check does not look at this table, which another user may have the rights to.
+		// Check does not test for these rights, since another user may call CheckToken.
 		err = fmt.Errorf("%w: the user lacks a right, it needs GRANT USAGE ON SCHEMA lockkit and "+
 			"GRANT SELECT, INSERT, UPDATE ON lockkit.seen: %w", core.ErrUnavailable, brief.Error(err))
 		return wrap("check token", err)

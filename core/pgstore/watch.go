@@ -11,16 +11,16 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Watch implements core.Watcher. All watches of a Store share one connection,
-// apart from the pool's, that listens on a channel of the Store's own. It is
-// opened when it is first needed, and closed a minute after it was last. If it
-// breaks, or the server has not answered for some seconds, the channels of all
-// watches are closed; the next Watch opens another one.
+// Watch implements core.Watcher. All watches of a Store share one connection, which is not
+// part of the pool and listens on a channel of the Store's own. The first Watch opens it, and
+// it is closed a minute after its last use. If it breaks, or the server does not answer for
+// some seconds, the channels of all watches are closed. The next Watch opens another one.
 //
-// It fails with core.ErrUnsupported with WithoutWakeUps and where the connection
-// leads through a pooler that passes no notifications on, with core.ErrClosed
-// after Close, and with core.ErrUnavailable if the server does not confirm that
-// it listens before ctx ends, or within four seconds.
+// Watch blocks until the server has confirmed that the connection listens. It fails with:
+//   - core.ErrUnsupported after WithoutWakeUps, or if a pooler does not pass notifications on
+//   - core.ErrClosed after Close
+//   - core.ErrUnavailable if the server has not confirmed before ctx ends, or within four
+//     seconds
 func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
 	if err := usable("watch", &c); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 	return w.ch, nil
 }
 
-// payload is how rouse in sql/state.sql names a waiting claim.
+// payload is the notification for a waiting claim, as rouse in sql/state.sql writes it.
 func payload(c *core.Claim) string {
 	return hex.EncodeToString([]byte(c.Lease)) + " " + hex.EncodeToString([]byte(c.Key))
 }
@@ -70,17 +70,17 @@ func payload(c *core.Claim) string {
 type watcher struct {
 	of   string
 	ch   chan struct{}
-	stop func() bool // takes back what waits for the end of ctx; nil at first
+	stop func() bool // takes back the leave at the end of ctx; nil at first
 }
 
-// hub is all watches of a Store.
+// hub has all watches of a Store.
 type hub struct {
 	store   *Store
 	channel string
 
 	mu     sync.Mutex
 	on     *listener // nil while there is none
-	deaf   time.Time // until then, the connection is known to pass nothing on
+	deaf   time.Time // the end of the time for which notifications are known not to arrive
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -88,8 +88,7 @@ type hub struct {
 var errDeaf = fmt.Errorf("notifications do not arrive, the connection leads through a pooler: "+
 	"use WithListener or WithoutWakeUps: %w", core.ErrUnsupported)
 
-// name is the channel to notify for a claim that waits, or empty if nobody would
-// hear it.
+// name is the channel to notify for a waiting claim. It is empty if the Store does not listen.
 func (h *hub) name() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,7 +116,7 @@ func (h *hub) join(w *watcher) (*listener, error) {
 	return h.on, nil
 }
 
-// leave takes w out.
+// leave removes w from the listener.
 func (h *hub) leave(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,20 +138,20 @@ func (h *hub) leave(w *watcher) {
 	}
 }
 
-// wake passes a notification on.
+// wake passes a notification on to the watches of its claim.
 func (h *hub) wake(l *listener, of string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range l.watchers[of] {
 		select {
 		case w.ch <- struct{}{}:
-		default: // it has not taken the last one yet
+		default: // the caller has not taken the last wake-up yet
 		}
 	}
 }
 
-// end breaks the listener: its watches are told, and a new one can be started.
-// It does nothing a second time.
+// end ends the listener and closes the channels of its watches. The next join starts another
+// listener. A second call does nothing.
 func (h *hub) end(l *listener, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,7 +176,7 @@ func (h *hub) end(l *listener, why error) {
 	l.cancel()
 }
 
-// close ends what runs and waits for it, but not for ever.
+// close ends the listener, and waits for it for at most two seconds.
 func (h *hub) close() error {
 	h.mu.Lock()
 	h.closed = true

@@ -3,7 +3,7 @@
 //
 //	make proof                 # all that make test leaves out; installs the servers that it can, writes nothing
 //	make proof PART=mutants    # some parts, by their names, separated by commas
-//	LONG=1 make proof          # everything with its full counts, in hours; writes REPORT.md and README's summary
+//	LONG=1 make proof          # everything with its full counts, in hours; writes REPORT.md, and the summary into README.md beside it
 //
 // Each part is some packages of tests. They tell what they did by package tally;
 // the program adds that up. It fails if a test fails, if a part has nothing to
@@ -39,11 +39,13 @@ var parts = []part{
 		"core/storetest", "core/memstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
 	}, own: true},
 	{name: "trials", about: "the packages' own tests that make more trials here than for make test", packages: []string{
-		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "core/benchmarks",
+		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "taskmw/cronmw", "core/benchmarks",
 	}, trials: true},
 	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
-	{name: "middleware", about: "HTTP, gRPC and tasks, and answers that are kept", packages: []string{"core/once", "httpmw", "grpcmw", "taskmw"}, own: true},
+	{name: "middleware", about: "HTTP, gRPC, tasks and scheduled jobs, answers that are kept, and the kit in other libraries", packages: []string{
+		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "grpcmw", "taskmw", "taskmw/cronmw", "core/named/plugs",
+	}, own: true},
 	{name: "adapters", about: "every adapter in every trouble", packages: []string{"core/proof/adapters"}},
 	{name: "mutants", about: "small mistakes in the kit, each of which a test has to notice", packages: []string{"core/proof/mutants"}},
 	{name: "soak", about: "a constant load with a nemesis, and what builds up", packages: []string{"core/proof/soak"}},
@@ -61,7 +63,7 @@ func command(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
 	names := flags.String("run", "", "only these parts, separated by commas")
 	report := flags.String("report", "core/proof/REPORT.md", "a long run of all parts writes the report into this `file`")
-	readme := flags.String("readme", "README.md", "and the summary into this `file`, between the markers of proof")
+	readme := flags.String("readme", "core/proof/README.md", "and the summary into this `file`, between the markers of proof")
 	from := flags.String("from", "", "run nothing, report of what this `directory` has of an earlier run")
 	keep := flags.String("keep", "", "keep what the run writes in this `directory`, for -from")
 	if err := flags.Parse(args); err != nil {

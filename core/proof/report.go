@@ -192,6 +192,6 @@ func (r *record) intoReadme(path string, mutants int) error {
 	if r.Long {
 		b.WriteString(" with the full counts")
 	}
-	fmt.Fprintf(&b, ": %s [%d ways to break a lock](core/proof/REPORT.md) are each caught by a test.\n%s", r.summary(), mutants, readmeEnd)
+	fmt.Fprintf(&b, ": %s [%d ways to break a lock](REPORT.md) are each caught by a test.\n%s", r.summary(), mutants, readmeEnd)
 	return os.WriteFile(path, slices.Concat(before, []byte(b.String()), after), 0o644)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
 // Acquire implements core.Store in one round trip, and a second one if the
@@ -22,7 +23,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if s.pushable(&c) {
 		return s.acquirePushed(ctx, c)
 	}
-	return s.admit(ctx, &c, s.asking(&c, false).ready(ctx))
+	return s.admit(ctx, &c, s.asking(&c, false))
 }
 
 // acquirePushed is Acquire for a claim that may have been granted by message.
@@ -34,10 +35,10 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, er
 		return *g, nil
 	}
 	if !watching {
-		return s.admit(ctx, &c, s.asking(&c, false).ready(ctx))
+		return s.admit(ctx, &c, s.asking(&c, false))
 	}
 	asked := time.Now()
-	a, err := s.call(ctx, "acquire", s.asking(&c, true).ready(ctx))
+	a, err := s.call(ctx, "acquire", s.asking(&c, true))
 	if err != nil {
 		return core.Grant{}, err
 	}
@@ -51,22 +52,22 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, er
 // usual is the least token that every claim gets without asking for it.
 const usual = 1
 
-// asking is a call of acquire.lua. What most claims have in common costs no
-// arguments: each of them takes the server as long as ten lines of Lua.
-func (s *Store) asking(c *core.Claim, listens bool) *command {
-	cmd := s.newCommand(acquireScript, c.Key, s.acquires.word(c.Fair, c.Wait, listens)).
-		text(c.Lease).text(c.Owner).num(millis(c.TTL))
+// asking is a call of acquire.lua. The values that most claims have are no arguments:
+// an argument takes the server as long as ten lines of Lua.
+func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
+	cmd := s.newCommand(acquireScript, c.Key, s.acquires.word(c.Fair, c.Wait, listens)).Optional().
+		Text(c.Lease).Text(c.Owner).Num(millis(c.TTL))
 	if c.Weight < core.All || c.Via != "" || c.MinToken > usual || c.Record != nil {
-		cmd.num(c.Weight).num(c.Limit).text(c.Via).num(int64(c.MinToken))
+		cmd.Num(c.Weight).Num(c.Limit).Text(c.Via).Num(int64(c.MinToken))
 	}
 	if r := c.Record; r != nil {
-		cmd.text(string(r.Value)).word(millis(r.Retain))
+		cmd.Text(string(r.Value)).Word(millis(r.Retain))
 	}
 	return cmd
 }
 
 // admit sends a command that is answered like acquire.lua.
-func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *command) (core.Grant, error) {
+func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *pipeline.Call) (core.Grant, error) {
 	if s.acks {
 		kept := *c // so that c need not outlive the call where there are no replicas
 		return s.admitReplicated(ctx, &kept, cmd)
@@ -121,22 +122,22 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.plain {
 		return s.releasePlain(ctx, &c)
 	}
-	cmd := s.newCommand(releaseScript, c.Key, s.releases.word(c.Used == 1, c.Undo && c.Record == nil)).
-		text(c.Lease).num(millis(c.TTL))
+	cmd := s.newCommand(releaseScript, c.Key, s.releases.word(c.Used == 1, c.Undo && c.Record == nil, false)).
+		Text(c.Lease).Num(millis(c.TTL))
 	if c.Keep > 0 || c.Record != nil || c.Undo || c.Weight < core.All || c.MinToken > usual {
-		cmd.num(millis(c.Keep))
+		cmd.Num(millis(c.Keep))
 	}
 	if c.Record != nil {
 		save(cmd, c.Record)
 		if s.acks {
-			return s.settleReplicated(ctx, "release", cmd.ready(ctx))
+			return s.settleReplicated(ctx, "release", cmd)
 		}
 	}
-	return s.settle(ctx, "release", cmd.ready(ctx))
+	return s.settle(ctx, "release", cmd)
 }
 
 // settle sends a command that is answered like release.lua.
-func (s *Store) settle(ctx context.Context, op string, cmd *command) error {
+func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
 	a, err := s.call(ctx, op, cmd)
 	if err != nil {
 		return err

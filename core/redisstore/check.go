@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
 // Check asks the server, in a cluster every master, whether it is fit to keep
@@ -33,11 +34,11 @@ import (
 // It needs the right to use INFO, which the Store otherwise does not. The error
 // matches core.ErrUnavailable if the server could not be asked.
 func (s *Store) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*callLimit, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*pipeline.Limit, pipeline.ErrNoAnswer)
 	defer cancel()
-	faults, err := leave(ctx, &flight{}, func() ([]string, error) { return s.inspect(ctx) })
+	faults, err := pipeline.Detached(ctx, func() ([]string, error) { return s.inspect(ctx) })
 	if err != nil {
-		return s.failure(ctx, "check", &flight{}, err)
+		return s.unanswered(ctx, "check", err)
 	}
 	all := make([]error, 0, len(faults)+1)
 	for _, f := range faults {
@@ -46,7 +47,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return errors.Join(append(all, s.try(ctx))...)
 }
 
-// inspect returns what speaks against the servers.
+// inspect returns the faults of the servers.
 func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if s.cluster == nil {
 		return s.judge(ctx, s.client)
@@ -65,7 +66,7 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	return append(all, s.skews(ctx)...), err
 }
 
-// judge returns what speaks against one server.
+// judge returns the faults of one server.
 func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	text, err := client.Info(ctx).Result()
 	if isReply(err, "NOPERM") {
@@ -141,7 +142,7 @@ func older(version string, major, minor int) bool {
 func (s *Store) try(ctx context.Context) error {
 	claim := core.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
-		Weight: core.All, Limit: core.All, TTL: callLimit,
+		Weight: core.All, Limit: core.All, TTL: pipeline.Limit,
 	}
 	if !s.plain {
 		// One that becomes a string, then one that becomes a hash.
@@ -175,7 +176,7 @@ func (s *Store) try(ctx context.Context) error {
 	if watchErr != nil {
 		return s.advise(watchErr)
 	}
-	timer := time.NewTimer(callLimit)
+	timer := time.NewTimer(pipeline.Limit)
 	defer timer.Stop()
 	select {
 	case _, ok := <-woken:
@@ -199,7 +200,7 @@ func (s *Store) tryHold(ctx context.Context, c core.Claim) error {
 	return s.Extend(ctx, []core.Claim{c})[0].Err
 }
 
-// advise says what an error of the trial may come from.
+// advise adds the likely reason of an error of the trial.
 func (s *Store) advise(err error) error {
 	switch {
 	case err == nil, errors.Is(err, core.ErrLost):
@@ -215,7 +216,7 @@ func (s *Store) advise(err error) error {
 		err, needs, s.prefix, s.prefix)
 }
 
-// What a user has to be allowed, in the language of ACL SETUSER.
+// The rights of a user, in the language of ACL SETUSER.
 const (
 	rights = "+eval +evalsha +get +set +hgetall +hget +hset +hdel +type +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +pubsub|numsub +ping"

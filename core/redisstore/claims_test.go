@@ -28,6 +28,14 @@ func claimOf(key string) core.Claim {
 // claimed returns an exclusive claim of a key of its own.
 func claimed() core.Claim { return claimOf("test:" + rand.Text()) }
 
+func claims(n int) []core.Claim {
+	all := make([]core.Claim, n)
+	for i := range all {
+		all[i] = claimed()
+	}
+	return all
+}
+
 // forms are claims of keys of their own, by what the key becomes when it is granted
 // while it is free: an unusual claim is granted a hash.
 var forms = map[string]func() core.Claim{

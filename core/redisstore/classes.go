@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refusals are the error replies that leave the state as it was. Those that can
-// come up inside a script do so at its first write, or, NOPERM, at a command
-// after whose refusal the script undoes what it did.
+// refusals are the error replies that leave the state as it was. Inside a script they
+// come up at its first write. The exception is NOPERM: it can come later, and the
+// script then undoes its writes.
 var refusals = map[string]bool{
 	"ASK": true, "BUSY": true, "CLUSTERDOWN": true, "CROSSSLOT": true, "LOADING": true, "MASTERDOWN": true,
 	"MISCONF": true, "MOVED": true, "NOAUTH": true, "NOPERM": true, "NOREPLICAS": true, "NOSCRIPT": true,
@@ -29,8 +29,7 @@ var refusalTexts = []string{
 // before 7.0, which put it behind their own.
 var innerCode = regexp.MustCompile(`^ERR Error running script.*: -([A-Z]+) `)
 
-// refused tells that err is the reply of a server that did not do what it was
-// asked.
+// refused tells that err is the reply of a server that changed nothing.
 func refused(err error) bool {
 	reply, ok := errors.AsType[redis.Error](err)
 	if !ok {

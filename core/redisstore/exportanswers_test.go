@@ -35,3 +35,13 @@ func ReadPush(text string) (until string, token uint64, valid time.Duration, ok 
 	}
 	return p.until, p.token, p.valid, true
 }
+
+// View reads the answer of show.lua, or of plain_show.lua.
+func View(plain bool, answer []string) (core.State, bool) {
+	read := parseView
+	if plain {
+		read = parsePlain
+	}
+	v, ok := read("key", answer)
+	return v.state, ok
+}

@@ -288,7 +288,7 @@ func TestFormsAgree(t *testing.T) {
 	server := testserver.StartRedis(t)
 	calls, listens, asks := newStore(t, testclient.Redis(t, server.Addr)), newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
 	ctx := t.Context()
-	// Both have somebody who hears, whoever waits, as long as the test lasts.
+	// Both have a subscriber for as long as the test lasts, for any waiter.
 	for _, s := range []*redisstore.Store{calls, listens} {
 		if _, err := s.Watch(ctx, claimOf("forms")); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
 // identity is what is known of the server. It holds for as long as the client
@@ -30,7 +31,7 @@ type identity struct {
 	asking *inquiry // under way, nil if none is
 }
 
-// inquiry is one question to the server, which all who want to know share.
+// inquiry is one question to the server, which all callers share.
 type inquiry struct {
 	at   int64         // dials before
 	done chan struct{} // closed when the rest is known
@@ -41,7 +42,7 @@ type inquiry struct {
 // Node implements core.Node for a *redis.Client, by INFO, which the user has to
 // be allowed; for a cluster, which is many servers, it fails with
 // core.ErrUnsupported. It asks again only after the client has dialed, which a
-// hook on the client counts, and once for all who want to know then. A proxy that
+// hook on the client counts, and once for all callers of that time. A proxy that
 // keeps its clients' connections while it changes the server behind them is not
 // noticed.
 func (s *Store) Node(ctx context.Context) (core.NodeInfo, error) {
@@ -63,9 +64,9 @@ func (s *Store) Node(ctx context.Context) (core.NodeInfo, error) {
 		select {
 		case <-l.done:
 		case <-ctx.Done():
-			return core.NodeInfo{}, s.failure(ctx, "node", &flight{}, context.Cause(ctx))
+			return core.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
 		}
-		// What others have asked began too early, or ended with their time.
+		// Another caller's question began too early, or ended with that caller's time.
 		if ours || l.err == nil && l.at >= dials {
 			return l.info, l.err
 		}
@@ -103,14 +104,14 @@ func (s *Store) ask(ctx context.Context, client *redis.Client, l *inquiry) {
 }
 
 func (s *Store) info(ctx context.Context, client *redis.Client) (core.NodeInfo, error) {
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
-	text, err := leave(ctx, &flight{}, func() (string, error) { return client.Info(ctx).Result() })
+	text, err := pipeline.Detached(ctx, func() (string, error) { return client.Info(ctx).Result() })
 	switch {
 	case isReply(err, "NOPERM"), isReply(err, "ERR"):
 		return core.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not tell: %w", core.ErrUnsupported)
 	case err != nil:
-		return core.NodeInfo{}, s.failure(ctx, "node", &flight{}, err)
+		return core.NodeInfo{}, s.unanswered(ctx, "node", err)
 	}
 	info, ok := parseNode(text)
 	if !ok {
@@ -142,7 +143,7 @@ func parseNode(text string) (core.NodeInfo, bool) {
 // dialHook counts the connections of a client.
 type dialHook struct{ dials *atomic.Int64 }
 
-// DialHook implements redis.Hook. It counts before anybody can use the
+// DialHook implements redis.Hook. It counts before any caller can use the
 // connection.
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -54,7 +54,7 @@ func TestNodeIsAskedOnceForAll(t *testing.T) {
 	held.Await(t)
 	held.Deliver()
 	all.Wait()
-	// One that dials, one for whoever came after that, and nothing from then on.
+	// One that dials, one for the callers after that, and nothing from then on.
 	if asked := p.Count(infoCommand); asked > 3 {
 		t.Errorf("the server was asked %d times by %d callers", asked, n)
 	}
@@ -85,8 +85,8 @@ func TestNodeTellsARestart(t *testing.T) {
 	})
 }
 
-// Who shares an inquiry that ends with another caller's time asks on its own.
-func TestNodeInquiryOfACallerWhoLeaves(t *testing.T) {
+// A caller whose shared inquiry ends with another caller's time asks on its own.
+func TestNodeInquiryOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)
 	held := p.Inject(infoCommand, testserver.DropRequest)

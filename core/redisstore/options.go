@@ -43,7 +43,7 @@ func WithPrefix(p string) Option {
 //
 // Such a string can carry no more: claims that are shared, permits, fair, that
 // join another owner, or need a token or a record fail with
-// core.ErrUnsupported, nobody is woken, a lease that was released before it
+// core.ErrUnsupported, no waiter is woken, a lease that was released before it
 // arrived is not refused, and two holds of one owner are one hold.
 func WithPlainKeys() Option {
 	return func(c *config) { c.plain = true }

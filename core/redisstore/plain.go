@@ -29,26 +29,25 @@ func plainly(op string, c *core.Claim) error {
 	return fmt.Errorf("redisstore: %s: %s with plain keys: %w", op, what, core.ErrUnsupported)
 }
 
-// acquirePlain asks with a bare SET NX, which costs the server a third of what a
-// script does, unless it expects to be refused: only the script tells an owner's
-// own key, and for how long it is taken.
+// acquirePlain asks with a bare SET NX, which costs the server a third of a script. If
+// it expects a refusal it asks by the script: only that tells an owner's own key, and
+// for how long a key is taken.
 func (s *Store) acquirePlain(ctx context.Context, c *core.Claim) (core.Grant, error) {
 	if err := plainly("acquire", c); err != nil {
 		return core.Grant{}, err
 	}
 	if !s.acks && !s.taken.has(c.Key) {
-		cmd := s.newSet(c.Key, c.Owner, millis(c.TTL)).ready(ctx)
-		switch v, err := s.exchange(ctx, cmd); {
+		switch v, err := s.exchange(ctx, "acquire", s.newSet(c.Key, c.Owner, millis(c.TTL))); {
 		case err != nil:
-			return core.Grant{}, s.failure(ctx, "acquire", cmd.flight, err)
+			return core.Grant{}, err
 		case v == "OK":
 			return core.Grant{Owner: c.Owner}, nil
 		case v != nil:
 			return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 		}
 	}
-	cmd := s.newCommand(plainAcquireScript, c.Key, "acquire").text(c.Owner).num(millis(c.TTL))
-	g, err := s.admit(ctx, c, cmd.ready(ctx))
+	cmd := s.newCommand(plainAcquireScript, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
+	g, err := s.admit(ctx, c, cmd)
 	s.taken.note(c.Key, errors.Is(err, core.ErrBusy))
 	return g, err
 }
@@ -78,11 +77,14 @@ func (t *takenKeys) note(key string, taken bool) {
 	}
 }
 
-// releasePlain leaves a key that is kept to an owner that nobody knows.
+// releasePlain leaves a key that is kept to a random owner.
 func (s *Store) releasePlain(ctx context.Context, c *core.Claim) error {
-	cmd := s.newCommand(plainReleaseScript, c.Key, "release").text(c.Owner)
+	cmd := s.newCommand(plainReleaseScript, c.Key, "release").Text(c.Owner)
 	if c.Keep > 0 {
-		cmd.num(millis(c.Keep)).text("kept:" + rand.Text())
+		cmd.Num(millis(c.Keep)).Text(nobody())
 	}
-	return s.settle(ctx, "release", cmd.ready(ctx))
+	return s.settle(ctx, "release", cmd)
 }
+
+// nobody is a random owner.
+func nobody() string { return keptBy + rand.Text() }

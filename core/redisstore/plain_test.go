@@ -148,7 +148,7 @@ func TestPlainKeys(t *testing.T) {
 		}
 		ttl(t, c, time.Minute)
 	})
-	t.Run("what is kept belongs to nobody", func(t *testing.T) {
+	t.Run("a kept key belongs to no owner", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		c.Keep = time.Hour
@@ -174,7 +174,7 @@ func TestPlainKeys(t *testing.T) {
 		wantIs(t, "acquire", err, core.ErrBusy)
 		wantIs(t, "release", s.Release(t.Context(), w), core.ErrLost)
 	})
-	t.Run("a free key takes one SET, and who was refused before asks in one step", func(t *testing.T) {
+	t.Run("a free key takes one SET, and a caller that was refused before asks in one step", func(t *testing.T) {
 		c := claimed()
 		calls := func() (sets, scripts int) {
 			return proxy.Count(testserver.Match{Command: "set", Arg: name(c)}), proxy.Count(testserver.Match{Command: "evalsha", Arg: name(c)})

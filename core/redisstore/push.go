@@ -10,16 +10,16 @@ import (
 
 // A waiter whose process listens is not only woken: the script that makes room
 // admits it, and publishes the grant. So a key goes to another process in one
-// message, and nobody gets in between.
+// message, and no other claim is granted in between.
 //
-// The waiter does not know when that happened, but it was after the waiter's
-// last question, of which it knows when it was sent. The grant lasts for as long
-// as that was ago, and WINDOW of state.lua: until then the waiter extends it, or
-// has died and the key is free again. A message is only believed if it is about
-// the place that this question got, since an earlier grant may have expired.
+// The waiter does not know when that happened. But it was after the waiter's last
+// question, and the waiter knows when it sent that. The grant lasts for the time since
+// then and WINDOW of state.lua. Before its end the waiter extends it, or has died and
+// the key is free again. A message counts only if it names the place that this question
+// got, since an earlier grant may have expired.
 
 const (
-	// worth is what has to be left of a grant by message.
+	// worth is the time that has to be left of a grant by message.
 	worth = time.Second / 2
 	// longest is more than any grant by message lasts.
 	longest = core.WaiterLife
@@ -28,7 +28,7 @@ const (
 	steady = 5 * time.Millisecond
 )
 
-// place is what a watching claim knows of its place in the wait list.
+// place is the place of a watching claim in the wait list.
 type place struct {
 	asked time.Time // when the question was sent that renewed it
 	until string    // its deadline, which names it
@@ -41,8 +41,8 @@ type pushed struct {
 	valid time.Duration
 }
 
-// readPush reads what a grant says behind its key and lease, nil if that is
-// nothing that can be relied on.
+// readPush reads the text of a grant behind its key and lease. It is nil if the text is
+// not valid.
 func readPush(text string) *pushed {
 	f := strings.Split(text, " ")
 	if len(f) != 3 {
@@ -57,7 +57,7 @@ func readPush(text string) *pushed {
 }
 
 // pushable tells that c can be granted by message, as far as it goes. A lease
-// that is shorter than a place is not worth it. In a cluster nobody knows whether
+// that is shorter than a place is not worth it. In a cluster it is not known whether
 // a process listens, and WAIT is no part of a message.
 func (s *Store) pushable(c *core.Claim) bool {
 	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= 1 && c.TTL >= core.WaiterLife && !s.acks && s.cluster == nil

@@ -53,7 +53,7 @@ func TestPush(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	handedOver(t, r.direct, r.store)
-	t.Run("the waiter has the key without asking, and nobody gets in between", func(t *testing.T) {
+	t.Run("the waiter has the key without asking, and no other gets in between", func(t *testing.T) {
 		for _, fair := range []bool{false, true} {
 			promptly(func(last bool) time.Duration {
 				c := claimed()
@@ -186,7 +186,7 @@ func TestPush(t *testing.T) {
 			return took
 		})
 	})
-	t.Run("who asks for a short lease, or for a run, is only woken", func(t *testing.T) {
+	t.Run("a waiter for a short lease, or for a run, is only woken", func(t *testing.T) {
 		for _, edit := range []func(*core.Claim){
 			func(w *core.Claim) { w.TTL = 5 * time.Second },
 			func(w *core.Claim) { w.Record = &core.Record{Retain: time.Minute} },

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
 // maxValue is how long a record's value may be: a server takes no word of more
@@ -17,7 +18,7 @@ const maxAttempt = 1 << 40
 // The states in which a record is saved, as constants.
 var savedDone, savedOpen any = "1", "2"
 
-// recordable refuses records that would break what is stored.
+// recordable refuses records that would break the stored format.
 func (s *Store) recordable(op string, r *core.Record) error {
 	var fault string
 	switch {
@@ -39,17 +40,17 @@ func (s *Store) recordable(op string, r *core.Record) error {
 
 // save adds the arguments with which release.lua saves r. The value is copied,
 // since the caller may leave while it is being written.
-func save(cmd *command, r *core.Record) {
+func save(cmd *pipeline.Call, r *core.Record) {
 	state := savedOpen
 	if r.Done {
 		state = savedDone
 	}
-	cmd.num(int64(r.Attempt)).word(state).num(millis(r.Retain)).text(string(r.Value))
+	cmd.Num(int64(r.Attempt)).Word(state).Num(millis(r.Retain)).Text(string(r.Value))
 }
 
-// recorded reads what acquire.lua answers of a record: its attempt, how long it
-// is kept, and its value, which is the claim's own if none is told. It is nil if
-// that cannot be read.
+// recorded reads the record in an answer of acquire.lua: its attempt, how long it is
+// kept, and its value, which is the claim's own if the answer has none. It is nil if
+// the answer cannot be read.
 func recorded(c *core.Claim, a []any) *core.Record {
 	if c.Record == nil || len(a) < 2 {
 		return nil

@@ -150,7 +150,7 @@ func TestRecordRoundTrips(t *testing.T) {
 	}
 }
 
-// hazard 58: whatever gets lost on the way, an answer is saved once, by who
+// hazard 58: whatever gets lost on the way, an answer is saved once, by the holder that
 // holds the key.
 func TestRecordFaults(t *testing.T) {
 	t.Parallel()

@@ -86,7 +86,7 @@ func TestRecordLayout(t *testing.T) {
 			t.Errorf("the fields are %v", f)
 		}
 	})
-	t.Run("a finished record leaves none in line who asked for it", func(t *testing.T) {
+	t.Run("a finished record takes its claims out of the queue", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		acquire(t, r.direct, c)
 		var all []core.Claim

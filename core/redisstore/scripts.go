@@ -1,18 +1,11 @@
 package redisstore
 
 import (
-	"crypto/fips140"
-	"crypto/sha1"
 	"embed"
-	"encoding/hex"
 	"regexp"
-)
 
-// script is a Lua program. The file of each says what it takes and answers.
-type script struct {
-	source []byte // without comments: it travels when a server does not know it
-	sha    []byte // the name under which servers cache it, in hex
-}
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+)
 
 // The words with which scripts begin their answers.
 const (
@@ -28,6 +21,10 @@ var (
 	extendScript  = newScript("clock.lua", "look.lua", "extend.lua")
 	releaseScript = newScript("clock.lua", "only.lua", "look.lua", "relay.lua", "beside.lua", "state.lua", "release.lua")
 
+	showScript = newScript("clock.lua", "look.lua", "show.lua")
+	cardScript = newScript("card.lua")
+
+	plainShowScript    = newScript("plain_show.lua")
 	plainAcquireScript = newScript("plain_acquire.lua")
 	plainExtendScript  = newScript("plain_extend.lua")
 	plainReleaseScript = newScript("plain_release.lua")
@@ -38,25 +35,22 @@ var luaFiles embed.FS
 
 var luaNoise = regexp.MustCompile(`(?m)^\s*--.*\n|^\s*\n|^\s+`)
 
-// newScript joins files to one script.
-func newScript(parts ...string) *script {
-	s := new(script)
+// newScript joins files to one script, without comments, since its text is sent when a
+// server does not know it. The header of each file gives its arguments and answers.
+func newScript(parts ...string) *pipeline.Script {
+	var source []byte
 	for _, p := range parts {
 		text, err := luaFiles.ReadFile("lua/" + p)
 		if err != nil {
 			panic(err) // the files are part of the program
 		}
-		s.source = append(s.source, luaNoise.ReplaceAll(text, nil)...)
+		source = append(source, luaNoise.ReplaceAll(text, nil)...)
 	}
-	var sum [sha1.Size]byte
-	// SHA-1 is what Redis names a script by, and secures nothing.
-	fips140.WithoutEnforcement(func() { sum = sha1.Sum(s.source) })
-	s.sha = []byte(hex.EncodeToString(sum[:]))
-	return s
+	return pipeline.NewScript(source)
 }
 
 // whats are the first argument of a script for each set of its flags, made
-// once: a verb, letters, and what all calls of a Store have in common. See state.lua.
+// once: a verb, letters, and the values that all calls of a Store share. See state.lua.
 type whats []any
 
 func newWhats(verb, letters string, cluster bool, common string) whats {

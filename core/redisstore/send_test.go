@@ -92,7 +92,7 @@ func TestTheCallerCanLeave(t *testing.T) {
 
 // A call that its caller has left is not sent later, when a connection becomes
 // free.
-func TestWhoLeftSendsNothing(t *testing.T) {
+func TestAbandonedCallSendsNothing(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := testclient.Redis(t, server.Addr, func(o *redis.Options) {
@@ -121,7 +121,7 @@ func TestWhoLeftSendsNothing(t *testing.T) {
 
 // The same, where a hook of the client's owner has held the call up and goes on
 // with a context of its own.
-func TestWhoLeftSendsNothingThroughAHook(t *testing.T) {
+func TestAbandonedCallSendsNothingThroughAHook(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	client := testclient.Redis(t, r.proxy.Addr)

@@ -117,7 +117,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 			t.Errorf("the token is %d after %d", again.Token, after.Token)
 		}
 	})
-	t.Run("a live holder keeps the key, whoever looks at it", func(t *testing.T) {
+	t.Run("a live holder keeps the key under every kind of claim", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.TTL = 2 * time.Second
@@ -132,7 +132,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		}
 		release(t, r.direct, c)
 	})
-	t.Run("who extends for longer than before has it for that long", func(t *testing.T) {
+	t.Run("a hold that is extended for longer than before lasts that long", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.TTL = ttl
@@ -193,7 +193,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		r.setBack(t, c, hour)
 		granted(t, r, claimOf(c.Key), ttl+slack)
 	})
-	t.Run("a dead one at the head of the line holds nobody up", func(t *testing.T) {
+	t.Run("a dead waiter at the head of the queue holds up no other", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		acquire(t, r.direct, c)
@@ -205,7 +205,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		release(t, r.direct, c)
 		acquire(t, r.direct, next)
 	})
-	t.Run("by a moment: nobody loses a place", func(t *testing.T) {
+	t.Run("by a moment: no waiter loses its place", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		acquire(t, r.direct, c)

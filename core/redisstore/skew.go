@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// maxSkew is far above what clocks differ by that are kept right over a network,
-// and what it takes a busy server to answer.
+// maxSkew is far above the differences between clocks that are kept right over a
+// network, and above the time that a busy server takes to answer.
 const maxSkew = 2 * time.Second
 
 // skew tells of a server's clock that differs from this machine's. Which of the
@@ -22,9 +24,9 @@ func skew(ctx context.Context, client redis.Cmdable) []string {
 	if err != nil {
 		return nil // no right to ask, or no answer, of which others tell
 	}
-	trip := time.Since(before)
-	ahead := now.Sub(before.Add(trip / 2).Round(0))
-	if ahead.Abs() <= maxSkew+trip/2 {
+	took := time.Since(before)
+	ahead := now.Sub(before.Add(took / 2).Round(0))
+	if ahead.Abs() <= maxSkew+took/2 {
 		return nil
 	}
 	than := "ahead of"
@@ -38,11 +40,11 @@ func skew(ctx context.Context, client redis.Cmdable) []string {
 // skews asks the replicas of a cluster for their clocks. One that does not answer
 // soon is left out.
 func (s *Store) skews(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeoutCause(ctx, callLimit/2, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, pipeline.Limit/2, pipeline.ErrNoAnswer)
 	defer cancel()
 	var mu sync.Mutex
 	var all []string
-	_, _ = leave(ctx, &flight{}, func() (struct{}, error) {
+	_, _ = pipeline.Detached(ctx, func() (struct{}, error) {
 		return struct{}{}, s.cluster.ForEachSlave(ctx, func(ctx context.Context, replica *redis.Client) error {
 			faults := skew(ctx, replica)
 			mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
 // Store keeps locks in Redis. It implements core.Store and core.Watcher and is
@@ -28,17 +30,14 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same, if it is one
 
-	commands sync.Pool // to be used again
-
-	sender *sender // not in a cluster
-	fleet  fleet   // in a cluster
-
-	hub hub
+	pipeline *pipeline.Pipeline
+	hub      hub
 	// The first arguments of scripts, by their flags.
 	acquires whats // fair, waits, can be granted by message
-	releases whats // one token used, undoes
+	releases whats // one token used, undoes, keeps what is left
 
 	identity identity
+	puts     atomic.Int64 // of cards
 }
 
 var (
@@ -47,6 +46,9 @@ var (
 	_ core.Prompt  = (*Store)(nil)
 	_ core.Braced  = (*Store)(nil)
 	_ core.Node    = (*Store)(nil)
+
+	_ core.Inspector = (*Store)(nil)
+	_ core.Cards     = (*Store)(nil)
 )
 
 // New returns a Store that uses client, which the caller keeps and closes after
@@ -73,8 +75,8 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	wake, id := s.prefix+"wake:", rand.Text()
 	common := id + " " + wake
 	s.acquires = newWhats("acquire", "fwg", s.cluster != nil, common)
-	s.releases = newWhats("release", "ou", s.cluster != nil, common)
-	s.sender = newSender(client)
+	s.releases = newWhats("release", "oul", s.cluster != nil, common)
+	s.pipeline = pipeline.New(client)
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil
 }
@@ -97,7 +99,7 @@ func (s *Store) accept() error {
 		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
 			return fmt.Errorf("redisstore: the cluster client routes to replicas (ReadOnly, RouteByLatency or RouteRandomly): %w", core.ErrInvalid)
 		}
-		s.cluster, s.fleet.cluster, read = c, c, c.Options().ReadTimeout
+		s.cluster, read = c, c.Options().ReadTimeout
 	case *redis.Ring:
 		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", core.ErrInvalid)
 	case *redis.AutoPipeliner:
@@ -124,8 +126,8 @@ func (s *Store) CheckClaim(c core.Claim) error {
 // Braces implements core.Braced: plain keys may have braces.
 func (s *Store) Braces() bool { return s.plain }
 
-// key is the name of what is stored for a lock. The braces make all names of
-// one lock live in one slot of a cluster.
+// key is the key in Redis of a lock. The braces put all keys of one lock into one slot
+// of a cluster.
 func (s *Store) key(key string) string { return string(s.named(nil, key)) }
 
 // named appends that name to b.
@@ -142,7 +144,7 @@ func (s *Store) named(b []byte, key string) []byte {
 // granted again.
 const maxToken = 1 << 52
 
-// usable refuses claims that would break what is stored.
+// usable refuses claims that would break the stored format.
 func (s *Store) usable(op string, c *core.Claim) error {
 	var fault string
 	switch {
@@ -204,11 +206,10 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Close ends what the Store does in the background: watches are closed, and
+// Close ends the background work of the Store: watches are closed, and
 // further ones are refused. It does not close the client. Claims can still be
 // extended and released.
 func (s *Store) Close() error {
-	s.sender.close()
-	s.fleet.close()
+	s.pipeline.Close()
 	return s.hub.close()
 }

@@ -128,7 +128,7 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	conformance(t, server, func(t testing.TB) core.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
-			// A claim can be refused and then granted as its repetition. Who
+			// A claim can be refused and then granted as its repetition. A caller that
 			// waits finds that out by asking again, which the suite does not.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})
@@ -140,7 +140,7 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 // notPlain is what plain keys refuse.
 var notPlain = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
-	storetest.Tombstones, storetest.Watching, storetest.Records,
+	storetest.Tombstones, storetest.Watching, storetest.Records, storetest.Naming, storetest.Carding,
 }
 
 func TestStoreWithPlainKeys(t *testing.T) {

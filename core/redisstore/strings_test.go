@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A string may end with its token. That is nobody's lease, whatever it is called.
+// A string may end with its token. No lease can be taken for that, whatever its name.
 func TestLeaseNamedLikeAToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -107,8 +107,8 @@ func (h *hub) receive(ctx context.Context, sub *subscription, conn *redis.PubSub
 	}
 }
 
-// ping has the server say something now and then, and ends a subscription that
-// nobody needs.
+// ping has the server say something now and then, and ends a subscription without
+// watches.
 func (h *hub) ping(ctx context.Context, sub *subscription, conn *redis.PubSub) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -21,7 +21,7 @@ func TestClusterFailover(t *testing.T) {
 	cluster := testserver.StartCluster(t, true, "--cluster-require-full-coverage", "no")
 	client := func() redis.UniversalClient { return testclient.Cluster(t, cluster) }
 	// hazard 24
-	t.Run("a planned failover stops nobody for long and takes no lease", func(t *testing.T) {
+	t.Run("a planned failover stops no caller for long and takes no lease", func(t *testing.T) {
 		slot, keys := sameSlot("planned", 6)
 		l := startLoad(t, client, keys[:3], keys[3:], true)
 		for range 3 {

@@ -128,8 +128,8 @@ func TestSlotMigration(t *testing.T) {
 		name string
 		opts []redisstore.Option
 	}{
-		{"no lease is lost and nobody is stuck while a slot moves to and fro", nil},
-		{"no lease is lost and nobody is stuck while a slot moves, with replicas asked", []redisstore.Option{redisstore.WithReplicas(1, time.Second)}},
+		{"no lease is lost and no caller is stuck while a slot moves to and fro", nil},
+		{"no lease is lost and no caller is stuck while a slot moves, with replicas asked", []redisstore.Option{redisstore.WithReplicas(1, time.Second)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			slot, keys := sameSlot(fmt.Sprint("moving", i), 14)

@@ -17,7 +17,7 @@ import (
 )
 
 // oracle judges holders from outside of the kit, on one monotonic clock: no two
-// may believe at the same time that they hold the same key, and who comes later
+// may believe at the same time that they hold the same key, and a later holder
 // has the greater token.
 type oracle struct {
 	start time.Time
@@ -26,7 +26,7 @@ type oracle struct {
 	stays []stay
 }
 
-// stay is how long somebody believed to hold a key.
+// stay is how long a caller believed that it held a key.
 type stay struct {
 	key      string
 	from, to time.Duration

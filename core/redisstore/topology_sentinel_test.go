@@ -35,7 +35,7 @@ func TestOnSentinel(t *testing.T) {
 			Unit: 300 * time.Millisecond,
 		})
 	})
-	t.Run("a planned failover stops nobody for long and takes no lease", func(t *testing.T) {
+	t.Run("a planned failover stops no caller for long and takes no lease", func(t *testing.T) {
 		l := startLoad(t, client, []string{"a", "b", "c"}, []string{"d", "e", "f"}, true)
 		for range 2 {
 			l.progress(20)
@@ -77,6 +77,24 @@ func TestOnSentinel(t *testing.T) {
 			sentinel.AwaitFailover(old)
 			old.Resume() // and takes itself for the master still
 		})
+	})
+	t.Run("a dead master is known to be down until the failover", func(t *testing.T) {
+		s := newStore(t, client())
+		acquire(t, s, claimed())
+		old := sentinel.Master()
+		old.Kill()
+		knew := false
+		testserver.Eventually(t, testserver.Settled, "the new master grants", func() bool {
+			_, err := s.Acquire(t.Context(), claimed())
+			knew = knew || knownDown(err)
+			return err == nil
+		})
+		if !knew {
+			t.Error("vacuous: nobody was told that it is down")
+		}
+		sentinel.AwaitFailover(old)
+		old.Restart("--replicaof", fmt.Sprintf("127.0.0.1 %d", sentinel.Master().Port()))
+		sentinel.AwaitOK()
 	})
 	everyKeyExpires(t, sentinel.Master())
 }

@@ -23,7 +23,7 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 	server.Do("ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish")
 	mute := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "mute", "pw" }))
 	const exclusive, second = "2147483647 2147483647", int64(1000)
-	// What a lease called 1 has, in ms from now if it is a time, and who waits.
+	// What a lease called 1 has, in ms from now if it is a time, and the waiters.
 	type state struct {
 		since, lasts int64
 		weight       string
@@ -32,11 +32,11 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 		at           []int64 // when their places end
 		granted      string  // by message
 		woken        string  // to ask
-		overheard    bool    // somebody listens to all channels
+		overheard    bool    // a subscriber listens to all channels
 		mute         bool    // who releases must not publish
 	}
 	for name, c := range map[string]state{
-		"one who can be granted it": {
+		"a waiter that can be granted it": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a hold that tells its token": {
@@ -45,34 +45,34 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 		"a token of the future": {
 			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
-		"a token of the future, and more who wait": {
+		"a token of the future, and more waiters": {
 			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
 		"a fair one, and one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 5 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
-		"one who has asked long ago": {
+		"a waiter that asked long ago": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{2 * second}, "", "2", false, false,
 		},
 		"one of before the clock was set back": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{15 * second}, "", "2", false, false,
 		},
-		"one who has gone, and one behind": {
+		"a waiter that has gone, and one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{-second, 9 * second}, "3", "", false, false,
 		},
-		"one who has to ask": {
+		"a waiter that has to ask": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 ID"}, []int64{9 * second}, "", "2", false, false,
 		},
-		"one whom nobody reaches, and one behind": {
+		"a waiter that gets no message, and one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "3", "", false, false,
 		},
-		"one whom nobody reaches, though somebody listens": {
+		"a waiter that gets no message, although a subscriber listens": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody"}, []int64{9 * second}, "", "", true, false,
 		},
-		"one who has to ask and whom nobody reaches, though somebody listens, and one behind": {
+		"a waiter that has to ask and gets no message, although a subscriber listens, and one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 nobody", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "", "3", true, false,
 		},
-		"one who cannot be told": {
+		"a waiter that cannot be told": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "", "", false, true,
 		},
 		"readers": {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
 // Watch implements core.Watcher. All watches of a Store share one subscription
@@ -29,12 +30,15 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
 	}
+	if err := s.pipeline.Enter(ctx); err != nil {
+		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, brief.Error(err))
+	}
 	w := &watcher{of: s.key(c.Key) + " " + c.Lease, ch: make(chan struct{}, 1)}
 	sub, err := s.hub.join(w)
 	if err != nil {
 		return nil, err
 	}
-	confirmed := time.NewTimer(callLimit)
+	confirmed := time.NewTimer(pipeline.Limit)
 	defer confirmed.Stop()
 	select {
 	case <-sub.live:
@@ -43,9 +47,9 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-confirmed.C:
-		err = errNoAnswer
+		err = pipeline.ErrNoAnswer
 		// It may hang in a dial that ends much later.
-		s.hub.end(sub, errNoAnswer)
+		s.hub.end(sub, pipeline.ErrNoAnswer)
 	}
 	if err != nil {
 		s.hub.leave(w)
@@ -149,7 +153,7 @@ func (h *hub) end(sub *subscription, why error) {
 	sub.cancel()
 }
 
-// close ends what runs and waits for it, but not for ever.
+// close ends the background work and waits for it, but not for ever.
 func (h *hub) close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -162,7 +166,7 @@ func (h *hub) close() error {
 	select {
 	case <-sub.gone:
 		return nil
-	case <-time.After(callLimit):
+	case <-time.After(pipeline.Limit):
 		return errors.New("redisstore: close: the subscription's connection hangs and will end by its own time-out")
 	}
 }

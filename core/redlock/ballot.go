@@ -3,145 +3,119 @@ package redlock
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
 
-// ballot is the answers of the nodes to one claim. Those that come after the
-// verdict are still looked after.
+// ballot sends one claim to the nodes and collects their votes. It also handles the
+// answers that come after the verdict.
 type ballot struct {
 	store *Store
 	claim core.Claim
 
 	mu      sync.Mutex
-	votes   []vote
-	asked   []bool // a request is on its way
+	votes   votes
 	verdict verdict
-	final   bool          // it is over and not won, so what is granted late is of no use
+	final   bool          // the ballot is over and was not won: a grant is of no use any more
 	since   time.Time     // when nodes were asked last
-	owner   string        // whose hold it has become, once won
+	owner   string        // once won: the owner that the majority has granted the claim to
 	done    chan struct{} // closed at the verdict
 	news    chan struct{} // receives when an answer has come
 }
 
-type vote struct {
-	kind  kind
-	grant core.Grant
-	err   error
-}
-
-type verdict int
-
-const (
-	open    verdict = iota
-	won             // a majority has granted
-	refused         // a majority answers, but not with a grant
-	dead            // there is no majority that answers
-	left            // the caller went
+var (
+	errNotAsked       = errors.New("not asked") // because the other nodes are too few
+	errReleasePending = errors.New("the node may still be told to release the claim")
 )
 
 func (s *Store) newBallot(c core.Claim) *ballot {
-	n := len(s.nodes)
-	return &ballot{store: s, claim: c, votes: make([]vote, n), asked: make([]bool, n), news: make(chan struct{}, 1)}
+	return &ballot{store: s, claim: c, votes: make(votes, len(s.nodes)), news: make(chan struct{}, 1)}
 }
 
-// ask sends the claim to all nodes for which again is true.
+// ask sends the claim to each node for which again is true. It leaves out nodes to which a
+// request of the ballot is already on its way.
 func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 	s := b.store
 	b.mu.Lock()
-	b.verdict, b.done, b.since = open, make(chan struct{}), time.Now()
+	b.verdict, b.done, b.since = undecided, make(chan struct{}), time.Now()
 	var nodes []*node
-	tickets := make([]ticket, len(s.nodes))
+	requests := make([]request, len(s.nodes))
 	for i, n := range s.nodes {
-		if b.asked[i] || !again(b.votes[i]) {
+		if b.votes[i].pending || !again(b.votes[i]) {
 			continue
 		}
-		if err := s.quarantineOf(i); err != nil {
+		if err := s.membership.quarantine(i); err != nil {
 			b.votes[i] = vote{kind: failed, err: err}
-			s.lookAgain()
+			s.membership.lookAgain()
 			continue
 		}
-		if tickets[i], b.asked[i] = s.ledger.ask(&b.claim, i); !b.asked[i] {
-			b.votes[i] = vote{kind: failed, err: errLeaving}
+		r, ok := s.requests.acquireSent(&b.claim, i)
+		if !ok {
+			b.votes[i] = vote{kind: failed, err: errReleasePending}
 			continue
 		}
-		b.votes[i] = vote{}
+		b.votes[i], requests[i] = vote{pending: true}, r
 		nodes = append(nodes, n)
 	}
-	if b.decide(); b.verdict == dead {
+	if b.decide(); b.verdict == noMajority {
 		for _, n := range nodes {
-			b.asked[n.index], b.votes[n.index] = false, vote{kind: failed, err: errNotAsked}
-			s.ledger.asked(&b.claim, n.index, tickets[n.index], answer{})
+			b.votes[n.index] = vote{kind: failed, err: errNotAsked}
+			s.requests.acquireDone(&b.claim, n.index, requests[n.index], acquireOutcome{})
 		}
 		nodes = nil
 	}
 	b.mu.Unlock()
 	for _, n := range nodes {
-		var v vote
-		start := time.Now()
-		s.call(ctx, n, s.budget(b.claim.TTL), func(ctx context.Context) error {
-			err := s.calm(ctx, &b.claim, n.index, tickets[n.index])
-			if err != nil {
-				v.kind = failed
-				return err
-			}
-			if v.grant, err = n.store.Acquire(ctx, b.claim); err != nil {
-				v.kind = kindOf(err)
-				return err
-			}
-			if err = s.counts(ctx, n); err != nil {
-				v.kind = uncounted
-				return err
-			}
-			v.kind = granted
-			return nil
-		}, func(err error) {
-			if v.err = err; v.kind == silent {
-				v.kind = kindOf(err) // it was not called
-			}
-			s.report(ctx, n, start, err)
-			b.settle(ctx, n, tickets[n.index], v)
-		})
+		b.send(ctx, n, requests[n.index])
 	}
 }
 
-// errNotAsked is said of nodes that were not asked, since the others were too few.
-var errNotAsked = errors.New("not asked")
-
-var errLeaving = errors.New("the node may still be told to release the claim")
-
-// calm waits until no release of the claim is on its way to the node, and fails if
-// one of them had no answer meanwhile.
-func (s *Store) calm(ctx context.Context, c *core.Claim, i int, t ticket) error {
-	if t.quiet == nil {
+// send asks one node in the background.
+func (b *ballot) send(ctx context.Context, n *node, r request) {
+	s := b.store
+	var v vote
+	start := time.Now()
+	s.call(ctx, n, s.budget(b.claim.TTL), func(ctx context.Context) error {
+		err := s.awaitReleases(ctx, &b.claim, n.index, r)
+		if err != nil {
+			v.kind = failed
+			return err
+		}
+		if v.grant, err = n.store.Acquire(ctx, b.claim); err != nil {
+			v.kind = kindOf(err)
+			return err
+		}
+		if err = s.counts(ctx, n); err != nil {
+			v.kind = uncounted
+			return err
+		}
+		v.kind = granted
 		return nil
-	}
-	select {
-	case <-t.quiet:
-	case <-ctx.Done():
-		return errLeaving
-	}
-	if s.ledger.banned(c, i) {
-		return errLeaving
-	}
-	return nil
+	}, func(err error) {
+		if v.err = err; v.kind == silent {
+			v.kind = kindOf(err) // it was not called
+		}
+		s.report(ctx, n, start, err)
+		b.settle(ctx, n, r, v)
+	})
 }
 
-// settle notes an answer. What is granted too late, or to the wrong owner, is
-// given back.
-func (b *ballot) settle(ctx context.Context, n *node, t ticket, v vote) {
+// settle notes an answer. A grant that is too late, or to an owner other than the
+// majority's, is released.
+func (b *ballot) settle(ctx context.Context, n *node, r request, v vote) {
 	b.mu.Lock()
-	fate := b.store.ledger.asked(&b.claim, n.index, t, answer{
-		unknown: v.kind == unknown, holds: b.holds(v),
+	fate := b.store.requests.acquireDone(&b.claim, n.index, r, acquireOutcome{
+		unknown: v.kind == unknown, granted: v.holds(),
 		unwanted: b.final || b.verdict == won && v.grant.Owner != b.owner,
 	})
-	if fate != stays {
-		v.kind, v.err = failed, errLeaving // what is given back is no vote
+	if fate != grantStays {
+		v.kind, v.err = failed, errReleasePending // a grant that is released is no vote
 	}
-	b.votes[n.index], b.asked[n.index] = v, false
-	if b.verdict == open {
+	b.votes[n.index] = v
+	if b.verdict == undecided {
 		b.decide()
 	}
 	b.mu.Unlock()
@@ -149,47 +123,16 @@ func (b *ballot) settle(ctx context.Context, n *node, t ticket, v vote) {
 	case b.news <- struct{}{}:
 	default:
 	}
-	if fate == gone {
-		b.store.sendBack(ctx, n, b.claim, func(error) {})
+	if fate == releaseNow {
+		b.store.releaseGrant(ctx, n, b.claim, func(error) {})
 	}
 }
 
-// holds tells that v left a hold at its node.
-func (b *ballot) holds(v vote) bool { return v.kind == granted || v.kind == uncounted }
-
-// decide sets the verdict if it is certain.
+// decide sets the verdict if it is certain. It is called with the mutex held.
 func (b *ballot) decide() {
-	s := b.store
-	owners := make(map[string]int, 1)
-	pending, answered, most := 0, 0, 0
-	for i, v := range b.votes {
-		switch {
-		case b.asked[i]:
-			pending++
-			continue
-		case v.kind == granted:
-			owners[v.grant.Owner]++
-			if owners[v.grant.Owner] > most {
-				most, b.owner = owners[v.grant.Owner], v.grant.Owner
-			}
-		}
-		if v.kind != silent && v.kind != failed && v.kind != unknown && v.kind != uncounted {
-			answered++
-		}
+	if b.verdict, b.owner = b.votes.verdict(b.store.quorum); b.verdict != undecided {
+		close(b.done)
 	}
-	switch {
-	case most >= s.quorum:
-		b.verdict = won
-	case most+pending >= s.quorum:
-		return
-	case answered >= s.quorum:
-		b.verdict = refused
-	case answered+pending < s.quorum:
-		b.verdict = dead
-	default:
-		return // whether the others answer decides what to say
-	}
-	close(b.done)
 }
 
 // await waits for the verdict until the time of a node is over, or ctx ends.
@@ -205,62 +148,241 @@ func (b *ballot) await(ctx context.Context) verdict {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.verdict == open {
-		b.verdict = left
+	if b.verdict == undecided {
+		b.verdict = callerLeft
 		if expired {
-			b.verdict = b.withoutTheSilent()
+			b.verdict = b.votes.withoutPending(b.store.quorum)
 		}
 	}
 	return b.verdict
 }
 
-// withoutTheSilent is the verdict if those that have not answered do not count.
-func (b *ballot) withoutTheSilent() verdict {
-	answered := 0
-	for i, v := range b.votes {
-		if !b.asked[i] && v.kind > uncounted && v.kind < failed || !b.asked[i] && v.kind == granted {
-			answered++
+// A claim that is refused asks the busy nodes again. It does so at least leastRetries
+// times, and for half of a node's time. The pauses grow, beginning with firstPause.
+const (
+	leastRetries = 7
+	firstPause   = time.Millisecond
+	longestPause = 64 * firstPause
+)
+
+// retry asks the busy nodes again while the claim is refused and allowed is true.
+func (b *ballot) retry(ctx context.Context, v verdict, start time.Time, allowed func() bool) verdict {
+	pause, begun := firstPause, time.Now()
+	for round := 0; round < leastRetries || time.Since(begun) < b.store.timeout/2; round++ {
+		if v != refused || !allowed() || time.Since(start) > 3*b.store.timeout {
+			return v
 		}
+		if !sleep(ctx, pause/2+rand.N(pause)) {
+			return v
+		}
+		pause = min(2*pause, longestPause)
+		b.ask(ctx, func(v vote) bool { return v.kind == busy })
+		v = b.await(ctx)
 	}
-	if answered >= b.store.quorum {
-		return refused
-	}
-	return dead
+	return v
 }
 
-// overdue returns the votes of those that have not answered in time.
-func (b *ballot) overdue() []vote {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	votes := make([]vote, len(b.votes))
-	for i, v := range b.votes {
-		if b.asked[i] || v.kind == unknown {
-			votes[i] = vote{kind: unknown, err: errNodeTimeout}
-		}
+// retryIfFirst is retry for a split vote: the claim that has the first node asks again,
+// and the other claims release meanwhile.
+func (b *ballot) retryIfFirst(ctx context.Context, v verdict, start time.Time) verdict {
+	if v == refused {
+		b.awaitFirst(ctx)
 	}
-	return votes
+	return b.retry(ctx, v, start, b.hasFirst)
 }
 
-// promising tells that a node has still to answer which is not known to be silent.
-func (b *ballot) promising() bool {
+// firstGrace is the least time for the first nodes to answer.
+const firstGrace = 5 * time.Millisecond
+
+// awaitFirst waits a moment until all nodes before the first one that has answered have
+// answered too. Without their answers it is not certain which claim has the first node. It
+// does not wait for a node whose time is over, or that did not answer its last call.
+func (b *ballot) awaitFirst(ctx context.Context) {
+	took := time.Since(b.since)
+	timer := time.NewTimer(min(b.store.timeout-took, max(firstGrace, 2*took)))
+	defer timer.Stop()
+	for b.firstPending() {
+		select {
+		case <-b.news:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (b *ballot) firstPending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, asked := range b.asked {
-		if asked && !b.store.nodes[i].silent.Load() {
+	for i, v := range b.votes {
+		switch {
+		case v.pending && b.store.nodes[i].silent.Load():
+		case v.pending || v.kind == granted || v.kind == busy:
+			return v.pending
+		}
+	}
+	return false
+}
+
+func (b *ballot) hasFirst() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.votes.hasFirst()
+}
+
+// releaseAndWait has the nodes release their grants of a claim that was refused, and waits
+// for as long as one node may take. It tells whether any node had granted it.
+func (b *ballot) releaseAndWait(ctx context.Context) (some bool) {
+	s := b.store
+	released, some := b.release(ctx)
+	if !some {
+		return false
+	}
+	// Each call settles within its budget, or its node does not keep to its ctx.
+	settled := make(chan struct{})
+	s.run(func() {
+		released.Wait()
+		close(settled)
+	})
+	timer := time.NewTimer(s.budget(b.claim.TTL))
+	defer timer.Stop()
+	select {
+	case <-settled:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return true
+}
+
+// release ends a ballot that was not won, and has the nodes release their grants. A node
+// that has not answered is told later, unless the claim is sent again. A claim that waits
+// needs no such release: the caller sends it again or releases it.
+func (b *ballot) release(ctx context.Context) (released *sync.WaitGroup, some bool) {
+	s := b.store
+	released = new(sync.WaitGroup)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.final = true
+	for i, v := range b.votes {
+		switch {
+		case v.pending || v.kind == unknown:
+			if !b.claim.Wait {
+				s.cleanup.later(b.claim, i)
+			}
+		case v.holds():
+			s.requests.releaseSent(&b.claim, i)
+			released.Add(1)
+			some = true
+			s.releaseGrant(ctx, s.nodes[i], b.claim, func(error) { released.Done() })
+		}
+	}
+	return released, some
+}
+
+// releaseOtherOwners has the nodes release the claim where it was granted to an owner
+// other than the majority's. This happens when a claim joins an owner that only some nodes
+// know.
+func (b *ballot) releaseOtherOwners(ctx context.Context) {
+	s := b.store
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, v := range b.votes {
+		if v.holds() && v.grant.Owner != b.owner {
+			s.requests.releaseSent(&b.claim, i)
+			s.releaseGrant(ctx, s.nodes[i], b.claim, func(error) {})
+		}
+	}
+}
+
+// overdue returns votes for a further ballot that asks no node which is overdue in this one.
+func (b *ballot) overdue() votes {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	some := make(votes, len(b.votes))
+	for i, v := range b.votes {
+		if v.pending || v.kind == unknown {
+			some[i] = vote{kind: unknown, err: errNodeTimeout}
+		}
+	}
+	return some
+}
+
+// winners returns the votes of the majority, and the owner that it has granted the claim
+// to. The ballot must have been won.
+func (b *ballot) winners() (owner string, some votes) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.owner, b.votes.grantedTo(b.owner)
+}
+
+// expectsVotes tells that a node which answered its last call has still to answer.
+func (b *ballot) expectsVotes() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, v := range b.votes {
+		if v.pending && !b.store.nodes[i].silent.Load() {
 			return true
 		}
 	}
 	return false
 }
 
-// votesOf returns the votes for the owner, once won.
-func (b *ballot) votesOf() (owner string, votes []vote) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i, v := range b.votes {
-		if !b.asked[i] && v.kind == granted && v.grant.Owner == b.owner {
-			votes = append(votes, v)
+// token returns the highest token of the votes, or the one that a majority knows: known
+// says so. It waits a moment for all votes, since fewer votes can lead to another token:
+//   - A second sender of the same claim must find the same highest token.
+//   - A holder that sends its claim again must find the majority that knows its token,
+//     even if a late node has given itself a higher one.
+//
+// If votes are missing, a claim that is sent again can get a further token. That one is
+// higher, so it does no harm to the resource.
+func (b *ballot) token(ctx context.Context) (token uint64, known bool) {
+	timer := time.NewTimer(b.store.timeout / 5)
+	defer timer.Stop()
+	for {
+		complete := !b.expectsVotes() // before the votes are read
+		_, votes := b.winners()
+		token, known = votes.token(b.store.quorum)
+		if known || complete {
+			return token, known
+		}
+		select {
+		case <-b.news:
+		case <-timer.C:
+			return token, false
+		case <-ctx.Done():
+			return token, false
 		}
 	}
-	return b.owner, votes
+}
+
+// failure returns the error of a ballot that was not won.
+func (b *ballot) failure(ctx context.Context, v verdict) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reason := error(newShortage(b.store.nodes, b.store.quorum, b.votes))
+	if v == callerLeft {
+		reason = context.Cause(ctx)
+	}
+	return b.votes.failure(b.claim.Key, v, b.store.quorum, reason)
+}
+
+// releaseGrant has one node release a claim that it has granted, after releaseSent. It
+// leaves no tombstone, since the same claim may be sent again.
+func (s *Store) releaseGrant(ctx context.Context, n *node, c core.Claim, done func(error)) {
+	brief := c
+	brief.TTL, brief.Wait, brief.Keep = 0, false, 0
+	s.call(ctx, n, s.budget(c.TTL), func(ctx context.Context) error {
+		return n.store.Release(ctx, brief)
+	}, func(err error) {
+		k := kindOf(err)
+		// Also if the node was certainly not told: the cleanup will tell it, and the
+		// claim must not be sent to it before.
+		again := k != granted && k != lost
+		s.requests.releaseDone(&c, n.index, releaseOutcome{unknown: again && k != failed, again: again})
+		if again {
+			s.cleanup.now(c, n.index, true)
+		}
+		done(err)
+	})
 }

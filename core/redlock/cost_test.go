@@ -10,9 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A free lock costs each node one command to acquire and one to release, and its
-// identity is not asked for while no connection is new; with tokens it is two to
-// acquire.
+// A free lock costs each node one command to acquire and one to release. With tokens it
+// costs two commands to acquire. A node is asked for its identity only on a new connection.
 func TestCommandsOfACycle(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -58,9 +57,9 @@ func TestCommandsOfACycle(t *testing.T) {
 						t.Errorf("node %d got %d times %s in %d cycles, want %d", i, n, script, cycles, want)
 					}
 				}
-				// A trip that takes long on a busy machine has another connection opened.
+				// A slow round trip on a busy machine has another connection opened.
 				if n := p.Count(infoCommand); n > 0 && n >= len(links) {
-					t.Errorf("node %d was asked %d times who it is, on %d connections", i, n, len(links))
+					t.Errorf("node %d was asked for its identity %d times, on %d connections", i, n, len(links))
 				}
 			}
 		})
@@ -73,7 +72,7 @@ var infoCommand = testserver.Match{Command: "info"}
 func settled(t *testing.T, s *redlock.Store) {
 	t.Helper()
 	testserver.Eventually(t, 20*time.Second, "nothing is on its way", func() bool {
-		leases, chores := s.Unsettled()
-		return leases+chores == 0
+		claims, tasks := s.Unsettled()
+		return claims+tasks == 0
 	})
 }

@@ -7,7 +7,7 @@
 //	}
 //	defer store.Close() // before the nodes
 //	if err := store.Check(ctx); err != nil {
-//		return err // the same server twice, a replica, a node that is too young
+//		return err // the same server twice, a replica, or a node that is too young
 //	}
 //	locks, err := core.New(store)
 //
@@ -17,62 +17,63 @@
 //
 // # What it promises
 //
-// One holder at a time, as long as a majority of the nodes lives and remembers,
-// and as long as clocks run at rates that differ by less than WithDrift allows.
-// Two majorities have a node in common, and that node keeps the two claims
-// apart. A grant counts from the moment at which the claim was sent; the drift is
-// taken off, and the holder is told of its loss before the rest has passed.
+// There is one holder at a time, as long as a majority of the nodes is up and remembers its
+// holds, and as long as the rates of the clocks differ by less than WithDrift allows. Two
+// majorities have a node in common, and that node grants the key to one claim only. The
+// validity of a grant counts from the moment at which the claim was sent. The drift is taken
+// off, and the holder is told of its loss before the rest has passed.
 //
-// It does not promise that a holder that was paused after its last look at its
-// context, or a server whose clock jumps, does no harm; see
+// There can be two holders if one was paused after it last checked its context, or if the
+// clock of a server jumps; see
 // https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html.
-// What protects the resource is a token that it compares: WithFencing gives tokens
-// that grow from majority to majority. A key that is granted so often that its
-// tokens run ahead of the clock, by 16 ms a grant, is remembered at the nodes
-// until the clock has caught up.
+// A resource is protected if it compares tokens: WithFencing gives tokens that grow from
+// majority to majority. Each grant raises the token by 16 ms or more. If a key is granted so
+// often that its tokens are ahead of the clock, the nodes remember the key until the clock
+// has passed them.
 //
 // # Nodes that are slow or down
 //
-// All nodes are asked at once, each within WithNodeTimeout, whatever its client's
-// time-outs. Acquire answers at the majority, or as soon as none can come about.
-// Late answers are looked after: what is granted to a claim that has failed is
-// given back. When fewer than a majority answer, the error is that of an unknown
-// outcome, or core.ErrUnavailable where nothing can have changed; a claim that a
-// majority answers but does not grant is busy. Nodes that have not confirmed a release
-// are told again in the background, for the TTL, and for a minute where an acquire
-// may still reach them.
+// All nodes are asked at once. Each has the time of WithNodeTimeout, whatever the time-outs
+// of its client are. Acquire returns when a majority has granted the claim, or as soon as no
+// majority can. A claim that a majority answers but does not grant is busy. If no majority
+// answers, the error is core.ErrUnavailable if nothing can have changed; otherwise the
+// outcome is unknown. Answers that come later are handled: if the claim has failed, a late
+// grant is released. A node that has not confirmed a release is told again in the background,
+// for the TTL, and for at least a minute if an acquire may still reach it.
 //
-// A node that lacks a lock, because it was down or restarted, gets it back when a
-// majority confirms the next extension, never later. In a split vote the claim
-// that has the first node in order asks the others again, which have given back
-// by then; so all processes should name the nodes in the same order.
+// A node that lacks a lock because it was down or restarted gets it back when a majority
+// confirms the next extension. In a split vote the claim that has the first node asks the
+// others again, and the other claims are released by then. So all processes should name the
+// nodes in the same order.
 //
-// Nodes may have redisstore.WithPlainKeys, which costs less, and for exclusive claims
-// only. Such a node cannot refuse an acquire that arrives after its release: after
-// trouble in the network a key can stay taken by nobody for the rest of a TTL.
+// Nodes may use redisstore.WithPlainKeys, which costs less but serves exclusive claims only.
+// Such a node cannot refuse an acquire that arrives after the release of its claim: after
+// trouble in the network a key can stay taken without a holder for the rest of a TTL.
 //
 // # Nodes that forget
 //
-// A server that restarts without its data has forgotten who holds. Its votes do
-// not count until it is older than the longest TTL (WithQuarantine, a minute by default,
-// beyond which a TTL is refused). In a brand-new cluster nobody can hold
-// anything: if all nodes answer, all are young, and none carries the mark that an
-// earlier start has left, they count at once. That takes all nodes, so that a
-// process that starts within the first minute of a cluster of which a node is
-// down waits for the rest of it. A cluster that is restarted as a whole, with
-// nothing on disk, cannot be told from a new one: two holders for up to a TTL. Nor is
-// FLUSHALL noticed, or a proxy that changes the server behind its connections.
+// A server that restarts without its data has forgotten its holds. Its votes do not count
+// until it is older than the longest TTL. WithQuarantine sets that TTL, a minute by default,
+// and longer ones are refused.
 //
-// The age is asked of core.Node, for which redisstore needs the right to use INFO.
-// Where it cannot be had there is no quarantine.
+// A new cluster has no holds to forget. Its nodes count at once if all of them answer, all
+// are young, and none has the mark of an earlier start. If one of them is down, a process
+// waits until the first minute of the cluster is over.
+//
+// A cluster that is restarted as a whole, with nothing on disk, looks like a new one: there
+// can be two holders for up to a TTL. The same is true after FLUSHALL, or if a proxy changes
+// the server behind its connections.
+//
+// The age comes from core.Node, for which redisstore needs the right to use INFO. A node that
+// cannot tell its age has no quarantine.
 //
 // # What a majority cannot do
 //
-// Majorities keep any two claims apart. So exclusive claims work, and readers:
-// a reader and a writer meet at a node that refuses one of them, and two readers
-// need not be kept apart. Permits would have to be counted: of three claims for
-// two permits, each pair of three nodes can admit two that the others have
-// not seen. Nodes have no common order of arrival, so nothing is fair; and no node
-// has the last state of a record, so package once needs another store. Such claims
-// fail with core.ErrUnsupported before anything is sent.
+// Any two majorities have a node in common, and that node refuses one of two claims that
+// exclude each other. So exclusive claims and readers work. Permits do not, since they would
+// have to be counted: of three claims for two permits, each can have a majority of three
+// nodes, although no node has admitted more than two. Nodes have no common order of arrival,
+// so there is no fairness. No node is sure to have the last state of a record, so package
+// once needs another store. Such claims fail with core.ErrUnsupported before anything is
+// sent.
 package redlock

@@ -1,12 +1,26 @@
 package redlock
 
-// WithoutHealing is for tests that show what healing is for.
+import "github.com/lockkit/lockkit/core"
+
+// WithoutHealing is for tests of the need to give claims back to nodes that lack them.
 func WithoutHealing() Option { return func(c *config) { c.unhealed = true } }
 
-// Unsettled returns of how many leases s remembers something, and how many chores
-// its janitor has.
-func (s *Store) Unsettled() (leases, chores int) {
-	s.janitor.mu.Lock()
-	defer s.janitor.mu.Unlock()
-	return s.ledger.size(), len(s.janitor.chores)
+// Unsettled returns the number of claims in the request log, and of cleanup tasks.
+func (s *Store) Unsettled() (claims, tasks int) {
+	s.cleanup.mu.Lock()
+	defer s.cleanup.mu.Unlock()
+	return s.requests.size(), len(s.cleanup.tasks)
 }
+
+// Agreed is what a Store of n nodes shows where some of them show these states.
+func Agreed(n int, key string, states []core.State) core.State {
+	return (&Store{nodes: someNodes(n), quorum: n/2 + 1}).majority(key, states)
+}
+
+// Cursor reads a cursor of List, for a Store of n nodes.
+func Cursor(n int, text string) (node, failed int, after string, err error) {
+	c, err := (&Store{nodes: someNodes(n)}).parseCursor("list", text)
+	return c.node, c.failed, c.after, err
+}
+
+func someNodes(n int) []*node { return make([]*node, n) }

@@ -11,12 +11,13 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Extend implements core.Store: a claim is extended when a majority of all nodes
-// has extended it, and lost when so many nodes have no such hold that no majority
-// can have it. A node that lacks a claim which a majority has just confirmed gets
-// it back in the background, so that a node that was restarted or cut off for a
-// while does not leave the lock on a bare majority. That is never done after a
-// loss, since then somebody else may hold.
+// Extend implements core.Store. A claim is extended when a majority of all nodes has
+// extended it. It is lost when so many nodes have no such hold that no majority can have it.
+//
+// If a majority has confirmed a claim, a node that lacks the claim gets it back in the
+// background. So a node that was restarted or cut off for a while does not leave the lock on
+// a bare majority. After a loss no node gets the claim back, since another claim may hold
+// the key by then.
 func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
 	answers := make([]core.Extension, len(claims))
 	if ctx.Err() != nil {
@@ -26,9 +27,9 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 		return answers
 	}
 	x := &extension{store: s, start: time.Now(), done: make(chan struct{}), pending: len(s.nodes)}
-	var ask []core.Claim // a copy: it goes on when the caller has gone
+	var ask []core.Claim // a copy, which is still used after the caller has gone
 	for i, c := range claims {
-		if answers[i].Err = s.lasting("extend", &c); answers[i].Err == nil {
+		if answers[i].Err = s.checkTTL("extend", &c); answers[i].Err == nil {
 			c.Wait, c.Fair, c.Record, c.Keep = false, false, nil, 0
 			ask = append(ask, c)
 		}
@@ -42,13 +43,13 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	}
 	x.claims, x.tallies = ask, make([]tally, len(ask))
 	x.unsettled.Add(len(s.nodes))
-	s.ledger.extending(ask)
+	s.requests.extendSent(ask)
 	for _, n := range s.nodes {
 		x.send(ctx, n, budget)
 	}
 	s.run(func() {
 		x.unsettled.Wait()
-		s.ledger.extended(ask)
+		s.requests.extendDone(ask)
 	})
 	timer := time.NewTimer(budget + s.timeout/10)
 	defer timer.Stop()
@@ -69,14 +70,14 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	return answers
 }
 
-// extension is the answers of the nodes to one Extend. Those that come after the
-// caller has its answer may still show who lacks a claim.
+// extension collects the answers of the nodes to one Extend. An answer that comes after the
+// caller has gone may still show that a node lacks a claim.
 type extension struct {
 	store  *Store
 	claims []core.Claim
 	start  time.Time
 
-	unsettled sync.WaitGroup // calls of nodes, and healing
+	unsettled sync.WaitGroup // calls of nodes, and of heal
 
 	mu      sync.Mutex
 	tallies []tally
@@ -85,14 +86,14 @@ type extension struct {
 	done    chan struct{}
 }
 
-// tally is the answers for one claim.
+// tally counts the answers for one claim.
 type tally struct {
 	have []int // nodes that have extended it
-	lack []int // nodes that have no such hold, and have not been given it yet
-	lost int   // how many have none
+	lack []int // nodes that have no such hold, and have not got it back yet
+	lost int   // how many nodes have no such hold
 	err  error
 
-	valid time.Duration // the shortest that a node has told, 0 if none has
+	valid time.Duration // the shortest validity of all answers; 0 if no node has told one
 }
 
 func (x *extension) send(ctx context.Context, n *node, budget time.Duration) {
@@ -159,7 +160,7 @@ func (x *extension) settle(ctx context.Context, n *node, got []core.Extension, e
 	x.unsettled.Done()
 }
 
-// answer is that for claim i as far as is known.
+// answer returns the result for claim i, by the answers so far.
 func (x *extension) answer(ctx context.Context, i int) core.Extension {
 	s, t := x.store, &x.tallies[i]
 	valid := s.valid(x.claims[i].TTL)
@@ -181,8 +182,8 @@ func (x *extension) answer(ctx context.Context, i int) core.Extension {
 	return core.Extension{Err: &uncertain{op: "extend", cause: cause}}
 }
 
-// heal gives node n the claims that it lacks, while the confirmation is fresh. It
-// stops at the first that is not answered, until the next Extend.
+// heal gives node n the claims that it lacks, while the confirmation is fresh. It stops at
+// the first call that is not answered; the next Extend begins again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)
@@ -190,24 +191,24 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 		defer x.unsettled.Done()
 		for _, i := range lacks {
 			c := x.claims[i]
-			if s.ctx.Err() != nil || time.Since(x.start) >= s.valid(c.TTL)/2 || !x.remint(ctx, &c, i) {
+			if s.ctx.Err() != nil || time.Since(x.start) >= s.valid(c.TTL)/2 || !x.addToken(ctx, &c, i) {
 				return
 			}
-			t, ok := s.ledger.heal(&c, n.index)
+			r, ok := s.requests.healSent(&c, n.index)
 			if !ok {
 				continue
 			}
 			settled := make(chan kind, 1)
 			s.call(ctx, n, s.budget(c.TTL), func(ctx context.Context) error {
-				err := s.calm(ctx, &c, n.index, t)
+				err := s.awaitReleases(ctx, &c, n.index, r)
 				if err == nil {
 					_, err = n.store.Acquire(ctx, c)
 				}
 				return err
 			}, func(err error) {
 				k := kindOf(err)
-				if s.ledger.asked(&c, n.index, t, answer{unknown: k == unknown, holds: k == granted}) == gone {
-					s.sendBack(ctx, n, c, func(error) {})
+				if s.requests.acquireDone(&c, n.index, r, acquireOutcome{unknown: k == unknown, granted: k == granted}) == releaseNow {
+					s.releaseGrant(ctx, n, c, func(error) {})
 				}
 				settled <- k
 			})
@@ -218,10 +219,10 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	})
 }
 
-// remint has the claim that a node is given carry the token of the hold, so that
-// it is not forgotten when all nodes have been replaced one after another. It is
+// addToken makes the token of the hold part of a claim that a node gets back. Otherwise
+// the token would be forgotten once all nodes have been replaced one after another. It is
 // false if no majority tells the token.
-func (x *extension) remint(ctx context.Context, c *core.Claim, i int) bool {
+func (x *extension) addToken(ctx context.Context, c *core.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < core.All {
 		return true
@@ -231,7 +232,7 @@ func (x *extension) remint(ctx context.Context, c *core.Claim, i int) bool {
 	x.mu.Unlock()
 	told := 0
 	for _, at := range have {
-		t, ok := s.ledger.heal(c, at)
+		r, ok := s.requests.healSent(c, at)
 		if !ok {
 			continue
 		}
@@ -239,13 +240,13 @@ func (x *extension) remint(ctx context.Context, c *core.Claim, i int) bool {
 		n := s.nodes[at]
 		var g core.Grant
 		s.call(ctx, n, s.budget(c.TTL), func(ctx context.Context) (err error) {
-			if err = s.calm(ctx, c, at, t); err == nil {
+			if err = s.awaitReleases(ctx, c, at, r); err == nil {
 				g, err = n.store.Acquire(ctx, *c)
 			}
 			return err
 		}, func(err error) {
-			if s.ledger.asked(c, at, t, answer{unknown: kindOf(err) == unknown, holds: err == nil}) == gone {
-				s.sendBack(ctx, n, *c, func(error) {})
+			if s.requests.acquireDone(c, at, r, acquireOutcome{unknown: kindOf(err) == unknown, granted: err == nil}) == releaseNow {
+				s.releaseGrant(ctx, n, *c, func(error) {})
 			}
 			if err != nil {
 				g.Token = 0

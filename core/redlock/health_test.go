@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// aged is a node that says how old it is.
+// aged is a node that tells its age.
 type aged struct {
 	*memstore.Store
 	mu   sync.Mutex
@@ -37,10 +37,10 @@ func (n *aged) restart(age time.Duration) {
 	n.info = core.NodeInfo{ID: n.info.ID + " again", Age: age}
 }
 
-func TestErrorsSayWhatNodesHave(t *testing.T) {
+func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{true, false} {
-		t.Run(fmt.Sprintf("nodes in quarantine, until when, and those that answer, to a process that was there before: %v", early), func(t *testing.T) {
+		t.Run(fmt.Sprintf("nodes in quarantine and its end; the process has locked before: %v", early), func(t *testing.T) {
 			t.Parallel()
 			var servers []*aged
 			var nodes []core.Store
@@ -58,11 +58,11 @@ func TestErrorsSayWhatNodesHave(t *testing.T) {
 			for i, server := range servers[:3] {
 				server.restart(time.Duration(i) * time.Second)
 			}
-			// A look or a vote finds out about each of them.
+			// Each restart is found by a look at the servers or by a vote.
 			want := regexp.MustCompile(`2 of 5 nodes answer and count, 3 are needed; 3 in quarantine, 0 out of reach; ` +
 				`node 0: restarted, and trusted again in 1m[01]s, see WithQuarantine; node 1: restarted, and trusted again in (1m0s|59s|58s)`)
 			var err error
-			testserver.Eventually(t, 2*slow, "it is told what nodes have", func() bool {
+			testserver.Eventually(t, 2*slow, "the error gives the reason of each node", func() bool {
 				_, err = s.Acquire(t.Context(), claim("ours"))
 				_ = s.Release(t.Context(), claim("ours"))
 				if err == nil || errors.Is(err, core.ErrBusy) {
@@ -75,14 +75,14 @@ func TestErrorsSayWhatNodesHave(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nodes that are out of reach, with their own reasons", func(t *testing.T) {
+	t.Run("nodes out of reach, each with its own reason", func(t *testing.T) {
 		t.Parallel()
 		all, connect := servers(t, 3)
 		s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(time.Second)))
 		all[0].Kill()
 		all[2].Pause()
 		defer all[2].Resume()
-		testserver.Eventually(t, time.Minute, "the error tells both", func() bool {
+		testserver.Eventually(t, time.Minute, "the error gives both reasons", func() bool {
 			c := claim("ours")
 			_, err := s.Acquire(t.Context(), c)
 			_ = s.Release(t.Context(), c)
@@ -96,7 +96,7 @@ func TestErrorsSayWhatNodesHave(t *testing.T) {
 	})
 }
 
-// told keeps events as text.
+// told is an observer that keeps events as text.
 type told struct {
 	mu     sync.Mutex
 	events []string
@@ -115,7 +115,7 @@ func (o *told) seen() string {
 	return strings.Join(o.events, ", ")
 }
 
-// mortal is an aged node that can be dead.
+// mortal is an aged node that can be down.
 type mortal struct {
 	aged
 	dead atomic.Bool
@@ -128,7 +128,7 @@ func (n *mortal) Extend(ctx context.Context, claims []core.Claim) []core.Extensi
 	return n.aged.Extend(ctx, claims)
 }
 
-// A restarted server answers before anybody has asked how old it is.
+// A restarted server answers before it was asked for its age.
 func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -157,14 +157,14 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 			extend()
 			time.Sleep(100 * time.Millisecond)
 		}
-		if got := o.seen(); got != "node-1 node out" {
+		if got := o.seen(); got != "node-1 node_out" {
 			t.Errorf("told %q of a node that does not count yet", got)
 		}
 		for range 20 { // until it is old enough to be trusted
 			extend()
 			time.Sleep(5 * time.Second)
 		}
-		if got := o.seen(); got != "node-1 node out, node-1 node back" {
+		if got := o.seen(); got != "node-1 node_out, node-1 node_back" {
 			t.Errorf("told %q", got)
 		}
 	})
@@ -191,12 +191,12 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 	testserver.Eventually(t, time.Minute, "all nodes count", func() bool {
 		use()
 		before = o.seen()
-		return strings.Count(before, "node out") == strings.Count(before, "node back")
+		return strings.Count(before, "node_out") == strings.Count(before, "node_back")
 	})
 	all[1].Kill()
 	testserver.Eventually(t, time.Minute, "a node that is dead is out", func() bool {
 		use()
-		return strings.HasSuffix(o.seen(), "node-1 node out")
+		return strings.HasSuffix(o.seen(), "node-1 node_out")
 	})
 	for range 20 {
 		use()
@@ -204,9 +204,9 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 	all[1].Restart()
 	testserver.Eventually(t, time.Minute, "it is back", func() bool {
 		use()
-		return strings.HasSuffix(o.seen(), "node-1 node back")
+		return strings.HasSuffix(o.seen(), "node-1 node_back")
 	})
-	if got := strings.TrimPrefix(strings.TrimPrefix(o.seen(), before), ", "); got != "node-1 node out, node-1 node back" {
+	if got := strings.TrimPrefix(strings.TrimPrefix(o.seen(), before), ", "); got != "node-1 node_out, node-1 node_back" {
 		t.Errorf("told %q", got)
 	}
 	o.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// scene is some nodes in memory, each behind faults of its own.
+// scene has nodes in memory, each behind faults of its own.
 type scene struct {
 	*testing.T
 	inner  []*memstore.Store
@@ -38,7 +38,7 @@ func late(t *testing.T, name string, n int, fn func(s *scene)) {
 	})
 }
 
-// has tells at which nodes c is held.
+// has returns the nodes at which c is held.
 func (s *scene) has(c core.Claim) (at []int) {
 	s.Helper()
 	for i, m := range s.inner {
@@ -49,7 +49,7 @@ func (s *scene) has(c core.Claim) (at []int) {
 	return at
 }
 
-// taken has somebody else hold the key at some nodes.
+// taken has another owner hold the key at some nodes.
 func (s *scene) taken(at ...int) {
 	s.Helper()
 	for _, i := range at {
@@ -57,7 +57,7 @@ func (s *scene) taken(at ...int) {
 	}
 }
 
-// free has them release it at one.
+// free has the other owner release the key at one node.
 func (s *scene) free(i int) {
 	s.Helper()
 	if err := s.inner[i].Release(s.Context(), claim("other")); err != nil {
@@ -72,13 +72,13 @@ func (s *scene) busy(store core.Store, c core.Claim) {
 	}
 }
 
-// What an earlier attempt leaves under way neither undoes a later one of the same lease
-// nor counts for it. Each scene is a way in which two could hold. hazard 54
+// A late message of an earlier attempt does not undo a later attempt of the same lease, and
+// does not count for it. In each scene two could otherwise hold the key. hazard 54
 func TestLateMessages(t *testing.T) {
 	t.Parallel()
 	const far = 30 * time.Millisecond // and still within the time of a node
 
-	late(t, "a release that is to be remembered for no time leaves nothing under way", 3, func(s *scene) {
+	late(t, "a release without a tombstone leaves nothing under way", 3, func(s *scene) {
 		ours, theirs := newStore(s, s.nodes), newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far})
 		c := claim("ours")
@@ -121,7 +121,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "what is granted late to an attempt that failed is given back, and is no vote for the next", 3, func(s *scene) {
+	late(t, "a late grant to a failed attempt is given back, and is no vote for the next attempt", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
@@ -138,7 +138,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "what is granted late to an attempt that failed belongs to the next one that has the node", 3, func(s *scene) {
+	late(t, "a late grant to a failed attempt belongs to the next attempt that has the node", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
@@ -152,7 +152,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "what is granted late while a split vote is asked again counts and stays", 5, func(s *scene) {
+	late(t, "a late grant counts and stays while a split vote is asked again", 5, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2, 3)
 		s.faults[4].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 3 * time.Millisecond})
@@ -192,7 +192,7 @@ func TestLateMessages(t *testing.T) {
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: far})
 		c := claim("ours")
-		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond) // who asks does not wait for the release
+		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond) // the caller does not wait for the release
 		defer cancel()
 		if _, err := store.Acquire(ctx, c); !errors.Is(err, core.ErrBusy) {
 			s.Fatalf("got %v, want busy", err)
@@ -205,7 +205,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "a late answer takes nothing away from the release that is on its way", 3, func(s *scene) {
+	late(t, "a late answer takes nothing from the release that is on its way", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(0, 1)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
@@ -242,7 +242,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "rounds that are sent late leave a majority that has answered all", 3, func(s *scene) {
+	late(t, "after rounds with late requests a majority has answered everything", 3, func(s *scene) {
 		ours, theirs := newStore(s, s.nodes, redlock.WithFencing()), newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")
 		acquire(s.T, theirs, c)
@@ -263,8 +263,7 @@ func TestLateMessages(t *testing.T) {
 	})
 }
 
-// All that is sent of one claim gets one token, whichever nodes are late with what.
-// hazard 34
+// Every request for one claim gets the same token, whichever nodes are late. hazard 34
 func TestOneToken(t *testing.T) {
 	t.Parallel()
 

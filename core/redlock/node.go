@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// nodeWidth is how many calls one node may have on its way, those included that
-// nobody waits for any more.
+// nodeWidth is the greatest number of calls of one node at a time, including those whose
+// callers have left.
 const nodeWidth = 256
 
 // node is one of the stores.
 type node struct {
 	store  core.Store
-	server core.Node // the same, if it can tell which server it is
+	server core.Node // the same store, if it can describe its server
 	index  int
 	room   chan struct{} // has an element for each call on its way
-	standing
-	silent atomic.Bool // the last call that came back had no answer in time: it is not worth waiting for
+	health
+	silent atomic.Bool // the last call that returned was not answered: the node is not worth waiting for
 }
 
 var (
@@ -29,10 +30,9 @@ var (
 	errCrowded     = fmt.Errorf("%w: too many calls of the node are without an answer", core.ErrUnavailable)
 )
 
-// call runs fn in the background, within budget, and then settle with its error.
-// It does not depend on the caller's ctx, of which fn gets the values only: what
-// was sent is followed to its end. A node that is overdue with too much is not
-// called.
+// call runs fn in the background, within budget, and then settle with its error. The call
+// does not end with ctx, of which fn gets the values only: a request that was sent is
+// followed to its end. If too many calls of the node are unanswered, fn is not run.
 func (s *Store) call(ctx context.Context, n *node, budget time.Duration, fn func(ctx context.Context) error, settle func(err error)) {
 	select {
 	case n.room <- struct{}{}:
@@ -46,13 +46,13 @@ func (s *Store) call(ctx context.Context, n *node, budget time.Duration, fn func
 		ctx, cancel := context.WithTimeoutCause(ctx, budget, errNodeTimeout)
 		defer cancel()
 		err := fn(ctx)
-		// Set before it settles, and only for what cannot be an answer.
-		n.silent.Store(err != nil && ctx.Err() != nil && kindOf(err) >= failed)
+		// Set before settle, and only for an error that cannot be the node's answer.
+		n.silent.Store(err != nil && (ctx.Err() != nil || outage.Known(err)) && kindOf(err) >= failed)
 		settle(err)
 	})
 }
 
-// counts is nil if what the node has granted just now counts as a vote.
+// counts is nil if a grant that the node has just made counts as a vote.
 func (s *Store) counts(ctx context.Context, n *node) error {
 	if n.server == nil {
 		return nil
@@ -65,25 +65,25 @@ func (s *Store) counts(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	return s.judge(n.index, start, info)
+	return s.membership.judge(n.index, start, info)
 }
 
-// kind is what an answer comes to.
+// kind is the meaning of a node's answer.
 type kind int
 
 const (
 	silent      kind = iota // no answer yet
 	granted                 // a vote
 	uncounted               // granted by a node whose vote does not count
-	busy                    // somebody else holds
+	busy                    // another owner holds the key
 	lost                    // released before
 	invalid                 // a bad claim
 	unsupported             // not with this node
 	failed                  // certainly nothing was changed
-	unknown                 // may be anything
+	unknown                 // the outcome is unknown
 )
 
-// kindOf reads an error of a node.
+// kindOf returns the kind of an answer with this error.
 func kindOf(err error) kind {
 	switch {
 	case err == nil:

@@ -24,52 +24,52 @@ type config struct {
 	quarantine time.Duration
 	observer   core.Observer // nil if there is none
 	observed   bool          // WithObserver was given
-	unhealed   bool          // for tests that show what healing is for
+	unhealed   bool          // for tests: no node gets a claim back that it lacks
 }
 
-// WithNodeTimeout sets how long one node may take to answer before the others
-// decide without it, 50 ms by default, and never more than half of a claim's
-// TTL. It should be a few times the round trip to the farthest node, with room to
-// dial it, and has to be far below the TTL: it is what a frozen node costs where
-// its vote is needed, and half of it is what a refusal can cost while a node lacks
-// the holder's claim. It has to be from 1 ms to 10 s.
+// WithNodeTimeout sets the time for one node to answer before the others decide without it.
+// The default is 50 ms; 1 ms to 10 s are allowed. It is cut to half of a claim's TTL.
+//
+// It should be a few times the round trip to the farthest node, with room to dial it, and far
+// below the TTL. A frozen node costs this time where its vote is needed. A refusal can cost
+// half of it while a node lacks the holder's claim.
 func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
-// WithDrift sets which part of the TTL is kept back because clocks run at
-// different rates, 0.01 by default; 2 ms come on top. It has to be at least 0 and
-// less than 1. A factor of 0.01 bears clocks that gain or lose a hundredth on
-// each other within one TTL, not one that jumps.
+// WithDrift sets the part of the TTL that is taken off because clocks run at different rates.
+// The default is 0.01; 0 to less than 1 is allowed. Another 2 ms are taken off in any case. A
+// factor of 0.01 allows clocks to gain or lose a hundredth of the TTL on each other within
+// one TTL. It does not cover a clock that jumps.
 func WithDrift(factor float64) Option {
 	return func(c *config) { c.drift = factor }
 }
 
-// WithFencing gives exclusive claims a token that grows from grant to grant,
-// whichever nodes made up the majority. It costs a second round: the highest
-// token of the first one, rounded up, is written back to a majority before
-// Acquire returns. Without it tokens are 0.
+// WithFencing gives exclusive claims a token that grows from grant to grant, whichever nodes
+// make up the majority. It costs a second round: the highest token of the first round is
+// rounded up and written back to a majority before Acquire returns. Without this option
+// tokens are 0.
 func WithFencing() Option {
 	return func(c *config) { c.fencing = true }
 }
 
-// WithQuarantine sets the longest TTL that any client of these nodes uses, one
-// minute by default; longer claims fail with core.ErrInvalid. A node that has
-// started less than this ago may have forgotten holds that are still relied on,
-// so its votes do not count until then. 0 turns that off, for nodes that
-// write everything to disk before they answer (appendfsync always).
+// WithQuarantine sets the longest TTL that any client of these nodes uses. The default is one
+// minute. A claim with a longer TTL fails with core.ErrInvalid.
 //
-// It works where a node can tell how old it is (core.Node), as redisstore can. What a
-// claim keeps after its release, by Claim.Keep for longer than this, is not
-// protected.
+// A node that started less than this ago may have forgotten holds that have not ended, so its
+// votes do not count until it is older. 0 turns that off, for nodes that write everything to
+// disk before they answer (appendfsync always).
+//
+// The option needs nodes that can tell their age (core.Node), as redisstore can. A key that
+// Claim.Keep keeps for longer than this after its release is not protected.
 func WithQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantine = longest }
 }
 
-// WithObserver tells o of nodes: core.NodeOut for one that does not answer any more
-// or was restarted, with the reason, and core.NodeBack for one that counts again. It
-// is found out by the calls that are made, so nothing is told while nothing is
-// locked. o may be the observer of the Locker; it must not block.
+// WithObserver tells o when a node stops counting or counts again: core.NodeOut, with the
+// reason, if it does not answer any more or was restarted, and core.NodeBack. Only the calls
+// of the Store show this, so o is told nothing while nothing is locked. o may be the observer
+// of the Locker; it must not block.
 func WithObserver(o core.Observer) Option {
 	return func(c *config) { c.observer, c.observed = o, true }
 }
@@ -89,13 +89,12 @@ func (c *config) check() error {
 	return nil
 }
 
-// valid is how long a claim lasts after it was sent, as far as anybody may rely
-// on it.
+// valid is the time for which a claim may be trusted after it was sent.
 func (c *config) valid(ttl time.Duration) time.Duration {
 	return ttl - time.Duration(c.drift*float64(ttl)) - leastDrift
 }
 
-// budget is how long one node may take over a claim with this TTL.
+// budget is the time for one node to answer a claim with this TTL.
 func (c *config) budget(ttl time.Duration) time.Duration {
 	if ttl > 0 {
 		return min(c.timeout, max(ttl/2, time.Millisecond))

@@ -20,8 +20,8 @@ func claim(name string) core.Claim {
 	return core.Claim{Key: "order:1", Owner: name, Lease: name, Weight: core.All, Limit: core.All, TTL: 10 * time.Second}
 }
 
-// Every pattern of answers of five nodes: yes, no (somebody else holds), and a
-// grant whose reply is lost. hazards 52 and 54
+// Every pattern of answers of five nodes: yes, no (another owner holds the key), and a grant
+// with a lost reply. hazards 52 and 54
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern := range 243 {
@@ -95,15 +95,69 @@ func checkPattern(t *testing.T, answers []int) {
 			t.Errorf("release: %v", err)
 		}
 	}
-	time.Sleep(5 * time.Second) // what nobody waits for has been given back long before the TTL
+	time.Sleep(5 * time.Second) // late grants have been given back long before the TTL
 	for i, in := range inner {
 		if x := in.Extend(t.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
 			t.Errorf("node %d still has the claim: %v", i, x[0].Err)
 		}
 	}
-	if leases, chores := s.Unsettled(); leases+chores > 0 {
-		t.Errorf("%d leases and %d chores are left", leases, chores)
+	if claims, tasks := s.Unsettled(); claims+tasks > 0 {
+		t.Errorf("%d claims and %d cleanup tasks are left", claims, tasks)
 	}
+}
+
+// Every pattern of answers of five nodes to an extension: confirmed, lost, and no reply.
+func TestExtendPatterns(t *testing.T) {
+	t.Parallel()
+	for pattern := range 243 {
+		var answers []int
+		count := [3]int{}
+		for p, i := pattern, 0; i < 5; i, p = i+1, p/3 {
+			answers = append(answers, p%3)
+			count[p%3]++
+		}
+		late(t, fmt.Sprint("confirmed, lost and lost replies as in ", answers), 5, func(s *scene) {
+			store := newStore(s, s.nodes)
+			c := claim("ours")
+			acquire(s.T, store, c)
+			time.Sleep(time.Second) // the grants of all nodes have come back
+			for i, a := range answers {
+				switch a {
+				case 1:
+					if err := s.inner[i].Release(s.Context(), c); err != nil {
+						s.Fatal(err)
+					}
+				case 2:
+					s.faults[i].Next(storetest.OpExtend, storetest.Fault{Lose: storetest.LoseReply})
+				}
+			}
+			x := store.Extend(s.Context(), []core.Claim{c})[0]
+			switch {
+			case count[0] >= 3:
+				if x.Err != nil || x.Valid <= 0 || x.Valid >= c.TTL-100*time.Millisecond {
+					s.Errorf("got %+v, want an extension with its drift taken off", x)
+				}
+			case count[1] >= 3:
+				if !errors.Is(x.Err, core.ErrLost) {
+					s.Errorf("got %+v, want %v", x, core.ErrLost)
+				}
+			case x.Err == nil || errors.Is(x.Err, core.ErrLost) || errors.Is(x.Err, core.ErrUnavailable):
+				s.Errorf("got %+v, want an unknown outcome", x)
+			}
+		})
+	}
+	late(t, "an extension that is confirmed too late has failed", 3, func(s *scene) {
+		store := newStore(s, s.nodes, redlock.WithNodeTimeout(time.Second))
+		c := claim("ours")
+		c.TTL = 200 * time.Millisecond
+		acquire(s.T, store, c)
+		for _, f := range s.faults {
+			f.Next(storetest.OpExtend, storetest.Fault{ReplyDelay: c.TTL})
+		}
+		if x := store.Extend(s.Context(), []core.Claim{c})[0]; x.Err == nil {
+			s.Errorf("got %+v after %v", x, c.TTL)
+		}
+	})
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -132,8 +186,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Tokens grow over a thousand grants while random nodes are away, whose clocks
-// differ too. hazard 34
+// Tokens grow over a thousand grants while up to two nodes are away. The clocks of the nodes
+// differ. hazard 34
 func TestTokensGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +228,7 @@ func TestTokensGrow(t *testing.T) {
 			for n := range down {
 				down[n].Store(false)
 			}
-			time.Sleep(time.Second) // what is told again is done
+			time.Sleep(time.Second) // the cleanup is done
 		}
 	})
 }
@@ -198,7 +252,7 @@ func (a *ahead) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	return a.Store.Acquire(ctx, c)
 }
 
-// Five clients that ask at once again and again: each gets in. hazard 54
+// Five clients ask at once, again and again, and each of them gets the lock. hazard 54
 func TestSplitVotes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,7 +289,7 @@ func TestSplitVotes(t *testing.T) {
 		for range 5 {
 			order = append(order, <-done)
 		}
-		time.Sleep(4 * time.Second) // what is told again is done
+		time.Sleep(4 * time.Second) // the cleanup is done
 		for i, n := range nodes {
 			if _, err := n.Acquire(t.Context(), claim("stranger")); err != nil {
 				t.Errorf("something is left at node %d: %v", i, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// onPlainKeys runs the suite on three nodes that keep plain keys, as those of other
-// Redlocks do.
+// onPlainKeys runs the suite on three nodes that keep plain keys, as other implementations
+// of Redlock do.
 func onPlainKeys(t *testing.T) {
 	servers, _ := servers(t, 3)
 	storetest.Run(t, storetest.Harness{
@@ -33,7 +33,7 @@ func onPlainKeys(t *testing.T) {
 		},
 		Unit: time.Second,
 		Without: append(without[:len(without):len(without)], storetest.Shared, storetest.Reentry, storetest.Joining,
-			storetest.Fencing, storetest.Tombstones, storetest.Watching),
+			storetest.Fencing, storetest.Tombstones, storetest.Watching, storetest.Naming),
 	})
 }
 

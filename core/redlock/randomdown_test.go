@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Tokens grow over a thousand grants by servers of which any two are cut off at
-// any time, so that most grants come from another majority than the one before.
+// Tokens grow over a thousand grants while up to two of five servers are cut off, so that
+// most grants come from another majority than the grant before.
 // hazard 34
 func TestTokensGrowOnServers(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestTokensGrowOnServers(t *testing.T) {
 		var g core.Grant
 		testserver.Eventually(t, 30*time.Second, "a grant", func() (granted bool) {
 			var err error
-			g, err = s.Acquire(t.Context(), c) // a busy machine may need several
+			g, err = s.Acquire(t.Context(), c) // a busy machine may need several attempts
 			return err == nil
 		})
 		if g.Token < last+core.TokenStep {
@@ -50,9 +50,9 @@ func TestTokensGrowOnServers(t *testing.T) {
 		for _, n := range away {
 			proxies[n].Heal()
 		}
-		testserver.Eventually(t, 30*time.Second, "nothing is to be done any more", func() bool {
-			_, chores := s.Unsettled()
-			return chores == 0
+		testserver.Eventually(t, 30*time.Second, "no cleanup task is left", func() bool {
+			_, tasks := s.Unsettled()
+			return tasks == 0
 		})
 	}
 	tally.Note(t, tally.Facts{

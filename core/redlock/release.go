@@ -9,19 +9,17 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Release implements core.Store: every node is told, and those that do not answer
-// are told again in the background, until they do or what they have of the claim
-// has ended.
+// Release implements core.Store. It tells every node. A node that does not answer is told
+// again in the background, until it answers or its hold of the claim has ended.
 //
-// It returns nil when a majority of all nodes had the claim, and ErrLost when so
-// many had not that no majority can have had it. If too few answer to tell, the
-// outcome is unknown, even though some have released it.
+// It returns nil when a majority of all nodes had the claim. It returns ErrLost when so
+// many nodes did not have it that no majority can have had it. If too few nodes answer to
+// decide that, the outcome is unknown, even though some have released it.
 //
-// It does not wait for the nodes that make no difference, unless c is to be
-// remembered for no time: such a claim may come again at once, also from another
-// process, which knows nothing of a request that is still on its way from here and
-// would end what the claim is granted next. So Release answers then when all
-// nodes have, or when their time is over.
+// It does not wait for nodes that make no difference. The exception is a claim with a TTL
+// of 0. It leaves no tombstone, so it may be sent again at once, also by another process. A
+// request of this process that is still on its way would end the new grant. So Release then
+// waits until all nodes have answered or their time is over.
 func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err
@@ -29,15 +27,15 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("redlock: release: %w: %w", core.ErrUnavailable, context.Cause(ctx))
 	}
-	s.ledger.end(&c)
+	s.requests.stopHealing(&c)
 	if c.TTL == 0 {
-		s.thin(ctx, &c, 0) // or what is on its way would have to be remembered after all
+		s.awaitAcquires(ctx, &c, 0) // no tombstone would refuse them
 	}
-	r := &resignation{store: s, claim: c, done: make(chan struct{}), pending: len(s.nodes)}
+	r := &release{store: s, claim: c, done: make(chan struct{}), pending: len(s.nodes)}
 	for _, n := range s.nodes {
 		r.send(ctx, n)
 	}
-	timer := time.NewTimer(s.moment() + s.timeout + s.timeout/10)
+	timer := time.NewTimer(s.overtakeGrace() + s.timeout + s.timeout/10)
 	defer timer.Stop()
 	select {
 	case <-r.done:
@@ -47,8 +45,8 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	return r.verdict(ctx)
 }
 
-// resignation is the answers of the nodes to one release.
-type resignation struct {
+// release collects the answers of the nodes to one Release.
+type release struct {
 	store *Store
 	claim core.Claim
 
@@ -56,42 +54,39 @@ type resignation struct {
 	pending int
 	had     int
 	hadNot  int
-	failed  int // certainly not told
-	bad     int // have refused the claim as such
+	failed  int // nodes that were certainly not told
+	bad     int // nodes that have refused the claim as invalid or unsupported
 	err     error
 	decided bool
 	done    chan struct{}
 }
 
-// send tells one node, once acquires of the claim that are on their way there have
-// come back, or after a moment: a release that may overtake one has to be made again.
-func (r *resignation) send(ctx context.Context, n *node) {
+// send tells one node. It first waits a moment for acquires of the claim that are on their
+// way there: a release that may overtake an acquire has to be sent again.
+func (r *release) send(ctx context.Context, n *node) {
 	s := r.store
-	unsure, ttl := s.ledger.resign(&r.claim, n.index)
-	if n.silent.Load() || s.ledger.underway(&r.claim, n.index) == nil {
+	unsure, ttl := s.requests.fullReleaseSent(&r.claim, n.index)
+	if n.silent.Load() || s.requests.acquireUnderWay(&r.claim, n.index) == nil {
 		r.tell(ctx, n, unsure, ttl)
 		return
 	}
 	s.run(func() {
-		timer := time.NewTimer(s.moment())
+		timer := time.NewTimer(s.overtakeGrace())
 		defer timer.Stop()
-		for back := s.ledger.underway(&r.claim, n.index); back != nil; back = s.ledger.underway(&r.claim, n.index) {
+		for returned := s.requests.acquireUnderWay(&r.claim, n.index); returned != nil; returned = s.requests.acquireUnderWay(&r.claim, n.index) {
 			select {
-			case <-back:
+			case <-returned:
 				continue
 			case <-timer.C:
 			}
 			break
 		}
-		unsure, ttl := s.ledger.unsure(&r.claim, n.index)
+		unsure, ttl := s.requests.unsure(&r.claim, n.index)
 		r.tell(ctx, n, unsure, ttl)
 	})
 }
 
-// moment is how long a release waits for an acquire at most.
-func (s *Store) moment() time.Duration { return min(firstGrace, s.timeout/4) }
-
-func (r *resignation) tell(ctx context.Context, n *node, unsure bool, ttl time.Duration) {
+func (r *release) tell(ctx context.Context, n *node, unsure bool, ttl time.Duration) {
 	s, c := r.store, r.claim
 	if unsure {
 		c.TTL = max(c.TTL, ttl)
@@ -102,17 +97,17 @@ func (r *resignation) tell(ctx context.Context, n *node, unsure bool, ttl time.D
 	}, func(err error) {
 		s.report(ctx, n, start, err)
 		k := kindOf(err)
-		// The claim must not come to this node again if a release may still.
+		// The claim must not be sent to this node again while a release may still arrive.
 		again := k == unknown || k == granted && unsure || k == failed && c.TTL > 0
-		s.ledger.left(&c, n.index, released{unknown: k == unknown, settled: k == lost, again: again, ended: true})
+		s.requests.releaseDone(&c, n.index, releaseOutcome{unknown: k == unknown, tombstone: k == lost, again: again, full: true})
 		if again {
-			s.janitor.now(c, n.index, unsure || k == unknown)
+			s.cleanup.now(c, n.index, unsure || k == unknown)
 		}
 		r.settle(k, err)
 	})
 }
 
-func (r *resignation) settle(k kind, err error) {
+func (r *release) settle(k kind, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending--
@@ -140,7 +135,7 @@ func (r *resignation) settle(k kind, err error) {
 	}
 }
 
-func (r *resignation) verdict(ctx context.Context) error {
+func (r *release) verdict(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, q := len(r.store.nodes), r.store.quorum
@@ -162,3 +157,6 @@ func (r *resignation) verdict(ctx context.Context) error {
 	}
 	return &uncertain{op: "release", cause: cause}
 }
+
+// overtakeGrace is the longest time for which a release waits for an acquire.
+func (s *Store) overtakeGrace() time.Duration { return min(firstGrace, s.timeout/4) }

@@ -18,9 +18,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-const slow = 5 * time.Second // a node's budget on a busy machine
+const slow = 5 * time.Second // the time for a node to answer on a busy machine
 
-// fit returns s once all its nodes are there and count.
+// fit returns s when all its nodes answer and count.
 func fit(t testing.TB, s *redlock.Store) *redlock.Store {
 	t.Helper()
 	testserver.Eventually(t, time.Minute, "the nodes are fit", func() bool { return s.Check(t.Context()) == nil })
@@ -44,9 +44,9 @@ type reach struct {
 	slow   *atomic.Bool
 }
 
-// k of five servers are killed, frozen, behind a network that swallows everything, or
-// slower than they may be: up to two do no harm, three refuse; and nothing is left,
-// also where they come back. hazards 52 and 54
+// k of five servers are killed, frozen, cut off, or too slow. With up to two of them locks are
+// granted, and with three they are refused. No claim is left at any server, even after it is
+// back. hazards 52 and 54
 func TestServersAway(t *testing.T) {
 	t.Parallel()
 	for how, do := range map[string]struct{ take, back func(r reach) }{
@@ -84,7 +84,7 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 		tries := 0
 		testserver.Eventually(t, 20*time.Second, "the key is taken and given back", func() bool {
 			tries++
-			before := claim(fmt.Sprint("before", tries)) // one that was given back is not granted again
+			before := claim(fmt.Sprint("before", tries)) // a lease that was released is not granted again
 			_, err := s.Acquire(t.Context(), before)
 			released := s.Release(t.Context(), before)
 			return err == nil && released == nil
@@ -96,7 +96,7 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 		for {
 			c, start := claim(fmt.Sprint("ours", len(ours))), time.Now()
 			ours = append(ours, "h:"+c.Lease)
-			c.TTL = time.Minute // nothing goes by itself
+			c.TTL = time.Minute // nothing ends by itself
 			_, err := s.Acquire(t.Context(), c)
 			if took := time.Since(start); took > s.Limit() {
 				t.Errorf("took %v", took)
@@ -127,9 +127,9 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 		for _, r := range all[:k] {
 			back(r)
 		}
-		testserver.Eventually(t, 20*time.Second, "nothing is to be done any more", func() bool {
-			_, chores := s.Unsettled()
-			return chores == 0
+		testserver.Eventually(t, 20*time.Second, "no cleanup task is left", func() bool {
+			_, tasks := s.Unsettled()
+			return tasks == 0
 		})
 		for _, r := range all[:k] {
 			gone(r)
@@ -137,8 +137,8 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 	})
 }
 
-// With the time that a node has by default, and two of five frozen, a Locker gets
-// its locks, and what it has sent to the frozen ones comes to nothing when they thaw. hazard 52
+// With the default node timeout and two of five servers frozen, a Locker gets its locks. When
+// the frozen servers go on, its requests to them leave no hold. hazard 52
 func TestDefaultBudget(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 5)
@@ -193,7 +193,7 @@ func TestDefaultBudget(t *testing.T) {
 	}
 }
 
-// Two servers restart empty, one after the other, under a held lock. hazard 30
+// Two servers restart empty, one after the other, while a lock is held. hazard 30
 func TestRestartedEmpty(t *testing.T) {
 	t.Parallel()
 	for name, with := range map[string]struct {
@@ -260,8 +260,8 @@ func TestSameServerTwice(t *testing.T) {
 	})
 }
 
-// A holder is extended by its Locker, and told when the majority is cut off.
-// hazard 46
+// A Locker extends its lease with two of three nodes, and tells the holder when the majority
+// is cut off. hazard 46
 func TestCutOffMajority(t *testing.T) {
 	t.Parallel()
 	all, _ := servers(t, 3)
@@ -280,7 +280,7 @@ func TestCutOffMajority(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := lease.Deadline()
-	for _, server := range all { // the majority was there before the third has it
+	for _, server := range all { // the lock was granted before the third node had it
 		client := testclient.Redis(t, server.Addr)
 		testserver.Eventually(t, 5*time.Second, "each has the lock", func() bool {
 			n, err := client.Exists(t.Context(), "lk1:{order:1}").Result()

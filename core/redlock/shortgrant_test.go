@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Whoever waits is told how many do, so as to ask the more seldom.
-func TestHowManyWait(t *testing.T) {
+// A waiter is told the number of waiters, and asks less often if there are many.
+func TestNumberOfWaiters(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)
 	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
@@ -23,16 +23,16 @@ func TestHowManyWait(t *testing.T) {
 		waiter := claim(fmt.Sprint("waiter", n))
 		waiter.Wait = true
 		_, err := s.Acquire(t.Context(), waiter)
-		// A node can be some steps behind the others, and nobody waits for it.
+		// A node can be some requests behind the others, and the answer does not wait for it.
 		if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Waiting < n/2 || busy.Waiting > n+1 {
 			t.Fatalf("after %d others: got %#v", n, err)
 		}
 	}
 }
 
-// A node may grant the key to a waiter in the step that makes room, for a moment
-// only. A majority of such grants is no lease of the claim's length.
-func TestGrantsOfNodesThatAreShort(t *testing.T) {
+// A node may grant the key to a waiter in the step that makes room, for a moment only. A
+// majority of such grants gives no lease of the claim's TTL.
+func TestShortGrantsOfNodes(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)
 	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))

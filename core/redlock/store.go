@@ -16,19 +16,19 @@ import (
 // call returns soon after its ctx ends, and within Limit.
 type Store struct {
 	config
-	nodes   []*node
-	quorum  int
-	ledger  *ledger
-	lives   lives
-	janitor janitor
+	nodes      []*node
+	quorum     int
+	requests   *requestLog
+	membership membership
+	cleanup    cleanup
 
-	ctx    context.Context // of what goes on in the background
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	closed bool
-	active int           // goroutines
-	idle   chan struct{} // closed when the last one ends after Close
-	work   chan func()   // for those that rest
+	active int           // workers
+	idle   chan struct{} // closed when the last worker ends after Close
+	work   chan func()   // for idle workers
 }
 
 var (
@@ -36,18 +36,21 @@ var (
 	_ core.Watcher = (*Store)(nil)
 	_ core.Prompt  = (*Store)(nil)
 	_ core.Braced  = (*Store)(nil)
+
+	_ core.Inspector = (*Store)(nil)
 )
 
-// New returns a Store on the given nodes, which stay the caller's: at least
-// three, each on a server that shares nothing with the others. A majority of
-// those given has to agree, whether they live or not, so three bear the loss of
-// one and five that of two; an even number bears no more than one less. Every
-// process has to be given the same nodes; their order should be the same too,
-// since a split vote goes to whoever has the first node.
+// New returns a Store on at least three nodes. Each node is on a server that shares nothing
+// with the others. The caller closes the nodes, after the Store.
 //
-// It sends nothing. It fails with core.ErrInvalid for fewer than three nodes, for
-// one that is nil or given twice, and for options that cannot work. That two are
-// the same server, or one is a replica, shows when they are first used, or in Check.
+// A majority of all given nodes has to agree, even if some of them are down. So three nodes
+// bear the loss of one, and five the loss of two. An even number bears no more losses than
+// the odd number below it. Every process has to be given the same nodes, in the same order if
+// possible, since a split vote goes to the claim that has the first node.
+//
+// New sends nothing. It fails with core.ErrInvalid for fewer than three nodes, for a node
+// that is nil or given twice, and for options that cannot work. The first use of the Store,
+// and Check, fail if two nodes are on the same server, or one is on a replica.
 func New(stores []core.Store, opts ...Option) (*Store, error) {
 	s := &Store{config: config{timeout: defaultTimeout, drift: defaultDrift, quarantine: defaultQuarantine}}
 	for _, o := range opts {
@@ -76,20 +79,39 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 		s.nodes = append(s.nodes, n)
 	}
 	s.quorum = len(stores)/2 + 1
-	s.ledger = newLedger(len(stores))
-	s.lives.known = make([]life, len(stores))
+	s.requests = newRequestLog(len(stores))
+	s.membership.store, s.membership.servers = s, make([]server, len(stores))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.janitor.store = s
+	s.cleanup.store = s
 	s.work = make(chan func())
 	return s, nil
 }
 
-// Limit implements core.Prompt: a look at the servers, two rounds, a split vote,
-// and giving back.
+// Limit implements core.Prompt. It is the time of a look at the servers, two rounds, a split
+// vote, and the releases after a refusal.
 func (s *Store) Limit() time.Duration { return 3*s.lookTime() + 12*s.timeout + 10*firstGrace }
 
-// CheckClaim implements core.Checker: a claim is served if each node that tells
-// serves it.
+// Check asks every node for its server. It returns nil if all servers have answered, are
+// different and may vote, and none is a replica. It returns core.ErrInvalid if two nodes are
+// the same server or one is a replica, and core.ErrUnavailable if one does not answer or its
+// vote does not count yet. It leaves out nodes that cannot describe their server.
+func (s *Store) Check(ctx context.Context) error {
+	if err := s.membership.look(ctx, true); err != nil {
+		return fmt.Errorf("redlock: check: %w", err)
+	}
+	if err := s.membership.fault(); err != nil {
+		return fmt.Errorf("redlock: check: %w", err)
+	}
+	for i := range s.nodes {
+		if err := s.membership.quarantine(i); err != nil {
+			return fmt.Errorf("redlock: check: node %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// CheckClaim implements core.Checker. A claim is served if no node refuses it that is a
+// core.Checker.
 func (s *Store) CheckClaim(c core.Claim) error {
 	if err := s.usable("acquire", &c); err != nil {
 		return err
@@ -104,7 +126,7 @@ func (s *Store) CheckClaim(c core.Claim) error {
 	return nil
 }
 
-// Braces implements core.Braced: keys may have braces if each node takes them.
+// Braces implements core.Braced. Keys may have braces if each node takes them.
 func (s *Store) Braces() bool {
 	for _, n := range s.nodes {
 		if b, ok := n.store.(core.Braced); !ok || !b.Braces() {
@@ -114,9 +136,9 @@ func (s *Store) Braces() bool {
 	return true
 }
 
-// Close ends what goes on in the background, and waits for it: claims that are
-// being given back are left to end with their TTL, and watches are closed. It
-// does not close the nodes. Claims can still be extended and released.
+// Close ends all background work and waits for it. Claims that are still being released in
+// the background end with their TTL, and the channels of watches are closed. Close does not
+// close the nodes. Claims can still be extended and released.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -132,8 +154,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// run calls fn in the background, which Close waits for. A goroutine that has done
-// its work rests for a while: to wake one costs less than to grow another stack.
+// run calls fn in a worker, which Close waits for. A worker that is done waits for more work
+// for a while: to wake a goroutine costs less than to grow another stack.
 func (s *Store) run(fn func()) {
 	select {
 	case s.work <- fn:
@@ -143,13 +165,13 @@ func (s *Store) run(fn func()) {
 	s.mu.Lock()
 	s.active++
 	s.mu.Unlock()
-	go s.toil(fn)
+	go s.worker(fn)
 }
 
-// restFor is how long a goroutine waits for more to do.
-const restFor = time.Second
+// workerIdle is the time for which a worker waits for more work.
+const workerIdle = time.Second
 
-func (s *Store) toil(fn func()) {
+func (s *Store) worker(fn func()) {
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -158,14 +180,14 @@ func (s *Store) toil(fn func()) {
 			s.idle = nil
 		}
 	}()
-	rest := time.NewTimer(restFor)
-	defer rest.Stop()
+	idle := time.NewTimer(workerIdle)
+	defer idle.Stop()
 	for s.ctx.Err() == nil {
 		fn()
-		rest.Reset(restFor)
+		idle.Reset(workerIdle)
 		select {
 		case fn = <-s.work:
-		case <-rest.C:
+		case <-idle.C:
 			return
 		case <-s.ctx.Done():
 			return
@@ -174,7 +196,11 @@ func (s *Store) toil(fn func()) {
 	fn()
 }
 
-// usable refuses claims that a majority cannot decide.
+// lookTime is the time for a look at all servers. It is longer than the time for a vote,
+// since a look is rare and often dials the servers for the first time.
+func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
+
+// usable refuses a claim that a majority cannot decide.
 func (s *Store) usable(op string, c *core.Claim) error {
 	var fault string
 	switch {
@@ -196,29 +222,19 @@ func (s *Store) usable(op string, c *core.Claim) error {
 	if c.MinToken > maxToken {
 		return fmt.Errorf("redlock: %s: a least token of at most 2^51 leaves room to grow below 2^53: %w", op, core.ErrInvalid)
 	}
-	return s.lasting(op, c)
+	return s.checkTTL(op, c)
 }
 
-// lasting refuses a TTL of which nothing would be left, or that outlasts the
-// quarantine.
-func (s *Store) lasting(op string, c *core.Claim) error {
+// checkTTL refuses a TTL that is shorter than the drift, or longer than the quarantine.
+func (s *Store) checkTTL(op string, c *core.Claim) error {
 	if s.valid(c.TTL) <= 0 {
 		return fmt.Errorf("redlock: %s: nothing is left of a TTL of %v: %w", op, c.TTL, core.ErrInvalid)
 	}
-	if s.quarantine > 0 && c.TTL > s.quarantine && s.tellsAge() {
+	if s.quarantine > 0 && c.TTL > s.quarantine && s.membership.known() {
 		return fmt.Errorf("redlock: %s: a TTL of %v outlasts the quarantine of %v, see WithQuarantine: %w",
 			op, c.TTL, s.quarantine, core.ErrInvalid)
 	}
 	return nil
-}
-
-func (s *Store) tellsAge() bool {
-	for _, n := range s.nodes {
-		if n.server != nil {
-			return true
-		}
-	}
-	return false
 }
 
 var errTimeout = errors.New("the nodes did not answer in time")

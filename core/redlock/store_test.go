@@ -26,7 +26,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Most tests wait for time to pass or for a server, so many of them fit a few
+// Most tests wait for time to pass or for a server, so many of them can run on a few
 // processors.
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// without is what no quorum can serve.
-var without = []storetest.Feature{storetest.Permits, storetest.Fair, storetest.Records}
+// without lists the features that no quorum can serve.
+var without = []storetest.Feature{storetest.Permits, storetest.Fair, storetest.Records, storetest.SoleRevoke, storetest.Carding}
 
 // newStore returns a Store that is closed after the test.
 func newStore(t testing.TB, nodes []core.Store, opts ...redlock.Option) *redlock.Store {
@@ -137,11 +137,11 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 }
 
 // Of five nodes one loses every third reply to an acquire, and one gets every acquire twice.
-// The rest arrives once and is answered, before the next call: where too much is not,
-// it is not known whether a majority has the claim.
+// All other requests arrive once and are answered before the next call. With more faults the
+// outcome would be unknown.
 func TestStoreOverFaultyNodes(t *testing.T) {
 	t.Parallel()
-	for _, fencing := range []bool{false} { // with tokens a second round is at the mercy of the faults, and its outcome unknown
+	for _, fencing := range []bool{false} { // with tokens the faults also meet a second round, and its outcome is unknown
 		t.Run(fmt.Sprint("fencing ", fencing), func(t *testing.T) {
 			t.Parallel()
 			lacks, opts := lacking(fencing)
@@ -163,7 +163,7 @@ func TestStoreOverFaultyNodes(t *testing.T) {
 							own[i] = storetest.Faulty(own[i], faultsOf(t, fault, storetest.OpAcquire))
 						}
 						s := newStore(t, own, append(opts, redlock.WithNodeTimeout(20*time.Millisecond))...)
-						return unhurried{s, func() { time.Sleep(time.Nanosecond) }} // virtual ones
+						return unhurried{s, func() { time.Sleep(time.Nanosecond) }} // of virtual time
 					}
 				},
 				Unit: 200 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
@@ -172,7 +172,7 @@ func TestStoreOverFaultyNodes(t *testing.T) {
 	}
 }
 
-// unhurried rests after a call, until nodes that answer have done so.
+// unhurried waits after each call for the nodes that answer.
 type unhurried struct {
 	*redlock.Store
 	rest func()
@@ -188,22 +188,23 @@ func (u unhurried) Release(ctx context.Context, c core.Claim) error {
 	return u.Store.Release(ctx, c)
 }
 
-// unhurriedly returns s such that its nodes have answered before the next call, unless
-// they take very long. A release that overtakes an acquire at a node leaves that one
-// free, also where it keeps the key taken: whoever asks then tries for half of a
-// node's time to get the others too, which can be longer than what a case looks at.
+// unhurriedly returns s with a wait after each call, until the nodes have answered or two
+// seconds have passed. Otherwise a release can overtake an acquire at a node, which is then
+// free although the key is still kept at the others. The next claim gets that node, and asks
+// the others again for half of a node's time. That can be longer than a case of the suite
+// allows.
 func unhurriedly(s *redlock.Store) unhurried {
 	return unhurried{s, func() {
 		for start := time.Now(); time.Since(start) < 2*time.Second; time.Sleep(time.Millisecond) {
-			if leases, _ := s.Unsettled(); leases == 0 {
+			if claims, _ := s.Unsettled(); claims == 0 {
 				return
 			}
 		}
 	}}
 }
 
-// The way to the whole is faulty: long, and extensions and releases arrive twice. (An
-// acquire would be granted to nobody by its second arrival, where the first was refused.)
+// The way to the whole store is slow, and extensions and releases arrive twice. Acquires do
+// not: after a refusal the second arrival could be granted without a caller.
 func TestFaultyStore(t *testing.T) {
 	t.Parallel()
 	for _, fencing := range []bool{false, true} {
@@ -224,7 +225,7 @@ func TestFaultyStore(t *testing.T) {
 	}
 }
 
-// faultsOf has fault befall some operations.
+// faultsOf applies fault to some operations.
 func faultsOf(t testing.TB, fault func() storetest.Fault, ops ...storetest.Op) *storetest.Faults {
 	faults := new(storetest.Faults)
 	faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {
@@ -237,7 +238,7 @@ func faultsOf(t testing.TB, fault func() storetest.Fault, ops ...storetest.Op) *
 	return faults
 }
 
-// lacking is what a Store with or without tokens cannot do, and its options.
+// lacking returns the features that a Store with or without tokens lacks, and its options.
 func lacking(fencing bool) ([]storetest.Feature, []redlock.Option) {
 	if fencing {
 		return without, []redlock.Option{redlock.WithFencing()}
@@ -245,8 +246,8 @@ func lacking(fencing bool) ([]storetest.Feature, []redlock.Option) {
 	return append(without[:len(without):len(without)], storetest.Fencing), nil
 }
 
-// servers starts n of them, and returns how to reach them with new stores, on one
-// client for each.
+// servers starts n servers. It also returns a function that makes a new store for each of
+// them, on one client for each server.
 func servers(t testing.TB, n int) ([]*testserver.Redis, func(t testing.TB) []core.Store) {
 	t.Helper()
 	var all []*testserver.Redis
@@ -281,13 +282,13 @@ func nodeOn(t testing.TB, client *redis.Client) *redisstore.Store {
 	return s
 }
 
-// One group after the other: each has many cases that run side by side.
+// The groups run one after the other, since each has many cases that run side by side.
 func TestStoreOnServers(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {
 		for _, fencing := range []bool{false, true} {
 			if fencing != (n == 3) && os.Getenv("LONG") != "1" {
-				continue // each half a minute, mostly of waiting for what expires
+				continue // each takes half a minute, mostly to wait for holds to expire
 			}
 			t.Run(fmt.Sprintf("of %d, fencing %v", n, fencing), func(t *testing.T) {
 				_, connect := servers(t, n)
@@ -306,9 +307,9 @@ func TestStoreOnServers(t *testing.T) {
 	t.Run("of 3, plain keys", onPlainKeys)
 }
 
-// What no quorum can serve is refused when a middleware is made, not with its
+// A kind of lock that no quorum can serve is refused when a middleware is made, not with its
 // first request.
-func TestQuorumTellsWhatItServes(t *testing.T) {
+func TestUnservedKindsAreRefusedEarly(t *testing.T) {
 	t.Parallel()
 	l, err := core.New(newStore(t, memstores(3)))
 	if err != nil {

@@ -9,11 +9,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Watch implements core.Watcher: it watches at all nodes, is live when a majority
-// of the watches is, and breaks when that is over. A wake-up is passed on when a
-// majority of the nodes has sent one, or a moment after the first: a release takes
-// a moment to reach all nodes, and who asks before that finds the key half free.
-// It fails with ErrUnsupported if too few nodes can wake.
+// Watch implements core.Watcher. It watches at all nodes. It returns when a majority of the
+// watches has begun, and its channel is closed when fewer are left.
+//
+// It wakes the caller when a majority of the nodes has sent a wake-up, or a moment after the
+// first. A release takes a moment to reach all nodes; until then an acquire finds too few
+// nodes free. It fails with core.ErrUnsupported if too few nodes can send wake-ups.
 func (s *Store) Watch(parent context.Context, c core.Claim) (<-chan struct{}, error) {
 	if parent.Err() != nil {
 		return nil, fmt.Errorf("redlock: watch: %w: %w", core.ErrUnavailable, context.Cause(parent))
@@ -60,29 +61,29 @@ func (s *Store) Watch(parent context.Context, c core.Claim) (<-chan struct{}, er
 	return nil, fmt.Errorf("redlock: watch: %w: %w", core.ErrUnavailable, w.err)
 }
 
-// watch is the watches at the nodes.
+// watch is one Watch: a watch at each node.
 type watch struct {
 	store  *Store
 	claim  core.Claim
 	cancel context.CancelFunc
-	unhook func() bool   // of the Store's end
-	ready  chan struct{} // closed when it is live, or cannot become so
-	out    chan struct{}
+	unhook func() bool   // takes back the cancel at the end of the Store
+	ready  chan struct{} // closed when a majority is live, or cannot be any more
+	out    chan struct{} // the caller's channel
 
 	mu          sync.Mutex
-	pending     int
+	pending     int // nodes whose watch has not begun yet
 	live        int
 	failed      int
 	unsupported int
 	err         error
-	told        bool // ready is closed
-	over        bool // out is closed
-	awake       []bool
-	grace       *time.Timer // runs while some have sent a wake-up
+	decided     bool        // ready is closed
+	over        bool        // out is closed
+	awake       []bool      // by node: it has sent a wake-up
+	grace       *time.Timer // runs after the first wake-up; nil while there is none
 }
 
-// follow opens the watch at one node and passes on what it says. A node that is
-// late joins when it is there.
+// follow opens the watch at one node and passes its wake-ups on. The watch of a node that
+// answers late counts from then on.
 func (w *watch) follow(ctx context.Context, i int, node core.Watcher) {
 	woken, err := node.Watch(ctx, w.claim)
 	w.mu.Lock()
@@ -96,7 +97,7 @@ func (w *watch) follow(ctx context.Context, i int, node core.Watcher) {
 		w.failed++
 		w.err = err
 	}
-	w.tell()
+	w.decide()
 	w.mu.Unlock()
 	if err != nil {
 		return
@@ -117,15 +118,15 @@ func (w *watch) follow(ctx context.Context, i int, node core.Watcher) {
 	w.end()
 }
 
-func (w *watch) tell() {
+func (w *watch) decide() {
 	q := w.store.quorum
-	if !w.told && (w.live >= q || w.live+w.pending < q) {
-		w.told = true
+	if !w.decided && (w.live >= q || w.live+w.pending < q) {
+		w.decided = true
 		close(w.ready)
 	}
 }
 
-// broke ends the whole watch when too few are left.
+// broke notes that the watch at one node has ended, and ends the whole when too few are left.
 func (w *watch) broke() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,8 +147,8 @@ func (w *watch) end() {
 	}
 }
 
-// splitGrace is how long to wait for the other nodes' wake-ups.
-const splitGrace = 3 * time.Millisecond
+// wakeGrace is the time to wait for the wake-ups of the other nodes.
+const wakeGrace = 3 * time.Millisecond
 
 func (w *watch) wake(ctx context.Context, i int) {
 	w.mu.Lock()
@@ -163,7 +164,7 @@ func (w *watch) wake(ctx context.Context, i int) {
 	case n >= w.store.quorum:
 		w.pass(ctx)
 	case w.grace == nil:
-		w.grace = time.AfterFunc(splitGrace, func() {
+		w.grace = time.AfterFunc(wakeGrace, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.pass(ctx)
@@ -171,7 +172,7 @@ func (w *watch) wake(ctx context.Context, i int) {
 	}
 }
 
-// pass wakes the caller.
+// pass wakes the caller, unless the watch is over.
 func (w *watch) pass(ctx context.Context) {
 	if w.grace != nil {
 		w.grace.Stop()

@@ -35,7 +35,8 @@ const (
 
 func flaws() []flaw {
 	return slices.Concat(idleFlaws, holdFlaws, extendFlaws, ownerFlaws, releaseFlaws, waitFlaws, placeFlaws,
-		tokenFlaws, stepFlaws, watchFlaws, checkFlaws, recordFlaws, savingFlaws, undoFlaws, keyFlaws)
+		tokenFlaws, stepFlaws, watchFlaws, checkFlaws, recordFlaws, savingFlaws, undoFlaws, keyFlaws,
+		lookFlaws, revokeFlaws, cardFlaws)
 }
 
 // TestFlawed is the suite in the child process.

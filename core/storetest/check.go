@@ -2,8 +2,8 @@ package storetest
 
 import "github.com/lockkit/lockkit/core"
 
-// checkCases are about what a store tells before it is sent a claim. What it lacks
-// is told in the cases of that.
+// checkCases are about the claims that a store refuses before they are sent. The cases
+// for a missing feature check how the store refuses that feature.
 var checkCases = []testCase{
 	{"a store that tells serves exclusive claims", nil, func(e *env) { e.serves(e.exclusive()) }},
 	{"a store that tells serves waiting claims", nil, func(e *env) { e.serves(e.waiting()) }},

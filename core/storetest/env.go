@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// env is what one case works with: two processes that share a server, and a
-// key that nobody else uses.
+// env is the environment of one case: two processes that share a server, and a key that
+// no other case uses.
 type env struct {
 	*testing.T
 	h     Harness
@@ -34,10 +34,13 @@ func newEnv(t *testing.T, h Harness) *env {
 	}
 }
 
+// newLease is a lease as the Locker of a new process names it.
+func newLease() string { return rand.Text()[:8] + rand.Text() }
+
 // exclusive returns a claim of a new owner for the whole key.
 func (e *env) exclusive() core.Claim {
 	return core.Claim{
-		Key: e.key, Owner: rand.Text(), Lease: rand.Text(),
+		Key: e.key, Owner: rand.Text(), Lease: newLease(),
 		Weight: core.All, Limit: core.All, TTL: e.long,
 	}
 }
@@ -72,7 +75,7 @@ func (e *env) waiting() core.Claim {
 
 // nested returns a further claim of c's owner.
 func nested(c core.Claim) core.Claim {
-	c.Lease = rand.Text()
+	c.Lease = newLease()
 	return c
 }
 

@@ -74,7 +74,7 @@ var fairCases = []testCase{
 		e.release(e.store, c)
 		e.acquire(e.other, e.fair())
 	}},
-	{"a fair claim of a free key is granted, and holds up nobody afterwards", []Feature{Fair}, func(e *env) {
+	{"a fair claim of a free key is granted, and holds up no other afterwards", []Feature{Fair}, func(e *env) {
 		c := e.fair()
 		e.acquire(e.store, c)
 		e.extend(e.store, c)

@@ -27,7 +27,7 @@ type Loss int
 const (
 	LoseNothing Loss = iota
 	LoseRequest      // the store never sees the call
-	LoseReply        // the store does what it is told, the caller does not learn of it
+	LoseReply        // the store executes the call, the caller does not learn of it
 )
 
 // Fault is what happens to one call on its way to the store and back. The zero
@@ -128,7 +128,9 @@ func (f *Faults) take(op Op, claims []core.Claim) Fault {
 }
 
 // Faulty returns s behind faults. It is a core.Watcher if s is one, and tells which
-// claims it serves if s does. Without faults it does what s does.
+// claims it serves if s does. Without faults it does what s does. It has
+// the methods of core.Inspector and core.Cards too, to which no fault happens; they fail
+// with core.ErrUnsupported where s has none.
 func Faulty(s core.Store, faults *Faults) core.Store {
 	f := faulty{s, faults}
 	if w, watches := s.(core.Watcher); watches {
@@ -185,8 +187,8 @@ func (f faulty) Release(ctx context.Context, c core.Claim) error {
 	}, func(err error) error { return err })
 }
 
-// pass makes call under fault. What the caller gets when it hears nothing of
-// the store's answer, fail makes of an error.
+// pass makes call under fault. If the caller gets no answer of the store, fail makes its
+// result from an error.
 func pass[R any](ctx context.Context, f *Faults, fault Fault,
 	call func(context.Context) R, fail func(error) R,
 ) R {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// holdFlaws are about who is let in, and who can give that up.
+// holdFlaws are about which claims are admitted, and what can release a hold.
 var holdFlaws = []flaw{
 	{"admits two", []string{
 		"admission/an exclusive hold keeps everybody out",

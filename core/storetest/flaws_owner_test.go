@@ -143,10 +143,10 @@ var ownerFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"lets in whoever names a Via", []string{
+	{"admits every claim that names a Via", []string{
 		"joining/Via is ignored where somebody else holds",
 		"joining/Via is ignored after that owner's hold has expired",
-		"keep/nobody can join what is kept",
+		"keep/no claim can join a kept key",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

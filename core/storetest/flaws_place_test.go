@@ -10,7 +10,7 @@ import (
 
 // placeFlaws are about how long a place in the line is kept.
 var placeFlaws = []flaw{
-	{"gives a place to who does not wait", []string{
+	{"gives a place to a claim that does not wait", []string{
 		"fair/a fair claim that does not wait has no place",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
@@ -18,9 +18,9 @@ var placeFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"keeps the place of who was admitted", []string{
+	{"keeps the place of an admitted claim", []string{
 		"fair/waiters are admitted in the order in which they came",
-		"fair/a fair claim of a free key is granted, and holds up nobody afterwards",
+		"fair/a fair claim of a free key is granted, and holds up no other afterwards",
 		"waiters/a waiter that leaves changes nothing for those before it",
 		"concurrency/goroutines that count under a fair mutex lose no count",
 	}, func(s *tampered) {

@@ -35,7 +35,7 @@ var recordFlaws = []flaw{
 	{"runs again what is finished", []string{
 		"records/a finished record answers without claiming",
 		"records/a finished record answers again and again",
-		"records/a finished record answers one who waited",
+		"records/a finished record answers a waiter",
 		"runs/a run of readers or permits is a run",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
@@ -51,7 +51,7 @@ var recordFlaws = []flaw{
 	}},
 	{"claims beside the answer", []string{
 		"records/a finished record answers without claiming",
-		"records/a finished record answers one who waited",
+		"records/a finished record answers a waiter",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -104,9 +104,9 @@ var recordFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"leaves those who wait for an answer asleep", []string{
-		"records/a finished record wakes all who wait for it",
-		"saving/a finished record wakes a fair run and who waits for the key",
+	{"does not wake waiters for an answer", []string{
+		"records/a finished record wakes all its waiters",
+		"saving/a finished record wakes a fair run and a waiter for the key",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
 		s.release = func(ctx context.Context, c core.Claim) (err error) {

@@ -138,7 +138,7 @@ var releaseFlaws = []flaw{
 		"keep/what is kept cannot be extended",
 		"keep/what is kept cannot be released",
 		"keep/its last owner cannot enter what is kept",
-		"keep/nobody can join what is kept",
+		"keep/no claim can join a kept key",
 		"keep/the owner's other hold lives on beside what is kept",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {

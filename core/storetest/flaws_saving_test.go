@@ -60,7 +60,7 @@ var savingFlaws = []flaw{
 		"runs/a run that was given back saves its answer if no other has begun",
 		"runs/a run whose hold has expired saves that it failed",
 		"runs/a run whose hold has expired saves its answer after another was undone",
-		"runs/an answer that is saved after its hold has expired wakes all who wait for it",
+		"runs/an answer that is saved after its hold has expired wakes all its waiters",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {
 			if c.Record != nil && !s.holds(ctx, c) {
@@ -88,7 +88,7 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, late)
 		}
 	}},
-	{"forgets who began the run before one that is undone", []string{
+	{"forgets the hold that began the run before one that is undone", []string{
 		"runs/a run whose hold has expired saves its answer after another was undone",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {
@@ -112,7 +112,7 @@ var savingFlaws = []flaw{
 			return err
 		}
 	}},
-	{"answers whoever has saved before", []string{
+	{"answers a hold that has saved before", []string{
 		"saving/a release without a record is lost after one with",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {
@@ -192,9 +192,9 @@ var savingFlaws = []flaw{
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) { r.Retain = c.Record.Retain })
 	}},
-	{"wakes one of those who wait for an answer", []string{
-		"records/a finished record wakes all who wait for it",
-		"saving/a finished record wakes a fair run and who waits for the key",
+	{"wakes one of the waiters for an answer", []string{
+		"records/a finished record wakes all its waiters",
+		"saving/a finished record wakes a fair run and a waiter for the key",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
 		s.release = func(ctx context.Context, c core.Claim) (err error) {

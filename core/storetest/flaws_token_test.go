@@ -52,7 +52,7 @@ var tokenFlaws = []flaw{
 	}},
 	{"gives every hold of an owner its own token", []string{
 		"tokens/a token is the same for all holds of an owner",
-		"tokens/a token is the same for who joins",
+		"tokens/a token is the same for a claim that joins",
 		"tokens/a reader inside an exclusive hold has no token",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(func(s *tampered, c core.Claim, token uint64) uint64 {

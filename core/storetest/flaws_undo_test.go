@@ -83,7 +83,7 @@ var undoFlaws = []flaw{
 	{"saves anew what an undone run has found", []string{
 		"undo/a run that is undone leaves a record its end",
 		"undo/a run that is undone after the end of what it found leaves no record",
-		"undo/a run that is undone leaves what was saved before it to those who save it again",
+		"undo/a run that is undone leaves what was saved before it to callers that save it again",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedRun
 		s.release = func(ctx context.Context, c core.Claim) error {

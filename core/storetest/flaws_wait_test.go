@@ -160,7 +160,7 @@ var waitFlaws = []flaw{
 	}},
 }
 
-// acquireBusy changes the answer to who has to wait.
+// acquireBusy changes the answer to a claim that has to wait.
 func (s *tampered) acquireBusy(change func(*core.BusyError) *core.BusyError) func(context.Context, core.Claim) (core.Grant, error) {
 	return func(ctx context.Context, c core.Claim) (core.Grant, error) {
 		g, err := s.Store.Acquire(ctx, c)

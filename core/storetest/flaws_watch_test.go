@@ -11,14 +11,14 @@ import (
 
 // watchFlaws are about wake-ups, and about contexts that end.
 var watchFlaws = []flaw{
-	{"wakes nobody", []string{
-		"watch/a release wakes who waits in another process",
-		"watch/a release wakes who waits in the same process",
+	{"wakes no waiter", []string{
+		"watch/a release wakes a waiter in another process",
+		"watch/a release wakes a waiter in the same process",
 		"watch/a watch may be opened before the claim waits",
 		"watch/the end of one watch does not end another",
-		"wake-ups/giving up an unknown claim wakes who waits for a free key",
+		"wake-ups/giving up an unknown claim wakes a waiter for a free key",
 		"wake-ups/writers in line all get in by their wake-ups",
-		"records/a finished record wakes all who wait for it",
+		"records/a finished record wakes all its waiters",
 	}, func(s *tampered) {
 		s.watch = func(context.Context, core.Claim) (<-chan struct{}, error) {
 			return make(chan struct{}), nil
@@ -144,10 +144,10 @@ var watchFlaws = []flaw{
 			return err
 		}
 	}},
-	{"wakes nobody when a waiter leaves", []string{
+	{"wakes no waiter when another leaves", []string{
 		"wake-ups/a waiter that leaves when it is woken passes that on",
 		"wake-ups/a fair waiter that leaves when it is woken passes that on",
-		"wake-ups/giving up an unknown claim wakes who waits for a free key",
+		"wake-ups/giving up an unknown claim wakes a waiter for a free key",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
 		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
@@ -238,7 +238,7 @@ func (s *tampered) watchGated(_ context.Context, c core.Claim) (<-chan struct{},
 	return out, nil
 }
 
-// gate makes call and passes on whom it wakes, if call says so.
+// gate makes call and passes on which waiters it wakes, if call says so.
 func (s *tampered) gate(call func() (pass bool)) {
 	s.gateSome(func() (pass int) {
 		if call() {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Harness is what the suite needs to know of a store.
+// Harness describes a store to the suite.
 type Harness struct {
 	// New prepares a place to keep locks in and returns how to reach it. It is
 	// called once for each case, from several tests at once; they may share one
@@ -29,8 +29,8 @@ type Harness struct {
 	// memory this is synctest.Test, and the suite takes no time.
 	Wrap func(t *testing.T, fn func(t *testing.T))
 
-	// Without lists what the store cannot do. The cases that need it are
-	// replaced by one that checks how the store says so.
+	// Without lists the features that the store lacks. The cases of such a feature are
+	// replaced by one that checks how the store refuses it.
 	Without []Feature
 }
 
@@ -40,17 +40,21 @@ type Feature string
 // The features. For those that show in a claim, a store without them answers
 // ErrUnsupported, and nothing is taken.
 const (
-	Shared     Feature = "shared"     // weights of 1 of All
-	Permits    Feature = "permits"    // limits other than All
-	Reentry    Feature = "re-entry"   // several holds of one owner; without it, an owner is all that tells holds apart
-	Joining    Feature = "joining"    // Claim.Via
-	Fair       Feature = "fair"       // Claim.Fair
-	Overtaking Feature = "overtaking" // claims that are not Fair pass by those that wait; without it, every claim is as good as Fair, and one that waits keeps its place
-	Fencing    Feature = "fencing"    // Grant.Token and Claim.MinToken
-	Keeping    Feature = "keeping"    // Claim.Keep
-	Records    Feature = "records"    // Claim.Record
-	Tombstones Feature = "tombstones" // Acquire is refused after Release
-	Watching   Feature = "watching"   // core.Watcher
+	Shared     Feature = "shared"      // weights of 1 of All
+	Permits    Feature = "permits"     // limits other than All
+	Reentry    Feature = "re-entry"    // several holds of one owner; without it, an owner is all that tells holds apart
+	Joining    Feature = "joining"     // Claim.Via
+	Fair       Feature = "fair"        // Claim.Fair
+	Overtaking Feature = "overtaking"  // claims that are not Fair pass by those that wait; without it, every claim is as good as Fair, and one that waits keeps its place
+	Fencing    Feature = "fencing"     // Grant.Token and Claim.MinToken
+	Keeping    Feature = "keeping"     // Claim.Keep
+	Records    Feature = "records"     // Claim.Record
+	Tombstones Feature = "tombstones"  // Acquire is refused after Release
+	Watching   Feature = "watching"    // core.Watcher
+	Inspecting Feature = "inspecting"  // core.Inspector
+	Naming     Feature = "naming"      // core.Hold.Process; without it, that is "" of every hold
+	SoleRevoke Feature = "sole revoke" // of several that revoke a hold at once, one is told that it did
+	Carding    Feature = "cards"       // core.Cards
 )
 
 // testCase is one sentence of the contract.
@@ -66,7 +70,7 @@ type testGroup struct {
 }
 
 // Run checks that the store of h keeps the contract. Its cases are subtests
-// named group/sentence, run in parallel, and leave what they took to expire.
+// named group/sentence and run in parallel. Their holds are left to expire.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.New == nil || h.Unit < 10*time.Millisecond {
@@ -116,6 +120,10 @@ func groups(h Harness) []testGroup {
 		{"saving", savingCases},
 		{"undo", undoCases},
 		{"keys", keyCases},
+		{"look", lookCases},
+		{"list", listCases},
+		{"revoke", revokeCases},
+		{"cards", cardCases},
 		{"concurrency", concurrencyCases},
 		{"contexts", contextCases},
 		{"unsupported", unsupportedCases(h.Without)},

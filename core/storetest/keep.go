@@ -55,7 +55,7 @@ var keepCases = []testCase{
 		e.release(e.store, keeping(c, e.long))
 		e.busy(e.store, nested(c))
 	}},
-	{"nobody can join what is kept", []Feature{Keeping, Joining}, func(e *env) {
+	{"no claim can join a kept key", []Feature{Keeping, Joining}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.long))

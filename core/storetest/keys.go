@@ -3,6 +3,8 @@ package storetest
 import (
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -93,6 +95,40 @@ var keyCases = append(keyTable(), []testCase{
 		e.busy(e.store, again)
 	}},
 }...)
+
+// hardKeys are the nasty keys that begin with base, and some of 512 bytes that have every
+// byte that a key can have in every store.
+func hardKeys(base string) (keys []string) {
+	for _, n := range nasty {
+		if n.end != "" {
+			keys = append(keys, base+n.end)
+		}
+	}
+	key := base
+	add := func() {
+		keys = append(keys, key+strings.Repeat("x", 512-len(key)))
+		key = base
+	}
+	put := func(r rune) {
+		if len(key)+utf8.RuneLen(r) > 512 {
+			add()
+		}
+		key += string(r)
+	}
+	for r := ' '; r < 0x800; r++ {
+		if !unicode.IsControl(r) && r != '{' && r != '}' {
+			put(r)
+		}
+	}
+	for lead := range rune(16) { // of three bytes; no surrogate has this ending
+		put(max(0x800, lead<<12+0x42))
+	}
+	for _, r := range "\U00010000\U00050000\U00090000\U000d0000\U0010ffff\ufffd\ufeff\u202e\u2028" {
+		put(r)
+	}
+	add()
+	return keys
+}
 
 // keyTable makes a case for each nasty key.
 func keyTable() []testCase {

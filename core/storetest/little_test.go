@@ -16,6 +16,7 @@ import (
 var allFeatures = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
 	storetest.Keeping, storetest.Records, storetest.Tombstones, storetest.Watching,
+	storetest.Inspecting, storetest.Naming, storetest.Carding,
 }
 
 // tooMuch is what the sound store is able to, whatever it is said to refuse.

@@ -38,7 +38,7 @@ var recordCases = []testCase{
 		e.acquire(e.store, e.exclusive())
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a finished record answers one who waited", []Feature{Records}, func(e *env) {
+	{"a finished record answers a waiter", []Feature{Records}, func(e *env) {
 		c, w := e.run("begun"), e.run("again")
 		w.Wait = true
 		e.acquire(e.store, c)
@@ -48,7 +48,7 @@ var recordCases = []testCase{
 		e.notReleased(e.other, w)
 		e.isFree()
 	}},
-	{"a finished record wakes all who wait for it", []Feature{Records, Watching}, func(e *env) {
+	{"a finished record wakes all its waiters", []Feature{Records, Watching}, func(e *env) {
 		c := e.run("begun")
 		e.acquire(e.store, c)
 		var all sync.WaitGroup

@@ -170,7 +170,7 @@ var runCases = []testCase{
 		e.release(e.store, e.done(late, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"an answer that is saved after its hold has expired wakes all who wait for it", []Feature{Records, Watching}, func(e *env) {
+	{"an answer that is saved after its hold has expired wakes all its waiters", []Feature{Records, Watching}, func(e *env) {
 		late, plain, w := e.run("begun"), e.exclusive(), e.run("again")
 		late.TTL = e.units(1)
 		e.begins(e.store, late, "begun", 1)

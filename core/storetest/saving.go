@@ -127,7 +127,7 @@ var savingCases = []testCase{
 		e.busy(e.store, e.fair())
 		e.begins(e.other, w, "begun", 1)
 	}},
-	{"a finished record wakes a fair run and who waits for the key", []Feature{Records, Fair, Watching}, func(e *env) {
+	{"a finished record wakes a fair run and a waiter for the key", []Feature{Records, Fair, Watching}, func(e *env) {
 		c, answered, admitted := e.run("begun"), e.run("again"), e.waiting()
 		answered.Wait, answered.Fair = true, true
 		e.begins(e.store, c, "begun", 1)

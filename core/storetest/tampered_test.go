@@ -3,6 +3,7 @@ package storetest_test
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
@@ -16,6 +17,11 @@ type tampered struct {
 	release func(ctx context.Context, c core.Claim) error
 	watch   func(ctx context.Context, c core.Claim) (<-chan struct{}, error)
 	check   func(c core.Claim) error
+	look    func(ctx context.Context, key string) (core.State, error)
+	list    func(ctx context.Context, after string, most int) ([]core.State, string, error)
+	revoke  func(ctx context.Context, key, hold string, keep time.Duration) error
+	put     func(ctx context.Context, c core.Card, ttl time.Duration) error
+	cards   func(ctx context.Context) ([]core.Card, error)
 	over    context.Context // ends with the case
 	ledger
 }
@@ -56,6 +62,41 @@ func (s *tampered) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, er
 		return s.Store.Watch(ctx, c)
 	}
 	return s.watch(ctx, c)
+}
+
+func (s *tampered) Look(ctx context.Context, key string) (core.State, error) {
+	if s.look == nil {
+		return s.Store.Look(ctx, key)
+	}
+	return s.look(ctx, key)
+}
+
+func (s *tampered) List(ctx context.Context, after string, most int) ([]core.State, string, error) {
+	if s.list == nil {
+		return s.Store.List(ctx, after, most)
+	}
+	return s.list(ctx, after, most)
+}
+
+func (s *tampered) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
+	if s.revoke == nil {
+		return s.Store.Revoke(ctx, key, hold, keep)
+	}
+	return s.revoke(ctx, key, hold, keep)
+}
+
+func (s *tampered) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
+	if s.put == nil {
+		return s.Store.Put(ctx, c, ttl)
+	}
+	return s.put(ctx, c, ttl)
+}
+
+func (s *tampered) Cards(ctx context.Context) ([]core.Card, error) {
+	if s.cards == nil {
+		return s.Store.Cards(ctx)
+	}
+	return s.cards(ctx)
 }
 
 // extendEach is an Extend that asks fn about each claim.

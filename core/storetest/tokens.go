@@ -45,7 +45,7 @@ var tokenCases = []testCase{
 		e.sameToken(e.store, nested(c), g.Token)
 		e.sameToken(e.other, inner, g.Token)
 	}},
-	{"a token is the same for who joins", []Feature{Fencing, Joining}, func(e *env) {
+	{"a token is the same for a claim that joins", []Feature{Fencing, Joining}, func(e *env) {
 		c := e.exclusive()
 		g := e.acquire(e.store, c)
 		e.sameToken(e.other, joining(e.exclusive(), c), g.Token)

@@ -54,7 +54,7 @@ var undoCases = []testCase{
 		e.release(e.other, undone(never))
 		e.begins(e.store, e.run("anew"), "anew", 1)
 	}},
-	{"a run that is undone leaves what was saved before it to those who save it again", []Feature{Records}, func(e *env) {
+	{"a run that is undone leaves what was saved before it to callers that save it again", []Feature{Records}, func(e *env) {
 		c, never := e.run("begun"), e.run("never")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.failed(c, "failed", 1))

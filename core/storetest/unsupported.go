@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// unsupportedCases returns the cases that stand in for what a store lacks.
+// unsupportedCases returns the cases in place of those of missing features.
 func unsupportedCases(without []Feature) []testCase {
 	how := map[Feature]func(e *env){
 		Shared:     func(e *env) { e.unsupported(e.reader()) },
@@ -20,6 +20,10 @@ func unsupportedCases(without []Feature) []testCase {
 		Reentry:    withoutReentry,
 		Watching:   withoutWatching,
 		Overtaking: withoutOvertaking,
+		Inspecting: withoutInspecting,
+		Naming:     withoutNaming,
+		SoleRevoke: withoutSoleRevoke,
+		Carding:    withoutCarding,
 		Tombstones: func(e *env) {
 			e.notReleased(e.store, e.exclusive())
 			e.isFree()
@@ -124,9 +128,8 @@ func withoutWatching(e *env) {
 	}
 }
 
-// A store that lets nobody overtake treats every claim as a fair one: whoever
-// waits has a place, which others respect, and the hold of an owner is the only
-// way past it.
+// A store without overtaking treats every claim as a fair one: each waiter has a place,
+// which other claims respect. Only an owner that enters again passes it.
 func withoutOvertaking(e *env) {
 	c, first, second, last := e.exclusive(), e.waiting(), e.waiting(), e.waiting()
 	e.acquire(e.store, c)

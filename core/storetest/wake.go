@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// wakeCases are about who is woken, and that nobody is forgotten.
+// wakeCases are about the waiters that are woken, and that none is forgotten.
 var wakeCases = []testCase{
 	{"a waiter that leaves when it is woken passes that on", []Feature{Watching}, func(e *env) {
 		e.leaveWhenWoken(e.waiting(), e.waiting())
@@ -15,7 +15,7 @@ var wakeCases = []testCase{
 	{"a fair waiter that leaves when it is woken passes that on", []Feature{Watching, Fair}, func(e *env) {
 		e.leaveWhenWoken(e.fair(), e.fair())
 	}},
-	{"giving up an unknown claim wakes who waits for a free key", []Feature{Watching}, func(e *env) {
+	{"giving up an unknown claim wakes a waiter for a free key", []Feature{Watching}, func(e *env) {
 		crashed, w := e.exclusive(), e.waiting()
 		crashed.TTL = e.units(5)
 		e.acquire(e.store, crashed)

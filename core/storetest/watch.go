@@ -15,7 +15,7 @@ import (
 const patience = 20 * time.Second
 
 var watchCases = []testCase{
-	{"a release wakes who waits in another process", []Feature{Watching}, func(e *env) {
+	{"a release wakes a waiter in another process", []Feature{Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -24,7 +24,7 @@ var watchCases = []testCase{
 		e.wakes(woken)
 		e.acquire(e.other, w)
 	}},
-	{"a release wakes who waits in the same process", []Feature{Watching}, func(e *env) {
+	{"a release wakes a waiter in the same process", []Feature{Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.store, w)
@@ -58,7 +58,7 @@ var watchCases = []testCase{
 		w := e.waiting()
 		woken := e.watch(e.other, w)
 		for range 3 {
-			// The store may keep the key for who was woken, for a while.
+			// The store may keep the key for the woken waiter, for a while.
 			c := e.exclusive()
 			e.becomesFree(e.store, c)
 			e.busy(e.other, w)

@@ -112,7 +112,7 @@ func (c *Cluster) AwaitOK() {
 	})
 }
 
-// view is who serves what, as this node sees it.
+// view is the slots of each master, as this node sees them.
 func (s *Redis) view() (string, error) {
 	text, err := s.ask("CLUSTER", "NODES")
 	if err != nil {

@@ -42,7 +42,7 @@ func (n clusterNode) serves(slot int) bool {
 	})
 }
 
-// myself is what the node says of itself.
+// myself is the node's own entry.
 func (s *Redis) myself() (clusterNode, error) {
 	text, err := s.ask("CLUSTER", "NODES")
 	if err != nil {

@@ -1,11 +1,11 @@
 // Package testserver starts Redis (a single server, Sentinel or Cluster),
-// ZooKeeper, PostgreSQL and pgbouncer for tests, and puts proxies before them that
-// lose, delay and double what a test tells them to.
+// ZooKeeper, PostgreSQL, pgbouncer and a browser for tests. It puts proxies before them
+// that lose, delay and double messages as a test says.
 //
 //	server := testserver.StartRedis(t)
 //	proxy := testserver.NewRedisProxy(t, server.Addr)
 //	fault := proxy.Inject(testserver.Match{Script: "acquire"}, testserver.DropReply)
-//	// connect any client to proxy.Addr, and call what is tested
+//	// connect any client to proxy.Addr, and make the call under test
 //	fault.Await(t)
 //	server.Pause() // and Resume, Kill, Restart
 //

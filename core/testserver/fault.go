@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// patience bounds what a fault and its test wait for.
+// patience bounds the waits of a fault and its test.
 const patience = 20 * time.Second
 
 // Action is what happens to a request. Actions can be compared.

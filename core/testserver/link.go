@@ -60,8 +60,7 @@ func (l *link) run() {
 	var wg sync.WaitGroup
 	wg.Go(l.replies)
 	l.requests()
-	// What was delivered late is still to be read by the server, which a plain
-	// close could prevent.
+	// The server still has to read late requests, which a plain close could prevent.
 	_ = server.(*net.TCPConn).CloseWrite()
 	wg.Wait()
 }
@@ -136,7 +135,7 @@ func (l *link) fallen() bool {
 	}
 }
 
-// requests passes on what the client sends until it closes.
+// requests passes on the client's messages until it closes.
 func (l *link) requests() {
 	r := bufio.NewReader(l.client)
 	for {
@@ -210,7 +209,7 @@ func (l *link) answer(raw []byte) {
 	_, _ = l.client.Write(raw)
 }
 
-// replies passes on what the server sends until it closes.
+// replies passes on the server's messages until it closes.
 func (l *link) replies() {
 	// When the server has closed, the client is told by a close; its own end lets
 	// what it sent reach the server.

@@ -45,7 +45,7 @@ func (m *Migration) MoveKeys(n int) int {
 	return len(keys)
 }
 
-// Finish moves what is left and tells the whole cluster, the new master first,
+// Finish moves the rest of the keys and tells the whole cluster, the new master first,
 // as slots are to be handed over.
 func (m *Migration) Finish() {
 	m.t.Helper()

@@ -58,7 +58,7 @@ func NewNet(t testing.TB) *Net {
 
 // build makes the hub, a bridge that the test's own namespace is linked to.
 func (n *Net) build() error {
-	// Addresses are out of those for trials of network devices. Somebody else
+	// Addresses are out of those for trials of network devices. Another program
 	// may have taken them.
 	n.prefix = fmt.Sprintf("198.%d.%d.", 18+rand.N(2), rand.N(256))
 	addrs, err := net.InterfaceAddrs()
@@ -137,7 +137,7 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--target", h.pid, "--net", name}, args...)...)
 }
 
-// Cut takes the host off the network: nothing passes, and nobody is told.
+// Cut takes the host off the network: nothing passes, and no connection is closed.
 func (h *Host) Cut() {
 	h.net.t.Helper()
 	if err := h.net.hub.run("ip", "link", "set", h.link, "down"); err != nil {

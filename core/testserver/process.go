@@ -18,9 +18,9 @@ import (
 const startLimit = 2 * time.Minute
 
 // Process is a process that a test started. It ends with the test, and on Linux
-// also if the test's process is killed. If the test failed, the end of what the
-// process wrote is in the test's log. Its methods fail the test if the process
-// does not do as it is told, and are safe for concurrent use.
+// also if the test's process is killed. If the test failed, the end of its output is in
+// the test's log. Its methods fail the test if they have no effect on the process, and
+// are safe for concurrent use.
 type Process struct {
 	t       testing.TB
 	name    string
@@ -147,7 +147,7 @@ func (p *Process) await() error {
 	return errors.New("it does not answer")
 }
 
-// Output is what the process wrote to its standard output and error.
+// Output is the standard output and error of the process.
 func (p *Process) Output() string {
 	text, _ := os.ReadFile(p.output)
 	return string(text)
@@ -244,7 +244,7 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 }
 
 // Kill ends the process like a crash (SIGKILL), and returns when it has ended.
-// What it had on disk stays. It does nothing if the process was killed before.
+// Its files stay. It does nothing if the process was killed before.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -289,7 +289,7 @@ func (p *Process) Wait(limit time.Duration) {
 }
 
 // Restart kills the process if it runs, starts it again at the same address with
-// what it had on disk, and returns when it is ready.
+// its files, and returns when it is ready.
 func (p *Process) Restart() {
 	p.t.Helper()
 	p.mu.Lock()

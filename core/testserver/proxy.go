@@ -57,7 +57,7 @@ func NewZooKeeperProxy(t testing.TB, addr string) *Proxy {
 }
 
 // NewPostgresProxy returns a proxy before the PostgreSQL server, or the pgbouncer,
-// at addr. It counts what a client waits for: statements of the simple protocol as
+// at addr. It counts the requests that a client waits for: statements of the simple protocol as
 // "query", and the end of a batch of the extended one as "sync". Connections must
 // not be encrypted.
 func NewPostgresProxy(t testing.TB, addr string) *Proxy {
@@ -136,7 +136,7 @@ func (p *Proxy) OnRequest(decide func(Request) Action) {
 	p.decide = decide
 }
 
-// Remove takes a fault back. What it holds stays held until Deliver.
+// Remove takes a fault back. The messages that it holds stay held until Deliver.
 func (p *Proxy) Remove(f *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +177,7 @@ func (p *Proxy) note(r Request, size int) *Fault {
 }
 
 // Partition cuts the network: nothing passes in either direction, and connections
-// stay open. What is sent meanwhile is delivered after Heal, as by TCP.
+// stay open. Messages of that time are delivered after Heal, as by TCP.
 func (p *Proxy) Partition() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,7 +199,7 @@ func (p *Proxy) Heal() {
 	}
 }
 
-// passage returns what is closed while the network is whole, and how long a
+// passage returns a channel that is closed while the network is whole, and how long a
 // message takes.
 func (p *Proxy) passage() (open <-chan struct{}, delay time.Duration) {
 	p.mu.Lock()
@@ -215,7 +215,7 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Sever closes all present connections on both sides. What was under way is lost.
+// Sever closes all present connections on both sides. Messages under way are lost.
 func (p *Proxy) Sever() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

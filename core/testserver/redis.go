@@ -83,7 +83,7 @@ func (s *Redis) Restart(args ...string) {
 	s.Process.Restart()
 }
 
-// RestartEmpty is Restart without what the server had on disk.
+// RestartEmpty is Restart without the server's files.
 func (s *Redis) RestartEmpty(args ...string) {
 	s.t.Helper()
 	s.Kill()
@@ -166,7 +166,7 @@ func CutReplicas(master *Redis, replicas ...*Redis) {
 	master.Do("CLIENT", "KILL", "TYPE", "replica")
 }
 
-// sorted joins what is in no order.
+// sorted joins the names in order.
 func sorted(all []string) string {
 	slices.Sort(all)
 	return strings.Join(all, ",")

@@ -156,7 +156,7 @@ func (f *respValue) list(r *bufio.Reader, kind byte, n, depth int) (any, error) 
 	return all, nil
 }
 
-// redisError is what a server refuses a command with.
+// redisError is the error reply of a server.
 type redisError string
 
 func (e redisError) Error() string { return string(e) }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// SentinelName is what the sentinels call the master.
+// SentinelName is the master's name at the sentinels.
 const SentinelName = "locks"
 
 // SentinelDownAfter is when a sentinel takes a silent server for dead.
@@ -103,7 +103,7 @@ func (s *Sentinel) AwaitOK() {
 	})
 }
 
-// watched is what a sentinel knows of the master.
+// watched is the state of the master at a sentinel.
 func (s *Redis) watched() map[string]string {
 	s.t.Helper()
 	fields := make(map[string]string)

@@ -42,6 +42,7 @@ func (s *Shared[S]) Get(t testing.TB) S {
 	t.Cleanup(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.keeper.last(t)
 		if s.users--; s.users == 0 {
 			s.keeper.end()
 		}
@@ -50,11 +51,49 @@ func (s *Shared[S]) Get(t testing.TB) S {
 }
 
 // keeper stands in for the test of a server that belongs to several: it runs what
-// is to be done when the last of them has ended.
+// is to be done when the last of them has ended. A test that has ended must not be asked
+// or told anything any more, so the one that ends now is.
 type keeper struct {
 	testing.TB // of the test that started the server
 	mu         sync.Mutex
 	cleanups   []func()
+	ending     testing.TB // the test that ends now
+	failed     bool       // one that has ended
+}
+
+func (k *keeper) last(t testing.TB) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ending, k.failed = t, k.failed || t.Failed()
+}
+
+func (k *keeper) now() (t testing.TB, failed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ending != nil {
+		return k.ending, k.failed
+	}
+	return k.TB, false
+}
+
+// Failed tells whether any test of those that used the server has failed.
+func (k *keeper) Failed() bool {
+	t, failed := k.now()
+	return failed || t.Failed()
+}
+
+// Logf logs in the test that ends now.
+func (k *keeper) Logf(format string, args ...any) {
+	t, _ := k.now()
+	t.Helper()
+	t.Logf(format, args...)
+}
+
+// Errorf fails the test that ends now.
+func (k *keeper) Errorf(format string, args ...any) {
+	t, _ := k.now()
+	t.Helper()
+	t.Errorf(format, args...)
 }
 
 func (k *keeper) Cleanup(f func()) {

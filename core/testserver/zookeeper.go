@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Where Debian's package zookeeper puts what is needed.
+// Where Debian's package zookeeper puts its files.
 const (
 	zooKeeperScript = "/usr/share/zookeeper/bin/zkServer.sh"
 	zooKeeperJars   = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"

@@ -156,7 +156,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 		p.Heal()
 	})
-	t.Run("who was cut off comes back to the session that it had", func(t *testing.T) {
+	t.Run("a client that was cut off comes back to its session", func(t *testing.T) {
 		p, conn := through(t)
 		id := conn.SessionID()
 		p.Sever()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -12,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// errAgain says that what was found has changed meanwhile.
+// errAgain says that the queue has changed since it was read.
 var errAgain = errors.New("the queue changes faster than it can be read")
 
 // attempts is how often an operation looks anew at a queue that changes.
@@ -23,6 +22,9 @@ const attempts = 20
 func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if err := s.CheckClaim(c); err != nil {
 		return core.Grant{}, err
+	}
+	if err := s.sess.gate.Enter(ctx); err != nil {
+		return core.Grant{}, fmt.Errorf("zkstore: acquire: %w: %w", core.ErrUnavailable, err)
 	}
 	sent := time.Now()
 	return run(ctx, s, "acquire", c, func(o *operation) (core.Grant, error) {
@@ -67,7 +69,7 @@ func (s *Store) acquire(o *operation, c core.Claim, sent time.Time) (core.Grant,
 				continue
 			}
 			if err = s.raise(o.ctx, h, c); err == nil {
-				return s.grant(h, c, sent)
+				return s.grant(o, h, c, sent)
 			}
 		}
 		if errors.Is(err, errAgain) {
@@ -86,8 +88,11 @@ func (s *Store) acquire(o *operation, c core.Claim, sent time.Time) (core.Grant,
 }
 
 // grant is the answer for a hold.
-func (s *Store) grant(h *hold, c core.Claim, sent time.Time) (core.Grant, error) {
+func (s *Store) grant(o *operation, h *hold, c core.Claim, sent time.Time) (core.Grant, error) {
 	valid := s.sess.valid(h.session, sent)
+	if !o.proved.IsZero() {
+		valid = min(valid, o.proved.Add(c.TTL).Sub(sent))
+	}
 	if valid <= 0 {
 		return core.Grant{}, errors.New("zkstore: acquire: the session may have ended")
 	}
@@ -103,8 +108,8 @@ func (s *Store) grant(h *hold, c core.Claim, sent time.Time) (core.Grant, error)
 
 // token is the first of those that belong to the grant of a node, 0 if they would not
 // be below 2^53. The upper half of a zxid counts the elections of a leader, and the
-// lower one what was done since, so the 32768th election is the first without tokens.
-// Nothing of the two can be left out: nodes of one key may be created by each of several
+// lower one the transactions since. So the 32768th election is the first without tokens.
+// Neither half can be left out: nodes of one key may be created by each of several
 // transactions in a row.
 func token(zxid, plus int64) uint64 {
 	if zxid >= 1<<53/core.TokenStep || zxid*core.TokenStep+plus > 1<<53-core.TokenStep {
@@ -132,7 +137,7 @@ func (s *Store) enter(o *operation, c core.Claim) error {
 		if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return err
 		}
-		if m, ok := l.mate(owner, digest("lease", c.Lease)); ok {
+		if m, ok := l.mate(owner, leaseDigest(c.Lease)); ok {
 			if m.weight < c.Weight {
 				return tooHeavy()
 			}
@@ -141,7 +146,7 @@ func (s *Store) enter(o *operation, c core.Claim) error {
 	}
 	n := node{
 		kind: plain, weight: c.Weight, limit: c.Limit,
-		owner: digest("owner", c.Owner), lease: digest("lease", c.Lease), nonce: newNonce(),
+		owner: digest("owner", c.Owner), lease: leaseDigest(c.Lease), nonce: nonceOf(c.Lease),
 	}
 	h, stat, err := s.create(o, c, n, nil)
 	if err != nil {
@@ -179,17 +184,13 @@ func life(c core.Claim) time.Duration {
 	return c.TTL
 }
 
-// data tells others how long a node stays if nothing more happens, by the
-// servers' clock from the last change on. It is a hint only.
-func data(d time.Duration) []byte { return strconv.AppendInt(nil, d.Milliseconds(), 10) }
-
 // create creates n, after the given requests and in one step with them. The
 // write to the key's node that ends the step is there for its answer: how many
 // children there are, and when n was created.
 func (s *Store) create(o *operation, c core.Claim, n node, first []any) (*hold, zk.Stat, error) {
 	dir := s.dir(c.Key)
 	ops := append(first,
-		&zk.CreateRequest{Path: dir + "/" + n.prefix(), Data: data(life(c)), Acl: s.acl, Flags: zk.FlagEphemeralSequential},
+		&zk.CreateRequest{Path: dir + "/" + n.prefix(), Data: noteOf(c).text(), Acl: s.acl, Flags: zk.FlagEphemeralSequential},
 		&zk.SetDataRequest{Path: dir, Version: -1})
 	for {
 		answers, stat, id, err := s.sess.write(o.ctx, ops...)
@@ -217,7 +218,7 @@ func (s *Store) create(o *operation, c core.Claim, n node, first []any) (*hold, 
 		}
 		h := &hold{
 			entry: o.entry, dir: dir, path: path, session: id, node: full, zxid: stat.Mzxid,
-			shared: full.kind == copied,
+			shared: full.kind == copied, ttl: c.TTL,
 		}
 		if full.kind != plain {
 			h.zxid = full.zxid
@@ -242,6 +243,8 @@ func (s *Store) list(ctx context.Context, dir string) (line, error) {
 
 // ask looks whether a node that exists is held by now. It returns nil if so.
 func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
+	o.proved = time.Time{}
+	proof := s.sess.confirmed(h.session)
 	l, err := s.list(o.ctx, h.dir)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return err
@@ -279,13 +282,19 @@ func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
 		return s.wait(o, c, h, l)
 	}
 	// The node was there when the queue was read, by a server that may be behind
-	// the leader. It is there still if the session cannot have ended, and that
-	// is to be known for some time. A waiter beside whom others may have room
-	// tells those behind it as well, by writing to its node.
-	if !o.made && (c.Weight != core.All || !s.sess.fresh(h.session)) {
+	// the leader, but not behind the last write that it confirmed to us before. What
+	// has ended the node since then is the end of the session, which cannot have come
+	// if that write was a short time ago, or a revoke, which keeps the key for the
+	// claim's TTL: so from that write on the grant is good for its TTL. A waiter beside
+	// which others may have room tells those behind it as well, by writing to its node.
+	switch {
+	case o.made:
+	case c.Weight != core.All || c.TTL > h.ttl || !s.sess.fresh(h.session, proof, c.TTL):
 		if err := s.touch(o.ctx, h, c.TTL); err != nil {
 			return err
 		}
+	default:
+		o.proved = proof
 	}
 	s.admit(h, c, l.plus)
 	return nil
@@ -295,7 +304,7 @@ func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
 func (s *Store) admit(h *hold, c core.Claim, plus int64) {
 	d := s.span(h, c.TTL)
 	s.mu.Lock()
-	h.admitted, h.plus = true, plus
+	h.admitted, h.plus, h.granted = true, plus, time.Now()
 	h.until = time.Now().Add(d)
 	h.timer.Reset(d)
 	id := ownerID(h.entry.key, h.node.owner)

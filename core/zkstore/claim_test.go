@@ -21,21 +21,21 @@ func TestUnusableClaims(t *testing.T) {
 		want   error
 		always bool // in every call
 	}{
-		"no key":                         {func(c *core.Claim) { c.Key = "" }, core.ErrInvalid, true},
-		"a key that is too long":         {func(c *core.Claim) { c.Key = strings.Repeat("k", 513) }, core.ErrInvalid, true},
-		"a key with a brace":             {func(c *core.Claim) { c.Key = "a{b" }, core.ErrInvalid, true},
-		"a key with a control code":      {func(c *core.Claim) { c.Key = "a\x00b" }, core.ErrInvalid, true},
-		"a key that is no UTF-8":         {func(c *core.Claim) { c.Key = "a\xff" }, core.ErrInvalid, true},
-		"no owner":                       {func(c *core.Claim) { c.Owner = "" }, core.ErrInvalid, true},
-		"no lease":                       {func(c *core.Claim) { c.Lease = "" }, core.ErrInvalid, true},
-		"no weight":                      {func(c *core.Claim) { c.Weight = 0 }, core.ErrInvalid, false},
-		"a weight that makes room":       {func(c *core.Claim) { c.Weight = -1 }, core.ErrInvalid, false},
-		"more than there is":             {func(c *core.Claim) { c.Limit = c.Weight - 1 }, core.ErrInvalid, false},
-		"more than all":                  {func(c *core.Claim) { c.Limit = core.All + 1 }, core.ErrInvalid, false},
-		"no time":                        {func(c *core.Claim) { c.TTL = 0 }, core.ErrInvalid, false},
-		"a token beyond all counting":    {func(c *core.Claim) { c.MinToken = 1 << 63 }, core.ErrInvalid, false},
-		"a token for who is not alone":   {func(c *core.Claim) { c.MinToken, c.Weight = 1, 1 }, core.ErrUnsupported, false},
-		"a TTL of less than can be told": {func(c *core.Claim) { c.TTL = time.Microsecond }, core.ErrInvalid, false},
+		"no key":                      {func(c *core.Claim) { c.Key = "" }, core.ErrInvalid, true},
+		"a key that is too long":      {func(c *core.Claim) { c.Key = strings.Repeat("k", 513) }, core.ErrInvalid, true},
+		"a key with a brace":          {func(c *core.Claim) { c.Key = "a{b" }, core.ErrInvalid, true},
+		"a key with a control code":   {func(c *core.Claim) { c.Key = "a\x00b" }, core.ErrInvalid, true},
+		"a key that is no UTF-8":      {func(c *core.Claim) { c.Key = "a\xff" }, core.ErrInvalid, true},
+		"no owner":                    {func(c *core.Claim) { c.Owner = "" }, core.ErrInvalid, true},
+		"no lease":                    {func(c *core.Claim) { c.Lease = "" }, core.ErrInvalid, true},
+		"no weight":                   {func(c *core.Claim) { c.Weight = 0 }, core.ErrInvalid, false},
+		"a weight that makes room":    {func(c *core.Claim) { c.Weight = -1 }, core.ErrInvalid, false},
+		"more than there is":          {func(c *core.Claim) { c.Limit = c.Weight - 1 }, core.ErrInvalid, false},
+		"more than all":               {func(c *core.Claim) { c.Limit = core.All + 1 }, core.ErrInvalid, false},
+		"no time":                     {func(c *core.Claim) { c.TTL = 0 }, core.ErrInvalid, false},
+		"a token beyond all counting": {func(c *core.Claim) { c.MinToken = 1 << 63 }, core.ErrInvalid, false},
+		"a token for a claim that is not exclusive": {func(c *core.Claim) { c.MinToken, c.Weight = 1, 1 }, core.ErrUnsupported, false},
+		"a TTL of less than can be told":            {func(c *core.Claim) { c.TTL = time.Microsecond }, core.ErrInvalid, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := exclusive("usable")

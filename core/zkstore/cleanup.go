@@ -32,7 +32,7 @@ func (s *Store) remove(path string, session int64) {
 
 // sweep removes the node that an attempt may have created, by the name that only
 // it can have, until that is certain. The client's own way of creating such nodes
-// is not enough: it looks once, and at what the new server happens to have seen.
+// is not enough: it looks once, at a server that may not have seen the node yet.
 func (s *Store) sweep(dir, nonce string) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
@@ -50,9 +50,9 @@ func (s *Store) sweep(dir, nonce string) {
 }
 
 func (s *Store) swept(dir, nonce string) bool {
-	// The connection on which the attempt was sent is gone. What the leader
-	// gets from there now it refuses, since the session has moved; what it got
-	// before, this server may not have seen yet.
+	// The connection on which the attempt was sent is gone. The leader refuses requests
+	// that arrive from there now, since the session has moved. Earlier ones this server
+	// may not have seen yet.
 	if _, err := s.conn.Sync(dir); err != nil {
 		return errors.Is(err, zk.ErrNoNode)
 	}
@@ -70,7 +70,7 @@ func (s *Store) swept(dir, nonce string) bool {
 }
 
 // ensure creates the node of a key, as a container that the servers remove when
-// it is empty, and what is missing of the root.
+// it is empty, and the missing nodes of the root.
 func (s *Store) ensure(ctx context.Context, dir string) error {
 	for {
 		_, _, err := s.sess.do(ctx, func() error {
@@ -91,7 +91,7 @@ func (s *Store) ensure(ctx context.Context, dir string) error {
 				_, err := s.conn.Create(s.root[:i], nil, zk.FlagPersistent, s.acl)
 				return err
 			})
-			// Who may not create in a parent may find that the node is there.
+			// Without the right to create in a parent, the node may still be there.
 			if err != nil && !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoAuth) {
 				return err
 			}

@@ -23,14 +23,14 @@
 //	h.…  a claim, at its place in the queue
 //	r.…  a further hold of an owner, at the place of its first
 //	p.…  the same hold again, for another session that extends it too
-//	k.…  what stays taken for a while after a release with KeepFor; this one is
-//	     not ephemeral
+//	k.…  a hold that stays for a while after a release with KeepFor; this one is not
+//	     ephemeral
 //	t.…  a lease that was released before it came
-//	m.…  what is added to tokens, since a higher one was asked for
+//	m.…  an addition to tokens, since a higher one was asked for
 //
 // The names tell weight, limit, and digests of owner and lease, so that one
-// listing decides. Who is ahead holds as far as there is room; who waits watches
-// one node, and is woken once.
+// listing decides. They also tell the process (core.ProcessOf), for operators. The first claims hold, as far as there is room. A waiter watches one
+// node, and is woken once.
 //
 // The token is 64 times the zxid of the transaction that created the node: the 63 tokens
 // after it belong to the same grant. Half of a zxid counts the elections of a leader, so
@@ -39,8 +39,8 @@
 // are refused with core.ErrUnsupported. An ensemble that elects a leader every day gets
 // there in ninety years.
 //
-// So every claim has a place: nobody overtakes who waits, whether the claims are
-// fair or not.
+// So every claim has a place: no claim overtakes a waiter, whether the claims are fair
+// or not.
 //
 // # What stays
 //
@@ -51,19 +51,18 @@
 //     token would be lower than the last. It comes from Claim.MinToken alone.
 //     Fenced asks for no more than any token; a redlock.Store WithFencing that has
 //     this one among its nodes asks for more with most grants, and so leaves a node
-//     for each key. Who does that with keys that are ever new has to delete old
-//     ones, when nothing compares their tokens any more.
-//   - k.…, if the process that released has ended before its time was over, until
-//     somebody comes whom it keeps out.
+//     for each key. With keys that are ever new, delete old ones when their tokens are
+//     not compared any more.
+//   - k.…, if the process that released has ended before its time was over, until the
+//     next claim that it keeps out.
 //   - A key's node whose maker died before it got to its claim, until the key is
-//     next used: the servers remove only what has had a child.
+//     next used: the servers remove only nodes that have had a child.
 //
 // # How long a lease lasts
 //
-// Until its TTL, which is this process's part: the session would keep the node
-// alive, so a timer deletes it. If the process dies, until the session ends: the
-// time-out of the session is what the TTL is elsewhere, and the key of a crashed
-// holder is not free before it is over, however short the TTL.
+// Until its TTL: the session would keep the node alive, so a timer of this process
+// deletes it. If the process dies, until the session ends. The key of a crashed holder is
+// not free before the session's time-out is over, however short the TTL.
 //
 // A lease is trusted for half of the session's time-out after the last
 // confirmed write, at most, and extended three times in that. A server that was
@@ -75,10 +74,22 @@
 // and 20 of their ticks if nothing else is configured. All servers should have
 // the same limits; see WithSessionTimeout.
 //
+// # While the servers are down
+//
+// When the client has had no session, or the servers have answered nothing, for two
+// seconds, other acquires fail within 50 ms, with core.ErrUnavailable, but for one at a
+// time, which waits for up to 180 ms. Extend and Release are always tried. What ends
+// that is the client's next connection, and the client sets the pace: it pauses for a
+// second when it has tried all servers. So the first acquire is granted within about a
+// second of their return; after silence, when the client has given up its old
+// connection, which takes up to two thirds of the session's time-out. The error
+// of a connection ("connection refused") the client tells its logger only, and errors
+// say that it is not connected.
+//
 // # What the servers have to be
 //
 // One server is as good as its disk. With its setting forceSync=no, a restart may
-// forget what was granted. An ensemble grants while a majority lives. When a
+// forget grants. An ensemble grants while a majority lives. When a
 // leader dies, sessions outlive the election.
 //
 // Records are refused with core.ErrUnsupported: an answer has to outlive its

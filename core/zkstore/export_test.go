@@ -1,11 +1,29 @@
 package zkstore
 
+import (
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
 // The names, the queue that they make, and the tokens, for tests.
 var (
 	Escape = escape
 	Token  = token
 	Parse  = func(name string) bool { _, ok := parse(name); return ok }
 )
+
+// NoteOf reads the data of a node: how much is left of its hold so long after it was
+// written, and the same data written again.
+func NoteOf(text []byte, since time.Duration) (left time.Duration, again []byte) {
+	n := parseNote(text)
+	return n.left(since), n.text()
+}
+
+// CardOf reads the data of a card's node.
+func CardOf(text []byte, since time.Duration) (core.Card, bool) {
+	return parseCard("AAAAAAAA", text, since)
+}
 
 // Admitted is which of the children are held, and by what wait for which.
 func Admitted(children []string) map[string]bool {

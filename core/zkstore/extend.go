@@ -108,7 +108,7 @@ func (s *Store) extendAll(ctx context.Context, claims []core.Claim, some []*hold
 		for _, i := range holds[h] {
 			ttls[k] = max(ttls[k], claims[i].TTL)
 		}
-		ops[k] = &zk.SetDataRequest{Path: h.path, Data: data(max(ttls[k], time.Until(h.until))), Version: h.version}
+		ops[k] = &zk.SetDataRequest{Path: h.path, Data: h.note(ttls[k]).text(), Version: h.version}
 	}
 	s.mu.Unlock()
 	reply := make(chan []error, 1)
@@ -154,7 +154,7 @@ func (s *Store) extended(h *hold, version int32, ttl time.Duration) error {
 // extend extends one hold, which may be of another session: then ours gets a
 // node for the same lease, and keeps it too.
 func (s *Store) extend(o *operation, c core.Claim, sent time.Time) (core.Extension, error) {
-	dir, lease := s.dir(c.Key), digest("lease", c.Lease)
+	dir, lease := s.dir(c.Key), leaseDigest(c.Lease)
 	for range attempts {
 		h := s.live(o.entry)
 		var err error

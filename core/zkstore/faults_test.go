@@ -22,7 +22,7 @@ import (
 // hazard 56
 //
 // The server creates the node and the reply is lost. Whoever asks again has that
-// one place and no other, and nothing stays of who does not.
+// one place and no other, and nothing stays of a claim that does not.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(100)
@@ -36,7 +36,7 @@ func TestLostReplies(t *testing.T) {
 				key := "lost" + strconv.Itoa(i)
 				proxy := testserver.NewZooKeeperProxy(t, server)
 				s, _ := storeOn(t, session, []string{proxy.Addr})
-				if i%2 == 1 { // somebody holds
+				if i%2 == 1 { // the key is held
 					outside, _ := storeOn(t, session, []string{server})
 					holder := exclusive(key)
 					grant(t, outside, holder)

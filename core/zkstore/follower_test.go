@@ -16,7 +16,7 @@ import (
 //
 // A follower is cut off from the leader right after it has confirmed a grant, and
 // goes on answering its clients. What they were told a grant is good for ends
-// before anybody else is let in, wherever in the ticks of the leader and between
+// before another holder is admitted, wherever in the ticks of the leader and between
 // two pings of the client the grant came. Ticks are long, since what the follower
 // has heard it tells the leader every half of one.
 func TestCutOffFollower(t *testing.T) {

@@ -14,14 +14,14 @@ import (
 // If m is of another lease, its owner holds and enters again. If it is of the
 // same lease, another session keeps it, and from now on ours does too.
 //
-// zxid is what the tokens at that place follow from, 0 if it has to be asked
-// for. join returns nil if the claim is held.
+// zxid is the transaction from which the tokens at that place follow, 0 if it has to be
+// asked for. join returns nil if the claim is held.
 func (s *Store) join(o *operation, c core.Claim, m node, zxid int64, own *hold) error {
 	dir := s.dir(c.Key)
 	path := dir + "/" + m.name
 	n := node{
 		kind: reentry, weight: c.Weight, limit: c.Limit, owner: m.owner,
-		lease: digest("lease", c.Lease), nonce: newNonce(), base: m.pos(), zxid: m.zxid,
+		lease: leaseDigest(c.Lease), nonce: nonceOf(c.Lease), base: m.pos(), zxid: m.zxid,
 	}
 	same := m.lease == n.lease
 	if same && m.kind != reentry {
@@ -48,7 +48,7 @@ func (s *Store) join(o *operation, c core.Claim, m node, zxid int64, own *hold) 
 			n.zxid = stat.Czxid
 		}
 		if same {
-			// Who created m notices by its version that it is not alone.
+			// The creator of m notices by its version that it is not alone.
 			ops = []any{&zk.SetDataRequest{Path: path, Data: text, Version: -1}}
 		}
 	}
@@ -65,18 +65,12 @@ func (s *Store) join(o *operation, c core.Claim, m node, zxid int64, own *hold) 
 		}
 		return err
 	}
-	if m.weight == core.All && !same && int(stat.NumChildren) == s.holders(c.Key, m.owner)+1 {
-		// There are only the holds of that owner, all known here: no tombstone,
-		// and nothing that is added to the tokens.
+	if m.weight == core.All && !same && stat.NumChildren == 2 {
+		// There are only that hold and this one: no tombstone, nothing that is added to
+		// the tokens, and nothing that a revoke has left. With more holds of the owner
+		// the queue is read: which of them are there still is not known here.
 		s.admit(h, c, 0)
 		return nil
 	}
 	return s.ask(o, c, h)
-}
-
-// holders is how many holds an owner has in our session.
-func (s *Store) holders(key, owner string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.owners[ownerID(key, owner)])
 }

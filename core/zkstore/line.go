@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// line is what the children of a key say.
+// line is the queue of a key, from the names of its children.
 type line struct {
 	nodes   []node          // by their place
 	tombs   map[string]bool // by the digest of the lease
-	plus    int64           // what is added to the tokens
-	markers []string        // the names that say so
+	plus    int64           // the addition to the tokens
+	markers []string        // the names of the nodes of that addition
 	held    map[string]bool // by name, as far as it was asked
 }
 
@@ -81,12 +81,12 @@ func weigh(nodes []node) int64 {
 // admits tells whether n is held.
 //
 // A plain node is if those ahead leave room for it, and all of them are held.
-// Nodes ahead only go, and what comes at a place ahead is a further hold of an
-// owner that is counted there, so what is admitted once stays admitted, whoever
-// looks, at whatever state of the queue that has the node.
+// Nodes ahead only go, and a node that comes at a place ahead is a further hold of an
+// owner that is counted there. So a node that is admitted once stays admitted, for every
+// process and at every state of the queue that has the node.
 //
-// A further hold passes those that wait. It counts all that may have been
-// admitted when it was created.
+// A further hold passes the waiters. It counts all nodes that may have been admitted when
+// it was created.
 func (l line) admits(n node) bool {
 	// Each node is decided once: where limits differ, every node asks for all
 	// those ahead of it, which ask in turn.
@@ -115,17 +115,16 @@ func (l line) decide(n node) bool {
 	if weigh(ahead)+n.weight > n.limit {
 		return false
 	}
-	// Where all claims have one limit, who is ahead of an admitted node is
-	// admitted as well. After a reply that was lost, a copy may be all that
-	// there is of a waiter.
+	// Where all claims have one limit, the nodes ahead of an admitted node are admitted
+	// as well. After a lost reply, a copy may be the only node of a waiter.
 	return !slices.ContainsFunc(ahead, func(m node) bool { return m.limit != n.limit && (m.kind == plain || m.kind == copied) && !l.admits(m) })
 }
 
 // early tells whether a node may have been admitted before later ones came.
 //
-// A further hold, or what a hold has left, shows that its owner has held at that
-// place all the time, with its weight at least, since nobody's weight grows: so it
-// counts also where it came later and the first hold is gone.
+// A further hold, or a kept one, shows that its owner has held at that place all the
+// time, with its weight at least, since weights do not grow. So it counts also where it
+// came later and the first hold is gone.
 func (l line) early(n node) bool {
 	some := line{held: make(map[string]bool)}
 	later := make(map[int32]node) // by place, the heaviest
@@ -158,7 +157,7 @@ func (l line) at(place int32) []node {
 	return some
 }
 
-// holds tells whether a lease is held, by whatever node of its.
+// holds tells whether a lease is held, by any of its nodes.
 func (l line) holds(lease string) bool {
 	return slices.ContainsFunc(l.nodes, func(m node) bool { return m.kind != kept && m.lease == lease && l.admits(m) })
 }

@@ -66,12 +66,21 @@ func TestLine(t *testing.T) {
 			[]bool{true, false, false},
 		},
 		{
-			"who entered again for reading and for writing has both when the first hold is gone",
+			"a caller that re-entered for reading and for writing has both when the first hold is gone",
 			[]string{
 				"r.1." + strconv.FormatInt(all, 36) + ".a.read.nonce.1.zz.0000000003", child("d", 1, all, 4),
 				"r." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.write.nonce.1.zz.0000000005",
 			},
 			[]bool{true, false, true},
+		},
+		{
+			"an owner that asked twice at once has both",
+			[]string{
+				child("a", all, all, 1),
+				"h." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.more.nonce.0000000002",
+				child("b", all, all, 3),
+			},
+			[]bool{true, true, false},
 		},
 		{"what others put there does not count", []string{"lock-0000000000", "h.x", child("a", all, all, 1)}, []bool{false, false, true}},
 	} {
@@ -95,6 +104,29 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, name string) {
 		zkstore.Parse(name) // whatever others name their nodes
 		zkstore.Admitted([]string{name, name + "0", "h.1.1.a.b.c.0000000001"})
+	})
+}
+
+// An operator's view reads data that others may have written.
+func FuzzNotes(f *testing.F) {
+	f.Add([]byte("30000"), int64(0))
+	f.Add([]byte("10000 w30000"), int64(5000))
+	f.Add([]byte("30000 a1200"), int64(-1))
+	f.Add([]byte("9223372036854775807 a-1"), int64(1)<<62)
+	f.Add([]byte("10000\n{}"), int64(1))
+	f.Fuzz(func(t *testing.T, text []byte, ms int64) {
+		const century = 100 * 365 * 24 * time.Hour
+		since := time.Duration(ms%century.Milliseconds()) * time.Millisecond
+		left, again := zkstore.NoteOf(text, since)
+		if left < 0 || left > century {
+			t.Errorf("%q has %v left", text, left)
+		}
+		if same, _ := zkstore.NoteOf(again, since); same != left {
+			t.Errorf("%q has %v left, and %q, which is the same, %v", text, left, again, same)
+		}
+		if c, ok := zkstore.CardOf(text, since); ok && c.Process != "AAAAAAAA" {
+			t.Errorf("%q is a card of %q", text, c.Process)
+		}
 	})
 }
 

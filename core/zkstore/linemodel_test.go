@@ -22,7 +22,7 @@ type modelled struct {
 	held          bool // at some time
 }
 
-// Whatever comes and goes, in whatever order: a node that was held stays held
+// Whatever comes and goes, in any order: a node that was held stays held
 // until it goes, however the queue changes, and nothing is admitted beside more
 // than its limit allows.
 func TestLineModel(t *testing.T) {

@@ -42,7 +42,7 @@ func TestMarkers(t *testing.T) {
 			if g.Token < c.MinToken {
 				t.Errorf("got token %d, want at least %d", g.Token, c.MinToken)
 			}
-			c.MinToken += step // asked for by who holds, too
+			c.MinToken += step // asked for by the holder, too
 			last = grant(t, store, c).Token
 			if last < c.MinToken {
 				t.Errorf("got token %d, want at least %d", last, c.MinToken)
@@ -63,7 +63,7 @@ func TestMarkers(t *testing.T) {
 			t.Errorf("%v are left, want the marker alone", names)
 		}
 	})
-	t.Run("who only wants a token leaves nothing, and the key's node goes", func(t *testing.T) {
+	t.Run("a claim for a token only leaves nothing, and the key's node goes", func(t *testing.T) {
 		t.Parallel()
 		l := lockerOn(t, s)
 		lease := acquire(t, l, "fenced", core.Fenced())

@@ -5,21 +5,23 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inspection"
 )
 
-// The kinds of children that a key's node has. What a child stands for is told
-// by its name, so that one listing tells all.
+// The kinds of children of a key's node. A child's name tells its meaning, so that one
+// listing tells all.
 const (
 	plain     = 'h' // a place in the queue: held, if those ahead leave room
 	reentry   = 'r' // a further hold of an owner that holds, at that hold's place
 	copied    = 'p' // the same lease as another node, for another session, at its place
-	kept      = 'k' // what a released hold leaves taken for a while
+	kept      = 'k' // a released hold that stays for a while
 	tomb      = 't' // a lease that was released before it came
-	surcharge = 'm' // what is added to the tokens of the key
+	surcharge = 'm' // an addition to the tokens of the key
 )
 
 // node is a child that takes a place in the queue.
@@ -27,8 +29,8 @@ type node struct {
 	name          string
 	kind          byte
 	weight, limit int64
-	owner, lease  string // digests: who knows an owner can join it
-	nonce         string // of the attempt that created it
+	owner, lease  string // digests: an owner is a secret, see core.Lease.Owner
+	nonce         string // of the attempt that created it, after the process if a Locker made the claim
 	seq           int32  // given by the server, grows with every child of the key
 	base          int32  // the place that it shares, for all but plain nodes
 	zxid          int64  // the creation of the node whose place it shares
@@ -51,7 +53,31 @@ func digest(kind, s string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-func newNonce() string { return rand.Text()[:12] }
+// leaseDigest names a lease by the digest of which core.HoldID is the beginning.
+func leaseDigest(lease string) string { return digest("hold", lease) }
+
+// holdID is core.HoldID of the lease with this digest, "" if it is no digest.
+func holdID(lease string) string {
+	sum, err := base64.RawURLEncoding.DecodeString(lease)
+	if err != nil || len(sum) != 16 {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(sum[:8])
+}
+
+// nonceLetters is how long a nonce is without the process.
+const nonceLetters = 12
+
+func newNonce() string { return rand.Text()[:nonceLetters] }
+
+// nonceOf is a new nonce of an attempt to acquire for a lease. It begins with the process,
+// as an operator is shown it, and as only the rest of the lease is a secret.
+func nonceOf(lease string) string { return core.ProcessOf(lease) + newNonce() }
+
+// process is what nonceOf was told of it.
+func (n node) process() string {
+	return inspection.Process(n.nonce[:max(len(n.nonce)-nonceLetters, 0)])
+}
 
 // prefix is the name of n but for the sequence number.
 func (n node) prefix() string {
@@ -100,6 +126,12 @@ func parse(name string) (node, bool) {
 
 // tombName is the name of a lease's tombstone.
 func tombName(lease string) string { return string(tomb) + "." + lease }
+
+// unescape is the key of which escape makes this name, if there is one.
+func unescape(name string) (key string, ok bool) {
+	key, err := url.PathUnescape(name)
+	return key, err == nil && escape(key) == name && inspection.CheckKey("", key, false) == nil
+}
 
 // escape makes one path segment of a key; no two keys have the same.
 func escape(key string) string {

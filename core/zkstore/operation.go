@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -11,10 +12,11 @@ import (
 // operation is one Acquire or Release. The client's calls know no context, so it
 // runs where its caller can leave it, and goes on to its end then.
 type operation struct {
-	ctx   context.Context // of the caller
-	entry *entry
-	made  bool // it has created a node
-	stage atomic.Int32
+	ctx    context.Context // of the caller
+	entry  *entry
+	made   bool      // it has created a node
+	proved time.Time // when the write began that proves the hold; zero: after the operation
+	stage  atomic.Int32
 }
 
 // The stages.
@@ -31,7 +33,7 @@ type answer[R any] struct {
 }
 
 // run runs f when the operations on the same lease that came before are done.
-// What an operation has created that nobody waits for any more is taken back.
+// The nodes of an operation whose caller has left are taken back.
 func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func(o *operation) (R, error)) (R, error) {
 	var none R
 	unsent := func() (R, error) {
@@ -42,6 +44,7 @@ func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func
 	}
 	e := s.entryOf(c)
 	o := &operation{ctx: ctx, entry: e}
+	begun := s.sess.gate.Begin()
 	reply := make(chan answer[R], 1)
 	started := s.background(func() {
 		defer s.put(e)
@@ -74,6 +77,7 @@ func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func
 	case a := <-reply:
 		return a.result, a.err
 	case <-ctx.Done():
+		_ = s.sess.gate.Doubt(context.Background(), begun)
 	}
 	switch {
 	case o.stage.CompareAndSwap(waiting, left):

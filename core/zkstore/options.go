@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	defaultRoot = "/lk1" // 1 is the format of what is stored
+	defaultRoot = "/lk1" // 1 is the format
 	maxRoot     = 256    // bytes
 )
 
@@ -28,14 +28,14 @@ type config struct {
 
 // WithRoot keeps everything under the node at path instead of "/lk1". Stores
 // share locks if they share the servers and the root. The client library knows
-// no chroot: to stay inside one, begin the path with it. What is missing of the
-// path is created when the first key is locked. It may have at most 256 bytes.
+// no chroot: to stay inside one, begin the path with it. Missing nodes of the
+// path are created when the first key is locked. It may have at most 256 bytes.
 func WithRoot(path string) Option {
 	return func(c *config) { c.root = path }
 }
 
-// WithACL is who may do what with the nodes that the store creates, the root
-// and its missing parents included, instead of everybody everything. The store
+// WithACL sets the rights to the nodes that the store creates, the root and its missing
+// parents included. By default all clients have all rights. The store
 // itself has to be able to read, write, create and delete: with digest
 // authentication, for example, zk.DigestACL(zk.PermAll, user, password) here,
 // and AddAuth("digest", …) on the connection.
@@ -45,9 +45,9 @@ func WithACL(acl []zk.ACL) Option {
 
 // WithSessionTimeout tells the session time-out that the servers grant, if New
 // says that this version of the client library hides it, or if the servers of an
-// ensemble differ: then it is the shortest. It must not be longer than what the
-// servers grant, since how long a lease is trusted follows from it; the smaller
-// of the two counts where both are known.
+// ensemble differ: then it is the shortest. It must not be longer than that of the
+// servers, since the trust in a lease follows from it. The smaller of the two counts
+// where both are known.
 func WithSessionTimeout(d time.Duration) Option {
 	return func(c *config) { c.session = d }
 }

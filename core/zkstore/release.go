@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Release gives up c. A hold of ours is deleted in one request, if nobody but us
+// Release gives up c. A hold of this Store is deleted in one request, if no other Store
 // has written to its node.
 func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if c.Record != nil {
@@ -74,9 +74,9 @@ func (s *Store) release(o *operation, c core.Claim) error {
 
 // releaseAny gives up a lease of which we do not know all nodes.
 func (s *Store) releaseAny(o *operation, c core.Claim) error {
-	dir, lease := s.dir(c.Key), digest("lease", c.Lease)
-	// The tombstone comes first: what is created before it is found below, and
-	// what comes after it finds it.
+	dir, lease := s.dir(c.Key), leaseDigest(c.Lease)
+	// The tombstone comes first: nodes that are created before it are found below, and
+	// later ones find it.
 	if c.TTL > 0 {
 		if err := s.plant(o, c, dir, lease); err != nil {
 			return err
@@ -117,15 +117,12 @@ func (s *Store) releaseAny(o *operation, c core.Claim) error {
 }
 
 // leave deletes a hold and creates what stays in its place for a while, by
-// whatever session: the end of ours is not to free the key.
+// any session: the end of ours is not to free the key.
 func (s *Store) leave(o *operation, c core.Claim, n node, zxid int64, first ...any) error {
 	dir := s.dir(c.Key)
-	k := node{
-		kind: kept, weight: n.weight, limit: n.limit, owner: "-", lease: n.lease, nonce: newNonce(),
-		base: n.pos(), zxid: max(zxid, n.zxid),
-	}
+	k := keptNode(n, zxid)
 	answers, _, _, err := s.sess.write(o.ctx, append(first,
-		&zk.CreateRequest{Path: dir + "/" + k.prefix(), Data: data(c.Keep), Acl: s.acl, Flags: zk.FlagSequence},
+		&zk.CreateRequest{Path: dir + "/" + k.prefix(), Data: note{life: c.Keep}.text(), Acl: s.acl, Flags: zk.FlagSequence},
 		&zk.SetDataRequest{Path: dir, Version: -1})...)
 	switch {
 	case err == nil:
@@ -135,6 +132,14 @@ func (s *Store) leave(o *operation, c core.Claim, n node, zxid int64, first ...a
 		time.AfterFunc(c.Keep, func() { s.sweep(dir, k.nonce) })
 	}
 	return err
+}
+
+// keptNode takes the place of a hold, without an owner.
+func keptNode(n node, zxid int64) node {
+	return node{
+		kind: kept, weight: n.weight, limit: n.limit, owner: "-", lease: n.lease, nonce: newNonce(),
+		base: n.pos(), zxid: max(zxid, n.zxid),
+	}
 }
 
 // tombstone is the request that makes one.

@@ -20,9 +20,9 @@ func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
 	if h.shared {
 		version = -1
 	}
-	ttl = max(ttl, time.Until(h.until))
+	text := h.note(ttl).text()
 	s.mu.Unlock()
-	_, stat, _, err := s.sess.write(ctx, &zk.SetDataRequest{Path: h.path, Data: data(ttl), Version: version})
+	_, stat, _, err := s.sess.write(ctx, &zk.SetDataRequest{Path: h.path, Data: text, Version: version})
 	switch {
 	case errors.Is(err, zk.ErrBadVersion):
 		s.mu.Lock()
@@ -57,8 +57,8 @@ func (s *Store) renew(ctx context.Context, h *hold, c core.Claim) error {
 	return nil
 }
 
-// raise makes the token of an exclusive hold at least what the claim wants. What
-// is added stays with the key, for all tokens to come.
+// raise makes the token of an exclusive hold at least what the claim wants. The
+// addition stays with the key, for all tokens to come.
 func (s *Store) raise(ctx context.Context, h *hold, c core.Claim) error {
 	if c.Weight != core.All || c.MinToken == 0 {
 		return nil

@@ -127,7 +127,7 @@ func children(t testing.TB, conn *zk.Conn, key string) []string {
 	return names
 }
 
-// places are the nodes of those who hold or wait.
+// places are the nodes of holders and waiters.
 func places(t testing.TB, conn *zk.Conn, key string) []string {
 	t.Helper()
 	return slices.DeleteFunc(children(t, conn, key), func(name string) bool { return strings.HasPrefix(name, "t.") })

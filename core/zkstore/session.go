@@ -12,18 +12,18 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// session is what is known of the client's session, which holds everything that
-// this store has created.
+// session is the state of the client's session, to which all nodes of this Store belong.
 //
-// The client makes a new session when the servers have ended the old one, and
-// tells nobody who has only the connection. So every request notes the session's
+// The client makes a new session when the servers have ended the old one, and does not
+// tell a user of the connection. So every request notes the session's
 // ID before and after: if it is the same, the request was served in that
 // session, since IDs do not come back.
 //
-// What keeps a session alive is counted by the leader. It is told by the server
-// of the client, every half tick, whom that server has heard of. A reply to a
+// The leader counts the requests that keep a session alive. It is told by the server
+// of the client, every half tick, which sessions that server has heard of. A reply to a
 // read proves nothing of that, since a server that was cut off from the leader
 // goes on answering reads; a reply to a write proves that the way to the leader
 // was whole, and the leader one of a majority, after the request was sent. So
@@ -37,6 +37,7 @@ import (
 type session struct {
 	conn   *zk.Conn
 	option time.Duration
+	gate   outage.Gate // of the servers
 
 	mu      sync.Mutex
 	id      int64
@@ -63,8 +64,8 @@ func (s *session) confirm(id int64, from time.Time, clock int64) {
 	defer s.mu.Unlock()
 	if s.timeout == 0 {
 		// It is read once, when the session has just answered: the client sets
-		// it, without a lock, whenever it connects, and always asks for what it
-		// was given first.
+		// it, without a lock, whenever it connects, and always asks for the value
+		// that it was given first.
 		s.timeout = s.option
 		if knowsTimeout() {
 			ms := reflect.ValueOf(s.conn).Elem().FieldByName(field).Int()
@@ -92,17 +93,27 @@ func (s *session) valid(id int64, from time.Time) time.Duration {
 	return s.from.Add(s.timeout / 2).Sub(from)
 }
 
-// fresh tells whether the last confirmed write was a short time ago, also by the
-// clock that goes on while the machine is suspended.
-func (s *session) fresh(id int64) bool {
+// confirmed is when the last confirmed write of session id began, zero if it has none.
+func (s *session) confirmed(id int64) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.id != id {
+		return time.Time{}
+	}
+	return s.from
+}
+
+// fresh tells whether a write of session id was a short time ago, for the session and
+// for a TTL, also by the clock that goes on while the machine is suspended.
+func (s *session) fresh(id int64, write time.Time, ttl time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	wall := now.Round(0).Sub(s.from.Round(0))
-	return s.id == id && max(now.Sub(s.from), wall, -wall) < s.timeout/6
+	wall := now.Round(0).Sub(write.Round(0))
+	return s.id == id && !write.IsZero() && max(now.Sub(write), wall, -wall) < min(s.timeout/6, ttl/4)
 }
 
-// clock is what the servers' clock shows, or a little less.
+// clock is the time of the servers' clock, or a little less.
 func (s *session) clock() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,16 +133,42 @@ var (
 // are made without one would wait in the client, to be sent at any time later
 // and perhaps in another session.
 func (s *session) ready(ctx context.Context) (int64, error) {
+	begun := s.gate.Begin()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		if id := s.conn.SessionID(); id != 0 && s.conn.State() == zk.StateHasSession {
 			return id, nil
 		}
+		_ = s.gate.Doubt(context.Background(), begun)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return 0, fmt.Errorf("%w: %w", errNotConnected, context.Cause(ctx))
 		case <-timer.C:
+		}
+	}
+}
+
+// probe is nil if the servers answer. They are asked to bring the client up to date,
+// which takes the leader: a server that was cut off from it goes on answering reads.
+func (s *Store) probe(ctx context.Context) error {
+	for {
+		if _, err := s.sess.ready(ctx); err != nil {
+			return err
+		}
+		done := make(chan error, 1)
+		s.background(func() {
+			_, err := s.conn.Sync("/")
+			done <- err
+		})
+		select {
+		case err := <-done:
+			if !errors.Is(err, zk.ErrConnectionClosed) && !errors.Is(err, zk.ErrNoServer) {
+				return nil // even if not allowed to
+			}
+			time.Sleep(time.Millisecond) // until the client knows it too
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -143,8 +180,14 @@ func (s *session) do(ctx context.Context, request func() error) (id int64, from 
 	if err != nil {
 		return 0, time.Time{}, err
 	}
+	begun := s.gate.Begin()
 	from = time.Now()
-	err = request()
+	switch err = request(); err {
+	case nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion:
+		s.gate.Answered()
+	case zk.ErrConnectionClosed, zk.ErrNoServer:
+		_ = s.gate.Doubt(context.Background(), begun)
+	}
 	if err == nil && !s.current(id) {
 		err = errMoved
 	}

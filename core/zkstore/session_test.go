@@ -184,7 +184,7 @@ func TestSession(t *testing.T) {
 		if x := s.Extend(t.Context(), []core.Claim{claim}); !errors.Is(x[0].Err, core.ErrLost) {
 			t.Errorf("the extension got %v, want %v", x[0].Err, core.ErrLost)
 		}
-		// Somebody else, who then is there for whoever asks in the lost one's name.
+		// Another client's, which is then found by requests in the lost one's name.
 		next := exclusive("held2")
 		if n := grant(t, outside, next); n.Token <= g.Token {
 			t.Errorf("got token %d after %d", n.Token, g.Token)
@@ -198,7 +198,7 @@ func TestSession(t *testing.T) {
 // hazard 55
 //
 // A holder that is cut off stops by itself before the server ends its session,
-// and somebody else is let in only after that.
+// and another holder is admitted only after that.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(50)

@@ -36,7 +36,7 @@ func TestNew(t *testing.T) {
 		"a control character":        {conn, zkstore.WithRoot("/a\x01")},
 		"a root that is too long":    {conn, zkstore.WithRoot("/" + strings.Repeat("a", 300))},
 		"ZooKeeper's own node":       {conn, zkstore.WithRoot("/zookeeper/locks")},
-		"an ACL that lets nobody":    {conn, zkstore.WithACL(nil)},
+		"an ACL that allows no user": {conn, zkstore.WithACL(nil)},
 		"a session of no time":       {conn, zkstore.WithSessionTimeout(time.Millisecond)},
 		"a session of negative time": {conn, zkstore.WithSessionTimeout(-time.Second)},
 	} {
@@ -96,7 +96,7 @@ func TestRootAndRights(t *testing.T) {
 
 	s, conn := storeOn(t, session, []string{server.Addr}, opts...)
 	c := exclusive("key")
-	t.Run("who is not authenticated gets nothing", func(t *testing.T) {
+	t.Run("a client that is not authenticated gets nothing", func(t *testing.T) {
 		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, zk.ErrInvalidACL) && !errors.Is(err, zk.ErrNoAuth) {
 			t.Errorf("got %v, want %v because of the rights", err, core.ErrUnavailable)
 		}
@@ -131,6 +131,35 @@ func TestRootAndRights(t *testing.T) {
 		}
 		if x := s.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
 			t.Error(x[0].Err)
+		}
+	})
+	t.Run("the rights that README names are enough", func(t *testing.T) {
+		least := zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate|zk.PermDelete, "ours", "secret")
+		s, conn := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/least"), zkstore.WithACL(least))
+		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
+			t.Fatal(err)
+		}
+		held, kept := exclusive("held"), exclusive("kept")
+		grant(t, s, held)
+		if x := s.Extend(t.Context(), []core.Claim{held}); x[0].Err != nil {
+			t.Error(x[0].Err)
+		}
+		if err := s.Put(t.Context(), core.Card{Process: "PROCESS1"}, time.Minute); err != nil {
+			t.Error(err)
+		}
+		if cards, err := s.Cards(t.Context()); err != nil || len(cards) != 1 {
+			t.Errorf("cards: %+v, %v", cards, err)
+		}
+		if page, _, err := s.List(t.Context(), "", 10); err != nil || len(page) != 1 || len(page[0].Holds) != 1 {
+			t.Errorf("list: %+v, %v", page, err)
+		}
+		if err := s.Revoke(t.Context(), held.Key, core.HoldID(held.Lease), time.Second); err != nil {
+			t.Error(err)
+		}
+		grant(t, s, kept)
+		kept.Keep = time.Second
+		if err := s.Release(t.Context(), kept); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("rights outlive a broken connection", func(t *testing.T) {

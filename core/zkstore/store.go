@@ -12,8 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Store keeps locks in ZooKeeper. It is a core.Store and a core.Watcher. It is
-// safe for concurrent use.
+// probeTime is how long the servers have to answer: longer than the second for which
+// the client pauses when it has tried all of them.
+const probeTime = 2 * time.Second
+
+// Store keeps locks in ZooKeeper. It is a core.Store, a core.Watcher, a
+// core.Inspector and core.Cards. It is safe for concurrent use.
 type Store struct {
 	config
 	conn *zk.Conn
@@ -27,17 +31,18 @@ type Store struct {
 	closed  bool
 	entries map[string]*entry              // by key and lease
 	owners  map[string]map[*entry]struct{} // that hold, by key and owner
-	subs    map[string]map[*sub]struct{}   // who is to be woken, by key and lease
+	subs    map[string]map[*sub]struct{}   // the watches of waiters, by key and lease
 	spies   map[spot]*spy                  // the nodes that are watched
-	spots   map[string][]spot              // of which, by key and lease of who waits
+	spots   map[string][]spot              // of which, by key and lease of the waiter
+	listed  *[]string                      // the names of all keys, while a walk needs them
 }
 
 // New returns a Store on conn, which stays the caller's: Close the Store before
 // it. Nothing is sent, and conn need not be connected yet.
 //
-// The locks of a Store live and die with the session of conn. Its time-out, as
-// the servers grant it, is how long a crashed holder keeps its key, and half of
-// it the longest that a lease is trusted after a round trip. Several Stores may
+// The locks of a Store end with the session of conn. A crashed holder keeps its key for
+// the session's time-out, as the servers grant it. A lease is trusted for half of that
+// after a round trip, at most. Several Stores may
 // share a connection.
 //
 // New fails with core.ErrInvalid if an option makes no sense, and if this
@@ -61,17 +66,19 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("zkstore: the client library does not tell the session time-out, WithSessionTimeout is needed: %w", core.ErrInvalid)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Store{
+	s := &Store{
 		config: c, conn: conn, sess: &session{conn: conn, option: c.session}, ctx: ctx, cancel: cancel,
 		entries: make(map[string]*entry), owners: make(map[string]map[*entry]struct{}),
 		subs: make(map[string]map[*sub]struct{}), spies: make(map[spot]*spy),
 		spots: make(map[string][]spot),
-	}, nil
+	}
+	s.sess.gate.Watch(probeTime, s.probe)
+	return s, nil
 }
 
-// Close ends what the Store does in the background, and waits for it, at most
-// three seconds. It gives nothing back: what is held ends with the session, and
-// not at its TTL any more, since that is this Store's part.
+// Close ends the background work of the Store, and waits for it, at most three seconds.
+// It gives nothing back: holds end with the session then, and not at their TTL, since the
+// Store's timers have ended.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -82,6 +89,7 @@ func (s *Store) Close() error {
 	}
 	s.mu.Unlock()
 	s.cancel()
+	s.sess.gate.Close()
 	done := make(chan struct{})
 	go func() {
 		s.wg.Wait()
@@ -129,11 +137,13 @@ type hold struct {
 	node      node
 	zxid      int64 // what its token follows from, see token
 
-	plus     int64     // what is added to the token
-	version  int32     // of the node's data
-	shared   bool      // other sessions have nodes of the lease, perhaps
-	admitted bool      // held
-	until    time.Time // its end
+	plus     int64         // the addition to the token
+	version  int32         // of the node's data
+	shared   bool          // other sessions have nodes of the lease, perhaps
+	ttl      time.Duration // that others know of
+	admitted bool          // held
+	granted  time.Time     // since when
+	until    time.Time     // its end
 	timer    *time.Timer
 }
 
@@ -171,9 +181,9 @@ func (s *Store) keep(h *hold, life time.Duration) {
 	}
 }
 
-// span is how long a hold lasts that has just been confirmed: for its TTL, but not
-// longer than it can be relied on. Who was cut off for longer is told that it has
-// lost the key, and so the key is free when the connection is back.
+// span is how long a hold lasts that has just been confirmed: for its TTL, but not longer
+// than it can be trusted. A holder that was cut off for longer is told of the loss, and
+// the key is free when the connection is back.
 func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
 	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
 }
@@ -189,7 +199,7 @@ func (s *Store) prolong(h *hold, ttl time.Duration) {
 	}
 }
 
-// forget drops what is known of a node that is gone, or will be.
+// forget drops the hold of a node that is gone, or will be.
 func (s *Store) forget(h *hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,8 +219,8 @@ func (s *Store) forget(h *hold) {
 
 func ownerID(key, owner string) string { return key + "\x00" + owner }
 
-// live returns the entry's node, and forgets it first if its session is over or
-// its time.
+// live returns the entry's hold. If its session or its time is over it forgets the hold
+// first.
 func (s *Store) live(e *entry) *hold {
 	s.mu.Lock()
 	h := e.hold

@@ -74,7 +74,7 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 }
 
-// Where no token is below 2^53 any more, locks go on without, but for who demands one.
+// Where no token is below 2^53 any more, locks go on without, but for claims that demand one.
 func TestNoTokensAreLeft(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

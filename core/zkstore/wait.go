@@ -3,7 +3,6 @@ package zkstore
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -19,8 +18,8 @@ const (
 	looks = 8
 )
 
-// wait leaves h in its place, with an eye on what it waits for, if the claim
-// waits, and takes it back if not. It returns the *core.BusyError, or errAgain.
+// wait leaves h in its place and watches the node before it, if the claim waits, and takes
+// h back if not. It returns the *core.BusyError, or errAgain.
 func (s *Store) wait(o *operation, c core.Claim, h *hold, l line) error {
 	busy := &core.BusyError{Key: c.Key, RetryAfter: askAgain}
 	ahead := l.ahead(h.node)
@@ -38,7 +37,7 @@ func (s *Store) wait(o *operation, c core.Claim, h *hold, l line) error {
 		case err != nil:
 			return err
 		case left <= 0:
-			// Who released it has not come to that.
+			// Its releaser has not come to that.
 			if err := s.conn.Delete(h.dir+"/"+m.name, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return err
 			}
@@ -87,8 +86,7 @@ func (s *Store) left(ctx context.Context, dir string, m node) (time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	ms, _ := strconv.ParseInt(string(text), 10, 64)
-	return time.Duration(stat.Mtime+ms-s.sess.clock()) * time.Millisecond, nil
+	return time.Duration(stat.Mtime-s.sess.clock())*time.Millisecond + parseNote(text).life, nil
 }
 
 // hint is the shortest that one of those ahead still stays.

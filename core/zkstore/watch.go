@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// sub is somebody who is to be woken.
+// sub is a waiter that is to be woken.
 type sub struct{ wake chan struct{} }
 
 // spot is what is watched: that a node goes, or also that its data changes.
@@ -20,7 +20,7 @@ type spot struct {
 }
 
 // spy waits for the one event of a watch, on behalf of all that want to know. It
-// stays when there is none left: the client cannot take a watch back, so whoever
+// stays when there is none left: the client cannot take a watch back, so a waiter that
 // comes next has this one, as long as the node is there.
 type spy struct {
 	ids map[string]struct{} // key and lease of those
@@ -107,7 +107,7 @@ func (s *Store) listen(at spot, id string, events <-chan zk.Event) bool {
 	return true
 }
 
-// wake wakes all for whom a spy has waited.
+// wake wakes all the waiters of a spy.
 func (s *Store) wake(at spot, p *spy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func (s *stage) process(name string) *process {
 		MaxRetries: -1, DialerRetries: 1, // the dead need not try again
 	})
 	store := must(redisstore.New(client, redisstore.WithPrefix(s.prefix)))
-	p := &process{client, w, name, store, must(core.New(store))}
+	p := &process{client, w, name, store, must(core.New(store, core.WithObserver(nil)))} // the scenes tell of losses themselves
 	s.cast = append(s.cast, p)
 	must(p.Ping(s.ctx).Result())
 	return p

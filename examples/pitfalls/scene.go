@@ -31,11 +31,11 @@ var scenes = []scene{
 	noToken,
 }
 
-// ttl is the lease of those who are going to lose it, or would without being
+// ttl is the lease of holders that are going to lose it, or would without being
 // extended: short enough to wait for, and long enough for a busy machine.
 const ttl = 2 * time.Second
 
-// long is the lease of those who are not going to.
+// long is the lease of holders that are not going to.
 const long = time.Minute
 
 // order is what is locked.

@@ -96,7 +96,7 @@ func get(ctx context.Context, p *process, key string) (string, error) {
 	return v, err
 }
 
-// besides tells whether anybody else is inside what the lock protects while its
+// besides tells whether another holder is inside what the lock protects while its
 // rightful holder is.
 func besides(holder string) func(context.Context, *stage) (failed bool, seen string) {
 	return func(ctx context.Context, s *stage) (bool, string) {

@@ -1,4 +1,5 @@
-// Package readme compiles the code of README.md.
+// Package readme compiles and runs the Go code of every README.md, and checks the
+// length of the first one and where their links lead.
 package readme
 
 import (
@@ -7,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,11 +19,16 @@ import (
 	"testing"
 )
 
-// imports are the packages that README's pieces may name.
+const root = "../.."
+
+// imports are the packages that the blocks may name without importing them.
 var imports = map[string]string{
 	"context":    "context",
 	"errors":     "errors",
+	"fmt":        "fmt",
 	"http":       "net/http",
+	"log":        "log",
+	"slog":       "log/slog",
 	"sql":        "database/sql",
 	"synctest":   "testing/synctest",
 	"testing":    "testing",
@@ -29,11 +36,15 @@ var imports = map[string]string{
 	"gin":        "github.com/gin-gonic/gin",
 	"redis":      "github.com/redis/go-redis/v9",
 	"core":       "github.com/lockkit/lockkit/core",
+	"inspect":    "github.com/lockkit/lockkit/core/inspect",
 	"leader":     "github.com/lockkit/lockkit/core/leader",
+	"named":      "github.com/lockkit/lockkit/core/named",
 	"once":       "github.com/lockkit/lockkit/core/once",
+	"otellock":   "github.com/lockkit/lockkit/core/otellock",
 	"memstore":   "github.com/lockkit/lockkit/core/memstore",
 	"redlock":    "github.com/lockkit/lockkit/core/redlock",
 	"redisstore": "github.com/lockkit/lockkit/core/redisstore",
+	"storetest":  "github.com/lockkit/lockkit/core/storetest",
 	"zk":         "github.com/go-zookeeper/zk",
 	"zkstore":    "github.com/lockkit/lockkit/core/zkstore",
 	"pgx":        "github.com/jackc/pgx/v5",
@@ -48,106 +59,300 @@ var imports = map[string]string{
 	"taskmw":     "github.com/lockkit/lockkit/taskmw",
 }
 
-// given is what the pieces may use without saying where it comes from.
-const given = `ctx context.Context, a, b, c core.Store, id, sku, tenant string, sum []byte, r *gin.Engine, db *sql.DB, server *http.Server, client *redis.Client, zkConn *zk.Conn, pool *pgxpool.Pool,
-	store *redisstore.Store, locks *core.Locker, mux *asynq.ServeMux, web *http.ServeMux, charged http.HandlerFunc, queue asynq.RedisConnOpt, book, send, write asynq.Handler, metrics core.Observer, pay, transfer gin.HandlerFunc,
-	audit func(context.Context) error, charge func(context.Context, string) error,
-	provider func(context.Context, string, int) ([]byte, error),
-	callerOf func(context.Context) (string, error), payments chargepb.PaymentsServer, addr string, creds grpc.DialOption`
+// given is what statements may use without saying where it comes from. Parameters
+// need not be used.
+const given = `ctx context.Context, client *redis.Client, store, a, b, c core.Store, locks *core.Locker, runs *once.Once,
+	id, sku, tenant, addr string, sum []byte, r *gin.Engine, web *http.ServeMux, server *http.Server, grpcServer *grpc.Server, mux *asynq.ServeMux,
+	charge func(context.Context, string) error, audit, work func(context.Context) error, provider func(context.Context, string, int) ([]byte, error),
+	pay, transfer gin.HandlerFunc, charged http.HandlerFunc, book, send, write asynq.Handler,
+	account func(*gin.Context) (string, error), callerOf func(context.Context) (string, error), payments chargepb.PaymentsServer, creds grpc.DialOption,
+	metrics core.Observer, db *sql.DB, zkConn *zk.Conn, pool *pgxpool.Pool, queue asynq.RedisConnOpt`
 
-func TestREADME(t *testing.T) {
+// outside are those of given that need a server which is not in this process. A block
+// that uses one is compiled and not run.
+var outside = regexp.MustCompile(`\b(db|zkConn|pool|queue)\b`)
+
+// runner calls the blocks, each with a Redis, a store and a server of its own.
+const runner = `package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gin-gonic/gin"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/examples/grpc/chargepb"
+)
+
+var block = map[string]blockFunc{
+%s}
+
+type silent struct{}
+
+func (silent) Observe(context.Context, core.Event) {}
+
+func must(err error) {
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+func newClient() *redis.Client {
+	server := miniredis.NewMiniRedis()
+	must(server.Start())
+	return redis.NewClient(&redis.Options{Addr: server.Addr()})
+}
+
+func main() {
+	gin.SetMode(gin.ReleaseMode)
+	store := memstore.New()
+	locks, err := core.New(store)
+	must(err)
+	runs, err := once.New(locks)
+	must(err)
+	nothing := func(context.Context) error { return nil }
+	answer := gin.HandlerFunc(func(c *gin.Context) { c.String(200, "done") })
+	task := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
+	must(block[os.Args[1]](context.Background(), newClient(), store, memstore.New(), memstore.New(), memstore.New(), locks, runs,
+		"42", "a-1", "acme", "127.0.0.1:1", []byte("sum"), gin.New(), http.NewServeMux(), &http.Server{}, grpc.NewServer(), asynq.NewServeMux(),
+		func(context.Context, string) error { return nil }, nothing, nothing, func(context.Context, string, int) ([]byte, error) { return []byte("receipt"), nil },
+		answer, answer, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("done")) }, task, task, task,
+		func(*gin.Context) (string, error) { return "acme", nil }, func(context.Context) (string, error) { return "acme", nil },
+		chargepb.UnimplementedPaymentsServer{}, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		silent{}, nil, nil, nil, nil))
+}
+`
+
+// kind says what becomes of a block.
+type kind int
+
+const (
+	statements kind = iota
+	declarations
+	program
+	tests
+)
+
+// block is one piece of Go in a README.
+type block struct {
+	file string // relative to root
+	code string
+	kind kind
+	name string // of its package
+}
+
+func TestEveryREADMECompilesAndRuns(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip("the go command is not in PATH")
-	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	if len(blocks) < 5 {
-		t.Fatalf("found %d pieces of Go code in README.md", len(blocks))
 	}
 	here, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The pieces become packages of this module without being written into it.
-	overlay := map[string]string{}
-	args := []string{"build", "-overlay", filepath.Join(t.TempDir(), "overlay.json")}
-	for i, b := range blocks {
-		code := b[1]
-		if !strings.HasPrefix(code, "package ") {
-			code = file(t, code)
-		}
-		source := filepath.Join(t.TempDir(), "piece.go")
+	blocks := blocksOf(t, pages(t))
+	if len(blocks) < 20 {
+		t.Fatalf("found %d blocks of Go code", len(blocks))
+	}
+	// The blocks become packages of this module without being written into it.
+	dir, overlay := t.TempDir(), map[string]string{}
+	add := func(pkg, base, code string) {
+		source := filepath.Join(dir, pkg+"_"+base)
 		if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		overlay[filepath.Join(here, fmt.Sprintf("piece%d", i), "piece.go")] = source
-		args = append(args, fmt.Sprintf("./piece%d", i))
+		overlay[filepath.Join(here, pkg, base)] = source
 	}
+	var calls strings.Builder
+	var runnable []block
+	var packages []string
+	for _, b := range blocks {
+		base := "block.go"
+		switch b.kind {
+		case program:
+			add(b.name, base, b.code)
+		case tests:
+			base = "block_test.go"
+			add(b.name, base, withImports(b.code))
+		case declarations:
+			add(b.name, base, withImports(b.code))
+		case statements:
+			add(b.name, base, withImports("func Block("+given+") error {\n{\n"+b.code+declared(t, b)+"}\nreturn nil\n}\n"))
+			if !outside.MatchString(comment.ReplaceAllString(b.code, "")) {
+				runnable = append(runnable, b)
+				fmt.Fprintf(&calls, "\t%q: %s.Block,\n", b.name, b.name)
+			}
+		}
+		if b.kind != tests {
+			packages = append(packages, "./"+b.name)
+		}
+	}
+	main := strings.Replace(fmt.Sprintf(runner, calls.String()), "\n)\n", "\n"+importsOf(runnable)+")\n", 1)
+	parameters := strings.TrimPrefix(withImports("type blockFunc = func("+given+") error\n"), "package block\n")
+	add("runner", "main.go", main)
+	add("runner", "given.go", "package main\n"+parameters)
 	data, err := json.Marshal(map[string]any{"Replace": overlay})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(args[2], data, 0o600); err != nil {
+	files := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(files, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), goTool, args...).CombinedOutput(); err != nil {
-		t.Errorf("README.md does not compile: %v\n%s", err, out)
+	run := func(t *testing.T, name string, args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return string(out)
 	}
+	where := func(b block) string { return strings.TrimSuffix(b.file, "/README.md") + " " + b.name }
 
-	t.Run("the quick start has at most 20 lines", func(t *testing.T) {
-		lines := 0
-		for line := range strings.Lines(blocks[0][1]) {
-			if strings.TrimSpace(line) != "" {
-				lines++
-			}
-		}
-		if lines > 20 {
-			t.Errorf("it has %d lines that are not blank", lines)
-		}
+	t.Run("every block compiles", func(t *testing.T) {
+		run(t, goTool, append([]string{"build", "-overlay", files}, packages...)...)
 	})
+	if t.Failed() {
+		for _, b := range blocks {
+			t.Logf("%s is of %s", b.name, b.file)
+		}
+		return
+	}
+	binary := filepath.Join(dir, "runner.exe")
+	run(t, goTool, "build", "-overlay", files, "-o", binary, "./runner")
+	if t.Failed() {
+		return
+	}
+	for _, b := range runnable {
+		t.Run("statements of "+where(b), func(t *testing.T) {
+			t.Parallel()
+			run(t, binary, b.name)
+		})
+	}
+	for _, b := range blocks {
+		if b.kind == tests {
+			t.Run("tests of "+where(b), func(t *testing.T) {
+				t.Parallel()
+				binary := filepath.Join(dir, b.name+".exe")
+				run(t, goTool, "test", "-c", "-vet=off", "-overlay", files, "-o", binary, "./"+b.name)
+				if out := run(t, binary, "-test.v"); !strings.Contains(out, "--- PASS") {
+					t.Errorf("no test passed:\n%s", out)
+				}
+			})
+		}
+	}
 }
 
-var comment = regexp.MustCompile(`//.*`)
-
-// file makes a compilable file of a piece: declarations as they are, statements
-// in a function that has what they need.
-func file(t *testing.T, code string) string {
+// pages are the READMEs of the repository, by their paths from root.
+func pages(t *testing.T) []string {
 	t.Helper()
-	body := code
-	if !regexp.MustCompile(`(?m)^func `).MatchString(code) {
-		body = "func piece(" + given + ") error {\n" + code + declared(t, code) + "return nil\n}\n"
+	var found []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return filepath.SkipDir
+		case d.Name() == "README.md":
+			rel, err := filepath.Rel(root, path)
+			found = append(found, filepath.ToSlash(rel))
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return found
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	fenced   = regexp.MustCompile("(?s)```go\n(.*?)```")
+	comment  = regexp.MustCompile(`//.*`)
+	function = regexp.MustCompile(`(?m)^func `)
+	testFunc = regexp.MustCompile(`(?m)^func Test\w+\(t \*testing\.T\)`)
+)
+
+// blocksOf are the blocks of Go code of the READMEs.
+func blocksOf(t *testing.T, files []string) []block {
+	t.Helper()
+	var all []block
+	for _, file := range files {
+		for _, m := range fenced.FindAllStringSubmatch(read(t, file), -1) {
+			b := block{file: file, code: m[1], name: fmt.Sprintf("block%d", len(all))}
+			switch {
+			case strings.HasPrefix(b.code, "package "):
+				b.kind = program
+			case testFunc.MatchString(b.code):
+				b.kind = tests
+			case function.MatchString(b.code):
+				b.kind = declarations
+			}
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// withImports makes a file of declarations.
+func withImports(body string) string {
 	var b strings.Builder
-	b.WriteString("package piece\n")
+	b.WriteString("package block\n")
+	code := comment.ReplaceAllString(body, "")
 	for _, name := range slices.Sorted(maps.Keys(imports)) {
-		if regexp.MustCompile(`\b` + name + `\.`).MatchString(comment.ReplaceAllString(body, "")) {
+		if regexp.MustCompile(`\b` + name + `\.`).MatchString(code) {
 			fmt.Fprintf(&b, "import %q\n", imports[name])
 		}
 	}
 	return b.String() + body
 }
 
-// declared uses the variables that statements declare: a piece may leave that
-// to its reader, the compiler does not.
-func declared(t *testing.T, code string) string {
-	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), "piece.go", "package p\nfunc _() {\n"+code+"\n}", 0)
-	if err != nil {
-		t.Fatalf("README.md: %v in\n%s", err, code)
-	}
+// importsOf are the imports of the blocks' packages.
+func importsOf(blocks []block) string {
 	var b strings.Builder
+	for _, p := range blocks {
+		fmt.Fprintf(&b, "\t%s \"github.com/lockkit/lockkit/examples/readme/%s\"\n", p.name, p.name)
+	}
+	return b.String()
+}
+
+// declared uses the variables that statements declare: a block may leave that to its
+// reader, the compiler does not.
+func declared(t *testing.T, b block) string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "block.go", "package p\nfunc _() {\n"+b.code+"\n}", 0)
+	if err != nil {
+		t.Fatalf("%s: %v in\n%s", b.file, err, b.code)
+	}
+	var uses strings.Builder
 	for _, statement := range f.Decls[0].(*ast.FuncDecl).Body.List {
 		if assign, ok := statement.(*ast.AssignStmt); ok && assign.Tok == token.DEFINE {
 			for _, left := range assign.Lhs {
 				if name := left.(*ast.Ident).Name; name != "_" {
-					fmt.Fprintf(&b, "_ = %s\n", name)
+					fmt.Fprintf(&uses, "_ = %s\n", name)
 				}
 			}
 		}
 	}
-	return b.String()
+	return uses.String()
 }

@@ -34,6 +34,22 @@
 //		c.Request().SetPathValue(name, c.ParamValues()[i])
 //	}
 //
+// What a handler of echo returns is answered when all middlewares have returned, and
+// Idempotent has kept an empty 200 by then; it tells the Locker's observer core.Misused.
+// Have a middleware inside of it that answers errors:
+//
+//	func answered(next echo.HandlerFunc) echo.HandlerFunc {
+//		return func(c echo.Context) error {
+//			if err := next(c); err != nil {
+//				c.Error(err)
+//			}
+//			return nil
+//		}
+//	}
+//
+// net/http has no list of routes, and so there is no Check: a Path that a route does
+// not have tells the Locker's observer core.Misused with its first request.
+//
 // # Handlers and their writers
 //
 // Under a Lock the handler has the writer that the middleware was given, with all

@@ -16,7 +16,8 @@ type exchange struct {
 	limit int64
 	out   outside
 	w     guard.Writer // what the handler writes to: out, or a guard.Recorder in front of it
-	in    inside       // that Recorder, for the handler
+	in    inside       // that Recorder, for the handler and for what writes after it
+	holds bool         // w is that Recorder
 	notes *notes       // of the Idempotents around the handler, or of this one
 	own   notes
 }
@@ -44,7 +45,7 @@ func (x *exchange) Missed() bool               { return false }
 
 // Under makes room for notes too, where an Idempotent is going to read them.
 func (x *exchange) Under(ctx context.Context) {
-	if x.notes == nil && x.in.rec != nil {
+	if x.notes == nil && x.holds {
 		x.notes = &x.own
 		ctx = context.WithValue(ctx, notesKey{}, x.notes)
 	}
@@ -54,13 +55,16 @@ func (x *exchange) Under(ctx context.Context) {
 // SetWriter has the handler see a Recorder as a writer of net/http.
 func (x *exchange) SetWriter(w guard.Writer) {
 	x.w = w
-	x.in.rec, _ = w.(*guard.Recorder)
+	rec, holds := w.(*guard.Recorder)
+	if x.holds = holds; holds {
+		x.in.rec = rec
+	}
 }
 
 // Next gives the handler the writer that the middleware was given, if nothing
 // records its answer.
 func (x *exchange) Next() {
-	if x.in.rec == nil {
+	if !x.holds {
 		x.next.ServeHTTP(x.out.ResponseWriter, x.r)
 		return
 	}

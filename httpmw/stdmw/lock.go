@@ -13,7 +13,7 @@ import (
 // core.Key(name, key), with the parts of key if it is made by Join, and further
 // keys that the option Also names. One attempt is made unless Acquire(core.Wait(d))
 // says otherwise. If the lock is not acquired the request is answered as the
-// documentation of httpmw says, and the handler does not run.
+// documentation of httpmw says, and the handler does not run, see FailOpen.
 //
 // The handler gets the writer that the middleware was given, and a request with the
 // lease's context, derived from that of the request. The lock is given back when it
@@ -38,7 +38,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 // the handler behind it. Trailers are sent, and not kept. The documentation of
 // httpmw says how else such a request is answered, and what is kept.
 //
-// scope identifies the caller: a key counts within its scope only, so that nobody can
+// scope identifies the caller: a key counts within its scope only, so that no caller can
 // get another caller's answer by guessing or repeating a key. Take it from what
 // authentication found, which has to be mounted outside. AnyCaller is for services
 // that have no callers to tell apart.

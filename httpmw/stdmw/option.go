@@ -36,6 +36,15 @@ func Also(keys ...KeyFunc) Option {
 	return Option(guard.Also(inner))
 }
 
+// FailOpen lets a Lock's requests run without the lock where the store cannot be
+// asked, in place of 503. A lock that is busy or lost, and a Locker that is closed,
+// refuse as ever. core.Unlocked(ctx) tells the handler, core.RanUnlocked events count it,
+// and what the store may have granted unheard is cleaned up.
+//
+// It is right where two at once only cost time: a cache fill, a report that would be
+// made twice. It is wrong where they cost money: a charge, a booking.
+func FailOpen() Option { return Option(guard.FailOpen()) }
+
 // Render replaces how a request that may not run is answered. When render is
 // called, the status and Retry-After are set but not written; render may change
 // them, and need not write the status.
@@ -101,7 +110,7 @@ func KeepHeaders(names ...string) Option { return Option(guard.KeepHeaders(names
 // asked for again the request is refused with 410: it is neither replayed nor
 // run again. So is one whose headers to keep are more than 64 KiB, or that is longer
 // than 32 MiB with them, which is all that a Once keeps. As much memory is taken for a while, some times over, and the store
-// has to bear it: Redis answers nobody else meanwhile. It panics if n is not positive.
+// has to bear it: Redis answers no other call meanwhile. It panics if n is not positive.
 func AnswerLimit(n int64) Option { return Option(guard.AnswerLimit(n)) }
 
 // Methods sets the methods that Idempotent covers, in upper case, POST and PATCH

@@ -11,8 +11,8 @@ import (
 )
 
 // outside is the writer that a middleware was given, as a guard.Writer: it holds
-// the status back until the header is written. What nobody chose it leaves to the
-// writer.
+// the status back until the header is written. A status that no handler chose it
+// leaves to the writer.
 type outside struct {
 	http.ResponseWriter
 	status int
@@ -43,7 +43,7 @@ func (w *outside) WriteHeaderNow() {
 	}
 }
 
-// begin writes the header, if somebody has chosen a status.
+// begin writes the header, if a status was chosen.
 func (w *outside) begin() {
 	if w.chosen {
 		w.WriteHeaderNow()
@@ -113,12 +113,20 @@ func (w *outside) Late() {
 // inside is a guard.Recorder as a writer of net/http: WriteHeader writes the header.
 type inside struct{ rec *guard.Recorder }
 
-func (w *inside) Unwrap() http.ResponseWriter          { return w.rec.Unwrap() }
-func (w *inside) Header() http.Header                  { return w.rec.Header() }
-func (w *inside) Write(data []byte) (int, error)       { return w.rec.Write(data) }
-func (w *inside) WriteString(data string) (int, error) { return w.rec.WriteString(data) }
-func (w *inside) Flush()                               { _ = w.FlushError() }
-func (w *inside) CloseNotify() <-chan bool             { return w.rec.CloseNotify() }
+func (w *inside) Unwrap() http.ResponseWriter { return w.rec.Unwrap() }
+func (w *inside) Header() http.Header         { return w.rec.Header() }
+func (w *inside) Flush()                      { _ = w.FlushError() }
+func (w *inside) CloseNotify() <-chan bool    { return w.rec.CloseNotify() }
+
+func (w *inside) Write(data []byte) (int, error) {
+	w.rec.Missed()
+	return w.rec.Write(data)
+}
+
+func (w *inside) WriteString(data string) (int, error) {
+	w.rec.Missed()
+	return w.rec.WriteString(data)
+}
 
 func (w *inside) WriteHeader(status int) {
 	switch {
@@ -127,6 +135,7 @@ func (w *inside) WriteHeader(status int) {
 	case informs(status):
 		w.rec.Inform(status)
 	case !w.rec.Written():
+		w.rec.Missed()
 		w.rec.WriteHeader(status)
 		w.rec.WriteHeaderNow()
 	}

@@ -14,8 +14,8 @@
 //
 // A job that takes longer than its interval keeps its lock, and the runs in between
 // are skipped on all replicas. While the store does not answer no replica runs the
-// job. A job has nobody to tell it that its lock is lost: what must not be done twice
-// needs a token, or package once.
+// job. A job is not told that its lock is lost: what must not be done twice needs a
+// token, or package once.
 //
 // The other way is one replica that runs all jobs: leader.Elector is gocron's Elector.
 //

@@ -17,6 +17,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/taskmw/cronmw"
@@ -113,10 +114,7 @@ func (a asked) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 func TestReplicas(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	slots := 4
-	if os.Getenv("LONG") == "1" {
-		slots = 60
-	}
+	slots := tally.AllTrials(60)
 	server := testserver.StartRedis(t)
 	var mu sync.Mutex
 	var all []report

@@ -10,7 +10,7 @@ import (
 
 type member struct{ place fifo.Node[member] }
 
-func TestMembersStayInOrderWhoeverLeaves(t *testing.T) {
+func TestMembersStayInOrder(t *testing.T) {
 	t.Parallel()
 	var q fifo.Queue[member]
 	var in, out []*member // in order of arrival; those that have left may come again

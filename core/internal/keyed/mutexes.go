@@ -13,10 +13,10 @@ type Mutexes[K comparable] struct {
 	of map[K]*mutex
 }
 
-// mutex is that of a key that somebody has or waits for.
+// mutex is that of a key that is held or waited for.
 type mutex struct {
 	users int           // how many have it or wait for it
-	free  chan struct{} // takes one element while somebody has it
+	free  chan struct{} // takes one element while it is held
 }
 
 // Lock waits for the key until ctx ends, and then fails with ctx's cause.

@@ -22,14 +22,20 @@ import (
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/named"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// childEnv makes the test binary a process that obtains a certificate; it holds a plan.
+// childEnv makes the test binary a process that obtains a certificate or migrates a
+// database; it holds a plan.
 const childEnv = "LOCKKIT_PLUGS_CHILD"
 
-type plan struct{ Addr, Dir string }
+type plan struct {
+	Addr, Dir string        // of a Redis, and where certificates are
+	TTL       time.Duration // of a lock on a certificate
+	URL       string        // of the database
+}
 
 // storage keeps certificates in files that all processes share, and locks names by
 // package named.
@@ -71,12 +77,19 @@ func (a authority) Issue(_ context.Context, csr *x509.CertificateRequest) (*cert
 	return &certmagic.IssuedCertificate{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
 }
 
-// obtain is the main of a child.
-func obtain(text string) int {
+// work is the main of a child.
+func work(text string) int {
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		panic(err)
 	}
+	if p.URL != "" {
+		return migrate(p)
+	}
+	return obtain(p)
+}
+
+func obtain(p plan) int {
 	var config *certmagic.Config
 	cache := certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return config, nil },
@@ -84,7 +97,7 @@ func obtain(text string) int {
 	})
 	defer cache.Stop()
 	config = certmagic.New(cache, certmagic.Config{
-		Storage: storage{&certmagic.FileStorage{Path: p.Dir}, named.New(onRedis(p.Addr))},
+		Storage: storage{&certmagic.FileStorage{Path: p.Dir}, named.New(onRedis(p.Addr), core.TTL(p.TTL))},
 		Issuers: []certmagic.Issuer{authority{bufio.NewReader(os.Stdin)}},
 		Logger:  zap.NewNop(),
 	})
@@ -99,9 +112,10 @@ func obtain(text string) int {
 
 // child is such a process. It ends with the test.
 type child struct {
-	t     *testing.T
-	in    io.WriteCloser
-	lines chan string // closed when it has ended
+	t       *testing.T
+	process *testserver.Process
+	in      io.WriteCloser
+	lines   chan string // closed when it has ended
 }
 
 func startChild(t *testing.T, p plan) *child {
@@ -121,9 +135,9 @@ func startChild(t *testing.T, p plan) *child {
 		t.Fatal(err)
 	}
 	cmd.Stdout = stdout
-	testserver.StartProcess(t, cmd)
+	process := testserver.StartProcess(t, cmd)
 	_ = stdout.Close()
-	c := &child{t, in, make(chan string, 100)}
+	c := &child{t, process, in, make(chan string, 100)}
 	go func() {
 		defer out.Close()
 		defer close(c.lines)
@@ -137,35 +151,61 @@ func startChild(t *testing.T, p plan) *child {
 // await fails the test unless this is the next line.
 func (c *child) await(want string) {
 	c.t.Helper()
+	if line := c.next(); line != want {
+		c.t.Fatalf("got %q, want %q", line, want)
+	}
+}
+
+// next is the next line.
+func (c *child) next() string {
+	c.t.Helper()
 	select {
 	case line := <-c.lines:
-		if line != want {
-			c.t.Fatalf("got %q, want %q", line, want)
-		}
+		return line
 	case <-time.After(patience):
-		c.t.Fatalf("not %q within %v", want, patience)
+		c.t.Fatalf("it says nothing for %v", patience)
+		return ""
+	}
+}
+
+// tell lets a child go on.
+func (c *child) tell() {
+	c.t.Helper()
+	if _, err := io.WriteString(c.in, "go on\n"); err != nil {
+		c.t.Fatal(err)
 	}
 }
 
 func TestCertmagic(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	server := testserver.StartRedis(t)
-	t.Run("two processes obtain one certificate", func(t *testing.T) {
+	// begin starts two processes; the second one waits for the first, which is issuing.
+	begin := func(t *testing.T, ttl time.Duration) (first, second *child) {
+		t.Helper()
 		t.Parallel()
-		p := plan{server.Addr, t.TempDir()}
-		first := startChild(t, p)
+		server := testserver.StartRedis(t)
+		p := plan{Addr: server.Addr, Dir: t.TempDir(), TTL: ttl}
+		first = startChild(t, p)
 		first.await("begun")
 		first.await("issuing")
-		second := startChild(t, p)
+		second = startChild(t, p)
 		second.await("begun")
 		testserver.Eventually(t, patience, "the second one waits for the lock", func() bool {
 			return strings.Contains(fmt.Sprint(server.Do("PUBSUB", "CHANNELS")), "lk")
 		})
-		if _, err := io.WriteString(first.in, "go on\n"); err != nil {
-			t.Fatal(err)
-		}
+		return first, second
+	}
+	t.Run("two processes obtain one certificate", func(t *testing.T) {
+		first, second := begin(t, time.Minute)
+		first.tell()
 		first.await("obtained")
 		second.await("obtained") // and not issuing
+	})
+	t.Run("when a process dies while it obtains a certificate, the other one does", func(t *testing.T) {
+		first, second := begin(t, 2*time.Second)
+		first.process.Kill()
+		second.await("issuing")
+		second.tell()
+		second.await("obtained")
 	})
 }

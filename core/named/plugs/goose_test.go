@@ -1,14 +1,22 @@
 package plugs_test
 
 import (
+	"bufio"
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
-	"sync"
+	"io/fs"
+	"os"
 	"testing"
 	"testing/fstest"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+	"github.com/pressly/goose/v3/lock/locktesting"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/named"
@@ -17,62 +25,120 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
+const migrations = 4
+
+// steps are migrations that take a while and cannot be run twice.
+func steps() fs.FS {
+	files := fstest.MapFS{}
+	for n := 1; n <= migrations; n++ {
+		files[fmt.Sprintf("%05d_step.sql", n)] = &fstest.MapFile{Data: fmt.Appendf(nil,
+			"-- +goose Up\nSELECT pg_sleep(0.1);\nCREATE TABLE step%d (n int);\n", n)}
+	}
+	return files
+}
+
+// migrate is a child that migrates a database when it is told to, and says how many
+// migrations it has run.
+func migrate(p plan) int {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, p.URL)
+	if err != nil {
+		panic(err)
+	}
+	provider, db, err := newProvider(pool, p.URL)
+	if err != nil {
+		panic(err)
+	}
+	if err := errors.Join(db.PingContext(ctx), pool.Ping(ctx)); err != nil {
+		panic(err)
+	}
+	fmt.Println("ready")
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		return 1
+	}
+	results, err := provider.Up(ctx)
+	if err != nil {
+		fmt.Println("failed:", err)
+		return 1
+	}
+	fmt.Println("run", len(results))
+	return 0
+}
+
+// newProvider makes what migrates a database, with a Locker of its own.
+func newProvider(pool *pgxpool.Pool, url string) (*goose.Provider, *sql.DB, error) {
+	store, err := pgstore.New(pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	locks, err := core.New(store)
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return nil, nil, err
+	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, steps(), goose.WithLocker(named.NewDB(locks, "service")))
+	return provider, db, err
+}
+
 func TestGoose(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Parallel()
 	server := testserver.StartPostgres(t)
-	t.Run("three replicas that migrate at once run each migration once", func(t *testing.T) {
+	t.Run("three processes that migrate at once run each migration once", func(t *testing.T) {
 		t.Parallel()
-		const replicas, migrations = 3, 4
-		files := fstest.MapFS{}
-		for n := 1; n <= migrations; n++ {
-			// Each takes a while, and cannot be run twice.
-			files[fmt.Sprintf("%05d_step.sql", n)] = &fstest.MapFile{Data: fmt.Appendf(nil,
-				"-- +goose Up\nSELECT pg_sleep(0.1);\nCREATE TABLE step%d (n int);\n", n)}
-		}
 		if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {
 			t.Fatal(err)
 		}
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		var run int
-		ready := make(chan struct{})
-		for range replicas {
-			store, err := pgstore.New(testclient.Postgres(t, server.URL()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			locks, err := core.New(store)
-			if err != nil {
-				t.Fatal(err)
-			}
-			db, err := sql.Open("pgx", server.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = db.Close() })
-			provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithLocker(named.NewDB(locks, "service")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all.Go(func() {
-				<-ready
-				results, err := provider.Up(t.Context())
-				if err != nil {
-					t.Errorf("a replica failed: %v", err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				run += len(results)
-			})
+		replicas := make([]*child, 3)
+		for i := range replicas {
+			replicas[i] = startChild(t, plan{URL: server.URL()})
 		}
-		close(ready)
-		all.Wait()
+		for _, c := range replicas {
+			c.await("ready")
+		}
+		for _, c := range replicas {
+			c.tell()
+		}
+		run := 0
+		for _, c := range replicas {
+			var n int
+			line := c.next()
+			if _, err := fmt.Sscanf(line, "run %d", &n); err != nil {
+				t.Errorf("a replica says %q", line)
+			}
+			run += n
+		}
 		if run != migrations {
 			t.Errorf("%d migrations were run, want %d", run, migrations)
 		}
 		if got := server.Exec("SELECT count(*) FROM goose_db_version WHERE version_id > 0"); len(got) != 1 || got[0] != fmt.Sprint(migrations) {
 			t.Errorf("%v are noted, want %d", got, migrations)
 		}
+	})
+	t.Run("goose's own tests of lockers pass", func(t *testing.T) {
+		t.Parallel()
+		database := server.NewDatabase(t)
+		pool := testclient.Postgres(t, database.URL())
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
+			provider, db, err := newProvider(testclient.Postgres(t, database.URL()), database.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = db.Close() })
+			return provider
+		})
+		store, err := pgstore.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locktesting.TestConcurrentLocking(t, nil, func(t *testing.T) lock.Locker {
+			return named.NewDB(process(t, store), "concurrent")
+		}, time.Second)
 	})
 }

@@ -20,8 +20,8 @@ var (
 	_ machineryLock                    = (*named.Until)(nil)
 )
 
-// machineryLock is iface.Lock of github.com/RichardKnop/machinery/v2/locks/iface, which
-// the module proxy does not serve.
+// machineryLock is iface.Lock of github.com/RichardKnop/machinery, as it stands in its
+// v2/locks/iface/interfaces.go: the module proxy refuses to serve that module, with 403.
 type machineryLock interface {
 	LockWithRetries(key string, value int64) error
 	Lock(key string, value int64) error

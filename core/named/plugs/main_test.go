@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
-		os.Exit(obtain(plan))
+		os.Exit(work(plan))
 	}
 	os.Exit(m.Run())
 }

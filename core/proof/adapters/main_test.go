@@ -11,6 +11,7 @@ package adapters_test
 import (
 	"flag"
 	"io"
+	"log/slog"
 	"os"
 	"testing"
 	"time"
@@ -27,13 +28,14 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Most trials wait for somebody else, and so many fit on one processor.
+	// Most trials wait for another process, and so many fit on one processor.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "16")
 	}
 	gin.SetMode(gin.TestMode)
 	gin.DefaultErrorWriter = io.Discard
-	logging.Disable() // clients tell of every server that a test has ended
+	logging.Disable()                              // clients tell of every server that a test has ended
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
 	goleak.VerifyTestMain(m)
 }
 

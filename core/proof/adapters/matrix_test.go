@@ -74,7 +74,7 @@ var table = []cell{
 	{"stream", "panic", crashed, nil, then{1, done, 2}, then{}},
 	{"task", "panic", done, nil, then{2, done, 3}, then{2, replayed, 2}},
 
-	// The effect is the successor's; that of the one who lost is refused.
+	// The effect is the successor's; that of the loser is refused.
 	{"gin", "lost lease", done, lost, then{1, done, 2}, then{1, replayed, 1}},
 	{"unary", "lost lease", done, lost, then{1, done, 2}, then{1, replayed, 1}},
 	{"stream", "lost lease", done, lost, then{1, done, 2}, then{}},

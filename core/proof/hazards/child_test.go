@@ -102,7 +102,7 @@ func (c *child) tell(o order) int {
 	defer c.mu.Unlock()
 	c.id++
 	o.ID = c.id
-	// If the process is gone, whoever waits for a report will say so.
+	// If the process is gone, the test that waits for a report will say so.
 	_ = c.orders.Encode(o)
 	return c.id
 }

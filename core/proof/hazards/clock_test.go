@@ -53,7 +53,7 @@ func (s *told) note(t *testing.T, fault string) {
 	})
 }
 
-// usurp has somebody else take the key that lease is of, whose hold has vanished
+// usurp has another process take the key that lease is of, whose hold has vanished
 // from the server, and fails the test unless the holder is told by its next
 // extension, and the register tells the two apart. It returns whether both held
 // the key at the same time.

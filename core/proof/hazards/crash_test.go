@@ -41,7 +41,7 @@ func TestCrash(t *testing.T) {
 		takeOver(t, server, "expired", 10)
 	})
 	// hazard 42
-	t.Run("who waits behind the dead head of a fair queue is served when its place is over", func(t *testing.T) {
+	t.Run("a waiter behind the dead head of a fair queue is served when that place is over", func(t *testing.T) {
 		t.Parallel()
 		trials(t, count(100), func(t *testing.T, n int) { deadHead(t, server, fmt.Sprintf("head:%d", n)) })
 	})
@@ -78,7 +78,7 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// takeOver kills holders at any point of their extensions while somebody waits.
+// takeOver kills holders at any point of their extensions while another process waits.
 func takeOver(t *testing.T, server *testserver.Redis, name string, n int) {
 	const ttl = 1500 * time.Millisecond
 	bit := newBites(t, "a holder was killed while it held", n*8/10)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Keys that somebody takes away from under their holders. An extension is due
+// Keys that are deleted under their holders. An extension is due
 // every 4 s, while without an answer the leases would last for more than 11 s.
 func TestDeletedKeys(t *testing.T) {
 	testserver.RequireRedis(t)

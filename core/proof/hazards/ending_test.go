@@ -212,7 +212,7 @@ func TestMisuse(t *testing.T) {
 		wantBusy(t, l, "twice")
 		release(t, next)
 	})
-	t.Run("who does not know the owner neither joins nor releases", func(t *testing.T) {
+	t.Run("a caller that does not know the owner neither joins nor releases", func(t *testing.T) {
 		t.Parallel()
 		lease := acquire(t, l, "foreign")
 		_, err := others.TryAcquire(core.ContextWithOwner(t.Context(), "somebody"), "foreign")

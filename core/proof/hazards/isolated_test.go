@@ -115,7 +115,7 @@ func bothSidesGrant(t *testing.T, _ int) {
 		t.Errorf("the register took the stale write: token %d after %d", holder.Token, rival.Token())
 	}
 
-	// Who comes last has the newest token, on whichever side.
+	// The last holder has the newest token, on either side.
 	first := acquire(t, i.rival, "order:3", core.TTL(isolatedTTL))
 	_, last := i.plain.acquire(order{Key: "order:3", TTL: isolatedTTL})
 	reg = newRegister(t)

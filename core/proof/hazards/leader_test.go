@@ -9,20 +9,49 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // Elections among processes that die, stand still, are cut off, resign and are
 // replaced. hazard 63
 func TestLeader(t *testing.T) { // alone: its dozens of processes leave others no time for short leases
-	testserver.RequireRedis(t)
-	server := testserver.StartRedis(t)
+	t.Run("on Redis", func(t *testing.T) {
+		testserver.RequireRedis(t)
+		server := testserver.StartRedis(t)
+		elections(t, electorate{addr: server.Addr, trials: 100, lease: time.Second, cut: func(t *testing.T) (*testserver.Proxy, string) {
+			p := testserver.NewRedisProxy(t, server.Addr)
+			return p, p.Addr
+		}})
+	})
+	t.Run("on PostgreSQL", func(t *testing.T) {
+		testserver.RequirePostgres(t)
+		server := testserver.StartPostgres(t, "max_connections = 300")
+		if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {
+			t.Fatal(err)
+		}
+		elections(t, electorate{addr: server.URL("pool_max_conns=3"), trials: 30, lease: 2 * time.Second, cut: func(t *testing.T) (*testserver.Proxy, string) {
+			p := testserver.NewPostgresProxy(t, server.Addr)
+			return p, server.URLAt(p.Addr, "pool_max_conns=3")
+		}})
+	})
+}
 
+// electorate is where elections take place.
+type electorate struct {
+	addr   string
+	trials int           // of each scene
+	lease  time.Duration // that a leader has lost before another one leads
+	cut    func(t *testing.T) (*testserver.Proxy, string)
+}
+
+func elections(t *testing.T, on electorate) {
 	t.Run("when the leader's process is killed another one leads, after its lease and not before", func(t *testing.T) {
 		t.Parallel()
 		gaps := newGaps(t, "a leader was killed")
-		trials(t, count(100), func(t *testing.T, n int) {
-			e := newElection(t, server.Addr, fmt.Sprintf("killed:%d", n), time.Second)
+		trials(t, count(on.trials), func(t *testing.T, n int) {
+			e := newElection(t, on.addr, fmt.Sprintf("killed:%d", n), on.lease)
 			e.join("a", "b")
 			first := e.await(1)
 			time.Sleep(rand.N(e.ttl))
@@ -31,9 +60,9 @@ func TestLeader(t *testing.T) { // alone: its dozens of processes leave others n
 	})
 	t.Run("a leader that was stopped does not believe that it leads when it runs again", func(t *testing.T) {
 		t.Parallel()
-		bit := newBites(t, "a leader was stopped for longer than its lease", count(100)*8/10)
-		trials(t, count(100), func(t *testing.T, n int) {
-			e := newElection(t, server.Addr, fmt.Sprintf("stopped:%d", n), time.Second)
+		bit := newBites(t, "a leader was stopped for longer than its lease", count(on.trials)*8/10)
+		trials(t, count(on.trials), func(t *testing.T, n int) {
+			e := newElection(t, on.addr, fmt.Sprintf("stopped:%d", n), on.lease)
 			e.join("a", "b")
 			first := e.await(1)
 			time.Sleep(rand.N(e.ttl))
@@ -50,11 +79,11 @@ func TestLeader(t *testing.T) { // alone: its dozens of processes leave others n
 	})
 	t.Run("a leader that is cut off stops before another one begins", func(t *testing.T) {
 		t.Parallel()
-		bit := newBites(t, "a leader was cut off", count(100)*8/10)
-		trials(t, count(100), func(t *testing.T, n int) {
-			e := newElection(t, server.Addr, fmt.Sprintf("cut:%d", n), time.Second)
-			proxy := testserver.NewRedisProxy(t, server.Addr)
-			e.joinBy(proxy.Addr, "a")
+		bit := newBites(t, "a leader was cut off", count(on.trials)*8/10)
+		trials(t, count(on.trials), func(t *testing.T, n int) {
+			e := newElection(t, on.addr, fmt.Sprintf("cut:%d", n), on.lease)
+			proxy, through := on.cut(t)
+			e.joinBy(through, "a")
 			first := e.await(1)
 			e.join("b")
 			proxy.Partition()
@@ -73,8 +102,8 @@ func TestLeader(t *testing.T) { // alone: its dozens of processes leave others n
 	t.Run("when the leader resigns another one leads", func(t *testing.T) {
 		t.Parallel()
 		gaps := newGaps(t, "a leader resigned")
-		trials(t, count(100), func(t *testing.T, n int) {
-			e := newElection(t, server.Addr, fmt.Sprintf("resigned:%d", n), 10*time.Second)
+		trials(t, count(on.trials), func(t *testing.T, n int) {
+			e := newElection(t, on.addr, fmt.Sprintf("resigned:%d", n), 10*time.Second)
 			e.join("a", "b")
 			before := e.await(1)
 			for terms := 2; terms < 6; terms++ {
@@ -93,8 +122,8 @@ func TestLeader(t *testing.T) { // alone: its dozens of processes leave others n
 	t.Run("while five processes are replaced one after the other there is one leader", func(t *testing.T) {
 		t.Parallel()
 		gaps := newGaps(t, "a leader stopped in order")
-		trials(t, count(30), func(t *testing.T, n int) {
-			e := newElection(t, server.Addr, fmt.Sprintf("rolling:%d", n), time.Minute)
+		trials(t, count(on.trials*3/10), func(t *testing.T, n int) {
+			e := newElection(t, on.addr, fmt.Sprintf("rolling:%d", n), time.Minute)
 			e.join("a1", "b1", "c1", "d1", "e1")
 			terms := 1
 			e.await(terms)

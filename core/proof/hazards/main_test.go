@@ -11,6 +11,7 @@ package hazards_test
 
 import (
 	"flag"
+	"log/slog"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -32,11 +33,12 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Most scenes wait for a lease to end, and so many fit on one processor.
+	// Most scenes wait for a lease to end, and so many fit on two processors.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
-		_ = flag.Set("test.parallel", "16")
+		_ = flag.Set("test.parallel", "10")
 	}
-	logging.Disable() // clients tell of every server that a test has ended
+	logging.Disable()                              // clients tell of every server that a test has ended
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
 	goleak.VerifyTestMain(m)
 }
 

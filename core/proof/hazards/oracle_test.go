@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// span is a stretch of the monotonic clock in which somebody relied on a key:
+// span is a stretch of the monotonic clock in which a holder relied on a key:
 // from when Acquire had returned until the last moment of which its context
 // said, later, that it had not ended.
 type span struct {

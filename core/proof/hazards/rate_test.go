@@ -59,7 +59,7 @@ func TestClockRate(t *testing.T) {
 		})
 	})
 	// hazard 22
-	t.Run("1 percent fast: nobody is granted a key while its last holder trusts in it", func(t *testing.T) {
+	t.Run("1 percent fast: no claim is granted a key while its last holder trusts in it", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.NewClock(t, 1.01).StartRedis()
 		oracle := newOracle(t, 2*count(20))
@@ -94,8 +94,8 @@ func TestClockRate(t *testing.T) {
 	})
 }
 
-// fixedLease has somebody hold a key that nobody extends for as long as the
-// lease is trusted, while somebody else asks for it all the time.
+// fixedLease has a process hold a key without extending it for as long as the
+// lease is trusted, while another one asks for it all the time.
 func fixedLease(t *testing.T, server *testserver.Redis, key string) (early, late span) {
 	t.Helper()
 	const ttl = 6 * time.Second

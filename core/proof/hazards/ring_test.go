@@ -15,7 +15,7 @@ import (
 // disguised is a Ring that the store does not know for one.
 type disguised struct{ *redis.Ring }
 
-// hazard 35. A Ring is refused. Who gets one past that has two holders as soon as
+// hazard 35. A Ring is refused. A program that gets one past that has two holders as soon as
 // one process sees another set of servers, which the test expects.
 func TestForcedRing(t *testing.T) {
 	testserver.RequireRedis(t)

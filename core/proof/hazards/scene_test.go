@@ -212,7 +212,7 @@ func (i inspector) awaitFree(key string, limit time.Duration) {
 	testserver.Eventually(i.t, limit, "nobody holds the key any more", func() bool { return i.holds(key) == 0 })
 }
 
-// wantFree fails the test unless somebody else can take the key at once.
+// wantFree fails the test unless another process can take the key at once.
 func wantFree(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -223,7 +223,7 @@ func wantFree(t *testing.T, l *core.Locker, key string) {
 	release(t, lease)
 }
 
-// wantBusy fails the test unless somebody else is refused the key.
+// wantBusy fails the test unless another process is refused the key.
 func wantBusy(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)

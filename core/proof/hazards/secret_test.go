@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Keys can be a customer's data, and who knows an owner can join its locks. So
+// Keys can be a customer's data, and a reader of an owner can join its locks. So
 // none of them, no lease and no token is in what others see of a lock: errors,
 // events and log lines, whatever goes wrong.
 func TestSecrets(t *testing.T) {
@@ -182,7 +182,7 @@ func (s *seeing) Release(ctx context.Context, c core.Claim) error {
 	return err
 }
 
-// use does things with a key that tells of somebody, and keeps what they answer.
+// use does things with a key that is a person's data, and keeps what they answer.
 func (w *witness) use(l *core.Locker, server *testserver.Redis, proxy *testserver.Proxy, g, n int) {
 	who := rand.Text()
 	w.secret("a key", who)

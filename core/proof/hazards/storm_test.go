@@ -16,7 +16,7 @@ import (
 // 1, 23, 46 and 48 together.
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	t.Run("no two hold a key at a time, and nobody is stuck, whatever happens", func(t *testing.T) {
+	t.Run("no two hold a key at a time, and no caller is stuck, whatever happens", func(t *testing.T) {
 		t.Parallel()
 		s := &storm{t: t, server: testserver.StartRedis(t), oracle: newOracle(t, 50)}
 		s.keys = []string{"storm:a", "storm:b", "storm:c", "storm:d", "storm:e"}
@@ -25,7 +25,7 @@ func TestStorm(t *testing.T) {
 			s.board(p)
 			s.ships = append(s.ships, p)
 		}
-		// It is chance what befalls whom, so a mild storm lasts longer.
+		// Chance decides which process meets which fault, so a mild storm lasts longer.
 		for round := 0; round == 0 || round < 10 && s.losses() < count(100); round++ {
 			s.rage(time.Duration(count(60)) * time.Second)
 		}

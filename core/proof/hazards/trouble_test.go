@@ -31,7 +31,7 @@ func TestTroubledServer(t *testing.T) {
 	// hazard 27
 	t.Run("a server out of memory extends and releases, and refuses to grant", outOfMemory)
 	// hazard 29
-	t.Run("nobody notices that the script cache is emptied all the time", emptiedCache)
+	t.Run("no caller notices that the script cache is emptied all the time", emptiedCache)
 	// hazard 34
 	t.Run("tokens grow although the server restarts empty", emptyRestarts)
 }

@@ -6,14 +6,17 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/leader"
+	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
@@ -22,9 +25,13 @@ const workerEnv = "LOCKKIT_HAZARDS_WORKER"
 
 // plan is what a worker is started with.
 type plan struct {
-	Name, Addr, Prefix string
-	Unlocked           bool // every claim is granted: the oracles must notice
-	Replicas           int  // have to acknowledge a grant
+	Name, Prefix string
+	Addr         string // of a Redis, or the URL of a PostgreSQL
+	Kind         string // of several servers, at Addrs: cluster, sentinel, redlock or zookeeper
+	Addrs        []string
+	Unlocked     bool // every claim is granted: the oracles must notice
+	Replicas     int  // have to acknowledge a grant
+	Plain        bool // keys
 }
 
 // order is what a worker is told to do, a line of JSON on its standard input.
@@ -103,7 +110,7 @@ func failed(id int, kind string, err error) report {
 // worker is a process that takes locks as it is told.
 type worker struct {
 	plan
-	client *redis.Client
+	client *redis.Client // these two on Redis only
 	store  *counting
 	locker *core.Locker
 	stop   chan struct{} // closed by the order stop
@@ -121,39 +128,67 @@ func work(text string) int {
 	if err := json.Unmarshal([]byte(text), &w.plan); err != nil {
 		panic(err)
 	}
-	w.client = redis.NewClient(&redis.Options{Addr: w.Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
-	opts := []redisstore.Option{redisstore.WithPrefix(w.Prefix)}
-	if w.Replicas > 0 {
-		opts = append(opts, redisstore.WithReplicas(w.Replicas, 500*time.Millisecond))
-	}
-	store, err := redisstore.New(w.client, opts...)
+	store, end, err := w.open()
 	if err != nil {
 		panic(err)
 	}
-	w.store = &counting{Store: store, unlocked: w.Unlocked}
-	if w.locker, err = core.New(w.store); err != nil {
+	if w.locker, err = core.New(store); err != nil {
 		panic(err)
 	}
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
-	go func() {
-		in := json.NewDecoder(os.Stdin)
-		for {
-			var o order
-			if in.Decode(&o) != nil {
-				os.Exit(0)
-			}
-			go w.do(o)
-		}
-	}()
-	w.say(report{Kind: "ready", At: mono()})
+	go w.obey()
 	<-term
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	w.say(failed(0, "closed", w.locker.Close(ctx)))
-	_ = store.Close()
-	_ = w.client.Close()
+	end()
 	return 0
+}
+
+// open connects to the server of the plan.
+func (w *worker) open() (store core.Store, end func(), err error) {
+	if strings.HasPrefix(w.Addr, "postgres://") {
+		pool, err := pgxpool.New(context.Background(), w.Addr)
+		if err != nil {
+			return nil, nil, err
+		}
+		store, err := pgstore.New(pool)
+		return store, func() {
+			_ = store.Close()
+			pool.Close()
+		}, err
+	}
+	if w.Kind != "" {
+		return w.openSeveral()
+	}
+	w.client = redis.NewClient(&redis.Options{Addr: w.Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
+	opts := []redisstore.Option{redisstore.WithPrefix(w.Prefix)}
+	if w.Plain {
+		opts = append(opts, redisstore.WithPlainKeys())
+	}
+	if w.Replicas > 0 {
+		opts = append(opts, redisstore.WithReplicas(w.Replicas, 500*time.Millisecond))
+	}
+	onRedis, err := redisstore.New(w.client, opts...)
+	w.store = &counting{Store: onRedis, unlocked: w.Unlocked}
+	return w.store, func() {
+		_ = onRedis.Close()
+		_ = w.client.Close()
+	}, err
+}
+
+// obey carries out orders until there are no more.
+func (w *worker) obey() {
+	w.say(report{Kind: "ready", At: mono()})
+	in := json.NewDecoder(os.Stdin)
+	for {
+		var o order
+		if in.Decode(&o) != nil {
+			os.Exit(0)
+		}
+		go w.do(o)
+	}
 }
 
 func (w *worker) say(r report) {
@@ -272,7 +307,7 @@ func (w *worker) write(o order) {
 	w.say(r)
 }
 
-// adopt is a copy of somebody else's machine: it goes on under the same claim.
+// adopt is a copy of another machine: it goes on under the same claim.
 func (w *worker) adopt(o order) {
 	ctx := context.Background()
 	x := w.store.Store.Extend(ctx, []core.Claim{o.Claim})[0]

@@ -46,7 +46,7 @@ func TestDoubts(t *testing.T) {
 		record *record
 		want   porcupine.CheckResult
 	}{
-		"who died may hold":                                {add(&record{}, died(), busy(21, 22)), linear},
+		"a process that died may hold":                     {add(&record{}, died(), busy(21, 22)), linear},
 		"until that has expired":                           {during(add(&record{}, died(), busy(late-2, late-1)), kill), linear},
 		"and not for longer":                               {during(add(&record{}, died(), busy(late, late+1)), kill), illegal},
 		"nor before the store was asked for the last time": {during(add(of(died(), call{"ask", 6, 9, "busy"}), busy(6, 8)), kill), illegal},
@@ -71,8 +71,8 @@ func TestDoubts(t *testing.T) {
 		"what was forgotten can be taken":                 {during(add(&record{}, ok("x", 1, 2, 1, 9, 0), ok("y", 5, 6, 2, 9, 10)), forget(3, 4)), linear},
 		"only once that has happened":                     {during(add(&record{}, ok("x", 1, 2, 1, 9, 0), ok("y", 5, 6, 2, 9, 10)), forget(7, 8)), illegal},
 		"and only once for each time":                     {during(add(&record{}, ok("x", 1, 2, 1, 19, 0), ok("y", 5, 6, 2, 19, 0), ok("z", 7, 8, 3, 19, 0)), forget(3, 4)), illegal},
-		"what was forgotten keeps nobody out":             {during(add(&record{}, ok("x", 1, 2, 1, 30, 31), busy(21, 22)), forget(10, 11)), illegal},
-		"who was forgotten has nothing to release":        {during(add(of(ok("x", 1, 2, 1, 9, 10), call{"ask", 1, 2, "ok"}, call{"leave", 9, 10, "ok"}), ok("y", 5, 6, 2, 19, 20)), forget(3, 4)), illegal},
+		"a forgotten hold keeps no other out":             {during(add(&record{}, ok("x", 1, 2, 1, 30, 31), busy(21, 22)), forget(10, 11)), illegal},
+		"a forgotten holder has nothing to release":       {during(add(of(ok("x", 1, 2, 1, 9, 10), call{"ask", 1, 2, "ok"}, call{"leave", 9, 10, "ok"}), ok("y", 5, 6, 2, 19, 20)), forget(3, 4)), illegal},
 		"though a second attempt may look like a release": {during(add(of(ok("x", 1, 2, 1, 8, 10), call{"ask", 1, 2, "ok"}, call{"leave", 8, 9, "unknown"}, call{"leave", 9, 10, "lost"}), ok("y", 5, 6, 2, 19, 20)), forget(3, 4)), linear},
 
 		"a fail-over may bring back what was released":       {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), over(8, 10)), linear},
@@ -81,13 +81,13 @@ func TestDoubts(t *testing.T) {
 		"what was lost by it does not":                       {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}, call{"leave", 30, 31, "ok"}), ok("y", 11, 12, 2, 13, 14)), over(8, 10)), linear},
 		"a hold can be forgotten and back and be extended":   {during(add(of(ok("x", 1, 2, 1, 3*late, 3*late+1), call{"ask", 1, 2, "ok"}, call{"leave", 3 * late, 3*late + 1, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(2*late, 2*late+1)), append(over(3, 4), over(9, 10)...)), linear},
 		"until it is released":                               {during(add(of(ok("x", 1, 2, 1, 3*late, 3*late+1), call{"ask", 1, 2, "ok"}, call{"leave", 3 * late, 3*late + 1, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(3*late+2, 3*late+3)), append(over(3, 4), over(9, 10)...)), illegal},
-		"a hold that a fail-over lost keeps nobody out":      {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), busy(21, 22)), left()), illegal},
+		"a hold that a fail-over lost keeps no other out":    {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), busy(21, 22)), left()), illegal},
 		"nor does one that it lost come back":                {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), ok("y", 11, 12, 2, 13, 14), busy(21, 22)), left()), illegal},
 		"one that it kept does, and others may have it":      {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), busy(21, 22), ok("y", 25, 26, 2, 27, 28)), left("x")), linear},
 		"even if it was forgotten before":                    {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(21, 22)), append(forget(3, 4), left("x")...)), linear},
 		"until its release, even if it was forgotten":        {during(add(of(ok("x", 1, 2, 1, 30, 31), call{"ask", 1, 2, "ok"}), ok("y", 5, 6, 2, 7, 8), busy(33, 34)), append(forget(3, 4), left("x")...)), illegal},
 		"one that it brought back after its release expires": {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x")), linear},
-		"and keeps nobody out after that":                    {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late, late+1)), left("x")), illegal},
+		"and keeps no other out after that":                  {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late, late+1)), left("x")), illegal},
 		"of one that was being released nothing is known":    {during(add(of(ok("x", 1, 2, 1, 9, 11), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x")), linear},
 		"unless its release came too late for the old one":   {during(add(of(ok("x", 1, 2, 1, 10, 12), call{"ask", 1, 2, "ok"}), busy(14, 15)), left("x")), illegal},
 		"nor of two": {during(add(of(ok("x", 1, 2, 1, 3, 4), call{"ask", 1, 2, "ok"}), busy(late-2, late-1)), left("x", "z")), linear},

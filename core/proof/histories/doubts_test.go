@@ -4,7 +4,7 @@ import "math"
 
 // A stretch is a time in which a key may be held at the server by a claim that
 // the model does not know as its holder. Whoever is told busy then has shown
-// nothing; whoever is told so at any other time was kept out by the holder.
+// nothing; a caller that is told so at any other time was kept out by the holder.
 //
 // What makes a stretch is:
 //

@@ -65,7 +65,7 @@ func TestJudges(t *testing.T) {
 		"a token that stays is told":                        {tries{ok("x", 1, 2, 7, 5, 6), ok("y", 7, 8, 7, 9, 10)}, 0, 1, illegal},
 		"tokens of grants that went on together may be any": {tries{ok("x", 1, 8, 2, 9, 10), ok("y", 1, 2, 1, 5, 6)}, 0, 0, linear},
 		"busy while somebody holds is fine":                 {tries{ok("x", 1, 2, 1, 30, 31), busy(21, 22)}, 0, 0, linear},
-		"busy while nobody holds is told":                   {tries{ok("x", 1, 2, 1, 5, 6), busy(21, 22)}, 0, 0, illegal},
+		"busy while there is no holder is told":             {tries{ok("x", 1, 2, 1, 5, 6), busy(21, 22)}, 0, 0, illegal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

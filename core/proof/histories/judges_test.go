@@ -11,7 +11,7 @@ import (
 )
 
 // overlaps is the interval oracle: of one key, no two stretches overlap in which
-// somebody relied on it, from the return of Acquire to the earlier of Release and
+// a process relied on it, from the return of Acquire to the earlier of Release and
 // the deadline that Acquire and the extensions gave.
 func overlaps(tries []*try) []string {
 	held := granted(tries)

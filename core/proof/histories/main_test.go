@@ -7,7 +7,7 @@
 // and tokens grow in the order of real time. The register: a resource that refuses
 // older tokens has taken no write of a holder after one of its successor. And
 // porcupine, to which the history has to look like that of one lock, and which
-// wants a holder for every busy answer unless somebody may have the key of whom
+// wants a holder for every busy answer unless a process may have the key of which
 // nobody knows. Runs in which the server loses what it had promise tokens only:
 // there holds may overlap, but only where it has lost one.
 //
@@ -17,6 +17,7 @@
 package histories_test
 
 import (
+	"log/slog"
 	"os"
 	"testing"
 	"time"
@@ -35,7 +36,8 @@ func TestMain(m *testing.M) {
 	if !tally.Wanted() {
 		return
 	}
-	logging.Disable() // clients tell of every server that a test has ended
+	logging.Disable()                              // clients tell of every server that a test has ended
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
 	goleak.VerifyTestMain(m)
 }
 

@@ -40,7 +40,7 @@ type asked struct {
 
 // model is a lock.
 //
-// A holder whom the server forgot goes on for a while, and others have the key
+// A holder that the server forgot goes on for a while, and others have the key
 // meanwhile. Its release is one only if the store has confirmed it at once: it may
 // be that the first attempt was answered "not held", but nobody heard that. A lease
 // that is passed a hold which the server has forgotten holds nothing either.
@@ -134,7 +134,7 @@ func (s *script) add(who, key string, in asked, call, ret int64) {
 }
 
 // operations is what the record looks like to the model. A busy answer that can
-// have come from somebody whom the model does not know is left out.
+// have come from a process that the model does not know is left out.
 func (r *record) operations() *script {
 	s := &script{clients: make(map[string]int)}
 	doubts := r.doubts()

@@ -2,6 +2,7 @@ package matrix_test
 
 import (
 	"flag"
+	"log/slog"
 	"os"
 	"testing"
 	"time"
@@ -28,7 +29,8 @@ func TestMain(m *testing.M) {
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "40")
 	}
-	logging.Disable() // clients tell of every connection that breaks
+	logging.Disable()                              // clients tell of every connection that breaks
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
 	goleak.VerifyTestMain(m)
 }
 

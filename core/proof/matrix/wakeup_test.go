@@ -29,10 +29,10 @@ var wakeUps = []struct {
 	play func(w *wakeUp)
 	why  string
 }{
-	{"to who asks", (*wakeUp).woken, "the waiter asks anyway, and competes with others for the key"},
+	{"to a waiter that asks", (*wakeUp).woken, "the waiter asks anyway, and competes with others for the key"},
 	{"with a grant", (*wakeUp).granted, "the grant is of the waiter's own lease: it has it when it next asks"},
-	{"with a grant to who leaves", (*wakeUp).leaves, "the release of who leaves ends the grant, heard of or not"},
-	{"with a grant to who is gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
+	{"with a grant to a waiter that leaves", (*wakeUp).leaves, "the waiter's release ends the grant, heard of or not"},
+	{"with a grant to a waiter that is gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
 }
 
 // The message that wakes a waiter, or grants it the key, with each thing that
@@ -77,7 +77,7 @@ func TestWakeUps(t *testing.T) {
 	if want := len(wakeUps) * len(mishaps) * len(all) * trials(); !t.Failed() && played != want {
 		t.Errorf("vacuous: %d of %d trials", played, want)
 	}
-	// In a Cluster nothing is granted by message, and who asks is not either.
+	// In a Cluster nothing is granted by message, and neither is a waiter that asks.
 	if want := (len(wakeUps) - 1) * len(mishaps) * (len(all) - 1) * trials(); !t.Failed() && grants != want {
 		t.Errorf("vacuous: %d grants by message in %d trials", grants, want)
 	}
@@ -114,7 +114,7 @@ func newWakeUp(t *testing.T, p place, m mishap, trial int) *wakeUp {
 	return w
 }
 
-// hold has who holds the lease look whether somebody else does, and whether the
+// hold has the holder of the lease look whether another process holds it, and whether the
 // tokens grow, and gives it back.
 func (w *wakeUp) hold(lease *core.Lease) {
 	w.mu.Lock()

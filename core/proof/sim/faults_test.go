@@ -52,7 +52,7 @@ func (p plan) of(client int, n uint64, f frame) (fault, time.Duration) {
 	}
 	what := dropRequest + fault(r.IntN(int(duplicate-dropRequest)+1))
 	if what == duplicate && (p.once || !f.script()) {
-		what = none // a second subscriber would be somebody else
+		what = none // a second subscriber would be another client
 	}
 	return what, lasting(r, 3*time.Millisecond, longest)
 }

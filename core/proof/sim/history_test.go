@@ -61,8 +61,8 @@ func (l lock) bury(lease string) lock {
 	return l
 }
 
-// somebody is a holder of whom nobody has heard yet: a release grants the key to
-// one of those who wait, for a moment.
+// somebody is a holder that is not known yet: a release grants the key to
+// one of the waiters, for a moment.
 const somebody = "?"
 
 // free is what a lock can be when its holder has gone.

@@ -18,7 +18,7 @@ const (
 	unasked   = 10 * time.Millisecond
 )
 
-// hold is a stretch of time in which somebody relied on a key.
+// hold is a stretch of time in which a process relied on a key.
 type hold struct {
 	key      string
 	client   int
@@ -35,7 +35,7 @@ type hold struct {
 	let      time.Duration // when Release was called
 	freed    time.Duration // when Release returned
 	told     error         // what it said
-	shown    bool          // somebody was told its owner
+	shown    bool          // its owner was told
 	extended bool          // its caller has extended it
 	passed   bool          // it began with a hold that was passed on
 }
@@ -78,7 +78,7 @@ func (g *grant) owns(token uint64) bool { return g.token <= token && token < g.t
 
 // asks tells that g may be extended although the last lease that began under it
 // is being released: for one before that, whose release has to know whether the
-// hold was there, or while the last one offers it to somebody.
+// hold was there, or while the last one offers it to a waiter.
 func (g *grant) asks() bool {
 	if g == nil {
 		return false
@@ -278,7 +278,7 @@ func (j *journal) never(kind, format string, args ...any) {
 	j.wrong = append(j.wrong, func(v verdict) { v.add(kind, format, args...) })
 }
 
-// show notes that somebody may know the owner of h, which was said to be this.
+// show notes that the owner of h, which was said to be this, may be known.
 func (j *journal) show(h *hold, owner string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -265,7 +265,7 @@ func TestJudges(t *testing.T) {
 			s.releases("x", nil)
 			s.free(a, nil)
 		}},
-		"an earlier one of which nobody can be sure": {"", func(s *story) {
+		"an earlier one of unknown outcome": {"", func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.at++
 			s.wiped()

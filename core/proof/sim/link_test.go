@@ -154,7 +154,7 @@ func (l *link) request(f frame) bool {
 		return true
 	}
 	// go-redis begins a subscription's connection under a mutex, and virtual time
-	// stands still while somebody waits for a mutex. So greetings take no time.
+	// stands still while a goroutine waits for a mutex. So greetings take no time.
 	if !l.greeted.Load() && f.greeting() {
 		_, err := l.server.Write(f.raw)
 		return err == nil

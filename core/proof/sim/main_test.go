@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"flag"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"testing"
@@ -22,8 +23,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	logging.Disable()       // clients tell of every connection that breaks
-	debug.SetGCPercent(400) // little lives long in a run
+	logging.Disable()                              // clients tell of every connection that breaks
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	debug.SetGCPercent(400)                        // little lives long in a run
 	goleak.VerifyTestMain(m)
 }
 

@@ -177,7 +177,7 @@ func judgeTokens(v verdict, key string, holds []*hold) {
 	}
 }
 
-// judgeWrites: nobody writes after somebody who got the key later.
+// judgeWrites: no holder writes after one that got the key later.
 func judgeWrites(v verdict, key string, r *register) {
 	var last write
 	for _, w := range r.accepted {

@@ -72,7 +72,7 @@ var ruins = []struct {
 	says string
 	*ruined
 }{
-	{"each fifth who finds the key busy is admitted", overlaps, &ruined{
+	{"each fifth claim that finds the key busy is admitted", overlaps, &ruined{
 		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := r.Store.Acquire(ctx, c)
 			if errors.Is(err, core.ErrBusy) && c.Record == nil && r.n.Add(1)%5 == 0 {

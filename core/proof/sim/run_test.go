@@ -87,7 +87,7 @@ func play(t *testing.T, s scene) result {
 			})
 		}
 	}
-	// Nothing takes longer than this, or somebody is stuck.
+	// Nothing takes longer than this, or a process is stuck.
 	limit := time.AfterFunc(p.until+10*time.Minute, func() {
 		j.mu.Lock()
 		j.stuck = append(j.stuck, "a worker has not come to its end")
@@ -223,7 +223,7 @@ func finish(n *network, j *journal, clients []*client) {
 		if err != nil {
 			fields = []string{"a hold alone"}
 		}
-		// What lives as long as an answer is swept when somebody comes.
+		// What lives as long as an answer is swept by the next claim.
 		if strings.Contains(key, "once:") && slices.Contains(fields, "r") && !slices.ContainsFunc(fields, func(f string) bool {
 			var since, ms int64
 			_, err := fmt.Sscan(n.server.HGet(key, f), &since, &ms)

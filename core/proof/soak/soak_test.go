@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -35,7 +36,8 @@ func TestMain(m *testing.M) {
 	if !tally.Wanted() {
 		return
 	}
-	logging.Disable() // clients tell of every server that a test has ended
+	logging.Disable()                              // clients tell of every server that a test has ended
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
 	goleak.VerifyTestMain(m)
 }
 
@@ -101,13 +103,13 @@ type load struct {
 	seq     atomic.Int64
 }
 
-// meter knows those who rely on a key, and until when they do.
+// meter knows the holders that rely on a key, and until when they do.
 type meter struct {
 	mu sync.Mutex
 	in map[*core.Lease]time.Time
 }
 
-// enter counts a holder in and returns how many others rely on the key now. Who
+// enter counts a holder in and returns how many others rely on the key now. One that
 // is late to leave has a deadline that says so.
 func (m *meter) enter(lease *core.Lease) (others int) {
 	m.mu.Lock()
@@ -176,7 +178,7 @@ func (l *load) turn(s *service) {
 	}
 }
 
-// hold relies on a key for a moment and looks whether somebody else does.
+// hold relies on a key for a moment and looks whether another holder does.
 func (l *load) hold(ctx context.Context, s *service, n int, key string, opts []core.AcquireOption) error {
 	lease, err := s.locker.Acquire(ctx, key, opts...)
 	if err != nil {

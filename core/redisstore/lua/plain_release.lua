@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release', 2 owner; to keep the key taken: 3 for how many ms, 4 what
---          it holds then
+--          it holds then, 5 '1' if it is to be for what is left of it, if that
+--          is longer
 -- answer   0  it was held, {2}  it was not
 --
 -- A server out of memory accepts the PEXPIRE, and after it the SET.
@@ -11,8 +12,12 @@ if redis.call('GET', KEYS[1]) ~= ARGV[2] then
   return {2}
 end
 if ARGV[3] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[3])
+  local keep = tonumber(ARGV[3])
+  if ARGV[5] then
+    keep = math.max(keep, redis.call('PTTL', KEYS[1]))
+  end
+  redis.call('PEXPIRE', KEYS[1], keep)
+  redis.call('SET', KEYS[1], ARGV[4], 'PX', keep)
 else
   redis.call('DEL', KEYS[1])
 end

@@ -50,6 +50,9 @@ if s.own or s.expired then
   drop[#drop + 1] = 'h:' .. lease
 end
 if s.own then
+  if keep > 0 and has('l') then
+    keep = math.max(keep, s.own.deadline - now)
+  end
   if keep > 0 then
     set[1], set[2] = 'k:' .. lease, text(keep, '', s.own.weight)
     s.latest = math.max(s.latest or 0, now + keep)

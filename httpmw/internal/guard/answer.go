@@ -31,10 +31,11 @@ type answer struct {
 }
 
 // answer is what was held back, with those of its headers that are of names. It is
-// not whole if it is not as long as it says.
+// not whole if it is not as long as it says. From now on it counts as kept.
 func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.kept = true
 	a = answer{status: w.status, written: w.log.begun, body: w.body}
 	after := w.sent
 	if !a.written {

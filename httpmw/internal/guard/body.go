@@ -18,7 +18,7 @@ type body struct {
 }
 
 // readBody returns the whole body and leaves it to be read again, with the
-// framework too. It fails with a MaxBytesError, or with a keyError that matches the
+// framework too. It fails with a MaxBytesError, or with a keys.Error that matches the
 // error of reading too: what broke is the client's side.
 func readBody(c Carrier, limit int64) ([]byte, error) {
 	data, err := buffer(c, limit)
@@ -28,9 +28,9 @@ func readBody(c Carrier, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// buffer is readBody for nobody who looks at the body now: the server notices that
-// a client has gone when there is nothing more to read. It leaves no copy with
-// the framework, which would hide what somebody inside puts in the body's place.
+// buffer reads the body although nothing looks at it now: the server notices that a
+// client has gone when there is nothing more to read. It leaves no copy with the
+// framework, since that would hide a body that a handler inside puts in its place.
 func buffer(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	data, err := peek(r, limit)
@@ -69,7 +69,7 @@ func peek(r *http.Request, limit int64) ([]byte, error) {
 	switch {
 	case err != nil:
 		rest = failing{err}
-		err = fmt.Errorf("%w: %w", &keyError{"body could not be read"}, err)
+		err = fmt.Errorf("%w: %w", sourceOf("body").Bad("could not be read"), err)
 	case int64(len(data)) > limit:
 		err = &http.MaxBytesError{Limit: limit}
 	default:

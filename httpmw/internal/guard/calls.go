@@ -14,7 +14,7 @@ import (
 type calls struct {
 	list    []call
 	headers []http.Header
-	seen    http.Header // as of the last call; nobody changes it
+	seen    http.Header // as of the last call; not changed
 	begun   bool        // something was written
 	most    int         // this many are told apart
 	short   bool        // flushes are missing in the list

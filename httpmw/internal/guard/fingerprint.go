@@ -18,7 +18,7 @@ func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 			return nil, err
 		}
 		if value == "" {
-			return nil, &keyError{"fingerprint is empty"}
+			return nil, sourceOf("fingerprint").Bad("is empty")
 		}
 		return digest(x.Request(), "part", value, nil), nil
 	}
@@ -35,8 +35,8 @@ func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 // errBodyGone says that a request cannot be told from another one.
 var errBodyGone = errors.New("httpmw: the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
 
-// formerBody is what was in a body that reads as empty: the form that somebody
-// parsed of it. It fails if there was a body and nobody knows what was in it.
+// formerBody is what was in a body that reads as empty: the form that was parsed from
+// it. It fails if there was a body whose contents are not known.
 func formerBody(r *http.Request) ([]byte, error) {
 	switch {
 	case r.MultipartForm != nil:

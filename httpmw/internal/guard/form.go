@@ -10,13 +10,13 @@ import (
 
 // Form finds the field of a form in the body.
 func Form(name string) Source {
-	s := newPlace("form field", name)
+	s := named("form field", name)
 	return func(c Carrier) (string, error) {
 		form, err := formOf(c)
 		if err != nil {
 			return "", err
 		}
-		return s.only(form[name])
+		return only(s, form[name])
 	}
 }
 
@@ -27,7 +27,7 @@ func formOf(c Carrier) (url.Values, error) {
 	media, _, _ := mime.ParseMediaType(contentType)
 	multipart := media == "multipart/form-data"
 	if r.PostForm != nil && (!multipart || r.MultipartForm != nil) {
-		return r.PostForm, nil // somebody has parsed it, and the body is gone
+		return r.PostForm, nil // it was parsed before, and the body is gone
 	}
 	data, err := readBody(c, c.Limit())
 	if err != nil {
@@ -47,7 +47,7 @@ func formOf(c Carrier) (url.Values, error) {
 		_ = again.MultipartForm.RemoveAll()
 	}
 	if err != nil {
-		return nil, &keyError{"form is malformed"}
+		return nil, sourceOf("form").Bad("is malformed")
 	}
 	return again.PostForm, nil
 }

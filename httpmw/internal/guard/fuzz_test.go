@@ -2,46 +2,13 @@ package guard_test
 
 import (
 	"bytes"
-	"errors"
-	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
-
-// keyOf reads the key from this line of the header.
-func keyOf(line string) (string, error) {
-	return guard.IdempotencyKey(http.Header{"Idempotency-Key": {line}})
-}
-
-// Whatever a client sends as a key is refused, or is one that can be written in
-// both ways.
-func FuzzIdempotencyKey(f *testing.F) {
-	f.Fuzz(func(t *testing.T, line string) {
-		key, err := keyOf(line)
-		if err != nil {
-			if key != "" || !errors.Is(err, core.ErrInvalid) {
-				t.Fatalf("%q gives %q, %v", line, key, err)
-			}
-			return
-		}
-		if len(key) == 0 || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			t.Fatalf("%q gives %q", line, key)
-		}
-		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-		if again, err := keyOf(quoted); again != key || err != nil {
-			t.Fatalf("%q gives %q, but %q gives %q, %v", line, key, quoted, again, err)
-		}
-		if bare := strings.Trim(line, " \t"); !strings.HasPrefix(bare, `"`) && key != bare {
-			t.Fatalf("%q gives %q", line, key)
-		}
-	})
-}
 
 // Whatever the store gives back is refused, or an answer that is written as it
 // was read.

@@ -60,7 +60,7 @@ func (m *Idempotent) Serve(x Exchange) {
 			x.Abort() // the framework answers 404 or 405
 			return
 		}
-		m.misuse.tell(x, m.locker, cmp.Or(m.callName, operation), err)
+		m.misuse.tell(x.Request().Context(), m.locker, cmp.Or(m.callName, operation), err)
 		m.fail(x, m.callName, callProblem(err))
 		return
 	}
@@ -117,13 +117,14 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	parts, err := split(value, place{"scope"})
+	source := sourceOf("scope")
+	parts, err := source.Parts(value)
 	if err != nil {
 		return "", err
 	}
 	scope := core.Key("", parts...)[1:]
 	if len(scope) > maxScope {
-		return "", place{"scope"}.bad(fmt.Sprintf("is too long, with escapes %d bytes are allowed", maxScope))
+		return "", source.Bad(fmt.Sprintf("is too long, with escapes %d bytes are allowed", maxScope))
 	}
 	return scope, nil
 }
@@ -152,6 +153,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	}
 	x, r, returned := e.x, e.x.Request(), false
 	w := newRecorder(x.Writer(), e.answerLimit)
+	w.execution = e
 	e.writer = w
 	defer func() {
 		w.end()
@@ -182,6 +184,14 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{Unreplayable: true}, nil
 	}
 	return once.Answer{Value: value}, nil
+}
+
+// errLate is told of an answer that was written behind an empty one.
+const errLate = setupError("httpmw: the answer was written when the handler had returned without one, and an empty 200 was kept: have errors answered inside of Idempotent")
+
+// late is called when the handler has returned without an answer, and one is written.
+func (e *execution) late() {
+	e.misuse.tell(context.Background(), e.locker, cmp.Or(e.callName, operation), errLate)
 }
 
 // flaw is why the answer is not kept, after told errors of what is outside.

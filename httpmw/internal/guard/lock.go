@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // Lock runs what comes next under a lock.
@@ -22,11 +22,11 @@ type Lock struct {
 
 // NewLock panics as httpmw.Lock does.
 func NewLock[O ~func(*Config)](l *core.Locker, name string, key KeyFunc, opts []O) *Lock {
-	switch {
+	switch err := keys.CheckName(name); {
 	case l == nil:
 		panic("httpmw: Lock: the locker is nil")
-	case !isLabel(name) || len(name) > maxName:
-		panic(fmt.Sprintf("httpmw: Lock: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
+	case err != nil:
+		panic("httpmw: Lock: " + err.Error())
 	case key == nil:
 		panic("httpmw: Lock: the key is nil")
 	}
@@ -57,7 +57,7 @@ func (m *Lock) Serve(x Exchange) {
 			x.Abort() // the framework answers 404 or 405
 			return
 		}
-		m.misuse.tell(x, m.locker, m.name, err)
+		m.misuse.tell(x.Request().Context(), m.locker, m.name, err)
 		m.fail(x, m.name, keyProblem(err))
 		return
 	}
@@ -70,42 +70,48 @@ func (m *Lock) Serve(x Exchange) {
 		opts = append(slices.Clip(opts), core.Also(keys[1:]...))
 	}
 	lease, err := m.locker.Acquire(ctx, keys[0], opts...)
+	if err != nil && m.open {
+		if open, ok := m.locker.FailOpen(ctx, m.name, err); ok {
+			run(x, open)
+			return
+		}
+	}
 	if err != nil {
 		m.fail(x, m.name, acquireProblem(ctx, err))
 		return
 	}
-	run(x, lease)
+	// Whatever it fails with, the handler's answer stands; the Locker's observer
+	// is told.
+	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
+	run(x, lease.Context())
 }
 
 // find returns the keys to lock.
 func (m *Lock) find(x Exchange) ([]string, error) {
 	x.SetLimit(m.limit)
-	keys := make([]string, len(m.keys))
+	found := make([]string, len(m.keys))
 	for i, f := range m.keys {
 		value, err := f(x)
 		if err != nil {
 			return nil, err
 		}
-		if keys[i], err = lockKey(m.name, value); err != nil {
+		if found[i], err = sourceOf("key").Key(m.name, value); err != nil {
 			return nil, err
 		}
 	}
-	return keys, nil
+	return found, nil
 }
 
-// run runs what comes after the middleware under lease, and gives it back.
-func run(x Exchange, lease *core.Lease) {
+// run runs what comes after the middleware under ctx.
+func run(x Exchange, ctx context.Context) {
 	r := x.Request()
 	defer func() {
 		TakeForm(r, x.Request())
 		x.SetRequest(r)
-		// Whatever it fails with, the handler's answer stands; the Locker's
-		// observer is told.
-		_ = lease.Release(context.WithoutCancel(r.Context()))
 	}()
-	x.Under(lease.Context())
+	x.Under(ctx)
 	x.Next()
-	if over(lease.Context(), x) {
+	if over(ctx, x) {
 		inside(x, gaveUp)
 	}
 }
@@ -122,9 +128,4 @@ func TakeForm(r, parsed *http.Request) {
 	if r.Form == nil {
 		r.Form = parsed.Form
 	}
-}
-
-// isLabel tells whether s is of the form [A-Za-z0-9._-]+.
-func isLabel(s string) bool {
-	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }

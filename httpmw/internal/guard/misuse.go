@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 
@@ -16,8 +17,8 @@ func (e setupError) Error() string { return string(e) }
 type misuse struct{ told atomic.Bool }
 
 // tell tells the observer of l once, if that is what err says.
-func (m *misuse) tell(x Exchange, l *core.Locker, name string, err error) {
+func (m *misuse) tell(ctx context.Context, l *core.Locker, name string, err error) {
 	if setup := setupError(""); errors.As(err, &setup) && m.told.CompareAndSwap(false, true) {
-		l.Observe(x.Request().Context(), core.Event{Kind: core.Misused, Name: name, Err: setup})
+		l.Observe(ctx, core.Event{Kind: core.Misused, Name: name, Err: setup})
 	}
 }

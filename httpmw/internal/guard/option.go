@@ -16,6 +16,7 @@ type Option func(*Config)
 type Config struct {
 	acquire []core.AcquireOption
 	also    []KeyFunc
+	open    bool // where the store is down
 	render  func(Exchange, Problem)
 	skip    func(Exchange) bool
 	report  func(Exchange, error)
@@ -49,6 +50,11 @@ func Also(keys []KeyFunc) Option {
 		}
 	}
 	return func(g *Config) { g.also = append(g.also, keys...); g.forLock = append(g.forLock, "Also") }
+}
+
+// FailOpen lets a Lock's requests run without the lock where the store is down.
+func FailOpen() Option {
+	return func(g *Config) { g.open = true; g.forLock = append(g.forLock, "FailOpen") }
 }
 
 // Render replaces how a request that may not run is answered.

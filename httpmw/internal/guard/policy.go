@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // defaultAnswerLimit is how much of an answer is kept, in bytes.
@@ -67,7 +69,7 @@ func KeepHeaders(names []string) Option {
 	canonical := make([]string, len(names))
 	for i, name := range names {
 		canonical[i] = http.CanonicalHeaderKey(name)
-		bad := !isLabel(name) || slices.ContainsFunc(neverKept, func(never string) bool {
+		bad := !keys.IsLabel(name) || slices.ContainsFunc(neverKept, func(never string) bool {
 			prefix, all := strings.CutSuffix(never, "*")
 			return canonical[i] == never || all && strings.HasPrefix(canonical[i], prefix)
 		})
@@ -115,13 +117,10 @@ func Fingerprint(of KeyFunc) Option {
 	return func(g *Config) { g.fingerprint = of; g.forOnce = append(g.forOnce, "Fingerprint") }
 }
 
-// maxName is the length of the longest name of a Lock or an Idempotent, in bytes.
-const maxName = 64
-
 // CallName names an Idempotent.
 func CallName(name string) Option {
-	if !isLabel(name) || len(name) > maxName {
-		panic(fmt.Sprintf("httpmw: CallName: name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName))
+	if err := keys.CheckName(name); err != nil {
+		panic("httpmw: CallName: " + err.Error())
 	}
 	return func(g *Config) { g.callName = name; g.forOnce = append(g.forOnce, "CallName") }
 }

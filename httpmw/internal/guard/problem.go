@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // defaultBase leads to the documentation that lists the problems.
@@ -26,7 +27,7 @@ const (
 	runTimeout = "idempotency-timeout"
 )
 
-// statusClientGone is what access logs show where nobody is left to read an
+// statusClientGone is what access logs show where no client is left to read an
 // answer; 499 is nginx's number for it.
 const statusClientGone = 499
 
@@ -115,8 +116,8 @@ func keyProblem(err error) Problem {
 			Type: "key-invalid", Title: "Key missing or not allowed", Status: http.StatusBadRequest,
 			Detail: "The request has no key to lock.", Err: err,
 		}
-		if own := (*keyError)(nil); errors.As(err, &own) {
-			p.Detail = own.sentence()
+		if own, ok := errors.AsType[*keys.Error](err); ok {
+			p.Detail = sentence(own)
 		}
 		return p
 	}

@@ -20,8 +20,9 @@ import (
 // it would get without the recorder, later.
 type Recorder struct {
 	Writer
-	most   int64
-	before http.Header // before the handler ran
+	execution *execution
+	most      int64
+	before    http.Header // before the handler ran
 	// header is what the handler sees and changes. The writer outside has a map of
 	// its own, because the timer of a held flush can write while the handler sets a
 	// header.
@@ -42,6 +43,7 @@ type Recorder struct {
 
 	timer    *time.Timer // of the first flush
 	ended    bool        // the handler has returned or panicked
+	kept     bool        // and its answer is saved, or going to be
 	panicked any         // what the writer outside panicked with under the timer
 	hijacked bool
 }
@@ -271,6 +273,17 @@ func (w *Recorder) discard() {
 	if w.passing || !w.log.begun {
 		w.send()
 		w.look()
+	}
+}
+
+// Missed is called before something is written by a writer of the framework that the
+// handler has left to others.
+func (w *Recorder) Missed() {
+	w.mu.Lock()
+	late := w.kept && !w.log.begun
+	w.mu.Unlock()
+	if late {
+		w.execution.late()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/lockkit/lockkit/core/keys"
 	"github.com/lockkit/lockkit/core/once"
 )
 
@@ -16,8 +17,8 @@ func callProblem(err error) Problem {
 	case http.StatusBadRequest:
 		p.Type, p.Title = "idempotency-key-invalid", idempotencyHeader+" missing or not allowed"
 		p.Detail = "The request has no key."
-		if own := (*keyError)(nil); errors.As(err, &own) {
-			p.Detail = own.sentence()
+		if own, ok := errors.AsType[*keys.Error](err); ok {
+			p.Detail = sentence(own)
 		}
 	case http.StatusRequestEntityTooLarge:
 		// in the same words

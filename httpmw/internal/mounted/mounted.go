@@ -45,6 +45,7 @@ func Run(t *testing.T, mount Mount) {
 				"a handler that panics frees its key, and is run again":                                       panics,
 				"a route without the parameter is a mistake of the program":                                   misused,
 				"the first answer is given again":                                                             replays,
+				"a long answer says its length when it is given again":                                        lengths,
 				"a stream arrives as it is written, under the lock":                                           streams,
 				"events arrive as they are written, and are not run again":                                    events,
 				"what is flushed and ends within a second is given again":                                     flushes,

@@ -1,14 +1,22 @@
 package frameworks_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/labstack/echo/v4"
 
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/httpmw/internal/mounted"
+	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
 func TestChi(t *testing.T) {
@@ -43,5 +51,86 @@ func pathValues(next echo.HandlerFunc) echo.HandlerFunc {
 			c.Request().SetPathValue(name, c.ParamValues()[i])
 		}
 		return next(c)
+	}
+}
+
+// What a handler of echo returns is answered when all middlewares have returned, unless
+// one of them answers it before.
+func TestEchoErrors(t *testing.T) {
+	t.Parallel()
+	fails := func() error { return errors.New("closed") }
+	for name, test := range map[string]struct {
+		inside []echo.MiddlewareFunc
+		first  func() error
+		want   []string
+		told   int
+	}{
+		"answered inside, they are not kept":           {[]echo.MiddlewareFunc{answered}, fails, []string{"502 closed", "201 paid", "201 paid"}, 0},
+		"answered behind an empty answer, one is told": {nil, fails, []string{"502 closed", "200 ", "200 "}, 1},
+		"a panic that is answered outside is not kept": {nil, func() error { panic("closed") }, []string{"502 closed", "201 paid", "201 paid"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var told mistakes
+			locks, err := core.New(memstore.New(), core.WithObserver(&told))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs, err := once.New(locks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, ran := echo.New(), 0
+			e.HTTPErrorHandler = func(err error, c echo.Context) { _ = c.String(http.StatusBadGateway, err.Error()) }
+			around := append([]echo.MiddlewareFunc{recovers, echo.WrapMiddleware(stdmw.Idempotent(runs, stdmw.AnyCaller()))}, test.inside...)
+			e.POST("/", func(c echo.Context) error {
+				if ran++; ran == 1 {
+					return test.first()
+				}
+				return c.String(http.StatusCreated, "paid")
+			}, around...)
+			for i, want := range test.want {
+				w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+				r.Header.Set("Idempotency-Key", "k")
+				e.ServeHTTP(w, r)
+				if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
+					t.Errorf("answer %d is %s, want %s", i+1, got, want)
+				}
+			}
+			if told.n != test.told {
+				t.Errorf("%d mistakes are told, want %d", told.n, test.told)
+			}
+		})
+	}
+}
+
+// recovers has a panic answered as an error.
+func recovers(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		defer func() {
+			if r := recover(); r != nil {
+				c.Error(fmt.Errorf("%v", r))
+			}
+		}()
+		return next(c)
+	}
+}
+
+// mistakes counts what a middleware says of how it is mounted.
+type mistakes struct{ n int }
+
+func (m *mistakes) Observe(_ context.Context, e core.Event) {
+	if e.Kind == core.Misused {
+		m.n++
+	}
+}
+
+// answered has errors answered inside of it.
+func answered(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if err := next(c); err != nil {
+			c.Error(err)
+		}
+		return nil
 	}
 }

@@ -1,0 +1,218 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	cardEvery = 10 * time.Second
+	cardTTL   = 30 * time.Second
+	cardLimit = 3 * time.Second // of one write
+	cardFrom  = 5 * time.Second // younger holds and waiters have no entry
+	maxLabel  = 128             // of Service and Version, in bytes
+	maxTrace  = 64
+
+	maxEntries = 1000
+)
+
+// WithCard has the Locker write a card of its process at the store, so that operators
+// see the process of a hold, and the keys that it has held or waited for longer than 5 s.
+// Of c only Service, Version and Trace may be set; the Locker adds the rest.
+//
+// The card is written when the Locker is made and every 10 s after that, for 30 s. A
+// goroutine of its own does so, and nothing on the path of a lock waits for it. A write
+// takes 3 s at most. A write that fails is not reported: the next one follows after 10 s,
+// and the card ends 30 s after the last one that arrived. Close ends the goroutine, and
+// the card with it. The card of a process that was killed ends within 30 s. A Locker with
+// a card has to be closed.
+//
+// New fails with ErrUnsupported if the store keeps no cards (see Cards), and with
+// ErrInvalid if another field of c is set, or if Service or Version is not printable
+// UTF-8 of at most 128 bytes.
+func WithCard(c Card) Option {
+	return func(cfg *config) { cfg.card = &c }
+}
+
+// cardWriter writes the card of a Locker's process.
+type cardWriter struct {
+	locker *Locker
+	store  Cards
+	card   Card // without entries
+
+	ctx    context.Context // of its calls
+	cancel context.CancelFunc
+	enough sync.Once
+	over   chan struct{} // closed when it is to end
+	ended  chan struct{} // closed when it has
+}
+
+// start checks the option, and begins to write.
+func (w *cardWriter) start() error {
+	c := &w.card
+	if c.Process != "" || c.Host != "" || c.PID != 0 || !c.Start.IsZero() || c.Entries != nil {
+		return fmt.Errorf("WithCard: only Service, Version and Trace may be set: %w", ErrInvalid)
+	}
+	for _, s := range []string{c.Service, c.Version} {
+		if len(s) > maxLabel || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+			return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
+		}
+	}
+	var keeps bool
+	if w.store, keeps = w.locker.store.(Cards); keeps {
+		keeps = !errors.Is(w.store.Put(context.Background(), Card{}, 0), ErrUnsupported) // nothing is sent
+	}
+	if !keeps {
+		return fmt.Errorf("WithCard: the store keeps no cards: %w", ErrUnsupported)
+	}
+	c.Process, c.PID, c.Start = w.locker.process, os.Getpid(), time.Now()
+	c.Host, _ = os.Hostname() // a card without one is better than none
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.over, w.ended = make(chan struct{}), make(chan struct{})
+	go w.run()
+	return nil
+}
+
+func (w *cardWriter) run() {
+	defer close(w.ended)
+	w.put(nil, cardTTL) // nothing is old enough yet
+	tick := time.NewTicker(cardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.over:
+			w.put(nil, time.Millisecond) // no process is seen that is not there any more
+			return
+		case <-tick.C:
+		}
+		w.put(w.entries(), cardTTL)
+	}
+}
+
+func (w *cardWriter) put(entries []CardEntry, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(w.ctx, cardLimit)
+	defer cancel()
+	c := w.card
+	c.Entries = entries
+	_ = w.store.Put(ctx, c, ttl)
+}
+
+// stop ends the writing and the card. It returns true when both have ended, and false
+// when ctx ends before that: then they end by themselves.
+func (w *cardWriter) stop(ctx context.Context) bool {
+	if w == nil {
+		return true
+	}
+	w.enough.Do(func() { close(w.over) })
+	defer w.cancel()
+	return done(ctx, w.ended)
+}
+
+// entries are those of the card, as many as it has room for.
+func (w *cardWriter) entries() []CardEntry {
+	bare, err := json.Marshal(w.card)
+	if err != nil {
+		return nil
+	}
+	room := MaxCard - len(bare) - len(`,"entries":[]`)
+	var all []CardEntry
+	for _, s := range w.locker.longest(cardFrom, maxEntries) {
+		for _, e := range w.about(s) {
+			text, err := json.Marshal(e)
+			room -= len(text) + len(",")
+			if err != nil || room < 0 || len(all) == maxEntries {
+				return all
+			}
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// about returns the entries of a lease: one for each key that it holds, or one for the
+// key that it waits for.
+func (w *cardWriter) about(s standing) (all []CardEntry) {
+	l := s.lease
+	e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Key: l.key, Trace: w.trace(l.under), Waiting: s.waiting, For: s.age}
+	if s.waiting {
+		return []CardEntry{e}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.holds {
+		e.Key = h.key
+		all = append(all, e)
+	}
+	return all
+}
+
+// trace is the result of the caller's function for a context. A panic in it must not end
+// the process, and a long text must not take the room of other entries.
+func (w *cardWriter) trace(ctx context.Context) (id string) {
+	if w.card.Trace == nil {
+		return ""
+	}
+	defer func() {
+		if recover() != nil {
+			id = ""
+		}
+	}()
+	id = w.card.Trace(ctx)
+	if len(id) > maxTrace || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
+		return ""
+	}
+	return id
+}
+
+// standing is a lease that is held or waited for, and for how long it has been.
+type standing struct {
+	lease   *Lease
+	waiting bool
+	age     time.Duration
+}
+
+// longest returns what has been held or waited for since at least from, oldest first
+// and at most so many. It holds a mutex only for a short part of the work at a time.
+func (l *Locker) longest(from time.Duration, most int) []standing {
+	var all []standing
+	trim := func() {
+		slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
+		clear(all[min(most, len(all)):])
+		all = all[:min(most, len(all))]
+	}
+	now, looked := l.now(), 0
+	l.mu.Lock()
+	for _, t := range l.tallies {
+		for _, s := range [...]stage{asking, holding} {
+			n := 0
+			for lease := t.in[s].First(); lease != nil && n < most; lease = lease.node.Next() {
+				age := now.Since(lease.listed)
+				if age < from {
+					break // those behind it came later
+				}
+				all = append(all, standing{lease, s == asking, age})
+				n++
+			}
+			looked += n + 1
+		}
+		if looked >= snapshotStep {
+			l.mu.Unlock()
+			trim()
+			looked = 0
+			l.mu.Lock()
+		}
+	}
+	l.mu.Unlock()
+	trim()
+	return all
+}

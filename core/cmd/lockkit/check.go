@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/visible"
+)
+
+var checkCommand = command{"check", "check [flags]                       say what makes the store's servers unfit", check}
+
+const checkHelp = `usage: lockkit check [flags]
+
+It asks the store's servers whether they are fit to keep locks, tries that out with
+a key of its own, and writes each fault on a line, with what to do about it. Of
+ZooKeeper it tries a lock.
+
+` + storeFlagsHelp + `  -json          one JSON object: {"fit": false, "faults": ["..."]}
+
+exit code: 0 fit, 1 unfit, 69 a server did not answer, 64 usage
+` + storeHelp
+
+// checkLimit is more than any store's check takes.
+const checkLimit = 30 * time.Second
+
+// verdict is what check -json writes.
+type verdict struct {
+	Fit    bool     `json:"fit"`
+	Faults []string `json:"faults"`
+}
+
+func check(args []string, out, errs io.Writer) int {
+	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+	var where storeFlags
+	where.register(flags)
+	asJSON := flags.Bool("json", false, "")
+	if code, ok := parse(flags, args, checkHelp, out, errs); !ok {
+		return code
+	}
+	if flags.NArg() > 0 {
+		return complain(errs, exitUsage, errors.New("check takes no arguments; see lockkit check -h"))
+	}
+	s, err := where.open(10 * time.Second)
+	if err != nil {
+		return complain(errs, status(err), err)
+	}
+	defer s.close()
+	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+	defer cancel()
+	err = s.check(ctx)
+	v := verdict{Fit: err == nil, Faults: faults(err)}
+	if *asJSON {
+		writeJSON(out, v)
+	} else if v.Fit {
+		_, _ = fmt.Fprintln(out, "fit")
+	}
+	if !*asJSON {
+		for _, f := range v.Faults {
+			_, _ = fmt.Fprintln(out, visible.Text(f))
+		}
+	}
+	switch {
+	case v.Fit:
+		return exitOK
+	case len(v.Faults) == 1 && silentServer(err):
+		return exitDown
+	}
+	return exitUnfit
+}
+
+// faults are the lines of a check's error, without the name of the package.
+func faults(err error) []string {
+	all := []string{}
+	if err == nil {
+		return all
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if _, fault, ok := strings.Cut(line, "store: check: "); ok {
+			line = fault
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// silentServer tells that the server did not answer at all: what it refuses makes it
+// unfit.
+func silentServer(err error) bool {
+	var fromRedis redis.Error
+	var fromPostgres *pgconn.PgError
+	return errors.Is(err, core.ErrUnavailable) && !errors.As(err, &fromRedis) && !errors.As(err, &fromPostgres)
+}
+
+// parse reads the flags of a command. If there is nothing more to do, it returns the
+// exit code and false.
+func parse(flags *flag.FlagSet, args []string, help string, out, errs io.Writer) (code int, ok bool) {
+	flags.SetOutput(io.Discard)
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = fmt.Fprint(out, help)
+		return exitOK, false
+	case err != nil:
+		return complain(errs, exitUsage, fmt.Errorf("%w; see lockkit %s -h", err, flags.Name())), false
+	}
+	return exitOK, true
+}

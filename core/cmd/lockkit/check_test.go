@@ -1,0 +1,115 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	// unfit tells that a check has found what is to be found, on a line that begins so.
+	unfit := func(t *testing.T, c call, line string) {
+		t.Helper()
+		if c.code != 1 || !strings.Contains("\n"+c.out, "\n"+line) {
+			t.Errorf("%+v, want a line %q", c, line)
+		}
+	}
+	fit := func(t *testing.T, c call) {
+		t.Helper()
+		if c != (call{out: "fit\n"}) {
+			t.Errorf("%+v", c)
+		}
+	}
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t, "--appendonly", "yes")
+		store := redisURL(server.Addr)
+		fit(t, do(t, store, "check"))
+		fit(t, do(t, store, "check", "-plain"))
+		server.Do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+		server.Do("CONFIG", "SET", "appendonly", "no")
+		server.Do("CONFIG", "SET", "save", "")
+		c := do(t, store, "check")
+		unfit(t, c, "maxmemory-policy allkeys-lru")
+		unfit(t, c, "nothing is saved to disk")
+		var v struct {
+			Fit    *bool
+			Faults []string
+		}
+		c = do(t, store, "check", "-json")
+		if err := json.Unmarshal([]byte(c.out), &v); err != nil || v.Fit == nil || *v.Fit || len(v.Faults) != 2 || c.code != 1 {
+			t.Errorf("%+v: %v", c, err)
+		}
+		server.Do("ACL", "SETUSER", "weak", "on", ">sesame", "~*", "&*", "+info", "+config|get", "+time")
+		c = do(t, "redis://weak:sesame@"+server.Addr, "check")
+		unfit(t, c, "redisstore: acquire: ")
+		if strings.Contains(c.out+c.errs, "sesame") {
+			t.Errorf("the password is shown: %q", c.out)
+		}
+		server.Kill()
+		if c := do(t, store, "check"); c.code != 69 || !strings.Contains(c.out, "refused") {
+			t.Errorf("of a server that is down: %+v", c)
+		}
+		if c := do(t, store, "check", "-json"); c.code != 69 || !strings.HasPrefix(c.out, `{"fit":false`) {
+			t.Errorf("of a server that is down: %+v", c)
+		}
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartSentinel(t)
+		for _, scheme := range []string{"redis", "redis+sentinel"} {
+			url := fmt.Sprintf("%s://%s?master_name=%s&addr=%s", scheme, s.Sentinels[0].Addr, testserver.SentinelName, s.Sentinels[1].Addr)
+			if c := do(t, url, "check"); c.code > 1 {
+				t.Errorf("%+v", c)
+			}
+			do(t, url, "run", "s:1", "--", "true").want(t, 0, "")
+		}
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartCluster(t, false)
+		for _, url := range []string{
+			"redis+cluster://" + s.Nodes[0].Addr, "redis://" + s.Nodes[0].Addr + "?addr=" + s.Nodes[1].Addr,
+		} {
+			if c := do(t, url, "check"); c.code > 1 {
+				t.Errorf("%+v", c)
+			}
+			for _, key := range []string{"c:1", "c:2", "c:3"} {
+				do(t, url, "run", key, "--", "true").want(t, 0, "")
+			}
+		}
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		url := testserver.StartPostgres(t).URL()
+		unfit(t, do(t, url, "check"), "the schema lockkit")
+		do(t, url, "run", "p:1", "--", "true").want(t, 69, "pgstore.Migrate")
+		if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, url)); err != nil {
+			t.Fatal(err)
+		}
+		if c := do(t, url, "check"); c.code > 1 || c.code == 1 && !strings.HasPrefix(c.out, "fsync is off") {
+			t.Errorf("%+v", c) // the tests' server does not sync
+		}
+	})
+	t.Run("ZooKeeper", func(t *testing.T) {
+		t.Parallel()
+		url := "zk://" + testserver.SharedZooKeeper(t)
+		fit(t, do(t, url, "check"))
+		fit(t, do(t, url+"/cli/locks", "check"))
+		do(t, strings.Replace(url, "//", "//user:pass@", 1)+"/digest", "run", "z:1", "--", "true").want(t, 0, "")
+		if c := do(t, url+"/digest", "check"); c.code == 0 {
+			t.Errorf("without its user: %+v", c)
+		}
+		if c := do(t, "zk://127.0.0.1:1", "check"); c.code != 69 {
+			t.Errorf("of a server that is down: %+v", c)
+		}
+	})
+}

@@ -1,0 +1,4 @@
+package main
+
+// Main is the program, for tests that run it in processes of their own.
+var Main = main

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// guardName is what a process is called as that kills a group when the one that
+// started it is gone. It is no command for users.
+const guardName = "internal-guard"
+
+// guardMain reads the number of a process group from in, which ends with the
+// process that has the other end, and then kills the group.
+func guardMain(in io.Reader) int {
+	deafen()
+	r := bufio.NewReader(in)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return exitOK // there is no group yet
+	}
+	group, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || group < 2 {
+		return exitUsage
+	}
+	_, _ = io.Copy(io.Discard, r)
+	killGroup(group)
+	return exitOK
+}

@@ -1,0 +1,160 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+	"github.com/lockkit/lockkit/core/zkstore"
+)
+
+// harmless fails the test if the program writes what a terminal obeys, or what turns the
+// direction of writing.
+func (c call) harmless(t testing.TB) call {
+	t.Helper()
+	for _, text := range []string{c.out, c.errs} {
+		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("it writes %q", text[i:min(len(text), i+40)])
+		}
+	}
+	return c
+}
+
+// hostile is what a terminal must not get: sequences of seven bits and of eight, a line
+// that looks like another hold, and letters that turn the line round.
+const hostile = "\x1b[2J\x1b]0;title\x07\u009b2J\x7f\r\nheld  1s  1s  AAAAAAAAAAA  order:1\u202e\u2066\u200b"
+
+func onZooKeeper(t testing.TB, root string, opts ...zkstore.Option) core.Store {
+	t.Helper()
+	s, err := zkstore.New(testclient.ZooKeeper(t, 10*time.Second, testserver.SharedZooKeeper(t)), append(opts, zkstore.WithRoot(root))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestNoKeyIsObeyedByATerminal(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	for name, start := range map[string]func(t *testing.T) (core.Store, string){
+		"Redis":      func(t *testing.T) (core.Store, string) { return onRedis(t, server.Addr), redisURL(server.Addr) },
+		"PostgreSQL": func(t *testing.T) (core.Store, string) { return onPostgres(t) },
+		"ZooKeeper": func(t *testing.T) (core.Store, string) {
+			return onZooKeeper(t, "/hostile"), "zk://" + testserver.SharedZooKeeper(t) + "/hostile"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, url := start(t)
+			locks := service(t, store)
+			leases := make(map[string]*core.Lease)
+			for _, key := range []string{
+				core.Key("x", hostile), "x:\u202e1:redro\u2066\u200b", `x:"'<b>&$(id);|` + "`\\", "x:  two  words ", "x:held  1s  1s  AAAAAAAAAAA  order:1",
+				`x:\u{202e}`, "-json", "x:" + strings.Repeat("\U000e0041", 127), "x:" + strings.Repeat("é", 255), "x:" + strings.Repeat("%", 510),
+			} {
+				if strings.ContainsAny(key, "{}") {
+					key = core.Key("x", key)
+				}
+				leases[key] = acquire(t, locks, key)
+			}
+			card := core.Card{
+				Process: "EVIL", Service: hostile, Version: hostile, Host: hostile,
+				Entries: []core.CardEntry{{Name: hostile, Key: hostile, Hold: hostile, Trace: hostile, For: time.Hour}, {Name: "x", Key: "x:1", Waiting: true, For: time.Hour}},
+			}
+			if err := store.(core.Cards).Put(t.Context(), card, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			listed := make(map[string]bool)
+			for _, r := range do(t, url, "ls", "-all", "-json").harmless(t).rows(t) {
+				if lease := leases[r.Key]; lease == nil || r.Hold != lease.ID() {
+					t.Errorf("%+v is listed", r)
+				}
+				listed[r.Key] = true
+			}
+			if len(listed) != len(leases) {
+				t.Errorf("%d of %d keys are listed", len(listed), len(leases))
+			}
+			if c := do(t, url, "ls", "-all").harmless(t); strings.Count(c.out, "\n") != 1+len(leases) || strings.Count(c.out, "AAAAAAAAAAA  order:1") != strings.Count(c.out, "\"x:held  ") {
+				t.Errorf("%q", c.out)
+			}
+			for key, lease := range leases {
+				if rows := do(t, url, "show", "-json", "--", key).harmless(t).rows(t); len(rows) != 1 || rows[0].Key != key || rows[0].Hold != lease.ID() {
+					t.Errorf("%q is shown as %+v", key, rows)
+				}
+				do(t, url, "revoke", "--", key, lease.ID()).harmless(t).want(t, 0, "")
+			}
+			if c := do(t, url, "ls").harmless(t); c.code != 0 || strings.Count(c.out, "\n") != 2+len(card.Entries) {
+				t.Errorf("%+v", c)
+			}
+			rows := do(t, url, "ls", "-json").harmless(t).rows(t)
+			if len(rows) != len(card.Entries) || rows[0].Key != hostile || rows[0].Service != hostile || rows[0].Trace != hostile || rows[0].Hold != hostile {
+				t.Errorf("the card is shown as %+v", rows)
+			}
+			do(t, url, "revoke", "x:1", hostile).harmless(t).want(t, 70, "no such hold")
+			do(t, url, "show", hostile).harmless(t).want(t, 64, "printable")
+			do(t, url, "show", "x:\xff").harmless(t).want(t, 64, "printable")
+			do(t, url, "-"+hostile).harmless(t).want(t, 64, "no command")
+			do(t, url, "show", "-"+hostile).harmless(t).want(t, 64, "not defined")
+		})
+	}
+}
+
+// Other clients of plain keys name them as they like.
+func TestPlainKeysOfOthersAreNotObeyedByATerminal(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	server.Do("SET", "p:{a}", "somebody", "PX", 60_000)
+	server.Do("SET", "p:"+hostile, "somebody", "PX", 60_000)
+	server.Do("SET", "p:\xff", "somebody", "PX", 60_000)
+	server.Do("SET", "p:turned\u202e", hostile, "PX", 60_000)
+	for _, args := range [][]string{{"ls", "-all", "-plain", "-prefix", "p:"}, {"ls", "-json", "-all", "-plain", "-prefix", "p:"}} {
+		c := do(t, redisURL(server.Addr), args...).harmless(t)
+		c.want(t, 0, "")
+		if n := strings.Count(c.out, core.HoldID("somebody")) + strings.Count(c.out, core.HoldID(hostile)); n != 2 {
+			t.Errorf("%q", c.out)
+		}
+	}
+}
+
+// What a server says when it refuses a call is on one line, and is not obeyed.
+func TestNoAnswerIsObeyedByATerminal(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				lines := bufio.NewScanner(conn)
+				for lines.Scan() {
+					if strings.HasPrefix(lines.Text(), "*") { // a command
+						fmt.Fprintf(conn, "-NOPERM no right \x1b[2J\x1b]0;title\x07\u009b2J\u202e\x7f\r\n")
+					}
+				}
+			}()
+		}
+	}()
+	for _, args := range [][]string{{"show", "x:1"}, {"ls"}, {"ls", "-all"}, {"revoke", "x:1", "AAAAAAAAAAA"}, {"check"}, {"check", "-json"}, {"run", "x:1", "--", "true"}} {
+		c := do(t, redisURL(listener.Addr().String()), args...).harmless(t)
+		if c.code == 0 || strings.Count(c.errs, "\n") > 1 || !strings.Contains(c.out+c.errs, "no right") {
+			t.Errorf("%q: %+v", args, c)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/inspect"
+)
+
+var lsCommand = command{"ls", "ls [flags] [NAME]                      list what is held and waited for", ls}
+
+const lsHelp = `usage: lockkit ls [flags] [NAME]
+
+It lists what processes have held or waited for longer than 5 s, the oldest first, as
+their cards tell (core.WithCard), which are written every 10 s. NAME is the name of a
+lock: only those are listed.
+
+With -all it walks over the whole store in place of the cards. On Redis that is a SCAN
+of the database, in steps of up to 1,000 keys with pauses, also over what is no lock: a
+second of the server's time for a million keys. Locks come in no order, and one that
+was there all the time at least once. What comes and goes meanwhile can be missed, or
+listed twice. There NAME is what stands before the first ':' of a key.
+
+` + storeFlagsHelp + `  -held D        only what has been held or waited for so long (5s, 0 with -all)
+  -all           walk over the store
+  -json          a JSON object on each line
+
+exit code: 0, 69 the store did not answer or refused a right, 64 usage, or the store
+cannot do that
+` + storeHelp
+
+// listing is what the arguments of ls say.
+type listing struct {
+	*operator
+	all  bool
+	held time.Duration
+	name string // "": all
+}
+
+func ls(args []string, out, errs io.Writer) int {
+	l := listing{operator: newOperator("ls", out, errs)}
+	l.flags.BoolVar(&l.all, "all", false, "")
+	l.flags.DurationVar(&l.held, "held", -1, "")
+	if code, ok := l.arguments(args, lsHelp, 0, 1); !ok {
+		return code
+	}
+	l.name = l.flags.Arg(0)
+	return l.inspect(func(in *inspect.Inspector) error {
+		if l.all {
+			return l.walk(in)
+		}
+		return l.cards(in)
+	})
+}
+
+// cards lists what the cards tell.
+func (l listing) cards(in *inspect.Inspector) error {
+	ctx, cancel := brief()
+	defer cancel()
+	o, err := in.Now(ctx)
+	if errors.Is(err, core.ErrUnsupported) {
+		return fmt.Errorf("%w; ls -all works without cards", err)
+	}
+	if err != nil {
+		return err
+	}
+	if l.held < 0 {
+		l.held = 5 * time.Second
+	}
+	var rows []row
+	for _, list := range [][]inspect.Long{o.Held, o.Waiting} {
+		for _, e := range list {
+			if e.For < l.held || l.name != "" && e.Name != l.name {
+				continue
+			}
+			r := row{State: "held", Key: e.Key, Name: e.Name, Hold: e.Hold, For: e.For.Milliseconds(), Trace: e.Trace, Mode: e.Mode, kind: shown(e.Mode)}
+			if e.Waiting {
+				r.State = "waits"
+			}
+			r.by(e.Process)
+			rows = append(rows, r)
+		}
+	}
+	if !l.json {
+		_, _ = fmt.Fprintf(l.out, "processes with a card: %d (ls -all lists what others hold too)\n", len(o.Processes))
+		if len(rows) > 0 {
+			_, _ = fmt.Fprint(l.out, heading)
+		}
+	}
+	l.write(rows)
+	return nil
+}
+
+const (
+	pageLength    = 500
+	progressEvery = 2 * time.Second
+)
+
+// walk lists what the store has, page by page.
+func (l listing) walk(in *inspect.Inspector) error {
+	found, told := 0, time.Now()
+	if !l.json {
+		_, _ = fmt.Fprint(l.out, heading)
+	}
+	for after := ""; ; {
+		ctx, cancel := brief()
+		page, next, err := in.List(ctx, after, pageLength)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("after %d keys: %w", found, err)
+		}
+		found += len(page)
+		for _, lock := range page {
+			if l.name != "" && lock.Name != l.name {
+				continue
+			}
+			for _, r := range rowsOf(lock) {
+				if l.held <= 0 || r.For >= l.held.Milliseconds() {
+					l.write([]row{r})
+				}
+			}
+		}
+		if after = next; next == "" {
+			return nil
+		}
+		if time.Since(told) >= progressEvery {
+			told = time.Now()
+			_, _ = fmt.Fprintf(l.errs, "lockkit: %d keys so far\n", found)
+		}
+	}
+}

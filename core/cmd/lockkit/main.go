@@ -1,0 +1,97 @@
+// Command lockkit runs commands under locks of the kit, shows who holds them, takes
+// holds away, and tells what makes a server unfit to keep them. README.md beside it has
+// examples.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/visible"
+)
+
+// The exit codes, after sysexits.h where that has one.
+const (
+	exitOK     = 0
+	exitUnfit  = 1  // of check
+	exitUsage  = 64 // EX_USAGE
+	exitDown   = 69 // EX_UNAVAILABLE
+	exitLost   = 70 // EX_SOFTWARE
+	exitBusy   = 75 // EX_TEMPFAIL
+	exitNoExec = 126
+	exitNoFile = 127
+	exitSignal = 128 // and the signal's number
+)
+
+// command is a command of the program, each in a file of its own.
+type command struct {
+	name, brief string
+	main        func(args []string, out, errs io.Writer) int // returns the exit code
+}
+
+var commands = []command{runCommand, lsCommand, showCommand, revokeCommand, releaseCommand, checkCommand}
+
+func main() {
+	logging.Disable() // the client writes to stderr of its own accord
+	os.Exit(lockkit(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func lockkit(args []string, out, errs io.Writer) int {
+	if len(args) == 0 {
+		_, _ = fmt.Fprint(errs, usage())
+		return exitUsage
+	}
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		_, _ = fmt.Fprint(out, usage())
+		return exitOK
+	case guardName:
+		return guardMain(os.Stdin)
+	}
+	for _, c := range commands {
+		if c.name == args[0] {
+			return c.main(args[1:], out, errs)
+		}
+	}
+	return complain(errs, exitUsage, fmt.Errorf("no command %q; see lockkit help", args[0]))
+}
+
+func usage() string {
+	var b strings.Builder
+	b.WriteString("lockkit runs commands under distributed locks, and shows and ends their holds.\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(&b, "  lockkit %s\n", c.brief)
+	}
+	b.WriteString("\nlockkit COMMAND -h says more.\n" + storeHelp)
+	return b.String()
+}
+
+// complain writes err on one line and returns code. An error of the kit has neither key
+// nor owner nor token; it may have what a server said, which a terminal is not to obey.
+func complain(errs io.Writer, code int, err error) int {
+	var parts []string
+	for part := range strings.SplitSeq(err.Error(), "\n") {
+		parts = append(parts, visible.Text(strings.TrimSpace(part)))
+	}
+	_, _ = fmt.Fprintf(errs, "lockkit: %s\n", strings.Join(parts, "; "))
+	return code
+}
+
+// status is the exit code for an error of the kit.
+func status(err error) int {
+	switch {
+	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
+		return exitUsage
+	case errors.Is(err, core.ErrBusy):
+		return exitBusy
+	case errors.Is(err, core.ErrLost):
+		return exitLost
+	}
+	return exitDown
+}

@@ -1,0 +1,96 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	program "github.com/lockkit/lockkit/core/cmd/lockkit"
+)
+
+// patience bounds what has to come about.
+const patience = 60 * time.Second
+
+// asProgram makes this test binary the program: it is built with the race detector
+// where the tests are. TestBuilt has what go build makes.
+const asProgram = "LOCKKIT_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "worker":
+		os.Exit(work(os.Args[2:]))
+	case os.Getenv(asProgram) != "":
+		program.Main()
+	}
+	flag.Parse()
+	// Most tests wait for a lease to end, and so many fit on two processors.
+	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
+		_ = flag.Set("test.parallel", "6")
+	}
+	// A shell has what it starts in the background ignore SIGINT, which children inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
+	os.Exit(m.Run())
+}
+
+func redisURL(addr string) string { return "redis://" + addr }
+
+// call is a run of the program that has ended.
+type call struct {
+	code      int
+	out, errs string
+}
+
+// lockkit is the program with its arguments, not started yet, with the store in its
+// environment.
+func lockkit(t testing.TB, store string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(self(t), args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "LOCKKIT_STORE="+store, "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+func self(t testing.TB) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// do runs the program to its end.
+func do(t testing.TB, store string, args ...string) call {
+	t.Helper()
+	return end(t, lockkit(t, store, args...))
+}
+
+func end(t testing.TB, cmd *exec.Cmd) call {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = patience
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return call{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// want checks the exit code and that stderr has a text; an empty one stands for
+// nothing at all.
+func (c call) want(t testing.TB, code int, text string) {
+	t.Helper()
+	if c.code != code || !strings.Contains(c.errs, text) || text == "" && c.errs != "" {
+		t.Errorf("exit code %d and %q, want %d and %q", c.code, c.errs, code, text)
+	}
+}

@@ -1,0 +1,467 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+	"github.com/lockkit/lockkit/core/zkstore"
+)
+
+// service is a Locker of a service that operators look at.
+func service(t testing.TB, s core.Store, opts ...core.Option) *core.Locker {
+	t.Helper()
+	l, err := core.New(s, append(opts, core.WithObserver(nil))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+func onRedis(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.New(testclient.Redis(t, addr), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func onPostgres(t testing.TB) (store core.Store, url string) {
+	t.Helper()
+	url = testserver.StartPostgres(t).URL()
+	pool := testclient.Postgres(t, url)
+	if err := pgstore.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	return newPostgres(t, pool), url
+}
+
+func newPostgres(t testing.TB, pool *pgxpool.Pool) core.Store {
+	t.Helper()
+	s, err := pgstore.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lease.Release(context.Background()) })
+	return lease
+}
+
+// shown are the lines of -json.
+type shown struct {
+	State, Key, Name, Hold, Mode, Process, Service, Host, Trace string
+	PID                                                         int
+	For                                                         int64 `json:"for_ms"`
+	Left                                                        int64 `json:"left_ms"`
+	Weight                                                      int64
+}
+
+func (c call) rows(t testing.TB) (rows []shown) {
+	t.Helper()
+	c.want(t, 0, "")
+	for line := range strings.Lines(c.out) {
+		var s shown
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		rows = append(rows, s)
+	}
+	return rows
+}
+
+// noSecrets fails the test if the program shows a token, or an owner but for its process.
+func (c call) noSecrets(t testing.TB, l *core.Lease) {
+	t.Helper()
+	for _, secret := range []string{l.Owner(), l.Owner()[8:16], fmt.Sprint(l.Token())} {
+		if strings.Contains(c.out+c.errs, secret) {
+			t.Errorf("it shows %q: %q %q", secret, c.out, c.errs)
+		}
+	}
+}
+
+func TestOperators(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	stores := map[string]func(t *testing.T) (core.Store, string){
+		"Redis":      func(t *testing.T) (core.Store, string) { return onRedis(t, server.Addr), redisURL(server.Addr) },
+		"PostgreSQL": func(t *testing.T) (core.Store, string) { return onPostgres(t) },
+	}
+	for name, start := range stores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, url := start(t)
+			locks := service(t, store)
+			t.Run("show tells holds and waiters, and no secret", func(t *testing.T) {
+				lease := acquire(t, locks, "show:1")
+				got := make(chan error, 1)
+				other := service(t, store)
+				go func() { got <- other.Do(context.Background(), "show:1", func(context.Context) error { return nil }) }()
+				var c call
+				for deadline := time.Now().Add(patience); ; {
+					c = do(t, url, "show", "-json", "show:1")
+					rows := c.rows(t)
+					if len(rows) == 2 && rows[1].State == "waits" {
+						if r := rows[0]; r.State != "held" || r.Key != "show:1" || r.Name != "show" || r.Hold != lease.ID() || r.Left <= 0 || r.Left > 30_000 ||
+							r.Mode != "exclusive" || r.Process != lease.Owner()[:8] || rows[1].Process == "" || rows[1].Process == r.Process {
+							t.Errorf("%+v", rows)
+						}
+						break
+					}
+					if time.Now().After(deadline) {
+						t.Fatalf("the waiter is not shown: %+v", rows)
+					}
+				}
+				c.noSecrets(t, lease)
+				c = do(t, url, "show", "show:1")
+				c.want(t, 0, "")
+				c.noSecrets(t, lease)
+				if !strings.Contains(c.out, lease.ID()+"  show:1  (exclusive, process "+lease.Owner()[:8]+")\n") {
+					t.Errorf("%q", c.out)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := <-got; err != nil {
+					t.Error(err)
+				}
+				if c := do(t, url, "show", "show:1"); c.code != 0 || !strings.HasPrefix(c.out, "free") || c.errs != "" {
+					t.Errorf("%+v", c)
+				}
+			})
+			t.Run("of two operators that revoke one hold, one does, and its holder is told first", func(t *testing.T) {
+				lease := acquire(t, locks, "revoke:1", core.TTL(3*time.Second))
+				var told time.Time
+				gone := make(chan struct{})
+				go func() {
+					defer close(gone)
+					<-lease.Context().Done()
+					told = time.Now()
+				}()
+				var calls [2]call
+				var wg sync.WaitGroup
+				for i := range calls {
+					wg.Go(func() { calls[i] = do(t, url, "revoke", "revoke:1", lease.ID()) })
+				}
+				wg.Wait()
+				slices.SortFunc(calls[:], func(a, b call) int { return a.code - b.code })
+				calls[0].want(t, 0, "")
+				calls[1].want(t, 70, "no such hold")
+				next := acquire(t, service(t, store), "revoke:1")
+				now := time.Now()
+				<-gone
+				if !told.Before(now) || !errors.Is(context.Cause(lease.Context()), core.ErrLost) {
+					t.Errorf("the next one was granted %v before the holder was told (%v)", told.Sub(now), context.Cause(lease.Context()))
+				}
+				do(t, url, "revoke", "revoke:1", lease.ID()).want(t, 70, "nothing has changed")
+				if c := do(t, url, "show", "-json", "revoke:1"); len(c.rows(t)) != 1 || c.rows(t)[0].Hold != next.ID() {
+					t.Errorf("a late revoke has changed something: %+v", c)
+				}
+			})
+			t.Run("release asks, says what it risks, and frees the key", func(t *testing.T) {
+				lease := acquire(t, locks, "free:1", core.TTL(time.Hour))
+				do(t, url, "release", "free:1", lease.ID()).want(t, 64, "-now")
+				for _, typed := range []string{"", "y\n", "yes\n", lease.ID()[1:] + "\n"} {
+					cmd := lockkit(t, url, "release", "-now", "free:1", lease.ID())
+					cmd.Stdin = strings.NewReader(typed)
+					end(t, cmd).want(t, 64, "nothing was released")
+				}
+				if _, err := service(t, store).TryAcquire(t.Context(), "free:1"); !errors.Is(err, core.ErrBusy) {
+					t.Fatalf("got %v, want busy", err)
+				}
+				cmd := lockkit(t, url, "release", "-now", "free:1", lease.ID())
+				cmd.Stdin = strings.NewReader(lease.ID() + "\n")
+				end(t, cmd).want(t, 0, "Another one can have the key")
+				next := acquire(t, service(t, store), "free:1", core.Wait(0))
+				do(t, url, "release", "-now", "-yes", "free:1", lease.ID()).want(t, 70, "no such hold")
+				c := do(t, url, "release", "-json", "-now", "-yes", "free:1", next.ID())
+				c.want(t, 0, "")
+				if c.out != fmt.Sprintf("{\"hold\":%q,\"ended\":true}\n", next.ID()) {
+					t.Errorf("%q", c.out)
+				}
+			})
+			t.Run("a list shows what is there all the time, while keys come and go", func(t *testing.T) {
+				var want []string
+				for i := range 300 {
+					acquire(t, locks, fmt.Sprintf("stays:%d", i))
+					want = append(want, fmt.Sprintf("stays:%d", i))
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				for i := range 4 {
+					wg.Go(func() {
+						for n := 0; ctx.Err() == nil; n++ {
+							_ = locks.Do(ctx, fmt.Sprintf("goes:%d:%d", i, n), func(context.Context) error { return nil })
+						}
+					})
+				}
+				for range 3 {
+					seen := make(map[string]bool)
+					for _, r := range do(t, url, "ls", "-all", "-json", "stays").rows(t) {
+						seen[r.Key] = r.State == "held" && r.Name == "stays" && r.Hold != ""
+					}
+					for _, key := range want {
+						if !seen[key] {
+							t.Errorf("%s is not listed", key)
+							break
+						}
+					}
+				}
+				cancel()
+				wg.Wait()
+				if c := do(t, url, "ls", "-all", "-held", "1h"); c.code != 0 || strings.Count(c.out, "\n") != 1 {
+					t.Errorf("%+v", c)
+				}
+			})
+			t.Run("cards say which process it is", func(t *testing.T) {
+				ofService := service(t, store, core.WithCard(core.Card{Service: "billing", Version: "1.4", Trace: func(context.Context) string { return "trace-1" }}))
+				lease := acquire(t, ofService, "card:1")
+				hostile := core.Card{Process: "EVIL", Service: "\x1b[2J\nheld", Entries: []core.CardEntry{{Name: "x", Key: "x:\x07", For: time.Hour}}}
+				if err := store.(core.Cards).Put(t.Context(), hostile, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+					rows := do(t, url, "ls", "-json", "card").rows(t)
+					if len(rows) == 1 && rows[0].Hold == lease.ID() && rows[0].Service == "billing" && rows[0].PID > 0 && rows[0].For >= 5000 && rows[0].Trace == "trace-1" && rows[0].Mode == "exclusive" {
+						break
+					}
+					if time.Now().After(deadline) {
+						t.Fatalf("%+v", rows)
+					}
+				}
+				c := do(t, url, "show", "card:1")
+				c.want(t, 0, "")
+				if !strings.Contains(c.out, "(exclusive, billing 1.4, host ") || !strings.Contains(c.out, ", trace trace-1)\n") {
+					t.Errorf("%q", c.out)
+				}
+				c = do(t, url, "ls")
+				if strings.ContainsAny(c.out, "\x1b\x07") || strings.Contains(c.out, "\nheld\n") || !strings.Contains(c.out, `"x:\a"`) {
+					t.Errorf("%q", c.out)
+				}
+				if rows := do(t, url, "ls", "-json", "-held", "2h").rows(t); len(rows) != 0 {
+					t.Errorf("%+v", rows)
+				}
+			})
+			do(t, url, "show", "a\nb").want(t, 64, "printable")
+			do(t, url, "revoke", "a").want(t, 64, "usage")
+			do(t, url, "show").want(t, 64, "usage")
+			do(t, url, "ls", "a", "b").want(t, 64, "usage")
+		})
+	}
+}
+
+func TestOperatorsWithoutRights(t *testing.T) {
+	t.Parallel()
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		lease := acquire(t, service(t, onRedis(t, server.Addr)), "order:1")
+		for _, x := range []struct {
+			without string
+			args    []string
+		}{
+			{"scan", []string{"ls", "-all"}},
+			{"type", []string{"show", "order:1"}},
+			{"hgetall", []string{"ls"}},
+			{"set", []string{"revoke", "order:1", lease.ID()}},
+		} {
+			server.Do("ACL", "SETUSER", "op", "reset", "on", ">sesame", "~lk1:*", "&*", "+@all", "-"+x.without)
+			c := do(t, "redis://op:sesame@"+server.Addr, x.args...)
+			c.errs = strings.ToLower(c.errs)
+			c.want(t, 69, x.without)
+			if strings.Contains(c.out+c.errs, "sesame") {
+				t.Errorf("the password is shown: %q", c.errs)
+			}
+		}
+		if err := lease.Extend(t.Context(), time.Minute); err != nil {
+			t.Errorf("the hold has ended: %v", err)
+		}
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartPostgres(t)
+		pool := testclient.Postgres(t, server.URL())
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		lease := acquire(t, service(t, newPostgres(t, pool)), "order:1")
+		for _, sql := range []string{
+			"CREATE ROLE op LOGIN PASSWORD 'sesame'", "GRANT USAGE ON SCHEMA lockkit TO op",
+			"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit TO op",
+		} {
+			if _, err := pool.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, rest, _ := strings.Cut(server.URL(), "@")
+		url := "postgres://op:sesame@" + rest
+		for _, args := range [][]string{{"ls", "-all"}, {"show", "order:1"}, {"ls"}, {"revoke", "order:1", lease.ID()}} {
+			c := do(t, url, args...)
+			c.want(t, 69, "GRANT SELECT")
+			if strings.Contains(c.out+c.errs, "sesame") {
+				t.Errorf("the password is shown: %q", c.errs)
+			}
+		}
+	})
+}
+
+func TestOperatorsOfZooKeeperWithoutRights(t *testing.T) {
+	t.Parallel()
+	const root = "/private"
+	conn := testclient.ZooKeeper(t, 10*time.Second, testserver.SharedZooKeeper(t))
+	if err := conn.AddAuth("digest", []byte("ours:open")); err != nil {
+		t.Fatal(err)
+	}
+	acl := append(zk.DigestACL(zk.PermAll, "ours", "open"), zk.DigestACL(zk.PermRead, "reader", "sesame")...)
+	store, err := zkstore.New(conn, zkstore.WithRoot(root), zkstore.WithACL(acl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	lease := acquire(t, service(t, store), "order:1")
+	if err := store.Put(t.Context(), core.Card{Process: "P1"}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		user, right string
+		args        []string
+	}{
+		{"nobody", "right READ", []string{"ls", "-all"}},
+		{"nobody", "right READ", []string{"show", "order:1"}},
+		{"nobody", "right READ", []string{"ls"}},
+		{"nobody", "right READ", []string{"revoke", "order:1", lease.ID()}},
+		{"reader", "right ADMIN", []string{"revoke", "order:1", lease.ID()}},
+		{"reader", "CREATE or DELETE", []string{"release", "-now", "-yes", "order:1", lease.ID()}},
+	} {
+		c := do(t, "zk://"+x.user+":sesame@"+testserver.SharedZooKeeper(t)+root, x.args...)
+		c.want(t, 69, x.right)
+		if strings.Contains(c.out+c.errs, "sesame") || strings.Contains(c.errs, "order") {
+			t.Errorf("%s %q: %q", x.user, x.args, c.errs)
+		}
+	}
+	if rows := do(t, "zk://reader:sesame@"+testserver.SharedZooKeeper(t)+root, "show", "-json", "order:1").rows(t); len(rows) != 1 || rows[0].Hold != lease.ID() {
+		t.Errorf("a reader is shown %+v", rows)
+	}
+	if err := lease.Extend(t.Context(), time.Minute); err != nil {
+		t.Errorf("the hold has ended: %v", err)
+	}
+}
+
+func TestOperatorsOnOtherStores(t *testing.T) {
+	t.Parallel()
+	t.Run("Sentinel and a Cluster", func(t *testing.T) {
+		t.Parallel()
+		sentinel, cluster := testserver.StartSentinel(t), testserver.StartCluster(t, false)
+		for _, url := range []string{
+			fmt.Sprintf("redis+sentinel://%s?master_name=%s", sentinel.Sentinels[0].Addr, testserver.SentinelName),
+			"redis+cluster://" + cluster.Nodes[0].Addr,
+		} {
+			files := make([]string, 6)
+			for i := range files {
+				files[i] = file(t)
+				runWorker(t, url, files[i], fmt.Sprintf("job:%d", i))
+				awaitBegin(t, files[i])
+			}
+			rows := do(t, url, "ls", "-all", "-json").rows(t)
+			slices.SortFunc(rows, func(a, b shown) int { return strings.Compare(a.Key, b.Key) })
+			if len(rows) != len(files) {
+				t.Fatalf("%+v", rows)
+			}
+			do(t, url, "revoke", "job:3", rows[3].Hold).want(t, 0, "")
+			if rows := do(t, url, "show", "-json", "job:3").rows(t); len(rows) != 1 || rows[0].State != "kept" || rows[0].Hold != "" {
+				t.Errorf("%+v", rows)
+			}
+		}
+	})
+	t.Run("plain keys", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		lease := acquire(t, service(t, onRedis(t, server.Addr, redisstore.WithPlainKeys(), redisstore.WithPrefix("p:"))), "order:1")
+		flags := []string{"-plain", "-prefix", "p:"}
+		url := redisURL(server.Addr)
+		c := do(t, url, append(append([]string{"show"}, flags...), "-json", "order:1")...)
+		rows := c.rows(t)
+		if len(rows) != 1 || rows[0].Hold != lease.ID() || rows[0].Process != "" {
+			t.Fatalf("%+v, want %s and no process", rows, lease.ID())
+		}
+		if strings.Contains(c.out, lease.Owner()) {
+			t.Error("it shows the owner")
+		}
+		do(t, url, append([]string{"ls"}, flags...)...).want(t, 64, "ls -all")
+		if c := do(t, url, append(append([]string{"ls"}, flags...), "-all")...); !strings.Contains(c.out, lease.ID()) {
+			t.Errorf("%+v", c)
+		}
+		do(t, url, append(append([]string{"revoke"}, flags...), "order:1", lease.ID())...).want(t, 0, "")
+	})
+	t.Run("a store that is down", func(t *testing.T) {
+		t.Parallel()
+		do(t, "redis://127.0.0.1:1", "show", "order:1").want(t, 69, "refused")
+	})
+	t.Run("ZooKeeper", func(t *testing.T) {
+		t.Parallel()
+		url := "zk://" + testserver.SharedZooKeeper(t) + "/operators"
+		out := file(t)
+		runWorker(t, url, out, "job:1")
+		awaitBegin(t, out)
+		do(t, url, "ls").want(t, 0, "")
+		rows := do(t, url, "ls", "-all", "-json").rows(t)
+		if len(rows) != 1 || rows[0].Key != "job:1" || rows[0].State != "held" || rows[0].Hold == "" || rows[0].Process == "" {
+			t.Fatalf("%+v", rows)
+		}
+		do(t, url, "revoke", "job:1", rows[0].Hold).want(t, 0, "")
+		if rows := do(t, url, "show", "-json", "job:1").rows(t); len(rows) != 1 || rows[0].State != "kept" || rows[0].Hold != "" {
+			t.Errorf("%+v", rows)
+		}
+		do(t, url, "revoke", "job:1", rows[0].Hold).want(t, 70, "no such hold")
+	})
+	t.Run("a long list tells how far it is", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		client := testclient.Redis(t, server.Addr)
+		pipe := client.Pipeline()
+		for i := range 10_000 {
+			pipe.Set(t.Context(), fmt.Sprintf("p:k:%d", i), "somebody", time.Hour)
+		}
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		proxy.Delay(500 * time.Microsecond) // for each command
+		c := do(t, redisURL(proxy.Addr), "ls", "-all", "-plain", "-prefix", "p:")
+		c.want(t, 0, " keys so far\n")
+		if n := strings.Count(c.out, "\nheld "); n != 10_000 {
+			t.Errorf("%d lines", n)
+		}
+	})
+}

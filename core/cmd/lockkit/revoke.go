@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/inspect"
+)
+
+var revokeCommand = command{"revoke", "revoke [flags] KEY HOLD                end a hold; its holder is told first", revoke}
+
+const revokeHelp = `usage: lockkit revoke [flags] KEY HOLD
+
+It ends the hold of KEY that has the ID HOLD, as ls and show tell it. Nobody else can
+have KEY before the holder has learned of the loss, or has ceased to trust its hold: KEY
+stays taken for what is left of the hold, at most the TTL of its lease.
+
+` + storeFlagsHelp + `  -json          a JSON object: {"hold": "...", "ended": true}
+
+exit code: 0 the hold has ended, 70 there is no such hold, and nothing has changed, 69
+the store did not answer or refused a right, 64 usage, or the store cannot do that
+` + storeHelp
+
+func revoke(args []string, out, errs io.Writer) int {
+	o := newOperator("revoke", out, errs)
+	if code, ok := o.arguments(args, revokeHelp, 2, 2); !ok {
+		return code
+	}
+	return o.end((*inspect.Inspector).Revoke, "the hold has ended; the key is free when what was left of it is over")
+}
+
+// end takes the hold of the arguments away.
+func (o *operator) end(how func(in *inspect.Inspector, ctx context.Context, key, hold string) error, done string) int {
+	hold := o.flags.Arg(1)
+	return o.inspect(func(in *inspect.Inspector) error {
+		ctx, cancel := brief()
+		defer cancel()
+		switch err := how(in, ctx, o.flags.Arg(0), hold); {
+		case errors.Is(err, core.ErrLost):
+			return fmt.Errorf("there is no such hold of the key, and nothing has changed: %w", core.ErrLost)
+		case err != nil && !errors.Is(err, core.ErrInvalid) && !errors.Is(err, core.ErrUnsupported) && !errors.Is(err, core.ErrUnavailable):
+			return fmt.Errorf("the hold may have ended or not, which the same command tells: %w", err)
+		case err != nil:
+			return err
+		}
+		if o.json {
+			writeJSON(o.out, struct {
+				Hold  string `json:"hold"`
+				Ended bool   `json:"ended"`
+			}{hold, true})
+			return nil
+		}
+		_, _ = fmt.Fprintln(o.out, done)
+		return nil
+	})
+}

@@ -1,0 +1,271 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var runCommand = command{"run", "run [flags] KEY -- COMMAND [ARG...] run a command under the lock of KEY", run}
+
+const (
+	tokenVariable = "LOCKKIT_TOKEN"
+	ownerVariable = "LOCKKIT_OWNER"
+)
+
+const runHelp = `usage: lockkit run [flags] KEY -- COMMAND [ARG...]
+
+It takes the lock of KEY, runs COMMAND, and gives the lock back when COMMAND has
+ended. It extends the lock meanwhile. If that fails, it stops COMMAND before anybody
+else can have the lock: by SIGTERM, then by SIGKILL.
+
+` + storeFlagsHelp + `  -wait D        wait so long for a busy lock (0: one attempt)
+  -ttl D         the lock is free so long after this machine has died (30s)
+  -shared        with others that say -shared
+  -permits N/OF  N of OF permits in place of the whole lock, such as 1/3
+  -keep D        keep the lock for so long from its start on, also if COMMAND ends
+                 earlier: a job that several machines start runs once
+  -grace D       SIGKILL comes so long after SIGTERM, and SIGTERM so much earlier
+                 (2.4 % of the ttl; at most 40 %)
+  -join          join the lock whose owner is in LOCKKIT_OWNER, if that holds KEY, and
+                 tell COMMAND the owner there, which is a secret
+
+COMMAND is the first of a process group of its own, which its children are in.
+Signals are for all of the group. Of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
+SIGUSR2 the group gets those that lockkit gets. What COMMAND leaves running in its
+group is stopped before the lock is given back. A process that makes a session of
+its own (setsid) leaves the group, and nobody stops it. If lockkit is killed, the
+group is killed. If lockkit is stopped (SIGSTOP), nobody stops the group in time:
+only a resource that refuses older tokens is safe from that. COMMAND cannot read
+from the terminal.
+
+LOCKKIT_TOKEN in the environment of COMMAND is the lock's fencing token, which is
+greater than that of every earlier holder. There is none with -shared or -permits.
+
+exit code: that of COMMAND, 128 and the number of the signal that ended it, or
+  75  the lock is busy; COMMAND did not run
+  69  the store is down; COMMAND did not run
+  70  the lock was lost; COMMAND was stopped, or had ended just then
+  64  usage; COMMAND did not run
+ 126, 127  COMMAND cannot be run, is not there
+` + storeHelp
+
+// errStuck says that the lock has to stay taken for as long as it lasts.
+var errStuck = errors.New("a process of the command cannot be killed; the lock is not given back, and ends with its ttl")
+
+// plan is what the arguments of run say.
+type plan struct {
+	where storeFlags
+	key   string
+	path  string   // of the command
+	args  []string // with its name
+	ttl   time.Duration
+	grace time.Duration // 0: what the lease leaves
+	join  bool
+	opts  []core.AcquireOption
+}
+
+func run(args []string, out, errs io.Writer) int {
+	p, code, ok := newPlan(args, out, errs)
+	if !ok {
+		return code
+	}
+	s, err := p.where.open(p.ttl)
+	if err != nil {
+		return complain(errs, status(err), err)
+	}
+	locks, err := core.New(s.Store, core.WithObserver(core.Observers()))
+	if err == nil {
+		_, err = locks.Check(p.opts...)
+	}
+	if err != nil {
+		return complain(errs, status(err), err)
+	}
+	code, err = p.run(locks)
+	if err != nil {
+		complain(errs, code, err)
+	}
+	if errors.Is(err, errStuck) {
+		return code // neither a lease nor a session is to end before its time
+	}
+	// What may have been granted by a call without an answer is given back now or
+	// never.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = locks.Close(ctx)
+	s.close()
+	return code
+}
+
+// newPlan reads the arguments. If there is nothing to run, it returns the exit code
+// and false.
+func newPlan(args []string, out, errs io.Writer) (p *plan, code int, ok bool) {
+	p = &plan{}
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	p.where.register(flags)
+	wait := flags.Duration("wait", 0, "")
+	flags.DurationVar(&p.ttl, "ttl", 30*time.Second, "")
+	shared := flags.Bool("shared", false, "")
+	permits := flags.String("permits", "", "")
+	keep := flags.Duration("keep", 0, "")
+	flags.DurationVar(&p.grace, "grace", 0, "")
+	flags.BoolVar(&p.join, "join", false, "")
+	if code, ok := parse(flags, args, runHelp, out, errs); !ok {
+		return nil, code, false
+	}
+	refuse := func(format string, args ...any) (*plan, int, bool) {
+		return nil, complain(errs, exitUsage, fmt.Errorf(format+"; see lockkit run -h", args...)), false
+	}
+	rest := flags.Args()
+	if len(rest) < 3 || rest[1] != "--" {
+		return refuse("the form is run [flags] KEY -- COMMAND")
+	}
+	p.key, p.args = rest[0], rest[2:]
+	p.opts = append(p.opts, core.Wait(*wait), core.TTL(p.ttl), core.KeepFor(*keep))
+	if *shared {
+		p.opts = append(p.opts, core.Shared())
+	}
+	if *permits != "" {
+		n, of, ok := strings.Cut(*permits, "/")
+		some, errN := strconv.Atoi(n)
+		all, errOf := strconv.Atoi(of)
+		if !ok || errN != nil || errOf != nil {
+			return refuse("-permits is of the form 1/3")
+		}
+		p.opts = append(p.opts, core.Permits(some, all))
+	}
+	if p.grace < 0 || p.grace > p.ttl*2/5 {
+		return refuse("-grace is %v, 0 to %v is allowed with -ttl %v", p.grace, p.ttl*2/5, p.ttl)
+	}
+	var err error
+	if p.path, err = exec.LookPath(p.args[0]); err != nil {
+		return nil, complain(errs, cannotRun(err), err), false
+	}
+	return p, 0, true
+}
+
+// cannotRun is the exit code for a command that cannot be started.
+func cannotRun(err error) int {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return exitNoFile
+	}
+	return exitNoExec
+}
+
+// run runs the command under the lock and returns the exit code, and why there is
+// one beside the command's own.
+func (p *plan) run(locks *core.Locker) (int, error) {
+	signals := make(chan os.Signal, 16)
+	listen(signals)
+	defer signal.Stop(signals)
+	lease, sig, err := p.acquire(locks, signals)
+	switch {
+	case err == nil && sig != 0: // it was granted all the same
+		_ = lease.Release(context.Background())
+		return exitSignal + int(sig), nil
+	case sig != 0:
+		return exitSignal + int(sig), nil
+	case err != nil:
+		return status(err), err
+	}
+	t := newTrust(lease, p.grace)
+	if p.grace > t.span/2 {
+		_ = lease.Release(context.Background())
+		return exitUsage, fmt.Errorf("-grace is %v, and the lock lasts for %v here: %v is allowed", p.grace, t.span.Round(time.Millisecond), (t.span / 2).Round(time.Millisecond))
+	}
+	j, err := startJob(p.path, p.args, p.environ(lease))
+	if err != nil {
+		_ = lease.Release(context.Background())
+		return cannotRun(err), err
+	}
+	lost, stopped := t.watch(j, signals)
+	if !stopped {
+		return exitLost, errStuck
+	}
+	code := j.exit()
+	switch err := lease.Release(context.Background()); {
+	case lost || errors.Is(err, core.ErrLost):
+		return exitLost, fmt.Errorf("%w; the command ended with code %d", core.ErrLost, code)
+	case err != nil:
+		return code, fmt.Errorf("%w; the lock ends with its ttl", err)
+	}
+	return code, nil
+}
+
+// listen asks for the signals that are handed on, and for those that would end or stop
+// this process while the command runs. Those that were ignored stay ignored.
+func listen(signals chan<- os.Signal) {
+	for _, s := range append(slices.Clone(handed), syscall.SIGTSTP, syscall.SIGPIPE) {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+}
+
+var handed = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+}
+
+// acquire takes the lock, or returns the signal that ended the waiting.
+func (p *plan) acquire(locks *core.Locker, signals <-chan os.Signal) (lease *core.Lease, sig syscall.Signal, err error) {
+	// It goes on with the lease, and ends with this process.
+	ctx, cancel := context.WithCancel(context.Background())
+	if owner := os.Getenv(ownerVariable); p.join && owner != "" {
+		ctx = core.ContextWithOwner(ctx, owner)
+	}
+	done := make(chan struct{})
+	over := make(chan syscall.Signal, 1)
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-done:
+				return
+			case s := <-signals:
+				if slices.Contains(handed, s) {
+					cancel()
+					over <- s.(syscall.Signal)
+					return
+				}
+			}
+		}
+	}()
+	lease, err = locks.Acquire(ctx, p.key, p.opts...)
+	close(done)
+	return lease, <-over, err
+}
+
+// environ is the command's environment. A token or an owner of another lock that this
+// process itself runs under is not the command's.
+func (p *plan) environ(lease *core.Lease) []string {
+	env := without(os.Environ(), tokenVariable, ownerVariable)
+	if token := lease.Token(); token > 0 {
+		env = append(env, tokenVariable+"="+strconv.FormatUint(token, 10))
+	}
+	if p.join {
+		env = append(env, ownerVariable+"="+lease.Owner())
+	}
+	return env
+}
+
+func without(env []string, names ...string) []string {
+	return slices.DeleteFunc(env, func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.Contains(names, name)
+	})
+}

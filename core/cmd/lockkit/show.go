@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/lockkit/lockkit/core/inspect"
+)
+
+var showCommand = command{"show", "show [flags] KEY                       show the holds and waiters of KEY", show}
+
+const showHelp = `usage: lockkit show [flags] KEY
+
+It shows what holds KEY, what waits for it and what is recorded of its run: the ID of
+each hold, which revoke takes, for how long it has been held, how long it lasts if it is
+not extended, its mode, and its process: host and PID, if that has written a card
+(core.WithCard), else its ID, unless with -plain. A reader and a single permit are the
+same to a store; the card tells them apart some seconds later.
+
+  held   a hold                          waits  a waiter, in order of arrival
+  kept   nobody's any more, but in the   run    a run that has begun
+         way until its end               done   a run with its answer
+
+` + storeFlagsHelp + `  -json          a JSON object on each line
+
+exit code: 0, also of a key that is free; 69 the store did not answer or refused a
+right, 64 usage, or the store cannot do that
+` + storeHelp
+
+func show(args []string, out, errs io.Writer) int {
+	o := newOperator("show", out, errs)
+	if code, ok := o.arguments(args, showHelp, 1, 1); !ok {
+		return code
+	}
+	return o.inspect(func(in *inspect.Inspector) error {
+		ctx, cancel := brief()
+		defer cancel()
+		l, err := in.Look(ctx, o.flags.Arg(0))
+		if err != nil {
+			return err
+		}
+		rows := rowsOf(l)
+		switch {
+		case o.json:
+		case len(rows) == 0:
+			_, _ = fmt.Fprintln(o.out, "free: nothing holds it, and nothing waits for it")
+		default:
+			_, _ = fmt.Fprint(o.out, heading)
+		}
+		o.write(rows)
+		return nil
+	})
+}

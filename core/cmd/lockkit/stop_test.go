@@ -1,0 +1,185 @@
+//go:build unix
+
+package main_test
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// A busy machine has a quarter of a second between SIGTERM and SIGKILL, and as much
+// from there to the end of the key.
+const ttl = 10 * time.Second
+
+// heldBack starts the program with a worker that does not end when it is told to, and
+// with a stubborn child. It returns their files.
+func heldBack(t *testing.T, store string, args ...string) (p *holder) {
+	t.Helper()
+	p = &holder{command: file(t), child: file(t)}
+	p.cmd = lockkit(t, store, append(append([]string{"run", "-ttl", ttl.String()}, args...),
+		"--", self(t), "worker", p.command, "parent", p.child)...)
+	p.process = testserver.StartProcess(t, p.cmd)
+	awaitBegin(t, p.command)
+	awaitBegin(t, p.child)
+	return p
+}
+
+// holder is a run of the program whose command has a child.
+type holder struct {
+	cmd            *exec.Cmd
+	process        *testserver.Process
+	command, child string
+}
+
+// lastSign is when the command or its child was seen alive for the last time.
+func (h *holder) lastSign() int64 { return max(sign(h.command, signAlive), sign(h.child, signAlive)) }
+
+// wantLost waits for the end of the program, which is to say that the lock was lost.
+func (h *holder) wantLost(t *testing.T) {
+	t.Helper()
+	h.process.Wait(patience)
+	if code := h.cmd.ProcessState.ExitCode(); code != 70 || !strings.Contains(h.process.Output(), "lock lost") {
+		t.Errorf("exit code %d, %q", code, h.process.Output())
+	}
+	awaitEnd(t, h.command)
+	awaitEnd(t, h.child)
+}
+
+// wantApart checks that the next command began when the first and its child had ended,
+// and that they had been told before.
+func (h *holder) wantApart(t *testing.T, next string) {
+	t.Helper()
+	last, begin := h.lastSign(), sign(next, signBegin)
+	if begin <= last {
+		t.Errorf("the next command began %v before the last sign of the first", time.Duration(last-begin))
+	}
+	for _, f := range []string{h.command, h.child} {
+		if sign(f, signTold) == 0 {
+			t.Error("the command or its child was not told before it was killed")
+		}
+	}
+	t.Logf("told %v before its end, which was %v before the next began",
+		time.Duration(sign(h.command, signAlive)-sign(h.command, signTold)), time.Duration(begin-last))
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	t.Run("behind a frozen server it is stopped, and killed before the next can have the key", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		h := heldBack(t, redisURL(server.Addr), "frozen:1")
+		next := file(t)
+		server.Pause()
+		frozen := mono()
+		// The key has expired by then, and the next claim is granted it.
+		time.Sleep(time.Duration(frozen + int64(ttl) - mono()))
+		thawed := mono()
+		server.Resume()
+		testserver.Eventually(t, patience, "the next one has the key", func() bool {
+			return do(t, redisURL(server.Addr), "run", "frozen:1", "--", self(t), "worker", next, "once").code == 0
+		})
+		h.wantLost(t)
+		h.wantApart(t, next)
+		if last := h.lastSign(); last >= thawed {
+			t.Errorf("it lived until %v after the key had expired", time.Duration(last-thawed))
+		}
+	})
+	t.Run("cut off from the server it is stopped, and killed before the next can have the key", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		h := heldBack(t, redisURL(proxy.Addr), "cut:1")
+		next := file(t)
+		startWorker(t, redisURL(server.Addr), next, "-wait", "5m", "cut:1")
+		proxy.Partition()
+		awaitBegin(t, next)
+		h.wantLost(t)
+		h.wantApart(t, next)
+	})
+	t.Run("with a grace it is told earlier", func(t *testing.T) {
+		t.Parallel()
+		const grace = 2 * time.Second
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		h := heldBack(t, redisURL(proxy.Addr), "-grace", grace.String(), "grace:1")
+		next := file(t)
+		startWorker(t, redisURL(server.Addr), next, "-wait", "5m", "grace:1")
+		proxy.Partition()
+		awaitBegin(t, next)
+		h.wantLost(t)
+		h.wantApart(t, next)
+		if d := time.Duration(sign(h.command, signAlive) - sign(h.command, signTold)); d < grace/2 {
+			t.Errorf("it had %v to end, want %v", d, grace)
+		}
+	})
+	t.Run("when somebody deletes the key it is stopped by the next extension", func(t *testing.T) {
+		t.Parallel()
+		h := heldBack(t, redisURL(server.Addr), "deleted:1")
+		server.Do("DEL", "lk1:{deleted:1}")
+		h.wantLost(t)
+	})
+	t.Run("a command that has time goes on as long as the server answers", func(t *testing.T) {
+		t.Parallel()
+		store, f := redisURL(server.Addr), file(t)
+		p := runWorker(t, store, f, "-ttl", "2s", "-grace", "800ms", "long:1")
+		begin := sign(f, signBegin)
+		testserver.Eventually(t, patience, "it lives for three times the ttl", func() bool {
+			return sign(f, signAlive)-begin > int64(6*time.Second)
+		})
+		do(t, store, "run", "long:1", "--", "true").want(t, 75, "busy")
+		_ = syscall.Kill(p.Pid(), syscall.SIGTERM)
+		p.Wait(patience)
+	})
+	t.Run("what the command leaves behind is stopped before the lock is given back", func(t *testing.T) {
+		t.Parallel()
+		store, f := redisURL(server.Addr), file(t)
+		c := do(t, store, "run", "-ttl", ttl.String(), "left:1", "--", "sh", "-c",
+			`"$0" worker "$1" stubborn >/dev/null 2>&1 & while [ ! -s "$1" ]; do sleep 0.01; done; exit 3`, self(t), f)
+		c.want(t, 3, "")
+		if pid := int(sign(f, signPid)); pid == 0 || runs(pid) {
+			t.Errorf("process %d runs", pid)
+		}
+	})
+}
+
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	t.Run("when the program is killed, its command and that one's children are", func(t *testing.T) {
+		t.Parallel()
+		store := redisURL(server.Addr)
+		h := heldBack(t, store, "killed:1")
+		next := file(t)
+		startWorker(t, store, next, "-wait", "5m", "killed:1")
+		_ = syscall.Kill(h.process.Pid(), syscall.SIGKILL)
+		awaitEnd(t, h.command)
+		awaitEnd(t, h.child)
+		if sign(next, signBegin) != 0 {
+			t.Log("only when the key had expired")
+		}
+		awaitBegin(t, next)
+		if last, begin := h.lastSign(), sign(next, signBegin); begin <= last {
+			t.Errorf("the next command began %v before the last sign of the first", time.Duration(last-begin))
+		}
+	})
+	t.Run("a process that makes a session of its own is left alone (limit)", func(t *testing.T) {
+		t.Parallel()
+		if _, err := exec.LookPath("setsid"); err != nil {
+			t.Skip("there is no setsid here: it is in util-linux")
+		}
+		store, f := redisURL(server.Addr), file(t)
+		do(t, store, "run", "session:1", "--", "sh", "-c",
+			`setsid "$0" worker "$1" >/dev/null 2>&1 & while [ ! -s "$1" ]; do sleep 0.01; done`, self(t), f).want(t, 0, "")
+		pid := int(sign(f, signPid))
+		if pid == 0 || !runs(pid) {
+			t.Error("it has ended; if that is so now, the documentation promises too little")
+		}
+		if pid != 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/zkstore"
+)
+
+const storeVariable = "LOCKKIT_STORE"
+
+const storeHelp = `
+The store is the URL of -store, or else of the variable LOCKKIT_STORE. Prefer the
+variable where the URL has a password: arguments show in the list of processes.
+
+  redis://user:password@host:6379/0      one Redis; rediss:// with TLS, unix:// a socket
+  redis+cluster://host:6379?addr=host2:6379      a Cluster; rediss+cluster:// with TLS
+  redis+sentinel://host:26379?master_name=mymaster&addr=host2:26379
+                                         Sentinel; rediss+sentinel:// with TLS
+  postgres://user:password@host:5432/db  PostgreSQL, after pgstore.Migrate
+  zk://user:password@host:2181,host2:2181/root   ZooKeeper; /lk1 without a root
+
+Parameters of a Redis URL are those of go-redis (ParseURL, ParseClusterURL,
+ParseFailoverURL). With master_name, redis:// is Sentinel's too, and with addr
+alone a Cluster's. In user and password, write special characters as %40 for @.
+`
+
+// storeFlags say where the locks live.
+type storeFlags struct {
+	url    string
+	prefix optional
+	plain  bool
+}
+
+// optional is a text that may be empty, and whether it was given.
+type optional struct {
+	text  string
+	given bool
+}
+
+func (o *optional) String() string     { return o.text }
+func (o *optional) Set(s string) error { o.text, o.given = s, true; return nil }
+
+func (f *storeFlags) register(flags *flag.FlagSet) {
+	flags.StringVar(&f.url, "store", "", "")
+	flags.Var(&f.prefix, "prefix", "")
+	flags.BoolVar(&f.plain, "plain", false, "")
+}
+
+const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKKIT_STORE
+  -prefix P      what Redis keys begin with (lk1:)
+  -plain         plain Redis keys, as other programs write them
+`
+
+// store is a store, and its client.
+type store struct {
+	core.Store
+	check func(ctx context.Context) error
+	close func()
+}
+
+// open connects to nothing yet, but for ZooKeeper, where session is how long the key
+// of a crashed holder stays taken. Its errors match core.ErrInvalid and have no
+// password.
+func (f *storeFlags) open(session time.Duration) (*store, error) {
+	raw := f.url
+	if raw == "" {
+		raw = os.Getenv(storeVariable)
+	}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	switch {
+	case raw == "":
+		return nil, fmt.Errorf("no store: give -store or %s: %w", storeVariable, core.ErrInvalid)
+	case !ok:
+		return nil, fmt.Errorf("the store is no URL such as redis://host:6379: %w", core.ErrInvalid)
+	}
+	kind, how, _ := strings.Cut(scheme, "+")
+	var s *store
+	var err error
+	switch {
+	case kind == "redis" || kind == "rediss" || scheme == "unix":
+		s, err = f.openRedis(kind+"://"+rest, how)
+	case f.plain || f.prefix.given:
+		return nil, fmt.Errorf("-prefix and -plain are for Redis: %w", core.ErrInvalid)
+	case scheme == "postgres" || scheme == "postgresql":
+		s, err = openPostgres(raw)
+	case scheme == "zk":
+		s, err = openZooKeeper(rest, session)
+	default:
+		return nil, fmt.Errorf("the store's URL begins with none of redis:// rediss:// unix:// redis+cluster:// "+
+			"redis+sentinel:// postgres:// zk://: %w", core.ErrInvalid)
+	}
+	if errors.Is(err, core.ErrInvalid) {
+		return nil, err // of the store, which has seen no URL
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the store's URL: %w: %w", safe(raw, err), core.ErrInvalid)
+	}
+	return s, nil
+}
+
+// safe is what a parser says of a URL, unless that may show a part of its password.
+func safe(raw string, err error) error {
+	u, bad := url.Parse(raw)
+	switch {
+	case strings.Contains(raw, "@") && (bad != nil || u.User == nil), bad != nil:
+		return errors.New("it cannot be parsed; in user and password write special characters as % and two digits")
+	case u.User != nil:
+		if password, _ := u.User.Password(); password != "" && strings.Contains(err.Error(), password) {
+			return errors.New("it cannot be used")
+		}
+	}
+	for name := range u.Query() {
+		if strings.Contains(name, "pass") {
+			return errors.New("it cannot be used")
+		}
+	}
+	return err
+}
+
+func (f *storeFlags) openRedis(raw, how string) (*store, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	if how == "" {
+		switch q := u.Query(); {
+		case q.Has("master_name"):
+			how = "sentinel"
+		case q.Has("addr"):
+			how = "cluster"
+		}
+	}
+	var client redis.UniversalClient
+	switch how {
+	case "":
+		o, err := redis.ParseURL(raw)
+		if err != nil {
+			return nil, err
+		}
+		client = redis.NewClient(o)
+	case "cluster":
+		o, err := redis.ParseClusterURL(raw)
+		if err != nil {
+			return nil, err
+		}
+		client = redis.NewClusterClient(o)
+	case "sentinel":
+		o, err := redis.ParseFailoverURL(raw)
+		if err != nil {
+			return nil, err
+		}
+		if o.MasterName == "" {
+			return nil, errors.New("the parameter master_name is missing")
+		}
+		client = redis.NewFailoverClient(o)
+	default:
+		return nil, errors.New("redis+cluster:// or redis+sentinel:// is allowed")
+	}
+	var opts []redisstore.Option
+	if f.prefix.given {
+		opts = append(opts, redisstore.WithPrefix(f.prefix.text))
+	}
+	if f.plain {
+		opts = append(opts, redisstore.WithPlainKeys())
+	}
+	s, err := redisstore.New(client, opts...)
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return &store{s, s.Check, func() { _, _ = s.Close(), client.Close() }}, nil
+}
+
+func openPostgres(raw string) (*store, error) {
+	config, err := pgxpool.ParseConfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, err
+	}
+	s, err := pgstore.New(pool)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &store{s, s.Check, func() { _ = s.Close(); pool.Close() }}, nil
+}
+
+// openZooKeeper reads user:password@host:port,host:port/root, of which net/url
+// takes one host only.
+func openZooKeeper(rest string, session time.Duration) (*store, error) {
+	hosts, root, _ := strings.Cut(rest, "/")
+	var opts []zkstore.Option
+	if root = strings.TrimSuffix(root, "/"); root != "" {
+		opts = append(opts, zkstore.WithRoot("/"+root))
+	}
+	var auth string
+	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		user, password, _ := strings.Cut(hosts[:at], ":")
+		user, errUser := url.PathUnescape(user)
+		password, errPassword := url.PathUnescape(password)
+		if errUser != nil || errPassword != nil {
+			return nil, errors.New("it cannot be parsed")
+		}
+		auth, hosts = user+":"+password, hosts[at+1:]
+		opts = append(opts, zkstore.WithACL(zk.DigestACL(zk.PermAll, user, password)))
+	}
+	if strings.ContainsAny(hosts, "?#") || hosts == "" {
+		return nil, errors.New("the form is zk://host:port,host:port/root")
+	}
+	conn, _, err := zk.Connect(zk.FormatServers(strings.Split(hosts, ",")), session, zk.WithLogger(silent{}))
+	if err != nil {
+		return nil, err
+	}
+	if auth != "" {
+		authenticate(conn, auth)
+	}
+	s, err := zkstore.New(conn, opts...)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &store{s, func(ctx context.Context) error { return try(ctx, s) }, func() { _ = s.Close(); conn.Close() }}, nil
+}
+
+// authenticate waits until a server has authenticated conn, or for a while: the client
+// sends it to each server that it finds later.
+func authenticate(conn *zk.Conn, auth string) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = conn.AddAuth("digest", []byte(auth)) // a refusal shows with the first lock
+	}()
+	select {
+	case <-done:
+	case <-time.After(2 * time.Second):
+	}
+}
+
+// silent is where the client's log goes.
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// try is the check of a store that has none: a lock of its own.
+func try(ctx context.Context, s core.Store) error {
+	locks, err := core.New(s, core.WithObserver(core.Observers()))
+	if err != nil {
+		return err
+	}
+	lease, err := locks.TryAcquire(ctx, "check:"+rand.Text(), core.TTL(5*time.Second))
+	if err != nil {
+		return err
+	}
+	return lease.Release(ctx)
+}

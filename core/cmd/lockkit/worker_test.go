@@ -1,0 +1,95 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// A worker is a command that leaves signs of life: eight bytes each in a file that
+// outlives it, of the clock that all processes share.
+const (
+	signBegin = iota * 8
+	signAlive
+	signTold // of the first SIGTERM or SIGINT
+	signPid
+	signs
+)
+
+// work is "worker FILE", which ends at SIGTERM or SIGINT, "worker FILE once", which ends
+// at once, "worker FILE stubborn", which does not end, or "worker FILE parent FILE2",
+// which has a stubborn child.
+func work(args []string) int {
+	file, err := os.OpenFile(args[0], os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 3
+	}
+	note := func(at int64, v int64) {
+		_, _ = file.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(v)), at)
+	}
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
+	stubborn := len(args) > 1
+	if stubborn && args[1] == "parent" {
+		if exec.Command(os.Args[0], "worker", args[2], "stubborn").Start() != nil {
+			return 3
+		}
+	}
+	note(signPid, int64(os.Getpid()))
+	note(signBegin, mono())
+	for begin := time.Now(); time.Since(begin) < 3*time.Minute; {
+		note(signAlive, mono())
+		if stubborn && args[1] == "once" {
+			return 0
+		}
+		select {
+		case <-told:
+			note(signTold, mono())
+			if !stubborn {
+				return 0
+			}
+			signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return 4 // nobody has stopped it
+}
+
+// sign reads one of the signs of life in a file, 0 if it is not there.
+func sign(file string, at int) int64 {
+	all, _ := os.ReadFile(file)
+	if len(all) < at+8 {
+		return 0
+	}
+	return int64(binary.LittleEndian.Uint64(all[at:]))
+}
+
+// awaitBegin waits until the worker of the file works.
+func awaitBegin(t testing.TB, file string) {
+	t.Helper()
+	testserver.Eventually(t, patience, "the command runs", func() bool { return sign(file, signAlive) > 0 })
+}
+
+// awaitEnd waits until the worker of the file is no process any more, or a zombie.
+func awaitEnd(t testing.TB, file string) {
+	t.Helper()
+	pid := int(sign(file, signPid))
+	testserver.Eventually(t, patience, "the process has ended", func() bool { return !runs(pid) })
+}
+
+func runs(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	return err == nil && len(out) > 0 && out[0] != 'Z'
+}

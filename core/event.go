@@ -1,0 +1,256 @@
+package core
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"time"
+)
+
+// Kind says what an Event tells.
+type Kind int
+
+// The kinds of events. Event's documentation draws the life of a lease.
+const (
+	// Acquired: a lease was granted, after Wait. It ends by one Lost or one
+	// Released.
+	Acquired Kind = iota + 1
+	// Busy: the first attempt found the key busy; the caller waits, or gives up.
+	Busy
+	// GaveUp: an acquire ended without a lease, after Wait, with Err.
+	GaveUp
+	// Extended: the watchdog extended a lease.
+	Extended
+	// ExtendFailed: an attempt to extend a lease failed with Err; it is tried
+	// again while the lease lasts.
+	ExtendFailed
+	// Lost: a lease was lost after Held; its context has ended. When it is given
+	// back later, nothing is told.
+	Lost
+	// Released: a lease that was not lost was given back after Held; Err if the
+	// store did not confirm it, or no longer had it.
+	Released
+	// PassedOn: the hold of a lease that is being released went straight to a
+	// waiter of this process.
+	PassedOn
+	// CleanedUp: a claim of unknown outcome was given back; with Err, it could
+	// not be for its whole TTL, and a minute at least. Or a run was finished or
+	// withdrawn after its lease had been given back; with Err, the store did not
+	// confirm that, or another run had begun. Or the answer of a run whose lease
+	// had been lost is not saved, since another run had begun; then with Err.
+	CleanedUp
+	// Overrun: a lease was held for longer than MaxHold; it is not extended any
+	// more.
+	Overrun
+	// Ran: a call of once was run, as Attempt; it waited for Wait and was held
+	// for Held. With Err, the work failed, or its end could not be saved.
+	Ran
+	// Replayed: a call of once was answered, after Wait, with what Attempt left.
+	Replayed
+	// Refused: a call of once was neither run nor answered, after Wait; Err says
+	// why: in progress, mismatch, unreplayable, indeterminate, the store, or work
+	// that was taken back since it had not begun.
+	Refused
+	// Misused: an adapter was set up in a way that cannot work; Err says how.
+	Misused
+	// NodeOut: a node of a store that is made of several does not count, because of
+	// Err. NodeBack: it counts again. Name is the node's, "node-0" for the first.
+	NodeOut
+	NodeBack
+	// RanUnlocked: work runs without its lock, which its adapter was told to allow, since
+	// the store could not be asked; Err says why.
+	RanUnlocked
+	// Revoked: an operator took a hold away, by package inspect; with Err, it is not
+	// known whether it has ended. The process that had it tells Lost later.
+	Revoked
+)
+
+var kindNames = [...]string{
+	Acquired: "acquired", Busy: "busy", GaveUp: "gave_up", Extended: "extended", ExtendFailed: "extend_failed",
+	Lost: "lost", Released: "released", PassedOn: "passed_on", CleanedUp: "cleaned_up", Overrun: "overrun",
+	Ran: "ran", Replayed: "replayed", Refused: "refused",
+	Misused: "misused", NodeOut: "node_out", NodeBack: "node_back", RanUnlocked: "unlocked",
+	Revoked: "revoked",
+}
+
+// String is the kind as a label of metrics: "gave_up" for GaveUp, "unlocked" for
+// RanUnlocked. It does not change between versions.
+func (k Kind) String() string {
+	if k <= 0 || int(k) >= len(kindNames) {
+		return "unknown"
+	}
+	return kindNames[k]
+}
+
+// Mode says how a key is held, or asked for.
+type Mode uint8
+
+// The modes.
+const (
+	ModeExclusive Mode = iota + 1
+	ModeShared         // Shared
+	ModePermits        // Permits
+	ModeRun            // Begin, and so a call of once
+)
+
+var modeNames = [...]string{
+	ModeExclusive: "exclusive", ModeShared: "shared", ModePermits: "permits", ModeRun: "run",
+}
+
+// String is the mode as a label of metrics, "exclusive" for ModeExclusive. It does
+// not change between versions.
+func (m Mode) String() string {
+	if m == 0 || int(m) >= len(modeNames) {
+		return "unknown"
+	}
+	return modeNames[m]
+}
+
+// Event is one thing that happened to a lock. Its fields never have a key, an owner or a
+// token: Kind, Name, Mode and the two flags can label a metric.
+//
+// The life of a lease, as it is told:
+//
+//	Acquire ──→ Busy ──┐
+//	   │               ├──→ GaveUp
+//	   └───────────────┤
+//	                   ↓        ┌──────────────────────────────────┐
+//	               Acquired ────┤ Extended, ExtendFailed, Overrun, │
+//	                   │        │ each any number of times         │
+//	                   │        └──────────────────────────────────┘
+//	                   ├──→ Lost
+//	                   └──→ PassedOn, if its hold goes to a waiter ──→ Released
+//
+// Each Acquired is followed by one Lost or one Released, and by no second of them. So
+// the number of Acquired less that of both is the number of leases that this process
+// has, and never negative. A lease over several keys can be extended before it is
+// Acquired, while it waits for the next key. Claims of unknown outcome are told by
+// CleanedUp, and belong to no lease any more.
+//
+// A call of once is told by one of Ran, Replayed and Refused, at its end, beside the
+// events of the lease of its run.
+type Event struct {
+	Kind Kind
+	Name string
+	// Mode is that of the lease, or of the claim; 0 where the event is about
+	// neither, and for RanUnlocked and Revoked.
+	Mode Mode
+	// Contended, of Acquired, Busy, GaveUp, Lost, Released and once's: the key was
+	// not free for the caller. The store said busy, or the caller stood in the queue
+	// of this process.
+	Contended bool
+	// Reentered, of Acquired, GaveUp, Lost and Released: the lease joined a hold that
+	// its owner had.
+	Reentered bool
+	Attempt   int           // Ran, Replayed, Refused: the run that it is about, counted from 1; 0 if unknown
+	Wait      time.Duration // Acquired, GaveUp, Ran, Replayed, Refused: how long the acquire took
+	Held      time.Duration // Lost, Released, Overrun, Ran: since the grant
+	Err       error
+
+	// of is the subject of the event, nil if that has no key. It is an interface, so that
+	// a printer or encoder of an event does not follow it to a key.
+	of subject
+}
+
+// subject is what an event can be about.
+type subject interface {
+	about() (key, lease string)
+}
+
+// Hold is the ID of the hold that the event is about, as Lease.ID tells it; that of
+// the claim where there is no hold yet, and "" where the event is about neither. It
+// is for logs and traces: as a label of a metric it would make a series each time.
+func (e Event) Hold() string {
+	switch of := e.of.(type) {
+	case nil:
+		return ""
+	case holdOf:
+		return string(of)
+	}
+	_, lease := e.of.about()
+	return HoldID(lease)
+}
+
+// OfHold returns e as an event about the hold with this ID. It is for those that tell of
+// a hold which is no lease of their own.
+func (e Event) OfHold(id string) Event {
+	e.of = holdOf(id)
+	return e
+}
+
+// holdOf is a hold of which only the ID is known.
+type holdOf string
+
+func (holdOf) about() (key, lease string) { return "", "" }
+
+// HoldID is the ID that the hold of a claim with this Claim.Lease has in logs and for
+// operators: 11 letters, digits, '-' and '_'. The lease cannot be found from it.
+func HoldID(lease string) string {
+	if lease == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("hold\x00" + lease))
+	return base64.RawURLEncoding.EncodeToString(sum[:8])
+}
+
+// Report has the acquire write into e what its events say of it: Name, Mode,
+// Contended, Reentered, Wait and the hold. It is for packages that tell more of what
+// they acquire, by Locker.Observe. e is written once, before the acquire returns, and
+// not if the acquire is refused as invalid or closed.
+func Report(e *Event) AcquireOption { return func(r *request) { r.report = e } }
+
+// event is an event of the lease.
+func (l *Lease) event(k Kind) Event {
+	return Event{Kind: k, Name: l.name, Mode: l.opts.mode, of: l}
+}
+
+// outcome is an event of the lease's acquire, or of one that comes after it.
+func (l *Lease) outcome(k Kind) Event {
+	e := l.event(k)
+	e.Contended, e.Reentered = l.contended, l.reentered
+	return e
+}
+
+func (l *Lease) about() (key, lease string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.holds) > 0 {
+		return l.key, l.holds[0].id
+	}
+	return l.key, l.first.id
+}
+
+// ID names the lease's hold in logs and for operators. It is neither key, owner nor
+// token, and tells none of them. A hold that is passed on keeps its ID, so leases
+// that have it one after the other have one ID. Of a lease over several keys all
+// holds have the same.
+//
+// It is HoldID of the lease ID that the store knows. Those are of one form: 8 letters of
+// the process, made anew by each New, and 26 of chance. The 8 are no secret, and
+// ProcessOf tells them; the whole is one, as it is mostly the Owner too.
+func (l *Lease) ID() string {
+	_, lease := l.about()
+	return HoldID(lease)
+}
+
+// observe tells the observer of e.
+func (l *Locker) observe(ctx context.Context, e Event) {
+	if l.listens(e.Kind) {
+		l.observer.Observe(ctx, e)
+	}
+}
+
+// listens tells whether the observer wants events of this kind.
+func (l *Locker) listens(k Kind) bool {
+	switch o := l.observer.(type) {
+	case lossLog:
+		return k == Lost
+	case fanOut:
+		return len(o) > 0
+	}
+	return true
+}
+
+// Observe tells this Locker's observer of e. It is for adapters, which have no observer
+// of their own. They must not put a key, an owner or a token into e.
+func (l *Locker) Observe(ctx context.Context, e Event) { l.observe(ctx, e) }

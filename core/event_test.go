@@ -1,0 +1,476 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	// Dashboards and alerts are written with these names.
+	kinds := "acquired busy gave_up extended extend_failed lost released passed_on cleaned_up overrun ran replayed refused misused node_out node_back unlocked revoked"
+	var got []string
+	for k := core.Acquired; k.String() != "unknown"; k++ {
+		got = append(got, k.String())
+	}
+	if strings.Join(got, " ") != kinds {
+		t.Errorf("the kinds are %q, want %s", got, kinds)
+	}
+	got = nil
+	for m := core.ModeExclusive; m.String() != "unknown"; m++ {
+		got = append(got, m.String())
+	}
+	if strings.Join(got, " ") != "exclusive shared permits run" {
+		t.Errorf("the modes are %q", got)
+	}
+	for _, s := range []fmt.Stringer{core.Kind(0), core.Kind(-1), core.Kind(99), core.Mode(0), core.Mode(99)} {
+		if s.String() != "unknown" {
+			t.Errorf("%#v is %q", s, s)
+		}
+	}
+}
+
+// scenes make the thing of each kind happen once.
+var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
+	core.Acquired: func(t *testing.T, l *core.Locker, _ *scripted) { acquire(t, t.Context(), l, "order:1") },
+	core.Released: func(t *testing.T, l *core.Locker, _ *scripted) { release(t, acquire(t, t.Context(), l, "order:1")) },
+	core.Busy: func(t *testing.T, l *core.Locker, store *scripted) {
+		other := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		time.AfterFunc(time.Minute, func() { other.Release(context.Background()) })
+		acquire(t, t.Context(), l, "order:1") // asks often
+	},
+	core.GaveUp: func(t *testing.T, l *core.Locker, _ *scripted) {
+		acquire(t, t.Context(), l, "order:1")
+		_, err := l.Acquire(t.Context(), "order:1", core.Wait(time.Second))
+		wantErr(t, err, core.ErrBusy)
+	},
+	core.Extended: func(t *testing.T, l *core.Locker, _ *scripted) {
+		acquire(t, t.Context(), l, "order:1")
+		time.Sleep(11 * time.Second)
+	},
+	core.ExtendFailed: func(t *testing.T, l *core.Locker, store *scripted) {
+		acquire(t, t.Context(), l, "order:1")
+		store.set(first(1, loseRequest), opExtend)
+		time.Sleep(15 * time.Second)
+	},
+	core.Lost: func(t *testing.T, l *core.Locker, _ *scripted) {
+		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
+		lossTime(t, lease)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	},
+	core.PassedOn: func(t *testing.T, l *core.Locker, _ *scripted) {
+		lease := acquire(t, t.Context(), l, "order:1")
+		go l.Acquire(t.Context(), "order:1")
+		synctest.Wait()
+		release(t, lease)
+	},
+	core.CleanedUp: func(t *testing.T, l *core.Locker, store *scripted) {
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(loseReply, opRelease)
+		wantErr(t, lease.Release(t.Context()), core.ErrUnavailable)
+		store.set(nil, opRelease)
+	},
+	core.Overrun: func(t *testing.T, l *core.Locker, _ *scripted) {
+		acquire(t, t.Context(), l, "order:1", core.MaxHold(time.Second))
+		time.Sleep(time.Minute)
+	},
+	core.Ran:      func(t *testing.T, l *core.Locker, _ *scripted) { calls(t, l, 1) },
+	core.Replayed: func(t *testing.T, l *core.Locker, _ *scripted) { calls(t, l, 2) },
+	core.Refused: func(t *testing.T, l *core.Locker, _ *scripted) {
+		o := calls(t, l, 1)
+		_, err := o.Do(t.Context(), once.Call{Name: "order", Key: "1", Fingerprint: []byte("another")}, nothing)
+		wantErr(t, err, once.ErrMismatch)
+	},
+	core.RanUnlocked: func(t *testing.T, l *core.Locker, store *scripted) {
+		store.set(refuse, opAcquire)
+		_, err := l.TryAcquire(t.Context(), "order:1")
+		if _, ok := l.FailOpen(t.Context(), "order", err); !ok {
+			t.Errorf("may not run after %v", err)
+		}
+	},
+	core.Misused: func(t *testing.T, l *core.Locker, _ *scripted) { // told by adapters
+		l.Observe(t.Context(), core.Event{Kind: core.Misused, Name: "order", Err: errBroken})
+	},
+	core.NodeOut:  nil, // told by redlock: TestRestartedNodeIsNotBackBeforeItCounts
+	core.NodeBack: nil,
+	core.Revoked:  nil, // told by inspect: TestRevokedIsTold
+}
+
+// calls makes one call some times.
+func calls(t *testing.T, l *core.Locker, n int) *once.Once {
+	t.Helper()
+	o, err := once.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if _, err := o.Do(t.Context(), once.Call{Name: "order", Key: "1"}, nothing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+func nothing(context.Context) (once.Answer, error) { return once.Answer{}, nil }
+
+func TestEachKindIsToldOnce(t *testing.T) {
+	t.Parallel()
+	for k := core.Acquired; k.String() != "unknown"; k++ {
+		scene, known := scenes[k]
+		if !known {
+			t.Errorf("%s: no scene", k)
+		}
+		if scene == nil {
+			continue
+		}
+		sim(t, k.String(), func(t *testing.T) {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			scene(t, l, store)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			told := seen.all(k)
+			store.setAll(nil)
+			closeNow(l)
+			if len(told) != 1 {
+				t.Fatalf("told %d times: %s", len(told), seen.kinds())
+			}
+			if told[0].Name != "order" {
+				t.Errorf("the name is %q", told[0].Name)
+			}
+		})
+	}
+}
+
+// closeNow ends what a Locker still has.
+func closeNow(l *core.Locker) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	l.Close(ended)
+}
+
+func TestContended(t *testing.T) {
+	t.Parallel()
+	sim(t, "who waits in the queue of the process is told so, whether served or not", func(t *testing.T) {
+		seen := &recorder{}
+		l, _ := setup(t, core.WithObserver(seen))
+		holder := acquire(t, t.Context(), l, "order:1")
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				if i == 9 {
+					_, err := l.Acquire(t.Context(), "order:1", core.Wait(time.Millisecond))
+					wantErr(t, err, core.ErrBusy)
+					return
+				}
+				release(t, acquire(t, t.Context(), l, "order:1"))
+			})
+		}
+		time.Sleep(time.Second)
+		release(t, holder)
+		wg.Wait()
+		wantContended(t, seen.all(core.Acquired), 1, 9)
+		wantContended(t, seen.all(core.Released), 1, 9)
+		wantContended(t, seen.all(core.GaveUp), 0, 1)
+	})
+	sim(t, "who waits for another process, is refused, or has to do with nobody", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		other := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		_, err := l.TryAcquire(t.Context(), "order:1")
+		wantErr(t, err, core.ErrBusy)
+		time.AfterFunc(time.Second, func() { other.Release(context.Background()) })
+		release(t, acquire(t, t.Context(), l, "order:1"))
+		wantContended(t, seen.all(core.GaveUp), 0, 1)
+		wantContended(t, seen.all(core.Acquired), 0, 1)
+		release(t, acquire(t, t.Context(), l, "order:1"))
+		store.set(refuse, opAcquire)
+		_, err = l.TryAcquire(t.Context(), "order:1")
+		wantErr(t, err, core.ErrUnavailable)
+		wantContended(t, seen.all(core.GaveUp), 1, 1)
+		wantContended(t, seen.all(core.Acquired), 1, 1)
+		wantContended(t, seen.all(core.Busy), 0, 2)
+	})
+}
+
+func wantContended(t *testing.T, events []core.Event, not, are int) {
+	t.Helper()
+	n := 0
+	for _, e := range events {
+		if e.Contended {
+			n++
+		}
+	}
+	if n != are || len(events) != not+are {
+		t.Errorf("%d of %d are contended, want %d of %d: %+v", n, len(events), are, not+are, events)
+	}
+}
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	sim(t, "an event says how the key is held, and whether the lease re-entered", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		for _, o := range [][]core.AcquireOption{nil, {core.Shared()}, {core.Permits(1, 2)}} {
+			release(t, acquire(t, t.Context(), l, "order:1", o...))
+		}
+		if err := begin(t, l, "order:1", 1).Finish(t.Context(), finished("", 1)); err != nil {
+			t.Fatal(err)
+		}
+		outer := acquire(t, t.Context(), l, "order:2")
+		release(t, acquire(t, outer.Context(), l, "order:2"))
+		elsewhere := core.ContextWithOwner(t.Context(), outer.Owner())
+		release(t, acquire(t, elsewhere, newLocker(t, store, core.WithObserver(seen)), "order:2"))
+		release(t, outer)
+		release(t, acquire(t, elsewhere, l, "order:2")) // there is nothing left to join
+		for _, k := range []core.Kind{core.Acquired, core.Released} {
+			var got []string
+			for _, e := range seen.all(k) {
+				got = append(got, fmt.Sprintf("%v:%v", e.Mode, e.Reentered))
+			}
+			want := "exclusive:false shared:false permits:false run:false exclusive:false exclusive:true exclusive:true exclusive:false"
+			if k == core.Released {
+				want = "exclusive:false shared:false permits:false run:false exclusive:true exclusive:true exclusive:false exclusive:false"
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: got %s\nwant %s", k, got, want)
+			}
+		}
+	})
+}
+
+// TestOneEnd has many callers with losses, passes and re-entries, and counts what is
+// told of their leases.
+func TestOneEnd(t *testing.T) {
+	t.Parallel()
+	all := map[core.Kind]int{}
+	joined := 0
+	for range tally.Trials(40) {
+		seed := rand.Uint64()
+		synctest.Test(t, func(t *testing.T) {
+			g := &gauges{t: t, held: map[string]int{}, kinds: map[core.Kind]int{}}
+			l, store := setup(t, core.WithObserver(g))
+			throng(t, l, store, seed)
+			synctest.Wait()
+			left, held := 0, 0
+			for _, n := range g.held {
+				left += n
+			}
+			for _, c := range l.Snapshot().Locks {
+				held += c.Held
+			}
+			if held != left {
+				t.Errorf("seed %d: %d leases are held, %d by the events", seed, held, left)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if seed%2 == 0 {
+				cancel()
+			}
+			l.Close(ctx)
+			synctest.Wait()
+			for of, n := range g.held {
+				if n != 0 {
+					t.Errorf("seed %d: %d more leases of %s were acquired than have ended", seed, n, of)
+				}
+			}
+			for k, n := range g.kinds {
+				all[k] += n
+			}
+			joined += g.reentered
+		})
+	}
+	if all[core.Acquired] == 0 || all[core.Lost] == 0 || all[core.PassedOn] == 0 || joined == 0 {
+		t.Errorf("vacuous: %v, %d re-entered", all, joined)
+	}
+}
+
+// gauges count the leases by what is told, each hold's apart.
+type gauges struct {
+	t         *testing.T
+	mu        sync.Mutex
+	held      map[string]int
+	kinds     map[core.Kind]int
+	reentered int
+}
+
+func (g *gauges) Observe(_ context.Context, e core.Event) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.kinds[e.Kind]++
+	of := fmt.Sprint(e.Name, " ", e.Mode, " ", e.Reentered)
+	switch e.Kind {
+	case core.Acquired:
+		g.held[of]++
+		if e.Reentered {
+			g.reentered++
+		}
+	case core.Lost, core.Released:
+		g.held[of]--
+		if g.held[of] < 0 {
+			g.t.Errorf("%s: more have ended than were acquired", of)
+		}
+	}
+}
+
+// throng has twenty callers want a few keys in all ways while calls go wrong and holds
+// vanish. Some leases are still held when it returns.
+func throng(t *testing.T, l *core.Locker, store *scripted, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	var mu sync.Mutex
+	r := func(n int) int { mu.Lock(); defer mu.Unlock(); return rng.IntN(n) }
+	store.setAll(func(ctx context.Context, n int, do func() error) error {
+		d := time.Duration(50+r(200)) * time.Microsecond
+		switch r(40) {
+		case 0:
+			return loseReply(ctx, n, do)
+		case 1:
+			return hang(ctx, n, do)
+		case 2:
+			return refuse(ctx, n, do)
+		}
+		return slow(d, d)(ctx, n, do)
+	})
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			for range 30 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+r(400))*time.Millisecond)
+				o := opts(core.TTL(300 * time.Millisecond))
+				switch r(8) {
+				case 0:
+					o = append(o, core.Shared())
+				case 1:
+					o = append(o, core.Also("order:other"))
+				case 2:
+					o = append(o, core.NoRenew())
+				case 3:
+					o = append(o, core.Wait(0))
+				}
+				lease, err := l.Acquire(ctx, fmt.Sprint("order:", r(3)), o...)
+				if err != nil {
+					cancel()
+					continue
+				}
+				if r(3) == 0 {
+					if inner, err := l.TryAcquire(lease.Context(), lease.Key(), o...); err == nil {
+						time.Sleep(time.Duration(r(3)) * time.Millisecond)
+						inner.Release(ctx)
+					}
+				}
+				time.Sleep(time.Duration(r(3)) * time.Millisecond)
+				if r(20) == 0 {
+					time.Sleep(400 * time.Millisecond)
+				}
+				if cancel(); i > 17 && r(10) == 0 {
+					return // and leaves its lease to Close
+				}
+				lease.Release(ctx)
+			}
+		})
+	}
+	wg.Wait()
+	store.setAll(nil)
+}
+
+func TestEndsAreToldAfterTheBeginning(t *testing.T) {
+	t.Parallel()
+	sim(t, "a lease that Close gives back while its Acquired is told is Released after that", func(t *testing.T) {
+		var l *core.Locker
+		seen := &recorder{}
+		l, _ = setup(t, core.WithObserver(observerFunc(func(ctx context.Context, e core.Event) {
+			if e.Kind == core.Acquired {
+				closeNow(l)
+			}
+			seen.Observe(ctx, e)
+		})))
+		lease := acquire(t, t.Context(), l, "order:1")
+		wantErr(t, context.Cause(lease.Context()), core.ErrClosed)
+		release(t, lease)
+		if got := seen.kinds(); got != "acquired, released" {
+			t.Errorf("told %s", got)
+		}
+	})
+	sim(t, "a lease that is lost while its Acquired is told is Lost after that", func(t *testing.T) {
+		seen := &recorder{}
+		l, _ := setup(t, core.WithObserver(observerFunc(func(ctx context.Context, e core.Event) {
+			if e.Kind == core.Acquired {
+				time.Sleep(time.Minute)
+			}
+			seen.Observe(ctx, e)
+		})))
+		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		if got := seen.kinds(); got != "acquired, lost" {
+			t.Errorf("told %s", got)
+		}
+	})
+}
+
+func TestHoldID(t *testing.T) {
+	t.Parallel()
+	sim(t, "the events of a hold have its ID, and no other lease's", func(t *testing.T) {
+		seen := &recorder{}
+		l, _ := setup(t, core.WithObserver(seen))
+		a := acquire(t, t.Context(), l, "order:1", core.Also("order:2"))
+		b := acquire(t, a.Context(), l, "order:1")
+		time.Sleep(11 * time.Second)
+		ids := []string{a.ID(), b.ID()}
+		release(t, b)
+		release(t, a)
+		c := acquire(t, t.Context(), l, "order:1")
+		go l.Acquire(t.Context(), "order:1")
+		synctest.Wait()
+		release(t, c)
+		synctest.Wait()
+		last := seen.all(core.Acquired)[3]
+		if ids = append(ids, c.ID()); last.Hold() != c.ID() {
+			t.Errorf("a hold that was passed on had the ID %s and has %s", c.ID(), last.Hold())
+		}
+		n := map[string]int{}
+		for _, e := range seen.events {
+			n[e.Hold()]++
+		}
+		// The fourth caller asked under an ID of its own.
+		if n[ids[0]] < 3 || n[ids[1]] < 3 || n[ids[2]] != 4 || len(ids[0]) != 11 || slices.Contains(ids[1:], ids[0]) {
+			t.Errorf("holds %v have so many events: %v", ids, n)
+		}
+		if (core.Event{}).Hold() != "" || core.HoldID("") != "" {
+			t.Error("there is an ID of nothing")
+		}
+		closeNow(l)
+	})
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	sim(t, "an acquire reports what it tells, also if it fails", func(t *testing.T) {
+		l, _ := setup(t)
+		var e core.Event
+		lease := acquire(t, t.Context(), l, "order:1", core.Report(&e))
+		if e.Name != "order" || e.Mode != core.ModeExclusive || e.Contended || e.Kind != 0 || e.Hold() != lease.ID() {
+			t.Errorf("got %+v", e)
+		}
+		_, err := l.Acquire(t.Context(), "order:1", core.Shared(), core.Wait(time.Second), core.Report(&e))
+		if wantErr(t, err, core.ErrBusy); !e.Contended || e.Wait != time.Second || e.Mode != core.ModeShared {
+			t.Errorf("got %+v", e)
+		}
+		release(t, lease)
+		var none core.Event
+		if _, err := l.Acquire(t.Context(), "", core.Report(&none)); !errors.Is(err, core.ErrInvalid) || none != (core.Event{}) {
+			t.Errorf("got %+v and %v", none, err)
+		}
+	})
+}

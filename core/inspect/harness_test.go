@@ -1,0 +1,214 @@
+package inspect_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/inspect"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+	"github.com/lockkit/lockkit/core/zkstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	redisServer    = testserver.NewShared(func(t testing.TB) *testserver.Redis { return testserver.StartRedis(t) })
+	postgresServer = testserver.NewShared(func(t testing.TB) *testserver.Postgres { return testserver.StartPostgres(t) })
+)
+
+// onStores runs fn on the reference store and on a real Redis, with a prefix of its own.
+func onStores(t *testing.T, fn func(t *testing.T, store core.Store)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		fn(t, memstore.New())
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		fn(t, newRedis(t))
+	})
+}
+
+// onEveryStore also runs fn on a real ZooKeeper and PostgreSQL.
+func onEveryStore(t *testing.T, fn func(t *testing.T, store core.Store)) {
+	t.Helper()
+	onStores(t, fn)
+	t.Run("zookeeper", func(t *testing.T) {
+		t.Parallel()
+		fn(t, newZooKeeper(t))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		pool := testclient.Postgres(t, postgresServer.Get(t).NewDatabase(t).URL())
+		if err := pgstore.Migrate(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		fn(t, newPostgres(t, pool))
+	})
+}
+
+func newZooKeeper(t *testing.T, opts ...zkstore.Option) *zkstore.Store {
+	t.Helper()
+	conn := testclient.ZooKeeper(t, 10*time.Second, testserver.SharedZooKeeper(t))
+	store, err := zkstore.New(conn, append([]zkstore.Option{zkstore.WithRoot("/" + rand.Text())}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+func newPostgres(t *testing.T, pool *pgxpool.Pool) *pgstore.Store {
+	t.Helper()
+	store, err := pgstore.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+func newRedis(t *testing.T) *redisstore.Store {
+	t.Helper()
+	store, err := redisstore.New(testclient.Redis(t, redisServer.Get(t).Addr), redisstore.WithPrefix(rand.Text()+":"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+func newInspector(t testing.TB, store core.Store, opts ...inspect.Option) *inspect.Inspector {
+	t.Helper()
+	in, err := inspect.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func newLocker(t testing.TB, store core.Store) *core.Locker {
+	t.Helper()
+	l, err := core.New(store, core.WithObserver(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		l.Close(ended)
+	})
+	return l
+}
+
+func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
+	t.Helper()
+	lease, err := l.Acquire(context.Background(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// claim is that of a process of its own.
+func claim(key string) core.Claim {
+	return core.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: core.All, Limit: core.All, TTL: time.Minute}
+}
+
+func take(t testing.TB, store core.Store, c core.Claim) {
+	t.Helper()
+	if _, err := store.Acquire(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// all lets everybody do everything, and says who it is.
+func all(who string) inspect.HandlerOption {
+	return inspect.Allow(func(*http.Request, inspect.Action) (string, error) { return who, nil })
+}
+
+// answer is what a handler has answered.
+type answer struct {
+	*httptest.ResponseRecorder
+	body string
+}
+
+// get asks for a page; post sends a form from it, as a browser does. edit changes what is
+// sent.
+func get(h http.Handler, query string, edit ...func(*http.Request)) answer {
+	return send(h, httptest.NewRequest("GET", "http://locks.internal/admin?"+query, nil), edit...)
+}
+
+func post(h http.Handler, query string, form url.Values, edit ...func(*http.Request)) answer {
+	r := httptest.NewRequest("POST", "http://locks.internal/admin?"+query, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", "http://locks.internal")
+	return send(h, r, edit...)
+}
+
+func send(h http.Handler, r *http.Request, edit ...func(*http.Request)) answer {
+	for _, e := range edit {
+		e(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return answer{w, w.Body.String()}
+}
+
+func (a answer) want(t testing.TB, code int) answer {
+	t.Helper()
+	if a.Code != code {
+		t.Fatalf("status %d, want %d: %s", a.Code, code, a.body)
+	}
+	return a
+}
+
+// shown is what the tests read of a page in JSON.
+type shown struct {
+	Error, Notice, Next string
+	Held, Waiting       []shownLock
+	Locks               []shownLock
+	Lock                *shownLock
+	Keys                bool
+	MayRevoke           bool `json:"may_revoke"`
+	MayRelease          bool `json:"may_release"`
+	Confirm             *struct{ Hold struct{ ID string } }
+	Processes           []struct{ ID, Service, Host string }
+}
+
+type shownLock struct {
+	Name, Digest, Key string
+	Sealed            string `json:"lock"`
+	Hold, Trace       string
+	Holds, Waiters    []struct {
+		ID      string
+		Age     int64 `json:"age_ms"`
+		Left    int64 `json:"left_ms"`
+		Process *struct{ Host string }
+		Trace   string
+	}
+	Run *struct{ Attempt int }
+}
+
+func (a answer) json(t testing.TB) (s shown) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.body), &s); err != nil || a.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("%v (%s): %s", err, a.Header().Get("Content-Type"), a.body)
+	}
+	return s
+}

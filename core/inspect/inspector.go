@@ -1,0 +1,355 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Inspector shows what a store has of locks, and takes holds away. Its methods are safe
+// for concurrent use, return soon after ctx ends, and fail with the errors of
+// core.Inspector: ErrInvalid, ErrUnsupported, ErrUnavailable; none names a key.
+type Inspector struct {
+	config
+	store core.Inspector
+	cards core.Cards // nil: the store keeps none
+}
+
+// Option is a setting of New.
+type Option func(*config)
+
+// config is what the options of one Inspector add up to.
+type config struct {
+	observer core.Observer // nil if no observer is told
+	secret   []byte
+}
+
+// Observer has o told of each hold that was taken away, by one core.Revoked. Without it
+// no observer is told.
+func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
+
+// Secret makes digests of keys, and the positions in a Handler's lists, the same for all
+// processes that are given this secret, of 32 random bytes or more: for several replicas
+// of a page at one address. Without it each New makes a secret of its own. It must not
+// be known outside, since a digest is then as good as the key wherever keys can be
+// guessed.
+func Secret(secret []byte) Option {
+	return func(c *config) { c.secret = append([]byte{}, secret...) }
+}
+
+// leastSecret is in bytes, as many as the digest behind it has.
+const leastSecret = sha256.Size
+
+// New returns an Inspector of store. It sends nothing. It fails with
+// core.ErrUnsupported if store is no core.Inspector; one that was set up so that it
+// cannot be inspected answers so later. It fails with core.ErrInvalid if store or an
+// option is nil, and for a secret that is too short.
+func New(store core.Store, opts ...Option) (*Inspector, error) {
+	if store == nil {
+		return nil, fmt.Errorf("inspect: new: a store is needed: %w", core.ErrInvalid)
+	}
+	looked, ok := store.(core.Inspector)
+	if !ok {
+		return nil, fmt.Errorf("inspect: new: the store shows nothing of its locks: %w", core.ErrUnsupported)
+	}
+	in := &Inspector{store: looked}
+	in.cards, _ = store.(core.Cards)
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("inspect: new: an option is nil: %w", core.ErrInvalid)
+		}
+		o(&in.config)
+	}
+	switch {
+	case in.secret == nil:
+		in.secret = make([]byte, leastSecret)
+		rand.Read(in.secret) // it does not fail
+	case len(in.secret) < leastSecret:
+		return nil, fmt.Errorf("inspect: new: a secret of %d bytes, %d are needed: %w", len(in.secret), leastSecret, core.ErrInvalid)
+	}
+	return in, nil
+}
+
+// Lock is a key as an operator sees it.
+type Lock struct {
+	Key     string
+	Name    string // Name of the key
+	Digest  string // Digest of the key
+	Holds   []Hold // the oldest first
+	Waiters []Hold // in order of arrival, as far as the store knows them
+	Run     *core.Run
+}
+
+// Hold is a hold, or a claim that waits, with the process that has it. Where the store
+// does not know its Age, it is that of the card's entry.
+type Hold struct {
+	core.Hold
+	// Card is that of its process, without entries. It is found by the process, and where
+	// the store does not know that, by the ID of the hold among the entries of all cards;
+	// nil if there is none.
+	Card  *core.Card
+	Trace string    // as the card's entry tells
+	told  core.Mode // by the card's entry
+}
+
+// Mode is as the card's entry tells it, and without one as the core.Hold does.
+func (h Hold) Mode() core.Mode { return cmp.Or(h.told, h.Hold.Mode()) }
+
+// Kind says for a reader how a hold excludes others: "exclusive", "shared", "3 permits".
+// Where no card tells, a weight of 1 can be either.
+func (h Hold) Kind() string {
+	switch {
+	case h.Weight == 1 && h.told == 0:
+		return "shared or a permit"
+	case h.Mode() == core.ModePermits && h.Weight == 1:
+		return "1 permit"
+	case h.Mode() == core.ModePermits:
+		return strconv.FormatInt(h.Weight, 10) + " permits"
+	}
+	return h.Mode().String()
+}
+
+// entry is one hold or waiter of a card. Cards list those that are some seconds old.
+type entry struct {
+	core.CardEntry
+	card *core.Card
+}
+
+// cards are those of all processes.
+type cards struct {
+	of    map[string]*core.Card // by process, without entries
+	holds map[string]entry      // by ID of the hold
+}
+
+// Look shows one lock. A key of which nothing is alive has no holds, waiters and run.
+// Cards that cannot be read are left out.
+func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
+	state, err := in.store.Look(ctx, key)
+	if err != nil {
+		return Lock{}, fmt.Errorf("inspect: %w", err)
+	}
+	return in.lock(state, in.known(ctx)), nil
+}
+
+// List shows the locks of which something is alive, page by page, as List of
+// core.Inspector does: in no particular order from page to page, the oldest hold first in
+// a page. The store may have to walk over everything that it has.
+//
+// next is the store's own, and can contain a key.
+func (in *Inspector) List(ctx context.Context, after string, most int) (page []Lock, next string, err error) {
+	states, next, err := in.store.List(ctx, after, most)
+	if err != nil {
+		return nil, "", fmt.Errorf("inspect: %w", err)
+	}
+	if len(states) == 0 {
+		return nil, next, nil
+	}
+	known := in.known(ctx)
+	for _, s := range states {
+		page = append(page, in.lock(s, known))
+	}
+	slices.SortStableFunc(page, func(a, b Lock) int {
+		return cmp.Or(cmp.Compare(b.age(), a.age()), cmp.Compare(a.Key, b.Key))
+	})
+	return page, next, nil
+}
+
+// age is that of the oldest hold.
+func (l Lock) age() (age time.Duration) {
+	for _, h := range l.Holds {
+		age = max(age, h.Age)
+	}
+	return age
+}
+
+// Overview is what the cards of the processes tell.
+type Overview struct {
+	Held, Waiting []Long      // the oldest first
+	Processes     []core.Card // without entries
+}
+
+// Long is what a process has held, or waited for, longer than some seconds.
+type Long struct {
+	core.CardEntry           // For is as of when the card was written
+	Digest         string    // of its key; "" if the card does not have the key
+	Process        core.Card // without entries
+}
+
+// Now shows what has been held and waited for the longest, in all processes that write
+// cards (core.Cards). It asks for no lock, and is the cheap way to see all that are
+// stuck. It fails with core.ErrUnsupported where the store keeps no cards.
+func (in *Inspector) Now(ctx context.Context) (Overview, error) {
+	if in.cards == nil {
+		return Overview{}, fmt.Errorf("inspect: now: the store keeps no cards: %w", core.ErrUnsupported)
+	}
+	cards, err := in.cards.Cards(ctx)
+	if err != nil {
+		return Overview{}, fmt.Errorf("inspect: now: %w", err)
+	}
+	var o Overview
+	for _, c := range cards {
+		entries := c.Entries
+		c.Entries = nil
+		o.Processes = append(o.Processes, c)
+		for _, e := range entries {
+			long := Long{CardEntry: e, Process: c}
+			if e.Key != "" {
+				long.Digest = in.Digest(e.Key)
+			}
+			if e.Waiting {
+				o.Waiting = append(o.Waiting, long)
+			} else {
+				o.Held = append(o.Held, long)
+			}
+		}
+	}
+	for _, list := range [][]Long{o.Held, o.Waiting} {
+		slices.SortStableFunc(list, func(a, b Long) int { return cmp.Compare(b.For, a.For) })
+	}
+	return o, nil
+}
+
+// Revoke takes away the hold of key that has this ID, whichever lease has it now, and
+// keeps the key taken for what is left of the hold. The holder's context ends with
+// core.ErrLost before another process is granted the key.
+//
+// It fails with core.ErrLost if there is no such hold; nothing has changed then. After an
+// error that is none of core.Inspector's the hold may have ended or not; the same call
+// again tells.
+func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
+	return in.end(ctx, key, hold, time.Millisecond) // no longer than what is left of it
+}
+
+// ReleaseNow is Revoke, but the key is free at once. There can be two holders until the
+// old one learns of the loss, which takes a third of its TTL, and longer if it cannot
+// reach the store or is paused.
+func (in *Inspector) ReleaseNow(ctx context.Context, key, hold string) error {
+	return in.end(ctx, key, hold, 0)
+}
+
+func (in *Inspector) end(ctx context.Context, key, hold string, keep time.Duration) error {
+	err := in.store.Revoke(ctx, key, hold, keep)
+	if in.observer != nil && (err == nil || !unchanged(err)) {
+		in.observer.Observe(ctx, core.Event{Kind: core.Revoked, Name: Name(key), Err: err}.OfHold(hold))
+	}
+	if err != nil {
+		return fmt.Errorf("inspect: %w", err)
+	}
+	return nil
+}
+
+// unchanged tells whether the error of a Revoke says that nothing has changed.
+func unchanged(err error) bool {
+	for _, e := range []error{core.ErrLost, core.ErrUnavailable, core.ErrUnsupported, core.ErrInvalid} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Digest stands for a key where keys are not shown: 11 letters, digits, '-' and '_', the
+// same for the same key. A key cannot be guessed from it without the secret of this
+// Inspector.
+func (in *Inspector) Digest(key string) string {
+	return base64.RawURLEncoding.EncodeToString(in.derive("key\x00" + key)[:8])
+}
+
+// derive is what the secret makes of a purpose, 32 bytes.
+func (in *Inspector) derive(purpose string) []byte {
+	mac := hmac.New(sha256.New, in.secret)
+	mac.Write([]byte(purpose))
+	return mac.Sum(nil)
+}
+
+// maxName is the longest name, in bytes.
+const maxName = 64
+
+// Name is the name of a lock whose acquire had no core.Name: the key's part before the
+// first ':', and "lock" if there is none, or it is not 1 to 64 letters, digits, '.', '_'
+// and '-', since it may be data then.
+func Name(key string) string {
+	name, _, ok := strings.Cut(key, ":")
+	if !ok || name == "" || len(name) > maxName {
+		return "lock"
+	}
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return "lock"
+		}
+	}
+	return name
+}
+
+// known is what the cards tell.
+func (in *Inspector) known(ctx context.Context) (known cards) {
+	if in.cards == nil {
+		return known
+	}
+	all, err := in.cards.Cards(ctx)
+	if err != nil {
+		return known // what the store has of a lock is worth showing by itself
+	}
+	known = cards{make(map[string]*core.Card), make(map[string]entry)}
+	for _, c := range all {
+		entries := c.Entries
+		c.Entries = nil
+		known.of[c.Process] = &c
+		for _, e := range entries {
+			if e.Hold != "" {
+				known.holds[e.Hold] = entry{e, &c}
+			}
+		}
+	}
+	return known
+}
+
+// join adds what the cards tell of a hold.
+func (known cards) join(h core.Hold) Hold {
+	e := known.holds[h.ID]
+	if h.Process != "" {
+		card := known.of[h.Process]
+		if e.card != card {
+			e = entry{card: card} // of another process: not true
+		}
+	}
+	if h.Age == 0 {
+		h.Age = e.For
+	}
+	return Hold{Hold: h, Card: e.card, Trace: e.Trace, told: modeOf(e.Mode)}
+}
+
+// modeOf is the mode with this name, 0 for none that is known here.
+func modeOf(name string) core.Mode {
+	for m := core.ModeExclusive; m <= core.ModeRun; m++ {
+		if m.String() == name {
+			return m
+		}
+	}
+	return 0
+}
+
+func (in *Inspector) lock(s core.State, known cards) Lock {
+	l := Lock{Key: s.Key, Name: Name(s.Key), Digest: in.Digest(s.Key), Run: s.Run}
+	for _, h := range s.Holds {
+		l.Holds = append(l.Holds, known.join(h))
+	}
+	for _, h := range s.Waiters {
+		l.Waiters = append(l.Waiters, known.join(h))
+	}
+	slices.SortStableFunc(l.Holds, func(a, b Hold) int {
+		return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.ID, b.ID))
+	})
+	return l
+}

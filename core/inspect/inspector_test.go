@@ -1,0 +1,293 @@
+package inspect_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/inspect"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+// mute is a Store that shows nothing.
+type mute struct{ core.Store }
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	if _, err := inspect.New(nil); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("no store: %v", err)
+	}
+	if _, err := inspect.New(mute{memstore.New()}); !errors.Is(err, core.ErrUnsupported) {
+		t.Errorf("a store that is no core.Inspector: %v", err)
+	}
+	if _, err := inspect.New(memstore.New(), nil); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("a nil option: %v", err)
+	}
+	t.Run("a nil option of a Handler panics", func(t *testing.T) {
+		in := newInspector(t, memstore.New())
+		defer func() {
+			if recover() == nil {
+				t.Error("it did not panic")
+			}
+		}()
+		inspect.Handler(in, nil)
+	})
+	for _, secret := range [][]byte{{}, make([]byte, 31)} {
+		if _, err := inspect.New(memstore.New(), inspect.Secret(secret)); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("a secret of %d bytes: %v", len(secret), err)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	for _, key := range []string{
+		"order:42", "order", ":42", "a b:1", "a.b_c-D9:1", strings.Repeat("n", 64) + ":1", strings.Repeat("n", 65) + ":1", "ö:1", "a:b:c",
+	} {
+		var told string
+		l, err := core.New(store, core.WithObserver(observe(func(e core.Event) { told = e.Name })))
+		if err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, l, key).Release(t.Context())
+		if got := inspect.Name(key); got != told || told == "" {
+			t.Errorf("%q has the name %q here and %q in events", key, got, told)
+		}
+	}
+}
+
+type observe func(core.Event)
+
+func (f observe) Observe(_ context.Context, e core.Event) { f(e) }
+
+func TestDigests(t *testing.T) {
+	t.Parallel()
+	secret := make([]byte, 32)
+	a, b := newInspector(t, memstore.New(), inspect.Secret(secret)), newInspector(t, memstore.New(), inspect.Secret(secret))
+	clear(secret)
+	other := newInspector(t, memstore.New())
+	switch d := a.Digest("order:42"); {
+	case d != b.Digest("order:42"):
+		t.Error("two with one secret have two digests of a key")
+	case d == a.Digest("order:43"):
+		t.Error("two keys have one digest")
+	case d == other.Digest("order:42"):
+		t.Error("a digest can be made without the secret")
+	case len(d) != 11:
+		t.Errorf("a digest is %q", d)
+	}
+}
+
+func TestLookJoinsTheCards(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, store core.Store) {
+		l := newLocker(t, store)
+		held := acquire(t, l, "order:1")
+		read := acquire(t, l, "stock:1", core.Shared())
+		card := core.Card{Process: held.Owner()[:8], Service: "payments", Host: "host-7", PID: 42, Entries: []core.CardEntry{
+			{Name: "order", Hold: held.ID(), Key: "order:1", Trace: "4bf92f", For: 7 * time.Second},
+			{Name: "order", Hold: "waiter-1", For: 9 * time.Second, Waiting: true},
+			{Name: "stock", Hold: read.ID(), For: time.Hour},
+		}}
+		if err := store.(core.Cards).Put(t.Context(), card, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		in := newInspector(t, store)
+		got, err := in.Look(t.Context(), "order:1")
+		if err != nil || len(got.Holds) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if h := got.Holds[0]; got.Name != "order" || got.Digest != in.Digest("order:1") || h.ID != held.ID() ||
+			h.Card == nil || h.Card.Host != "host-7" || h.Card.Entries != nil || h.Trace != "4bf92f" {
+			t.Errorf("shown is %+v, card %+v", got, h.Card)
+		}
+		if empty, err := in.Look(t.Context(), "order:2"); err != nil || len(empty.Holds)+len(empty.Waiters) != 0 || empty.Run != nil {
+			t.Errorf("a free key is %+v, %v", empty, err)
+		}
+		now, err := in.Now(t.Context())
+		if err != nil || len(now.Held) != 2 || len(now.Waiting) != 1 || len(now.Processes) != 1 {
+			t.Fatalf("%+v, %v", now, err)
+		}
+		if now.Held[0].Name != "stock" || now.Held[0].Digest != "" || now.Held[1].Digest != got.Digest || now.Held[0].Process.PID != 42 {
+			t.Errorf("held for long is %+v", now.Held)
+		}
+		page, next, err := in.List(t.Context(), "", 100)
+		for err == nil && next != "" {
+			var more []inspect.Lock
+			more, next, err = in.List(t.Context(), next, 100)
+			page = append(page, more...)
+		}
+		if err != nil || len(page) != 2 {
+			t.Errorf("listed is %+v, %v", page, err)
+		}
+	})
+}
+
+// The card of a process is found before it lists the hold, and tells what stores do not.
+func TestLookFindsTheProcess(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, store core.Store) {
+		l, other := newLocker(t, store), newLocker(t, store)
+		held := acquire(t, l, "order:1")
+		permit := acquire(t, l, "pool:1", core.Permits(1, 3))
+		read := acquire(t, l, "stock:1", core.Shared())
+		unknown := acquire(t, other, "order:2")
+		process := held.Owner()[:8]
+		put := func(c core.Card) {
+			t.Helper()
+			if err := store.(core.Cards).Put(t.Context(), c, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(core.Card{Process: process, Host: "host-7", PID: 42, Entries: []core.CardEntry{
+			{Name: "pool", Mode: "permits", Hold: permit.ID(), For: 7 * time.Second},
+		}})
+		// What a card says of the hold of another process is not true.
+		put(core.Card{Process: "EVIL", Host: "evil", Entries: []core.CardEntry{
+			{Name: "order", Mode: "shared", Hold: held.ID(), Trace: "evil", For: 7 * time.Hour},
+		}})
+		in := newInspector(t, store)
+		look := func(key string) inspect.Hold {
+			t.Helper()
+			got, err := in.Look(t.Context(), key)
+			if err != nil || len(got.Holds) != 1 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			return got.Holds[0]
+		}
+		if h := look("order:1"); h.Process != process || h.Card == nil || h.Card.Host != "host-7" || h.Trace != "" ||
+			h.Age > time.Hour || h.Mode() != core.ModeExclusive || h.Kind() != "exclusive" {
+			t.Errorf("shown is %+v, card %+v", h, h.Card)
+		}
+		if h := look("pool:1"); h.Card == nil || h.Mode() != core.ModePermits || h.Kind() != "1 permit" {
+			t.Errorf("shown is %+v, card %+v", h, h.Card)
+		}
+		if h := look("stock:1"); h.Card == nil || h.Mode() != core.ModeShared || h.Kind() != "shared or a permit" {
+			t.Errorf("shown is %+v, card %+v", h, h.Card)
+		}
+		if h := look("order:2"); h.Process != unknown.Owner()[:8] || h.Card != nil {
+			t.Errorf("shown is %+v, card %+v", h, h.Card)
+		}
+		if err := read.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		acquire(t, l, "pool:2", core.Permits(2, 3))
+		if h := look("pool:2"); h.Mode() != core.ModePermits || h.Kind() != "2 permits" {
+			t.Errorf("shown is %+v", h)
+		}
+	})
+}
+
+// bare is a Store that is an Inspector and keeps no cards.
+type bare struct {
+	core.Store
+	core.Inspector
+}
+
+func TestNowWithoutCards(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	in := newInspector(t, bare{store, store})
+	if _, err := in.Now(t.Context()); !errors.Is(err, core.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+	take(t, store, claim("order:1"))
+	if l, err := in.Look(t.Context(), "order:1"); err != nil || len(l.Holds) != 1 {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// TestRevokedHolderIsToldFirst and TestReleasedHolderIsNot are the two verbs: the second
+// one expects the overlap.
+func TestRevokedHolderIsToldFirst(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, store core.Store) {
+		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(3*time.Second))
+		in := newInspector(t, store)
+		next := make(chan *core.Lease, 1)
+		var told bool // when the next holder is granted the key
+		go func() {
+			other, _ := newLocker(t, store).Acquire(context.Background(), "order:1")
+			told = lease.Context().Err() != nil
+			next <- other
+		}()
+		if err := in.Revoke(t.Context(), "order:1", lease.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := in.Look(t.Context(), "order:1"); err != nil || len(l.Holds) == 0 || l.Holds[0].ID != "" {
+			t.Errorf("after a revoke there is %+v, %v", l, err)
+		}
+		if other := <-next; other == nil || !told {
+			t.Errorf("the next holder came, and the old one was told: %v", told)
+		}
+		if !errors.Is(context.Cause(lease.Context()), core.ErrLost) || !errors.Is(lease.Release(t.Context()), core.ErrLost) {
+			t.Errorf("the holder is told %v", context.Cause(lease.Context()))
+		}
+		if err := in.Revoke(t.Context(), "order:1", lease.ID()); !errors.Is(err, core.ErrLost) {
+			t.Errorf("a second revoke: %v", err)
+		}
+	})
+}
+
+func TestReleasedHolderIsNot(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, store core.Store) {
+		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(time.Minute))
+		if err := newInspector(t, store).ReleaseNow(t.Context(), "order:1", lease.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newLocker(t, store).TryAcquire(t.Context(), "order:1"); err != nil {
+			t.Errorf("the key is not free: %v", err)
+		}
+		if lease.Context().Err() != nil {
+			t.Error("the old holder was told before it asked")
+		}
+	})
+}
+
+// vague is a Store whose revoke is not answered.
+type vague struct{ *memstore.Store }
+
+var errVague = errors.New("no answer")
+
+func (vague) Revoke(context.Context, string, string, time.Duration) error { return errVague }
+
+func TestRevokedIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var told []core.Event
+		var log strings.Builder
+		seen := core.Observers(observe(func(e core.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e)
+		}), core.SlogObserver(slog.New(slog.NewTextHandler(&log, nil)), core.LogKeys()))
+		store := memstore.New()
+		lease := acquire(t, newLocker(t, store), "order:secret")
+		in := newInspector(t, store, inspect.Observer(seen))
+		if err := in.Revoke(t.Context(), "order:secret", "nobody"); !errors.Is(err, core.ErrLost) || len(told) != 0 {
+			t.Errorf("%v; told of a hold that is not there: %v", err, told)
+		}
+		if err := in.Revoke(t.Context(), "order:secret", lease.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 1 || told[0].Kind != core.Revoked || told[0].Name != "order" || told[0].Hold() != lease.ID() || told[0].Err != nil {
+			t.Errorf("told is %+v", told)
+		}
+		if line := log.String(); !strings.Contains(line, "level=WARN") || !strings.Contains(line, "hold="+lease.ID()) || strings.Contains(line, "secret") {
+			t.Errorf("the line is %s", line)
+		}
+		unheard := newInspector(t, vague{store}, inspect.Observer(seen))
+		if err := unheard.ReleaseNow(t.Context(), "order:secret", "x"); !errors.Is(err, errVague) || len(told) != 2 || !errors.Is(told[1].Err, errVague) {
+			t.Errorf("%v: told is %+v", err, told)
+		}
+	})
+}

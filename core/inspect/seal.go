@@ -1,0 +1,37 @@
+package inspect
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+)
+
+// seal makes a text that a page may carry where its reader may not see keys, of one that
+// can contain a key. Nobody can read or make one without the Inspector's secret.
+type seal struct{ box cipher.AEAD }
+
+func newSeal(in *Inspector) seal {
+	block, err := aes.NewCipher(in.derive("seal"))
+	if err != nil {
+		panic(err) // 32 bytes are a key
+	}
+	box, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // of AES
+	}
+	return seal{box}
+}
+
+// close seals text for one use, and open returns it for the same.
+func (s seal) close(use, text string) string {
+	return base64.RawURLEncoding.EncodeToString(s.box.Seal(nil, nil, []byte(text), []byte(use)))
+}
+
+func (s seal) open(use, sealed string) (text string, ok bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return "", false
+	}
+	plain, err := s.box.Open(nil, nil, raw, []byte(use))
+	return string(plain), err == nil
+}

@@ -1,0 +1,49 @@
+package inspection
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// EncodeCard is what is kept of c. It refuses with core.ErrInvalid what no store keeps.
+func EncodeCard(op string, c core.Card, ttl time.Duration) ([]byte, error) {
+	if !isID(c.Process) {
+		return nil, fmt.Errorf("%s: the ID of a process is 1 to 64 letters, digits, '-' and '_': %w", op, core.ErrInvalid)
+	}
+	if ttl < time.Millisecond || ttl > core.MaxKeep {
+		return nil, fmt.Errorf("%s: a card for %v, 1ms to %v is allowed: %w", op, ttl, core.MaxKeep, core.ErrInvalid)
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the card cannot be written (%w): %w", op, err, core.ErrInvalid)
+	}
+	if len(text) > core.MaxCard {
+		return nil, fmt.Errorf("%s: the card has %d bytes, at most %d are allowed: %w", op, len(text), core.MaxCard, core.ErrInvalid)
+	}
+	return text, nil
+}
+
+// DecodeCard reads what EncodeCard wrote for process. It is false of any other text.
+func DecodeCard(process string, text []byte) (c core.Card, ok bool) {
+	if len(text) > core.MaxCard || json.Unmarshal(text, &c) != nil || c.Process != process || !isID(process) {
+		return core.Card{}, false
+	}
+	return c, true
+}
+
+func isID(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,237 @@
+// Package outage knows whether a server is down, so that who needs it is told at
+// once instead of finding out by time-outs of its own. It knows nothing of what the
+// server is asked for.
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// grace is how long Enter waits at the most for a probe that is under way, and
+	// first how long if it has begun it: where a server is back, that one is to get in.
+	grace = 40 * time.Millisecond
+	first = 180 * time.Millisecond
+	// pace is how long after a probe has ended the next one begins at the earliest.
+	pace = grace / 2
+	// calm is how long a probe that was answered puts off the next one while the gate is
+	// open, since callers may leave all the time.
+	calm = time.Second
+	// hearsay is how long a caller whose time is over waits at the most to be told what
+	// the connection says. A connection that is refused says so in much less.
+	hearsay = 10 * time.Millisecond
+)
+
+// Gate is what is known of one server by the outcomes of its calls. A server is
+// down from the first call or probe that could not reach it, until anything has been
+// answered. While it is, one probe at a time asks it, on behalf of all that want to
+// enter. A Gate is safe for concurrent use; its zero value is open, and stays so
+// until Watch.
+type Gate struct {
+	answers atomic.Uint64 // so far; they wrap
+	down    atomic.Bool
+
+	mu      sync.Mutex
+	probe   func(ctx context.Context) error
+	limit   time.Duration
+	why     error         // what the connection said, while it is down
+	news    chan struct{} // closed at the end of a probe, or when something was answered; nil if nobody waits
+	probing bool
+	last    time.Time // when the last probe ended
+	stop    context.CancelFunc
+	closed  bool
+
+	probes sync.WaitGroup
+}
+
+// Watch has the gate close while the server is down. Probe asks the server anything
+// that changes nothing, over a connection of its own; it returns soon after its ctx
+// ends, which is after limit.
+func (g *Gate) Watch(limit time.Duration, probe func(ctx context.Context) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.limit, g.probe = limit, probe
+}
+
+// Mark is the moment at which a call began.
+type Mark uint64
+
+// Begin returns the mark of a call that begins.
+func (g *Gate) Begin() Mark { return Mark(g.answers.Load()) }
+
+// Answered says that the server has answered, whatever it was. That opens the gate.
+func (g *Gate) Answered() {
+	g.answers.Add(1)
+	if g.down.Load() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.open()
+	}
+}
+
+func (g *Gate) open() {
+	g.down.Store(false)
+	g.why = nil
+	if g.news != nil {
+		close(g.news)
+		g.news = nil
+	}
+}
+
+// Failed says that a call could not reach the server: it is down, unless something was
+// answered since the call began.
+func (g *Gate) Failed(begun Mark, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fail(begun, err)
+}
+
+func (g *Gate) fail(begun Mark, err error) {
+	if g.probe == nil || g.closed || g.Begin() != begun {
+		return
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = errors.New(err.Error()) // it is not the context of the callers that will be told
+	}
+	g.why = err
+	g.down.Store(true)
+	if g.Begin() != begun { // and the caller that answered may have looked before
+		g.open()
+	}
+}
+
+// Doubt says that a call had no answer, which may be the fault of its caller, who had
+// little time, or of its connection, which was idle for too long or lost. So it is only a
+// reason to probe. Doubt returns what Why does. If the time of ctx is over, it waits
+// for the outcome of the probe first, for 10 ms at the most.
+func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
+	g.mu.Lock()
+	if g.Begin() == begun && (g.down.Load() || time.Since(g.last) >= calm) {
+		g.ask()
+	}
+	if end, ok := ctx.Deadline(); !g.probing || g.down.Load() || !ok || time.Now().Before(end) {
+		defer g.mu.Unlock()
+		return g.why
+	}
+	news := g.listen()
+	g.mu.Unlock()
+	timer := time.NewTimer(hearsay)
+	defer timer.Stop()
+	select {
+	case <-news:
+	case <-timer.C:
+	}
+	return g.Why()
+}
+
+// Why is what the connection said, or nil if the server is not down.
+func (g *Gate) Why() error {
+	if !g.down.Load() {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.why
+}
+
+// Enter returns nil unless the server is down. If it is, Enter waits for the probe that
+// is under way, for 40 ms at the most, or for 180 if it has begun the probe. Its error
+// is Known, and matches the cause of ctx if that has ended.
+func (g *Gate) Enter(ctx context.Context) error {
+	if !g.down.Load() {
+		return nil
+	}
+	g.mu.Lock()
+	if g.closed || !g.down.Load() {
+		g.mu.Unlock()
+		return nil
+	}
+	wait := grace
+	if g.ask() {
+		wait = first
+	}
+	news, why := g.listen(), g.why
+	g.mu.Unlock()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-news:
+		if why = g.Why(); why == nil {
+			return nil
+		}
+	case <-timer.C:
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%w)", &downError{why}, context.Cause(ctx))
+	}
+	return &downError{why}
+}
+
+// listen returns what is closed when there is something new to know.
+func (g *Gate) listen() <-chan struct{} {
+	if g.news == nil {
+		g.news = make(chan struct{})
+	}
+	return g.news
+}
+
+// ask begins a probe, unless one is under way.
+func (g *Gate) ask() bool {
+	if g.probing || g.closed || g.probe == nil {
+		return false
+	}
+	g.probing = true
+	wait := max(time.Until(g.last.Add(pace)), 0)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), wait+g.limit, fmt.Errorf("no answer within %v", g.limit))
+	g.stop = cancel
+	probe := g.probe
+	g.probes.Go(func() {
+		defer cancel()
+		time.Sleep(wait)
+		begun, err := g.Begin(), errors.New("the client has ended the goroutine that asked")
+		defer func() {
+			if r := recover(); r != nil {
+				err = fmt.Errorf("panic in the client: %v", r)
+			}
+			g.verdict(begun, err)
+		}()
+		if err = probe(ctx); err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+			err = context.Cause(ctx)
+		}
+	})
+	return true
+}
+
+// verdict ends a probe.
+func (g *Gate) verdict(begun Mark, err error) {
+	if err == nil {
+		g.answers.Add(1)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.probing, g.last = false, time.Now()
+	if err != nil {
+		if g.fail(begun, err); g.news != nil {
+			close(g.news)
+			g.news = nil
+		}
+		return
+	}
+	g.open()
+}
+
+// Close opens the gate for good, and waits for the probe that is under way.
+func (g *Gate) Close() {
+	g.mu.Lock()
+	g.closed = true
+	g.open()
+	if g.stop != nil {
+		g.stop()
+	}
+	g.mu.Unlock()
+	g.probes.Wait()
+}

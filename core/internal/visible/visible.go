@@ -1,0 +1,49 @@
+// Package visible writes out the characters of a text from outside that its reader does
+// not see, or that a terminal obeys: control characters, and those that turn the
+// direction of writing.
+package visible
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Text returns s with each such character as \u{202e}, and each byte that is no UTF-8 as
+// \x{ff}. Two texts that differ are written differently.
+func Text(s string) string {
+	var b strings.Builder
+	for i, size := 0, 0; i < len(s); i += size {
+		var r rune
+		r, size = utf8.DecodeRuneInString(s[i:])
+		switch rest := s[i:]; {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x{%02x}`, s[i])
+		case !unicode.IsPrint(r), strings.HasPrefix(rest, `\u{`), strings.HasPrefix(rest, `\x{`):
+			fmt.Fprintf(&b, `\u{%04x}`, r)
+		default:
+			b.WriteString(s[i : i+size])
+		}
+	}
+	return b.String()
+}
+
+// JSON returns a JSON text, without spaces between its parts but for line ends, with each
+// such character as \u202e: the same value.
+func JSON(text []byte) []byte {
+	var b []byte
+	for _, r := range string(text) {
+		switch {
+		case unicode.IsPrint(r) || r == '\n':
+			b = utf8.AppendRune(b, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		}
+	}
+	return b
+}

@@ -1,0 +1,39 @@
+//go:build !race
+
+package keys_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// The race detector allocates of its own.
+func TestAllocations(t *testing.T) {
+	small := `{"order":{"id":"42"}}`
+	large := `{"x":[` + strings.Repeat(`{"a":"b","c":[1,2,3]},`, 5000) + `0],"order":{"id":"42"}}`
+
+	t.Run("a field of a JSON text allocates its result only", func(t *testing.T) {
+		find := field("order.id")
+		for _, text := range [][]byte{[]byte(small), []byte(large)} {
+			n := testing.AllocsPerRun(100, func() {
+				if v, err := find(text); v != "42" || err != nil {
+					t.Errorf("got %q, %v", v, err)
+				}
+			})
+			if n > 1 {
+				t.Errorf("%v allocations for %d bytes", n, len(text))
+			}
+		}
+	})
+	t.Run("a key allocates its result only", func(t *testing.T) {
+		joined := "a\x1fb"
+		n := testing.AllocsPerRun(100, func() {
+			if key, err := whole.Key("order", joined); key != "order:a:b" || err != nil {
+				t.Errorf("got %q, %v", key, err)
+			}
+		})
+		if n > 1 {
+			t.Errorf("%v allocations", n)
+		}
+	})
+}

@@ -1,0 +1,26 @@
+package keys
+
+import "fmt"
+
+// maxName is the length of the longest name, in bytes.
+const maxName = 64
+
+// CheckName fails if name cannot be the name of a lock or a run, as core.Name and
+// once.Call want it: 1 to 64 letters, digits, '.', '_' and '-'.
+func CheckName(name string) error {
+	if !IsLabel(name) || len(name) > maxName {
+		return fmt.Errorf("name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName)
+	}
+	return nil
+}
+
+// IsLabel tells whether s is of the form [A-Za-z0-9._-]+, of whatever length.
+func IsLabel(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,191 @@
+package otellock
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// The keys of attributes.
+const (
+	keyName      = attribute.Key("lockkit.name")
+	keyMode      = attribute.Key("lockkit.mode")
+	keyOutcome   = attribute.Key("lockkit.outcome")
+	keyContended = attribute.Key("lockkit.contended")
+	keyRepeated  = attribute.Key("lockkit.repeated")
+	keyWaiting   = attribute.Key("lockkit.waiting") // of spans only
+	keyError     = attribute.Key("error.type")
+)
+
+// outcome is how an acquire, a lease or a call ended.
+type outcome uint8
+
+const (
+	failed outcome = iota // of an acquire or a call
+
+	acquired // of an acquire
+	answered
+	busy
+	canceled
+
+	released // of a lease
+	unconfirmed
+	lost
+
+	ran // of a call
+	replayed
+	inProgress
+	mismatch
+	unreplayable
+	indeterminate
+
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{
+	failed: "failed", acquired: "acquired", answered: "answered", busy: "busy", canceled: "canceled",
+	released: "released", unconfirmed: "unconfirmed", lost: "lost",
+	ran: "ran", replayed: "replayed", inProgress: "in_progress", mismatch: "mismatch",
+	unreplayable: "unreplayable", indeterminate: "indeterminate",
+}
+
+// failure is the error.type of what went wrong.
+type failure uint8
+
+const (
+	noError failure = iota
+	unavailable
+	leaseLost
+	closed
+	unsupported
+	invalid
+	otherError
+
+	failures
+)
+
+var failureNames = [failures]string{
+	unavailable: "unavailable", leaseLost: "lost", closed: "closed", unsupported: "unsupported", invalid: "invalid", otherError: "_OTHER",
+}
+
+// errorType is the failure that err says.
+func errorType(err error) failure {
+	switch {
+	case err == nil:
+		return noError
+	case errors.Is(err, core.ErrUnavailable):
+		return unavailable
+	case errors.Is(err, core.ErrLost):
+		return leaseLost
+	case errors.Is(err, core.ErrClosed):
+		return closed
+	case errors.Is(err, core.ErrUnsupported):
+		return unsupported
+	case errors.Is(err, core.ErrInvalid):
+		return invalid
+	}
+	return otherError
+}
+
+// ended is how an acquire ended.
+type ended struct {
+	outcome outcome
+	why     failure // where the outcome is failed
+}
+
+const modes = core.ModeRun + 1 // 0 is none that is known
+
+// series has the attribute sets of one name, each made when it is first used: to make
+// one takes longer than to measure.
+type series struct {
+	label  string
+	base   []attribute.KeyValue // the constant ones, and the name
+	passes atomic.Int64         // how many leases were passed on
+
+	acquires [modes][canceled + 1][failures][2]kept[metric.RecordOption]
+	holds    [modes][lost + 1]kept[metric.RecordOption]
+	calls    [outcomes][2]kept[metric.RecordOption]
+	counts   [failures]kept[metric.AddOption]
+}
+
+// kept is options that are made once.
+type kept[O any] struct{ options atomic.Pointer[[]O] }
+
+func (k *kept[O]) keep(o O) []O {
+	all := []O{o}
+	k.options.Store(&all)
+	return all
+}
+
+// acquired has the attributes of an acquire.
+func (s *series) acquired(m core.Mode, end ended, contended bool) []metric.RecordOption {
+	k := &s.acquires[known(m)][end.outcome][end.why][index(contended)]
+	if o := k.options.Load(); o != nil {
+		return *o
+	}
+	return k.keep(metric.WithAttributeSet(attribute.NewSet(s.ofAcquire(m, end, contended)...)))
+}
+
+func (s *series) ofAcquire(m core.Mode, end ended, contended bool) []attribute.KeyValue {
+	return s.with(end.why, keyMode.String(m.String()), keyOutcome.String(outcomeNames[end.outcome]), keyContended.Bool(contended))
+}
+
+// held has the attributes of a lease.
+func (s *series) held(m core.Mode, o outcome) []metric.RecordOption {
+	k := &s.holds[known(m)][o]
+	if o := k.options.Load(); o != nil {
+		return *o
+	}
+	return k.keep(metric.WithAttributeSet(attribute.NewSet(s.ofHold(m, o)...)))
+}
+
+func (s *series) ofHold(m core.Mode, o outcome) []attribute.KeyValue {
+	return s.with(noError, keyMode.String(m.String()), keyOutcome.String(outcomeNames[o]))
+}
+
+// called has the attributes of a call.
+func (s *series) called(o outcome, repeated bool) []metric.RecordOption {
+	k := &s.calls[o][index(repeated)]
+	if o := k.options.Load(); o != nil {
+		return *o
+	}
+	return k.keep(metric.WithAttributeSet(attribute.NewSet(
+		s.with(noError, keyOutcome.String(outcomeNames[o]), keyRepeated.Bool(repeated))...)))
+}
+
+// failed has the attributes of what is counted: the name, and why it failed.
+func (s *series) failed(why failure) []metric.AddOption {
+	k := &s.counts[why]
+	if o := k.options.Load(); o != nil {
+		return *o
+	}
+	return k.keep(metric.WithAttributeSet(attribute.NewSet(s.with(why)...)))
+}
+
+// with is the attributes of the name and more.
+func (s *series) with(why failure, more ...attribute.KeyValue) []attribute.KeyValue {
+	all := slices.Concat(s.base, more) // to make a set of it sorts it
+	if why != noError {
+		all = append(all, keyError.String(failureNames[why]))
+	}
+	return all
+}
+
+func known(m core.Mode) core.Mode {
+	if m >= modes {
+		return 0
+	}
+	return m
+}
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

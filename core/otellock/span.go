@@ -1,0 +1,50 @@
+package otellock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// spanFrom is how long an acquire takes at most that is no span, if all went well.
+const spanFrom = time.Millisecond
+
+// acquireSpan makes a span of an acquire that has ended, if it is worth one.
+func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, end ended) {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return // to make a span that is not recorded takes longer than all the rest
+	}
+	if !t.acquires && !e.Contended && end.why == noError && e.Wait <= spanFrom {
+		return
+	}
+	attrs := s.ofAcquire(e.Mode, end, e.Contended)
+	if b, ok := errors.AsType[*core.BusyError](e.Err); ok && b.Waiting > 0 {
+		attrs = append(attrs, keyWaiting.Int(b.Waiting))
+	}
+	t.span(ctx, "acquire "+s.label, e.Wait, end.why != noError, attrs)
+}
+
+// holdSpan makes a span of a lease that has ended, if that was asked for.
+func (t *Telemetry) holdSpan(ctx context.Context, e *core.Event, s *series, o outcome) {
+	if t.holds && trace.SpanFromContext(ctx).IsRecording() {
+		t.span(ctx, "hold "+s.label, e.Held, o == lost, s.ofHold(e.Mode, o))
+	}
+}
+
+// span makes a span that ends now and took so long. Its status has no text, since that
+// of a server can say anything.
+func (t *Telemetry) span(ctx context.Context, name string, took time.Duration, bad bool, attrs []attribute.KeyValue) {
+	now := time.Now()
+	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(now.Add(-took)),
+		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrs...))
+	if bad {
+		span.SetStatus(codes.Error, "")
+	}
+	span.End(trace.WithTimestamp(now))
+}

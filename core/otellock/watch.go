@@ -1,0 +1,142 @@
+package otellock
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// gauges tell what the Lockers that are watched have at the moment of a collection.
+type gauges struct {
+	active, pending, cleanups  metric.Int64ObservableUpDownCounter
+	oldestLease, oldestRequest metric.Float64ObservableGauge
+
+	registering  sync.Mutex // held while the provider is called, which never waits for mu then
+	registration metric.Registration
+
+	mu      sync.Mutex
+	lockers map[*core.Locker]int // and how often each is watched
+	counts  map[counted]*core.LockCount
+	oldest  map[*series]*core.LockCount
+}
+
+// counted is what leases and requests are counted by.
+type counted struct {
+	of   *series
+	mode core.Mode
+}
+
+func (g *gauges) instruments(m metric.Meter) error {
+	var bad [5]error
+	g.active, bad[0] = m.Int64ObservableUpDownCounter("lockkit.lease.active",
+		metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
+	g.pending, bad[1] = m.Int64ObservableUpDownCounter("lockkit.request.pending",
+		metric.WithUnit("{request}"), metric.WithDescription("Acquires that are under way."))
+	g.oldestLease, bad[2] = m.Float64ObservableGauge("lockkit.lease.age.max",
+		metric.WithUnit("s"), metric.WithDescription("For how long the lease that was acquired first has been held."))
+	g.oldestRequest, bad[3] = m.Float64ObservableGauge("lockkit.request.age.max",
+		metric.WithUnit("s"), metric.WithDescription("For how long the acquire that began first has been under way."))
+	g.cleanups, bad[4] = m.Int64ObservableUpDownCounter("lockkit.cleanup.pending",
+		metric.WithUnit("{claim}"), metric.WithDescription("Claims that are given back in the background."))
+	return errors.Join(bad[:]...)
+}
+
+// Watch has the gauges tell what l holds and waits for, from its Snapshot when metrics
+// are collected, until stop is called. Several Lockers are added up. A name that was
+// there once is told with 0 when it is not. It does not keep l from being closed; a
+// second call of stop changes nothing. Watch panics if l is nil.
+func (t *Telemetry) Watch(l *core.Locker) (stop func()) {
+	if l == nil {
+		panic("otellock: locker is nil")
+	}
+	t.watch(l, 1)
+	return sync.OnceFunc(func() { t.watch(l, -1) })
+}
+
+// watch watches l once more, or less.
+func (t *Telemetry) watch(l *core.Locker, more int) {
+	g := &t.gauges
+	g.registering.Lock()
+	defer g.registering.Unlock()
+	g.mu.Lock()
+	if g.lockers == nil {
+		g.lockers = make(map[*core.Locker]int)
+		g.counts, g.oldest = make(map[counted]*core.LockCount), make(map[*series]*core.LockCount)
+	}
+	if g.lockers[l] += more; g.lockers[l] == 0 {
+		delete(g.lockers, l)
+	}
+	n := len(g.lockers)
+	if n == 0 {
+		clear(g.counts)
+		clear(g.oldest)
+	}
+	g.mu.Unlock()
+
+	var err error
+	switch {
+	case n > 0 && g.registration == nil:
+		g.registration, err = t.meter.RegisterCallback(t.collect, g.active, g.pending, g.cleanups, g.oldestLease, g.oldestRequest)
+	case n == 0 && g.registration != nil:
+		err, g.registration = g.registration.Unregister(), nil
+	}
+	if err != nil {
+		otel.Handle(err)
+	}
+}
+
+// collect writes the gauges.
+func (t *Telemetry) collect(ctx context.Context, to metric.Observer) error {
+	g := &t.gauges
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.lockers) == 0 {
+		return nil
+	}
+	for _, c := range g.counts {
+		*c = core.LockCount{}
+	}
+	for _, c := range g.oldest {
+		*c = core.LockCount{}
+	}
+	cleanups := 0
+	for l := range g.lockers {
+		now := l.Snapshot()
+		cleanups += now.CleanUps
+		for _, c := range now.Locks {
+			s := t.of(ctx, c.Name)
+			count(g.counts, counted{s, known(c.Mode)}, c)
+			count(g.oldest, s, c)
+		}
+	}
+	to.ObserveInt64(g.cleanups, int64(cleanups), metric.WithAttributes(t.names.constant...))
+	for of, c := range g.counts {
+		set := metric.WithAttributes(of.of.with(noError, keyMode.String(of.mode.String()))...)
+		to.ObserveInt64(g.active, int64(c.Held), set)
+		to.ObserveInt64(g.pending, int64(c.Waiting), set)
+	}
+	for s, c := range g.oldest {
+		set := metric.WithAttributes(s.base...)
+		to.ObserveFloat64(g.oldestLease, c.OldestHeld.Seconds(), set)
+		to.ObserveFloat64(g.oldestRequest, c.OldestWaiting.Seconds(), set)
+	}
+	return nil
+}
+
+// count adds c to what there is of it.
+func count[K comparable](all map[K]*core.LockCount, of K, c core.LockCount) {
+	sum := all[of]
+	if sum == nil {
+		sum = &core.LockCount{}
+		all[of] = sum
+	}
+	sum.Held += c.Held
+	sum.Waiting += c.Waiting
+	sum.OldestHeld = max(sum.OldestHeld, c.OldestHeld)
+	sum.OldestWaiting = max(sum.OldestWaiting, c.OldestWaiting)
+}

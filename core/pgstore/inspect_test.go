@@ -1,0 +1,183 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// countingConn counts what is read from it.
+type countingConn struct {
+	net.Conn
+	read *atomic.Int64
+}
+
+func (c countingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read.Add(int64(n))
+	return n, err
+}
+
+func TestNoValueOfARecordTravelsToAnInspector(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	writes := newStore(t, testclient.Postgres(t, server.URL()))
+	const keys = 20
+	for i := range keys {
+		c := claimed()
+		c.Key = fmt.Sprintf("test:%d", i)
+		c.Record = &core.Record{Value: bytes.Repeat([]byte("v"), 64<<10), Retain: time.Hour}
+		acquire(t, writes, c)
+	}
+	config, err := pgxpool.ParseConfig(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read atomic.Int64
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return countingConn{conn, &read}, err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := newStore(t, pool)
+	for i := range keys {
+		state, err := s.Look(t.Context(), fmt.Sprintf("test:%d", i))
+		if err != nil || state.Run == nil || len(state.Holds) != 1 {
+			t.Fatalf("got %+v and %v", state, err)
+		}
+	}
+	page, _, err := s.List(t.Context(), "", 100)
+	if err != nil || len(page) != keys {
+		t.Errorf("%d keys are listed and %v, want %d", len(page), err, keys)
+	}
+	if n := read.Load(); n == 0 || n > 2*keys*1500+20_000 {
+		t.Errorf("%d bytes were read of %d keys", n, keys)
+	}
+}
+
+func TestRightsOfAnInspector(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	s := newStore(t, testclient.Postgres(t, server.URL()))
+	user := func(name string, rights ...string) *pgstore.Store {
+		server.Exec("CREATE ROLE " + name + " LOGIN; GRANT USAGE ON SCHEMA lockkit TO " + name)
+		for _, r := range rights {
+			server.Exec("GRANT " + r + " TO " + name)
+		}
+		return newStore(t, testclient.Postgres(t, strings.Replace(server.URL(), "postgres@", name+"@", 1)))
+	}
+	lacks := func(what string, err error, grant string) {
+		t.Helper()
+		if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT "+grant) {
+			t.Errorf("%s: got %v, want one that names GRANT %s", what, err, grant)
+		}
+	}
+	c := claimed()
+	acquire(t, s, c)
+	id := core.HoldID(c.Lease)
+	nobody := user("inspects_nothing")
+	_, err := nobody.Look(t.Context(), c.Key)
+	lacks("look", err, "SELECT ON lockkit.keys")
+	_, _, err = nobody.List(t.Context(), "", 1)
+	lacks("list", err, "SELECT ON lockkit.keys")
+	lacks("put", nobody.Put(t.Context(), core.Card{Process: "p"}, time.Second), "SELECT, INSERT, UPDATE, DELETE ON lockkit.cards")
+	_, err = nobody.Cards(t.Context())
+	lacks("cards", err, "SELECT, INSERT, UPDATE, DELETE ON lockkit.cards")
+	reader := user("inspects", "SELECT ON lockkit.keys")
+	if state, err := reader.Look(t.Context(), c.Key); err != nil || len(state.Holds) != 1 {
+		t.Errorf("look: %+v and %v", state, err)
+	}
+	lacks("revoke", reader.Revoke(t.Context(), c.Key, id, 0), "SELECT, UPDATE ON lockkit.keys")
+	operator := user("revokes", "SELECT, UPDATE ON lockkit.keys")
+	if err := operator.Revoke(t.Context(), c.Key, id, time.Millisecond); err != nil {
+		t.Errorf("revoke: %v", err)
+	}
+	if x := s.Extend(t.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
+		t.Errorf("extend: got %v, want %v", x[0].Err, core.ErrLost)
+	}
+}
+
+// Rows with keys that no Store has are left out, and the walk goes past them.
+func TestAListLeavesOutRowsOfOthers(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	s := newStore(t, testclient.Postgres(t, server.URL()))
+	c := claimed()
+	acquire(t, s, c)
+	for _, key := range []string{`\x1b5b324a`, `\xff`, `\x7b7d`} {
+		server.Exec(`INSERT INTO lockkit.keys (key, token, until, due, written, holds)
+			SELECT '` + key + `', token, until, due, written, holds FROM lockkit.keys WHERE key = '` + c.Key + `'`)
+	}
+	var keys []string
+	for after := ""; ; {
+		page, next, err := s.List(t.Context(), after, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, state := range page {
+			keys = append(keys, state.Key)
+		}
+		if after = next; next == "" {
+			break
+		}
+	}
+	if len(keys) != 1 || keys[0] != c.Key {
+		t.Errorf("listed is %q, want %q", keys, c.Key)
+	}
+}
+
+// Whatever the database answers, it is read without a panic, and what is shown of it is
+// what State promises.
+func FuzzStates(f *testing.F) {
+	for _, text := range []string{
+		"6b|0|-|-|-|-|-|-|-\n6b|1|0102030405060708|2147483647|f|5|1000000|f|ABCDEFGH\n6b|1|-|1|f|0|7|f|-\n6b|2|0102030405060708|1|t|0|1|f|abc\n6b|3|-|2|f|0|1000|t|-",
+		"6b|1|-|1|f|0|7|f|-", "zz|0|-|-|-|-|-|-|-", "6b|0|-|-|-|-|-|-|-\n6b|1|01|0|f|9223372036854775807|-9223372036854775808|f|-", "", "|",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var rows [][][]byte
+		for line := range strings.SplitSeq(text, "\n") {
+			var row [][]byte
+			for field := range strings.SplitSeq(line, "|") {
+				if field == "-" {
+					row = append(row, nil)
+				} else {
+					row = append(row, []byte(field))
+				}
+			}
+			rows = append(rows, row)
+		}
+		states, ok := pgstore.States(rows)
+		if !ok {
+			return
+		}
+		for _, state := range states {
+			for _, h := range append(state.Holds, state.Waiters...) {
+				if h.Weight < 1 || h.Weight > core.All || h.Age < 0 || h.Left < 0 || h.ID != "" && len(h.ID) != 11 ||
+					h.Process != "" && (len(h.Process) != 8 || h.ID == "") {
+					t.Errorf("%q shows %+v", text, h)
+				}
+			}
+			if r := state.Run; r != nil && (r.Attempt < 0 || r.Left < 0) {
+				t.Errorf("%q shows %+v", text, r)
+			}
+		}
+	})
+}

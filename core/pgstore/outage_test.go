@@ -1,0 +1,109 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+func knownDown(err error) bool {
+	return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
+}
+
+// hazard 23
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name       string
+		down, back func(s *testserver.Postgres)
+		words      string
+		most       int64         // probes for a hundred callers
+		limit      time.Duration // of the first acquire after it
+	}{
+		{"refused", (*testserver.Postgres).Kill, (*testserver.Postgres).Restart, "connection refused", 20, patience / 10},
+		{"silent", (*testserver.Postgres).Pause, (*testserver.Postgres).Resume, "no answer", 1, patience / 5},
+	} {
+		t.Run(c.name+": callers are told at once, and it is over with the first answer", func(t *testing.T) {
+			t.Parallel()
+			server := start(t)
+			var dials atomic.Int64
+			s := newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=4"), func(p *pgxpool.Config) {
+				p.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					dials.Add(1)
+					return new(net.Dialer).DialContext(ctx, network, addr)
+				}
+			}))
+			held := claimed()
+			acquire(t, s, held)
+			c.down(server)
+			testserver.Eventually(t, patience, "the store knows that its server is down", func() bool {
+				_, err := s.Acquire(t.Context(), claimed())
+				return knownDown(err) && strings.Contains(err.Error(), c.words)
+			})
+			l, err := core.New(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(4 * time.Second) // calls of before have ended
+			before, asked := dials.Load(), time.Now()
+			var all sync.WaitGroup
+			for i := range 100 {
+				all.Go(func() {
+					if _, err := l.Acquire(t.Context(), fmt.Sprint("order:", i)); !knownDown(err) {
+						t.Errorf("got %v", err)
+					}
+				})
+			}
+			all.Wait()
+			t.Logf("100 callers: %v, %d dials", time.Since(asked), dials.Load()-before)
+			if n := dials.Load() - before; n > c.most {
+				t.Errorf("%d dials", n)
+			}
+			// What has something to lose is sent all the same.
+			if err := s.Release(t.Context(), held); err == nil || knownDown(err) {
+				t.Errorf("release: got %v", err)
+			}
+			c.back(server)
+			start := time.Now()
+			for _, err = s.Acquire(t.Context(), claimed()); err != nil && time.Since(start) < c.limit; {
+				_, err = s.Acquire(t.Context(), claimed()) // a server of which much is asked answers late
+			}
+			t.Logf("the first acquire: %v", time.Since(start))
+			if took := time.Since(start); err != nil || took > c.limit {
+				t.Errorf("got %v after %v", err, took)
+			}
+		})
+	}
+	t.Run("a caller that leaves, and a pool that is full, say nothing of the server", func(t *testing.T) {
+		t.Parallel()
+		server := start(t)
+		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
+		s := newStore(t, pool)
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range []time.Duration{10 * time.Millisecond, patience} {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			_, err := s.Acquire(ctx, claimed())
+			cancel()
+			if !errors.Is(err, core.ErrUnavailable) || knownDown(err) {
+				t.Errorf("got %v", err)
+			}
+		}
+		conn.Release()
+		acquire(t, s, claimed())
+	})
+}

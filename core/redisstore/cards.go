@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+)
+
+// sweepEvery is how often a Store drops the cards of others that have ended: their
+// fields stay in the hash until then.
+const sweepEvery = 100
+
+// Put implements core.Cards. All cards are in one hash, "lk1:{}cards", so that they can
+// be found without walking over all keys. With plain keys, whose servers are others'
+// too, it fails with core.ErrUnsupported.
+func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
+	const op = "put a card"
+	if err := s.keepsCards(op); err != nil {
+		return err
+	}
+	text, err := inspection.EncodeCard("redisstore: "+op, c, ttl)
+	if err != nil {
+		return err
+	}
+	cmd := s.onCards("put").Text(c.Process).Num(millis(ttl)).Text(string(text))
+	if s.puts.Add(1)%sweepEvery == 1 {
+		cmd.Text("1")
+	}
+	return s.withRight(ctx, s.settle(ctx, op, cmd))
+}
+
+// Cards implements core.Cards.
+func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
+	const op = "cards"
+	if err := s.keepsCards(op); err != nil {
+		return nil, err
+	}
+	a, err := s.call(ctx, op, s.onCards("cards"))
+	if err != nil {
+		return nil, s.withRight(ctx, err)
+	}
+	var cards []core.Card
+	for i := 1; i+1 < len(a.list); i += 2 {
+		process, _ := a.list[i].(string)
+		text, _ := a.list[i+1].(string)
+		if c, ok := inspection.DecodeCard(process, []byte(text)); ok {
+			cards = append(cards, c)
+		}
+	}
+	slices.SortFunc(cards, func(a, b core.Card) int { return cmp.Compare(a.Process, b.Process) })
+	return cards, nil
+}
+
+func (s *Store) keepsCards(op string) error {
+	if s.plain {
+		return fmt.Errorf("redisstore: %s: with plain keys: %w", op, core.ErrUnsupported)
+	}
+	return nil
+}
+
+// onCards calls the script of the cards. No lock has the name of their hash: it would
+// have no key.
+func (s *Store) onCards(what string) *pipeline.Call {
+	return s.pipeline.Eval(cardScript, []byte(s.prefix+"{}cards"), what)
+}

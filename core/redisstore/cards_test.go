@@ -1,0 +1,130 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// A card costs a command when its Locker is made, one every 10 s and one at its end; the
+// path of a lock is as it is without.
+func TestCardsOfProcesses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	locker := func(t *testing.T, s core.Store, opts ...core.Option) *core.Locker {
+		t.Helper()
+		l, err := core.New(s, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	await := func(t *testing.T, what string, is func(cards []core.Card) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			cards, err := r.direct.Cards(t.Context())
+			if err == nil && is(cards) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: there are %+v (%v)", what, cards, err)
+			}
+		}
+	}
+	close := func(t *testing.T, l *core.Locker) {
+		t.Helper()
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("the commands of a cycle are as many with a card as without", func(t *testing.T) {
+		const cycles = 200
+		isCard := func(q testserver.Request) bool { return strings.Contains(strings.Join(q.Args, " "), "{}cards") }
+		cards := testserver.Match{If: isCard}
+		others := testserver.Match{If: func(q testserver.Request) bool { return !isCard(q) }}
+		var cost [2]int
+		for i, opts := range [2][]core.Option{nil, {core.WithCard(core.Card{Service: "orders"})}} {
+			r.proxy.Forget()
+			start := time.Now()
+			l := locker(t, r.store, opts...)
+			if opts != nil {
+				await(t, "the card", func(cards []core.Card) bool { return len(cards) == 1 })
+			}
+			before := 0
+			for n := range 1 + cycles {
+				if n == 1 { // the first one has met a new connection
+					before = r.proxy.Count(others)
+				}
+				lease, err := l.Acquire(t.Context(), "cycle:1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cost[i] = r.proxy.Count(others) - before
+			close(t, l)
+			// A script that the server does not know yet takes a second command.
+			most := 0
+			if opts != nil {
+				most = 4 + int(time.Since(start)/(10*time.Second))
+			}
+			if n := r.proxy.Count(cards); n > most || opts != nil && n < 2 {
+				t.Errorf("%d commands for cards, want at most %d", n, most)
+			}
+		}
+		if cost[0] != 2*cycles || cost[1] != cost[0] {
+			t.Errorf("%d cycles took %d commands, and %d with a card", cycles, cost[0], cost[1])
+		}
+	})
+	t.Run("two processes show what they hold and wait for", func(t *testing.T) {
+		a := locker(t, r.store, core.WithCard(core.Card{Service: "a"}))
+		b := locker(t, newStore(t, testclient.Redis(t, r.server.Addr)), core.WithCard(core.Card{Service: "b", Version: "2"}))
+		lease, err := a.Acquire(t.Context(), "long:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		go func() { got <- b.Do(t.Context(), "long:1", func(context.Context) error { return nil }) }()
+		await(t, "what is held for more than 5 s", func(cards []core.Card) bool {
+			if len(cards) != 2 {
+				return false
+			}
+			has := func(service string, waiting bool) bool {
+				for _, c := range cards {
+					if c.Service == service && c.PID == os.Getpid() && len(c.Entries) == 1 {
+						e := c.Entries[0]
+						return e.Key == "long:1" && e.Waiting == waiting && (e.Hold == lease.ID()) != waiting && e.For >= 5*time.Second
+					}
+				}
+				return false
+			}
+			return has("a", false) && has("b", true)
+		})
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		close(t, a)
+		await(t, "after a has closed", func(cards []core.Card) bool { return len(cards) == 1 && cards[0].Service == "b" })
+		close(t, b)
+		await(t, "after both have closed", func(cards []core.Card) bool { return len(cards) == 0 })
+	})
+	t.Run("with plain keys there are none", func(t *testing.T) {
+		plain := newStore(t, testclient.Redis(t, r.server.Addr), redisstore.WithPlainKeys())
+		if _, err := core.New(plain, core.WithCard(core.Card{})); !errors.Is(err, core.ErrUnsupported) {
+			t.Errorf("got %v, want %v", err, core.ErrUnsupported)
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+)
+
+// Look implements core.Inspector in one round trip, and a second one if the server does
+// not know the script. The value of a kept answer stays at the server. A key with a
+// value that no Store wrote is an error.
+//
+// Of plain keys only the hold is known, and neither its age nor its process. An ID is a digest: of another
+// client's owner that can be guessed, the guess can be checked.
+func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
+	const op = "look"
+	if err := inspection.CheckKey("redisstore: look", key, s.plain); err != nil {
+		return core.State{}, err
+	}
+	v, err := s.view(ctx, op, key)
+	return v.state, err
+}
+
+// Revoke implements core.Inspector in two steps: it looks for the hold, and gives it up
+// by its lease, whose ID is never used again. Plain keys are kept as well.
+func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
+	const op, name = "revoke", "redisstore: revoke"
+	if err := inspection.CheckKey(name, key, s.plain); err != nil {
+		return err
+	}
+	if err := inspection.CheckRevoke(name, hold, keep); err != nil {
+		return err
+	}
+	ctx, cancel := pipeline.Bounded(ctx)
+	defer cancel()
+	v, err := s.view(ctx, op, key)
+	if err != nil {
+		return err
+	}
+	lease := v.leases[hold]
+	if lease == "" {
+		return inspection.Lost(name)
+	}
+	if s.plain {
+		cmd := s.newCommand(plainReleaseScript, key, "release").Text(lease)
+		if keep > 0 {
+			cmd.Num(millis(keep)).Text(nobody()).Text("1")
+		}
+		return s.withRight(ctx, s.settle(ctx, op, cmd))
+	}
+	cmd := s.newCommand(releaseScript, key, s.releases.word(false, false, true)).Text(lease).Num(0).Num(millis(keep))
+	return s.withRight(ctx, s.settle(ctx, op, cmd))
+}
+
+// showing is the call that tells of a key.
+func (s *Store) showing(key string) *pipeline.Call {
+	if s.plain {
+		return s.newCommand(plainShowScript, key, "show").Num(maxOwner)
+	}
+	return s.newCommand(showScript, key, "show")
+}
+
+func (s *Store) view(ctx context.Context, op, key string) (view, error) {
+	a, err := s.call(ctx, op, s.showing(key))
+	if err != nil && !errors.Is(err, core.ErrUnavailable) {
+		err = fmt.Errorf("%w (%w)", core.ErrUnavailable, err) // it was to change nothing
+	}
+	if err != nil {
+		return view{}, err
+	}
+	v, ok := s.readView(key, a)
+	if !ok {
+		return view{}, fmt.Errorf("redisstore: %s: what the key holds cannot be read: %w", op, core.ErrUnavailable)
+	}
+	return v, nil
+}
+
+// readView reads the answer about one key.
+func (s *Store) readView(key string, a answer) (view, bool) {
+	texts := make([]string, 0, len(a.list))
+	for i, v := range a.list {
+		switch v := v.(type) {
+		case string:
+			texts = append(texts, v)
+		case int64:
+			if i > 0 {
+				texts = append(texts, fmt.Sprint(v))
+			}
+		default:
+			return view{}, false
+		}
+	}
+	switch {
+	case a.word != okay:
+		return view{}, false
+	case s.plain:
+		return parsePlain(key, texts)
+	}
+	return parseView(key, texts)
+}
+
+// keyOf is the lock's key for the name of a key in Redis.
+func (s *Store) keyOf(name string) (key string, ok bool) {
+	if key, ok = strings.CutPrefix(name, s.prefix); !ok {
+		return "", false
+	}
+	if !s.plain {
+		if !strings.HasPrefix(key, "{") || !strings.HasSuffix(key, "}") {
+			return "", false
+		}
+		key = key[1 : len(key)-1]
+	}
+	return key, inspection.CheckKey("", key, s.plain) == nil
+}

@@ -1,0 +1,83 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// script is a hook of a client that answers pipelines by the functions, in turn.
+type script struct {
+	echo
+	acts []func(cmds []redis.Cmder) error
+}
+
+func (h *script) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		act := h.acts[0]
+		h.acts = h.acts[1:]
+		return act(cmds)
+	}
+}
+
+// unknownScript is a reply of a server.
+type unknownScript struct{}
+
+func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
+func (unknownScript) RedisError()   {}
+
+// As TestEachCallGetsItsOwnAnswer, for calls that go by DoAll.
+func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
+	t.Parallel()
+	say := func(cmds []redis.Cmder, v any) {
+		for _, cmd := range cmds {
+			cmd.(interface{ SetVal(any) }).SetVal(v)
+			cmd.SetErr(nil)
+		}
+	}
+	for name, fail := range map[string]func([]redis.Cmder) error{
+		"fails":           func([]redis.Cmder) error { return errors.New("too slow") },
+		"panics":          func([]redis.Cmder) error { panic("a hook") },
+		"answers nothing": func([]redis.Cmder) error { return nil },
+		"answers a part":  func(cmds []redis.Cmder) error { say(cmds[:3], int64(0)); return nil },
+		"does not know the script, and fails": func(cmds []redis.Cmder) error {
+			for _, cmd := range cmds {
+				cmd.SetErr(unknownScript{})
+			}
+			return errors.New("too slow")
+		},
+		"answers and fails": func(cmds []redis.Cmder) error { say(cmds, int64(0)); return errors.New("too slow") },
+	} {
+		t.Run("the client "+name, func(t *testing.T) {
+			t.Parallel()
+			var given []redis.Cmder
+			h := &script{acts: []func([]redis.Cmder) error{
+				func(cmds []redis.Cmder) error {
+					given = slices.Clone(cmds)
+					return fail(cmds)
+				},
+				func(cmds []redis.Cmder) error {
+					if cmds[0].Name() == "evalsha" {
+						say(given, int64(0)) // as a server would, much later
+					}
+					say(cmds, int64(2))
+					return nil
+				},
+			}}
+			h.acts = append(h.acts, h.acts[1]) // for one that sends twice
+			client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+			t.Cleanup(func() { client.Close() })
+			client.AddHook(h)
+			p := newPipeline(t, client)
+			takeAll(t.Context(), p, newKeys(10))
+			for i, x := range takeAll(t.Context(), p, newKeys(10)) {
+				if x.Err != nil || x.Reply != int64(2) {
+					t.Errorf("call %d: got %v, %v", i, x.Reply, x.Err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,43 @@
+package pipeline_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// A client that may have few connections refuses one more at once.
+func TestWorkersFitThePool(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	for _, few := range []int{1, 2} {
+		for _, brief := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d connections, time-outs of the client's: %v", few, brief), func(t *testing.T) {
+				t.Parallel()
+				p := newPipeline(t, testclient.Redis(t, server.Addr, func(o *redis.Options) {
+					o.MaxActiveConns, o.PipelinePoolSize, o.ContextTimeoutEnabled = few, -1, brief
+				}))
+				p.Stall(time.Hour)
+				var wg sync.WaitGroup
+				for range 128 {
+					wg.Go(func() {
+						for range 20 {
+							if _, err := take(context.Background(), p, newKey()); err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}

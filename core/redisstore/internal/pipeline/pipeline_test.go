@@ -1,0 +1,106 @@
+package pipeline_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+)
+
+// Most tests wait for time to pass or for a server, so many of them fit a few
+// processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		_ = flag.Set("test.parallel", "16")
+	}
+	logging.Disable() // clients tell of every server that a test has ended
+	goleak.VerifyTestMain(m)
+}
+
+// newPipeline returns a Pipeline that is closed before its client.
+func newPipeline(t testing.TB, client redis.UniversalClient) *pipeline.Pipeline {
+	t.Helper()
+	p := pipeline.New(client)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// takeScript takes a key, unless it has another value. The proxies of testserver know
+// it by its first argument.
+var takeScript = pipeline.NewScript([]byte(`
+	local value = redis.call('GET', KEYS[1])
+	if value and value ~= ARGV[2] then return 0 end
+	redis.call('SET', KEYS[1], ARGV[2], 'PX', 60000)
+	return 1`))
+
+var errTaken = errors.New("another has the key")
+
+// take takes a key, with further texts behind it that mean nothing, and returns the
+// reply, or errTaken.
+func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string) (any, error) {
+	c := p.Eval(takeScript, []byte(key), "acquire").Text("value of " + key)
+	for _, text := range texts {
+		c.Text(text)
+	}
+	v, err := p.Do(ctx, c)
+	if err == nil && v == int64(0) {
+		return nil, errTaken
+	}
+	return v, err
+}
+
+// takeAll is take for many keys at once, whose replies are those of the hook or server.
+func takeAll(ctx context.Context, p *pipeline.Pipeline, all []string) []pipeline.Result {
+	items := make([]pipeline.Item, len(all))
+	for i, key := range all {
+		items[i] = pipeline.Item{Key: key, Text: "value of " + key, Num: 1}
+	}
+	ctx, cancel := pipeline.Bounded(ctx)
+	defer cancel()
+	return p.DoAll(ctx, takeScript, "acquire", items)
+}
+
+func mustTake(t testing.TB, p *pipeline.Pipeline, key string) {
+	t.Helper()
+	if got, err := take(t.Context(), p, key); err != nil || got != int64(1) {
+		t.Fatalf("got %v, %v", got, err)
+	}
+}
+
+// newKey is a key that nobody else uses. Hooks that answer by themselves read the number
+// at its end.
+func newKey() string { return "{test:" + rand.Text() + "}" }
+
+func newKeys(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = newKey()
+	}
+	return all
+}
+
+// notSent fails the test unless err says that nothing was sent, because of why.
+func notSent(t testing.TB, what string, err, why error) {
+	t.Helper()
+	if err == nil || pipeline.Sent(err) || !errors.Is(err, why) {
+		t.Errorf("%s: got %v (sent: %v), want %v, not sent", what, err, pipeline.Sent(err), why)
+	}
+}
+
+// unknown fails the test unless err says that something may have been sent.
+func unknown(t testing.TB, what string, err error) {
+	t.Helper()
+	if err == nil || !pipeline.Sent(err) {
+		t.Errorf("%s: got %v, want an error of what may have been sent", what, err)
+	}
+}

@@ -1,0 +1,300 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+)
+
+// echo is a hook of a client that needs no server: the answer to each call has
+// its key in it, and so has the error of one that is not answered. Now and then a
+// pipeline breaks, and tells that to calls that were answered long ago too, as
+// go-redis does.
+type echo struct {
+	mu    sync.Mutex
+	alone []frame       // of calls that went alone
+	given []redis.Cmder // of pipelines that were given up
+	late  atomic.Int64
+}
+
+// frame is a context that a client may go on to use, and what it said.
+type frame struct {
+	ctx   context.Context
+	until time.Time
+	key   any
+	end   <-chan struct{}
+}
+
+type ofCall struct{}
+
+// same tells that the context says the same as before.
+func (f *frame) same() (same bool) {
+	defer func() { _ = recover() }() // of one that is nothing any more
+	until, _ := f.ctx.Deadline()
+	return until.Equal(f.until) && f.ctx.Value(ofCall{}) == f.key
+}
+
+// read is the key of a call.
+func read(cmd redis.Cmder) string { return fmt.Sprint(cmd.Args()[3]) }
+
+// answer answers with the number that the key ends with.
+func answer(cmd redis.Cmder, key string) {
+	token := int64(0)
+	for _, digit := range key[strings.Index(key, "echo:")+len("echo:") : len(key)-1] {
+		token = 10*token + int64(digit-'0')
+	}
+	cmd.(interface{ SetVal(any) }).SetVal(token)
+	cmd.SetErr(nil)
+}
+
+func (h *echo) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *echo) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		until, _ := ctx.Deadline()
+		h.mu.Lock()
+		h.alone = append(h.alone, frame{ctx, until, ctx.Value(ofCall{}), ctx.Done()})
+		h.mu.Unlock()
+		answer(cmd, read(cmd))
+		return nil
+	}
+}
+
+func (h *echo) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		keys := make([]string, len(cmds))
+		for i, cmd := range cmds {
+			keys[i] = read(cmd)
+		}
+		broken := func(i int) error { return fmt.Errorf("broken on the way of %s", keys[i]) }
+		breaks, panics := len(cmds), rand.N(20) == 0
+		if rand.N(3) == 0 {
+			breaks = rand.N(len(cmds))
+		}
+		for i, cmd := range cmds[:breaks] {
+			answer(cmd, keys[i])
+		}
+		if breaks == len(cmds) {
+			return nil
+		}
+		// A caller that was answered goes on meanwhile.
+		time.Sleep(time.Duration(rand.N(300)) * time.Microsecond)
+		h.mu.Lock()
+		h.given = append(h.given, cmds...)
+		h.mu.Unlock()
+		for i, cmd := range cmds {
+			if i >= breaks || cmd.Err() == nil {
+				h.late.Add(1)
+				cmd.SetErr(broken(i))
+			}
+		}
+		if panics {
+			panic("a hook")
+		}
+		return broken(breaks)
+	}
+}
+
+// callers have 64 goroutines call p, some of which leave, and
+// return what went wrong first.
+func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
+	var answered, failed, left atomic.Int64
+	first := make(chan string, 1)
+	tell := func(format string, args ...any) {
+		select {
+		case first <- fmt.Sprintf(format, args...):
+		default:
+		}
+	}
+	var wg sync.WaitGroup
+	for g := range 64 {
+		wg.Go(func() {
+			for i := range 300 {
+				n := 1 + g*1000 + i
+				c := fmt.Sprintf("{echo:%d}", n)
+				ctx := context.WithValue(context.Background(), ofCall{}, n)
+				end := func() {}
+				if g%4 == 0 {
+					ctx, end = context.WithTimeout(ctx, time.Duration(rand.N(300))*time.Microsecond)
+				}
+				got, err := take(ctx, p, c)
+				switch {
+				case err == nil && got == int64(n):
+					answered.Add(1)
+				case err == nil:
+					tell("call %d was told the answer to call %v", n, got)
+				case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+					left.Add(1)
+				case strings.Contains(err.Error(), c):
+					failed.Add(1)
+				default:
+					tell("call %d failed with what is not about it: %v", n, err)
+				}
+				end()
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case wrong = <-first:
+		return wrong
+	case <-time.After(time.Minute):
+		return "somebody hears of nothing"
+	}
+	select {
+	case wrong = <-first:
+	default:
+	}
+	if answered.Load() < 5000 || failed.Load() < 50 || left.Load() < 50 {
+		t.Errorf("vacuous: %d answered, %d failed, %d left", answered.Load(), failed.Load(), left.Load())
+	}
+	return wrong
+}
+
+// Commands are used again. Whatever becomes of a pipeline, each caller hears of its
+// own call.
+func TestEachCallGetsItsOwnAnswer(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(*redis.Options){
+		"": func(*redis.Options) {}, ", time-outs of the client's": func(o *redis.Options) { o.ContextTimeoutEnabled = true },
+	} {
+		t.Run("64 callers, some of whom leave"+name, func(t *testing.T) {
+			t.Parallel()
+			o, h := &redis.Options{Addr: "127.0.0.1:1"}, &echo{}
+			edit(o)
+			client := redis.NewClient(o)
+			client.AddHook(h)
+			p := pipeline.New(client)
+			p.Enough(8)
+			if wrong := callers(t, p); wrong != "" {
+				t.Fatal(wrong) // such a Pipeline may never close
+			}
+			// Pipelines that were given up are answered now, all with one token.
+			given, stop := h.given, make(chan struct{})
+			var late sync.WaitGroup
+			late.Go(func() {
+				for {
+					for _, cmd := range given {
+						select {
+						case <-stop:
+							return
+						default:
+							answer(cmd, "{echo:0}")
+						}
+					}
+				}
+			})
+			wrong := callers(t, p)
+			close(stop)
+			late.Wait()
+			if wrong != "" {
+				t.Fatal("beside answers that come late: " + wrong)
+			}
+			p.Close()
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+			ends := make(map[<-chan struct{}]bool)
+			for _, f := range h.alone {
+				if !f.same() {
+					t.Fatalf("a client's context of call %v became another one", f.key)
+				}
+				if f.end != nil && ends[f.end] {
+					t.Fatalf("what ends the client's context of call %v has another use", f.key)
+				}
+				ends[f.end] = true
+			}
+			if len(h.alone) == 0 || len(given) == 0 || h.late.Load() < 50 {
+				t.Errorf("vacuous: %d calls alone, %d given up, %d errors came late", len(h.alone), len(given), h.late.Load())
+			}
+		})
+	}
+}
+
+func TestACallerThatLeavesIsNotToldNothing(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { client.Close() })
+	p := newPipeline(t, client)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.AbandonUnsent(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that was sent back unsent because its caller left: got %v, want %v", err, context.Canceled)
+	}
+}
+
+// Calls that go together leave little behind, and no commands.
+func TestCommandsAreUsedAgain(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { client.Close() })
+	client.AddHook(&steadyEcho{})
+	p := newPipeline(t, client)
+	round := func() (bytes uint64) {
+		const callers, calls = 64, 200
+		var before, after runtime.MemStats
+		var wg sync.WaitGroup
+		start := make(chan struct{})
+		for g := range callers {
+			wg.Go(func() {
+				c := fmt.Sprintf("{echo:%d}", 1+g)
+				<-start
+				for range calls {
+					if _, err := take(context.Background(), p, c); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		runtime.ReadMemStats(&before)
+		close(start)
+		wg.Wait()
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / (callers * calls)
+	}
+	least := round()
+	for range 5 {
+		least = min(least, round())
+	}
+	t.Logf("%d bytes a call", least)
+	// A call that makes a command leaves more than its size. The race
+	// detector has a sync.Pool lose every fourth thing that is put into it,
+	// and the bytes of the caller come on top: half the size is what a Pipeline
+	// that uses each again leaves then.
+	if size := uint64(pipeline.CallSize); least >= size {
+		t.Errorf("%d bytes a call, a command has %d", least, size)
+	}
+}
+
+// steadyEcho is an echo of which nothing breaks.
+type steadyEcho struct{ echo }
+
+func (h *steadyEcho) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		answer(cmd, read(cmd))
+		return nil
+	}
+}
+
+func (h *steadyEcho) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			answer(cmd, read(cmd))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,261 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+func TestCallsGoTogether(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	setup := func(t *testing.T, addr string) (*pipeline.Pipeline, *gate) {
+		client, g := testclient.Redis(t, addr), newGate()
+		client.AddHook(g)
+		// No worker but the first one, however long it is held up.
+		p := newPipeline(t, client)
+		p.Stall(time.Hour)
+		p.Enough(math.MaxInt)
+		return p, g
+	}
+	t.Run("those that come while one is under way go in one pipeline, each with its own answer", func(t *testing.T) {
+		t.Parallel()
+		p, g := setup(t, server.Addr)
+		all := newKeys(40)
+		mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey()) // the server knows the script
+		server.Do("set", all[3], "another's")
+		server.Do("rpush", all[5], "of the wrong type")
+		for i, err := range crowd(t, p, g, all) {
+			_, reply := errors.AsType[redis.Error](err)
+			switch {
+			case i == 3 && !errors.Is(err, errTaken), i == 5 && !reply, i != 3 && i != 5 && err != nil:
+				t.Errorf("call %d: got %v", i, err)
+			}
+		}
+		if got := fmt.Sprint(g.sent()); got != "[1 40]" {
+			t.Errorf("calls went as %s, want the first one alone and then all others", got)
+		}
+	})
+	t.Run("a crowd behind one that is under way goes on a second one beside it", func(t *testing.T) {
+		t.Parallel()
+		client, g := testclient.Redis(t, server.Addr), newGate()
+		client.AddHook(g)
+		p := newPipeline(t, client)
+		p.Stall(time.Hour)
+		p.Enough(16)
+		mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey()) // the server knows the script
+		var wg sync.WaitGroup
+		send := func(n int) {
+			for _, c := range newKeys(n) {
+				wg.Go(func() {
+					if _, err := take(t.Context(), p, c); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		send(1)
+		<-g.took // and held up
+		send(15)
+		testserver.Eventually(t, time.Minute, "fifteen wait", func() bool { return p.Queued() == 15 })
+		send(1)
+		testserver.Eventually(t, time.Minute, "sixteen have gone", func() bool { return p.Queued() == 0 })
+		close(g.open)
+		wg.Wait()
+		if got := fmt.Sprint(g.sent()); got != "[1 16]" {
+			t.Errorf("calls went as %s, want the first one alone and sixteen together", got)
+		}
+	})
+	t.Run("more than a pipeline takes go in several", func(t *testing.T) {
+		t.Parallel()
+		p, g := setup(t, server.Addr)
+		for i, err := range crowd(t, p, g, newKeys(600)) {
+			if err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		for _, n := range g.sent() {
+			if n > 128 {
+				t.Errorf("%d calls in a pipeline", n)
+			}
+		}
+	})
+	t.Run("long values go alone", func(t *testing.T) {
+		t.Parallel()
+		p, g := setup(t, server.Addr)
+		all := newKeys(5)
+		g.texts = []string{strings.Repeat("long", 25<<10)}
+		for i, err := range crowd(t, p, g, all) {
+			if err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		for _, n := range g.sent() {
+			if n > 1 {
+				t.Errorf("%d calls went together", n)
+			}
+		}
+	})
+	t.Run("a caller that leaves before the others go is not taken along, and is told so", func(t *testing.T) {
+		t.Parallel()
+		p, g := setup(t, server.Addr)
+		all := newKeys(3)
+		ctx, cancel := context.WithCancel(t.Context())
+		g.before = cancel
+		errs := crowd(t, p, g, all, t.Context(), ctx)
+		if errs[0] != nil || errs[2] != nil {
+			t.Errorf("those who stayed got %v and %v", errs[0], errs[2])
+		}
+		notSent(t, "who left", errs[1], context.Canceled)
+		if n := testclient.Redis(t, server.Addr).Exists(t.Context(), all[1]).Val(); n != 0 {
+			t.Error("its call was sent")
+		}
+	})
+	t.Run("a server that has forgotten its scripts gets them again", func(t *testing.T) {
+		t.Parallel()
+		forgetful := testserver.StartRedis(t)
+		p, g := setup(t, forgetful.Addr)
+		for i, err := range crowd(t, p, g, newKeys(20)) {
+			if err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+	})
+	t.Run("a connection that breaks leaves no call without an answer, and none is taken for granted", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		p, g := setup(t, proxy.Addr)
+		all := newKeys(20)
+		fault := proxy.Inject(testserver.Match{Arg: all[10]}, testserver.CloseReply)
+		errs := crowd(t, p, g, all)
+		fault.Await(t)
+		unknown(t, "the call whose reply was lost", errs[10])
+		for i, err := range errs {
+			if _, again := take(t.Context(), p, all[i]); again != nil {
+				t.Errorf("call %d, which got %v: the same call again got %v", i, err, again)
+			}
+		}
+	})
+	t.Run("a client that panics tells each caller", func(t *testing.T) {
+		t.Parallel()
+		p, g := setup(t, server.Addr)
+		g.fail = func() { panic("a hook") }
+		for i, err := range crowd(t, p, g, newKeys(5)) {
+			if err == nil {
+				t.Errorf("call %d got no error", i)
+			}
+		}
+	})
+	t.Run("those behind one whose reply is lost are held up for a moment only", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		p := newPipeline(t, testclient.Redis(t, proxy.Addr))
+		if _, err := take(t.Context(), p, newKey()); err != nil {
+			t.Fatal(err)
+		}
+		all := newKeys(1)
+		fault := proxy.Inject(testserver.Match{Arg: all[0]}, testserver.DropReply)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := take(ctx, p, all[0]) // the first, and alone
+		unknown(t, "the call whose reply was lost", err)
+		fault.Await(t)
+		// A machine may stand still until the lost one is given up.
+		for tries := 1; ; tries++ {
+			all := newKeys(10)
+			hang := proxy.Inject(testserver.Match{Arg: all[0]}, testserver.DropReply)
+			done := make(chan error, 1)
+			go func() {
+				_, err := take(t.Context(), p, all[0])
+				done <- err
+			}()
+			hang.Await(t)
+			for _, c := range all[1:] {
+				if _, err := take(t.Context(), p, c); err != nil {
+					t.Errorf("behind it: %v", err)
+				}
+			}
+			first := len(done) == 0
+			unknown(t, "the call whose reply was lost", <-done)
+			if first {
+				return
+			}
+			if tries == 10 {
+				t.Fatalf("%d times the call whose reply was lost returned before the others", tries)
+			}
+		}
+	})
+}
+
+func TestAQuietPipelineHasNoGoroutines(t *testing.T) {
+	server := testserver.StartRedis(t)
+	client := testclient.Redis(t, server.Addr)
+	before := goleak.IgnoreCurrent()
+	p := pipeline.New(client)
+	mustTake(t, p, newKey())
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("some time after its last call: %v", err)
+	}
+	mustTake(t, p, newKey())
+	p.Close()
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("after it was closed: %v", err)
+	}
+}
+
+// stacks is a hook that keeps the stack on which the last command was sent.
+type stacks struct {
+	gate
+	last string
+}
+
+func (h *stacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.last = string(debug.Stack())
+		return next(ctx, cmd)
+	}
+}
+
+func TestACallerThatCannotLeaveSendsByItself(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	for name, c := range map[string]struct {
+		edit func(*redis.Options)
+		ctx  context.Context
+		own  bool
+	}{
+		"a context that never ends": {func(*redis.Options) {}, context.Background(), true},
+		"one that can end":          {func(*redis.Options) {}, t.Context(), false},
+		"short time-outs": {func(o *redis.Options) {
+			o.ContextTimeoutEnabled, o.ReadTimeout, o.WriteTimeout = false, time.Second, time.Second
+		}, context.Background(), false},
+		"a client that can hang": {func(o *redis.Options) { o.ContextTimeoutEnabled = false }, context.Background(), false},
+		"one without time-outs": {func(o *redis.Options) {
+			o.ContextTimeoutEnabled, o.ReadTimeout = false, -1
+		}, context.Background(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, h := testclient.Redis(t, server.Addr, c.edit), &stacks{}
+			client.AddHook(h)
+			if _, err := take(c.ctx, newPipeline(t, client), newKey()); err != nil {
+				t.Fatal(err)
+			}
+			if h.last == "" || strings.Contains(h.last, "TestACallerThatCannotLeave") != c.own {
+				t.Errorf("it was sent by a goroutine with the stack %q", h.last)
+			}
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/lockkit/lockkit/core/internal/outage"
+)
+
+// server is the way to one server, with its state, and another way to it. A pool
+// of go-redis that could not connect a number of times fails for up to a second more
+// without trying, so for that time there is a client of the Pipeline's own.
+type server struct {
+	sender *sender
+	gate   outage.Gate
+	client *redis.Client // nil if it cannot be probed
+
+	mu    sync.Mutex
+	spare *sender // on the connections of the probe that ended an outage; nil mostly
+}
+
+// newServer returns the way by client. It is not probed if the Pipeline is closed.
+func newServer(client redis.UniversalClient, closed bool) *server {
+	v := &server{sender: newSender(client)}
+	v.sender.closed = closed
+	if own, ok := client.(*redis.Client); ok && !closed {
+		v.client = own
+		v.gate.Watch(Limit, v.probe)
+	}
+	return v
+}
+
+// do sends c once and returns the reply.
+func (v *server) do(ctx context.Context, c *Call) (any, error) {
+	if err := v.enter(ctx, c); err != nil {
+		return nil, err
+	}
+	begun := v.gate.Begin()
+	reply, err := v.sender.do(ctx, c)
+	if dialed(err) != nil && c.state.unsent() {
+		if spare := v.other(); spare != nil {
+			reply, err = spare.do(ctx, c.next(ctx))
+		}
+	}
+	return reply, v.judge(ctx, begun, err)
+}
+
+// enter refuses c if it is optional and the server is known to be down.
+func (v *server) enter(ctx context.Context, c *Call) error {
+	if !c.optional {
+		return nil
+	}
+	err := v.gate.Enter(ctx)
+	if err != nil {
+		c.state.leave()
+	}
+	return err
+}
+
+// judge notes the outcome of a call, and returns its error. It adds the error of the
+// connection if the client's has none: the client dials for longer than some calls last.
+func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error {
+	switch {
+	case answers(err):
+		v.gate.Answered()
+	case refusedDial(err):
+		v.gate.Failed(begun, err)
+	default:
+		if why := v.gate.Doubt(ctx, begun); why != nil {
+			return fmt.Errorf("%w: %v", err, why)
+		}
+	}
+	return err
+}
+
+// probe asks the server for nothing, on a connection of its own.
+func (v *server) probe(ctx context.Context) error {
+	o := *v.client.Options()
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.PipelinePoolSize = max(o.PoolSize, 2), 0, 1, -1 // a pool of 1 dials on by itself
+	o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled = 1, -1, true
+	// The client writes to its own one while it connects, and to close a client waits for that.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.PushNotificationProcessor = nil
+	client := redis.NewClient(&o)
+	_, err := Detached(ctx, func() (struct{}, error) {
+		return struct{}{}, client.Process(ctx, single{redis.NewCmd(ctx, "ping")})
+	})
+	if answers(err) && v.gate.Why() != nil {
+		v.lend(newSender(client), o.DialTimeout+Limit)
+		return nil
+	}
+	_ = client.Close()
+	if answers(err) {
+		return nil
+	}
+	return err
+}
+
+// lend has calls go by a sender for a time, if they find no other connection.
+func (v *server) lend(spare *sender, most time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.spare = spare
+	time.AfterFunc(most, func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if v.spare == spare {
+			v.spare = nil
+		}
+		spare.close()
+		time.AfterFunc(forgetAfter, func() { _ = spare.client.Close() }) // calls have ended by then
+	})
+}
+
+// other returns the sender on the Pipeline's own connections, nil if there is none.
+func (v *server) other() *sender {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.spare
+}
+
+// close ends the workers that wait, the probe that is under way, and the Pipeline's own
+// connections.
+func (v *server) close() {
+	v.sender.close()
+	v.gate.Close()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.spare != nil {
+		v.spare.close()
+		_ = v.spare.client.Close()
+		v.spare = nil
+	}
+}
+
+// answers tells that a server has answered, whatever it was.
+func answers(err error) bool {
+	_, reply := errors.AsType[redis.Error](err)
+	return err == nil || reply
+}
+
+// dialed returns the error of a connection that could not be made, nil if err is
+// another one.
+func dialed(err error) *net.OpError {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "dial" {
+		return nil
+	}
+	return op
+}
+
+// refusedDial tells that no connection can be made, however much time there is.
+func refusedDial(err error) bool {
+	op := dialed(err)
+	return op != nil && !op.Timeout()
+}

@@ -1,0 +1,61 @@
+package pipeline_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+func TestACallerThatSendsByItselfMeetsWorkers(t *testing.T) {
+	t.Parallel()
+	p := newPipeline(t, testclient.Redis(t, testserver.StartRedis(t).Addr))
+	p.Stall(time.Nanosecond) // every worker counts as stalled, so that there are many
+	var wg sync.WaitGroup
+	for i := range 16 {
+		ctx := t.Context()
+		if i%2 == 0 {
+			ctx = context.Background() // sends by itself
+		}
+		wg.Go(func() {
+			for range 2000 {
+				c := newKey()
+				if _, err := take(ctx, p, c); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestASilentNetworkPasses(t *testing.T) {
+	t.Parallel()
+	proxy := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
+	p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) {
+		// Its calls hang on a dead connection for as long as the client lives.
+		o.ContextTimeoutEnabled, o.ReadTimeout, o.PoolSize = false, -1, 50
+	}))
+	mustTake(t, p, newKey())
+	const hanging = 8 // as many workers as there can be at a time
+	fault := proxy.Inject(testserver.Match{Script: "acquire", Times: hanging}, testserver.DropReply)
+	var wg sync.WaitGroup
+	for range hanging {
+		n := proxy.Times(fault)
+		wg.Go(func() {
+			_, err := take(t.Context(), p, newKey())
+			unknown(t, "the call whose reply was lost", err)
+		})
+		testserver.Eventually(t, 20*time.Second, "it hangs", func() bool { return proxy.Times(fault) > n })
+	}
+	wg.Wait()
+	testserver.Eventually(t, 30*time.Second, "calls get through again", func() bool {
+		_, err := take(t.Context(), p, newKey())
+		return err == nil
+	})
+}

@@ -1,0 +1,211 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+)
+
+const (
+	scanCount = 1000 // keys of a step; a server answers no other call for about a millisecond
+	scanSteps = 50   // of one call of List
+	scanPause = time.Millisecond
+
+	viewsAtOnce = 128 // keys of a pipeline
+)
+
+// List implements core.Inspector by SCAN, which walks over all keys of the server's
+// database, also those that are no locks, 50,000 in a call at most: there are steps of
+// up to 1,000, and a pause after each. In a Cluster it goes from master to master. Keys
+// that match but have a value that no Store wrote are left out.
+//
+// A page is longer than most where one step finds more. Next is a cursor, and the
+// address of a master in a Cluster: no key.
+func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
+	const op, name = "list", "redisstore: list"
+	if err := inspection.CheckPage(name, most); err != nil {
+		return nil, "", err
+	}
+	address, cursor, err := parseCursor(after)
+	if err != nil {
+		return nil, "", err
+	}
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return nil, "", s.unanswered(ctx, op, err)
+	}
+	at := slices.IndexFunc(masters, func(m master) bool { return m.address >= address })
+	if at < 0 {
+		return nil, "", nil // the master, and all that came after it, are gone
+	}
+	if masters[at].address != address {
+		cursor = 0
+	}
+	count := int64(max(10, min(most, scanCount)))
+	for range scanSteps {
+		m := masters[at]
+		keys, to, err := s.scan(ctx, m.client, cursor, count)
+		if err == nil {
+			page, err = s.views(ctx, page, keys)
+		}
+		if err != nil {
+			return nil, "", s.unanswered(ctx, op, err)
+		}
+		if cursor = to; cursor == 0 {
+			if at++; at == len(masters) {
+				return page, "", nil
+			}
+		}
+		if len(page) >= most {
+			break
+		}
+		count = min(2*count, scanCount)
+		if err := pause(ctx, scanPause); err != nil {
+			return nil, "", s.unanswered(ctx, op, err)
+		}
+	}
+	return page, strings.TrimSpace(masters[at].address + " " + strconv.FormatUint(cursor, 10)), nil
+}
+
+// parseCursor reads a cursor of List.
+func parseCursor(after string) (address string, cursor uint64, err error) {
+	if after == "" {
+		return "", 0, nil
+	}
+	digits := after
+	if i := strings.LastIndexByte(after, ' '); i >= 0 {
+		address, digits = after[:i], after[i+1:]
+	}
+	if cursor, err = strconv.ParseUint(digits, 10, 64); err != nil {
+		return "", 0, fmt.Errorf("redisstore: list: there is no such page: %w", core.ErrInvalid)
+	}
+	return address, cursor, nil
+}
+
+// scanner is what SCAN is sent to.
+type scanner interface {
+	Scan(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
+}
+
+type master struct {
+	address string // "" of the only one
+	client  scanner
+}
+
+// masters are the servers whose keys are listed, in the order of their addresses.
+func (s *Store) masters(ctx context.Context) ([]master, error) {
+	if s.cluster == nil {
+		return []master{{client: s.client}}, nil
+	}
+	return away(ctx, func(ctx context.Context) ([]master, error) {
+		var mu sync.Mutex
+		var all []master
+		err := s.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, master{c.Options().Addr, c})
+			return nil
+		})
+		slices.SortFunc(all, func(a, b master) int { return cmp.Compare(a.address, b.address) })
+		return all, err
+	})
+}
+
+// scan makes one step, and tells the locks that it found.
+func (s *Store) scan(ctx context.Context, client scanner, cursor uint64, count int64) (keys []string, next uint64, err error) {
+	type step struct {
+		names []string
+		next  uint64
+	}
+	match := globs.Replace(s.prefix) + "*"
+	if !s.plain {
+		match = globs.Replace(s.prefix) + "{*}"
+	}
+	got, err := away(ctx, func(ctx context.Context) (step, error) {
+		names, next, err := client.Scan(ctx, cursor, match, count).Result()
+		return step{names, next}, err
+	})
+	for _, n := range got.names {
+		if key, ok := s.keyOf(n); ok {
+			keys = append(keys, key)
+		}
+	}
+	return keys, got.next, err
+}
+
+// globs escapes the characters of a prefix that have a meaning in a pattern.
+var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// views adds the live entries of keys, which are asked for in pipelines.
+func (s *Store) views(ctx context.Context, page []core.State, keys []string) ([]core.State, error) {
+	of := showScript
+	if s.plain {
+		of = plainShowScript
+	}
+	for some := range slices.Chunk(keys, viewsAtOnce) {
+		items := make([]pipeline.Item, len(some))
+		for i, key := range some {
+			items[i] = pipeline.Item{Key: s.key(key), Text: strconv.Itoa(maxOwner)}
+		}
+		bound, cancel := pipeline.Bounded(ctx)
+		replies := s.pipeline.DoAll(bound, of, "show", items)
+		cancel()
+		for i, key := range some {
+			v, ok, err := s.answered(ctx, key, replies[i])
+			if err != nil {
+				return nil, err
+			}
+			if ok && !v.empty() {
+				page = append(page, v.state)
+			}
+		}
+	}
+	return page, nil
+}
+
+// answered reads the answer about one key. Where the key has moved meanwhile, it asks
+// again.
+func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v view, ok bool, err error) {
+	if isReply(r.Err, "MOVED") || isReply(r.Err, "ASK") {
+		r.Reply, r.Err = s.exchange(ctx, "list", s.showing(key))
+	}
+	if r.Err != nil {
+		return view{}, false, r.Err
+	}
+	a, err := parse("list", r.Reply)
+	if err != nil {
+		return view{}, false, nil
+	}
+	v, ok = s.readView(key, a)
+	return v, ok, nil
+}
+
+// away makes a call that reads, where the caller can leave it.
+func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := pipeline.Bounded(ctx)
+	defer cancel()
+	return pipeline.Detached(ctx, func() (T, error) { return work(ctx) })
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,35 @@
+-- Card keeps the cards of processes, in one hash: for each a field with its end in ms,
+-- a space and its text.
+--
+-- KEYS[1]  the hash
+-- ARGV     1 'cards', or 1 'put', 2 process, 3 ms to keep it, 4 its text, 5 '1' to drop
+--          all that have ended
+-- answer   of 'put' 0; of 'cards' {0, <process>, <text>, ...}, those that have not ended
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local put = ARGV[1] == 'put'
+local answer = {0}
+if not put or ARGV[5] then
+  local flat = redis.call('HGETALL', KEYS[1])
+  local gone = {}
+  for i = 1, #flat, 2 do
+    local ends, text = string.match(flat[i + 1], '^(%d+) (.*)$')
+    if not ends or tonumber(ends) <= now then
+      gone[#gone + 1] = #gone < 1000 and flat[i] or nil
+    elseif not put then
+      answer[#answer + 1] = flat[i]
+      answer[#answer + 1] = text
+    end
+  end
+  if put and #gone > 0 then
+    redis.call('HDEL', KEYS[1], unpack(gone))
+  end
+end
+if not put then
+  return answer
+end
+local left = redis.call('PTTL', KEYS[1])
+redis.call('HSET', KEYS[1], ARGV[2], string.format('%.0f', now + ARGV[3]) .. ' ' .. ARGV[4])
+redis.call('PEXPIRE', KEYS[1], math.max(left, ARGV[3]))
+return 0

@@ -1,0 +1,22 @@
+-- Show tells what an operator may see of a plain key. It changes nothing.
+--
+-- KEYS[1]  the key
+-- ARGV     1 'show', 2 how long an owner is at most
+-- answer   {OK, <ms that it has left>, <owner>}, without an end -1
+--          {OK} if there is none; {2} if it is none of ours
+
+local got = redis.pcall('GET', KEYS[1])
+if type(got) == 'table' and got.err then
+  if string.find(got.err, 'WRONGTYPE', 1, true) then
+    return {2}
+  end
+  -- Servers before 7.2 do not say which command was refused.
+  return redis.error_reply('NOPERM GET: ' .. got.err)
+end
+if not got then
+  return {0}
+end
+if #got > tonumber(ARGV[2]) then
+  return {2}
+end
+return {0, redis.call('PTTL', KEYS[1]), got}

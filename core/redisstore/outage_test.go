@@ -1,0 +1,338 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// dialed counts the connections that a client tries to make, and the most that it
+// tried at once.
+type dialed struct{ all, now, most atomic.Int64 }
+
+func (d *dialed) edit(o *redis.Options) {
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0 // go-redis' own settings
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d.all.Add(1)
+		if n := d.now.Add(1); n > d.most.Load() {
+			d.most.Store(n)
+		}
+		defer d.now.Add(-1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+}
+
+// learn has the store learn that its server is down.
+func learn(t *testing.T, s core.Store) {
+	t.Helper()
+	testserver.Eventually(t, soon, "the store knows that its server is down", func() bool {
+		_, err := s.Acquire(t.Context(), claimed())
+		if err == nil {
+			t.Fatal("an acquire was granted")
+		}
+		return knownDown(err)
+	})
+}
+
+func knownDown(err error) bool {
+	return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
+}
+
+// closing returns a Locker that leaves nothing to be cleaned up after the test, at
+// whose end the server has to be back.
+func closing(t *testing.T, s core.Store) *core.Locker {
+	t.Helper()
+	l, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// refuseCrowd has a hundred callers ask for keys of their own while the server is down.
+func refuseCrowd(t *testing.T, s core.Store) {
+	t.Helper()
+	l := closing(t, s)
+	var all sync.WaitGroup
+	var longest atomic.Int64
+	start := time.Now()
+	for i := range 100 {
+		all.Go(func() {
+			start := time.Now()
+			_, err := l.Acquire(t.Context(), fmt.Sprint("order:", i))
+			if !knownDown(err) {
+				t.Errorf("got %v", err)
+			}
+			for took := time.Since(start).Microseconds(); ; {
+				if most := longest.Load(); took <= most || longest.CompareAndSwap(most, took) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("100 callers: %v, the longest %v", time.Since(start), time.Duration(longest.Load())*time.Microsecond)
+}
+
+// back measures how long the first acquire takes that has a grant. The first that asks
+// is to have it, unless the server was silent: a probe may be under way then.
+func back(t *testing.T, s core.Store, limit time.Duration, silent bool) {
+	t.Helper()
+	start := time.Now()
+	_, err := s.Acquire(t.Context(), claimed())
+	for err != nil && silent && time.Since(start) < limit {
+		_, err = s.Acquire(t.Context(), claimed())
+	}
+	took := time.Since(start)
+	t.Logf("the first acquire: %v", took)
+	if err != nil || took > limit {
+		t.Errorf("got %v after %v", err, took)
+	}
+}
+
+// hazard 23
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]redisstore.Option{"hash": nil, "plain": {redisstore.WithPlainKeys()}} {
+		t.Run(name+": where connections are refused, callers are told at once, and it is over with the first answer", func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			var d dialed
+			s := newStore(t, testclient.Redis(t, server.Addr, d.edit), opts...)
+			held := claimed()
+			acquire(t, s, held)
+			server.Kill()
+			learn(t, s)
+			before := d.all.Load()
+			d.most.Store(0)
+			refuseCrowd(t, s)
+			if n, most := d.all.Load()-before, d.most.Load(); n > 20 || most != 1 {
+				t.Errorf("%d probes, %d at once", n, most)
+			}
+			// What has something to lose is sent all the same.
+			before = d.all.Load()
+			if err := s.Release(t.Context(), held); err == nil || knownDown(err) || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("release: got %v", err)
+			}
+			if err := extend(s, held); err == nil || knownDown(err) || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("extend: got %v", err)
+			}
+			if d.all.Load()-before < 2 {
+				t.Error("a release or an extend was refused")
+			}
+			for range 2 * 16 { // more than the Store's own client dials before it is replaced
+				_, _ = s.Acquire(t.Context(), claimed())
+			}
+			server.Restart()
+			back(t, s, 10*slack, false)
+		})
+	}
+	t.Run("a pool that gave up dialing does not keep the first acquire from the server that is back", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		var d dialed
+		client := testclient.Redis(t, server.Addr, d.edit, func(o *redis.Options) { o.PoolSize = 2 })
+		s := newStore(t, client)
+		server.Kill()
+		for range 4 {
+			_ = client.Ping(t.Context()).Err()
+		}
+		learn(t, s)
+		server.Restart()
+		back(t, s, 10*slack, false)
+		c := claimed()
+		acquire(t, s, c) // while the pool may still fail by itself
+		if err := extend(s, c); err != nil {
+			t.Error(err)
+		}
+		release(t, s, c)
+	})
+	t.Run("the error says what the connection said, also where there is little time", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		server.Kill()
+		for ttl, limit := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Minute, 30 * time.Second: 60 * time.Millisecond} {
+			var d dialed
+			l, err := core.New(newStore(t, testclient.Redis(t, server.Addr, d.edit)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			testserver.Eventually(t, soon, "the error says it", func() bool { // a busy machine can be late with it
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				_, err := l.Acquire(ctx, "order:1", core.TTL(ttl))
+				if !errors.Is(err, core.ErrUnavailable) {
+					t.Fatalf("TTL %v: got %v", ttl, err)
+				}
+				return strings.Contains(err.Error(), "connection refused")
+			})
+		}
+	})
+	t.Run("where the server is silent, callers are told at once, and what is asked when it goes on is granted", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		var d dialed
+		s := newStore(t, testclient.Redis(t, server.Addr, d.edit))
+		acquire(t, s, claimed())
+		server.Pause()
+		defer server.Resume()
+		learn(t, s)
+		before := d.all.Load()
+		refuseCrowd(t, s)
+		if n := d.all.Load() - before; n > 1 {
+			t.Errorf("%d probes", n)
+		}
+		server.Resume()
+		back(t, s, 3*time.Second, true)
+	})
+	t.Run("a caller that leaves, or has little time, is no more than a reason to probe", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		var d dialed
+		s := newStore(t, testclient.Redis(t, server.Addr, d.edit))
+		acquire(t, s, claimed())
+		server.Pause()
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			_, err := s.Acquire(ctx, claimed())
+			cancel()
+			if err == nil || knownDown(err) {
+				t.Errorf("got %v", err)
+			}
+		}
+		server.Resume()
+	})
+	t.Run("where connections are closed at once, callers are told at once", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		s := newStore(t, testclient.Redis(t, proxy.Addr, new(dialed).edit))
+		acquire(t, s, claimed())
+		f := proxy.Inject(testserver.Match{Times: -1}, testserver.CloseRequest)
+		learn(t, s)
+		f.Await(t)
+		before := proxy.Count(testserver.Match{})
+		refuseCrowd(t, s)
+		if n := proxy.Count(testserver.Match{}) - before; n > 100 {
+			t.Errorf("%d requests for 100 callers", n)
+		}
+		proxy.Remove(f)
+	})
+	t.Run("with replicas, callers are told at once, and it is over when a replica is there", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		replicaOf(t, server)
+		var d dialed
+		s := newStore(t, testclient.Redis(t, server.Addr, d.edit), redisstore.WithReplicas(1, time.Second))
+		held := claimed()
+		acquire(t, s, held)
+		server.Kill()
+		learn(t, s)
+		before := d.all.Load()
+		refuseCrowd(t, s)
+		if n := d.all.Load() - before; n > 20 {
+			t.Errorf("%d probes", n)
+		}
+		if err := s.Release(t.Context(), held); err == nil || knownDown(err) {
+			t.Errorf("release: got %v", err)
+		}
+		server.Restart()
+		testserver.Eventually(t, soon, "an acquire is granted", func() bool {
+			_, err := s.Acquire(t.Context(), claimed())
+			return err == nil
+		})
+	})
+	t.Run("those that stand in line are told, and those that come after the outage are served", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		asks := testclient.Redis(t, server.Addr)
+		holder := closing(t, newStore(t, testclient.Redis(t, server.Addr)))
+		lease, err := holder.Acquire(t.Context(), "order:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := closing(t, newStore(t, testclient.Redis(t, server.Addr)))
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if _, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute)); !errors.Is(err, core.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		testserver.Eventually(t, soon, "the first of them is known to the server", func() bool {
+			return len(asks.PubSubChannels(t.Context(), "*").Val()) > 0
+		})
+		server.Kill()
+		all.Wait()
+		if err := lease.Release(t.Context()); !errors.Is(err, core.ErrUnavailable) || knownDown(err) {
+			t.Errorf("release: got %v", err)
+		}
+		server.Restart() // and has forgotten the holder
+		testserver.Eventually(t, soon, "an acquire is granted", func() bool {
+			last, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute))
+			return err == nil && last.Release(t.Context()) == nil
+		})
+	})
+	for name, down := range map[string]func(*testserver.Redis){"dead": (*testserver.Redis).Kill, "silent": (*testserver.Redis).Pause} {
+		t.Run("a "+name+" node of a Cluster does not fail the keys of others", func(t *testing.T) { clusterOutage(t, down) })
+	}
+}
+
+// clusterOutage has one node of a cluster go down.
+func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
+	t.Parallel()
+	cluster := testserver.StartCluster(t, false, "--cluster-require-full-coverage", "no")
+	s := newStore(t, testclient.Cluster(t, cluster, func(o *redis.ClusterOptions) { o.DialerRetries = 0 }))
+	dead, dies := "", cluster.Nodes[0]
+	var others []core.Claim
+	serves := cluster.Serves(dies)
+	for range 60 {
+		c := claimed()
+		acquire(t, s, c)
+		release(t, s, c)
+		if serves(testserver.Slot(stored(c))) {
+			dead = c.Key
+		} else {
+			others = append(others, c)
+		}
+	}
+	down(dies)
+	testserver.Eventually(t, testserver.Settled, "the store knows that the node is down", func() bool {
+		_, err := s.Acquire(t.Context(), claimOf(dead))
+		return knownDown(err)
+	})
+	var all sync.WaitGroup
+	for _, c := range others {
+		all.Go(func() {
+			g := claimOf(c.Key)
+			if _, err := s.Acquire(t.Context(), g); err != nil {
+				t.Errorf("another node's key: %v", err)
+			}
+			if _, err := s.Acquire(t.Context(), claimOf(dead)); err == nil {
+				t.Error("the dead node's key was granted")
+			}
+		})
+	}
+	all.Wait()
+}

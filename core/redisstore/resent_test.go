@@ -1,0 +1,94 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// redialer is a hook that sends a call again that failed, or only lets it fail,
+// where nobody can be reached any more.
+type redialer struct {
+	again bool
+	away  atomic.Bool
+}
+
+var errNoRoute = &net.OpError{Op: "dial", Err: errors.New("no route")}
+
+func (d *redialer) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if d.away.Load() {
+			return nil, errNoRoute
+		}
+		return next(ctx, network, addr)
+	}
+}
+
+func (d *redialer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if d.again && err != nil && cmd.Name() == "evalsha" {
+			d.away.Store(true)
+			err = next(ctx, cmd)
+		}
+		return err
+	}
+}
+
+func (d *redialer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if cmds[0].Name() == "evalsha" {
+			d.away.Store(true)
+		}
+		return err
+	}
+}
+
+// A call that was sent may have been granted, whatever becomes of it afterwards.
+func TestWhatWasSentIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T, again bool) (*rig, *redialer) {
+		r, d := newRig(t, testserver.StartRedis(t), func(o *redis.Options) { o.DialerRetries, o.PoolSize, o.PipelinePoolSize = 1, 1, -1 }), &redialer{again: again}
+		return r, d
+	}
+	t.Run("a hook sends it again, and cannot", func(t *testing.T) {
+		t.Parallel()
+		r, d := setup(t, true)
+		r.client.AddHook(d)
+		c := claimed()
+		r.proxy.Inject(testserver.Match{Script: "acquire"}, testserver.CloseReply)
+		_, err := r.store.Acquire(t.Context(), c)
+		unknown(t, "acquire", err)
+		wantIs(t, "acquire", err, errNoRoute)
+		if !r.exists(t, c) {
+			t.Error("vacuous: nothing was granted")
+		}
+	})
+	t.Run("beside an extension that has to be sent again, and cannot", func(t *testing.T) {
+		t.Parallel()
+		r, d := setup(t, false)
+		all := claims(2)
+		for _, c := range all {
+			acquire(t, r.store, c)
+		}
+		r.client.AddHook(d)
+		r.proxy.Inject(testserver.Match{Script: "extend"}, testserver.ErrorReply("NOSCRIPT No matching script."))
+		r.proxy.Inject(testserver.Match{Script: "extend"}, testserver.CloseReply)
+		all[1].TTL = time.Hour
+		got := r.store.Extend(t.Context(), all)
+		wantIs(t, "the extension that the server refused", got[0].Err, core.ErrUnavailable)
+		unknown(t, "the other one", got[1].Err)
+		if left := r.asks.PTTL(t.Context(), stored(all[1])).Val(); left < time.Minute*10 {
+			t.Errorf("vacuous: the other one was not extended, and has %v", left)
+		}
+	})
+}

@@ -1,0 +1,208 @@
+package redisstore
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inspection"
+)
+
+// view has the live entries of a key.
+type view struct {
+	state  core.State
+	leases map[string]string // of holds that can be revoked, by their IDs; of plain keys the owner
+}
+
+// farthest bounds the numbers that are read, so that sums of them are sums.
+const farthest = 1 << 53
+
+// parseView reads the answer of show.lua: the time, and the fields that clock.lua
+// describes. It is false of a value that no script has written.
+func parseView(key string, answer []string) (view, bool) {
+	v := view{state: core.State{Key: key}, leases: make(map[string]string)}
+	if len(answer)%2 == 0 {
+		return v, false
+	}
+	us, ok := number(answer[0])
+	if !ok {
+		return v, false
+	}
+	now := us / 1000
+	var token uint64
+	exclusive := 0
+	for i := 1; i < len(answer); i += 2 {
+		name, value := answer[i], answer[i+1]
+		kind, lease, named := strings.Cut(name, ":")
+		ok := true
+		switch {
+		case name == "t":
+			var t uint64
+			t, ok = number(strings.TrimRight(value, " ")) // of 15 digits and a space before 2001, see only.lua
+			token = max(token, t)
+		case name == "w":
+			v.state.Waiters, ok = parseWaiters(value, now)
+		case name == "r":
+			v.state.Run, ok = parseRun(value, now)
+		case named && (kind == "h" || kind == "k"):
+			var h core.Hold
+			var since uint64
+			h, since, ok = parseHold(value, now)
+			if !ok || h.Left <= 0 {
+				break
+			}
+			if since > 0 {
+				token = max(token, since)
+			}
+			if kind == "h" {
+				h.ID, h.Process = core.HoldID(lease), core.ProcessOf(lease)
+				v.leases[h.ID] = lease
+				if h.Weight == core.All {
+					exclusive++
+				}
+			}
+			v.state.Holds = append(v.state.Holds, h)
+		case named && kind == "d":
+		default:
+			ok = false
+		}
+		if !ok {
+			return view{}, false
+		}
+	}
+	if exclusive == 1 {
+		for i, h := range v.state.Holds {
+			if h.ID != "" && h.Weight == core.All {
+				v.state.Holds[i].Age = inspection.Age(token, us)
+			}
+		}
+	}
+	return v, true
+}
+
+// parseHold reads a hold: when it was written, for how many ms, its owner, and its
+// weight, without which it is exclusive and since is its token.
+func parseHold(value string, now uint64) (h core.Hold, since uint64, ok bool) {
+	f := strings.Split(value, " ")
+	if len(f) != 3 && len(f) != 4 {
+		return h, 0, false
+	}
+	written, ok := number(f[0])
+	if !ok {
+		return h, 0, false
+	}
+	ms, ok := number(f[1])
+	if !ok {
+		return h, 0, false
+	}
+	h.Weight = core.All
+	if len(f) == 4 {
+		weight, ok := number(f[3])
+		if !ok || weight < 1 || weight > uint64(core.All) {
+			return h, 0, false
+		}
+		h.Weight = int64(weight)
+	} else {
+		since = written
+	}
+	h.Left = remaining(min(written/1000, now)+ms, now)
+	return h, since, true
+}
+
+// parseWaiters reads the wait list, as state.lua describes it.
+func parseWaiters(value string, now uint64) (waiters []core.Hold, ok bool) {
+	for line := range strings.SplitSeq(strings.Trim(value, "\n"), "\n") {
+		f := strings.Split(line, " ")
+		if line == "" {
+			continue
+		}
+		if len(f) != 7 {
+			return nil, false
+		}
+		ends, ok := number(f[1])
+		if !ok {
+			return nil, false
+		}
+		weight, ok := number(f[3])
+		if !ok || weight < 1 || weight > uint64(core.All) {
+			return nil, false
+		}
+		life := remaining(ends, now)
+		if life <= 0 || life > 2*core.WaiterLife {
+			continue
+		}
+		waiters = append(waiters, core.Hold{
+			ID: core.HoldID(f[0]), Process: core.ProcessOf(f[0]), Weight: int64(weight), Left: life,
+			Fair: f[2] == "1" || f[2] == "3" || f[2] == "5",
+		})
+	}
+	return waiters, true
+}
+
+// parseRun reads the field of a record: its end, its attempt and its state.
+func parseRun(value string, now uint64) (run *core.Run, ok bool) {
+	f := strings.SplitN(value, " ", 4)
+	if len(f) < 3 || len(f[2]) != 1 {
+		return nil, false
+	}
+	ends, ok := number(f[0])
+	if !ok {
+		return nil, false
+	}
+	attempt, ok := number(f[1])
+	if !ok || attempt > 1<<31-1 {
+		return nil, false
+	}
+	life := remaining(ends, now)
+	if life <= 0 {
+		return nil, true
+	}
+	return &core.Run{Attempt: int(attempt), Done: f[2] == "1", Left: life}, true
+}
+
+// maxOwner is the length of the longest owner, in bytes. A longer value is no lock.
+const maxOwner = 256
+
+// keptBy is how a plain key begins that is kept by nobody.
+const keptBy = "kept:"
+
+// parsePlain reads the answer of plain_show.lua.
+func parsePlain(key string, answer []string) (view, bool) {
+	v := view{state: core.State{Key: key}, leases: make(map[string]string)}
+	if len(answer) == 0 {
+		return v, true
+	}
+	if len(answer) != 2 {
+		return view{}, false
+	}
+	ms, err := strconv.ParseInt(answer[0], 10, 64)
+	if err != nil || ms > farthest {
+		return view{}, false
+	}
+	h := core.Hold{Weight: core.All, Left: remaining(uint64(max(ms, 0)), 0)}
+	if owner := answer[1]; !strings.HasPrefix(owner, keptBy) {
+		h.ID = core.HoldID(owner)
+		v.leases[h.ID] = owner
+	}
+	v.state.Holds = append(v.state.Holds, h)
+	return v, true
+}
+
+// remaining is the time until ends, both in ms.
+func remaining(ends, now uint64) time.Duration {
+	if ends <= now {
+		return 0
+	}
+	return time.Duration(min(ends-now, uint64(core.MaxKeep/time.Millisecond)*1000)) * time.Millisecond
+}
+
+func number(s string) (uint64, bool) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	return n, err == nil && n <= farthest && s[0] != '+'
+}
+
+// empty tells that nothing of the key is alive.
+func (v view) empty() bool {
+	return len(v.state.Holds) == 0 && len(v.state.Waiters) == 0 && v.state.Run == nil
+}

@@ -1,0 +1,184 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+const (
+	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
+	resendLimit  = 3 * time.Second        // a claim that was not sent again by then is over
+	maxTasks     = 4096                   // further claims end with their TTL
+	cleanupWidth = 64                     // tries side by side
+)
+
+// cleanup releases claims at single nodes in the background, until the node has
+// answered or its hold of the claim has ended.
+type cleanup struct {
+	store *Store
+
+	mu      sync.Mutex
+	tasks   []task
+	running bool
+	added   chan struct{} // receives when there is a further task; nil unless running
+}
+
+// task is the release of one claim at one node.
+type task struct {
+	claim        core.Claim
+	node         int
+	at           time.Time
+	until        time.Time
+	tombstone    bool   // the node also has to refuse the claim from then on, as it does once it has no such hold
+	unlessResent bool   // only if the claim was not sent again
+	last         uint64 // with unlessResent: the serial of the claim's last acquire
+}
+
+// now has node i release c at once. With tombstone the node also has to refuse c from then
+// on. The release must have been noted as planned (releaseOutcome.again).
+func (u *cleanup) now(c core.Claim, i int, tombstone bool) {
+	at, life := time.Now(), c.TTL
+	if tombstone {
+		life = max(life, arrivalLimit)
+	}
+	u.add(task{claim: c, node: i, at: at, until: at.Add(life), tombstone: tombstone})
+}
+
+// later has node i release and refuse c, unless c is sent again before.
+func (u *cleanup) later(c core.Claim, i int) {
+	at := time.Now().Add(resendLimit)
+	u.add(task{
+		claim: c, node: i, at: at, until: at.Add(max(c.TTL, arrivalLimit)), tombstone: true,
+		unlessResent: true, last: u.store.requests.lastSerial(&c),
+	})
+}
+
+func (u *cleanup) add(t task) {
+	t.claim.Wait, t.claim.Keep, t.claim.Record = false, 0, nil
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.tasks) >= maxTasks || u.store.ctx.Err() != nil {
+		u.drop(t)
+		return
+	}
+	u.tasks = append(u.tasks, t)
+	if u.running {
+		select {
+		case u.added <- struct{}{}:
+		default:
+		}
+		return
+	}
+	u.running, u.added = true, make(chan struct{}, 1)
+	u.store.run(u.work)
+}
+
+// drop notes that t is done, or will not be done.
+func (u *cleanup) drop(t task) {
+	if !t.unlessResent {
+		u.store.requests.plannedDone(&t.claim, t.node)
+	}
+}
+
+// work goes on until no task is left, or the Store is closed.
+func (u *cleanup) work() {
+	for {
+		due, wait, left := u.take()
+		if !left {
+			return
+		}
+		if len(due) > 0 {
+			u.tryAll(due)
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-u.added:
+		case <-u.store.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// take removes the tasks that are due, or returns the time until one is. It is false if no
+// task is left.
+func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.tasks) == 0 || u.store.ctx.Err() != nil {
+		for _, t := range u.tasks {
+			u.drop(t)
+		}
+		u.tasks, u.running = nil, false
+		return nil, 0, false
+	}
+	now := time.Now()
+	wait = time.Hour
+	rest := u.tasks[:0]
+	for _, t := range u.tasks {
+		switch d := t.at.Sub(now); {
+		case d <= 0 && len(due) < cleanupWidth:
+			due = append(due, t)
+			continue
+		default:
+			wait = min(wait, max(d, 0))
+		}
+		rest = append(rest, t)
+	}
+	clear(u.tasks[len(rest):])
+	u.tasks = rest
+	return due, wait, true
+}
+
+// tryAll tries the tasks side by side.
+func (u *cleanup) tryAll(due []task) {
+	var all sync.WaitGroup
+	for _, t := range due {
+		all.Add(1)
+		u.try(t, all.Done)
+	}
+	all.Wait()
+}
+
+// try sends the release of t, and adds t again if it is not over then.
+func (u *cleanup) try(t task, done func()) {
+	s := u.store
+	var ttl time.Duration
+	if t.unlessResent {
+		var ok bool
+		if ttl, ok = s.requests.releaseSentUnless(&t.claim, t.node, t.last); !ok {
+			done()
+			return
+		}
+	} else {
+		_, ttl = s.requests.releaseSent(&t.claim, t.node)
+	}
+	t.claim.TTL = max(t.claim.TTL, ttl)
+	if !t.tombstone {
+		t.claim.TTL = 0
+	}
+	n := s.nodes[t.node]
+	s.call(s.ctx, n, s.timeout, func(ctx context.Context) error {
+		return n.store.Release(ctx, t.claim)
+	}, func(err error) {
+		defer done()
+		k := kindOf(err)
+		s.requests.releaseDone(&t.claim, t.node, releaseOutcome{unknown: k == unknown, tombstone: k == lost})
+		again := k == unknown || k == failed || k == granted && t.tombstone
+		if !again || time.Now().After(t.until) {
+			u.drop(t)
+			return
+		}
+		t.at = time.Now().Add(cleanupPause)
+		if k == granted {
+			t.at = time.Now()
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.tasks = append(u.tasks, t)
+	})
+}

@@ -1,0 +1,288 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inspection"
+)
+
+// Look implements core.Inspector. It asks all nodes and shows the holds that a majority of
+// them has. A hold at fewer nodes is no lease, even if it keeps other claims out there. Left
+// is the time for which a majority will have the hold.
+//
+// It fails with core.ErrUnavailable if no majority answers, and with core.ErrUnsupported if a
+// node is no core.Inspector.
+func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
+	const op = "redlock: look"
+	if err := inspection.CheckKey(op, key, s.Braces()); err != nil {
+		return core.State{}, err
+	}
+	if err := s.inspectable(ctx, op); err != nil {
+		return core.State{}, err
+	}
+	state, _, err := s.lookAt(ctx, op, key)
+	return state, err
+}
+
+// lookAt is Look, and also returns the state at each node. That of a node that did not answer
+// is empty.
+func (s *Store) lookAt(ctx context.Context, op, key string) (state core.State, states []core.State, err error) {
+	states = make([]core.State, len(s.nodes))
+	errs := s.poll(ctx, func(ctx context.Context, i int, in core.Inspector) (err error) {
+		states[i], err = in.Look(ctx, key)
+		return err
+	})
+	var some []core.State
+	for i, err := range errs {
+		if err != nil {
+			states[i] = core.State{}
+			continue
+		}
+		some = append(some, states[i])
+	}
+	if len(some) < s.quorum {
+		return core.State{Key: key}, states, tooFew(ctx, op, errs)
+	}
+	return s.majority(key, some), states, nil
+}
+
+// majority returns the holds and waiters that a majority of all nodes has.
+func (s *Store) majority(key string, states []core.State) core.State {
+	state := core.State{Key: key}
+	var holds, waiters [][]core.Hold
+	for _, st := range states {
+		holds, waiters = append(holds, st.Holds), append(waiters, st.Waiters)
+	}
+	state.Holds, state.Waiters = s.common(holds), s.common(waiters)
+	return state
+}
+
+// common returns the entries that a majority of the nodes has in its list, in order of first
+// appearance. Entries without an ID are equal if their weights are: of those it returns as
+// many as a majority has.
+func (s *Store) common(lists [][]core.Hold) []core.Hold {
+	type name struct {
+		id     string
+		weight int64
+		nth    int // of several with this ID and weight in one list
+	}
+	var names []name
+	found := make(map[name][]core.Hold)
+	for _, list := range lists {
+		seen := make(map[name]int)
+		for _, h := range list {
+			n := name{id: h.ID, weight: h.Weight}
+			seen[n]++
+			n.nth = seen[n]
+			if found[n] == nil {
+				names = append(names, n)
+			}
+			found[n] = append(found[n], h)
+		}
+	}
+	var all []core.Hold
+	for _, n := range names {
+		some := found[n]
+		if len(some) < s.quorum {
+			continue
+		}
+		// Sorted by the time left, the majority ends with the entry at quorum-1.
+		slices.SortStableFunc(some, func(a, b core.Hold) int { return cmp.Compare(b.Left, a.Left) })
+		h := some[s.quorum-1]
+		for _, o := range some {
+			h.Age = min(h.Age, o.Age)
+			h.Process = cmp.Or(h.Process, o.Process) // not every node may know it
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// List implements core.Inspector. It goes through the keys of one node after the other, and
+// asks all nodes about each key. A key that is new since the beginning can be listed once for
+// each node. If a minority of the nodes does not answer, a key that a majority has is still
+// listed, by another node.
+func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
+	const op = "redlock: list"
+	if err := inspection.CheckPage(op, most); err != nil {
+		return nil, "", err
+	}
+	at, err := s.parseCursor(op, after)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := s.inspectable(ctx, op); err != nil {
+		return nil, "", err
+	}
+	found, following, err := s.nodes[at.node].store.(core.Inspector).List(ctx, at.after, most)
+	switch {
+	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
+		return nil, "", fmt.Errorf("%s: node %d: %w", op, at.node, err)
+	case err != nil:
+		if at.failed++; at.failed > len(s.nodes)-s.quorum || ctx.Err() != nil {
+			return nil, "", fmt.Errorf("%s: node %d: %w: %w", op, at.node, core.ErrUnavailable, err)
+		}
+	}
+	for _, f := range found {
+		state, states, err := s.lookAt(ctx, op, f.Key)
+		if err != nil {
+			return nil, "", err
+		}
+		if len(state.Holds)+len(state.Waiters) > 0 && !listed(states[:at.node], time.Since(at.began)) {
+			page = append(page, state)
+		}
+	}
+	if at.after = following; following == "" {
+		if at.node++; at.node == len(s.nodes) {
+			return page, "", nil
+		}
+	}
+	return page, fmt.Sprintf("%d %d %d %s", at.node, at.failed, at.began.UnixMilli(), at.after), nil
+}
+
+// listed tells that one of the nodes has had a hold or a waiter of the key for longer than
+// the listing has taken. So the key was listed with that node. A younger one may have been
+// missed there, for example if the node has granted the claim after the majority.
+func listed(states []core.State, taken time.Duration) bool {
+	old := func(h core.Hold) bool { return h.Age > taken }
+	return slices.ContainsFunc(states, func(s core.State) bool {
+		return slices.ContainsFunc(s.Holds, old) || slices.ContainsFunc(s.Waiters, old)
+	})
+}
+
+// cursor is the place at which a listing goes on.
+type cursor struct {
+	node   int
+	failed int       // nodes before it that did not answer
+	after  string    // the node's own cursor
+	began  time.Time // when the listing began
+}
+
+func (s *Store) parseCursor(op, after string) (c cursor, err error) {
+	if after == "" {
+		c.began = time.Now()
+		return c, nil
+	}
+	f := strings.SplitN(after, " ", 4)
+	if len(f) == 4 {
+		var errs [3]error
+		var began int64
+		c.node, errs[0] = strconv.Atoi(f[0])
+		c.failed, errs[1] = strconv.Atoi(f[1])
+		began, errs[2] = strconv.ParseInt(f[2], 10, 64)
+		c.began, c.after = time.UnixMilli(began), f[3]
+		if errors.Join(errs[:]...) == nil && c.node >= 0 && c.node < len(s.nodes) && c.failed >= 0 && c.failed <= c.node {
+			return c, nil
+		}
+	}
+	return c, fmt.Errorf("%s: there is no such page: %w", op, core.ErrInvalid)
+}
+
+// Revoke implements core.Inspector. It tells all nodes, if a majority has the hold. It
+// returns nil if a majority answers and at least one of these nodes had the hold, and
+// core.ErrLost if none had it. So several calls that revoke one hold at once can all return
+// nil. If no majority answers, the outcome is unknown.
+//
+// A node that was not told keeps the hold until the holder, which has lost the other nodes,
+// releases it there.
+func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
+	const op = "redlock: revoke"
+	if err := inspection.CheckKey(op, key, s.Braces()); err != nil {
+		return err
+	}
+	if err := inspection.CheckRevoke(op, hold, keep); err != nil {
+		return err
+	}
+	if err := s.inspectable(ctx, op); err != nil {
+		return err
+	}
+	state, _, err := s.lookAt(ctx, op, key)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(state.Holds, func(h core.Hold) bool { return h.ID == hold }) {
+		return inspection.Lost(op)
+	}
+	had, hadNot := 0, 0
+	errs := s.poll(ctx, func(ctx context.Context, _ int, in core.Inspector) error { return in.Revoke(ctx, key, hold, keep) })
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			had++
+		case errors.Is(err, core.ErrLost):
+			hadNot++
+		}
+	}
+	switch {
+	case had+hadNot < s.quorum:
+	case had > 0:
+		return nil
+	default:
+		return inspection.Lost(op)
+	}
+	return fmt.Errorf("%s: outcome unknown: %d of %d nodes had the hold: %w", op, had, len(s.nodes), errors.Join(errs...))
+}
+
+// inspectable fails if a node cannot be inspected, or ctx has ended.
+func (s *Store) inspectable(ctx context.Context, op string) error {
+	for _, n := range s.nodes {
+		if _, ok := n.store.(core.Inspector); !ok {
+			return fmt.Errorf("%s: node %d cannot: %w", op, n.index, core.ErrUnsupported)
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w: %w", op, core.ErrUnavailable, context.Cause(ctx))
+	}
+	return nil
+}
+
+// poll asks all nodes side by side, each within its time, and returns their errors by node.
+// When ctx ends it does not wait for further answers.
+func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, in core.Inspector) error) []error {
+	type answer struct {
+		node int
+		err  error
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errNodeTimeout)
+	defer cancel()
+	answers := make(chan answer, len(s.nodes))
+	errs := make([]error, len(s.nodes))
+	for _, n := range s.nodes {
+		errs[n.index] = errNodeTimeout
+		s.run(func() {
+			var err error
+			defer func() { answers <- answer{n.index, err} }()
+			err = ask(ctx, n.index, n.store.(core.Inspector))
+		})
+	}
+	for range s.nodes {
+		a := <-answers // every store returns soon after its ctx ends
+		errs[a.node] = a.err
+	}
+	return errs
+}
+
+// tooFew is the error of a call that too few nodes have answered.
+func tooFew(ctx context.Context, op string, errs []error) error {
+	var all []error
+	for i, err := range errs {
+		if err != nil {
+			all = append(all, fmt.Errorf("node %d: %w", i, err))
+		}
+		if errors.Is(err, core.ErrUnsupported) {
+			return fmt.Errorf("%s: node %d: %w", op, i, err)
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		all = append(all, cause)
+	}
+	return fmt.Errorf("%s: too few nodes answer: %w: %w", op, core.ErrUnavailable, errors.Join(all...))
+}

@@ -1,0 +1,210 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+var errDown = errors.New("no route to host")
+
+// switched is a node that can be down for an inspector.
+type switched struct {
+	*memstore.Store
+	down bool
+}
+
+func (s *switched) Look(ctx context.Context, key string) (core.State, error) {
+	if s.down {
+		return core.State{}, errDown
+	}
+	return s.Store.Look(ctx, key)
+}
+
+func (s *switched) List(ctx context.Context, after string, most int) ([]core.State, string, error) {
+	if s.down {
+		return nil, "", errDown
+	}
+	return s.Store.List(ctx, after, most)
+}
+
+func (s *switched) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
+	if s.down {
+		return errDown
+	}
+	return s.Store.Revoke(ctx, key, hold, keep)
+}
+
+// A hold is shown and can be revoked if a majority has it.
+func TestInspectorOfAMajority(t *testing.T) {
+	t.Parallel()
+	claim := func(key string) core.Claim {
+		return core.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: core.All, Limit: core.All, TTL: time.Minute}
+	}
+	var nodes [3]*switched
+	var stores []core.Store
+	for i := range nodes {
+		nodes[i] = &switched{Store: memstore.New()}
+		stores = append(stores, nodes[i])
+	}
+	s := newStore(t, stores)
+	grant := func(c core.Claim, at ...int) {
+		t.Helper()
+		for _, i := range at {
+			if _, err := nodes[i].Store.Acquire(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	listed := func() (keys map[string]int, err error) {
+		keys = make(map[string]int)
+		for after := ""; ; {
+			page, next, err := s.List(t.Context(), after, 2)
+			if err != nil {
+				return nil, err
+			}
+			for _, state := range page {
+				keys[state.Key]++
+			}
+			if after = next; next == "" {
+				return keys, nil
+			}
+		}
+	}
+	both, one := claim("both"), claim("one")
+	grant(both, 1, 2)
+	grant(one, 0)
+	for i := range 5 {
+		grant(claim(fmt.Sprint("all ", i)), 0, 1, 2)
+	}
+	for down := range 3 {
+		nodes[down].down = true
+		if down == 0 {
+			if state, err := s.Look(t.Context(), "both"); err != nil || len(state.Holds) != 1 || state.Holds[0].ID != core.HoldID(both.Lease) {
+				t.Errorf("got %+v and %v, want the hold of the majority", state, err)
+			}
+		}
+		keys, err := listed()
+		if err != nil || keys["one"] > 0 {
+			t.Errorf("node %d is down: got %v and %v", down, keys, err)
+		}
+		for i := range 5 {
+			if n := keys[fmt.Sprint("all ", i)]; n == 0 {
+				t.Errorf("node %d is down, and a key that all have is not listed: %v", down, keys)
+			}
+		}
+		nodes[down].down = false
+	}
+	// A hold at a minority is no lease.
+	if state, err := s.Look(t.Context(), "one"); err != nil || len(state.Holds) != 0 {
+		t.Errorf("got %+v and %v of a hold at one node", state, err)
+	}
+	if err := s.Revoke(t.Context(), "one", core.HoldID(one.Lease), 0); !errors.Is(err, core.ErrLost) {
+		t.Errorf("got %v, want %v", err, core.ErrLost)
+	}
+	if x := nodes[0].Store.Extend(t.Context(), []core.Claim{one}); x[0].Err != nil {
+		t.Errorf("the hold at one node has changed: %v", x[0].Err)
+	}
+	// Two nodes are enough, one is not.
+	nodes[0].down = true
+	if err := s.Revoke(t.Context(), "both", core.HoldID(both.Lease), time.Second); err != nil {
+		t.Errorf("revoke with two nodes: %v", err)
+	}
+	nodes[1].down = true
+	if _, err := s.Look(t.Context(), "both"); !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, errDown) {
+		t.Errorf("look with one node: got %v, want %v", err, core.ErrUnavailable)
+	}
+	if _, err := listed(); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("list with one node: got %v, want %v", err, core.ErrUnavailable)
+	}
+	if err := s.Revoke(t.Context(), "both", core.HoldID(both.Lease), 0); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("revoke with one node: got %v, want %v", err, core.ErrUnavailable)
+	}
+}
+
+// unnamed is a node that does not know the processes of its holds.
+type unnamed struct{ *memstore.Store }
+
+func (s unnamed) Look(ctx context.Context, key string) (core.State, error) {
+	state, err := s.Store.Look(ctx, key)
+	for i := range state.Holds {
+		state.Holds[i].Process = ""
+	}
+	return state, err
+}
+
+// Nodes that know the process and nodes that do not show the same hold.
+func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, []core.Store{unnamed{memstore.New()}, memstore.New(), unnamed{memstore.New()}})
+	c := core.Claim{Key: "order:1", Owner: rand.Text(), Lease: "PROCESSA" + rand.Text(), Weight: core.All, Limit: core.All, TTL: time.Minute}
+	if _, err := s.Acquire(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	state, err := s.Look(t.Context(), c.Key)
+	if err != nil || len(state.Holds) != 1 || state.Holds[0].Process != "PROCESSA" {
+		t.Errorf("got %+v and %v, want one hold of PROCESSA", state, err)
+	}
+}
+
+// A key that a node gets after its keys were listed is on a page. A key that all nodes have
+// from the beginning is listed once. In virtual time the listing takes no time.
+func TestListingOfAMajority(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := memstores(3)
+		s := newStore(t, nodes)
+		grant := func(key string, at ...int) {
+			t.Helper()
+			c := core.Claim{Key: key, Owner: key, Lease: key, Weight: core.All, Limit: core.All, TTL: time.Minute}
+			for _, i := range at {
+				if _, err := nodes[i].Acquire(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		grant("late", 1, 2)
+		grant("early", 0, 1, 2)
+		time.Sleep(time.Second)
+		times := make(map[string]int)
+		for after := ""; ; {
+			page, next, err := s.List(t.Context(), after, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if after == "" {
+				grant("late", 0)
+			}
+			for _, state := range page {
+				times[state.Key]++
+			}
+			if after = next; next == "" {
+				break
+			}
+		}
+		if times["late"] == 0 || times["early"] != 1 {
+			t.Errorf("the pages had the keys so often: %v; want the late one, and the early one once", times)
+		}
+	})
+}
+
+// If one node cannot be inspected, the whole store cannot.
+func TestNodeWithoutAnInspector(t *testing.T) {
+	t.Parallel()
+	type bare struct{ core.Store }
+	s := newStore(t, []core.Store{memstore.New(), bare{memstore.New()}, memstore.New()})
+	_, err := s.Look(t.Context(), "key")
+	_, _, listErr := s.List(t.Context(), "", 1)
+	for _, err := range []error{err, listErr, s.Revoke(t.Context(), "key", "id", 0)} {
+		if !errors.Is(err, core.ErrUnsupported) {
+			t.Errorf("got %v, want %v", err, core.ErrUnsupported)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package redlock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// membership decides which nodes may vote, by the servers behind them.
+//
+// A server that was restarted may have forgotten holds. Its votes do not count until every
+// hold has ended that it can have granted before.
+//
+// In a new cluster there are no holds to forget. The servers may vote at once if all of
+// them are young and all of them take the same mark, which is made of their IDs. A process
+// that comes later finds the same IDs and takes the same mark. If a server was restarted
+// meanwhile, its ID is another one and so is the mark. The other servers still have the
+// first mark and refuse the second.
+type membership struct {
+	store *Store
+
+	mu      sync.Mutex
+	servers []server
+	asked   bool      // the servers were asked once
+	next    time.Time // the servers are not asked again before
+	looking bool
+	looked  chan struct{} // closed when the look under way ends
+}
+
+// server is the state of the server behind a node.
+type server struct {
+	info     core.NodeInfo
+	at       time.Time // when info was told; zero for never
+	asked    time.Time // when the call began that told info
+	admitted string    // the ID of a server that may vote although it is young
+}
+
+// quarantined is the reason why a restarted node has no vote.
+type quarantined struct{ left time.Duration }
+
+func (e *quarantined) Error() string {
+	return fmt.Sprintf("restarted, and trusted again in %v, see WithQuarantine", seconds(e.left))
+}
+
+func (e *quarantined) Is(target error) bool { return target == core.ErrUnavailable }
+
+// seconds is d in whole seconds, rounded up.
+func seconds(d time.Duration) time.Duration {
+	return (max(d, 0) + time.Second - 1).Truncate(time.Second)
+}
+
+// lookPause is the pause between two looks at the servers while some may not vote.
+const lookPause = 100 * time.Millisecond
+
+// markKey is the key of the mark at the nodes.
+const markKey = "lockkit.redlock.lives"
+
+// ready looks at the servers before the first claim. It fails if the nodes cannot make up
+// a quorum.
+func (m *membership) ready(ctx context.Context) error {
+	if !m.known() {
+		return nil
+	}
+	m.mu.Lock()
+	asked := m.asked
+	m.mu.Unlock()
+	if !asked {
+		_ = m.look(ctx, false) // a node that did not answer is judged when it votes
+	}
+	err := m.fault()
+	if err != nil {
+		m.lookAgain()
+	}
+	return err
+}
+
+// known tells that at least one node can describe its server.
+func (m *membership) known() bool {
+	for _, n := range m.store.nodes {
+		if n.server != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// fault is the reason why the nodes, as far as they are known, are no quorum.
+func (m *membership) fault() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, a := range m.servers {
+		if a.at.IsZero() {
+			continue
+		}
+		if a.info.Replica {
+			return fmt.Errorf("node %d is a replica: %w", i, core.ErrInvalid)
+		}
+		for j, b := range m.servers[:i] {
+			if !b.at.IsZero() && a.info.ID == b.info.ID {
+				return fmt.Errorf("nodes %d and %d are the same server: %w", j, i, core.ErrInvalid)
+			}
+		}
+	}
+	return nil
+}
+
+// judge notes the server of node i, and fails if its votes do not count.
+func (m *membership) judge(i int, asked time.Time, info core.NodeInfo) error {
+	m.note(i, asked, info)
+	if info.Replica {
+		return fmt.Errorf("node %d is a replica: %w", i, core.ErrUnavailable)
+	}
+	if err := m.quarantine(i); err != nil {
+		m.lookAgain()
+		return err
+	}
+	return nil
+}
+
+func (m *membership) note(i int, asked time.Time, info core.NodeInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.servers[i]
+	s.info, s.asked, s.at = info, asked, time.Now()
+}
+
+// quarantine is nil if node i may vote. Otherwise it is the reason.
+func (m *membership) quarantine(i int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.servers[i]
+	if s.at.IsZero() || s.admitted == s.info.ID {
+		return nil
+	}
+	if left := m.quarantineLeft(s); left > 0 {
+		return &quarantined{left}
+	}
+	return nil
+}
+
+// quarantineLeft is the time until the server is old enough to vote.
+func (m *membership) quarantineLeft(s *server) time.Duration {
+	longest := m.store.quarantine
+	if longest <= 0 {
+		return 0
+	}
+	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // longest, and the drift
+}
+
+// lastAsked is when the call began by which node i described its server; zero for never.
+func (m *membership) lastAsked(i int) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.servers[i].asked
+}
+
+// lookAgain looks at the servers in the background, with a pause between two looks.
+func (m *membership) lookAgain() {
+	m.mu.Lock()
+	due := !m.looking && time.Now().After(m.next)
+	m.mu.Unlock()
+	if s := m.store; due && s.ctx.Err() == nil {
+		s.run(func() { _ = m.look(s.ctx, true) })
+	}
+}
+
+// look asks all servers and admits those of a new cluster. Only one look is under way at a
+// time. If another caller has looked meanwhile, look returns at once, unless anyway is set.
+func (m *membership) look(ctx context.Context, anyway bool) error {
+	m.mu.Lock()
+	for m.looking {
+		looked := m.looked
+		m.mu.Unlock()
+		select {
+		case <-looked:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
+		}
+		m.mu.Lock()
+		if m.asked && !anyway {
+			m.mu.Unlock()
+			return nil
+		}
+	}
+	m.looking, m.looked = true, make(chan struct{})
+	m.mu.Unlock()
+	err := m.askAll(ctx)
+	if err == nil && m.fault() == nil {
+		m.admitNew(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.looking, m.asked, m.next = false, true, time.Now().Add(lookPause)
+	close(m.looked)
+	return err
+}
+
+// askAll asks all servers side by side.
+func (m *membership) askAll(ctx context.Context) error {
+	return m.everyNode(ctx, func(ctx context.Context, n *node) error {
+		if n.server == nil {
+			return nil
+		}
+		start := time.Now()
+		info, err := n.server.Node(ctx)
+		if errors.Is(err, core.ErrUnsupported) {
+			return nil
+		}
+		if err == nil {
+			m.note(n.index, start, info)
+		}
+		m.store.report(ctx, n, start, err)
+		return err
+	})
+}
+
+// admitNew lets all servers vote if all are young and all take the same mark.
+func (m *membership) admitNew(ctx context.Context) {
+	s := m.store
+	m.mu.Lock()
+	ids, barred := make([]string, len(s.nodes)), false
+	for i := range m.servers {
+		server := &m.servers[i]
+		if server.at.IsZero() || m.quarantineLeft(server) <= 0 {
+			m.mu.Unlock()
+			return
+		}
+		ids[i] = server.info.ID
+		barred = barred || server.admitted != server.info.ID
+	}
+	m.mu.Unlock()
+	if !barred {
+		return
+	}
+	sorted := slices.Sorted(slices.Values(ids))
+	sum := sha256.Sum256([]byte(strings.Join(sorted, " ")))
+	name := hex.EncodeToString(sum[:16])
+	mark := core.Claim{Key: markKey, Owner: name, Lease: name, Weight: core.All, Limit: core.All, TTL: 2*s.quarantine + time.Second}
+	var mu sync.Mutex
+	var taken []*node
+	err := m.everyNode(ctx, func(ctx context.Context, n *node) error {
+		_, err := n.store.Acquire(ctx, mark)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			taken = append(taken, n)
+		}
+		return err
+	})
+	if errors.Is(err, core.ErrBusy) {
+		// The cluster is not new, so this mark is wrong. It is removed: if the other
+		// servers forget their mark, a later look must not find this one.
+		mu.Lock()
+		defer mu.Unlock()
+		brief := mark
+		brief.TTL = 0
+		for _, n := range taken {
+			s.call(ctx, n, s.timeout, func(ctx context.Context) error { return n.store.Release(ctx, brief) }, func(error) {})
+		}
+		return
+	}
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, id := range ids {
+		m.servers[i].admitted = id
+	}
+}
+
+// everyNode calls fn for each node, and waits for all nodes for as long as a look may
+// take.
+func (m *membership) everyNode(ctx context.Context, fn func(ctx context.Context, n *node) error) error {
+	s := m.store
+	answers := make(chan error, len(s.nodes))
+	for _, n := range s.nodes {
+		s.call(ctx, n, s.lookTime(), func(ctx context.Context) error { return fn(ctx, n) }, func(err error) { answers <- err })
+	}
+	timer := time.NewTimer(s.lookTime() * 5 / 4)
+	defer timer.Stop()
+	var first error
+	for range s.nodes {
+		select {
+		case err := <-answers:
+			if first == nil && err != nil {
+				first = err
+			}
+		case <-timer.C:
+			return fmt.Errorf("%w: %w", core.ErrUnavailable, errNodeTimeout)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
+		}
+	}
+	return first
+}

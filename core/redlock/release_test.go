@@ -1,0 +1,98 @@
+package redlock_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// If an acquire of the claim is on its way to a node, the release is sent there when the
+// acquire has returned, so that one release is enough. It is sent after a moment in any case.
+// hazard 54
+func TestReleaseBehindAnAcquire(t *testing.T) {
+	t.Parallel()
+
+	late(t, "it is sent once to a node that is a little slower than the majority", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 2 * time.Millisecond})
+		c, start := claim("ours"), time.Now()
+		acquire(s.T, store, c)
+		if err := store.Release(s.Context(), c); err != nil || time.Since(start) > 0 {
+			s.Errorf("release: %v after %v, want none at once", err, time.Since(start))
+		}
+		time.Sleep(5 * time.Second)
+		for i, f := range s.faults {
+			if n := f.Calls(storetest.OpRelease); n != 1 {
+				s.Errorf("node %d was told %d times to release it, want once", i, n)
+			}
+		}
+		if at := s.has(c); len(at) != 0 {
+			s.Errorf("the claim is still at nodes %v", at)
+		}
+	})
+
+	late(t, "it is not held up by a node that is much slower, and that node does not keep the claim", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{Delay: 30 * time.Millisecond})
+		c, start := claim("ours"), time.Now()
+		acquire(s.T, store, c)
+		if err := store.Release(s.Context(), c); err != nil || time.Since(start) > 0 {
+			s.Errorf("release: %v after %v, want none at once", err, time.Since(start))
+		}
+		time.Sleep(10 * time.Millisecond)
+		if n := s.faults[2].Calls(storetest.OpRelease); n == 0 {
+			s.Error("node 2 was not told to release the claim that is still on its way there")
+		}
+		time.Sleep(30 * time.Millisecond)
+		if at := s.has(c); len(at) != 0 {
+			s.Errorf("the claim arrived at nodes %v after its release, and was granted", at)
+		}
+	})
+
+	late(t, "it is sent again to a node that has not answered the acquire", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{Lose: storetest.LoseReply, Err: errors.New("cut"), ReplyDelay: time.Millisecond})
+		c := claim("ours")
+		acquire(s.T, store, c)
+		if err := store.Release(s.Context(), c); err != nil {
+			s.Errorf("release: %v", err)
+		}
+		time.Sleep(5 * time.Second)
+		if x := s.inner[2].Extend(s.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
+			s.Errorf("node 2 still has it: %v", x[0].Err)
+		}
+		if _, err := s.inner[2].Acquire(s.Context(), c); !errors.Is(err, core.ErrLost) {
+			s.Errorf("node 2 would still grant the late acquire: %v, want %v", err, core.ErrLost)
+		}
+	})
+
+	late(t, "it does not wait for an acquire that waits for a release", 3, func(s *scene) {
+		store := newStore(s, s.nodes)
+		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 2 * time.Millisecond})
+		c := claim("ours")
+		acquire(s.T, store, c)
+		if err := store.Release(s.Context(), c); err != nil { // waits at node 2
+			s.Fatal(err)
+		}
+		if _, err := store.Acquire(s.Context(), c); err == nil { // refused as released, and waits at node 2
+			s.Log("granted again")
+		}
+		start := time.Now()
+		if err := store.Release(s.Context(), c); err != nil && !errors.Is(err, core.ErrLost) {
+			s.Errorf("release: %v", err)
+		}
+		if took := time.Since(start); took > 5*time.Millisecond {
+			s.Errorf("the second release took %v", took)
+		}
+		time.Sleep(5 * time.Second)
+		if claims, tasks := store.Unsettled(); claims+tasks > 0 {
+			s.Errorf("%d claims and %d cleanup tasks are left", claims, tasks)
+		}
+		if at := s.has(c); len(at) != 0 {
+			s.Errorf("the claim is still at nodes %v", at)
+		}
+	})
+}

@@ -1,0 +1,402 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// requestLog notes the requests for each claim at each node that are on their way, or
+// that ended without an answer and may still arrive. So a late answer to one attempt does
+// not undo the next attempt. A claim without such requests is not in it.
+type requestLog struct {
+	mu      sync.Mutex
+	nodes   int // how many
+	serial  uint64
+	entries map[claimID]*entry
+	sweepAt int // number of entries at which ended ones are forgotten
+}
+
+type claimID struct{ key, lease string }
+
+func idOf(c *core.Claim) claimID { return claimID{c.Key, c.Lease} }
+
+// entry is one claim.
+type entry struct {
+	nodes    []nodeEntry
+	last     uint64 // serial of the last acquire
+	ttl      time.Duration
+	until    time.Time     // when a request that may still arrive has no effect any more
+	extends  int           // extensions under way, which may send acquires to nodes that lack the claim
+	released bool          // while it was extended
+	returned chan struct{} // closed when the next acquire has returned; nil unless asked for
+}
+
+// nodeEntry is one claim at one node.
+type nodeEntry struct {
+	acquires        int           // on their way
+	releases        int           // on their way
+	fullReleases    int           // how many of these are part of a release at all nodes
+	acquireUnknown  bool          // an acquire was not answered and may still be granted
+	releaseUnknown  bool          // a release was not answered and may still arrive
+	releasesPlanned int           // releases that the cleanup will send
+	last            uint64        // serial of the last acquire
+	wanted          bool          // no release was sent after the last acquire
+	tombstone       bool          // the node refuses an acquire that may still arrive
+	releasesDone    chan struct{} // closed when no release is on its way; nil unless asked for
+}
+
+// request is an acquire at one node.
+type request struct {
+	serial uint64
+	after  <-chan struct{} // it must not be sent before this is closed; nil for at once
+}
+
+// arrivalLimit is the least time for which an unanswered request is expected to arrive.
+const arrivalLimit = time.Minute
+
+func newRequestLog(nodes int) *requestLog {
+	return &requestLog{nodes: nodes, entries: make(map[claimID]*entry), sweepAt: 64}
+}
+
+// acquireSent notes that c is being sent to node i. It is false if c must not be sent: a
+// release that may arrive later would end its grant.
+func (l *requestLog) acquireSent(c *core.Claim, i int) (request, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.addAcquire(c, i)
+}
+
+// healSent is acquireSent for an acquire that is part of an extension. It is false too if
+// c was released after the extension began.
+func (l *requestLog) healSent(c *core.Claim, i int) (request, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.entry(c).released {
+		return request{}, false
+	}
+	return l.addAcquire(c, i)
+}
+
+func (l *requestLog) addAcquire(c *core.Claim, i int) (request, bool) {
+	e := l.entry(c)
+	n := &e.nodes[i]
+	if n.releaseUnknown || n.releasesPlanned > 0 {
+		return request{}, false
+	}
+	l.serial++
+	n.acquires++
+	n.last, e.last, n.wanted, n.tombstone = l.serial, l.serial, true, false
+	e.ttl = max(e.ttl, c.TTL)
+	if n.releases > 0 && n.releasesDone == nil {
+		n.releasesDone = make(chan struct{})
+	}
+	return request{l.serial, n.releasesDone}, true
+}
+
+// acquireOutcome is the result of an acquire.
+type acquireOutcome struct {
+	unknown  bool // it may still be granted
+	granted  bool
+	unwanted bool // the grant is of no use to the caller
+}
+
+// grantFate says what happens to the grant of an acquire.
+type grantFate int
+
+const (
+	grantStays      grantFate = iota // or there is none
+	releaseUnderWay                  // a release that is on its way ends it
+	releaseNow                       // the caller has to send a release, which is already noted as sent
+)
+
+// acquireDone notes that an acquire has returned. A grant of an older attempt counts for
+// the newer one.
+func (l *requestLog) acquireDone(c *core.Claim, i int, r request, o acquireOutcome) grantFate {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entry(c)
+	n := &e.nodes[i]
+	n.acquires--
+	if e.returned != nil {
+		close(e.returned)
+		e.returned = nil
+	}
+	if o.unknown && !n.tombstone {
+		n.acquireUnknown = true
+		e.until = time.Now().Add(max(e.ttl, arrivalLimit))
+	}
+	fate := grantStays
+	switch {
+	case !o.granted || n.wanted && (!o.unwanted || n.last != r.serial):
+	case n.fullReleases > 0 && !n.wanted:
+		fate = releaseUnderWay // after a second release it would find nothing and answer ErrLost
+	default:
+		n.releases++
+		n.wanted, fate = false, releaseNow
+	}
+	l.drop(c, e)
+	return fate
+}
+
+// acquireUnderWay returns a channel that is closed when the next acquire of c has
+// returned. It returns nil if none is on its way to node i, or if a further one waits
+// there for a release: the two would wait for each other.
+func (l *requestLog) acquireUnderWay(c *core.Claim, i int) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[idOf(c)]
+	if e == nil || e.nodes[i].acquires == 0 || e.nodes[i].releasesDone != nil {
+		return nil
+	}
+	return e.nextReturn()
+}
+
+// moreAcquires returns a channel that is closed when the next acquire of c has returned,
+// or nil if acquires are on their way to at most that many nodes.
+func (l *requestLog) moreAcquires(c *core.Claim, most int) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[idOf(c)]
+	if e == nil {
+		return nil
+	}
+	nodes := 0
+	for _, n := range e.nodes {
+		if n.acquires > 0 {
+			nodes++
+		}
+	}
+	if nodes <= most {
+		return nil
+	}
+	return e.nextReturn()
+}
+
+func (e *entry) nextReturn() <-chan struct{} {
+	if e.returned == nil {
+		e.returned = make(chan struct{})
+	}
+	return e.returned
+}
+
+// lastSerial returns the serial of the last acquire of c, or 0 if c has no entry.
+func (l *requestLog) lastSerial(c *core.Claim) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.entries[idOf(c)]; e != nil {
+		return e.last
+	}
+	return 0
+}
+
+// extendSent notes that claims are being extended, and extendDone that this is over.
+func (l *requestLog) extendSent(claims []core.Claim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range claims {
+		l.entry(&claims[i]).extends++
+	}
+}
+
+func (l *requestLog) extendDone(claims []core.Claim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range claims {
+		e := l.entry(&claims[i])
+		e.extends--
+		l.drop(&claims[i], e)
+	}
+}
+
+// stopHealing notes that c is being released, so that no extension sends it again.
+func (l *requestLog) stopHealing(c *core.Claim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.entries[idOf(c)]; e != nil {
+		e.released = true
+	}
+}
+
+// releaseSent notes that a release of c is being sent to node i. Unsure says that an
+// acquire of c may arrive there after the release, for at most ttl.
+func (l *requestLog) releaseSent(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.addRelease(c, i)
+}
+
+// fullReleaseSent is releaseSent for a release at all nodes, which ends with a
+// releaseOutcome that is full. If the release is delayed, unsure has the answer later.
+func (l *requestLog) fullReleaseSent(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unsure, ttl = l.addRelease(c, i)
+	l.entry(c).nodes[i].fullReleases++
+	return unsure, ttl
+}
+
+// releaseSentUnless is releaseSent if c has an entry and no acquire of c was sent after the
+// one with the serial last. Otherwise it is false and notes nothing.
+func (l *requestLog) releaseSentUnless(c *core.Claim, i int, last uint64) (ttl time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.entries[idOf(c)]; e == nil || last == 0 || e.last != last {
+		return 0, false
+	}
+	_, ttl = l.addRelease(c, i)
+	return ttl, true
+}
+
+func (l *requestLog) addRelease(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+	e := l.entry(c)
+	n := &e.nodes[i]
+	n.releases++
+	n.wanted = false
+	return n.acquireUnknown || n.acquires > 0, e.ttl
+}
+
+func (l *requestLog) unsure(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entry(c)
+	return e.nodes[i].acquireUnknown || e.nodes[i].acquires > 0, e.ttl
+}
+
+// releaseOutcome is the result of a release.
+type releaseOutcome struct {
+	unknown   bool // it may still arrive
+	tombstone bool // the node now refuses an acquire that may still arrive
+	again     bool // the cleanup will send it again, and call plannedDone in the end
+	full      bool // it was noted by fullReleaseSent
+}
+
+// releaseDone notes that a release has returned.
+func (l *requestLog) releaseDone(c *core.Claim, i int, o releaseOutcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entry(c)
+	n := &e.nodes[i]
+	if n.releases--; n.releases == 0 && n.releasesDone != nil {
+		close(n.releasesDone)
+		n.releasesDone = nil
+	}
+	if o.full {
+		n.fullReleases--
+	}
+	if o.again {
+		n.releasesPlanned++
+	}
+	if o.unknown {
+		n.releaseUnknown = true
+		e.until = time.Now().Add(max(e.ttl, arrivalLimit))
+	}
+	if o.tombstone {
+		n.acquireUnknown, n.tombstone = false, true
+	}
+	l.drop(c, e)
+}
+
+// plannedDone notes that the cleanup will not send its release of c any more.
+func (l *requestLog) plannedDone(c *core.Claim, i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entry(c)
+	e.nodes[i].releasesPlanned--
+	l.drop(c, e)
+}
+
+// releaseMayArrive tells that a release of c may still arrive at node i.
+func (l *requestLog) releaseMayArrive(c *core.Claim, i int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[idOf(c)]
+	return e != nil && (e.nodes[i].releaseUnknown || e.nodes[i].releasesPlanned > 0)
+}
+
+func (l *requestLog) size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.entries)
+}
+
+func (l *requestLog) entry(c *core.Claim) *entry {
+	id := idOf(c)
+	e := l.entries[id]
+	if e == nil {
+		l.sweep()
+		e = &entry{nodes: make([]nodeEntry, l.nodes)}
+		l.entries[id] = e
+	}
+	return e
+}
+
+// drop forgets e if all its requests were answered.
+func (l *requestLog) drop(c *core.Claim, e *entry) {
+	for _, n := range e.nodes {
+		if n.acquires > 0 || n.releases > 0 || n.releasesPlanned > 0 || n.acquireUnknown || n.releaseUnknown {
+			return
+		}
+	}
+	if e.extends == 0 {
+		delete(l.entries, idOf(c))
+	}
+}
+
+// sweep forgets ended entries whenever there are twice as many entries as after the last
+// sweep.
+func (l *requestLog) sweep() {
+	if len(l.entries) < l.sweepAt {
+		return
+	}
+	now := time.Now()
+	for id, e := range l.entries {
+		busy := e.extends > 0
+		for _, n := range e.nodes {
+			busy = busy || n.acquires > 0 || n.releases > 0 || n.releasesPlanned > 0
+		}
+		if !busy && now.After(e.until) {
+			delete(l.entries, id)
+		}
+	}
+	l.sweepAt = max(64, 2*len(l.entries))
+}
+
+// awaitReleases waits until no release of the claim is on its way to the node. It fails if
+// one of them was not answered.
+func (s *Store) awaitReleases(ctx context.Context, c *core.Claim, i int, r request) error {
+	if r.after == nil {
+		return nil
+	}
+	select {
+	case <-r.after:
+	case <-ctx.Done():
+		return errReleasePending
+	}
+	if s.requests.releaseMayArrive(c, i) {
+		return errReleasePending
+	}
+	return nil
+}
+
+// awaitAcquires waits until acquires of c are on their way to at most that many nodes, for
+// as long as one node may take.
+func (s *Store) awaitAcquires(ctx context.Context, c *core.Claim, most int) {
+	returned := s.requests.moreAcquires(c, most)
+	if returned == nil {
+		return
+	}
+	timer := time.NewTimer(s.budget(c.TTL))
+	defer timer.Stop()
+	for ; returned != nil; returned = s.requests.moreAcquires(c, most) {
+		select {
+		case <-returned:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

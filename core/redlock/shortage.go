@@ -1,0 +1,81 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lockkit/lockkit/core/internal/outage"
+)
+
+// shortage is the error of a vote without a majority. It says how many nodes have
+// answered, and gives the reason for each of the others.
+type shortage struct {
+	answered, nodes, quorum int
+	quarantined             int
+	reasons                 []error // by node; nil for a node that has answered
+}
+
+func newShortage(nodes []*node, quorum int, vs votes) *shortage {
+	e := &shortage{nodes: len(vs), quorum: quorum, reasons: make([]error, len(vs))}
+	for i, v := range vs {
+		err := v.err
+		switch {
+		case v.pending:
+			err = errNodeTimeout
+		case v.kind == silent:
+			err = errNotAsked
+		case v.kind < failed && v.kind != uncounted:
+			err = nil
+		}
+		if errors.Is(err, errNotAsked) && !nodes[i].silent.Load() {
+			err = nil // it was not asked because the other nodes are too few, and its last call was answered
+		}
+		switch q := (*quarantined)(nil); {
+		case err == nil:
+			e.answered++
+		case errors.As(err, &q):
+			e.quarantined++
+		}
+		e.reasons[i] = err
+	}
+	return e
+}
+
+func (e *shortage) Error() string {
+	away := e.nodes - e.answered - e.quarantined
+	text := fmt.Sprintf("%d of %d nodes answer and count, %d are needed; %d in quarantine, %d out of reach", e.answered, e.nodes, e.quorum, e.quarantined, away)
+	var order []string
+	nodes := make(map[string][]string)
+	for i, err := range e.reasons {
+		if err == nil {
+			continue
+		}
+		reason := err.Error()
+		if nodes[reason] == nil {
+			order = append(order, reason)
+		}
+		nodes[reason] = append(nodes[reason], fmt.Sprint(i))
+	}
+	for _, reason := range order {
+		text += fmt.Sprintf("; node %s: %s", strings.Join(nodes[reason], ", "), reason)
+	}
+	return text
+}
+
+func (e *shortage) Unwrap() []error {
+	return slices.DeleteFunc(slices.Clone(e.reasons), func(err error) bool { return err == nil })
+}
+
+// Down tells that the nodes that are not known to be down are too few for a majority. It
+// is then no use to ask again at once.
+func (e *shortage) Down() bool {
+	left := e.nodes
+	for _, err := range e.reasons {
+		if outage.Known(err) {
+			left--
+		}
+	}
+	return left < e.quorum
+}

@@ -1,0 +1,170 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// votes are the answers of the nodes to one claim, by node.
+type votes []vote
+
+// vote is the answer of one node.
+type vote struct {
+	pending bool // a request is on its way, and nothing else is set
+	kind    kind
+	grant   core.Grant
+	err     error
+}
+
+// answered tells that the node has answered and counts.
+func (v vote) answered() bool {
+	return !v.pending && (v.kind == granted || v.kind > uncounted && v.kind < failed)
+}
+
+// holds tells that the node has granted the claim, even if its vote does not count.
+func (v vote) holds() bool {
+	return !v.pending && (v.kind == granted || v.kind == uncounted)
+}
+
+// verdict is the result of a vote.
+type verdict int
+
+const (
+	undecided  verdict = iota
+	won                // a majority has granted the claim
+	refused            // a majority has answered, but has not granted it
+	noMajority         // too few nodes answer
+	callerLeft
+)
+
+// verdict returns the result, as soon as the answers under way cannot change it, and the
+// owner that most nodes have granted the claim to.
+func (vs votes) verdict(quorum int) (result verdict, owner string) {
+	owners := make(map[string]int, 1)
+	pending, answered, most := 0, 0, 0
+	for _, v := range vs {
+		if v.pending {
+			pending++
+			continue
+		}
+		if v.kind == granted {
+			owners[v.grant.Owner]++
+			if n := owners[v.grant.Owner]; n > most {
+				most, owner = n, v.grant.Owner
+			}
+		}
+		if v.answered() {
+			answered++
+		}
+	}
+	switch {
+	case most >= quorum:
+		return won, owner
+	case most+pending >= quorum:
+		return undecided, owner
+	case answered >= quorum:
+		return refused, owner
+	case answered+pending < quorum:
+		return noMajority, owner
+	}
+	return undecided, owner // the pending answers decide between refused and noMajority
+}
+
+// withoutPending is the verdict if the pending answers do not come any more.
+func (vs votes) withoutPending(quorum int) verdict {
+	answered := 0
+	for _, v := range vs {
+		if v.answered() {
+			answered++
+		}
+	}
+	if answered >= quorum {
+		return refused
+	}
+	return noMajority
+}
+
+// grantedTo returns the votes that have granted the claim to owner.
+func (vs votes) grantedTo(owner string) (some votes) {
+	for _, v := range vs {
+		if !v.pending && v.kind == granted && v.grant.Owner == owner {
+			some = append(some, v)
+		}
+	}
+	return some
+}
+
+// hasFirst tells that the claim has the first node at which the key is held. In a split
+// vote that is true of one claim only.
+func (vs votes) hasFirst() bool {
+	for _, v := range vs {
+		if !v.pending && (v.kind == granted || v.kind == busy) {
+			return v.kind == granted
+		}
+	}
+	return false
+}
+
+// token returns the highest token, or the one that a majority has and that is a multiple
+// of tokenStep: known says so.
+func (vs votes) token(quorum int) (token uint64, known bool) {
+	count, highest := make(map[uint64]int), uint64(0)
+	for _, v := range vs {
+		if t := v.grant.Token; t%tokenStep == 0 {
+			count[t]++
+		}
+		highest = max(highest, v.grant.Token)
+	}
+	for t, n := range count {
+		if n >= quorum {
+			return t, true
+		}
+	}
+	return highest, false
+}
+
+// failure returns the error of a vote that was not won. Reason says why there was no
+// majority.
+func (vs votes) failure(key string, result verdict, quorum int, reason error) error {
+	var count [unknown + 1]int
+	var first [unknown + 1]error
+	pending := 0
+	var pauses []time.Duration
+	waiting := 0
+	for _, v := range vs {
+		if v.pending {
+			pending++
+			continue
+		}
+		count[v.kind]++
+		if first[v.kind] == nil {
+			first[v.kind] = v.err
+		}
+		if e, ok := errors.AsType[*core.BusyError](v.err); ok {
+			pauses = append(pauses, e.RetryAfter)
+			waiting = max(waiting, e.Waiting)
+		}
+	}
+	switch {
+	case count[unsupported] > 0:
+		return fmt.Errorf("redlock: acquire: %w", first[unsupported])
+	case result == refused && count[lost] > len(vs)-quorum, result == refused && count[busy] == 0 && count[lost] > 0:
+		return fmt.Errorf("redlock: acquire: released before: %w", core.ErrLost)
+	case result == refused && count[invalid] > 0 && count[invalid]+count[granted] >= quorum:
+		return fmt.Errorf("redlock: acquire: %w", first[invalid])
+	case result == refused:
+		e := &core.BusyError{Key: key, Waiting: waiting}
+		if len(pauses) > 0 {
+			e.RetryAfter = slices.Min(pauses)
+		}
+		return e
+	}
+	if count[granted]+count[uncounted]+count[unknown]+pending == 0 {
+		return fmt.Errorf("redlock: acquire: %w: %w", core.ErrUnavailable, reason)
+	}
+	return &uncertain{op: "acquire", cause: reason}
+}

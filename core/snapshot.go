@@ -1,0 +1,167 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/fifo"
+)
+
+// Snapshot is the state of a Locker at one moment, for gauges: it is not counted from
+// events. It knows this process only.
+type Snapshot struct {
+	// Locks has one entry for each name and mode of which something is held or waited
+	// for, in this order.
+	Locks []LockCount
+	// CleanUps is how many claims are being given back in the background. Those of
+	// unknown outcome stay until the store has answered, or their time is over.
+	CleanUps int
+}
+
+// LockCount is the part of one name and mode.
+type LockCount struct {
+	Name string
+	Mode Mode
+	// Held is how many leases there are, from when they are acquired until they are
+	// lost or given back; each nested one counts.
+	Held int
+	// Waiting is how many acquires are under way: for the store's answer, for the
+	// key, or in the queue of this process.
+	Waiting int
+	// OldestHeld is how long the lease that was acquired first has been held, 0 if
+	// there is none, and OldestWaiting for how long the first acquire has waited.
+	OldestHeld, OldestWaiting time.Duration
+}
+
+// Snapshot tells the numbers of leases and waiters. Its work is constant for each name,
+// however many leases there are. It does not block, asks the store nothing, and is
+// safe for concurrent use; a closed Locker has one too.
+func (l *Locker) Snapshot() Snapshot {
+	now := l.now()
+	var s Snapshot
+	l.cleanup.mu.Lock()
+	s.CleanUps = l.cleanup.pending
+	l.cleanup.mu.Unlock()
+	age := func(lease *Lease) time.Duration {
+		if lease == nil {
+			return 0
+		}
+		return max(0, now.Since(lease.listed))
+	}
+	l.mu.Lock()
+	s.Locks = make([]LockCount, 0, len(l.tallies))
+	seen := 0
+	for of, t := range l.tallies {
+		if t.in[holding].Len()+t.in[asking].Len() == 0 {
+			continue
+		}
+		s.Locks = append(s.Locks, LockCount{
+			Name: of.name, Mode: of.mode, Held: t.in[holding].Len(), Waiting: t.in[asking].Len(),
+			OldestHeld: age(t.in[holding].First()), OldestWaiting: age(t.in[asking].First()),
+		})
+		if seen++; seen%snapshotStep == 0 {
+			l.mu.Unlock() // so that no caller waits for all of them
+			l.mu.Lock()
+		}
+	}
+	l.mu.Unlock()
+	compare := func(a, b LockCount) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.Mode, b.Mode)
+	}
+	slices.SortStableFunc(s.Locks, compare)
+	// A name that went and came back meanwhile may have been met twice.
+	s.Locks = slices.CompactFunc(s.Locks, func(a, b LockCount) bool { return compare(a, b) == 0 })
+	return s
+}
+
+// snapshotStep is how many names are looked at while the Locker waits.
+const snapshotStep = 256
+
+// spareTallies is how many tallies of names that nothing is held of are kept, so that
+// the usual names need not be made anew each time.
+const spareTallies = 256
+
+// tallies are the leases of a Locker, and its acquires under way, by name and mode.
+// All is under the Locker's mutex.
+type tallies map[tallyOf]*tally
+
+type tallyOf struct {
+	name string
+	mode Mode
+}
+
+// tally is the leases of one name and mode by their stage, in the order in which they
+// came to it.
+type tally struct {
+	of tallyOf
+	in [stages]fifo.Queue[Lease]
+}
+
+// stage is how far a lease has come.
+type stage uint8
+
+const (
+	asking    stage = iota // it is being acquired
+	holding                // it is its caller's
+	forfeited              // it was lost, and not yet given back
+	stages
+)
+
+func (t *tally) empty() bool {
+	for s := range stages {
+		if t.in[s].Len() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// add lists a lease that is being acquired since at.
+func (m tallies) add(l *Lease, at clock.Moment) {
+	of := tallyOf{l.name, l.opts.mode}
+	t := m[of]
+	if t == nil {
+		t = &tally{of: of}
+		m[of] = t
+	}
+	l.tally, l.stage, l.listed = t, asking, at
+	t.in[asking].Push(&l.node, l)
+}
+
+// move lists l in a later stage, which it came to at this moment.
+func (m tallies) move(l *Lease, to stage, at clock.Moment) {
+	l.tally.in[l.stage].Remove(&l.node)
+	l.stage, l.listed = to, at
+	l.tally.in[to].Push(&l.node, l)
+}
+
+// remove lists l no more, if it was.
+func (m tallies) remove(l *Lease) {
+	t := l.tally
+	if t == nil {
+		return
+	}
+	t.in[l.stage].Remove(&l.node)
+	l.tally = nil
+	if len(m) > spareTallies && t.empty() {
+		delete(m, t.of)
+	}
+}
+
+// leases are those that were acquired and not given back.
+func (m tallies) leases() (all []*Lease) {
+	for _, t := range m {
+		for _, s := range [...]stage{holding, forfeited} {
+			for l := t.in[s].First(); l != nil; l = l.node.Next() {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,169 @@
+package storetest
+
+import (
+	"crypto/rand"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// cardCases are about core.Cards.
+var cardCases = []testCase{
+	{"a card is shown in every process as it was put", []Feature{Carding}, func(e *env) {
+		c := e.card()
+		e.put(e.store, c, e.long)
+		e.showsCard(e.store, c)
+		e.showsCard(e.other, c)
+	}},
+	{"a card replaces the last one of its process, and no other", []Feature{Carding}, func(e *env) {
+		a, b := e.card(), e.card()
+		e.put(e.store, a, e.long)
+		e.put(e.other, b, e.long)
+		a.Entries = []core.CardEntry{{Name: "other", Hold: core.HoldID("x"), For: time.Hour, Waiting: true}}
+		e.put(e.store, a, e.long)
+		e.showsCard(e.other, a)
+		e.showsCard(e.store, b)
+	}},
+	{"cards are in the order of their processes", []Feature{Carding}, func(e *env) {
+		for range 5 {
+			e.put(e.store, e.card(), e.long)
+		}
+		var order []string
+		for _, c := range e.cards(e.other) {
+			order = append(order, c.Process)
+		}
+		if len(order) < 5 || !slices.IsSorted(order) || len(slices.Compact(slices.Clone(order))) != len(order) {
+			e.Errorf("cards of %q, want each of 5 once and in order", order)
+		}
+	}},
+	{"a card ends", []Feature{Carding}, func(e *env) {
+		a, b := e.card(), e.card()
+		e.put(e.store, a, e.units(3))
+		e.put(e.store, b, e.long)
+		e.put(e.other, a, e.units(1)) // replaces, and so shortens
+		e.outlive(e.units(1))
+		for _, c := range e.cards(e.other) {
+			if c.Process == a.Process {
+				e.Error("a card is shown after its end")
+			}
+		}
+		e.showsCard(e.store, b)
+	}},
+	{"a card lasts as long as it is to", []Feature{Carding}, func(e *env) {
+		c := e.card()
+		e.put(e.store, c, e.units(1))
+		e.put(e.store, c, e.units(10))
+		e.sleep(e.units(4))
+		e.showsCard(e.other, c)
+	}},
+	{"a long card is kept whole", []Feature{Carding}, func(e *env) {
+		c := e.card()
+		for range 1000 {
+			c.Entries = append(c.Entries, core.CardEntry{Name: "order", Hold: core.HoldID(rand.Text()), Key: `"\t{}'` + rand.Text(), For: time.Second})
+		}
+		e.put(e.store, c, e.long)
+		e.showsCard(e.other, c)
+	}},
+	{"cards are no locks", []Feature{Carding, Inspecting}, func(e *env) {
+		c := e.card()
+		c.Process = strings.ReplaceAll(e.key, ":", "-")
+		e.put(e.store, c, e.long)
+		e.walk(50, func(s core.State) {
+			if strings.Contains(s.Key, c.Process) || s.Key == "" {
+				e.Errorf("list: there is a key %q", s.Key)
+			}
+		})
+		e.isFree()
+	}},
+	{"a card that no store keeps is refused", []Feature{Carding}, func(e *env) {
+		k := e.keeper(e.store)
+		for what, change := range map[string]func(c *core.Card){
+			"no process":       func(c *core.Card) { c.Process = "" },
+			"a long process":   func(c *core.Card) { c.Process = strings.Repeat("p", 65) },
+			"a process of two": func(c *core.Card) { c.Process = "a b" },
+			"a card too long":  func(c *core.Card) { c.Version = strings.Repeat("v", core.MaxCard) },
+		} {
+			c := e.card()
+			change(&c)
+			if err := k.Put(e.Context(), c, e.long); !errors.Is(err, core.ErrInvalid) {
+				e.Errorf("%s: got %v, want %v", what, err, core.ErrInvalid)
+			}
+		}
+		for _, ttl := range []time.Duration{0, -1, core.MaxKeep + 1} {
+			if err := k.Put(e.Context(), e.card(), ttl); !errors.Is(err, core.ErrInvalid) {
+				e.Errorf("for %v: got %v, want %v", ttl, err, core.ErrInvalid)
+			}
+		}
+	}},
+}
+
+// card returns that of a new process.
+func (e *env) card() core.Card {
+	return core.Card{
+		Process: rand.Text()[:8], Service: "orders", Version: "1.2.3", Host: "host-1", PID: 4711,
+		Start: time.Unix(1_700_000_000, 0).UTC(),
+		Entries: []core.CardEntry{
+			{Name: "order", Hold: core.HoldID(rand.Text()), Key: "order:" + rand.Text(), Trace: "4bf92f3577b34da6a3ce929d0e0e4736", For: 6 * time.Second},
+		},
+	}
+}
+
+func (e *env) keeper(s core.Store) core.Cards {
+	e.Helper()
+	k, ok := s.(core.Cards)
+	if !ok {
+		e.Fatalf("%T is no core.Cards", s)
+	}
+	return k
+}
+
+func (e *env) put(s core.Store, c core.Card, ttl time.Duration) {
+	e.Helper()
+	if err := e.keeper(s).Put(e.Context(), c, ttl); err != nil {
+		e.Fatalf("put: %v", err)
+	}
+}
+
+func (e *env) cards(s core.Store) []core.Card {
+	e.Helper()
+	cards, err := e.keeper(s).Cards(e.Context())
+	if err != nil {
+		e.Fatalf("cards: %v", err)
+	}
+	return cards
+}
+
+// showsCard fails the case unless c is among the cards.
+func (e *env) showsCard(s core.Store, want core.Card) {
+	e.Helper()
+	for _, c := range e.cards(s) {
+		if c.Process != want.Process {
+			continue
+		}
+		if !reflect.DeepEqual(c, want) {
+			e.Errorf("the card is %+v, want %+v", c, want)
+		}
+		return
+	}
+	e.Error("the card is not shown")
+}
+
+func withoutCarding(e *env) {
+	k, ok := e.store.(core.Cards)
+	if !ok {
+		return
+	}
+	if err := k.Put(e.Context(), e.card(), e.long); !errors.Is(err, core.ErrUnsupported) {
+		e.Errorf("put: got %v, want %v", err, core.ErrUnsupported)
+	}
+	if err := k.Put(e.Context(), core.Card{}, 0); !errors.Is(err, core.ErrUnsupported) {
+		e.Errorf("put of what no store keeps: got %v, want %v", err, core.ErrUnsupported)
+	}
+	if _, err := k.Cards(e.Context()); !errors.Is(err, core.ErrUnsupported) {
+		e.Errorf("cards: got %v, want %v", err, core.ErrUnsupported)
+	}
+}

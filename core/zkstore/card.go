@@ -1,0 +1,150 @@
+package zkstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inspection"
+)
+
+// aside is what names below the root begin with that are no keys.
+const aside = "."
+
+// cardDir is the node above the cards.
+func (s *Store) cardDir() string { return s.root + "/" + aside + "cards" }
+
+// Put implements core.Cards. A card is an ephemeral node of this Store's session, so it
+// is not kept for longer than that. It needs the rights READ, WRITE, CREATE and DELETE.
+func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
+	const op = "put a card"
+	text, err := inspection.EncodeCard("zkstore: "+op, c, ttl)
+	if err != nil {
+		return err
+	}
+	text = append(strconv.AppendInt(nil, ttl.Milliseconds(), 10), append([]byte("\n"), text...)...)
+	_, err = inspect(ctx, s, op, func(ctx context.Context, a *sending) (struct{}, error) {
+		if !a.begin() {
+			return struct{}{}, context.Cause(ctx)
+		}
+		for range attempts {
+			err := s.writeCard(ctx, s.cardDir()+"/"+c.Process, text, ttl)
+			if !errors.Is(err, errAgain) || ctx.Err() != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, errAgain
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, zk.ErrNoAuth):
+		return fmt.Errorf("zkstore: %s: the right READ, WRITE, CREATE or DELETE is missing: %w: %w", op, core.ErrUnavailable, err)
+	}
+	return outcome(op, err, false)
+}
+
+// writeCard tries once, and returns errAgain if something has changed meanwhile.
+func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl time.Duration) error {
+	var stat *zk.Stat
+	id, _, err := s.sess.do(ctx, func() (err error) {
+		stat, err = s.conn.Set(path, text, -1)
+		return err
+	})
+	version := int32(0) // of a new node
+	create := &zk.CreateRequest{Path: path, Data: text, Acl: s.acl, Flags: zk.FlagEphemeral}
+	switch {
+	case err == nil && stat.EphemeralOwner == id:
+		version = stat.Version
+	case err == nil: // it would end with another session
+		_, _, _, err = s.sess.write(ctx, &zk.DeleteRequest{Path: path, Version: stat.Version}, create)
+	case errors.Is(err, zk.ErrNoNode):
+		if _, _, _, err = s.sess.write(ctx, create); errors.Is(err, zk.ErrNoNode) {
+			if err := s.ensure(ctx, s.cardDir()); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists):
+		return errAgain
+	case err != nil:
+		return err
+	}
+	// The session would keep it, so its end is this Store's part.
+	time.AfterFunc(ttl, func() {
+		s.background(func() {
+			_, _, _ = s.sess.do(s.ctx, func() error { return s.conn.Delete(path, version) })
+		})
+	})
+	return nil
+}
+
+// Cards implements core.Cards. It asks for the names of all cards, and for each of them,
+// 16 at a time. It needs the right READ, and those of Look to tell at once which have
+// ended.
+func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
+	const op = "cards"
+	cards, err := inspect(ctx, s, op, func(ctx context.Context, _ *sending) ([]core.Card, error) {
+		now, err := s.moment(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		_, _, err = s.sess.do(ctx, func() (err error) {
+			names, _, err = s.conn.Children(s.cardDir())
+			return err
+		})
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return s.readCards(ctx, names, now)
+	})
+	return cards, readable(op, err)
+}
+
+func (s *Store) readCards(ctx context.Context, names []string, now moment) ([]core.Card, error) {
+	var mu sync.Mutex
+	var cards []core.Card
+	err := each(names, func(name string) error {
+		text, stat, err := s.read(ctx, s.cardDir()+"/"+name)
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if c, ok := parseCard(name, text, now.since(stat.Mtime)); ok {
+			mu.Lock()
+			defer mu.Unlock()
+			cards = append(cards, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(cards, func(a, b core.Card) int { return cmp.Compare(a.Process, b.Process) })
+	return cards, nil
+}
+
+// parseCard reads the card of a process that was written so long ago, unless it has ended.
+func parseCard(process string, text []byte, since time.Duration) (c core.Card, ok bool) {
+	head, body, _ := bytes.Cut(text, []byte("\n"))
+	if ttl, ok := millis(string(head)); !ok || since >= ttl {
+		return core.Card{}, false
+	}
+	return inspection.DecodeCard(process, body)
+}

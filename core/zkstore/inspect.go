@@ -1,0 +1,502 @@
+package zkstore
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inspection"
+)
+
+const (
+	width   = 16  // requests of an inspection that are under way at once
+	step    = 128 // keys that List reads between two pauses
+	rest    = 5 * time.Millisecond
+	listing = time.Minute // how long the names of all keys are good for the pages of a walk
+)
+
+// Look implements core.Inspector. It asks for the queue and for each node of it, 16 at a
+// time, after a write that leaves nothing: that is what tells the servers' time, and
+// that the client's server knows of all that was done before. Without the right to
+// CREATE and DELETE below the root, ages are not known.
+//
+// Left of a hold is what its holder has told, at the most its TTL where it has waited and
+// was not extended yet. The session of a process that died can keep its holds for longer;
+// it shows 0 then. Left of waiters is not known.
+func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
+	if err := inspection.CheckKey("zkstore: look", key, false); err != nil {
+		return core.State{}, err
+	}
+	state, err := inspect(ctx, s, "look", func(ctx context.Context, _ *sending) (core.State, error) {
+		now, err := s.moment(ctx)
+		if err != nil {
+			return core.State{}, err
+		}
+		return s.show(ctx, key, now)
+	})
+	return state, readable("look", err)
+}
+
+// List implements core.Inspector, in the order of the keys' nodes. The first page asks
+// for the names of all keys in one request; the others go by that answer for a minute.
+// Every page is Look for each of its keys.
+func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
+	if err := inspection.CheckPage("zkstore: list", most); err != nil {
+		return nil, "", err
+	}
+	last, err := hex.DecodeString(after)
+	if _, ok := unescape(string(last)); err != nil || after != "" && !ok {
+		return nil, "", fmt.Errorf("zkstore: list: there is no such page: %w", core.ErrInvalid)
+	}
+	page, err = inspect(ctx, s, "list", func(ctx context.Context, _ *sending) ([]core.State, error) {
+		now, err := s.moment(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names, err := s.names(ctx, after == "")
+		if err != nil {
+			return nil, err
+		}
+		i, _ := slices.BinarySearch(names, string(last)+"\x00")
+		names = names[i:]
+		if len(names) > most {
+			names = names[:most]
+			next = hex.EncodeToString([]byte(names[most-1]))
+		}
+		return s.showAll(ctx, names, now)
+	})
+	if err != nil {
+		return nil, "", readable("list", err)
+	}
+	return page, next, nil
+}
+
+// Revoke implements core.Inspector. It deletes the nodes of a hold, and leaves one of its
+// weight, in one step that fails if the holder has written meanwhile. The time that is
+// left is counted by the leader's clock, as with KeepFor.
+//
+// It needs the rights READ, CREATE and DELETE. The node that it leaves gets the ACL of the
+// hold's node, so that it has the same readers. Where the servers show digests to
+// administrators only, that takes the right ADMIN, or the same WithACL as the holder's.
+func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
+	const op, name = "revoke", "zkstore: revoke"
+	if err := inspection.CheckKey(name, key, false); err != nil {
+		return err
+	}
+	if err := inspection.CheckRevoke(name, hold, keep); err != nil {
+		return err
+	}
+	_, err := inspect(ctx, s, op, func(ctx context.Context, a *sending) (struct{}, error) {
+		for range attempts {
+			err := s.revoke(ctx, a, key, hold, keep)
+			if !errors.Is(err, errAgain) {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, fmt.Errorf("%w: %w", core.ErrUnavailable, errAgain)
+	})
+	switch {
+	case err == nil, errors.Is(err, core.ErrLost):
+		return err
+	case errors.Is(err, zk.ErrNoAuth) && !errors.Is(err, core.ErrUnavailable):
+		return fmt.Errorf("%s: the right READ, CREATE or DELETE is missing: %w: %w", name, core.ErrUnavailable, err)
+	}
+	return outcome(op, err, false)
+}
+
+// revoke tries once, and returns errAgain if something has changed meanwhile.
+func (s *Store) revoke(ctx context.Context, a *sending, key, hold string, keep time.Duration) error {
+	unchanged := func(err error) error {
+		if err == nil || errors.Is(err, errAgain) || errors.Is(err, core.ErrUnavailable) || errors.Is(err, zk.ErrNoAuth) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+	}
+	now, err := s.moment(ctx)
+	if err != nil {
+		return unchanged(err)
+	}
+	dir := s.dir(key)
+	l, err := s.list(ctx, dir)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return unchanged(err)
+	}
+	nodes := l.revocable(hold)
+	if len(nodes) == 0 {
+		return inspection.Lost("zkstore: revoke")
+	}
+	facts, err := s.facts(ctx, dir, nodes)
+	if err != nil {
+		return unchanged(err)
+	}
+	var ops []any
+	for _, n := range nodes {
+		f, there := facts[n.name]
+		if !there {
+			return errAgain
+		}
+		if keep > 0 {
+			// If the hold was extended since then, its node was written, and the step fails.
+			keep = max(keep, f.note.left(now.since(f.written)))
+		}
+		ops = append(ops, &zk.DeleteRequest{Path: dir + "/" + n.name, Version: f.version})
+	}
+	var k node
+	if keep > 0 {
+		acl, err := s.aclOf(ctx, dir+"/"+nodes[0].name)
+		if errors.Is(err, zk.ErrNoNode) {
+			return errAgain
+		}
+		if err != nil {
+			return unchanged(err)
+		}
+		keep = (keep + time.Millisecond - 1).Truncate(time.Millisecond)
+		k = keptNode(nodes[0], 0)
+		ops = append(ops, &zk.CreateRequest{Path: dir + "/" + k.prefix(), Data: note{life: keep}.text(), Acl: acl, Flags: zk.FlagSequence})
+	}
+	if !a.begin() {
+		return fmt.Errorf("%w: the caller has left", core.ErrUnavailable)
+	}
+	answers, _, _, err := s.sess.write(ctx, ops...)
+	switch {
+	case err == nil && keep > 0:
+		path := answers[len(answers)-1].String
+		time.AfterFunc(keep, func() { s.remove(path, 0) })
+	case unknown(err) && keep > 0:
+		time.AfterFunc(keep, func() { s.sweep(dir, k.nonce) })
+	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
+		a.over()
+		return errAgain
+	}
+	return err
+}
+
+// revocable are the nodes of the lease whose hold has this ID; none if it only waits.
+func (l line) revocable(hold string) []node {
+	for _, n := range l.nodes {
+		if n.kind != kept && holdID(n.lease) == hold && l.holds(n.lease) {
+			return l.of(n.lease)
+		}
+	}
+	return nil
+}
+
+// aclOf is the ACL of a node, for one that takes its place.
+func (s *Store) aclOf(ctx context.Context, path string) ([]zk.ACL, error) {
+	var acl []zk.ACL
+	_, _, err := s.sess.do(ctx, func() (err error) {
+		acl, _, err = s.conn.GetACL(path)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	masked := func(a zk.ACL) bool { return a.Scheme == "digest" && strings.HasSuffix(a.ID, ":x") }
+	if !slices.ContainsFunc(acl, masked) {
+		return acl, nil
+	}
+	same := slices.EqualFunc(acl, s.acl, func(a, b zk.ACL) bool {
+		user, _, _ := strings.Cut(b.ID, ":")
+		return a == b || masked(a) && a.Perms == b.Perms && b.Scheme == "digest" && a.ID == user+":x"
+	})
+	if same {
+		return s.acl, nil
+	}
+	return nil, fmt.Errorf("the right ADMIN is missing, by which the ACL of the hold's node can be read: %w: %w", core.ErrUnavailable, zk.ErrNoAuth)
+}
+
+// moment is the servers' time at some time of this process.
+type moment struct {
+	clock int64 // in milliseconds; 0: not known
+	at    time.Time
+}
+
+// now is the servers' time, or a little less.
+func (m moment) now() int64 { return m.clock + time.Since(m.at).Milliseconds() }
+
+// since is how long ago something was, or a little less; 0 if that is not known.
+func (m moment) since(written int64) time.Duration {
+	if m.clock == 0 {
+		return 0
+	}
+	return time.Duration(max(m.now()-written, 0)) * time.Millisecond
+}
+
+// moment asks for the servers' time, by a node that is gone in the step that creates
+// it. What was done before is known to the client's server from then on.
+func (s *Store) moment(ctx context.Context) (moment, error) {
+	path := s.root + "/" + aside + "now." + newNonce()
+	answers, _, _, err := s.sess.write(ctx,
+		&zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagPersistent},
+		&zk.SetDataRequest{Path: path, Version: -1},
+		&zk.DeleteRequest{Path: path, Version: -1})
+	switch {
+	case err == nil && answers[1].Stat != nil:
+		return moment{answers[1].Stat.Mtime, time.Now()}, nil
+	case errors.Is(err, zk.ErrNoNode):
+		return moment{}, nil // no root: nothing was ever locked
+	case err != nil && !errors.Is(err, zk.ErrNoAuth):
+		return moment{}, err
+	}
+	_, _, err = s.sess.do(ctx, func() error {
+		_, err := s.conn.Sync(s.root)
+		return err
+	})
+	return moment{}, err
+}
+
+// fact is the data of a node, beside its name.
+type fact struct {
+	note             note
+	created, written int64 // in the servers' milliseconds
+	version          int32
+}
+
+// facts asks for those of nodes; a node that is gone has none.
+func (s *Store) facts(ctx context.Context, dir string, nodes []node) (map[string]fact, error) {
+	var mu sync.Mutex
+	facts := make(map[string]fact, len(nodes))
+	err := each(nodes, func(n node) error {
+		text, stat, err := s.read(ctx, dir+"/"+n.name)
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil
+		}
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			facts[n.name] = fact{parseNote(text), stat.Ctime, stat.Mtime, stat.Version}
+		}
+		return err
+	})
+	return facts, err
+}
+
+// read returns the data of a node.
+func (s *Store) read(ctx context.Context, path string) (text []byte, stat *zk.Stat, err error) {
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	_, _, err = s.sess.do(ctx, func() (err error) {
+		text, stat, err = s.conn.Get(path)
+		return err
+	})
+	return text, stat, err
+}
+
+// each calls f for all of some, a few at a time, and returns the first error.
+func each[E any](some []E, f func(E) error) error {
+	var next, failed atomic.Int64
+	var wg sync.WaitGroup
+	var once sync.Once
+	var first error
+	for range min(width, len(some)) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(some)) && failed.Load() == 0; i = next.Add(1) - 1 {
+				if err := f(some[i]); err != nil {
+					failed.Add(1)
+					once.Do(func() { first = err })
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// show reads a key.
+func (s *Store) show(ctx context.Context, key string, now moment) (core.State, error) {
+	dir := s.dir(key)
+	l, err := s.list(ctx, dir)
+	if errors.Is(err, zk.ErrNoNode) || err == nil && len(l.nodes) == 0 {
+		return core.State{Key: key}, nil
+	}
+	if err != nil {
+		return core.State{}, err
+	}
+	facts, err := s.facts(ctx, dir, l.nodes)
+	return l.state(key, facts, now), err
+}
+
+// showAll reads the keys with these names of nodes, and returns those that have
+// something alive.
+func (s *Store) showAll(ctx context.Context, names []string, now moment) (page []core.State, err error) {
+	for some := range slices.Chunk(names, step) {
+		states := make([]core.State, len(some))
+		index := make([]int, len(some))
+		for i := range index {
+			index[i] = i
+		}
+		err := each(index, func(i int) (err error) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if key, ok := unescape(some[i]); ok {
+				states[i], err = s.show(ctx, key, now)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, state := range states {
+			if len(state.Holds) > 0 || len(state.Waiters) > 0 {
+				page = append(page, state)
+			}
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return page, nil
+}
+
+// state is the state of a key at a moment, from its queue.
+func (l line) state(key string, facts map[string]fact, now moment) core.State {
+	state := core.State{Key: key}
+	type place struct {
+		core.Hold
+		held bool
+	}
+	var places []*place
+	known := make(map[string]*place) // by lease: it has a node for each session that keeps it
+	for _, n := range l.nodes {
+		f, there := facts[n.name]
+		if !there {
+			continue
+		}
+		since := now.since(f.written)
+		if n.kind == kept {
+			if left := f.note.left(since); left > 0 {
+				state.Holds = append(state.Holds, core.Hold{Weight: n.weight, Left: left})
+			}
+			continue
+		}
+		p := known[n.lease]
+		if p == nil {
+			p = &place{Hold: core.Hold{ID: holdID(n.lease), Process: n.process(), Weight: n.weight, Fair: true}, held: l.holds(n.lease)}
+			known[n.lease] = p
+			places = append(places, p)
+		}
+		switch {
+		case !p.held:
+			p.Age = max(p.Age, now.since(f.created))
+			continue
+		case f.note.held && now.clock > 0:
+			p.Age = max(p.Age, since+f.note.age)
+		case !f.note.waits:
+			p.Age = max(p.Age, now.since(f.created))
+		}
+		p.Left = max(p.Left, f.note.left(since))
+	}
+	for _, p := range places {
+		if p.held {
+			p.Fair = false
+			state.Holds = append(state.Holds, p.Hold)
+		} else {
+			state.Waiters = append(state.Waiters, p.Hold)
+		}
+	}
+	return state
+}
+
+// names are those of all keys' nodes, in order. They are read when a walk begins, or when
+// they are older than a minute. A key that is alive during a whole walk was there when it
+// began.
+func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
+	s.mu.Lock()
+	names := s.listed
+	s.mu.Unlock()
+	if names != nil && !begin {
+		return *names, nil
+	}
+	var children []string
+	_, _, err := s.sess.do(ctx, func() (err error) {
+		children, _, err = s.conn.Children(s.root)
+		return err
+	})
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return nil, err
+	}
+	children = slices.DeleteFunc(children, func(name string) bool {
+		_, ok := unescape(name)
+		return !ok
+	})
+	slices.Sort(children)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed = &children
+	time.AfterFunc(listing, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.listed == &children {
+			s.listed = nil
+		}
+	})
+	return children, nil
+}
+
+// sending tells whether the change of a call has been sent.
+type sending struct{ stage atomic.Int32 }
+
+// begin is false if the caller has left before: then nothing is to be sent.
+func (a *sending) begin() bool { return a.stage.CompareAndSwap(waiting, atWork) }
+
+// over notes that nothing has changed.
+func (a *sending) over() { a.stage.Store(waiting) }
+
+// inspect runs f where its caller can leave it.
+func inspect[R any](ctx context.Context, s *Store, op string, f func(ctx context.Context, a *sending) (R, error)) (R, error) {
+	var none R
+	left := func(err error) error { return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err) }
+	if ctx.Err() != nil {
+		return none, left(context.Cause(ctx))
+	}
+	if err := s.sess.gate.Enter(ctx); err != nil {
+		return none, left(err)
+	}
+	begun := s.sess.gate.Begin()
+	var a sending
+	reply := make(chan answer[R], 1)
+	if !s.background(func() {
+		r, err := f(ctx, &a)
+		reply <- answer[R]{r, err}
+	}) {
+		return none, fmt.Errorf("zkstore: %s: %w", op, errClosed)
+	}
+	select {
+	case r := <-reply:
+		return r.result, r.err
+	case <-ctx.Done():
+		_ = s.sess.gate.Doubt(context.Background(), begun)
+	}
+	if a.stage.CompareAndSwap(waiting, answered) {
+		return none, left(context.Cause(ctx))
+	}
+	return none, fmt.Errorf("zkstore: %s: no answer: %w", op, context.Cause(ctx))
+}
+
+// readable is the error of a call that only reads.
+func readable(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, zk.ErrNoAuth):
+		return fmt.Errorf("zkstore: %s: the right READ is missing: %w: %w", op, core.ErrUnavailable, err)
+	case errors.Is(err, core.ErrUnavailable):
+		return fmt.Errorf("zkstore: %s: %w", op, err)
+	}
+	return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err)
+}

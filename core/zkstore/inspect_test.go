@@ -1,0 +1,88 @@
+package zkstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// hazard 66
+//
+// A hold is extended between the operator's look and the revoke: the key stays taken
+// for the time that the holder trusts now, and not for that of the look.
+func TestRevokeOfAHoldThatIsExtendedMeanwhile(t *testing.T) {
+	t.Parallel()
+	server := testserver.SharedZooKeeper(t)
+	proxy := testserver.NewZooKeeperProxy(t, server)
+	holder, _ := storeOn(t, session, []string{server})
+	operator, _ := storeOn(t, session, []string{proxy.Addr})
+	c := exclusive("extended meanwhile")
+	c.TTL = 2 * time.Second
+	grant(t, holder, c)
+
+	// The first of these requests asks for the servers' time, the second one revokes.
+	f := proxy.Inject(testserver.Match{Command: "multi", Skip: 1}, testserver.HoldRequest)
+	revoked := make(chan error, 1)
+	go func() { revoked <- operator.Revoke(t.Context(), c.Key, core.HoldID(c.Lease), time.Millisecond) }()
+	f.Await(t)
+	c.TTL = time.Minute
+	if x := holder.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+		t.Fatal(x[0].Err)
+	}
+	f.Deliver()
+	if err := <-revoked; err != nil {
+		t.Fatal(err)
+	}
+	state, err := operator.Look(t.Context(), c.Key)
+	if err != nil || len(state.Holds) != 1 || state.Holds[0].ID != "" || state.Holds[0].Left < 30*time.Second {
+		t.Errorf("got %+v and %v, want a key that stays taken for about a minute", state, err)
+	}
+}
+
+// hazard 66
+//
+// A waiter can be granted the key by a look at its queue, at a server that is behind the
+// leader and has not heard of a revoke. So its grant counts from the last write that was
+// confirmed to it, since no revoke before that is unknown to its server.
+func TestGrantAfterAWaitCountsFromTheLastWrite(t *testing.T) {
+	t.Parallel()
+	server := testserver.SharedZooKeeper(t)
+	holder, _ := storeOn(t, session, []string{server})
+	for range 20 {
+		proxy := testserver.NewZooKeeperProxy(t, server)
+		waiter, _ := storeOn(t, session, []string{proxy.Addr})
+		first := exclusive("looked at")
+		grant(t, holder, first)
+		c := waiting(first.Key)
+		c.TTL = 10 * time.Second
+		if _, err := waiter.Acquire(t.Context(), c); err == nil {
+			t.Fatal("a key that is held was granted")
+		}
+		written := time.Now()
+		if err := holder.Release(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		writes := func() int {
+			return proxy.Count(testserver.Match{Command: "multi"}) + proxy.Count(testserver.Match{Command: "setData"})
+		}
+		before, sent := writes(), time.Now()
+		g, err := waiter.Acquire(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		looked := writes() == before
+		if err := waiter.Release(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if !looked {
+			continue // the machine was so slow that a write was needed
+		}
+		if late := sent.Add(g.Valid).Sub(written.Add(c.TTL)); late > 0 {
+			t.Errorf("the grant lasts for %v too long", late)
+		}
+		return
+	}
+	t.Error("vacuous: no grant came of a look alone")
+}

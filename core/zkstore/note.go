@@ -1,0 +1,91 @@
+package zkstore
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// note is the data of a claim's node, which counts from the write on. The queue does
+// not depend on it. "30000" is a claim that did not wait, "10000 w30000" one that does,
+// "30000 a1200" a hold that was extended; all in milliseconds.
+type note struct {
+	life  time.Duration // how long the node stays if nothing more happens
+	waits bool
+	ttl   time.Duration // of a claim that waits: how long it lasts once it is granted
+	held  bool          // the holder has written it
+	age   time.Duration // how long it had held then
+}
+
+func (n note) text() []byte {
+	text := strconv.AppendInt(nil, n.life.Milliseconds(), 10)
+	switch {
+	case n.waits:
+		text = strconv.AppendInt(append(text, " w"...), n.ttl.Milliseconds(), 10)
+	case n.held:
+		text = strconv.AppendInt(append(text, " a"...), n.age.Milliseconds(), 10)
+	}
+	return text
+}
+
+// parseNote reads a note; a text that no Store has written is one of no time.
+func parseNote(text []byte) note {
+	life, more, two := strings.Cut(string(text), " ")
+	n := note{}
+	var ok bool
+	if n.life, ok = millis(life); !ok {
+		return note{}
+	}
+	switch {
+	case !two:
+		return n
+	case strings.HasPrefix(more, "w"):
+		n.waits = true
+		n.ttl, ok = millis(more[1:])
+	case strings.HasPrefix(more, "a"):
+		n.held = true
+		n.age, ok = millis(more[1:])
+	default:
+		ok = false
+	}
+	if !ok {
+		return note{}
+	}
+	return n
+}
+
+// millis reads a length of time. None is longer than a hundred years, so sums of some
+// are lengths of time too.
+func millis(s string) (time.Duration, bool) {
+	const most = 100 * 365 * 24 * int64(time.Hour/time.Millisecond)
+	ms, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || ms < 0 || ms > most {
+		return 0, false
+	}
+	return time.Duration(ms) * time.Millisecond, true
+}
+
+// left is how much of a hold is left, at most, when its node was written so long ago.
+// A claim that has waited may have been granted just now: its node is not written then.
+func (n note) left(since time.Duration) time.Duration {
+	if n.waits {
+		return n.ttl
+	}
+	return min(max(n.life-since, 0), n.life)
+}
+
+// noteOf is the note of a new node for c.
+func noteOf(c core.Claim) note {
+	return note{life: life(c), waits: c.Wait, ttl: c.TTL}
+}
+
+// note is the note of h for its node. The caller holds the mutex.
+func (h *hold) note(ttl time.Duration) note {
+	n := note{life: max(ttl, time.Until(h.until)), held: true}
+	if h.admitted {
+		n.age = max(time.Since(h.granted), 0)
+	}
+	return n
+}

@@ -1,0 +1,107 @@
+package zkstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+func knownDown(err error) bool {
+	return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
+}
+
+// hazard 23
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	server := testserver.SharedZooKeeper(t)
+	for name, c := range map[string]struct {
+		down, up func(p *testserver.Proxy)
+		says     string
+	}{
+		"closed": {(*testserver.Proxy).Down, (*testserver.Proxy).Up, "not connected"},
+		"silent": {(*testserver.Proxy).Partition, (*testserver.Proxy).Heal, "no answer"},
+	} {
+		t.Run(name+": callers are told at once, and it is over with the client's next connection", func(t *testing.T) {
+			t.Parallel()
+			proxy := testserver.NewZooKeeperProxy(t, server)
+			s, _ := storeOn(t, session, []string{proxy.Addr})
+			l := lockerOn(t, s)
+			held := exclusive("outage:" + name)
+			grant(t, s, held)
+			briefly := func(call func(ctx context.Context) error) error {
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+				return call(ctx)
+			}
+			c.down(proxy)
+			eventually(t, "the store knows that its server is down", func() bool {
+				return knownDown(briefly(func(ctx context.Context) error {
+					_, err := s.Acquire(ctx, exclusive("outage"))
+					return err
+				}))
+			})
+			proxy.Forget()
+			start := time.Now()
+			var all sync.WaitGroup
+			for i := range 100 {
+				all.Go(func() {
+					_, err := l.Acquire(t.Context(), fmt.Sprint("outage:", i))
+					if !knownDown(err) || !strings.Contains(err.Error(), c.says) && !strings.Contains(err.Error(), "not connected") {
+						t.Errorf("got %v", err)
+					}
+				})
+			}
+			all.Wait()
+			took := time.Since(start)
+			syncs := proxy.Count(testserver.Match{Command: "sync"})
+			t.Logf("100 callers: %v, %d requests", took, syncs)
+			if n := len(proxy.Requests()); n > syncs || syncs > 1+int(took/time.Second) {
+				t.Errorf("%v was sent for them", proxy.Requests())
+			}
+			// What has something to lose is sent all the same.
+			if err := briefly(func(ctx context.Context) error { return s.Extend(ctx, []core.Claim{held})[0].Err }); err == nil || knownDown(err) {
+				t.Errorf("extend: got %v", err)
+			}
+			if err := briefly(func(ctx context.Context) error { return s.Release(ctx, held) }); err == nil || knownDown(err) {
+				t.Errorf("release: got %v", err)
+			}
+			c.up(proxy)
+			start = time.Now()
+			release(t, reacquire(t, l, "outage"))
+			t.Logf("the first acquire: %v", time.Since(start))
+		})
+	}
+	t.Run("a connection that breaks once is no outage", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewZooKeeperProxy(t, server)
+		s, _ := storeOn(t, session, []string{proxy.Addr})
+		l := lockerOn(t, s)
+		for range 3 {
+			release(t, acquire(t, l, "outage:once"))
+			proxy.Sever()
+		}
+	})
+	t.Run("a caller that leaves says nothing of the servers, which one request shows", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewZooKeeperProxy(t, server)
+		s, _ := storeOn(t, session, []string{proxy.Addr})
+		f := proxy.Inject(testserver.Match{Command: "multi"}, testserver.HoldRequest)
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			f.Await(t)
+			leave()
+		}()
+		if _, err := s.Acquire(ctx, exclusive("outage:left")); err == nil || knownDown(err) {
+			t.Errorf("got %v", err)
+		}
+		f.Deliver()
+		grant(t, s, exclusive("outage:next"))
+	})
+}
