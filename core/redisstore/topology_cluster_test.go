@@ -24,7 +24,6 @@ import (
 // keysOf returns n keys that live on one master, of a name of their own.
 func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis, name string, n int) []string {
 	t.Helper()
-	t.Helper()
 	serves := cluster.Serves(master)
 	var keys []string
 	for i := 0; len(keys) < n; i++ {
@@ -45,13 +44,15 @@ func TestOnCluster(t *testing.T) {
 	rounds := tally.Trials(100)
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 	t.Run("all at once", func(t *testing.T) {
+		// A client for each store would dial thousands of times.
+		clients := []redis.UniversalClient{testclient.Cluster(t, cluster), testclient.Cluster(t, cluster)}
+		var n atomic.Uint32
+		client := func() redis.UniversalClient { return clients[n.Add(1)%2] }
 		t.Run("the store keeps its contract", func(t *testing.T) {
 			t.Parallel()
-			clients := []redis.UniversalClient{testclient.Cluster(t, cluster), testclient.Cluster(t, cluster)}
-			var n atomic.Uint32
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() core.Store {
-					return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
+					return func() core.Store { return newStore(t, client()) }
 				},
 				Unit: 300 * time.Millisecond,
 			})
@@ -61,7 +62,7 @@ func TestOnCluster(t *testing.T) {
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() core.Store {
 					return func() core.Store {
-						return byLease{newStore(t, testclient.Cluster(t, cluster), redisstore.WithPlainKeys(), redisstore.WithPrefix("plain:"))}
+						return byLease{newStore(t, client(), redisstore.WithPlainKeys(), redisstore.WithPrefix("plain:"))}
 					}
 				},
 				Unit: 300 * time.Millisecond, Without: notPlain,
