@@ -41,7 +41,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 	return l.acquire(ctx, r)
 }
 
-// acquire is Acquire for a request, which is used again when it returns.
+// acquire is Acquire for r, which it puts back into the pool.
 func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	defer func() {
 		*r = request{}
@@ -100,13 +100,13 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			lease.end(nil)
 			lease.giveBack(nil, time.Now().Add(releaseLimit))
 			for _, h := range lease.holds {
-				l.waiters.vacate(h)
+				l.waiters.holdEnded(h)
 			}
 		}
 		l.end(lease)
 		over = true
 		e := lease.outcome(GaveUp)
-		e.Wait, e.Err = wait, discreet(err)
+		e.Wait, e.Err = wait, withoutKey(err)
 		l.observe(ctx, e)
 		return nil, err
 	}
@@ -115,24 +115,24 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	return lease, nil
 }
 
-// discreet is err without the key: events go to where keys must not.
-func discreet(err error) error {
+// withoutKey is err without the key: events are logged where keys must not be.
+func withoutKey(err error) error {
 	if busy, ok := err.(*BusyError); ok {
 		return &BusyError{Name: busy.Name, RetryAfter: busy.RetryAfter, Waiting: busy.Waiting}
 	}
 	return err
 }
 
-// take adds a hold of key to the lease, or leaves nothing behind.
+// take adds a hold of key to the lease, or leaves nothing of it at the store.
 func (a *attempt) take(key string) (err error) {
 	c := a.claim(key, a.lease.first.id)
 	gone := &a.gone
 	*gone = c
 	gone.Record = nil
-	a.placed, a.failed, a.guessed = false, nil, false
+	a.placed, a.failed, a.joinGuessed = false, nil, false
 	defer func() {
 		if a.calling { // and the store has panicked
-			a.lease.doubt(key)
+			a.lease.markUnsure(key)
 		}
 		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
 			gone.Undo = unsure && a.record != nil
@@ -144,52 +144,52 @@ func (a *attempt) take(key string) (err error) {
 		switch {
 		case outer == nil:
 			owner, _ := a.ctx.Value(ownerKey{}).(string)
-			c.Via, a.joins = splitOwner(owner)
-			a.guessed = key != a.lease.key // the text has the token of one key only
+			c.Via, a.joinToken = splitOwner(owner)
+			a.joinGuessed = key != a.lease.key // the owner's text has the token of one key
 		case outer.locker == a.Locker:
 			return a.join(&c, outer)
 		default: // of another Locker, perhaps at the same store
-			c.Via, a.joins = outer.show(outer.hold(key))
+			c.Via, a.joinToken = outer.show(outer.hold(key))
 		}
 	}
 	if c.Via != "" {
-		// The one to join may be waiting for us, so we do not queue behind
-		// those that wait for it.
-		if err := a.once(&c); err == nil || !errors.Is(err, ErrBusy) || a.wait == 0 {
+		// The holder to join may be waiting for this caller, so it does not queue
+		// behind callers that wait for that holder.
+		if err := a.askRetrying(&c); err == nil || !errors.Is(err, ErrBusy) || a.wait == 0 {
 			return err
 		}
 	}
 	t := &a.waiter
-	*t = waiter{key: key, once: a.wait == 0, takes: a.usual && a.wait != 0 && a.record == nil && c.Via == "", ttl: c.TTL, least: c.MinToken}
+	*t = waiter{key: key, tryOnly: a.wait == 0, accepts: a.usual && a.wait != 0 && a.record == nil && c.Via == "", ttl: c.TTL, minToken: c.MinToken}
 	a.waiters.enter(t)
 	defer func() {
 		if unused := a.waiters.leave(t, a.lease.passable()); unused != nil {
-			unused.abandon(unused.leaving(), a.lease, false)
+			unused.abandon(unused.releaseClaim(), a.lease, false)
 		}
 	}()
 	if !t.first {
 		a.lease.contended = true
 		if err := t.await(a.lease.Context(), a.until, a.closing); err != nil {
 			a.tellBusy(err)
-			return a.gaveUp(&c, err)
+			return a.acquireError(&c, err)
 		}
 	}
-	err = a.lead(t, &c)
+	err = a.asHead(t, &c)
 	if a.failed != nil {
-		a.waiters.fail(t, a.failed)
+		a.waiters.storeFailed(t, a.failed)
 	}
 	return err
 }
 
-// join makes c a hold of outer's owner, or fails with ErrLost if that owner does
-// not hold the key any more, whatever we believed.
+// join adds a hold of c for outer's owner. It fails with ErrLost if the store says that
+// this owner does not hold the key any more.
 func (a *attempt) join(c *Claim, outer *Lease) error {
 	lost := fmt.Errorf("acquire %s again: %w", a.name, ErrLost)
 	if !outer.trusted() {
 		return lost
 	}
-	c.Via, a.joins = outer.show(outer.hold(c.Key))
-	err := a.once(c)
+	c.Via, a.joinToken = outer.show(outer.hold(c.Key))
+	err := a.askRetrying(c)
 	if a.ctx.Err() == nil && errors.Is(err, ErrBusy) {
 		outer.lose()
 		return lost
@@ -198,11 +198,11 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 		return err
 	}
 	if a.lease.hold(c.Key).owner != c.Via {
-		outer.lose() // and the lease is given back by acquire
+		outer.lose() // acquire gives the new lease back
 		return lost
 	}
 	if h := a.lease.hold(c.Key); h.token > 0 {
-		// It is one hold, and the resource may have seen its token already.
+		// The owner has one token, which the resource may have seen already.
 		h.token = outer.TokenOf(c.Key)
 	}
 	return nil

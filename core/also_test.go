@@ -96,7 +96,7 @@ func TestAlso(t *testing.T) {
 		wantHeldLease(t, holder)
 		release(t, holder)
 	})
-	sim(t, "when ctx ends while the second key is waited for, the first goes free though nobody waits for that", func(t *testing.T) {
+	sim(t, "if ctx ends during the wait for the second key, the first key is free", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
 		store.set(slow(time.Second, 0), opRelease)
@@ -112,7 +112,7 @@ func TestAlso(t *testing.T) {
 		wantFree(t, store.inner, "a")
 		release(t, holder)
 	})
-	sim(t, "hundreds who want the same keys in different orders do not deadlock", func(t *testing.T) {
+	sim(t, "hundreds of callers that want the same keys in different orders do not deadlock", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}
 		var inside [5]atomic.Int32

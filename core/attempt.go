@@ -15,51 +15,51 @@ import (
 type attempt struct {
 	*Locker
 	*request
-	ctx     context.Context // of the caller; the lease's ends with it, and when a key that was taken first is lost
-	lease   *Lease
-	until   time.Time // end of the waiting, zero if none
-	told    bool      // the store has answered busy
-	placed  bool      // the store was asked to remember the key's claim
-	failed  error     // why the store could not be asked
-	joins   uint64    // the token of the hold to join, if it is told with its owner
-	guessed bool      // joins may be the token of another key's hold
+	ctx         context.Context // of the caller; that of the lease also ends if an earlier key is lost
+	lease       *Lease
+	until       time.Time // end of the waiting, zero if there is none
+	busyTold    bool      // the observer was told that the store has answered busy
+	placed      bool      // the claim may have a place in the store's list
+	failed      error     // the store's error, if it did not answer
+	joinToken   uint64    // the token of the hold to join, if its owner's text has it
+	joinGuessed bool      // joinToken may be that of another key's hold
 
 	calling bool // the store is being asked
 }
 
-// lead is the head of the queue: it asks, and as long as the answer is busy
-// waits for a wake-up or a while, and asks again.
-func (a *attempt) lead(t *waiter, c *Claim) error {
-	if a.receive(t) {
+// asHead acquires c as the head of the queue: it asks the store, and while the answer is
+// busy it waits for a wake-up or a delay and asks again.
+func (a *attempt) asHead(t *waiter, c *Claim) error {
+	if a.takePassed(t) {
 		return nil
 	}
 	var w watch
 	defer w.close()
 	// A lone caller asks first and opens a watch only if it has to wait. One that
-	// waited behind others of this process, or comes after one that had to wait,
-	// will probably have to wait too.
+	// waited behind others of this process, or comes after a lone caller that had to
+	// wait, will probably have to wait: it opens the watch first.
 	if t.contended && a.wait != 0 {
-		w.ahead(a, c)
+		w.openEarly(a, c)
 	}
 	if !t.first && a.wait != 0 && !w.open(a, c, budget(c.TTL)) && t.pause > 0 {
-		// Others cannot be woken either, and only find a key that is free for a while.
+		// Other processes cannot be woken either: the key is left to them for a while.
 		if err := a.sleep(&w, t.pause, &BusyError{}); err != nil {
-			return a.gaveUp(c, err)
+			return a.acquireError(c, err)
 		}
 	}
 	var pause func() (time.Duration, bool)
 	for {
-		// A place without a watch would take the wake-up from a waiter that hears
-		// it; but a fair one has a place to keep.
+		// A place in the store's list without a watch would take the wake-up from a
+		// waiter that receives it. A fair claim needs its place all the same.
 		c.Wait = a.wait != 0 && (c.Fair || w.live())
 		c.Push = c.Wait && w.live()
-		err := a.once(c)
+		err := a.askRetrying(c)
 		busy, ok := errors.AsType[*BusyError](err)
 		if !ok || a.wait == 0 {
 			return err
 		}
 		if a.ctx.Err() != nil {
-			return a.gaveUp(c, err) // it may have ended since the answer came
+			return a.acquireError(c, err) // it may have ended since the answer came
 		}
 		t.refused = true
 		if w.open(a, c, budget(c.TTL)) {
@@ -73,7 +73,7 @@ func (a *attempt) lead(t *waiter, c *Claim) error {
 			return err
 		}
 		if w.live() {
-			d = patience(busy)
+			d = wakeUpWait(busy)
 		}
 		if c.Wait {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
@@ -82,13 +82,14 @@ func (a *attempt) lead(t *waiter, c *Claim) error {
 		err = a.sleep(&w, d, busy)
 		a.waiters.wake(t)
 		if err != nil {
-			return a.gaveUp(c, err)
+			return a.acquireError(c, err)
 		}
 	}
 }
 
-// sleep returns nil when it is time to ask again, and else why not to. The end of the
-// waiting counts after the answer busy, nil if the store has not answered.
+// sleep returns nil when it is time to ask again, after d or a wake-up, and otherwise the
+// reason why the acquire ends. The time limit of the acquire counts only after a busy
+// answer; busy is nil if the store has not answered.
 func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 	last := false
 	if busy != nil && !a.until.IsZero() {
@@ -99,8 +100,8 @@ func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 	select {
 	case _, ok := <-w.wakeUps:
 		if !ok {
-			w.broke()
-			a.hears.Store(false)
+			w.failed()
+			a.wakeable.Store(false)
 		}
 		return nil
 	case <-time.After(d):
@@ -115,10 +116,10 @@ func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 	}
 }
 
-// once asks the store, again after passing errors, and adds the hold if it is
-// granted. A store that says that its server is known to be down is not asked again.
-// Its error is complete.
-func (a *attempt) once(c *Claim) error {
+// askRetrying asks the store, again after errors that may pass, and adds the hold that is
+// granted. It does not ask again if the store knows that its server is down. Its error
+// is the one for the caller of Acquire.
+func (a *attempt) askRetrying(c *Claim) error {
 	var pause func() (time.Duration, bool)
 	for {
 		err := a.ask(c)
@@ -126,10 +127,10 @@ func (a *attempt) once(c *Claim) error {
 		case err == nil:
 			return nil
 		case a.ctx.Err() != nil:
-			return a.gaveUp(c, err)
+			return a.acquireError(c, err)
 		case answered(a.ctx, err):
 			a.tellBusy(err)
-			return a.gaveUp(c, err)
+			return a.acquireError(c, err)
 		}
 		if pause == nil {
 			pause = retry.Hiccup.Delays()
@@ -137,22 +138,22 @@ func (a *attempt) once(c *Claim) error {
 		d, left := pause()
 		if !left || outage.Known(err) {
 			a.failed = err
-			return a.gaveUp(c, err)
+			return a.acquireError(c, err)
 		}
 		if end := a.sleep(&watch{}, d, nil); end != nil {
-			return a.gaveUp(c, end)
+			return a.acquireError(c, end)
 		}
 	}
 }
 
-// ask sends the claim once.
+// ask sends the claim once, and adds the hold that is granted.
 func (a *attempt) ask(c *Claim) error {
 	if a.ctx.Err() != nil {
 		return context.Cause(a.ctx)
 	}
 	a.placed = a.placed || c.Wait
 	start := a.now()
-	ctx, cancel := a.within(a.ctx, budget(c.TTL))
+	ctx, cancel := a.bounded(a.ctx, budget(c.TTL))
 	defer cancel()
 	a.calling = true
 	g, err := a.store.Acquire(ctx, *c)
@@ -160,20 +161,20 @@ func (a *attempt) ask(c *Claim) error {
 		// A short grant is meant to be extended; this lease is to last as it is.
 		start = a.now()
 		if g, err = a.store.Acquire(ctx, *c); err != nil {
-			a.lease.doubt(c.Key) // the first grant stands
+			a.lease.markUnsure(c.Key) // the first grant stands
 		}
 	}
 	a.calling = false
 	if err != nil {
 		if !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable) {
-			a.lease.doubt(c.Key)
+			a.lease.markUnsure(c.Key)
 		}
 		return err
 	}
 	if c.Record != nil {
 		switch {
 		case g.Record == nil:
-			a.lease.doubt(c.Key)
+			a.lease.markUnsure(c.Key)
 			return errors.New("the store gave no record")
 		case g.Record.Done:
 			a.lease.run, a.placed = &run{found: *g.Record}, false
@@ -184,7 +185,7 @@ func (a *attempt) ask(c *Claim) error {
 	return a.admit(c, g, start)
 }
 
-// admit adds the hold that c was granted after start.
+// admit adds the hold that was granted to c by a call from start on.
 func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	h := &a.lease.first
 	if len(a.lease.holds) > 0 {
@@ -192,17 +193,17 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	}
 	h.locker, h.key, h.owner, h.weight, h.limit, h.ttl = a.Locker, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, c.TTL
-	ofGrant := g.Token <= a.joins && a.joins < g.Token+TokenStep
-	if a.joins > 0 && g.Token > 0 && c.Via == g.Owner && (ofGrant || !a.guessed) {
-		h.token = a.joins
+	ofGrant := g.Token <= a.joinToken && a.joinToken < g.Token+TokenStep
+	if a.joinToken > 0 && g.Token > 0 && c.Via == g.Owner && (ofGrant || !a.joinGuessed) {
+		h.token = a.joinToken
 	}
 	if g.Valid > 0 {
 		h.valid = g.Valid
 	}
 	h.arrived = a.now()
 	if !h.trusted(h.arrived) {
-		// The answer took longer than the lease is good for.
-		a.lease.doubt(c.Key)
+		// The answer took longer than the trust in it lasts.
+		a.lease.markUnsure(c.Key)
 		return errors.New("the grant had expired when it arrived")
 	}
 	a.lease.reentered = a.lease.reentered || c.Via != "" && c.Via == g.Owner
@@ -210,9 +211,9 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	return nil
 }
 
-// receive adds the hold that was passed on to the waiter, and reports whether there
-// was a good one.
-func (a *attempt) receive(t *waiter) bool {
+// takePassed adds the hold that was passed on to t, and reports whether there was one
+// that is still trusted.
+func (a *attempt) takePassed(t *waiter) bool {
 	h := a.waiters.take(t)
 	switch {
 	case h == nil:
@@ -220,35 +221,36 @@ func (a *attempt) receive(t *waiter) bool {
 	case h.take(a.lease):
 		return true
 	}
-	a.waiters.vacate(h)
-	h.abandon(h.leaving(), a.lease, false)
+	a.waiters.holdEnded(h)
+	h.abandon(h.releaseClaim(), a.lease, false)
 	return false
 }
 
-// says is errors.Is for the error of a store in a call under ctx. A store may pass on
-// the cause of ctx's end. That can be any error, even one of this package: errgroup ends
-// the others' context with the error of the first. It is no answer then.
+// says is errors.Is for the error of a call to a store under ctx. A store may return the
+// cause of ctx's end. That can be any error, even one of this package: errgroup ends the
+// context of its other functions with the error of the first. It is no answer then.
 func says(ctx context.Context, err, sentinel error) bool {
 	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
 }
 
-// answered tells whether err is an answer of the store: nothing is in doubt.
+// answered reports whether err is an answer of the store: the outcome is known.
 func answered(ctx context.Context, err error) bool {
 	return says(ctx, err, ErrBusy) || says(ctx, err, ErrLost) || says(ctx, err, ErrInvalid) || says(ctx, err, ErrUnsupported)
 }
 
 // tellBusy tells the observer, once, that the key is busy.
 func (a *attempt) tellBusy(err error) {
-	if !a.told && errors.Is(err, ErrBusy) {
-		a.told, a.lease.contended = true, true
+	if !a.busyTold && errors.Is(err, ErrBusy) {
+		a.busyTold, a.lease.contended = true, true
 		a.observe(a.ctx, a.lease.outcome(Busy))
 	}
 }
 
-// gaveUp says why the acquire of c ended without a hold; err is what came last.
-func (a *attempt) gaveUp(c *Claim, err error) error {
+// acquireError is the error for the caller when the acquire of c has ended without a hold;
+// err is the last one of the store or of the waiting.
+func (a *attempt) acquireError(c *Claim, err error) error {
 	if a.ctx.Err() != nil {
-		return a.ended(c, err)
+		return a.ctxError(c, err)
 	}
 	switch {
 	case errors.Is(err, ErrBusy):
@@ -258,8 +260,8 @@ func (a *attempt) gaveUp(c *Claim, err error) error {
 		}
 		return e
 	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
-		// This process has not released it. The store gave it back by itself, after an
-		// attempt without an answer, and will not take it again.
+		// This process has not released it. The store released it by itself, after an
+		// attempt without an answer, and does not grant it again.
 		return fmt.Errorf("acquire %s: %w: %v", a.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
 		return fmt.Errorf("acquire %s: %w", a.name, err)
@@ -267,14 +269,14 @@ func (a *attempt) gaveUp(c *Claim, err error) error {
 	return unavailable("acquire", a.name, err)
 }
 
-// ended is gaveUp for a caller whose context has ended.
-func (a *attempt) ended(c *Claim, err error) error {
+// ctxError is acquireError after the end of the caller's context.
+func (a *attempt) ctxError(c *Claim, err error) error {
 	sentinel, cause := ErrBusy, context.Cause(a.ctx)
 	ended := fmt.Errorf("%w", cause)
 	if cause != a.ctx.Err() {
 		ended = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
 	}
-	if !a.told && (a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable)) {
+	if !a.busyTold && (a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable)) {
 		sentinel = ErrUnavailable
 		if err != nil && err != cause {
 			ended = fmt.Errorf("%w: %v", ended, err) // the store's error
@@ -283,7 +285,7 @@ func (a *attempt) ended(c *Claim, err error) error {
 	return fmt.Errorf("acquire %s: %w: %w", a.name, sentinel, ended)
 }
 
-// unavailable names the operation that the store did not answer.
+// unavailable is the error of an operation that the store did not answer.
 func unavailable(op, name string, err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%s %s: %w", op, name, err)

@@ -76,7 +76,7 @@ func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Dur
 func TestCancelledWaiter(t *testing.T) {
 	t.Parallel()
 	for name, fair := range map[string]bool{"": false, ", among fair ones": true} {
-		sim(t, "whoever is cancelled when the key is released, the other waiter has it soon"+name, func(t *testing.T) {
+		sim(t, "if a waiter is cancelled when the key is released, the other one has it soon"+name, func(t *testing.T) {
 			l, store := setup(t)
 			other := newLocker(t, store.inner)
 			o := opts(core.Name("order"))

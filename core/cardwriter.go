@@ -193,14 +193,14 @@ func (l *Locker) longest(from time.Duration, most int) []standing {
 	now, looked := l.now(), 0
 	l.mu.Lock()
 	for _, t := range l.tallies {
-		for _, s := range [...]stage{asking, holding} {
+		for _, s := range [...]stage{acquiring, holding} {
 			n := 0
 			for lease := t.in[s].First(); lease != nil && n < most; lease = lease.node.Next() {
 				age := now.Since(lease.listed)
 				if age < from {
 					break // those behind it came later
 				}
-				all = append(all, standing{lease, s == asking, age})
+				all = append(all, standing{lease, s == acquiring, age})
 				n++
 			}
 			looked += n + 1

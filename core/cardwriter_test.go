@@ -131,7 +131,7 @@ func TestCard(t *testing.T) {
 		}
 		entries := store.card(t, 1).Entries
 		if len(entries) > 1 {
-			want[1].Hold = entries[1].Hold // nobody else can know it yet
+			want[1].Hold = entries[1].Hold // it is not known elsewhere yet
 		}
 		if !slices.Equal(entries, want) || entries[1].Hold == "" || entries[1].Hold == a.ID() {
 			t.Errorf("got  %+v\nwant %+v", entries, want)

@@ -9,30 +9,29 @@ import (
 	"github.com/lockkit/lockkit/core/internal/order"
 )
 
-// cleanUpEvery is the pace at which claims are given back that the store did
-// not answer for, and cleanUpWidth how many at a time.
+// cleanUpEvery is the pace of the releases that the store has not answered, and
+// cleanUpWidth how many are sent at a time.
 const (
 	cleanUpEvery = 100 * time.Millisecond
 	cleanUpWidth = 32
-	// cleanUpLeast is how long to keep at it, however short the TTL: an acquire
-	// can lie in the socket of a frozen server, to be granted when it thaws.
+	// cleanUpLeast is how long to try at least, however short the TTL: an acquire can
+	// wait in the socket of a frozen server, which grants it when it goes on.
 	cleanUpLeast = time.Minute
-	// cleanUpRun is the same where a run has to be saved or taken back: without
-	// that it counts as one that died for as long as its record is kept, not only
-	// for the TTL.
+	// cleanUpRun is the same where a run has to be saved or undone: without that it
+	// counts as a run that died for as long as its record is kept.
 	cleanUpRun = 10 * time.Minute
 )
 
-// cleanup gives back claims that have no lease: given up while waiting, or of unknown
-// outcome. It tries until the store answers, or the claim's TTL and cleanUpLeast
-// (cleanUpRun) have passed. A grant that comes later than that ends with its TTL.
+// cleanup releases claims that have no lease: the caller gave up, or the outcome is
+// unknown. It tries until the store answers, or the longer of the claim's TTL and
+// cleanUpLeast (cleanUpRun) has passed. A grant that comes later ends with its TTL.
 type cleanup struct {
 	locker *Locker
 
 	mu      order.Mutex[cleanupRank]
 	active  count // first tries, and the loop
 	waiting []pending
-	pending int // all that is not settled
+	pending int // claims that are not settled
 	looping bool
 }
 
@@ -46,8 +45,8 @@ type pending struct {
 
 func (u *pending) about() (key, lease string) { return u.claim.Key, u.claim.Lease }
 
-// add gives back c, a claim of l, in the background. Its first try is not held up by
-// others, and is the answer for the callers that wait for end.
+// add releases c, a claim of l, in the background. Its first try does not wait for other
+// claims, and is the answer for the callers that wait for end.
 func (q *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
@@ -86,8 +85,8 @@ func (q *cleanup) wait(ctx context.Context) bool {
 	return done(ctx, idle)
 }
 
-// loop makes rounds until nothing is left. It pauses before those that may fail,
-// but not while the store answers, since an outage can leave thousands behind.
+// loop makes rounds until no claim is left. It pauses after a round that has failed, and
+// not while the store answers, since an outage can leave thousands of claims.
 func (q *cleanup) loop() {
 	settled := false
 	for {
@@ -109,9 +108,8 @@ func (q *cleanup) loop() {
 	}
 }
 
-// round tries some side by side, and tells whether all are settled; those that
-// fail go to the end, so that a server that is down does not hold up the claims
-// of others.
+// round tries some claims side by side, and reports whether all are settled. Those that
+// fail go to the end, so that a server that is down does not delay the claims at others.
 func (q *cleanup) round(round []pending) bool {
 	var wg sync.WaitGroup
 	var failed atomic.Bool
@@ -132,7 +130,7 @@ func (q *cleanup) round(round []pending) bool {
 	return !failed.Load()
 }
 
-// try tells whether u is settled, and the store's first answer.
+// try releases u once, and reports whether it is settled, and the store's first answer.
 func (q *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()

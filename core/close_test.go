@@ -73,7 +73,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("got %v after %v, want nil after an hour", err, time.Since(start))
 		}
 	})
-	sim(t, "those who wait get ErrClosed at once", func(t *testing.T) {
+	sim(t, "waiters get ErrClosed at once", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		errs := make(chan error)

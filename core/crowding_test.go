@@ -12,7 +12,7 @@ import (
 
 func TestMaxWaiting(t *testing.T) {
 	t.Parallel()
-	sim(t, "a line takes as many as are allowed, all lines together too, and whoever leaves makes room", func(t *testing.T) {
+	sim(t, "each queue has its limit, all queues have one together, and a waiter that leaves makes room", func(t *testing.T) {
 		_, store := setup(t)
 		l := newLocker(t, store, core.WithMaxWaiting(2, 3))
 		var held []*core.Lease
@@ -24,7 +24,7 @@ func TestMaxWaiting(t *testing.T) {
 		wait := func(ctx context.Context, key string) {
 			wg.Go(func() {
 				if err := l.Do(ctx, key, func(context.Context) error { served.Add(1); return nil }); ctx.Err() == nil && err != nil {
-					t.Errorf("who waits for %s got %v", key, err)
+					t.Errorf("a waiter for %s got %v", key, err)
 				}
 			})
 			synctest.Wait()
@@ -59,7 +59,7 @@ func TestMaxWaiting(t *testing.T) {
 		if n := served.Load(); n != 5 {
 			t.Errorf("%d were served, want 5", n)
 		}
-		for range 2 { // nobody counts any more
+		for range 2 { // no waiter counts any more
 			held = append(held[:0], acquire(t, t.Context(), l, "order:1"))
 			wait(t.Context(), "order:1")
 			wait(t.Context(), "order:1")

@@ -163,7 +163,7 @@ func closeNow(l *core.Locker) {
 
 func TestContended(t *testing.T) {
 	t.Parallel()
-	sim(t, "who waits in the queue of the process is told so, whether served or not", func(t *testing.T) {
+	sim(t, "a caller that waits in the queue of the process is told so, with and without a lease", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
 		holder := acquire(t, t.Context(), l, "order:1")
@@ -185,7 +185,7 @@ func TestContended(t *testing.T) {
 		wantContended(t, seen.all(core.Released), 1, 9)
 		wantContended(t, seen.all(core.GaveUp), 0, 1)
 	})
-	sim(t, "who waits for another process, is refused, or has to do with nobody", func(t *testing.T) {
+	sim(t, "a caller that waits for another process, is refused, or meets no other", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		other := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")

@@ -110,7 +110,7 @@ func stranger(key string) core.Claim {
 	}
 }
 
-// isFree tells whether nobody holds key at the store and nobody fair waits.
+// isFree tells whether key has no hold and no fair waiter at the store.
 func isFree(store core.Store, key string) bool {
 	c := stranger(key)
 	if _, err := store.Acquire(context.Background(), c); err != nil {

@@ -12,7 +12,7 @@ import (
 
 func TestLeaseIDs(t *testing.T) {
 	t.Parallel()
-	sim(t, "leases begin with their process, and go on with 26 letters that nobody can guess", func(t *testing.T) {
+	sim(t, "a lease ID is the process and 26 random letters", func(t *testing.T) {
 		processes, rest := map[string]int{}, map[string]bool{}
 		for range 2 {
 			l, store := setup(t)

@@ -67,7 +67,7 @@ func TestShared(t *testing.T) {
 		}
 		release(t, writer)
 	})
-	sim(t, "a fair writer is not starved by readers who keep coming", func(t *testing.T) {
+	sim(t, "a fair writer is not starved by readers that keep coming", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		ctx, stop := context.WithCancel(t.Context())

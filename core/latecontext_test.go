@@ -205,7 +205,7 @@ func TestLossIsToldBesideAnother(t *testing.T) {
 		select {
 		case <-last.Context().Done():
 		default:
-			t.Error("a minute after its TTL of 100ms nobody has told that it is lost")
+			t.Error("a minute after its TTL of 100ms its loss was not told")
 		}
 		close(until)
 		store.setAll(nil)

@@ -21,40 +21,40 @@ type Lease struct {
 	key    string
 	name   string
 	opts   terms
-	outer  *Lease          // the innermost lease of the context it was acquired under
-	under  context.Context // that it was acquired under
+	outer  *Lease          // the innermost lease of the context under
+	under  context.Context // the context of the acquire
 	since  clock.Moment    // of the first grant
 	run    *run            // of a lease of Begin
 
 	// Under the Locker's mutex.
-	tally  *tally // that it is listed in, nil if in none,
+	tally  *tally // lists it; nil before and after that
 	node   fifo.Node[Lease]
-	listed clock.Moment // since when it is at its stage
+	listed clock.Moment // when it came to its stage
 
 	unsure   map[string]bool // keys of which an attempt's outcome is unknown
 	released sync.WaitGroup  // done when Release has its answer
 	err      error           // that answer
 
-	mu        order.Mutex[leaseRank]
-	ctx       leaseContext
-	cancel    context.CancelCauseFunc // of ctx, nil as long as it need not be there
-	cause     error                   // why it has ended, if that was before
-	state     state
-	running   bool // start was called and succeeded: there is a context to end
-	overrun   bool
-	releasing bool
-	withdrawn bool // its run has not begun
-	announced bool // the observer was told that it was acquired
-	unheard   bool // it has ended before that
-	contended bool // see Event; these two are the acquire's, and then do not change
-	reentered bool
-	shown     bool  // its owner was shown
-	passed    bool  // its hold was passed on
-	after     uint8 // how many tokens after the first one of its grant its own is
-	stage     stage // under the Locker's mutex
-	holds     []*hold
+	mu          order.Mutex[leaseRank]
+	ctx         leaseContext
+	cancel      context.CancelCauseFunc // of ctx, nil until ctx is made
+	cause       error                   // of its end, if it ended before that
+	state       state
+	running     bool // start has succeeded: the lease is its caller's
+	overrun     bool
+	releasing   bool
+	withdrawn   bool // its run has not begun
+	announced   bool // the observer was told that it was acquired
+	endUntold   bool // it ended before that: announce tells its end
+	contended   bool // see Event; this and reentered do not change after the acquire
+	reentered   bool
+	shown       bool  // its owner was shown
+	passed      bool  // its hold was passed on
+	tokenOffset uint8 // its token is that of the grant plus this
+	stage       stage // under the Locker's mutex
+	holds       []*hold
 
-	// What nearly every lease needs, in one piece with it.
+	// The hold of a lease with one key, and holds of it, without allocations of their own.
 	first hold
 	one   [1]*hold
 }
@@ -89,8 +89,8 @@ func (l *Lease) Key() string { return l.key }
 // join nothing.
 func (l *Lease) Owner() string { return joinOwner(l.show(l.hold(l.key))) }
 
-// show tells the owner of a hold of the lease, and the lease's token. From now on other
-// callers may join.
+// show returns the owner of h, a hold of the lease, and the lease's token. From now on
+// other callers may join it.
 func (l *Lease) show(h *hold) (owner string, token uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func (l *Lease) tokenAt(h *hold) uint64 {
 	if h == nil || h.token == 0 {
 		return 0
 	}
-	return h.token + uint64(l.after)
+	return h.token + uint64(l.tokenOffset)
 }
 
 // Token is the fencing token of Key: greater than that of every earlier holder,
@@ -181,7 +181,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		return ErrLost // the hold may be another lease's by now
 	}
 	for _, h := range l.holds {
-		h.reaches(end)
+		h.noteExtend(end)
 	}
 	l.mu.Unlock()
 	l.locker.extend(ctx, ttl, l.holds, func(_ *hold, _ clock.Moment, x Extension) {
@@ -209,9 +209,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	return err
 }
 
-// finish is Release, and the first call of Finish if there is a record to save,
-// or of Withdraw. It tells whether it was the one that ended the lease; the
-// others have its answer.
+// finish ends the lease for Release, for Finish if there is a record to save, and for
+// Withdraw. First is set for the call that ended the lease; later calls have its answer.
 func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool) (first bool, err error) {
 	ctx = orBackground(ctx)
 	l.mu.Lock()
@@ -226,7 +225,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	switch {
 	case !wasLost:
 		l.tellEnd(ctx, Released, held, l.err)
-	case r != nil && errors.Is(l.err, ErrLost): // that the lease was lost was told, and not that its answer is
+	case r != nil && errors.Is(l.err, ErrLost): // the loss of the lease was told, that of its answer was not
 		e := l.event(CleanedUp)
 		e.Err = l.err
 		l.locker.observe(ctx, e)
@@ -234,9 +233,9 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 	return true, l.err
 }
 
-// conclude ends the lease, here and at the store, and has all calls of finish
-// know how that went, also if a call panics. It returns how long it was held, and
-// whether it had been lost by then.
+// conclude ends the lease, in this process and at the store, and lets all calls of finish
+// return, also if a call panics. It returns for how long the lease was held, and whether
+// it had been lost.
 func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool) {
 	err := errNoEnd
 	defer func() {
@@ -257,12 +256,12 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.giveUp(r, now.Time().Add(releaseLimit))
+		err = l.passOrGiveBack(r, now.Time().Add(releaseLimit))
 	}
 	return held, wasLost
 }
 
-// endError is the error of a call that ends the lease, for the store's err.
+// endError is the error for the caller of op, which ended the lease at the store with err.
 func (l *Lease) endError(op string, err error) error {
 	switch {
 	case err == nil:
@@ -273,28 +272,27 @@ func (l *Lease) endError(op string, err error) error {
 	return unavailable(op, l.name, err)
 }
 
-// giveUp passes the lease's hold on to a waiter of this process, or gives the lease
-// back.
-func (l *Lease) giveUp(r *Record, until time.Time) error {
+// passOrGiveBack passes the lease's hold on to a waiter of this process, or releases it.
+func (l *Lease) passOrGiveBack(r *Record, until time.Time) error {
 	h := l.passable()
 	if h == nil {
 		return l.giveBack(r, until)
 	}
-	q := &l.locker.waiters
-	passed, asks, rests := q.part(l, h)
+	ws := &l.locker.waiters
+	passed, placed, parked := ws.passOn(l, h)
 	if passed {
 		l.locker.observe(l.under, l.event(PassedOn)) // not by tell, which allocates: most leases of a busy key end here
 		return h.confirmed(until)
 	}
-	if rests {
-		defer q.vacate(h)
+	if parked {
+		defer ws.holdEnded(h)
 	}
 	h.retire()
-	if asks != nil {
-		// It only keeps the order among processes, and the hold is not extended any
-		// more and has to last until it is released.
+	if placed != nil {
+		// The waiter's place keeps the order among processes. The hold is not extended
+		// any more, and has to last until it is released.
 		select {
-		case <-asks:
+		case <-placed:
 		case <-time.After(min(askTime, h.remaining(l.locker.now())/4)):
 		}
 	}
@@ -308,9 +306,8 @@ func (l *Lease) tell(e Event) {
 	}
 }
 
-// passable is the lease's hold if that can be passed on: the lease is a usual one,
-// its only hold is its own and no other's that it joined, and all its calls to the
-// store were answered.
+// passable is the lease's hold if it can be passed on: the lease has usual terms, it has
+// one hold and joined no other, and the store has answered all its calls.
 func (l *Lease) passable() *hold {
 	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
 		return nil
@@ -321,15 +318,15 @@ func (l *Lease) passable() *hold {
 	return nil
 }
 
-// giveBack releases at the store whatever this lease, which has ended, may have
-// there, with the record of a run.
+// giveBack releases the holds of the lease, which has ended, and saves r, the record of a
+// run; nil if there is none.
 func (l *Lease) giveBack(r *Record, until time.Time) error {
 	for _, h := range l.holds {
 		h.retire()
 	}
 	var first error
 	for _, h := range slices.Backward(l.holds) {
-		c := l.leaving(h)
+		c := l.releaseClaim(h)
 		c.Record = r
 		err := h.release(c, l, l.unsure[h.key], until)
 		if first == nil {
@@ -344,14 +341,14 @@ func (l *Lease) abandon() {
 	l.stop(gone)
 	l.end(nil)
 	for _, h := range l.holds {
-		l.locker.waiters.vacate(h)
-		h.abandon(l.leaving(h), l, l.unsure[h.key])
+		l.locker.waiters.holdEnded(h)
+		h.abandon(l.releaseClaim(h), l, l.unsure[h.key])
 	}
 }
 
-// leaving is the claim that releases h. A run whose lease was not returned has not begun.
-func (l *Lease) leaving(h *hold) Claim {
-	c := h.leaving()
+// releaseClaim is the claim that releases h. A run whose lease was not returned is undone.
+func (l *Lease) releaseClaim(h *hold) Claim {
+	c := h.releaseClaim()
 	if l.running && l.opts.keep > 0 {
 		c.Keep = max(0, l.opts.keep-l.locker.now().Since(l.holds[len(l.holds)-1].arrived))
 	}
@@ -359,7 +356,7 @@ func (l *Lease) leaving(h *hold) Claim {
 	return c
 }
 
-// hold is the lease's part in key, nil if it has none.
+// hold is the lease's hold of key, nil if it has none.
 func (l *Lease) hold(key string) *hold {
 	for _, h := range l.holds {
 		if h.key == key {
@@ -369,9 +366,8 @@ func (l *Lease) hold(key string) *hold {
 	return nil
 }
 
-// add makes a granted hold part of the lease and has the watchdog extend it. Only
-// the acquire that makes the lease calls it. An earlier hold of the lease may have
-// been lost meanwhile; then start will say so.
+// add adds h, a new hold, to the lease and has the watchdog extend it. Only the acquire of
+// the lease calls it. An earlier hold of the lease may be lost by now: start reports that.
 func (l *Lease) add(h *hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -380,34 +376,34 @@ func (l *Lease) add(h *hold) {
 	}
 	l.holds = append(l.holds, h)
 	if l.state == held {
-		h.due(h.third)
+		h.due(h.extendAt)
 	}
 }
 
-// doubt remembers that an attempt on key may have been granted, or may yet be.
-func (l *Lease) doubt(key string) {
+// markUnsure notes that an attempt on key may have been granted, or may yet be.
+func (l *Lease) markUnsure(key string) {
 	if l.unsure == nil {
 		l.unsure = make(map[string]bool)
 	}
 	l.unsure[key] = true
 }
 
-// start makes the lease one that the caller may have. Keys that were taken
-// before the last one may have been lost meanwhile.
+// start makes the lease its caller's. It fails if a key that was taken before the last one
+// is lost by now, or the Locker is closed.
 func (l *Lease) start(now clock.Moment) error {
 	if len(l.holds) > 1 && !l.trusted() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
 	}
 	l.running = true
-	if !l.locker.keep(l, now) {
+	if !l.locker.countHeld(l, now) {
 		l.running = false
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
 	}
 	return nil
 }
 
-// trusted tells whether this process still relies on the lease. It asks the
-// clocks, and ends the lease if its time is over.
+// trusted reports whether this process still relies on the lease. It reads the clock, and
+// ends the lease if its time is over.
 func (l *Lease) trusted() bool { return l.trustedAt(l.locker.now()) }
 
 func (l *Lease) trustedAt(now clock.Moment) bool {
@@ -416,7 +412,7 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 		over := l.state == lost
 		l.mu.Unlock()
 		if over {
-			l.end(ErrLost) // the goroutine that found that out may not have come to it yet
+			l.end(ErrLost) // the goroutine that found the loss may not have done it yet
 		}
 		return false
 	}
@@ -431,7 +427,7 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 	return true
 }
 
-// lose ends the lease for good: whatever the store may say later, it is lost.
+// lose ends the lease as lost, whatever the store may answer later.
 func (l *Lease) lose() {
 	if l.stop(lost) != held {
 		return
@@ -441,37 +437,37 @@ func (l *Lease) lose() {
 	holds := l.holds
 	l.mu.Unlock()
 	for _, h := range holds {
-		l.locker.waiters.vacate(h)
+		l.locker.waiters.holdEnded(h)
 	}
 	l.tellLost()
 }
 
-// acquired is when the acquire of the lease ended: with its last grant, or now, with err
-// or a finished record.
+// acquired is when the acquire of the lease ended: when the last grant arrived, or now if
+// it failed with err or found a finished record.
 func (l *Lease) acquired(err error) clock.Moment {
 	switch last := len(l.holds) - 1; {
 	case err != nil || last < 0:
 		return l.locker.now()
-	case l.after > 0:
-		return l.since // when the hold was passed on
+	case l.tokenOffset > 0:
+		return l.since // when it took the hold
 	default:
 		return l.holds[last].arrived
 	}
 }
 
-// announce tells the observer that the lease was acquired, and how it has ended if
-// that has happened already.
+// announce tells the observer that the lease was acquired, and of its end if it has ended
+// already.
 func (l *Lease) announce(ctx context.Context, wait time.Duration) {
-	defer func() { // also if the observer panics: it was told
+	defer func() { // also if the observer panics, since it was told
 		l.mu.Lock()
 		l.announced = true
-		unheard, state := l.unheard, l.state
+		unheard, state := l.endUntold, l.state
 		l.mu.Unlock()
 		switch {
 		case !unheard:
 		case state == lost:
 			l.tellLost()
-		default: // Close has given it back, and knows how that went
+		default: // released by Close
 			l.tellEnd(ctx, Released, l.locker.now().Since(l.since), l.err)
 		}
 	}()
@@ -483,16 +479,16 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 }
 
 func (l *Lease) tellLost() {
-	l.locker.forfeit(l)
+	l.locker.countLost(l)
 	l.tellEnd(context.WithoutCancel(l.under), Lost, l.locker.now().Since(l.since), ErrLost)
 }
 
-// tellEnd tells the observer how the lease has ended. It leaves that to announce if
-// that has not come to tell that the lease was acquired.
+// tellEnd tells the observer of the end of the lease. It leaves that to announce if the
+// observer was not told yet that the lease was acquired.
 func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
 	told := l.announced
-	l.unheard = !told
+	l.endUntold = !told
 	l.mu.Unlock()
 	if told && l.locker.listens(k) {
 		e := l.outcome(k)
@@ -501,8 +497,8 @@ func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err err
 	}
 }
 
-// stop changes a held lease's state, and returns the state before. A lost lease
-// is not extended any more.
+// stop sets the state of a lease that is held, and returns the state before. The holds of
+// a lost lease are not extended any more.
 func (l *Lease) stop(to state) state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -518,7 +514,7 @@ func (l *Lease) stop(to state) state {
 	return before
 }
 
-// overruns tells that the lease is not to be extended any more.
+// overruns reports whether the lease is not to be extended any more.
 func (l *Lease) overruns() bool {
 	if l.opts.noRenew {
 		return true

@@ -24,7 +24,7 @@ type Locker struct {
 	callTime time.Duration // that a call to the store takes at most, 0 if unknown
 	braces   bool          // keys may have them
 
-	hears atomic.Bool // waiters can be woken, as far as is known: the last watch could be opened
+	wakeable atomic.Bool // waiters can be woken: the store is a Watcher, and its last watch opened
 
 	waiters  waiters
 	watchdog watchdog
@@ -62,7 +62,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 		tallies: make(tallies),
 	}
 	_, wakes := store.(Watcher)
-	l.hears.Store(wakes)
+	l.wakeable.Store(wakes)
 	if p, ok := store.(Prompt); ok {
 		l.callTime = p.Limit()
 	}
@@ -108,7 +108,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	}
 	defer func() {
 		// Whatever else a release can fail with, the work was done under the
-		// lock; the observer hears of it and the clean-up goes on.
+		// lock; the observer is told and the clean-up goes on.
 		if rel := lease.Release(ctx); errors.Is(rel, ErrLost) && !errors.Is(err, ErrLost) {
 			if err == nil {
 				err = rel
@@ -168,7 +168,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.mu.Unlock()
 
 	if !done(ctx, idle) {
-		l.evict()
+		l.releaseAll()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		done(last, idle) // acquires that were under way
@@ -228,11 +228,11 @@ func (l *Locker) settle(ctx context.Context) bool {
 	return l.writer.stop(ctx) && settled
 }
 
-// evict ends all leases and gives them back, all at once: each release is
-// bounded, and so is the whole.
-func (l *Locker) evict() {
+// releaseAll ends and releases all leases side by side. Each release is bounded, so the
+// whole is.
+func (l *Locker) releaseAll() {
 	var wg sync.WaitGroup
-	for _, lease := range l.held() {
+	for _, lease := range l.heldLeases() {
 		lease.end(ErrClosed)
 		wg.Go(func() { lease.Release(context.Background()) })
 	}
@@ -269,8 +269,8 @@ func (l *Locker) isClosing() bool {
 	}
 }
 
-// keep lists a lease that was acquired, unless the Locker was closed in the meantime.
-func (l *Locker) keep(lease *Lease, at clock.Moment) bool {
+// countHeld lists a lease that was acquired, unless the Locker was closed in the meantime.
+func (l *Locker) countHeld(lease *Lease, at clock.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -280,17 +280,17 @@ func (l *Locker) keep(lease *Lease, at clock.Moment) bool {
 	return true
 }
 
-// forfeit lists a lease as lost, if it was acquired and not given back.
-func (l *Locker) forfeit(lease *Lease) {
+// countLost lists a lease as lost, if it was acquired and not given back.
+func (l *Locker) countLost(lease *Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if lease.tally != nil && lease.stage == holding {
-		l.tallies.move(lease, forfeited, lease.listed)
+		l.tallies.move(lease, unreleased, lease.listed)
 	}
 }
 
-// held lists the leases that were not given back.
-func (l *Locker) held() []*Lease {
+// heldLeases lists the leases that were not given back.
+func (l *Locker) heldLeases() []*Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tallies.leases()
@@ -298,8 +298,8 @@ func (l *Locker) held() []*Lease {
 
 func (l *Locker) now() clock.Moment { return l.clock.Now() }
 
-// within bounds a call to the store, unless the store does.
-func (l *Locker) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// bounded bounds a call to the store, unless the store does.
+func (l *Locker) bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if l.callTime > 0 && l.callTime <= d {
 		return ctx, func() {}
 	}

@@ -44,7 +44,7 @@ type SlogOption func(*slogObserver)
 
 // LogKeys adds the key to each line that is about a lock. Mind that keys are often
 // customers' data: an order, an account, a person. They are then in the log, for as
-// long as that is kept and for everybody who can read it. Without LogKeys no line
+// long as that is kept and for all readers of the log. Without LogKeys no line
 // has a key, and "hold" finds the lines of one hold.
 func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 

@@ -294,9 +294,9 @@ func TestLossesAreLogged(t *testing.T) {
 		want int
 	}{
 		"without an observer a loss is logged, and nothing else": {nil, 1},
-		"nobody is silent":                 {[]core.Option{core.WithObserver(nil)}, 0},
-		"an observer takes its place":      {[]core.Option{core.WithObserver(&recorder{})}, 0},
-		"the last observer is what counts": {[]core.Option{core.WithObserver(&recorder{}), core.WithObserver(nil)}, 0},
+		"no observer is silence":                                 {[]core.Option{core.WithObserver(nil)}, 0},
+		"an observer takes its place":                            {[]core.Option{core.WithObserver(&recorder{})}, 0},
+		"the last observer is what counts":                       {[]core.Option{core.WithObserver(&recorder{}), core.WithObserver(nil)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex

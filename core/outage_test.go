@@ -39,7 +39,7 @@ func TestKnownOutage(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "all who stand in line behind such an answer have it at once", func(t *testing.T) {
+	sim(t, "all callers queued behind such an answer have it at once", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(ctx context.Context, n int, do func() error) error {
 			time.Sleep(20 * time.Millisecond)

@@ -63,7 +63,7 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "an owner who does not hold the key is ignored", func(t *testing.T) {
+	sim(t, "an owner that does not hold the key is ignored", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		gone := acquire(t, t.Context(), other, "order:1")
@@ -81,7 +81,7 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, elsewhere)
 	})
-	sim(t, "an owner who does not hold the key is no way past those who wait", func(t *testing.T) {
+	sim(t, "an owner that does not hold the key does not pass the waiters", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		time.AfterFunc(10*time.Second, func() { holder.Release(context.Background()) })
@@ -92,7 +92,7 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "joining does not stand in line behind local waiters, who may wait for the one who joins", func(t *testing.T) {
+	sim(t, "a join does not queue behind local waiters, since they may wait for its caller", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair()), opts(core.Shared())} {
 			l, store := setup(t)
 			outer := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")

@@ -45,7 +45,7 @@ func TestPassingOnWithoutTokens(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "who wants a token does not get a lease without one, and others still follow", func(t *testing.T) {
+	sim(t, "a caller that wants a token gets no lease without one, and others still follow", func(t *testing.T) {
 		store := newScripted(tokenless{memstore.New()})
 		l := newLocker(t, store)
 		fenced := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 func TestPassedOnAndJoined(t *testing.T) {
 	t.Parallel()
 	// show makes the owner known; joined is what another caller does with it.
-	sim(t, "nobody follows a lease whose owner may be known", func(t *testing.T) {
+	sim(t, "the hold of a lease whose owner may be known is not passed on", func(t *testing.T) {
 		for name, show := range map[string]func(l *core.Locker, lease *core.Lease) func(){
 			"Owner": func(_ *core.Locker, lease *core.Lease) func() {
 				lease.Owner()
@@ -52,7 +52,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	sim(t, "who asks for the owner of a lease that has ended cannot join the next one", func(t *testing.T) {
+	sim(t, "the owner of a lease that has ended does not join the next one", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		lease, x := row(t, l, store, 3)
@@ -68,7 +68,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "who joins has the token of the lease, wherever it is", func(t *testing.T) {
+	sim(t, "a join has the token of the lease, wherever it is made", func(t *testing.T) {
 		l, store := setup(t)
 		other, third := newLocker(t, store.inner), newLocker(t, store.inner)
 		first, x := row(t, l, store, 2)
@@ -100,7 +100,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		release(t, last)
 	})
-	sim(t, "Owner beside a release lets nobody in", func(t *testing.T) {
+	sim(t, "Owner during a release lets no caller join", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		in := 0
@@ -123,7 +123,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 				in++
 				time.Sleep(time.Second)
 				if x.has(1) {
-					t.Fatal("the next one has the key with somebody who joined")
+					t.Fatal("the next lease has the key together with a join")
 				}
 				release(t, joined)
 			}

@@ -45,14 +45,14 @@ func TestPassedOnAndLost(t *testing.T) {
 		next := x.take(1)
 		// The limit of hazard 62: it began, and the resource refuses its token.
 		if next.Token() >= g.Token {
-			t.Errorf("token %d, want less than the %d of who has the key", next.Token(), g.Token)
+			t.Errorf("token %d, want less than %d, that of the holder", next.Token(), g.Token)
 		}
 		synctest.Wait()
 		wantLost(t, next)
 		wantErr(t, next.Release(t.Context()), core.ErrLost)
 		time.Sleep(time.Second)
 		if x.has(2) {
-			t.Error("the next one has a key that somebody else holds")
+			t.Error("the next lease has a key that another one holds")
 		}
 		if err := store.inner.Release(t.Context(), thief); err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		release(t, x.take(2))
 		release(t, x.take(3))
 	})
-	sim(t, "nobody begins under a hold that is known to be lost", func(t *testing.T) {
+	sim(t, "no lease begins with a hold that is known to be lost", func(t *testing.T) {
 		l, store := setup(t)
 		anew := 0
 		for range 2_000 {
@@ -162,7 +162,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			time.Sleep(5 * time.Second) // what is late comes
 		})
 	}
-	sim(t, "whoever goes at the instant at which it is given the hold leaves nothing", func(t *testing.T) {
+	sim(t, "a waiter that leaves at the moment it is given the hold leaves nothing behind", func(t *testing.T) {
 		l, store := setup(t)
 		gone, stayed := 0, 0
 		for range tally.Trials(30_000) {

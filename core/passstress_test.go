@@ -48,10 +48,8 @@ func underMutex() bool {
 	f := runtime.CallersFrames(pcs[:n])
 	for {
 		fr, more := f.Next()
-		for _, name := range []string{"(*hold).pass", "(*hold).take", "(*hold).offers", "(*hold).moves"} {
-			if strings.HasSuffix(fr.Function, name) {
-				return true
-			}
+		if strings.Contains(fr.Function, ".(*waiters).") || strings.HasSuffix(fr.Function, ".(*hold).take") {
+			return true
 		}
 		if !more {
 			return false
@@ -61,9 +59,9 @@ func underMutex() bool {
 
 // stress has 16 goroutines of two processes want one key for three seconds, and
 // judges what they get: holders at the same time, tokens, and what releases say.
-// Goroutines are paused whenever they look at a clock, calls go wrong, somebody
-// deletes holds, and others join them. It returns how many leases there were, and
-// how many of the calls that get one.
+// Goroutines are paused whenever they look at a clock, calls go wrong, holds are
+// deleted and joined. It returns how many leases there were, and how many calls that
+// get one.
 func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (total, trips int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var rmu sync.Mutex
@@ -306,7 +304,8 @@ func TestPassingOnStress(t *testing.T) {
 					leases, calls = leases+total, calls+trips
 				})
 			}
-			if leases < 80*rounds || name == "nothing" && 2*leases < 3*calls {
+			// A pause or a fault can take most of a round.
+			if leases < 10*rounds || name == "nothing" && (leases < 80*rounds || 2*leases < 3*calls) {
 				t.Errorf("vacuous: %d leases by %d calls", leases, calls)
 			}
 		})

@@ -13,7 +13,7 @@ import (
 
 func TestShortGrant(t *testing.T) {
 	t.Parallel()
-	sim(t, "who holds for a fixed time and is not answered the second time leaves nothing behind", func(t *testing.T) {
+	sim(t, "a lease of a fixed time whose second call is not answered leaves nothing behind", func(t *testing.T) {
 		l, store := setup(t)
 		short := &shortly{Store: store.inner}
 		store.inner = short
@@ -33,7 +33,7 @@ func TestShortGrant(t *testing.T) {
 	})
 }
 
-// Where nobody can be woken, the store knows of nobody who waits.
+// Where waiters cannot be woken, the store knows of none.
 func TestPassingOnWithoutWatches(t *testing.T) {
 	t.Parallel()
 	for _, hold := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {

@@ -221,7 +221,7 @@ func TestTryAcquireInLine(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	sim(t, "those who try while the first is asking get its answer, not one round trip each", func(t *testing.T) {
+	sim(t, "callers that try while the first one asks get its answer, not a round trip each", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		store.set(slow(time.Millisecond, time.Millisecond), opAcquire)
@@ -241,7 +241,7 @@ func TestTryAcquireInLine(t *testing.T) {
 		release(t, holder)
 	})
 	for name, f := range map[string]fault{"hangs": hang, "refuses connections": refuse} {
-		sim(t, "64 who try at once while the store "+name+" do not wait for each other's time-outs", func(t *testing.T) {
+		sim(t, "64 callers that try at once while the store "+name+" do not wait for each other's time-outs", func(t *testing.T) {
 			l, store := setup(t)
 			store.set(f, opAcquire)
 			start := time.Now()

@@ -76,7 +76,7 @@ func TestReentry(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	sim(t, "re-entry passes by those who wait, of this process and fair ones of others", func(t *testing.T) {
+	sim(t, "re-entry passes the waiters of this process, and fair ones of others", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -195,7 +195,7 @@ func TestReentryAfterLoss(t *testing.T) {
 		}
 		wantErr(t, outer.Release(t.Context()), core.ErrLost)
 	})
-	for name, taken := range map[string]bool{"free": false, "somebody else's": true} {
+	for name, taken := range map[string]bool{"free": false, "another owner's": true} {
 		sim(t, "after a loss that only the store knows, with the key "+name+", a nested acquire is refused and tells the outer lease", func(t *testing.T) {
 			l, store := setup(t)
 			outer := acquire(t, t.Context(), l, "order:1")

@@ -149,7 +149,7 @@ func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool)
 // settleLate settles a run whose lease was given back before. Nothing goes on in
 // the background after it, since its Locker may have been closed.
 func (l *Lease) settleLate(ctx context.Context, op string, r *Record, withdraw bool) error {
-	c := l.leaving(&l.first)
+	c := l.releaseClaim(&l.first)
 	c.Record, c.Undo = r, withdraw
 	_, err := l.locker.release(c, l.locker.now().Time().Add(releaseLimit))
 	err = l.endError(op, err)

@@ -82,7 +82,7 @@ func TestRun(t *testing.T) {
 		release(t, lease)
 		release(t, outer)
 	})
-	sim(t, "who waits for a run gets its answer", func(t *testing.T) {
+	sim(t, "a caller that waits for a run gets its answer", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		lease := begin(t, l, "pay:1", 1)

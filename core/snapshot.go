@@ -55,12 +55,12 @@ func (l *Locker) Snapshot() Snapshot {
 	s.Locks = make([]LockCount, 0, len(l.tallies))
 	seen := 0
 	for of, t := range l.tallies {
-		if t.in[holding].Len()+t.in[asking].Len() == 0 {
+		if t.in[holding].Len()+t.in[acquiring].Len() == 0 {
 			continue
 		}
 		s.Locks = append(s.Locks, LockCount{
-			Name: of.name, Mode: of.mode, Held: t.in[holding].Len(), Waiting: t.in[asking].Len(),
-			OldestHeld: age(t.in[holding].First()), OldestWaiting: age(t.in[asking].First()),
+			Name: of.name, Mode: of.mode, Held: t.in[holding].Len(), Waiting: t.in[acquiring].Len(),
+			OldestHeld: age(t.in[holding].First()), OldestWaiting: age(t.in[acquiring].First()),
 		})
 		if seen++; seen%snapshotStep == 0 {
 			l.mu.Unlock() // so that no caller waits for all of them
@@ -107,9 +107,9 @@ type tally struct {
 type stage uint8
 
 const (
-	asking    stage = iota // it is being acquired
-	holding                // it is its caller's
-	forfeited              // it was lost, and not yet given back
+	acquiring  stage = iota // it is being acquired
+	holding                 // it is its caller's
+	unreleased              // it was lost, and not yet given back
 	stages
 )
 
@@ -130,8 +130,8 @@ func (m tallies) add(l *Lease, at clock.Moment) {
 		t = &tally{of: of}
 		m[of] = t
 	}
-	l.tally, l.stage, l.listed = t, asking, at
-	t.in[asking].Push(&l.node, l)
+	l.tally, l.stage, l.listed = t, acquiring, at
+	t.in[acquiring].Push(&l.node, l)
 }
 
 // move lists l in a later stage, which it came to at this moment.
@@ -157,7 +157,7 @@ func (m tallies) remove(l *Lease) {
 // leases are those that were acquired and not given back.
 func (m tallies) leases() (all []*Lease) {
 	for _, t := range m {
-		for _, s := range [...]stage{holding, forfeited} {
+		for _, s := range [...]stage{holding, unreleased} {
 			for l := t.in[s].First(); l != nil; l = l.node.Next() {
 				all = append(all, l)
 			}

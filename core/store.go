@@ -84,7 +84,7 @@ type Claim struct {
 // with its Value, its Attempt and its end, or none if it found none. An earlier run
 // that had not saved anything is the last one again, and can save. One run back is
 // remembered: where two in a row are undone, the second one takes back no more than
-// the count, and leaves a record that nobody can save to without beginning a run. Undo
+// the count, and leaves a record to which no run saves without beginning anew. Undo
 // works whether the lease is still held or not, and once: the same Release again
 // takes back nothing more. A lease that has begun no run, or after which another
 // one has, changes no record.
@@ -159,7 +159,7 @@ type Store interface {
 	// returns nil if c was held or waiting, and ErrLost if the store no longer
 	// has it or never had. An unknown lease is remembered for c.TTL, so that an
 	// Acquire that was overtaken by its Release is refused with ErrLost; with a
-	// TTL of 0 it is not. If the key has room and somebody waits, one waiter is
+	// TTL of 0 it is not. If the key has room and a claim waits, one waiter is
 	// woken.
 	//
 	// With a record, nil says that this record is saved, and ErrLost that it is

@@ -57,7 +57,7 @@ func TestSuspension(t *testing.T) {
 			wantErr(t, lease.Extend(t.Context(), time.Hour), core.ErrLost)
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		})
-		sim(t, name+" ends within a second of the monotonic clock, though nobody looks", func(t *testing.T) {
+		sim(t, name+" ends within a second of the monotonic clock, without a look at it", func(t *testing.T) {
 			l, _, suspend := laptop(t)
 			lease := acquire(t, t.Context(), l, "order:1", o...)
 			time.Sleep(40 * time.Millisecond)

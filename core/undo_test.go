@@ -95,7 +95,7 @@ func TestUnbegunRun(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "a run that somebody else has begun meanwhile is not taken back", func(t *testing.T) {
+	sim(t, "a run that another process has begun by then is not undone", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
 		store.set(hang, opRelease)

@@ -65,7 +65,7 @@ func TestWait(t *testing.T) {
 		release(t, holder)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "who waited in vain is told what the holder has left", func(t *testing.T) {
+	sim(t, "a caller that waited in vain is told what the holder has left", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.NoRenew())
 		time.Sleep(time.Second)
@@ -172,7 +172,7 @@ func TestPolling(t *testing.T) {
 				t.Errorf("question %d came after %v", i, at)
 			}
 			if c.claims[0].Wait {
-				t.Errorf("question %d asked to be woken, which nobody would hear", i)
+				t.Errorf("question %d asked for a wake-up, which would reach no waiter", i)
 			}
 		}
 		release(t, holder)

@@ -10,27 +10,27 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// askTime is how long a release waits at most for the next waiter of its process to
-// ask the store.
+// askTime bounds the wait of a release until the next waiter of its process has asked
+// the store.
 const askTime = 50 * time.Millisecond
 
 // spareQueues is how many empty queues are kept to be used again.
 const spareQueues = 64
 
-// waiters are the queues of this process, one for each key that somebody is
-// acquiring, or that a lease has whose hold can be passed on. Only the head of a queue
-// talks to the store.
+// waiters are the queues of this process: one for each key that a caller is
+// acquiring, or whose hold can be passed on. Only the head of a queue talks to the
+// store.
 type waiters struct {
 	locker *Locker
 
 	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
-	behind int // how many wait, or waited when they came, behind the head of a queue
+	behind int // waiters that were behind the head of a queue when they came
 
 	spare []*queue // a few that were left empty
 
 	// contended are keys whose last lone caller had to wait, each at the index
-	// that its hash gives it. The next one is ready for that before it asks.
+	// that its hash gives it. The next lone caller opens its watch before it asks.
 	contended [64]string
 	marked    int // how many there are
 	seed      maphash.Seed
@@ -38,187 +38,187 @@ type waiters struct {
 
 // queue is the callers that want a key, in order of arrival.
 type queue struct {
-	line fifo.Queue[waiter]
-	once int // how many of them want one attempt only
+	line  fifo.Queue[waiter]
+	tries int // how many of them are tryOnly
 	// holder is a hold of this process that has the key and can be passed on.
 	holder *hold
-	// asleep is the answer that the head is waiting after; nil while the head
-	// is asking the store. A caller that does not wait need not stay then.
+	// asleep is the busy answer after which the head waits; nil while it asks the
+	// store. While it is set, it is the answer to a caller that does not wait.
 	asleep *BusyError
 }
 
 // waiter is one caller's place in a queue.
 type waiter struct {
 	key       string
-	once      bool              // wants one attempt only
+	tryOnly   bool              // does not wait for a busy key
 	first     bool              // found the queue empty, and asks the store at once
 	behind    bool              // is counted in waiters.behind
-	contended bool              // is first, and will probably have to wait all the same
-	refused   bool              // it was the head, and the store said busy
+	contended bool              // is first, but the key will probably be busy
+	refused   bool              // was the head, and the store answered busy
 	place     fifo.Node[waiter] // in its queue
-	ready     chan struct{}     // closed when it has to look
-	answer    error             // why it was sent away; set before ready is closed
+	ready     chan struct{}     // closed when it is the head, was given a hold, or was refused
+	answer    error             // why it was refused; set before ready is closed
 
-	// How it gets a hold of this process.
-	takes bool          // one can be passed on to it,
-	ttl   time.Duration // with this TTL
-	least uint64        // and a token of at least this
-	rests bool          // it is the head, and asks nobody until it is woken
-	given *hold         // was passed on, and not yet taken
-	sent  bool          // asks the store while the hold is still there, to have its place there
-	told  chan struct{} // closed when it has an answer then, or leaves; nil if nobody waits for that
-	pause time.Duration // how long to leave the key to others that cannot be woken
+	// How it is passed a hold of this process.
+	accepts  bool          // takes a hold that is passed on,
+	ttl      time.Duration // with this TTL
+	minToken uint64        // and at least this token
+	parked   bool          // is the head, and does not ask the store: it waits for the hold
+	given    *hold         // passed on to it, and not yet taken
+	placing  bool          // asks the store for a place in its list, before the hold is released
+	placed   chan struct{} // closed when that is answered, or it leaves; nil if no release waits for that
+	pause    time.Duration // before it asks: other processes poll, and have the key first
 }
 
-func (n *queue) head() *waiter { return n.line.First() }
+func (q *queue) head() *waiter { return q.line.First() }
 
-func (n *queue) push(w *waiter) {
-	n.line.Push(&w.place, w)
-	if w.once {
-		n.once++
+func (q *queue) push(w *waiter) {
+	q.line.Push(&w.place, w)
+	if w.tryOnly {
+		q.tries++
 	}
 }
 
-func (n *queue) remove(w *waiter) {
-	n.line.Remove(&w.place)
-	if w.once {
-		n.once--
+func (q *queue) remove(w *waiter) {
+	q.line.Remove(&w.place)
+	if w.tryOnly {
+		q.tries--
 	}
 }
 
-// enter puts the caller at the end of its key's queue, as w.
-func (q *waiters) enter(w *waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := q.of[w.key]
-	if n == nil {
-		n = q.make(w.key)
+// enter puts w at the end of its key's queue, or refuses it.
+func (ws *waiters) enter(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := ws.of[w.key]
+	if q == nil {
+		q = ws.addQueue(w.key)
 	}
-	if n.head() == nil {
-		n.push(w)
-		if !q.park(n) {
+	if q.head() == nil {
+		q.push(w)
+		if !ws.park(q) {
 			w.first = true
-			w.contended = q.marked > 0 && *q.mark(w.key) == w.key
+			w.contended = ws.marked > 0 && *ws.contendedSlot(w.key) == w.key
 		}
 		return
 	}
 	w.ready = make(chan struct{})
-	perKey, total := q.locker.perKey, q.locker.total
-	if perKey > 0 && n.line.Len() > perKey || total > 0 && q.behind >= total {
+	perKey, total := ws.locker.perKey, ws.locker.total
+	if perKey > 0 && q.line.Len() > perKey || total > 0 && ws.behind >= total {
 		w.answer = &BusyError{}
-	} else if w.once {
-		w.answer = n.refusal()
+	} else if w.tryOnly {
+		w.answer = q.refusal()
 	}
 	if w.answer != nil {
 		close(w.ready)
 		return
 	}
 	w.behind = true
-	q.behind++
-	n.push(w)
+	ws.behind++
+	q.push(w)
 }
 
-// make adds an empty queue for key.
-func (q *waiters) make(key string) *queue {
-	n := &queue{}
-	if last := len(q.spare) - 1; last >= 0 {
-		n, q.spare = q.spare[last], q.spare[:last]
+// addQueue adds an empty queue for key.
+func (ws *waiters) addQueue(key string) *queue {
+	q := &queue{}
+	if last := len(ws.spare) - 1; last >= 0 {
+		q, ws.spare = ws.spare[last], ws.spare[:last]
 	}
-	q.of[key] = n
-	return n
+	ws.of[key] = q
+	return q
 }
 
-// drop removes a queue that nobody is in and whose key no hold has.
-func (q *waiters) drop(key string, n *queue) {
-	if n.head() != nil || n.holder != nil {
+// dropEmpty removes a queue without waiters and without a hold.
+func (ws *waiters) dropEmpty(key string, q *queue) {
+	if q.head() != nil || q.holder != nil {
 		return
 	}
-	delete(q.of, key)
-	if len(q.spare) < spareQueues {
-		*n = queue{}
-		q.spare = append(q.spare, n)
+	delete(ws.of, key)
+	if len(ws.spare) < spareQueues {
+		*q = queue{}
+		ws.spare = append(ws.spare, q)
 	}
 }
 
-// park has the head rest until the hold of this process is passed on to it, and
-// reports whether it does: it asks the store if the hold is never passed on to it. It
-// rests for no longer than the hold may be passed on, then it takes its place at the
-// store. Where waiters cannot be woken there is no such place: it rests until the hold
-// is passed on or released.
-func (q *waiters) park(n *queue) bool {
-	w, h := n.head(), n.holder
-	if h == nil || w.once || q.locker.hears.Load() && (!w.fits(h) || !h.offers(q)) {
+// park has the head wait for the hold of this process instead of asking the store. It
+// returns false if that hold cannot be passed on to the head. The head is parked for as
+// long as the hold may be passed on; then it asks the store for a place in its list.
+// Where waiters cannot be woken there is no such list: the head is parked until the
+// hold is passed on or released.
+func (ws *waiters) park(q *queue) bool {
+	w, h := q.head(), q.holder
+	if h == nil || w.tryOnly || ws.locker.wakeable.Load() && (!w.fits(h) || !h.mayPass(ws)) {
 		return false
 	}
-	w.rests = true
+	w.parked = true
 	if w.ready == nil {
 		w.ready = make(chan struct{})
 	}
-	if n.once > 0 {
-		n.dismiss(n.refusal())
+	if q.tries > 0 {
+		q.refuseTries(q.refusal())
 	}
 	return true
 }
 
-// fits tells whether w can have h next.
+// fits reports whether h can be passed on to w.
 func (w *waiter) fits(h *hold) bool {
-	return w.takes && w.ttl == h.ttl && w.least <= h.token
+	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
 }
 
-// pace sends the head that rests for h to the store, since h is not passed on any
-// more. Where waiters cannot be woken it rests on, until the key is released.
-func (q *waiters) pace(h *hold) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n := q.of[h.key]; n != nil && n.holder == h && n.head() != nil && n.head().rests && q.locker.hears.Load() {
-		n.head().ask()
+// unpark has the head that is parked for h ask the store, since h is not passed on any
+// more. Where waiters cannot be woken it stays parked until the key is released.
+func (ws *waiters) unpark(h *hold) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.of[h.key]; q != nil && q.holder == h && q.head() != nil && q.head().parked && ws.locker.wakeable.Load() {
+		q.head().askStore()
 	}
 }
 
-// ask wakes a head that rests, or waits behind others, to ask the store.
-func (w *waiter) ask() {
-	w.rests, w.sent = false, true
+// askStore wakes a head that is parked, or a waiter that has become the head.
+func (w *waiter) askStore() {
+	w.parked, w.placing = false, true
 	close(w.ready)
 }
 
-// mark is where the key stands if it is contended.
-func (q *waiters) mark(key string) *string {
-	return &q.contended[maphash.String(q.seed, key)%uint64(len(q.contended))]
+// contendedSlot is where key is noted if it is contended.
+func (ws *waiters) contendedSlot(key string) *string {
+	return &ws.contended[maphash.String(ws.seed, key)%uint64(len(ws.contended))]
 }
 
-// learn notes whether a lone caller had to wait.
-func (q *waiters) learn(w *waiter) {
+// noteContention notes whether a lone caller had to wait.
+func (ws *waiters) noteContention(w *waiter) {
 	if w.refused == w.contended {
 		return
 	}
-	switch m := q.mark(w.key); {
+	switch m := ws.contendedSlot(w.key); {
 	case !w.refused:
 		if *m == w.key {
 			*m = ""
-			q.marked--
+			ws.marked--
 		}
 	case *m == "":
-		q.marked++
+		ws.marked++
 		fallthrough
 	default:
 		*m = w.key
 	}
 }
 
-// refusal is the answer for a caller that wants one attempt only, while the head
-// waits.
-func (n *queue) refusal() error {
+// refusal is the answer to a caller that does not wait, while the head waits; nil while
+// the head asks the store.
+func (q *queue) refusal() error {
 	switch {
-	case n.asleep != nil:
-		return n.asleep
-	case n.holder != nil && n.head().rests:
-		return &BusyError{RetryAfter: n.holder.ttl}
+	case q.asleep != nil:
+		return q.asleep
+	case q.holder != nil && q.head().parked:
+		return &BusyError{RetryAfter: q.holder.ttl}
 	}
 	return nil
 }
 
-// await waits until w has to look, until is reached (if it is not zero), closing is
-// closed or ctx ends. It returns the reason why it has not.
+// await waits until w is ready; it fails at until (if that is not zero), when closing is
+// closed or when ctx ends.
 func (w *waiter) await(ctx context.Context, until time.Time, closing <-chan struct{}) error {
 	var timeout <-chan time.Time
 	if !until.IsZero() {
@@ -236,176 +236,173 @@ func (w *waiter) await(ctx context.Context, until time.Time, closing <-chan stru
 	}
 }
 
-// take returns the hold that was passed on to w, nil if none was. w answers for it
-// from now on.
-func (q *waiters) take(w *waiter) *hold {
+// take returns the hold that was passed on to w, nil if none was. The caller has to use
+// it or release it.
+func (ws *waiters) take(w *waiter) *hold {
 	if w.first {
 		return nil
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	h := w.given
 	w.given = nil
 	return h
 }
 
-// sleep tells the queue that its head was answered busy and waits. Those behind
-// it that want one attempt only are sent away with that answer.
-func (q *waiters) sleep(w *waiter, busy *BusyError) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := q.of[w.key]
-	n.asleep = busy
-	w.tell()
-	n.dismiss(busy)
+// sleep notes that w, the head, was answered busy and waits. Those behind it that do not
+// wait get that answer.
+func (ws *waiters) sleep(w *waiter, busy *BusyError) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := ws.of[w.key]
+	q.asleep = busy
+	w.notePlaced()
+	q.refuseTries(busy)
 }
 
-// tell tells the releases that wait for it that w has an answer.
-func (w *waiter) tell() {
-	w.sent = false
-	if w.told != nil {
-		close(w.told)
-		w.told = nil
+// notePlaced ends the wait of the release that waits for w's place.
+func (w *waiter) notePlaced() {
+	w.placing = false
+	if w.placed != nil {
+		close(w.placed)
+		w.placed = nil
 	}
 }
 
-// fail tells the queue that the store did not answer its head. Those behind it
-// that want one attempt only are sent away too, and all of them if the server is
-// known to be down: one after the other, they would wait for the same time-outs all
-// over again.
-func (q *waiters) fail(w *waiter, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := q.of[w.key]
+// storeFailed notes that the store did not answer w, the head, but err. Those behind it
+// that do not wait get that error too. If the server is known to be down all of them do:
+// one after the other, they would wait for the same time-outs.
+func (ws *waiters) storeFailed(w *waiter, err error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := ws.of[w.key]
 	if !outage.Known(err) {
-		n.dismiss(err)
+		q.refuseTries(err)
 		return
 	}
-	for w := n.head().place.Next(); w != nil; w = n.head().place.Next() {
-		n.send(w, err)
+	for w := q.head().place.Next(); w != nil; w = q.head().place.Next() {
+		q.refuse(w, err)
 	}
 }
 
-// dismiss sends those behind the head away that want one attempt only.
-func (n *queue) dismiss(answer error) {
-	for w := n.head().place.Next(); w != nil && n.once > 0; {
+// refuseTries refuses those behind the head that do not wait.
+func (q *queue) refuseTries(answer error) {
+	for w := q.head().place.Next(); w != nil && q.tries > 0; {
 		next := w.place.Next()
-		if w.once {
-			n.send(w, answer)
+		if w.tryOnly {
+			q.refuse(w, answer)
 		}
 		w = next
 	}
 }
 
-// send sends w away.
-func (n *queue) send(w *waiter, answer error) {
-	n.remove(w)
+// refuse takes w out of the queue, with answer.
+func (q *queue) refuse(w *waiter, answer error) {
+	q.remove(w)
 	w.answer = answer
 	close(w.ready)
 }
 
-// wake tells the queue that its head asks the store again.
-func (q *waiters) wake(w *waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.of[w.key].asleep = nil
+// wake notes that w, the head, asks the store again.
+func (ws *waiters) wake(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.of[w.key].asleep = nil
 }
 
-// leave takes w out of its queue, whether it became the head, was sent away or
-// still waits. If it was the head, the next one is. If it leaves with a lease whose
-// hold h can be passed on (nil if not), the next one waits for that without asking,
-// if it can. Else it asks: a head that leaves with an unused wake-up thereby hands
-// that on. A hold that was passed on to w and that it did not take goes to the next
-// one, or is returned.
-func (q *waiters) leave(w *waiter, h *hold) (unused *hold) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// leave takes w out of its queue, whether it is the head, was refused or still waits.
+// After the head, the next waiter is the head. If w has a lease now whose hold h can be
+// passed on (nil if not), the new head is parked for it, if it can be. Otherwise it asks
+// the store, so a wake-up that w did not use is not lost. A hold that was passed on to w
+// and not taken goes to the next waiter, or is returned.
+func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	given := w.given
 	w.given = nil
-	w.tell()
+	w.notePlaced()
 	if w.behind {
 		w.behind = false
-		q.behind--
+		ws.behind--
 	}
 	if !w.place.Queued() {
-		return nil // was sent away
+		return nil // was refused
 	}
-	n := q.of[w.key]
-	head := n.head() == w
-	n.remove(w)
-	if w.first && !w.once {
-		q.learn(w)
+	q := ws.of[w.key]
+	head := q.head() == w
+	q.remove(w)
+	if w.first && !w.tryOnly {
+		ws.noteContention(w)
 	}
 	if !head {
 		return nil
 	}
-	n.asleep = nil
-	if h != nil && h.stands() {
-		n.holder = h // else it was lost meanwhile, and has told nobody
+	q.asleep = nil
+	if h != nil && h.live() {
+		q.holder = h // else it was lost before the queue knew of it
 	}
-	next := n.head()
+	next := q.head()
 	switch {
-	case given != nil && next != nil && next.fits(given) && given.moves() && !q.locker.isClosing():
-		next.given, next.rests = given, false
+	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && !ws.locker.isClosing():
+		next.given, next.parked = given, false
 		close(next.ready)
 		return nil
 	case given != nil:
-		n.holder, unused = nil, given
+		q.holder, unused = nil, given
 	}
-	if next != nil && !q.park(n) {
-		next.ask()
+	if next != nil && !ws.park(q) {
+		next.askStore()
 	}
-	q.drop(w.key, n)
+	ws.dropEmpty(w.key, q)
 	return unused
 }
 
-// part ends what the queue knows of l, which has ended and had h: h is passed on to
-// the head, if that rests and may have it. Else the key is about to be released, and
-// the head takes its place at the store, if it has none yet: asks is closed when it
-// has. Where waiters cannot be woken it rests until vacate.
-func (q *waiters) part(l *Lease, h *hold) (passed bool, asks <-chan struct{}, rests bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := q.of[h.key]
-	if n == nil || n.holder != h {
+// passOn passes h, the hold of l, which has ended, on to the parked head. If it cannot,
+// the key is about to be released, and the head asks the store for a place in its list
+// first, if it has none yet: placed is closed when it has been answered. Where waiters
+// cannot be woken the head stays parked, until holdEnded.
+func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{}, parked bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := ws.of[h.key]
+	if q == nil || q.holder != h {
 		return false, nil, false
 	}
-	switch w := n.head(); {
+	switch w := q.head(); {
 	case w == nil:
-	case w.rests && !q.locker.isClosing() && w.fits(h) && h.pass(l):
-		w.given, w.rests = h, false
+	case w.parked && !ws.locker.isClosing() && w.fits(h) && h.pass(l):
+		w.given, w.parked = h, false
 		close(w.ready)
 		return true, nil, false
-	case w.rests && !q.locker.hears.Load():
+	case w.parked && !ws.locker.wakeable.Load():
 		return false, nil, true
-	case w.rests || w.sent:
-		if w.rests {
-			w.ask()
+	case w.parked || w.placing:
+		if w.parked {
+			w.askStore()
 		}
-		if w.told == nil {
-			w.told = make(chan struct{})
+		if w.placed == nil {
+			w.placed = make(chan struct{})
 		}
-		asks = w.told
+		placed = w.placed
 	}
-	n.holder = nil
-	q.drop(h.key, n)
-	return false, asks, false
+	q.holder = nil
+	ws.dropEmpty(h.key, q)
+	return false, placed, false
 }
 
-// vacate tells the queue that h does not have its key any more, so that its head has
-// to ask the store.
-func (q *waiters) vacate(h *hold) {
-	now := q.locker.now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := q.of[h.key]
-	if n == nil || n.holder != h {
+// holdEnded notes that h no longer has its key: a parked head has to ask the store.
+func (ws *waiters) holdEnded(h *hold) {
+	now := ws.locker.now()
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := ws.of[h.key]
+	if q == nil || q.holder != h {
 		return
 	}
-	n.holder = nil
-	if w := n.head(); w != nil && w.rests {
+	q.holder = nil
+	if w := q.head(); w != nil && w.parked {
 		w.pause = min(now.Since(h.arrived), passTime) / 2
-		w.ask()
+		w.askStore()
 	}
-	q.drop(h.key, n)
+	ws.dropEmpty(h.key, q)
 }

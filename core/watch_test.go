@@ -113,14 +113,14 @@ func TestBrokenWatch(t *testing.T) {
 			t.Error("the watch is still on after the lease was granted")
 		}
 	})
-	sim(t, "a lone caller who finds the key free opens no watch", func(t *testing.T) {
+	sim(t, "a lone caller that finds the key free opens no watch", func(t *testing.T) {
 		l, store := setup(t)
 		release(t, acquire(t, t.Context(), l, "order:1"))
 		if got, want := store.count(), 2; got != want || store.count(opWatch) != 0 {
 			t.Errorf("%d calls, want one acquire and one release", got)
 		}
 	})
-	sim(t, "a lone caller after one who had to wait opens the watch first, and asks once", func(t *testing.T) {
+	sim(t, "a lone caller after one that had to wait opens the watch first, and asks once", func(t *testing.T) {
 		l, store := setup(t)
 		served(t, l, store)
 		asked := func() (acquires, watches int) { return store.count(opAcquire), store.count(opWatch) }
@@ -174,7 +174,7 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "when a holder dies, a few of many who wait ask at once", func(t *testing.T) {
+	sim(t, "when a holder dies, a few of many waiters ask at once", func(t *testing.T) {
 		const waiting, holder = 60, 2 * time.Second
 		var asked atomic.Int32
 		var all sync.WaitGroup
@@ -196,7 +196,7 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d of %d ask when the holder's time is over, want a few", n, waiting)
 		}
 	})
-	sim(t, "many who wait ask seldom", func(t *testing.T) {
+	sim(t, "many waiters ask seldom", func(t *testing.T) {
 		l, store := setup(t)
 		const waiting = 1000
 		store.set(func(_ context.Context, n int, _ func() error) error {

@@ -15,29 +15,29 @@ import (
 // batch is how many holds travel in one Extend.
 const batch = 512
 
-// few is how many calls extend what is due together, as long as that is fast.
-const few = 8
+// firstCalls is how many calls run side by side at first for the holds that are due.
+const firstCalls = 8
 
-// watchdog extends the holds of a Locker. It is one timer over a heap; what is
-// due together is extended together, in calls that run beside each other so
-// that a hanging one holds up no other for long. It ends nothing: each hold has a
-// timer of its own for that, from when it is due for the first time.
+// watchdog extends the holds of a Locker. It has one timer for a queue by due time. Holds
+// that are due together are extended in batches, in several calls side by side, so that a
+// call that hangs delays the others little. It does not end the trust in a hold: the hold
+// has a timer for that, from its first due time on.
 type watchdog struct {
 	locker *Locker
 
-	mu     order.Mutex[watchdogRank]
-	queue  due.Queue[hold]
-	epoch  time.Time // what its times count from
-	timer  *time.Timer
-	at     time.Time    // when timer fires, zero if not at all
-	flying count        // goroutines with holds that are not in the queue
-	looked clock.Moment // when the clocks were last asked about suspension
+	mu       order.Mutex[watchdogRank]
+	queue    due.Queue[hold]
+	epoch    time.Time // what its times count from
+	timer    *time.Timer
+	at       time.Time    // when timer fires, zero if not at all
+	inFlight count        // goroutines with holds that are not in the queue
+	lastLook clock.Moment // when the clock was last read for a suspension
 
 	ctx    context.Context // of all calls
 	cancel context.CancelFunc
 }
 
-// schedule has h looked after at the given time. The caller holds its mutex.
+// schedule has h extended at the given time. The caller holds the mutex of h.
 func (w *watchdog) schedule(h *hold, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,8 +47,8 @@ func (w *watchdog) schedule(h *hold, at time.Time) {
 	w.set()
 }
 
-// remove forgets h. The timer stays, also if it was for the last hold: to fire
-// once for nothing costs less than to be set with every lease.
+// remove takes h out of the queue. The timer stays as it is: to fire once for nothing
+// costs less than to be set with every lease.
 func (w *watchdog) remove(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,17 +56,17 @@ func (w *watchdog) remove(h *hold) {
 	h.entry = nil
 }
 
-// set makes the timer fire at the first hold's due time. Where suspension can
-// be seen, it fires at least every second to look.
+// set sets the timer to the due time of the first hold. Where the clock sees suspensions
+// it fires at least every second. The caller holds the mutex.
 func (w *watchdog) set() {
 	var at time.Time
 	if first, h := w.queue.First(); h != nil {
 		at = w.epoch.Add(first)
 		if !w.at.IsZero() && !at.Before(w.at) {
-			return // the next look at the clocks is not sooner either
+			return // the next look for a suspension is not sooner either
 		}
 	}
-	if w.locker.clock != nil && w.queue.Len()+w.flying.n > 0 {
+	if w.locker.clock != nil && w.queue.Len()+w.inFlight.n > 0 {
 		if tick := time.Now().Add(time.Second); at.IsZero() || tick.Before(at) {
 			at = tick
 		}
@@ -87,12 +87,12 @@ func (w *watchdog) set() {
 // fire extends what is due.
 func (w *watchdog) fire() {
 	var holds []*hold
-	var least time.Duration // slack of the shortest of them
+	var least time.Duration // the smallest slack of them
 	w.mu.Lock()
 	now := time.Since(w.epoch)
 	for {
 		at, h := w.queue.First()
-		if h == nil || at > now+h.early { // what is due a little later travels along
+		if h == nil || at > now+h.early { // a hold that is due a little later is extended too
 			break
 		}
 		w.queue.Pop()
@@ -104,25 +104,24 @@ func (w *watchdog) fire() {
 	}
 	w.at = time.Time{}
 	if len(holds) > 0 {
-		w.flying.add(1) // this one, until the calls are sent
-		defer w.land()
+		w.inFlight.add(1) // this one, until the calls are sent
+		defer w.callEnded()
 	}
 	w.set()
 	w.mu.Unlock()
 
 	for _, h := range holds {
-		h.guard()
+		h.startTimer()
 	}
 	w.afterSuspension()
-	// Neighbours in a batch should be of one length, since the shortest bounds it.
+	// The shortest TTL in a batch bounds its call.
 	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
 	w.extendAll(slices.Collect(slices.Chunk(holds, batch)), least/2)
 }
 
-// extendAll begins to extend the batches, with a few calls side by side. While
-// some have not been begun their number doubles with every pace: a store that
-// answers soon is asked by no more goroutines than it takes, and however many
-// calls hang, what they hold up has soon been begun.
+// extendAll begins to extend the batches, with firstCalls calls side by side. As long as
+// batches are left, the number of calls doubles after each pace: a store that answers soon
+// is asked by few goroutines, and calls that hang do not delay the other batches for long.
 func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 	next := func() (b []*hold) {
 		w.mu.Lock()
@@ -133,7 +132,7 @@ func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 		return b
 	}
 	work := func() {
-		defer w.land()
+		defer w.callEnded()
 		for b := next(); b != nil; b = next() {
 			w.extend(b)
 		}
@@ -143,20 +142,20 @@ func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for range min(to-from, len(batches)) {
-			w.flying.add(1)
+			w.inFlight.add(1)
 			go work()
 		}
 		if to-from < len(batches) {
 			time.AfterFunc(pace, func() { raise(to, 2*to) })
 		}
 	}
-	raise(0, few)
+	raise(0, firstCalls)
 }
 
 // extend extends a batch in one call, bounded by the hold that has least left.
 func (w *watchdog) extend(holds []*hold) {
 	now := w.locker.now()
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !w.renews(h, now) })
+	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !w.needsExtension(h, now) })
 	if len(holds) == 0 {
 		return
 	}
@@ -169,17 +168,17 @@ func (w *watchdog) extend(holds []*hold) {
 	w.locker.extend(ctx, 0, holds, w.answered)
 }
 
-// renews tells whether h is to be extended. If its lease is not extended any more it
-// still counts until its time is over, so h stays in the queue, for the look at the
-// clocks to go on.
-func (w *watchdog) renews(h *hold, now clock.Moment) bool {
+// needsExtension reports whether h is to be extended. The hold of a lease that is not
+// extended any more stays in the queue until its time is over, since the queue has to have
+// holds for the look for a suspension to go on.
+func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 	if !h.trusted(now) {
 		h.lose()
 		return false
 	}
 	lease := h.holder()
 	if lease == nil {
-		return true // the next one is about to have it
+		return true // the next lease is about to have it
 	}
 	if !lease.trustedAt(now) {
 		return lease.isReleased() // it is about to be passed on or released
@@ -187,11 +186,12 @@ func (w *watchdog) renews(h *hold, now clock.Moment) bool {
 	if !lease.overruns() {
 		return true
 	}
-	h.due(func() time.Time { return time.Now().Add(h.rest(now) + h.valid/10) })
+	h.due(func() time.Time { return time.Now().Add(h.trustLeft(now) + h.valid/10) })
 	return false
 }
 
-// answered has h extended again after the answer to an extension that began at start.
+// answered handles the answer to an extension of h that began at start, and schedules the
+// next one.
 func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 	lease := h.holder()
 	tell := func(k Kind, err error) {
@@ -206,12 +206,12 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 		h.lose()
 	case x.Err != nil:
 		tell(ExtendFailed, x.Err)
-		h.due(h.soon)
-	case h.stands():
+		h.due(h.retryAt)
+	case h.live():
 		h.due(func() time.Time {
-			// A hold that Lease.Extend made longer is due by that, but never in
-			// the past.
-			if at := h.third(); at.After(time.Now()) {
+			// After Lease.Extend with a longer TTL h is due by that TTL, unless that
+			// is in the past.
+			if at := h.extendAt(); at.After(time.Now()) {
 				return at
 			}
 			return start.Time().Add(x.Valid / 3)
@@ -220,15 +220,15 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 	}
 }
 
-// land counts a goroutine out.
-func (w *watchdog) land() {
+// callEnded counts a goroutine out of inFlight.
+func (w *watchdog) callEnded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.flying.add(-1)
+	w.inFlight.add(-1)
 }
 
-// stop ends the calls under way, since nobody needs their answers any more. It
-// returns true when they have ended, and false when ctx ends before that.
+// stop ends the calls under way, whose answers are not needed any more. It returns true
+// when they have ended, and false if ctx ends before that.
 func (w *watchdog) stop(ctx context.Context) bool {
 	w.cancel()
 	w.mu.Lock()
@@ -236,26 +236,26 @@ func (w *watchdog) stop(ctx context.Context) bool {
 		w.timer.Stop()
 		w.at = time.Time{}
 	}
-	landed := w.flying.zero()
+	landed := w.inFlight.zero()
 	w.mu.Unlock()
 	return done(ctx, landed)
 }
 
-// afterSuspension has every lease ask the clocks, and set its timers anew, if the
-// machine was suspended since the last look: the timers stood still.
+// afterSuspension checks every hold and sets its timer anew, if the machine was suspended
+// since the last look: timers stand still then.
 func (w *watchdog) afterSuspension() {
 	if w.locker.clock == nil {
 		return
 	}
 	now := w.locker.now()
 	w.mu.Lock()
-	slept := now.Slept(w.looked)
-	w.looked = now
+	slept := now.Slept(w.lastLook)
+	w.lastLook = now
 	w.mu.Unlock()
 	if slept {
-		for _, lease := range w.locker.held() {
+		for _, lease := range w.locker.heldLeases() {
 			for _, h := range lease.holds {
-				h.check()
+				h.checkTrust()
 			}
 		}
 	}

@@ -33,30 +33,30 @@ func Asking(suspended func() time.Duration) Clock {
 // started is a point on the monotonic clock.
 var started = time.Now()
 
-// blink is more than the noise between two readings of two clocks.
-const blink = 10 * time.Millisecond
+// noise is more than the noise between two readings of two clocks.
+const noise = 10 * time.Millisecond
 
 // Since is how much older than start m is.
 func (m Moment) Since(start Moment) time.Duration {
 	d := m.at - start.at
-	if asleep := m.asleep - start.asleep; asleep > blink {
+	if asleep := m.asleep - start.asleep; asleep > noise {
 		d += asleep
 	}
 	return d
 }
 
 // Slept tells whether the machine was suspended between start and m.
-func (m Moment) Slept(start Moment) bool { return m.asleep-start.asleep > blink }
+func (m Moment) Slept(start Moment) bool { return m.asleep-start.asleep > noise }
 
 // Time is m as the standard library counts. Its wall clock is not to be relied on.
 func (m Moment) Time() time.Time { return started.Add(m.at) }
 
-// sparing tells moments. To ask how long the machine was suspended takes system
+// cached tells moments. To ask how long the machine was suspended takes system
 // calls, so it asks only when the wall clock has moved against the monotonic
 // one since it last asked: on resuming, the kernel adds the same to the wall
 // clock as to CLOCK_BOOTTIME. What else moves the wall clock makes it ask for
 // nothing. It is safe for concurrent use.
-type sparing struct {
+type cached struct {
 	suspended func() time.Duration
 	last      atomic.Pointer[reading]
 }
@@ -67,17 +67,17 @@ type reading struct {
 	suspended time.Duration
 }
 
-func (c *sparing) now() Moment {
+func (c *cached) now() Moment {
 	t := time.Now()
 	return c.at(t, t.UnixNano())
 }
 
 // at is the moment at which the monotonic clock shows t, and the wall clock wall.
-func (c *sparing) at(t time.Time, wall int64) Moment {
+func (c *cached) at(t time.Time, wall int64) Moment {
 	mono := t.Sub(started)
 	ahead := time.Duration(wall) - mono
 	last := c.last.Load()
-	if last == nil || (ahead-last.ahead).Abs() > blink/2 {
+	if last == nil || (ahead-last.ahead).Abs() > noise/2 {
 		last = &reading{ahead: ahead, suspended: c.suspended()}
 		c.last.Store(last)
 	}
