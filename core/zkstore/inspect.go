@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 )
 
@@ -33,7 +34,7 @@ const (
 // was not extended yet. The session of a process that died can keep its holds for longer;
 // it shows 0 then. Left of waiters is not known.
 func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
-	if err := inspection.CheckKey("zkstore: look", key, false); err != nil {
+	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return core.State{}, err
 	}
 	state, err := inspect(ctx, s, "look", func(ctx context.Context, _ *sending) (core.State, error) {
@@ -89,7 +90,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 // administrators only, that takes the right ADMIN, or the same WithACL as the holder's.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "zkstore: revoke"
-	if err := inspection.CheckKey(name, key, false); err != nil {
+	if err := claims.CheckKey(name, key, false); err != nil {
 		return err
 	}
 	if err := inspection.CheckRevoke(name, hold, keep); err != nil {
