@@ -24,7 +24,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 		return core.Grant{}, err
 	}
 	if err := s.sess.gate.Enter(ctx); err != nil {
-		return core.Grant{}, fmt.Errorf("zkstore: acquire: %w: %w", core.ErrUnavailable, err)
+		return core.Grant{}, unsent("acquire", err)
 	}
 	sent := time.Now()
 	return run(ctx, s, "acquire", c, func(o *operation) (core.Grant, error) {
