@@ -1,6 +1,6 @@
-// Package claims is what the stores on servers refuse of a claim before anything is sent. A Locker
-// sends nothing of it: a weight that is not positive, for example, would make room for
-// others.
+// Package claims is what the stores on servers refuse of a claim before anything is sent.
+// A Locker sends nothing of it: a weight that is not positive, for example, would make room
+// for others.
 //
 // What a store refuses beyond that is in the store: in Redis a lease and an owner stand
 // between spaces, dates of PostgreSQL have an end, and sessions of ZooKeeper keep no
