@@ -38,7 +38,7 @@ var rooms = map[string]room{
 	"core/once":      {kit: []string{"core", "core/keys", "retry"}},
 	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
 
-	"core/inspect": {kit: []string{"core", "core/internal/brief", "core/internal/inspection", "core/internal/visible"}},
+	"core/inspect": {kit: []string{"core", "core/internal/brief", "core/internal/claims", "core/internal/inspection", "core/internal/visible"}},
 
 	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
 	"core/named":  {kit: []string{"core", "core/internal/keyed", "retry"}},
@@ -49,6 +49,7 @@ var rooms = map[string]room{
 	}, exactly: []string{"go.opentelemetry.io/otel"}},
 
 	"core/internal/brief":   {},
+	"core/internal/calls":   {},
 	"core/internal/due":     {},
 	"core/internal/keyed":   {},
 	"core/internal/order":   {},
@@ -57,6 +58,7 @@ var rooms = map[string]room{
 	"core/internal/fifo":    {},
 	"core/internal/clock":   {outside: []string{"golang.org/x/sys"}},
 
+	"core/internal/claims":     {kit: []string{"core"}},
 	"core/internal/inspection": {kit: []string{"core"}},
 
 	"core/testserver": {tests: true},
@@ -64,16 +66,16 @@ var rooms = map[string]room{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5",
 	}},
 
-	"core/memstore": {kit: []string{"core", "core/internal/inspection"}},
-	"core/redlock":  {kit: []string{"core", "core/internal/inspection", "core/internal/outage"}},
+	"core/memstore": {kit: []string{"core", "core/internal/claims", "core/internal/inspection"}},
+	"core/redlock":  {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}},
 	"core/redisstore": {
-		kit:     []string{"core", "core/internal/brief", "core/internal/inspection", "core/redisstore/internal/pipeline"},
+		kit:     []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/inspection", "core/redisstore/internal/pipeline"},
 		outside: []string{"github.com/redis/go-redis/v9"},
 	},
-	"core/redisstore/internal/pipeline": {kit: []string{"core/internal/outage"}, outside: []string{"github.com/redis/go-redis/v9"}},
+	"core/redisstore/internal/pipeline": {kit: []string{"core/internal/calls", "core/internal/outage"}, outside: []string{"github.com/redis/go-redis/v9"}},
 
-	"core/zkstore": {kit: []string{"core", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/pgstore": {kit: []string{"core", "core/internal/brief", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/zkstore": {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/pgstore": {kit: []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/jackc/pgx/v5"}},
 
 	"core/cmd/lockkit": {kit: []string{"core", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/zkstore"}, program: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "golang.org/x/sys",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
@@ -273,7 +274,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 	hold := r.PostForm.Get("hold")
 	err := inspection.CheckRevoke("inspect", hold, 0)
 	if err == nil {
-		err = inspection.CheckKey("inspect", key, true)
+		err = claims.CheckKey("inspect", key, true)
 	}
 	if err != nil { // the audit does not hear of what no store has
 		p.fail(err)

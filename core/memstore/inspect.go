@@ -10,13 +10,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 )
 
 // Look implements core.Inspector.
 func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 	const op = "memstore: look"
-	if err := inspection.CheckKey(op, key, true); err != nil {
+	if err := claims.CheckKey(op, key, true); err != nil {
 		return core.State{}, err
 	}
 	var state core.State
@@ -67,7 +68,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 // Revoke implements core.Inspector.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op = "memstore: revoke"
-	if err := inspection.CheckKey(op, key, true); err != nil {
+	if err := claims.CheckKey(op, key, true); err != nil {
 		return err
 	}
 	if err := inspection.CheckRevoke(op, hold, keep); err != nil {

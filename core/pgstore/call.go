@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/internal/calls"
 )
 
 var (
@@ -47,30 +48,18 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 		}
 		return nil, wrap(op, fmt.Errorf("%w: no connection: %w", core.ErrUnavailable, err))
 	}
-	type outcome struct {
-		rows [][][]byte
-		err  error
-	}
-	done := make(chan outcome, 1)
 	going, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errNoAnswer)
-	go func() {
+	rows, left, err := calls.Detached(waiting, func() ([][][]byte, error) {
 		defer stop()
 		defer conn.Release()
 		rows, err := s.send(going, conn, st)
 		s.judge(begun, err)
-		done <- outcome{rows, err}
-	}()
-	select {
-	case o := <-done:
-		return o.rows, wrap(op, o.err)
-	case <-waiting.Done():
+		return rows, err
+	})
+	if left {
+		err = fmt.Errorf("outcome unknown: %w", err)
 	}
-	select {
-	case o := <-done: // the answer came at the same moment
-		return o.rows, wrap(op, o.err)
-	default:
-		return nil, wrap(op, fmt.Errorf("outcome unknown: %w", context.Cause(waiting)))
-	}
+	return rows, wrap(op, err)
 }
 
 // A call that sets its isolation level has three statements. They are one message, so the

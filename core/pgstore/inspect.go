@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 )
 
@@ -19,7 +20,7 @@ import (
 // of a record.
 func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 	const op = "look"
-	if err := inspection.CheckKey("pgstore: look", key, false); err != nil {
+	if err := claims.CheckKey("pgstore: look", key, false); err != nil {
 		return core.State{}, err
 	}
 	states, err := s.shown(ctx, op, call("look").text(key).null("bytea").num(1).end())
@@ -45,7 +46,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 		return nil, "", err
 	}
 	for _, state := range states {
-		if inspection.CheckKey("", state.Key, false) != nil {
+		if claims.CheckKey("", state.Key, false) != nil {
 			continue // no Store has written it
 		}
 		if len(state.Holds) > 0 || len(state.Waiters) > 0 || state.Run != nil {
@@ -61,7 +62,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 // Revoke implements core.Inspector in one round trip.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "pgstore: revoke"
-	if err := inspection.CheckKey(name, key, false); err != nil {
+	if err := claims.CheckKey(name, key, false); err != nil {
 		return err
 	}
 	if err := inspection.CheckRevoke(name, hold, keep); err != nil {

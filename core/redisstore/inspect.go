@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
@@ -20,7 +21,7 @@ import (
 // client's owner that can be guessed, the guess can be checked.
 func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 	const op = "look"
-	if err := inspection.CheckKey("redisstore: look", key, s.plain); err != nil {
+	if err := claims.CheckKey("redisstore: look", key, s.plain); err != nil {
 		return core.State{}, err
 	}
 	v, err := s.view(ctx, op, key)
@@ -31,7 +32,7 @@ func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 // by its lease, whose ID is never used again. Plain keys are kept as well.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
-	if err := inspection.CheckKey(name, key, s.plain); err != nil {
+	if err := claims.CheckKey(name, key, s.plain); err != nil {
 		return err
 	}
 	if err := inspection.CheckRevoke(name, hold, keep); err != nil {
@@ -116,5 +117,5 @@ func (s *Store) keyOf(name string) (key string, ok bool) {
 		}
 		key = key[1 : len(key)-1]
 	}
-	return key, inspection.CheckKey("", key, s.plain) == nil
+	return key, claims.CheckKey("", key, s.plain) == nil
 }

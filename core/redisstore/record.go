@@ -1,42 +1,14 @@
 package redisstore
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// maxValue is how long a record's value may be: a server takes no word of more
-// than 512 MiB, and does nothing else while it copies one.
-const maxValue = 64 << 20
-
-// maxAttempt is exact as a number in Lua, with room to count on.
-const maxAttempt = 1 << 40
-
 // The states in which a record is saved, as constants.
 var savedDone, savedOpen any = "1", "2"
-
-// recordable refuses records that would break the stored format.
-func (s *Store) recordable(op string, r *core.Record) error {
-	var fault string
-	switch {
-	case r == nil:
-		return nil
-	case s.plain:
-		return fmt.Errorf("redisstore: %s: a record with plain keys: %w", op, core.ErrUnsupported)
-	case len(r.Value) > maxValue:
-		fault = "a record has a value of at most 64 MiB"
-	case r.Retain < 0 || op == "acquire" && r.Retain < time.Millisecond:
-		fault = "a record is kept for at least 1ms"
-	case op == "release" && (r.Attempt < 0 || r.Attempt > maxAttempt):
-		fault = "a record counts from 0 to 2^40 attempts"
-	default:
-		return nil
-	}
-	return fmt.Errorf("redisstore: %s: %s: %w", op, fault, core.ErrInvalid)
-}
 
 // save adds the arguments with which release.lua saves r. The value is copied,
 // since the caller may leave while it is being written.

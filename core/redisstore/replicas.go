@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/calls"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
@@ -73,17 +74,10 @@ func (s *Store) giveBack(ctx context.Context, c *core.Claim, acks int64) error {
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.Limit)
 	begun := *c
 	begun.Record, begun.Undo = nil, true // it is not there to be saved
-	done := make(chan error, 1)
-	go func() {
+	_, _, err := calls.Detached(ctx, func() (struct{}, error) {
 		defer cancel()
-		done <- s.Release(back, begun)
-	}()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
+		return struct{}{}, s.Release(back, begun)
+	})
 	if err == nil || errors.Is(err, core.ErrLost) {
 		return fmt.Errorf("redisstore: acquire: %w: %w", core.ErrUnavailable, short)
 	}

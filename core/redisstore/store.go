@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
@@ -139,53 +139,20 @@ func (s *Store) named(b []byte, key string) []byte {
 	return append(append(append(b, '{'), key...), '}')
 }
 
-// maxToken is the highest token that can be asked for. Tokens stay below 2^53, up to
-// which a Lua number is exact, and a key with one just below that could never be
-// granted again.
-const maxToken = 1 << 52
-
 // usable refuses claims that would break the stored format.
 func (s *Store) usable(op string, c *core.Claim) error {
 	var fault string
 	switch {
-	case c.Key == "" || len(c.Key) > 512 || !printable(c.Key):
-		fault = "a key of 1 to 512 bytes of printable UTF-8 is needed"
-	case !s.plain && strings.ContainsAny(c.Key, "{}"):
-		fault = "a key without braces is needed, but for plain keys"
 	case !word(c.Lease):
 		fault = "a lease is a word of 1 to 256 bytes"
 	case c.Owner != c.Lease && !word(c.Owner), c.Via != "" && !word(c.Via):
 		fault = "an owner is a word of 1 to 256 bytes"
-	case op == "watch":
-		return nil
-	case op == "release":
-		return s.recordable(op, c.Record)
-	case c.TTL < time.Millisecond:
-		fault = "a TTL of at least 1ms is needed"
-	case op == "extend":
-		return nil
-	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > core.All:
-		fault = "the weight has to be at least 1 and at most the limit"
-	case c.MinToken > maxToken:
-		fault = "a least token of at most 2^52 leaves room to grow below 2^53"
+	case s.plain && c.Record != nil && (op == "acquire" || op == "release"):
+		return fmt.Errorf("redisstore: %s: a record with plain keys: %w", op, core.ErrUnsupported)
+	default:
+		return claims.Check("redisstore", op, c, s.plain)
 	}
-	if fault != "" {
-		return fmt.Errorf("redisstore: %s: %s: %w", op, fault, core.ErrInvalid)
-	}
-	if c.MinToken > 0 && c.Weight < core.All {
-		return fmt.Errorf("redisstore: a token for a claim that is not exclusive: %w", core.ErrUnsupported)
-	}
-	return s.recordable(op, c.Record)
-}
-
-// printable tells that s is printable UTF-8.
-func printable(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c-' ' > '~'-' ' {
-			return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
-		}
-	}
-	return true
+	return fmt.Errorf("redisstore: %s: %s: %w", op, fault, core.ErrInvalid)
 }
 
 // word tells that s can stand in a list that is separated by spaces.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 )
 
@@ -22,7 +23,7 @@ import (
 // node is no core.Inspector.
 func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 	const op = "redlock: look"
-	if err := inspection.CheckKey(op, key, s.Braces()); err != nil {
+	if err := claims.CheckKey(op, key, s.Braces()); err != nil {
 		return core.State{}, err
 	}
 	if err := s.inspectable(ctx, op); err != nil {
@@ -195,7 +196,7 @@ func (s *Store) parseCursor(op, after string) (c cursor, err error) {
 // releases it there.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op = "redlock: revoke"
-	if err := inspection.CheckKey(op, key, s.Braces()); err != nil {
+	if err := claims.CheckKey(op, key, s.Braces()); err != nil {
 		return err
 	}
 	if err := inspection.CheckRevoke(op, hold, keep); err != nil {

@@ -20,11 +20,11 @@ const attempts = 20
 // Acquire tries once to admit c. A free key takes one request: it creates the
 // claim's node and tells, of the same moment, whether it is the only one.
 func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	if err := s.CheckClaim(c); err != nil {
+	if err := usable("acquire", c); err != nil {
 		return core.Grant{}, err
 	}
 	if err := s.sess.gate.Enter(ctx); err != nil {
-		return core.Grant{}, fmt.Errorf("zkstore: acquire: %w: %w", core.ErrUnavailable, err)
+		return core.Grant{}, unsent("acquire", err)
 	}
 	sent := time.Now()
 	return run(ctx, s, "acquire", c, func(o *operation) (core.Grant, error) {
@@ -38,10 +38,6 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 		}
 		return g, err
 	})
-}
-
-func unsupported(op string) error {
-	return fmt.Errorf("zkstore: %s: a session's nodes keep no records: %w", op, core.ErrUnsupported)
 }
 
 func lost(op string) error { return fmt.Errorf("zkstore: %s: %w", op, core.ErrLost) }

@@ -32,7 +32,7 @@ func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
 		return err
 	}
 	text = append(strconv.AppendInt(nil, ttl.Milliseconds(), 10), append([]byte("\n"), text...)...)
-	_, err = inspect(ctx, s, op, func(ctx context.Context, a *sending) (struct{}, error) {
+	_, err = inspect(ctx, s, op, func(a *stage) (struct{}, error) {
 		if !a.begin() {
 			return struct{}{}, context.Cause(ctx)
 		}
@@ -94,7 +94,7 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 // ended.
 func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
 	const op = "cards"
-	cards, err := inspect(ctx, s, op, func(ctx context.Context, _ *sending) ([]core.Card, error) {
+	cards, err := inspect(ctx, s, op, func(*stage) ([]core.Card, error) {
 		now, err := s.moment(ctx)
 		if err != nil {
 			return nil, err

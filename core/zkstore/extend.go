@@ -3,7 +3,6 @@ package zkstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -91,16 +90,6 @@ func (s *Store) extension(session int64, sent time.Time, ttl time.Duration) core
 // extendAll writes to some nodes at once. Its answers are nil, an error for the
 // caller, or errAgain.
 func (s *Store) extendAll(ctx context.Context, claims []core.Claim, some []*hold, holds map[*hold][]int) []error {
-	errs := make([]error, len(some))
-	all := func(err error) []error {
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
-	}
-	if ctx.Err() != nil {
-		return all(fmt.Errorf("zkstore: extend: %w: %w", core.ErrUnavailable, context.Cause(ctx)))
-	}
 	ttls := make([]time.Duration, len(some))
 	ops := make([]any, len(some))
 	s.mu.Lock()
@@ -111,8 +100,10 @@ func (s *Store) extendAll(ctx context.Context, claims []core.Claim, some []*hold
 		ops[k] = &zk.SetDataRequest{Path: h.path, Data: h.note(ttls[k]).text(), Version: h.version}
 	}
 	s.mu.Unlock()
-	reply := make(chan []error, 1)
-	if !s.background(func() {
+	errs, err := detached(ctx, s, "extend", func(at *stage) ([]error, error) {
+		if !at.begin() {
+			return nil, unsent("extend", context.Cause(ctx))
+		}
 		answers, _, id, err := s.sess.write(ctx, ops...)
 		errs := make([]error, len(some))
 		for k, h := range some {
@@ -126,16 +117,12 @@ func (s *Store) extendAll(ctx context.Context, claims []core.Claim, some []*hold
 				errs[k] = s.extended(h, answers[k].Stat.Version, ttls[k])
 			}
 		}
-		reply <- errs
-	}) {
-		return all(fmt.Errorf("zkstore: extend: %w", errClosed))
+		return errs, nil
+	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(some))
 	}
-	select {
-	case errs := <-reply:
-		return errs
-	case <-ctx.Done():
-		return all(fmt.Errorf("zkstore: extend: no answer: %w", context.Cause(ctx)))
-	}
+	return errs
 }
 
 // extended notes that a node of ours was written to.

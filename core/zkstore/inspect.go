@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 )
 
@@ -33,10 +34,10 @@ const (
 // was not extended yet. The session of a process that died can keep its holds for longer;
 // it shows 0 then. Left of waiters is not known.
 func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
-	if err := inspection.CheckKey("zkstore: look", key, false); err != nil {
+	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return core.State{}, err
 	}
-	state, err := inspect(ctx, s, "look", func(ctx context.Context, _ *sending) (core.State, error) {
+	state, err := inspect(ctx, s, "look", func(*stage) (core.State, error) {
 		now, err := s.moment(ctx)
 		if err != nil {
 			return core.State{}, err
@@ -57,7 +58,8 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 	if _, ok := unescape(string(last)); err != nil || after != "" && !ok {
 		return nil, "", fmt.Errorf("zkstore: list: there is no such page: %w", core.ErrInvalid)
 	}
-	page, err = inspect(ctx, s, "list", func(ctx context.Context, _ *sending) ([]core.State, error) {
+	var more string // not next: the work may go on when List has returned
+	page, err = inspect(ctx, s, "list", func(*stage) ([]core.State, error) {
 		now, err := s.moment(ctx)
 		if err != nil {
 			return nil, err
@@ -70,14 +72,14 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 		names = names[i:]
 		if len(names) > most {
 			names = names[:most]
-			next = hex.EncodeToString([]byte(names[most-1]))
+			more = hex.EncodeToString([]byte(names[most-1]))
 		}
 		return s.showAll(ctx, names, now)
 	})
 	if err != nil {
 		return nil, "", readable("list", err)
 	}
-	return page, next, nil
+	return page, more, nil
 }
 
 // Revoke implements core.Inspector. It deletes the nodes of a hold, and leaves one of its
@@ -89,13 +91,13 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 // administrators only, that takes the right ADMIN, or the same WithACL as the holder's.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "zkstore: revoke"
-	if err := inspection.CheckKey(name, key, false); err != nil {
+	if err := claims.CheckKey(name, key, false); err != nil {
 		return err
 	}
 	if err := inspection.CheckRevoke(name, hold, keep); err != nil {
 		return err
 	}
-	_, err := inspect(ctx, s, op, func(ctx context.Context, a *sending) (struct{}, error) {
+	_, err := inspect(ctx, s, op, func(a *stage) (struct{}, error) {
 		for range attempts {
 			err := s.revoke(ctx, a, key, hold, keep)
 			if !errors.Is(err, errAgain) {
@@ -114,7 +116,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 }
 
 // revoke tries once, and returns errAgain if something has changed meanwhile.
-func (s *Store) revoke(ctx context.Context, a *sending, key, hold string, keep time.Duration) error {
+func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep time.Duration) error {
 	unchanged := func(err error) error {
 		if err == nil || errors.Is(err, errAgain) || errors.Is(err, core.ErrUnavailable) || errors.Is(err, zk.ErrNoAuth) {
 			return err
@@ -448,44 +450,12 @@ func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	return children, nil
 }
 
-// sending tells whether the change of a call has been sent.
-type sending struct{ stage atomic.Int32 }
-
-// begin is false if the caller has left before: then nothing is to be sent.
-func (a *sending) begin() bool { return a.stage.CompareAndSwap(waiting, atWork) }
-
-// over notes that nothing has changed.
-func (a *sending) over() { a.stage.Store(waiting) }
-
-// inspect runs f where its caller can leave it.
-func inspect[R any](ctx context.Context, s *Store, op string, f func(ctx context.Context, a *sending) (R, error)) (R, error) {
-	var none R
-	left := func(err error) error { return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err) }
-	if ctx.Err() != nil {
-		return none, left(context.Cause(ctx))
-	}
+// inspect is detached for a call that is refused while the servers are known to be down.
+func inspect[R any](ctx context.Context, s *Store, op string, f func(a *stage) (R, error)) (r R, err error) {
 	if err := s.sess.gate.Enter(ctx); err != nil {
-		return none, left(err)
+		return r, unsent(op, err)
 	}
-	begun := s.sess.gate.Begin()
-	var a sending
-	reply := make(chan answer[R], 1)
-	if !s.background(func() {
-		r, err := f(ctx, &a)
-		reply <- answer[R]{r, err}
-	}) {
-		return none, fmt.Errorf("zkstore: %s: %w", op, errClosed)
-	}
-	select {
-	case r := <-reply:
-		return r.result, r.err
-	case <-ctx.Done():
-		_ = s.sess.gate.Doubt(context.Background(), begun)
-	}
-	if a.stage.CompareAndSwap(waiting, answered) {
-		return none, left(context.Cause(ctx))
-	}
-	return none, fmt.Errorf("zkstore: %s: no answer: %w", op, context.Cause(ctx))
+	return detached(ctx, s, op, f)
 }
 
 // readable is the error of a call that only reads.
@@ -498,5 +468,5 @@ func readable(op string, err error) error {
 	case errors.Is(err, core.ErrUnavailable):
 		return fmt.Errorf("zkstore: %s: %w", op, err)
 	}
-	return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err)
+	return unsent(op, err)
 }

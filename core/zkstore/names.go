@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 )
 
@@ -130,7 +131,7 @@ func tombName(lease string) string { return string(tomb) + "." + lease }
 // unescape is the key of which escape makes this name, if there is one.
 func unescape(name string) (key string, ok bool) {
 	key, err := url.PathUnescape(name)
-	return key, err == nil && escape(key) == name && inspection.CheckKey("", key, false) == nil
+	return key, err == nil && escape(key) == name && claims.CheckKey("", key, false) == nil
 }
 
 // escape makes one path segment of a key; no two keys have the same.

@@ -9,15 +9,45 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// operation is one Acquire or Release. The client's calls know no context, so it
-// runs where its caller can leave it, and goes on to its end then.
+// operation is an Acquire, Extend or Release of one lease.
 type operation struct {
 	ctx    context.Context // of the caller
 	entry  *entry
 	made   bool      // it has created a node
 	proved time.Time // when the write began that proves the hold; zero: after the operation
-	stage  atomic.Int32
 }
+
+// run runs f when the operations on the same lease that came before are done.
+// The nodes of an operation whose caller has left are taken back.
+func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func(o *operation) (R, error)) (R, error) {
+	return detached(ctx, s, name, func(at *stage) (r R, err error) {
+		e := s.entryOf(c)
+		defer s.put(e)
+		select {
+		case e.turn <- struct{}{}:
+		case <-ctx.Done():
+			return r, unsent(name, context.Cause(ctx))
+		case <-s.ctx.Done():
+			return r, fmt.Errorf("zkstore: %s: %w", name, errClosed)
+		}
+		defer func() { <-e.turn }()
+		if !at.begin() {
+			return r, unsent(name, context.Cause(ctx))
+		}
+		o := &operation{ctx: ctx, entry: e}
+		r, err = f(o)
+		if !at.end() && o.made {
+			if h := s.live(e); h != nil {
+				s.forget(h)
+				s.remove(h.path, h.session)
+			}
+		}
+		return r, err
+	})
+}
+
+// stage is how far a call has come.
+type stage struct{ of atomic.Int32 }
 
 // The stages.
 const (
@@ -27,51 +57,35 @@ const (
 	left // by its caller
 )
 
-type answer[R any] struct {
-	result R
-	err    error
-}
+// begin says that something will be sent. It is false if the caller has left: then
+// nothing is to be.
+func (a *stage) begin() bool { return a.of.CompareAndSwap(waiting, atWork) }
 
-// run runs f when the operations on the same lease that came before are done.
-// The nodes of an operation whose caller has left are taken back.
-func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func(o *operation) (R, error)) (R, error) {
-	var none R
-	unsent := func() (R, error) {
-		return none, fmt.Errorf("zkstore: %s: %w: %w", name, core.ErrUnavailable, context.Cause(ctx))
-	}
+// over notes that nothing has changed.
+func (a *stage) over() { a.of.CompareAndSwap(atWork, waiting) }
+
+// end has the caller wait for the answer, which is at hand. It is false if the caller
+// has left.
+func (a *stage) end() bool { return a.of.CompareAndSwap(atWork, answered) }
+
+// detached runs f in the background, where its caller can leave it: the client's calls
+// know no context. f goes on to its end then.
+func detached[R any](ctx context.Context, s *Store, op string, f func(at *stage) (R, error)) (r R, err error) {
 	if ctx.Err() != nil {
-		return unsent()
+		return r, unsent(op, context.Cause(ctx))
 	}
-	e := s.entryOf(c)
-	o := &operation{ctx: ctx, entry: e}
+	type answer struct {
+		result R
+		err    error
+	}
 	begun := s.sess.gate.Begin()
-	reply := make(chan answer[R], 1)
-	started := s.background(func() {
-		defer s.put(e)
-		select {
-		case e.turn <- struct{}{}:
-		case <-ctx.Done():
-			return
-		case <-s.ctx.Done():
-			reply <- answer[R]{err: fmt.Errorf("zkstore: %s: %w", name, errClosed)}
-			return
-		}
-		defer func() { <-e.turn }()
-		if !o.stage.CompareAndSwap(waiting, atWork) {
-			return
-		}
-		r, err := f(o)
-		reply <- answer[R]{r, err}
-		if !o.stage.CompareAndSwap(atWork, answered) && o.made {
-			if h := s.live(e); h != nil {
-				s.forget(h)
-				s.remove(h.path, h.session)
-			}
-		}
-	})
-	if !started {
-		s.put(e)
-		return none, fmt.Errorf("zkstore: %s: %w", name, errClosed)
+	var at stage
+	reply := make(chan answer, 1)
+	if !s.background(func() {
+		r, err := f(&at)
+		reply <- answer{r, err}
+	}) {
+		return r, fmt.Errorf("zkstore: %s: %w", op, errClosed)
 	}
 	select {
 	case a := <-reply:
@@ -80,11 +94,16 @@ func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func
 		_ = s.sess.gate.Doubt(context.Background(), begun)
 	}
 	switch {
-	case o.stage.CompareAndSwap(waiting, left):
-		return unsent()
-	case o.stage.CompareAndSwap(atWork, left):
-		return none, fmt.Errorf("zkstore: %s: no answer: %w", name, context.Cause(ctx))
+	case at.of.CompareAndSwap(waiting, left):
+		return r, unsent(op, context.Cause(ctx))
+	case at.of.CompareAndSwap(atWork, left):
+		return r, fmt.Errorf("zkstore: %s: no answer: %w", op, context.Cause(ctx))
 	}
 	a := <-reply
 	return a.result, a.err
+}
+
+// unsent is the error of a call that has changed nothing.
+func unsent(op string, err error) error {
+	return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err)
 }

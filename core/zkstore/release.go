@@ -13,9 +13,6 @@ import (
 // Release gives up c. A hold of this Store is deleted in one request, if no other Store
 // has written to its node.
 func (s *Store) Release(ctx context.Context, c core.Claim) error {
-	if c.Record != nil {
-		return unsupported("release")
-	}
 	if err := usable("release", c); err != nil {
 		return err
 	}

@@ -243,7 +243,7 @@ func outcome(op string, err error, changed bool) error {
 		return fmt.Errorf("zkstore: %s: %w", op, err)
 	}
 	if !changed && slices.ContainsFunc(refused, func(r error) bool { return errors.Is(err, r) }) {
-		return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err)
+		return unsent(op, err)
 	}
 	return fmt.Errorf("zkstore: %s: %w", op, err)
 }

@@ -33,7 +33,7 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("zkstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+		return nil, unsent("watch", context.Cause(ctx))
 	}
 	id := c.Key + "\x00" + c.Lease
 	w := &sub{wake: make(chan struct{}, 1)}

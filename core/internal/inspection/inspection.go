@@ -4,24 +4,10 @@ package inspection
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
 )
-
-// CheckKey refuses with core.ErrInvalid a key that no store has.
-func CheckKey(op, key string, braces bool) error {
-	if key == "" || len(key) > 512 || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl) {
-		return fmt.Errorf("%s: a key of 1 to 512 bytes of printable UTF-8 is needed: %w", op, core.ErrInvalid)
-	}
-	if !braces && strings.ContainsAny(key, "{}") {
-		return fmt.Errorf("%s: a key without braces is needed: %w", op, core.ErrInvalid)
-	}
-	return nil
-}
 
 // CheckRevoke refuses with core.ErrInvalid what cannot be revoked.
 func CheckRevoke(op, hold string, keep time.Duration) error {

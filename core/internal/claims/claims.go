@@ -1,0 +1,103 @@
+// Package claims is what the stores on servers refuse of a claim before anything is sent.
+// A Locker sends nothing of it: a weight that is not positive, for example, would make room
+// for others.
+//
+// What a store refuses beyond that is in the store: in Redis a lease and an owner stand
+// between spaces, dates of PostgreSQL have an end, and sessions of ZooKeeper keep no
+// records. redlock has a check of its own, of what a majority can decide; the rest is
+// refused by its nodes. memstore has one too: it has no format, and takes any key, value and
+// limit; core/storetest builds broken stores on it, whose claims go beyond core.All.
+package claims
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+const (
+	// maxToken is the highest token that can be asked for. Tokens stay below 2^53, up to
+	// which a Lua number is exact, and a key with one just below that could never be
+	// granted again.
+	maxToken = 1 << 52
+	// maxValue is the length of a record's value: Redis takes no word of more than
+	// 512 MiB, and does nothing else while it copies one.
+	maxValue = 64 << 20
+	// maxAttempt is exact as a number in Lua, with room to count on.
+	maxAttempt = 1 << 40
+)
+
+// Check refuses c for op: "acquire", "extend", "release" or "watch". It looks at what op
+// uses. The error is core.ErrInvalid, or core.ErrUnsupported for a token where no store
+// gives one.
+func Check(store, op string, c *core.Claim, braces bool) error {
+	fault := badKey(c.Key, braces)
+	switch {
+	case fault != "":
+	case c.Lease == "" || c.Owner == "":
+		fault = "an owner and a lease are needed"
+	case op == "watch":
+	case op == "release":
+		fault = badRecord(op, c.Record)
+	case c.TTL < time.Millisecond:
+		fault = "a TTL of at least 1ms is needed"
+	case op == "extend":
+	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > core.All:
+		fault = "the weight has to be at least 1 and at most the limit"
+	case c.MinToken > maxToken:
+		fault = "a least token of at most 2^52 leaves room to grow below 2^53"
+	case c.MinToken > 0 && c.Weight < core.All:
+		return fmt.Errorf("%s: %s: a token for a claim that is not exclusive: %w", store, op, core.ErrUnsupported)
+	default:
+		fault = badRecord(op, c.Record)
+	}
+	if fault == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: %s: %s: %w", store, op, fault, core.ErrInvalid)
+}
+
+// CheckKey refuses with core.ErrInvalid a key that no store has.
+func CheckKey(op, key string, braces bool) error {
+	if fault := badKey(key, braces); fault != "" {
+		return fmt.Errorf("%s: %s: %w", op, fault, core.ErrInvalid)
+	}
+	return nil
+}
+
+func badKey(key string, braces bool) string {
+	if key == "" || len(key) > 512 || !printable(key) {
+		return "a key of 1 to 512 bytes of printable UTF-8 is needed"
+	}
+	if !braces && strings.ContainsAny(key, "{}") {
+		return "a key without braces is needed, core.Key escapes them"
+	}
+	return ""
+}
+
+// printable tells that s is printable UTF-8.
+func printable(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c-' ' > '~'-' ' {
+			return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+		}
+	}
+	return true
+}
+
+func badRecord(op string, r *core.Record) string {
+	switch {
+	case r == nil:
+	case len(r.Value) > maxValue:
+		return "a record has a value of at most 64 MiB"
+	case r.Retain < 0 || op == "acquire" && r.Retain < time.Millisecond:
+		return "a record is kept for at least 1ms"
+	case op == "release" && (r.Attempt < 0 || r.Attempt > maxAttempt):
+		return "a record counts from 0 to 2^40 attempts"
+	}
+	return ""
+}
