@@ -238,7 +238,7 @@ func TestHerd(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("waiter %d was not woken", i)
 		}
-		// A place lasts ten seconds; who waits for longer asks now and then.
+		// A place lasts ten seconds; a waiter asks now and then to keep it.
 		if i%50 == 0 {
 			stay(line[i+1:])
 		}

@@ -134,7 +134,7 @@ func deadHead(t *testing.T, server *testserver.Redis, key string) {
 	start := mono()
 	release(t, holder)
 	if err := <-next; err != nil {
-		t.Errorf("who waits behind the dead head: %v", err)
+		t.Errorf("the waiter behind the dead head: %v", err)
 	}
 	if took := ms(start, mono()); took > ttl+pollCap+slack {
 		t.Errorf("it was served %v after the head had died", took)

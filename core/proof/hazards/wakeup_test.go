@@ -144,7 +144,7 @@ func TestCancelledAtRelease(t *testing.T) {
 	})
 }
 
-// departures are waiters of one key who leave when it is released.
+// departures are waiters of one key that leave when it is released.
 type departures struct {
 	t    *testing.T
 	asks inspector

@@ -15,8 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// Random work of many programs in random trouble. Nobody holds what another one
-// holds, tokens grow, a register that compares them takes no stale write, no key
+// Random work of many programs under random faults. No two programs hold one key, tokens grow, a register that compares them takes no stale write, no key
 // is without an end, a run that was answered is not run again, and when the
 // trouble is over everybody gets on and nothing is left.
 //
