@@ -36,7 +36,7 @@ type Proxy struct {
 
 // NewProxy returns a proxy before the server at addr that passes bytes on as they
 // come, for any protocol. It knows nothing of requests: faults of single
-// ones never fire, and nothing is counted.
+// requests never fire, and nothing is counted.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return bytesWire{} })
@@ -117,7 +117,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// Inject has the action hit the requests that m selects, from now on. Of
+// Inject does the action to the requests that m selects, from now on. Of
 // several faults for one request the earliest acts.
 func (p *Proxy) Inject(m Match, a Action) *Fault {
 	f := newFault(m, a)

@@ -106,8 +106,9 @@ func (g *Gate) fail(begun Mark, err error) {
 }
 
 // Doubt says that a call had no answer. Its caller may have had little time, or its
-// connection may have been idle for too long, or lost. So it is only a reason to probe. Doubt returns what Why does. If the time of ctx is over, it waits
-// for the outcome of the probe first, for 10 ms at the most.
+// connection may have been idle for too long, or lost. So it is only a reason to probe.
+// Doubt returns what Why does. If the time of ctx is over, it waits for the outcome of
+// the probe first, for 10 ms at the most.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.down.Load() || time.Since(g.last) >= calm) {

@@ -26,7 +26,7 @@ const (
 
 var mishaps = []mishap{lost, doubled, late, garbled, cut}
 
-// tap is on all connections of a program, and has a mishap hit the first
+// tap is on all connections of a program, and has a mishap happen to the first
 // message about a key.
 type tap struct {
 	t      *testing.T

@@ -35,8 +35,8 @@ var wakeUps = []struct {
 	{"with a grant to a waiter that is gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
 }
 
-// The message that wakes a waiter, or grants it the key, with each thing that
-// can hit that, on each kind of Redis.
+// The message that wakes a waiter, or grants it the key, with each mishap, on each kind
+// of Redis.
 //
 // It is about hazards 39, 43 and 44.
 func TestWakeUps(t *testing.T) {
