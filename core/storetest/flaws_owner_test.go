@@ -144,7 +144,7 @@ var ownerFlaws = []flaw{
 		}
 	}},
 	{"admits every claim that names a Via", []string{
-		"joining/Via is ignored where somebody else holds",
+		"joining/Via is ignored where another owner holds",
 		"joining/Via is ignored after that owner's hold has expired",
 		"keep/no claim can join a kept key",
 	}, func(s *tampered) {

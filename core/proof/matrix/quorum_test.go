@@ -203,7 +203,7 @@ func quorumRelease(m *member) {
 		}
 		got <- l
 	}()
-	m.eventually("somebody waits", func() bool {
+	m.eventually("a claim waits", func() bool {
 		n := 0
 		for i := range nodes {
 			n += min(1, m.with(i, "w"))
