@@ -38,8 +38,9 @@ type Braced interface {
 	Braces() bool
 }
 
-// Prompt is a Store that bounds its calls by itself, which saves its callers a
-// timer for each.
+// Prompt is a Store that bounds its calls by itself. So a Locker needs no context with a
+// timer for each call: a timer that is earlier than all others wakes the thread that sleeps
+// in the runtime's poller, which costs more than the rest of the bookkeeping of a cycle.
 type Prompt interface {
 	// Limit is how long an Acquire or a Release takes at the most, also if its
 	// ctx does not end. It is the same at all times.

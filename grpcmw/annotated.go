@@ -218,7 +218,7 @@ func (a *annotations) idempotent(m *method, input protoreflect.MessageDescriptor
 	case m.stream:
 		return nil, errors.New("a stream has no answer that could be kept")
 	case a.once == nil:
-		return nil, errors.New("nobody keeps answers, see Runs")
+		return nil, errors.New("no Once keeps answers, see Runs")
 	}
 	opts, policy := a.runs, []once.Option(nil)
 	if path := i.GetField(); path != "" {

@@ -325,7 +325,7 @@ func TestBadAnnotations(t *testing.T) {
 	_, err = grpcmw.AnnotatedIn(guardOf(t, true, &guard{Idempotent: &idempotent{}}), locks, grpcmw.Runs(runs, grpcmw.AnyCaller()))
 	wants(err, core.ErrInvalid, "/a.B/C: idempotent: a stream has no answer")
 	_, err = grpcmw.AnnotatedIn(guardOf(t, false, &guard{Idempotent: &idempotent{}}), locks)
-	wants(err, core.ErrInvalid, "/a.B/C: idempotent: nobody keeps answers, see Runs")
+	wants(err, core.ErrInvalid, "/a.B/C: idempotent: no Once keeps answers, see Runs")
 	_, err = grpcmw.Annotated(nil)
 	wants(err, core.ErrInvalid, "nil")
 	_, err = grpcmw.Annotated(locks, nil)

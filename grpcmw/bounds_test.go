@@ -109,7 +109,7 @@ func TestBounds(t *testing.T) {
 		}
 		release()
 		for range 2 {
-			if code := within(t, "who waits is served", answers); code != codes.OK {
+			if code := within(t, "a waiter is served", answers); code != codes.OK {
 				t.Errorf("got %v", code)
 			}
 		}

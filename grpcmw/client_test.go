@@ -93,7 +93,7 @@ func TestClientTries(t *testing.T) {
 		"two values in the trailer end it":              {answers: []answer{{err: busy.err, pushback: []string{"1", "2"}}}, tries: 1, code: codes.Aborted},
 		"what is no number in the trailer ends it":      {answers: []answer{{err: busy.err, pushback: []string{"soon"}}}, tries: 1, code: codes.Aborted},
 		"UNAVAILABLE is tried again":                    {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, tries: 2},
-		"an ABORTED of somebody else is not":            {answers: []answer{{err: refusing(codes.Aborted, "other.example", second)}}, tries: 1, code: codes.Aborted},
+		"an ABORTED of another service is not":          {answers: []answer{{err: refusing(codes.Aborted, "other.example", second)}}, tries: 1, code: codes.Aborted},
 		"nor an ABORTED without a hint":                 {answers: []answer{{err: refusing(codes.Aborted, grpcmw.Domain, 0)}}, tries: 1, code: codes.Aborted},
 		"RetryCodes adds ABORTED":                       {answers: []answer{{err: refusing(codes.Aborted, "other.example", 0)}, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes(codes.Aborted)}, tries: 2},
 		"RetryCodes leaves UNAVAILABLE out":             {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 1, code: codes.Unavailable},

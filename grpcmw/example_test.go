@@ -30,7 +30,7 @@ func ExampleLock() {
 
 	show(client.Pay(context.Background(), &Order{Id: "42"}))
 
-	// Somebody else is working on the order.
+	// Another process is working on the order.
 	lease, _ := locks.Acquire(context.Background(), core.Key("order", "42"))
 	show(client.Pay(context.Background(), &Order{Id: "42"}))
 	_ = lease.Release(context.Background())

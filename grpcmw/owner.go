@@ -33,7 +33,7 @@ func SendOwner() ClientOption {
 // SendOwner and holds the key in the same store: the handler runs beside the
 // caller's, with the same fencing token, and the key is free when both have ended. An
 // owner that does not hold the key, or not any more, is ignored: the key is acquired
-// as by anybody.
+// as without an owner.
 //
 // Calls that the caller makes at the same time under one lease all join it, and so
 // exclude each other no more than its own goroutines; nor does a repetition exclude

@@ -100,7 +100,7 @@ func testWhatARequestCosts(t *testing.T, mw framework) {
 	}
 }
 
-// Keys that nobody asks for any more leave nothing in the process.
+// Keys that are not in use any more leave nothing in the process.
 func TestManyKeys(t *testing.T) { oneByOne(t, testManyKeys) }
 
 func testManyKeys(t *testing.T, mw framework) {
@@ -159,7 +159,7 @@ func testBounds(t *testing.T, mw framework) {
 		}
 		release()
 		for range 2 {
-			if status := within(t, "who waits is served", answers); status != http.StatusOK {
+			if status := within(t, "a waiter is served", answers); status != http.StatusOK {
 				t.Errorf("got %d", status)
 			}
 		}

@@ -30,7 +30,7 @@
 // quoted. What a service has to tell its clients:
 //
 //   - A key is for one request: same method, path, query, media type and body. It
-//     counts for the caller who used it, and for 24 hours from the answer, or as
+//     counts for the caller that used it, and for 24 hours from the answer, or as
 //     [once.Retain] says. After that it is a new request.
 //   - Answers of 2xx, 3xx and of most 4xx are kept, with their body and the headers
 //     that [KeepHeaders] lists, never cookies. They are given again with
@@ -111,8 +111,8 @@
 // A store that is down is found to be so after three attempts; one that hangs can
 // take three times a sixth of the TTL for that, at most six seconds.
 //
-// Answers of 500 and above are added to c.Errors, but never contention, which
-// is nothing to wake anybody for. A client that went away while its request
+// Answers of 500 and above are added to c.Errors, but never contention, which is no
+// reason for an alert. A client that went away while its request
 // waited gets no answer; its status is 499 for the access log.
 //
 // # Order
@@ -121,9 +121,9 @@
 // time-outs, authentication, rate limits. A time-out middleware that lets its
 // handler run on has to be outside, or the lock is given back too early.
 //
-// Nobody outside may read the body to its end, but by ShouldBindBodyWith or as an
-// urlencoded form: Idempotent could not tell two requests apart, and answers 500
-// where it notices, which it cannot if the body is chunked.
+// A handler outside of Idempotent may read the body to its end only by
+// ShouldBindBodyWith or as an urlencoded form. Otherwise Idempotent could not tell two
+// requests apart. It answers 500 then, but cannot notice it if the body is chunked.
 //
 // What puts another body in its place, by decompressing or decrypting it, has to be
 // outside of a Lock whose key is in the body and of Idempotent, or has to set

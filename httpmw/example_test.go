@@ -27,7 +27,7 @@ func ExampleLock() {
 
 	fmt.Println(post(router, "/orders/42/pay", ""))
 
-	// Somebody else is working on the order.
+	// Another process is working on the order.
 	lease, _ := locker.Acquire(context.Background(), core.Key("order", "42"))
 	fmt.Println(post(router, "/orders/42/pay", ""))
 	_ = lease.Release(context.Background())

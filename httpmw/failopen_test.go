@@ -181,8 +181,8 @@ func testFailOpen(t *testing.T, mw framework) {
 	})
 }
 
-// A Redis that is gone, one that does not answer, and one that does what it was asked
-// for when nobody waits for it any more.
+// A Redis that is gone, one that does not answer, and one that executes a command after
+// its caller has left.
 func TestFailOpenOnRedis(t *testing.T) { onEach(t, testFailOpenOnRedis) }
 
 func testFailOpenOnRedis(t *testing.T, mw framework) {

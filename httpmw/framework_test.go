@@ -231,8 +231,8 @@ func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// committing is gin's writer as one of net/http, which sends a status at once. But for
-// 499, of which nobody is told.
+// committing is gin's writer as one of net/http: it sends each status at once but 499,
+// which is for the access log only.
 type committing struct{ gin.ResponseWriter }
 
 func (w committing) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -100,7 +100,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a caller of whom nothing is known is refused", func(t *testing.T) {
+	t.Run("an unknown caller is refused", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(), mw.Header("X-User")), mustNotRun(t))

@@ -211,7 +211,7 @@ func (s *stub) Release(ctx context.Context, c core.Claim) error {
 	return s.Store.Release(ctx, c)
 }
 
-// gauge counts who is inside at once.
+// gauge counts the callers that are inside at once.
 type gauge struct{ now, most, total atomic.Int32 }
 
 func (g *gauge) enter() {

@@ -69,7 +69,7 @@ func TestBounds(t *testing.T) {
 		}
 		release()
 		for range 2 {
-			if err := within(t, "who waits is served", answers); err != nil {
+			if err := within(t, "a waiter is served", answers); err != nil {
 				t.Errorf("got %v", err)
 			}
 		}

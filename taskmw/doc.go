@@ -109,6 +109,11 @@
 // asynq believes the task to have failed. Handlers that return when their
 // context ends do not keep the next attempt waiting.
 //
+// A handler that hangs does not keep its key for ever: if the task has a deadline, which
+// it has by asynq's default, the lease gets a core.MaxHold of the time until then and one
+// TTL. After that it is not extended, and the key is free within another TTL. A MaxHold in
+// Acquire, or among the Locker's defaults, replaces it.
+//
 // A worker that dies keeps its key for a TTL, 30 seconds by default; asynq takes
 // one to two minutes to notice, so that is no delay. Shut the server down before
 // the Locker is closed.

@@ -28,7 +28,7 @@ func ExampleLock() {
 	ctx, task := context.Background(), asynq.NewTask("book", []byte(`{"account_id":9007199254740993}`))
 	fmt.Println(mux.ProcessTask(ctx, task))
 
-	// Somebody else is working on the account for longer than a task waits.
+	// Another process is working on the account for longer than a task waits.
 	lease, _ := locks.Acquire(ctx, core.Key("account", "9007199254740993"))
 	fmt.Println(mux.ProcessTask(ctx, task))
 	_ = lease.Release(ctx)

@@ -58,7 +58,7 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.Mi
 		m.wait = -1 // which is what a Once does if it was told nothing
 	}
 	m.acquire = nil // o has them
-	return m.around
+	return middleware(m.process)
 }
 
 type idempotent struct {
@@ -66,14 +66,6 @@ type idempotent struct {
 	terms
 	once *once.Once
 	key  KeyFunc
-}
-
-// around is called for each task anew, so it keeps nothing.
-func (m *idempotent) around(next asynq.Handler) asynq.Handler {
-	if isNotFound(next) {
-		return next
-	}
-	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return m.process(ctx, t, next) })
 }
 
 func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {

@@ -41,7 +41,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.Middle
 	}
 	m := &lock{conflict: conflict{config: &g, observer: l}, locker: l, keys: append([]KeyFunc{key}, g.also...)}
 	m.terms = termsOf("Lock", l, append([]core.AcquireOption{core.Wait(unasked), core.Name(name)}, g.acquire...))
-	return m.around
+	return middleware(m.process)
 }
 
 type lock struct {
@@ -49,14 +49,6 @@ type lock struct {
 	terms
 	locker *core.Locker
 	keys   []KeyFunc
-}
-
-// around is called for each task anew, so it keeps nothing.
-func (m *lock) around(next asynq.Handler) asynq.Handler {
-	if isNotFound(next) {
-		return next
-	}
-	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return m.process(ctx, t, next) })
 }
 
 func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
@@ -141,6 +133,17 @@ func (m *terms) options(b Busy, d *delivery) []core.AcquireOption {
 		opts = append(opts, core.MaxHold(max(d.left, 0)+m.ttl))
 	}
 	return opts
+}
+
+// middleware has process run each task, or refuse it. A mux calls the result for each
+// task anew, so it keeps nothing.
+func middleware(process func(ctx context.Context, t *asynq.Task, next asynq.Handler) error) asynq.MiddlewareFunc {
+	return func(next asynq.Handler) asynq.Handler {
+		if isNotFound(next) {
+			return next
+		}
+		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return process(ctx, t, next) })
+	}
 }
 
 // isNotFound tells whether h is what a mux has for a task without a handler. To

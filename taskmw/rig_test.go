@@ -237,7 +237,7 @@ func locked(t *testing.T, l *core.Locker, opts ...taskmw.Option) asynq.Middlewar
 	return taskmw.Lock(l, "order", taskmw.Payload("id"), opts...)
 }
 
-// gauge counts who is inside at once.
+// gauge counts the callers that are inside at once.
 type gauge struct{ now, most, total atomic.Int32 }
 
 func (g *gauge) enter() {

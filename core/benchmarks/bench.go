@@ -133,7 +133,7 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 	var errs []error
 	for round := range n {
 		for k := range stations {
-			// Nobody always comes after the same one.
+			// The order changes, so that none always follows the same one.
 			i := (k + round) % len(stations)
 			if over[i] || len(errs) > 0 {
 				continue

@@ -49,7 +49,7 @@ const (
 	Bare Kind = "bare" // a yardstick: it promises nothing
 )
 
-// contender is who is compared.
+// contender is one of the compared locks.
 type contender struct {
 	name   string
 	kind   Kind
@@ -63,7 +63,7 @@ type contender struct {
 type opening struct {
 	addr  string
 	conns int  // connections at most, for those that pool them
-	small bool // one of a thousand: buffers shall be small
+	small bool // one of a thousand, with small buffers
 }
 
 // contenders are all that are compared, in the order of the table.
@@ -94,7 +94,7 @@ func goRedis(o opening) *redis.Client {
 }
 
 // watchdog calls extend every third of the TTL until it fails, as redislock's
-// README advises where a lock shall outlive its TTL. It returns a function that
+// README advises for a lock that is held for longer than its TTL. It returns a function that
 // tells that it has failed.
 func watchdog(ctx context.Context, extend func(ctx context.Context) error) (lost func() bool) {
 	held, cancel := context.WithCancel(ctx)

@@ -9,9 +9,9 @@ import (
 
 // bareMessage is the least lock that a release can pass on by message: a script
 // finds out that the caller has it, writes that it is the other's, and tells that
-// one. There is no token, no order, no time but that of the key, nobody looks
-// whether the other still listens, and only one can wait. What it takes is what a
-// script and a message take.
+// one. There is no token and no order, no time but that of the key, no look
+// whether the other still listens, and only one can wait. It costs as much as a script
+// and a message.
 func bareMessage() contender {
 	return contender{name: "bare message", kind: Bare, direct: []string{"subscribe"}, open: openMessage}
 }

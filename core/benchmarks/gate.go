@@ -2,7 +2,7 @@ package main
 
 import "sync/atomic"
 
-// gate stands inside the critical section of one key and counts who is in.
+// gate counts the callers in the critical section of one key.
 type gate struct {
 	inside   *atomic.Int64 // may be shared with other processes
 	overlaps *atomic.Int64 // how often a holder found another one inside

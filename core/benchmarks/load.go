@@ -18,7 +18,7 @@ type load struct {
 	warm       time.Duration // not counted, at the start
 	window     time.Duration // counted
 	cancelable bool          // calls get a context that can end
-	free       bool          // nobody else wants the keys
+	free       bool          // no other load wants the keys
 	drain      time.Duration // for the callers that still wait when the window is over; then they are cancelled
 	// mark is called at both ends of the window, with every goroutine at work.
 	mark func() error

@@ -59,7 +59,7 @@ func startPostgres(ctx context.Context) (*postgresServer, error) {
 	if out, err := setup.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(dir))
 	}
-	// Somebody else may take the port between the look and the start.
+	// Another program may take the port between the look and the start.
 	for range 3 {
 		var s *postgresServer
 		if s, err = runPostgres(ctx, filepath.Join(filepath.Dir(program), "postgres"), dir); err == nil {

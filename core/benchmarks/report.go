@@ -215,8 +215,7 @@ func (r *Row) wrongs() (all []string) {
 	return all
 }
 
-// failures are the wrongs that count: an overlap, whoever's it is, and anything
-// of the kit.
+// failures are an overlap of any contender, and every error of the kit.
 func (s *Section) failures() (all []string) {
 	for _, r := range s.Rows {
 		if r.Overlaps == 0 && r.Kind != Kit {

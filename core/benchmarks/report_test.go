@@ -53,7 +53,7 @@ func TestRatiosAreTakenRoundByRoundToTheBestPeer(t *testing.T) {
 	}{
 		{own, "lockkit", "rate", 3}, // of 3, 3 and 2
 		{own, "rueidislock", "rate", 1},
-		{own, "bare commands", "rate", 900.0 / 110}, // it is nobody's yardstick here
+		{own, "bare commands", "rate", 900.0 / 110}, // no target refers to it here
 		{crowd, "lockkit", "served", 0.375},
 		{crowd, "redislock", "served", 5},
 	} {

@@ -46,7 +46,7 @@ func quorum(silent bool) scenario {
 	return sc
 }
 
-// quorumContenders are who can lock a majority of servers.
+// quorumContenders are the contenders that can lock a majority of servers.
 func quorumContenders() []quorumContender {
 	return []quorumContender{
 		{"lockkit", Kit, func(clients []*redis.Client) (*locks, error) { return openRedlock(clients) }},
@@ -133,7 +133,7 @@ func (b *bench) quorum(s *Section, silent bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		// Before one goes silent: who has just started looks at all of them.
+		// Before one goes silent: a process that has just started looks at all of them.
 		if held, err := l.persist(b.ctx, c.name+":warm"); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		} else if err := held.Release(b.ctx); err != nil {
@@ -156,7 +156,7 @@ func (b *bench) quorum(s *Section, silent bool) (err error) {
 }
 
 // persist tries again where a node did not answer in its time, since the machine
-// was busy with something else. It takes another key, as nobody knows of the first.
+// was busy with something else. It takes another key, since the state of the first is unknown.
 func (l *locks) persist(ctx context.Context, key string) (held lease, err error) {
 	for n := range 10 {
 		if held, err = l.try(ctx, fmt.Sprintf("%s:%d", key, n)); !errors.Is(err, core.ErrUnavailable) {

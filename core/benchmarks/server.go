@@ -42,7 +42,7 @@ func startServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Somebody else may take the port between the look and the start.
+	// Another program may take the port between the look and the start.
 	for range 3 {
 		var s *server
 		if s, err = runServer(ctx, dir); err == nil {

@@ -52,7 +52,7 @@ func (s *shared) word(i int) *atomic.Int64 {
 	return (*atomic.Int64)(unsafe.Pointer(&s.mem[i*64]))
 }
 
-// remove gives the memory back. Only who made it may remove it.
+// remove gives the memory back. Only the process that made it may remove it.
 func (s *shared) remove() error {
 	return errors.Join(unix.Munmap(s.mem), os.Remove(s.path))
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// target is what the kit shall reach in a scenario.
+// target is what the kit has to reach in a scenario.
 type target struct {
 	who   string  // contender
 	key   string  // of a column

@@ -37,7 +37,7 @@ func (u usage) since(before usage) usage {
 	return usage{CPU: u.CPU - before.CPU, Mallocs: u.Mallocs - before.Mallocs}
 }
 
-// clock is a clock that all processes of the machine share and nobody sets.
+// clock is a clock that all processes of the machine share and that cannot be set.
 func clock() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {

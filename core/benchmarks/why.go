@@ -59,7 +59,7 @@ func passing(s *Section, t target) string {
 	return text
 }
 
-// polls is for very many who wait.
+// polls is for very many waiters.
 func polls(*Section, target) string {
 	return "a waiter asks once in some seconds in case a message was lost, also while others are served"
 }

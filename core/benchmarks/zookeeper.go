@@ -41,7 +41,7 @@ func startZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 	if !hasZookeeper() {
 		return nil, errNoZookeeper
 	}
-	// Somebody else may take the port between the look and the start.
+	// Another program may take the port between the look and the start.
 	for range 3 {
 		if s, err = runZookeeper(ctx); err == nil {
 			return s, nil

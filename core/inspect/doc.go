@@ -7,8 +7,8 @@
 //
 // Handler is the same as a web page, and as JSON.
 //
-// There are two ways to take a hold away. Revoke keeps the key taken for what is left
-// of the hold, so that its holder learns of the loss before another process can have the
+// There are two ways to take a hold away. Revoke keeps the key taken for the rest of
+// the hold, so that its holder learns of the loss before another process can have the
 // key. ReleaseNow frees the key at once: until the old holder learns of the loss, for a
 // third of its TTL, there can be two, and only a resource that checks fencing tokens is
 // safe from the old one.

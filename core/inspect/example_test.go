@@ -39,7 +39,7 @@ func ExampleNew() {
 	// true
 }
 
-// The page for everybody who can reach this server: names and digests, no keys, no
+// The page for every visitor of this server: names and digests, no keys, no
 // buttons. Only this machine can.
 func ExampleHandler() {
 	in, err := inspect.New(memstore.New()) // the store of the service

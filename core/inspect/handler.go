@@ -290,7 +290,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 			return
 		}
 	}
-	// An operator who closes the page has not taken the decision back.
+	// Closing the page does not take the decision back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	end, done := h.in.Revoke, "Revoked. The key stays taken for what was left of the hold, so that its holder learns of the loss first."

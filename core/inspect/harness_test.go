@@ -137,7 +137,7 @@ func take(t testing.TB, store core.Store, c core.Claim) {
 	}
 }
 
-// all lets everybody do everything, and says who it is.
+// all allows everything, to an operator with the name who.
 func all(who string) inspect.HandlerOption {
 	return inspect.Allow(func(*http.Request, inspect.Action) (string, error) { return who, nil })
 }

@@ -221,14 +221,14 @@ func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 }
 
 // Revoke takes away the hold of key that has this ID, whichever lease has it now, and
-// keeps the key taken for what is left of the hold. The holder's context ends with
+// keeps the key taken for the rest of the hold. The holder's context ends with
 // core.ErrLost before another process is granted the key.
 //
 // It fails with core.ErrLost if there is no such hold; nothing has changed then. After an
 // error that is none of core.Inspector's the hold may have ended or not; the same call
 // again tells.
 func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
-	return in.end(ctx, key, hold, time.Millisecond) // no longer than what is left of it
+	return in.end(ctx, key, hold, time.Millisecond) // the store keeps it for the rest of the hold
 }
 
 // ReleaseNow is Revoke, but the key is free at once. There can be two holders until the

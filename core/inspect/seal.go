@@ -6,8 +6,8 @@ import (
 	"encoding/base64"
 )
 
-// seal makes a text that a page may carry where its reader may not see keys, of one that
-// can contain a key. Nobody can read or make one without the Inspector's secret.
+// seal encrypts a text that can contain a key, for a page whose reader may not see keys.
+// It takes the Inspector's secret to read or make a sealed text.
 type seal struct{ box cipher.AEAD }
 
 func newSeal(in *Inspector) seal {

@@ -192,8 +192,7 @@ func (c *child) await(kind string, n int) map[string]report {
 	return all
 }
 
-// kill ends the process like a crash, and returns what it had said by then and
-// nobody had read.
+// kill ends the process like a crash, and returns its reports that were not read yet.
 func (c *child) kill() map[string]report {
 	c.process.Kill()
 	rest := make(map[string]report)

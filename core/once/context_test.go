@@ -84,7 +84,7 @@ func TestContext(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
 	// hazard 47
-	sim(t, "the answer of a caller who is gone is kept", func(t *testing.T) {
+	sim(t, "the answer of a caller that is gone is kept", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		ctx, leave := context.WithCancelCause(t.Context())
 		gone := errors.New("the client went away")
@@ -99,7 +99,7 @@ func TestContext(t *testing.T) {
 		}
 		replayed(t, o, charge("1"), "receipt", 1)
 	})
-	sim(t, "a caller who was gone before has nothing run and nothing sent", func(t *testing.T) {
+	sim(t, "nothing is run or sent for a caller that was gone before", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
 		gone := errors.New("the client went away")
@@ -117,7 +117,7 @@ func TestContext(t *testing.T) {
 		}
 		first(t, o, charge("1"), "receipt", 1)
 	})
-	sim(t, "a caller who leaves while the run is claimed has nothing run, and it does not count as an attempt", func(t *testing.T) {
+	sim(t, "nothing is run for a caller that leaves while the run is claimed, and it does not count as an attempt", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store, once.AtMostOnce())
 		gone := errors.New("the client went away")
@@ -133,7 +133,7 @@ func TestContext(t *testing.T) {
 		store.granted = nil
 		first(t, o, charge("1"), "receipt", 1)
 	})
-	sim(t, "a caller who leaves while waiting for another's run gets its reason, and nothing is run", func(t *testing.T) {
+	sim(t, "a caller that leaves while it waits for another run gets its own reason, and nothing is run", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), wait(time.Hour))
 		gone := errors.New("the client went away")
 		ctx, leave := context.WithCancelCause(t.Context())

@@ -119,7 +119,7 @@ func TestDuplicates(t *testing.T) {
 		crowd(t, processes(t, store), &r, n, n)
 		r.want(t, n)
 	})
-	sim(t, "who waits gets the failure of nobody else, but runs next", func(t *testing.T) {
+	sim(t, "a waiter does not get another caller's failure, but runs next", func(t *testing.T) {
 		store, declined := memstore.New(), errors.New("declined")
 		var r runs
 		var all sync.WaitGroup
@@ -140,7 +140,7 @@ func TestDuplicates(t *testing.T) {
 		all.Wait()
 		r.want(t, 3)
 	})
-	sim(t, "who waits is woken by the answer, and does not find it by asking again", func(t *testing.T) {
+	sim(t, "a waiter is woken by the answer, and does not find it by asking again", func(t *testing.T) {
 		store := memstore.New()
 		o, begun := newOnce(t, store, wait(time.Hour)), make(chan struct{})
 		const length = 37*time.Second + 123456789
@@ -167,7 +167,7 @@ func TestDuplicates(t *testing.T) {
 		}
 		all.Wait()
 	})
-	sim(t, "who waits for too long is told so, and nothing is run", func(t *testing.T) {
+	sim(t, "a waiter is told when it has waited for too long, and nothing is run", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store)
 		_, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {

@@ -105,7 +105,7 @@ func TestEvents(t *testing.T) {
 		o.Do(t.Context(), charge("1"), works)
 		one(t, events(), core.Refused, 1, once.ErrIndeterminate)
 	})
-	sim(t, "who finds a run in progress is contended, refused or replayed, and no event has the key", func(t *testing.T) {
+	sim(t, "a caller that finds a run in progress is contended, refused or replayed, and no event has the key", func(t *testing.T) {
 		o, events := told(t, memstore.New())
 		go o.Do(t.Context(), charge("1"), works)
 		synctest.Wait()

@@ -51,7 +51,7 @@ func Retain(d time.Duration) Option {
 // done, and it is run again. An fn that cannot tell, since what it called timed
 // out, returns an error that matches ErrIndeterminate, and is not.
 //
-// Which policy counts is that of the caller who finds the unfinished run.
+// The policy that counts is that of the caller that finds the unfinished run.
 func AtMostOnce() Option { return func(c *config) { c.atMostOnce = true } }
 
 // Acquire sets how a run is claimed: core.TTL, how long the call is in progress

@@ -42,7 +42,7 @@ func TestAtMostOnce(t *testing.T) {
 		for range 3 {
 			refused(t, o, charge("1"), once.ErrIndeterminate)
 		}
-		refused(t, newOnce(t, store), charge("1"), once.ErrIndeterminate) // by nobody
+		refused(t, newOnce(t, store), charge("1"), once.ErrIndeterminate) // under any policy
 		other := charge("1")
 		other.Fingerprint = nil
 		refused(t, o, other, once.ErrMismatch)
@@ -115,7 +115,7 @@ func TestAtMostOnce(t *testing.T) {
 		first(t, newOnce(t, store, wait(time.Hour)), charge("1"), "receipt", 2)
 		refused(t, newOnce(t, store, wait(time.Hour), once.AtMostOnce()), charge("2"), once.ErrIndeterminate)
 	})
-	sim(t, "who cannot note that a run is indeterminate still says so, and so does the next", func(t *testing.T) {
+	sim(t, "a caller that cannot note that a run is indeterminate still says so, and so does the next", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"))
 		time.Sleep(time.Hour)

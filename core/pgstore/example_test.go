@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/pgstore"
 )
 
-// An order is worked on under a lock, and written in a transaction that refuses
-// a holder who has been replaced meanwhile.
+// An order is worked on under a lock. It is written in a transaction that refuses
+// a holder that was replaced meanwhile.
 func Example() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db/shop?connect_timeout=3")

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Somebody who may make functions in a schema of the search path makes some that
-// fit better than those of the system: none of them is called.
+// A user with the right to create functions in a schema of the search path creates some
+// that match better than those of the system. None of them is called.
 func TestHostileSchema(t *testing.T) {
 	server := durable.Get(t).NewDatabase(t)
 	server.Exec(`CREATE FUNCTION public.evil() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil'; END $$;
@@ -111,7 +111,7 @@ func TestHostileKeys(t *testing.T) {
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := durable.Get(t).NewDatabase(t)
-	// Somebody has seen to it that nobody may call what others have made.
+	// An administrator has revoked the default rights to the functions and types of others.
 	server.Exec("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC; ALTER DEFAULT PRIVILEGES REVOKE USAGE ON TYPES FROM PUBLIC")
 	if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {
 		t.Fatal(err)

@@ -98,8 +98,8 @@ func TestLocker(t *testing.T) {
 	})
 }
 
-// Many clients that each want several of few keys, in any order, while their
-// leases are extended in batches: nobody waits for ever, at the server either.
+// Many clients each want several of few keys, in any order, while their leases are
+// extended in batches. No client waits for ever, and no session at the server does.
 func TestNoDeadlock(t *testing.T) {
 	server := database(t, "deadlock_timeout = '50ms'", "log_lock_waits = on")
 	const clients, keys = 64, 5
@@ -165,7 +165,7 @@ func TestNoDeadlock(t *testing.T) {
 				grants.Add(1)
 				for _, k := range order {
 					if inside[k].Add(1) != 1 {
-						t.Errorf("somebody is inside key %d already", k)
+						t.Errorf("another caller has key %d already", k)
 					}
 				}
 				if err := unlocked(func() error { return lease.Extend(ctx, time.Minute) }); err != nil {

@@ -34,8 +34,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Claims that cannot be are refused before anything is sent: nobody listens
-// there.
+// Impossible claims are refused before anything is sent: no server listens there.
 func TestRefusedClaims(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, testclient.Postgres(t, "postgres://127.0.0.1:1/none"))

@@ -108,7 +108,7 @@ func TestRestart(t *testing.T) {
 }
 
 // holders are the callers inside. A lease that has run out, as on a machine that
-// stood still, keeps nobody out.
+// stood still, keeps no caller out.
 type holders struct {
 	mu  sync.Mutex
 	all map[*core.Lease]bool
@@ -138,8 +138,7 @@ func (h *holders) leave(l *core.Lease) {
 }
 
 // Connections that an administrator ends, while locks are taken, extended,
-// waited for and given back: nobody gets in beside somebody else, and everybody
-// gets in at last.
+// waited for and released. No two callers are in at once, and each gets in at last.
 func TestTerminatedConnections(t *testing.T) {
 	server := database(t)
 	var inside [2]holders
@@ -192,7 +191,7 @@ func TestTerminatedConnections(t *testing.T) {
 	close(stop)
 	killer.Wait()
 	if overlaps.Load() > 0 {
-		t.Errorf("%d times somebody got in beside somebody else", overlaps.Load())
+		t.Errorf("%d times two callers were in at once", overlaps.Load())
 	}
 	if ended.Load() < min(20, int64(2*rounds)) || grants.Load() < int64(rounds) {
 		t.Errorf("vacuous: %d connections ended, %d grants", ended.Load(), grants.Load())

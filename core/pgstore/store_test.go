@@ -117,7 +117,7 @@ func TestStoreThroughPooler(t *testing.T) {
 	})
 }
 
-// Every request arrives twice: a claim names the state that shall be, and an
+// Every request arrives twice: a claim names the state that it wants, and an
 // answer that is saved twice is saved once. And the database has what one may
 // have set for all of its sessions: one snapshot for each transaction, commits
 // that are not waited for, other signs for quoting and another encoding.

@@ -110,7 +110,7 @@ func TestCheckToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer first.Rollback(context.Background())
-			// Whoever sees one snapshot has it from here on.
+			// A transaction with one snapshot takes it here.
 			stale, err := pool.BeginTx(t.Context(), options)
 			if err != nil {
 				t.Fatal(err)

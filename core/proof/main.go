@@ -34,7 +34,7 @@ type part struct {
 var parts = []part{
 	{name: "engine", about: "the engine, elections and locks by name, in virtual time", packages: []string{"core", "core/leader", "core/named"}, own: true},
 	{name: "simulation", about: "many clients in random trouble, in virtual time, from a seed", packages: []string{"core/proof/sim"}, swift: true},
-	{name: "matrix", about: "each message with each thing that can befall it", packages: []string{"core/proof/matrix"}},
+	{name: "matrix", about: "each message with each fault", packages: []string{"core/proof/matrix"}},
 	{name: "stores", about: "the contract of a store, and each store's own troubles", packages: []string{
 		"core/storetest", "core/memstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
 	}, own: true},

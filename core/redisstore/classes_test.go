@@ -125,7 +125,7 @@ func TestErrorReplies(t *testing.T) {
 	}
 }
 
-// quiet fails the test if err says what the lock is or who holds it.
+// quiet fails the test if err tells the key or the owner.
 func quiet(t testing.TB, err error, c core.Claim) {
 	t.Helper()
 	for _, secret := range []string{c.Key, c.Owner, c.Lease} {

@@ -34,12 +34,12 @@ func Example() {
 
 	err = locks.Do(ctx, core.Key("order", "42"), func(ctx context.Context) error {
 		_, err := locks.TryAcquire(context.Background(), core.Key("order", "42"))
-		fmt.Println("somebody else:", err)
+		fmt.Println("another caller:", err)
 		return nil
 	})
 	fmt.Println("we:", err)
 	// Output:
-	// somebody else: order: lock is busy
+	// another caller: order: lock is busy
 	// we: <nil>
 }
 

@@ -144,7 +144,7 @@ func timeless(fields map[string]string) []string {
 	return all
 }
 
-// cast is who takes part in a sequence, and what is drawn for it.
+// cast has the claims that take part in a sequence, and what is drawn for them.
 type cast struct {
 	*rand.Rand
 	claims []core.Claim

@@ -71,7 +71,7 @@ func FuzzReply(f *testing.F) {
 		}
 		switch {
 		case err == nil && g.Owner == "":
-			t.Errorf("%#v: a grant to nobody", v)
+			t.Errorf("%#v: a grant without an owner", v)
 		case err == nil && (g.Record != nil) != (c.Record != nil):
 			t.Errorf("%#v: a grant with the record %v", v, g.Record)
 		case err == nil && g.Token > math.MaxInt64:
@@ -156,10 +156,10 @@ func FuzzNames(f *testing.F) {
 			t.Fatal("no wake-up")
 		}
 		if next, err := s.Acquire(ctx, waits); err != nil || next.Token <= g.Token {
-			t.Fatalf("acquire by who waited: %+v and %v", next, err)
+			t.Fatalf("acquire by the waiter: %+v and %v", next, err)
 		}
 		if err := s.Release(ctx, waits); err != nil {
-			t.Fatalf("release by who waited: %v", err)
+			t.Fatalf("release by the waiter: %v", err)
 		}
 		if err := s.Release(ctx, c); !errors.Is(err, core.ErrLost) {
 			t.Fatalf("release again: %v", err)

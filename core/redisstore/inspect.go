@@ -51,7 +51,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	if s.plain {
 		cmd := s.newCommand(plainReleaseScript, key, "release").Text(lease)
 		if keep > 0 {
-			cmd.Num(millis(keep)).Text(nobody()).Text("1")
+			cmd.Num(millis(keep)).Text(noHolder()).Text("1")
 		}
 		return s.withRight(ctx, s.settle(ctx, op, cmd))
 	}

@@ -65,7 +65,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("the list has %d line ends, want 201", n)
 		}
 	})
-	t.Run("the dead are dropped when somebody comes", func(t *testing.T) {
+	t.Run("expired holds are dropped by the next claim", func(t *testing.T) {
 		c, next := claimed(), core.Claim{}
 		c.Weight = 1
 		gone, waits := c, c

@@ -105,9 +105,9 @@ func TestNodeInquiryOfACallerThatLeaves(t *testing.T) {
 	}()
 	leave()
 	if err := <-gone; !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("who left got %v, want %v", err, core.ErrUnavailable)
+		t.Errorf("the caller that left got %v, want %v", err, core.ErrUnavailable)
 	}
 	if err := <-got; err != nil {
-		t.Errorf("who stayed got %v", err)
+		t.Errorf("the caller that stayed got %v", err)
 	}
 }

@@ -81,10 +81,10 @@ func (t *takenKeys) note(key string, taken bool) {
 func (s *Store) releasePlain(ctx context.Context, c *core.Claim) error {
 	cmd := s.newCommand(plainReleaseScript, c.Key, "release").Text(c.Owner)
 	if c.Keep > 0 {
-		cmd.Num(millis(c.Keep)).Text(nobody())
+		cmd.Num(millis(c.Keep)).Text(noHolder())
 	}
 	return s.settle(ctx, "release", cmd)
 }
 
-// nobody is a random owner.
-func nobody() string { return keptBy + rand.Text() }
+// noHolder is the owner of a plain key that is kept without a holder.
+func noHolder() string { return keptBy + rand.Text() }

@@ -82,7 +82,7 @@ func (h *hub) pushedTo(of string) (g *core.Grant, watching bool) {
 	return g, len(all) > 0
 }
 
-// grant is what is left at now of a grant that came after asked.
+// grant returns the grant with its validity at now; it came after asked.
 func (p *pushed) grant(asked, now time.Time) *core.Grant {
 	age := now.Sub(asked)
 	if drift := now.Round(0).Sub(asked.Round(0)) - age; drift.Abs() > steady {

@@ -48,7 +48,7 @@ func promptly(scene func(last bool) (took time.Duration)) {
 
 const prompt = 500 * time.Millisecond
 
-// A release grants the key to the first who listens, and says so in a message.
+// A release grants the key to the first waiter that listens, and says so in a message.
 func TestPush(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -70,7 +70,7 @@ func TestRecordLayout(t *testing.T) {
 		lives(t, c, time.Hour)
 		wantRecord(t, acquire(t, r.direct, begins(claimOf(c.Key), "again")), "answer", 1, true)
 	})
-	t.Run("an ended record is dropped when somebody comes", func(t *testing.T) {
+	t.Run("an ended record is dropped by the next claim", func(t *testing.T) {
 		c, beside := begins(claimed(), "begun"), core.Claim{}
 		c.Weight = 1
 		beside = claimOf(c.Key)

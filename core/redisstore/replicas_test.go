@@ -136,8 +136,8 @@ func TestReplicas(t *testing.T) {
 				_ = r.direct.Release(t.Context(), c)
 			})
 			t.Run("a lost reply leaves the outcome open", func(t *testing.T) {
-				// On a proxy of its own: a WAIT that nobody waits for any more may
-				// still be on its way through the other one.
+				// On a proxy of its own: the WAIT of a caller that has left may still be
+				// on its way through the other one.
 				proxy := testserver.NewRedisProxy(t, master.Addr)
 				s := newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
 				c := claimed()

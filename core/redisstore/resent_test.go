@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// redialer is a hook that sends a call again that failed, or only lets it fail,
-// where nobody can be reached any more.
+// redialer is a hook that sends a failed call again, or only lets it fail, when no
+// server can be reached any more.
 type redialer struct {
 	again bool
 	away  atomic.Bool

@@ -102,7 +102,7 @@ func TestHalfAScript(t *testing.T) {
 					err := do()
 					after := r.fields(t, held)
 					if before["t"] != "" && after["t"] > before["t"] {
-						after["t"] = before["t"] // a token that nobody got is no harm
+						after["t"] = before["t"] // a token that was not granted does no harm
 					}
 					if before["t"] == "" && after["t"] == fmt.Sprint(last(before)) {
 						delete(after, "t") // nor is one that the hold tells

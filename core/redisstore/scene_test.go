@@ -143,8 +143,8 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 }
 
-// A server counts what it refuses, also to a script that goes on, and somebody may
-// be woken by that number: no step asks for what cannot be answered.
+// A server counts the commands that it refuses, also those of a script that goes on. An
+// operator may have an alert on that number, so no step sends a command that is refused.
 func TestNothingIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

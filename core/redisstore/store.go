@@ -34,7 +34,7 @@ type Store struct {
 	hub      hub
 	// The first arguments of scripts, by their flags.
 	acquires whats // fair, waits, can be granted by message
-	releases whats // one token used, undoes, keeps what is left
+	releases whats // one token used, undoes, keeps the rest of the hold
 
 	identity identity
 	puts     atomic.Int64 // of cards

@@ -119,7 +119,7 @@ func TestStoreThroughProxy(t *testing.T) {
 	})
 }
 
-// Every request arrives twice: a claim names the state that shall be, and an
+// Every request arrives twice: a claim names the state that it wants, and an
 // answer that is saved twice is saved once.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	tally.ProofOnly(t)

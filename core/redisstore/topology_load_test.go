@@ -109,7 +109,7 @@ func (l *load) running() bool {
 	}
 }
 
-// contend takes one key after the other for a moment. Nobody may wait for long.
+// contend takes one key after the other for a moment. No caller may wait for long.
 func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 	for l.running() {
 		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

@@ -164,7 +164,7 @@ func parseRun(value string, now uint64) (run *core.Run, ok bool) {
 // maxOwner is the length of the longest owner, in bytes. A longer value is no lock.
 const maxOwner = 256
 
-// keptBy is how a plain key begins that is kept by nobody.
+// keptBy is how the value of a plain key begins that is kept without a holder.
 const keptBy = "kept:"
 
 // parsePlain reads the answer of plain_show.lua.

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A release with others waiting does the same to a string, where one who is first in
-// line has a short way, and to a hash, also where that way must not be taken.
+// A release with waiters does the same to a string and to a hash. For a string there is
+// a short script for the first waiter; it must not be used in every case.
 func TestFormsAgreeOnWaiters(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -33,7 +33,7 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 		granted      string  // by message
 		woken        string  // to ask
 		overheard    bool    // a subscriber listens to all channels
-		mute         bool    // who releases must not publish
+		mute         bool    // the releasing client must not publish
 	}
 	for name, c := range map[string]state{
 		"a waiter that can be granted it": {

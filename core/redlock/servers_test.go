@@ -193,7 +193,7 @@ func TestDefaultBudget(t *testing.T) {
 	}
 }
 
-// Two servers restart empty, one after the other, while a lock is held. hazard 30
+// Servers restart empty while a lock is held: two of three, one after the other, or all. hazard 30
 func TestRestartedEmpty(t *testing.T) {
 	t.Parallel()
 	for name, with := range map[string]struct {
@@ -231,6 +231,18 @@ func TestRestartedEmpty(t *testing.T) {
 			}
 		})
 	}
+	t.Run("limit: all at once, which looks like a new cluster", func(t *testing.T) {
+		t.Parallel()
+		all, connect := servers(t, 3)
+		ours := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
+		c := claim("ours")
+		c.TTL = 30 * time.Second
+		acquire(t, ours, c)
+		for _, server := range all {
+			server.RestartEmpty()
+		}
+		acquire(t, fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow))), claim("theirs"))
+	})
 }
 
 // hazard 53

@@ -17,7 +17,7 @@ var expiryCases = []testCase{
 		}
 		e.becomesFree(e.other, e.exclusive())
 		if at := passed(); at < valid-tick {
-			e.Errorf("somebody else got in after %v, the grant was for %v", at, valid)
+			e.Errorf("another owner got in after %v, the grant was for %v", at, valid)
 		}
 	}},
 	{"an extended hold ends by itself, and not before its time", nil, func(e *env) {
@@ -36,7 +36,7 @@ var expiryCases = []testCase{
 		}
 		e.becomesFree(e.other, e.exclusive())
 		if at := passed(); at < valid-tick {
-			e.Errorf("somebody else got in after %v, the extension was for %v", at, valid)
+			e.Errorf("another owner got in after %v, the extension was for %v", at, valid)
 		}
 	}},
 	{"an expired hold cannot be extended", nil, func(e *env) {

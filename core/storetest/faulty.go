@@ -49,7 +49,7 @@ type Fault struct {
 	Err error
 }
 
-// Faults decides what befalls the calls to the store that Faulty made with it.
+// Faults decides what happens to the calls to the store that Faulty made with it.
 // Its zero value lets everything pass. It is safe for concurrent use.
 type Faults struct {
 	mu       sync.Mutex

@@ -144,7 +144,7 @@ var ownerFlaws = []flaw{
 		}
 	}},
 	{"admits every claim that names a Via", []string{
-		"joining/Via is ignored where somebody else holds",
+		"joining/Via is ignored where another owner holds",
 		"joining/Via is ignored after that owner's hold has expired",
 		"keep/no claim can join a kept key",
 	}, func(s *tampered) {
@@ -156,7 +156,7 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"does not say whom a claim has joined", []string{
+	{"does not say which owner a claim has joined", []string{
 		"joining/Via joins the owner that holds",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
@@ -165,7 +165,7 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"forgets whom a claim has joined", []string{
+	{"forgets which owner a claim has joined", []string{
 		"joining/a joined claim again gives the same grant",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {

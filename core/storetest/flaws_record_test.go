@@ -63,7 +63,7 @@ var recordFlaws = []flaw{
 		}
 	}},
 	{"answers only when the key is free", []string{
-		"records/a finished record answers while somebody holds the key",
+		"records/a finished record answers while another owner holds the key",
 		"runs/an answered key can be kept busy as well",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {

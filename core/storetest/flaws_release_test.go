@@ -81,7 +81,7 @@ var releaseFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"remembers a release that it shall forget", []string{
+	{"remembers a release that it was told to forget", []string{
 		"release/a release that is to be remembered for no time is not",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {

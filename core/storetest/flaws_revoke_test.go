@@ -145,7 +145,7 @@ var revokeFlaws = []flaw{
 	}},
 }
 
-// cardFlaws are about who the processes are.
+// cardFlaws are about the cards of processes.
 var cardFlaws = []flaw{
 	{"keeps no cards", []string{
 		"cards/a card is shown in every process as it was put",

@@ -12,7 +12,7 @@ import (
 var savingFlaws = []flaw{
 	{"takes a second saving for a stale one", []string{
 		"saving/saving an answer twice is answered as once",
-		"saving/saving an answer twice is answered as once while somebody holds the key",
+		"saving/saving an answer twice is answered as once while another owner holds the key",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {
 			if c.Record != nil && s.count(c.Key+c.Lease, 1) > 1 {
@@ -38,8 +38,8 @@ var savingFlaws = []flaw{
 			return err
 		}
 	}},
-	{"forgets that it has saved when somebody takes the key", []string{
-		"saving/saving an answer twice is answered as once while somebody holds the key",
+	{"forgets that it has saved when another owner takes the key", []string{
+		"saving/saving an answer twice is answered as once while another owner holds the key",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

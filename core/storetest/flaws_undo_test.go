@@ -22,7 +22,7 @@ var undoFlaws = []flaw{
 	}},
 	{"undoes only what is held", []string{
 		"undo/a run is undone after its hold has expired",
-		"undo/a run is undone after its hold has expired while somebody holds the key",
+		"undo/a run is undone after its hold has expired while another owner holds the key",
 		"undo/a run that is undone after its hold has expired is refused when it comes again",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c core.Claim) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// waitFlaws are about who waits, and in which order.
+// waitFlaws are about waiters and their order.
 var waitFlaws = []flaw{
 	{"says busy without when to ask again", []string{
 		"busy/busy says when to ask again",

@@ -15,7 +15,7 @@ var keepCases = []testCase{
 		e.isHeld()
 		e.becomesFree(e.other, e.exclusive())
 		if at := passed(); at < e.units(5)-tick {
-			e.Errorf("somebody else got in after %v, the key was to be kept for %v", at, e.units(5))
+			e.Errorf("another owner got in after %v, the key was to be kept for %v", at, e.units(5))
 		}
 	}},
 	{"a key is kept for longer than the hold would have lasted", []Feature{Keeping}, func(e *env) {

@@ -77,7 +77,7 @@ func TestStoreThatDoesWhatItIsSaidToRefuseIsCaught(t *testing.T) {
 		c := "unsupported/" + string(f) + " is refused"
 		want := "FAIL"
 		if f == storetest.Tombstones {
-			want = "PASS" // they do no harm where nobody counts on them
+			want = "PASS" // they do no harm where no engine relies on them
 		}
 		if got[c] != want {
 			t.Errorf("%q: %q, want %s", c, got[c], want)

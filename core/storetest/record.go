@@ -33,7 +33,7 @@ var recordCases = []testCase{
 			e.answered(e.other, e.run("again"), "answer")
 		}
 	}},
-	{"a finished record answers while somebody holds the key", []Feature{Records}, func(e *env) {
+	{"a finished record answers while another owner holds the key", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		e.acquire(e.store, e.exclusive())
 		e.answered(e.other, e.run("again"), "answer")

@@ -174,7 +174,7 @@ var joiningCases = []testCase{
 			e.Errorf("granted to owner %q, want the claim's own %q", g.Owner, j.Owner)
 		}
 	}},
-	{"Via is ignored where somebody else holds", []Feature{Joining}, func(e *env) {
+	{"Via is ignored where another owner holds", []Feature{Joining}, func(e *env) {
 		stranger := e.exclusive()
 		e.acquire(e.other, e.exclusive())
 		e.busy(e.store, joining(e.exclusive(), stranger))

@@ -45,7 +45,7 @@ var revokeCases = []testCase{
 		e.revoke(e.other, c, time.Millisecond)
 		e.becomesFree(e.other, e.exclusive())
 		if at := passed(); at < valid-tick {
-			e.Errorf("somebody else got in after %v, %v were left of the hold", at, valid)
+			e.Errorf("another owner got in after %v, %v were left of the hold", at, valid)
 		}
 	}},
 	{"a revoked key stays taken for longer if it is to", []Feature{Inspecting, Keeping}, func(e *env) {
@@ -56,7 +56,7 @@ var revokeCases = []testCase{
 		e.revoke(e.other, c, e.units(12))
 		e.becomesFree(e.other, e.exclusive())
 		if at := passed(); at < e.units(12)-tick {
-			e.Errorf("somebody else got in after %v, the key was to stay taken for %v", at, e.units(12))
+			e.Errorf("another owner got in after %v, the key was to stay taken for %v", at, e.units(12))
 		}
 	}},
 	{"a hold that is gone is not revoked, and nothing changes", []Feature{Inspecting}, func(e *env) {

@@ -21,7 +21,7 @@ var savingCases = []testCase{
 		}
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"saving an answer twice is answered as once while somebody holds the key", []Feature{Records}, func(e *env) {
+	{"saving an answer twice is answered as once while another owner holds the key", []Feature{Records}, func(e *env) {
 		c, plain := e.run("begun"), e.exclusive()
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))

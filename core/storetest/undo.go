@@ -85,7 +85,7 @@ var undoCases = []testCase{
 		e.notReleased(e.store, undone(second))
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"a run is undone after its hold has expired while somebody holds the key", []Feature{Records}, func(e *env) {
+	{"a run is undone after its hold has expired while another owner holds the key", []Feature{Records}, func(e *env) {
 		never, plain := e.run("never"), e.exclusive()
 		never.TTL = e.units(1)
 		e.begins(e.store, never, "never", 1)

@@ -88,8 +88,8 @@ func (c *Cluster) Addrs() []string {
 	return all
 }
 
-// AwaitOK waits until every node that runs says that all slots are served, and
-// all of them agree by whom.
+// AwaitOK waits until every running node says that all slots are served, and all of them
+// name the same nodes for the slots.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
 	Eventually(c.t, Settled, "the cluster agrees", func() bool {

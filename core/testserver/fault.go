@@ -80,7 +80,7 @@ func newFault(m Match, a Action) *Fault {
 	return &Fault{match: m, action: a, fired: make(chan struct{}), free: make(chan struct{}), done: make(chan struct{})}
 }
 
-// take tells whether the fault befalls this request, which matches.
+// take tells whether the fault hits this request, which matches.
 func (f *Fault) take() bool {
 	f.seen++
 	most := f.match.Times
@@ -97,17 +97,17 @@ func (f *Fault) take() bool {
 	return true
 }
 
-// Fired is closed when the fault has befallen its first request.
+// Fired is closed when the fault has hit its first request.
 func (f *Fault) Fired() <-chan struct{} { return f.fired }
 
 // Answered is closed when the server has done the first request that the fault has
-// befallen, whether the client is told or not; of a doubled one, the second time.
+// hit, whether the client is told or not; of a doubled one, the second time.
 // It never is for an action that keeps the request from the server.
 func (f *Fault) Answered() <-chan struct{} { return f.done }
 
 func (f *Fault) answered() { f.ended.Do(func() { close(f.done) }) }
 
-// Await waits until the fault has befallen a request, and fails the test if it does
+// Await waits until the fault has hit a request, and fails the test if it does
 // not within 20 seconds.
 func (f *Fault) Await(t testing.TB) {
 	t.Helper()

@@ -28,11 +28,11 @@ type link struct {
 // already and the server does not get the request.
 type pending struct {
 	id    int32
-	fault *Fault // what befalls the reply
+	fault *Fault // what happens to the reply
 	done  *Fault // what befell the request
 	told  []byte
 	skip  bool   // its reply is swallowed
-	reply []byte // what has come of one that a fault befalls
+	reply []byte // what has come of one that a fault hits
 }
 
 func newLink(p *Proxy, number int, client net.Conn) *link {
@@ -248,7 +248,7 @@ func (l *link) reply(m message) bool {
 		return true
 	}
 	raw := m.raw
-	if p.fault != nil { // it befalls the reply as a whole
+	if p.fault != nil { // it hits the reply as a whole
 		p.reply = append(p.reply, raw...)
 		if raw = p.reply; !m.last {
 			return true

@@ -35,8 +35,8 @@ type Proxy struct {
 }
 
 // NewProxy returns a proxy before the server at addr that passes bytes on as they
-// come, for any protocol. It knows nothing of requests: faults that befall single
-// ones never fire, and nothing is counted.
+// come, for any protocol. It knows nothing of requests: faults of single
+// requests never fire, and nothing is counted.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return bytesWire{} })
@@ -117,7 +117,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// Inject has the action befall the requests that m selects, from now on. Of
+// Inject does the action to the requests that m selects, from now on. Of
 // several faults for one request the earliest acts.
 func (p *Proxy) Inject(m Match, a Action) *Fault {
 	f := newFault(m, a)
@@ -127,7 +127,7 @@ func (p *Proxy) Inject(m Match, a Action) *Fault {
 	return f
 }
 
-// OnRequest has decide choose what befalls each request that no injected fault
+// OnRequest has decide choose the action for each request that no injected fault
 // takes; nil lets all of them pass. decide can be called by several connections at
 // once, and holds up the one that calls.
 func (p *Proxy) OnRequest(decide func(Request) Action) {
@@ -143,14 +143,14 @@ func (p *Proxy) Remove(f *Fault) {
 	p.faults = slices.DeleteFunc(p.faults, func(other *Fault) bool { return other == f })
 }
 
-// Times is how many requests the fault has befallen.
+// Times is how many requests the fault has hit.
 func (p *Proxy) Times(f *Fault) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return f.times
 }
 
-// note counts a request and returns the fault that befalls it, or nil.
+// note counts a request and returns the fault that hits it, or nil.
 func (p *Proxy) note(r Request, size int) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()

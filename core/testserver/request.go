@@ -36,7 +36,7 @@ type Match struct {
 	Arg     string             // a part of any of Args, the name of a Redis command excepted
 	If      func(Request) bool // what else is to be so
 	Skip    int                // how many of these requests to let pass first
-	Times   int                // how many requests the fault befalls; 0 means 1, -1 all
+	Times   int                // how many requests the fault hits; 0 means 1, -1 all
 }
 
 // Statement selects the queries to PostgreSQL that contain all parts.

@@ -31,7 +31,7 @@ func exists(t testing.TB, conn *zk.Conn, path string) bool {
 	return there
 }
 
-// listens tells whether anybody accepts connections at addr.
+// listens tells whether a server accepts connections at addr.
 func listens(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

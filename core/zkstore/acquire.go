@@ -172,7 +172,7 @@ func (s *Store) holdOf(key, owner, lease string) *hold {
 	return nil
 }
 
-// life is how long a claim's node shall stay.
+// life is how long a claim's node is to stay.
 func life(c core.Claim) time.Duration {
 	if c.Wait {
 		return min(c.TTL, core.WaiterLife)

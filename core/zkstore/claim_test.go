@@ -91,7 +91,7 @@ func TestWaitersThatGoShareAWatch(t *testing.T) {
 	if watched != 1 {
 		t.Errorf("%d waiters set %d watches on the holder's node, want one", n, watched)
 	}
-	// And it still wakes who comes after them.
+	// And the next waiter is still woken.
 	w := waiting("long")
 	busy(t, s, w)
 	woken, err := s.Watch(t.Context(), w)

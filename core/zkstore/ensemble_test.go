@@ -17,8 +17,8 @@ import (
 )
 
 // The leader of three servers is killed while processes take turns and others
-// hold. What is held stays held, or its holder is told; nobody is in beside
-// another; tokens grow.
+// hold. What is held stays held, or its holder is told; no two processes hold the
+// key at once; tokens grow.
 func TestLeaderDies(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -114,8 +114,8 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// Two of three servers are stopped: the third can grant nothing, nobody can rely
-// on what it says, and holders are told in time.
+// Two of three servers are stopped: the third can grant nothing, no process can rely on
+// its answers, and holders are told in time.
 func TestMajorityIsGone(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()

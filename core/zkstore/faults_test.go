@@ -21,8 +21,8 @@ import (
 
 // hazard 56
 //
-// The server creates the node and the reply is lost. Whoever asks again has that
-// one place and no other, and nothing stays of a claim that does not.
+// The server creates the node and the reply is lost. A claim that asks again has that
+// one place and no other, and nothing stays of a claim that does not ask again.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(100)
@@ -105,8 +105,8 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// Connections break at any request while several processes take turns: nobody is
-// in beside another, and in the end nothing is left.
+// Connections break at any request while several processes take turns: no two hold the
+// key at once, and in the end no node is left.
 func TestBrokenConnections(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -265,7 +265,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// Every extension and release arrives twice: a claim names the state that shall be.
+// Every extension and release arrives twice: a claim names the state that it wants.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()

@@ -78,7 +78,7 @@ func TestCutOffFollower(t *testing.T) {
 					defer mu.Unlock()
 					if margin <= 0 {
 						overlaps++
-						t.Errorf("somebody else got in %v before the end of a grant", -margin)
+						t.Errorf("another owner got in %v before the end of a grant", -margin)
 					}
 					least = min(least, margin)
 				})

@@ -61,7 +61,7 @@ func TestLine(t *testing.T) {
 			[]bool{false, true},
 		},
 		{
-			"nor does it pass one of whom only a copy is left",
+			"nor does it pass a claim of which only a copy is left",
 			[]string{child("b", 2, 3, 1), "p.3.3.a.lease-a.nonce.2.zz.0000000004", child("c", 1, all, 5)},
 			[]bool{true, false, false},
 		},
@@ -167,7 +167,8 @@ func TestLineOfTwoLimits(t *testing.T) {
 	}
 }
 
-// Whoever can write here can lock everything; but nobody gets in by a mistake.
+// A client with the right to write here can lock everything. But no name that it writes
+// by mistake lets two claims in.
 func TestNamesBeyondMeasure(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{

@@ -76,7 +76,7 @@ func TestMarkers(t *testing.T) {
 			return err == nil && !there
 		})
 	})
-	t.Run("what KeepFor leaves of a process that has ended goes when somebody comes whom it kept out", func(t *testing.T) {
+	t.Run("the node that KeepFor leaves after its process has ended is deleted by the next claim of the key", func(t *testing.T) {
 		t.Parallel()
 		conn := testclient.ZooKeeper(t, session, server)
 		gone := newStoreOn(t, conn)

@@ -67,7 +67,7 @@ func (c *config) check() error {
 	case c.root == "/zookeeper" || strings.HasPrefix(c.root, "/zookeeper/"):
 		return bad("root %q is of ZooKeeper itself", c.root)
 	case len(c.acl) == 0:
-		return bad("an ACL without entries would let nobody do anything")
+		return bad("an ACL without entries would give no client any right")
 	case c.session < 0 || c.session > 0 && c.session < 10*time.Millisecond:
 		return bad("session time-out of %v", c.session)
 	}

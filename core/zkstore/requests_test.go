@@ -63,6 +63,14 @@ func TestRequests(t *testing.T) {
 		give(c)
 		sameOps(t, "ours", proxy.Requests(), "multi", "createContainer", "multi", "delete")
 	})
+	t.Run("a claim that does not wait for a busy key costs four", func(t *testing.T) {
+		holder := exclusive("refused")
+		grant(t, store, holder)
+		proxy.Forget()
+		busy(t, store, exclusive("refused"))
+		sameOps(t, "ours", proxy.Requests(), "multi", "getChildren", "getData", "multi")
+		give(holder)
+	})
 	t.Run("a nested lock costs two requests", func(t *testing.T) {
 		outer := exclusive("nested")
 		grant(t, store, outer)
@@ -238,7 +246,7 @@ func TestHerd(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("waiter %d was not woken", i)
 		}
-		// A place lasts ten seconds; who waits for longer asks now and then.
+		// A place lasts ten seconds; a waiter asks now and then to keep it.
 		if i%50 == 0 {
 			stay(line[i+1:])
 		}

@@ -259,7 +259,7 @@ func TestCutOff(t *testing.T) {
 				bit.Add(1)
 				if margin := next.at.Sub(deadline); margin <= 0 || !next.told {
 					overlaps.Add(1)
-					t.Errorf("somebody else got in %v after the deadline; the holder was told before: %v", margin, next.told)
+					t.Errorf("another owner got in %v after the deadline; the holder was told before: %v", margin, next.told)
 				} else if int64(margin) < least.Load() {
 					least.Store(int64(margin))
 				}
@@ -269,7 +269,7 @@ func TestCutOff(t *testing.T) {
 	if bit.Load() < int64(n) {
 		t.Errorf("vacuous: %d of %d trials were played", bit.Load(), n)
 	}
-	t.Logf("the latest deadline was %v before somebody else got in", time.Duration(least.Load()))
+	t.Logf("the latest deadline was %v before another owner got in", time.Duration(least.Load()))
 	tally.Note(t, tally.Facts{
 		Part: "limits", Runs: n, Faults: map[string]int{"cut": int(bit.Load())},
 		Grants: 2 * n, ToOthers: n, Violations: map[string]int{"overlaps": int(overlaps.Load())},

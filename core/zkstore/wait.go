@@ -24,7 +24,7 @@ func (s *Store) wait(o *operation, c core.Claim, h *hold, l line) error {
 	busy := &core.BusyError{Key: c.Key, RetryAfter: askAgain}
 	ahead := l.ahead(h.node)
 	if h.node.kind == reentry {
-		ahead = l.nodes // whoever has the room
+		ahead = l.nodes // any of them may have the room
 	}
 	for _, m := range ahead {
 		if m.kind != kept {

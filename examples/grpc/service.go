@@ -28,7 +28,7 @@ type service struct {
 	db *redis.Client
 }
 
-// Charge is written as if nobody else were there: it reads the balance, asks the
+// Charge is written as if it were the only call: it reads the balance, asks the
 // bank, and writes the balance back.
 func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*chargepb.Receipt, error) {
 	balance, err := s.db.Get(ctx, balanceKey(r.GetAccount())).Int64()
@@ -63,7 +63,7 @@ func chargesKey(order string) string   { return "grpc:charges:" + order }
 
 type tenantKey struct{}
 
-// authenticate finds out who calls. A real service would look the token up.
+// authenticate identifies the caller. A real service would look the token up.
 func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	token := metadata.ValueFromIncomingContext(ctx, "authorization")
 	if len(token) != 1 || token[0] != "Bearer "+secret {
@@ -74,7 +74,7 @@ func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next gr
 
 const secret = "correct-horse"
 
-// tenant is the scope of idempotency keys: nobody gets another one's receipts.
+// tenant is the scope of idempotency keys: no tenant gets another one's receipts.
 func tenant(ctx context.Context, _ string, _ any) (string, error) {
 	name, ok := ctx.Value(tenantKey{}).(string)
 	if !ok {

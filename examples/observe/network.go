@@ -10,7 +10,7 @@ import (
 
 // network is the way to Redis. While it is cut, requests still arrive and no reply
 // comes back, as when a packet filter has half of a rule; then connections break, and
-// new ones are refused. So nobody can tell what has been done of the last requests.
+// new ones are refused. So the outcome of the last requests is unknown.
 type network struct {
 	mu     sync.Mutex
 	conns  map[*conn]struct{}

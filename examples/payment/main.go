@@ -13,7 +13,7 @@
 //
 // It exits 0 if every order was charged exactly once, 1 if not, and 2 if it
 // could not tell: because something failed, or because -unlocked did no harm.
-// With -unlocked nobody loses patience.
+// With -unlocked no client gives up waiting.
 //
 // The orders are kept in Redis, wherever the locks are. So are the answers to an
 // Idempotency-Key, if the store of the locks keeps none.

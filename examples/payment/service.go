@@ -48,8 +48,8 @@ func (s *service) routes(locks *core.Locker, runs *once.Once) http.Handler {
 	return r
 }
 
-// customer is who pays. A service that can tell takes it from what authentication
-// found, so that nobody gets another one's receipt.
+// customer is the paying customer. A real service takes it from authentication, so that
+// no customer gets another one's receipt.
 func customer(c *gin.Context) (string, error) {
 	if name := c.GetHeader("X-Customer"); name != "" {
 		return name, nil
@@ -59,7 +59,7 @@ func customer(c *gin.Context) (string, error) {
 
 func withoutKey(c *gin.Context) bool { return c.GetHeader("Idempotency-Key") == "" }
 
-// pay is written as if nobody else were there: it reads the order, charges the
+// pay is written as if it were the only request: it reads the order, charges the
 // bank, and writes the order back. Two of them at once charge twice.
 func (s *service) pay(c *gin.Context) {
 	ctx, id := c.Request.Context(), c.Param("id")

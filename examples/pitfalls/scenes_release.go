@@ -13,7 +13,7 @@ import (
 
 // blindDelete: whose lock is it that DEL deletes?
 var blindDelete = scene{
-	title: "DEL of somebody else's lock, after one's own has expired",
+	title: "DEL of another process's lock, after one's own has expired",
 	naive: side{"A's lock had expired, its DEL deleted B's, and C came in beside B", func(ctx context.Context, s *stage) {
 		a, b, c := s.process("A"), s.process("B"), s.process("C")
 		if must(a.SetNX(ctx, s.lock, "A", ttl).Result()) {

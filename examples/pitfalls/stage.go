@@ -17,7 +17,7 @@ type stage struct {
 	addr   string
 	prefix string
 	lock   string // the lock's key, the same for the naive way and for the kit
-	inside string // a set: who has entered what the lock protects
+	inside string // a set: the processes that have entered what the lock protects
 	ledger string // what the lock protects
 	cast   []*process
 }

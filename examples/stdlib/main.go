@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// bank is written as if nobody else were there: two clicks at once charge twice.
+// bank is written as if there were one request at a time: two clicks at once charge twice.
 type bank struct {
 	receipts sync.Map // of orders that are paid
 	charges  atomic.Int32

@@ -123,7 +123,7 @@ func (s *service) enqueue(ctx context.Context, tasks, accounts int) ([]int, erro
 		account, amount := rand.N(accounts), rand.N(100)+1
 		booked[account] += amount
 		task := asynq.NewTask("book", fmt.Appendf(nil, `{"account":%d,"amount":%d}`, account, amount))
-		// Nobody notices contention, so one in ten does without any retry.
+		// Contention burns no retry, so one task in ten is given none.
 		retries := min(1, i%10)
 		if _, err := client.EnqueueContext(ctx, task, asynq.Queue(s.run), asynq.MaxRetry(retries), asynq.Timeout(patience)); err != nil {
 			return nil, err

@@ -37,7 +37,7 @@ func (s *service) routes(locks *core.Locker) asynq.Handler {
 	return mux
 }
 
-// book is written as if nobody else were there: it reads the balance, and writes
+// book is written as if it were the only task: it reads the balance, and writes
 // it back. Two of them at once on one account lose a booking.
 func (s *service) book(ctx context.Context, t *asynq.Task) error {
 	var in struct{ Account, Amount int }

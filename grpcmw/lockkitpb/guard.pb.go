@@ -39,7 +39,7 @@ type Guard struct {
 	Lock []*Lock `protobuf:"bytes,1,rep,name=lock,proto3" json:"lock,omitempty"`
 	// It is outside of all locks.
 	Idempotent *Idempotent `protobuf:"bytes,2,opt,name=idempotent,proto3" json:"idempotent,omitempty"`
-	// Somebody has looked at the method, and it needs no guard.
+	// The method was reviewed, and needs no guard.
 	None          bool `protobuf:"varint,3,opt,name=none,proto3" json:"none,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -56,8 +56,8 @@ func Render(render func(w http.ResponseWriter, r *http.Request, p Problem)) Opti
 }
 
 // OnError is told the reason of each answer of 500 and above, which the answer does
-// not say, but for contention, which is nothing to wake anybody for. The function is
-// called before the answer is written, on the request's goroutine. It panics if f is
+// not say. It is not told of contention, which is no reason for an alert. The function
+// is called before the answer is written, on the request's goroutine. It panics if f is
 // nil.
 func OnError(f func(r *http.Request, err error)) Option {
 	if f == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,18 +49,16 @@ func ls(args []string, out, errs io.Writer) int {
 		return code
 	}
 	l.name = l.flags.Arg(0)
-	return l.inspect(func(in *inspect.Inspector) error {
+	return l.inspect(func(ctx context.Context, in *inspect.Inspector) error {
 		if l.all {
-			return l.walk(in)
+			return l.walk(ctx, in)
 		}
-		return l.cards(in)
+		return l.cards(ctx, in)
 	})
 }
 
 // cards lists what the cards tell.
-func (l listing) cards(in *inspect.Inspector) error {
-	ctx, cancel := brief()
-	defer cancel()
+func (l listing) cards(ctx context.Context, in *inspect.Inspector) error {
 	o, err := in.Now(ctx)
 	if errors.Is(err, core.ErrUnsupported) {
 		return fmt.Errorf("%w; ls -all works without cards", err)
@@ -95,19 +94,20 @@ func (l listing) cards(in *inspect.Inspector) error {
 }
 
 const (
-	pageLength    = 500
+	pageLength    = 200
 	progressEvery = 2 * time.Second
 )
 
-// walk lists what the store has, page by page.
-func (l listing) walk(in *inspect.Inspector) error {
+// walk lists what the store has, page by page. ctx is for the first page: a walk takes
+// as long as the store is large, and each later page may take answerLimit.
+func (l listing) walk(ctx context.Context, in *inspect.Inspector) error {
 	found, told := 0, time.Now()
 	if !l.json {
 		_, _ = fmt.Fprint(l.out, heading)
 	}
-	for after := ""; ; {
-		ctx, cancel := brief()
-		page, next, err := in.List(ctx, after, pageLength)
+	for after := ""; ; ctx = context.Background() {
+		call, cancel := context.WithTimeout(ctx, answerLimit)
+		page, next, err := in.List(call, after, pageLength)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("after %d keys: %w", found, err)

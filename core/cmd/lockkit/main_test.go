@@ -24,11 +24,17 @@ const patience = 60 * time.Second
 // where the tests are. TestBuilt has what go build makes.
 const asProgram = "LOCKKIT_TEST_AS_PROGRAM"
 
+// answerLimit has it wait for a shorter time for a store.
+const answerLimit = "LOCKKIT_TEST_ANSWER_LIMIT"
+
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "worker":
 		os.Exit(work(os.Args[2:]))
 	case os.Getenv(asProgram) != "":
+		if d, err := time.ParseDuration(os.Getenv(answerLimit)); err == nil {
+			program.SetAnswerLimit(d)
+		}
 		program.Main()
 	}
 	flag.Parse()

@@ -45,11 +45,14 @@ func (o *operator) arguments(args []string, help string, least, most int) (code 
 	return exitOK, true
 }
 
-// callLimit is longer than a call of a store takes.
-const callLimit = 30 * time.Second
+// answerLimit bounds the wait for a store, so that an operator has an answer within ten
+// seconds. Tests shorten it.
+var answerLimit = 8 * time.Second
 
-// inspect calls do with the store, and returns the exit code.
-func (o *operator) inspect(do func(in *inspect.Inspector) error) int {
+// inspect calls do with the store, and returns the exit code. ctx ends after answerLimit.
+func (o *operator) inspect(do func(ctx context.Context, in *inspect.Inspector) error) int {
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+	defer cancel()
 	s, err := o.where.open(10 * time.Second)
 	if err != nil {
 		return complain(o.errs, status(err), err)
@@ -57,17 +60,18 @@ func (o *operator) inspect(do func(in *inspect.Inspector) error) int {
 	defer s.close()
 	in, err := inspect.New(s.Store)
 	if err == nil {
-		err = do(in)
+		err = s.connected(ctx)
+	}
+	if err == nil {
+		err = do(ctx, in)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer from %s within %v: %w", s.servers, answerLimit, err)
 	}
 	if err != nil {
 		return complain(o.errs, status(err), err)
 	}
 	return exitOK
-}
-
-// brief bounds a call.
-func brief() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), callLimit)
 }
 
 // row is a hold, a claim that waits, or a run, as it is shown.

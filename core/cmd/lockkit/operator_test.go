@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -464,4 +465,42 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 			t.Errorf("%d lines", n)
 		}
 	})
+}
+
+// A server that accepts connections and never answers, as ZooKeeper is without a majority
+// of its servers.
+func TestOperatorsOfASilentServer(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	go func() {
+		for conn, err := silent.Accept(); err == nil; conn, err = silent.Accept() {
+			defer conn.Close()
+		}
+	}()
+	addr, hold := silent.Addr().String(), core.HoldID("lease")
+	for url, awaited := range map[string]string{
+		"zk://" + addr:                           "ZooKeeper gave no session, for which a majority of its servers has to be up",
+		"zk://ours:sesame@" + addr + "/root":     "ZooKeeper gave no session",
+		"redis://" + addr:                        "redisstore: ",
+		"redis://ours:sesame@" + addr + "/0":     "redisstore: ",
+		"postgres://ours:sesame@" + addr + "/db": "pgstore: ",
+	} {
+		for _, args := range [][]string{{"ls"}, {"ls", "-all"}, {"show", "order:1"}, {"revoke", "order:1", hold}, {"release", "-now", "-yes", "order:1", hold}} {
+			t.Run(url+" "+args[0], func(t *testing.T) {
+				t.Parallel()
+				cmd := lockkit(t, url, args...)
+				cmd.Env = append(cmd.Env, answerLimit+"=300ms")
+				c := end(t, cmd)
+				c.want(t, 69, "lockkit: no answer from "+addr+" within 300ms: ")
+				c.want(t, 69, awaited)
+				if strings.Contains(c.errs, "sesame") {
+					t.Errorf("the password is shown: %q", c.errs)
+				}
+			})
+		}
+	}
 }

@@ -14,9 +14,9 @@ var revokeCommand = command{"revoke", "revoke [flags] KEY HOLD                en
 
 const revokeHelp = `usage: lockkit revoke [flags] KEY HOLD
 
-It ends the hold of KEY that has the ID HOLD, as ls and show tell it. Nobody else can
-have KEY before the holder has learned of the loss, or has ceased to trust its hold: KEY
-stays taken for what is left of the hold, at most the TTL of its lease.
+It ends the hold of KEY with the ID HOLD, which ls and show tell. No other process can
+have KEY before the holder has learned of the loss, or does not trust its hold any more:
+KEY stays taken for the rest of the hold, at most the TTL of its lease.
 
 ` + storeFlagsHelp + `  -json          a JSON object: {"hold": "...", "ended": true}
 
@@ -35,9 +35,7 @@ func revoke(args []string, out, errs io.Writer) int {
 // end takes the hold of the arguments away.
 func (o *operator) end(how func(in *inspect.Inspector, ctx context.Context, key, hold string) error, done string) int {
 	hold := o.flags.Arg(1)
-	return o.inspect(func(in *inspect.Inspector) error {
-		ctx, cancel := brief()
-		defer cancel()
+	return o.inspect(func(ctx context.Context, in *inspect.Inspector) error {
 		switch err := how(in, ctx, o.flags.Arg(0), hold); {
 		case errors.Is(err, core.ErrLost):
 			return fmt.Errorf("there is no such hold of the key, and nothing has changed: %w", core.ErrLost)

@@ -31,8 +31,8 @@ const (
 const runHelp = `usage: lockkit run [flags] KEY -- COMMAND [ARG...]
 
 It takes the lock of KEY, runs COMMAND, and gives the lock back when COMMAND has
-ended. It extends the lock meanwhile. If that fails, it stops COMMAND before anybody
-else can have the lock: by SIGTERM, then by SIGKILL.
+ended. It extends the lock meanwhile. If that fails, it stops COMMAND before another
+process can have the lock: by SIGTERM, then by SIGKILL.
 
 ` + storeFlagsHelp + `  -wait D        wait so long for a busy lock (0: one attempt)
   -ttl D         the lock is free so long after this machine has died (30s)
@@ -49,8 +49,8 @@ COMMAND is the first of a process group of its own, which its children are in.
 Signals are for all of the group. Of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
 SIGUSR2 the group gets those that lockkit gets. What COMMAND leaves running in its
 group is stopped before the lock is given back. A process that makes a session of
-its own (setsid) leaves the group, and nobody stops it. If lockkit is killed, the
-group is killed. If lockkit is stopped (SIGSTOP), nobody stops the group in time:
+its own (setsid) leaves the group, and is not stopped. If lockkit is killed, the
+group is killed. If lockkit is stopped (SIGSTOP), the group is not stopped in time:
 only a resource that refuses older tokens is safe from that. COMMAND cannot read
 from the terminal.
 

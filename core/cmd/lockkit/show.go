@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -18,8 +19,8 @@ not extended, its mode, and its process: host and PID, if that has written a car
 same to a store; the card tells them apart some seconds later.
 
   held   a hold                          waits  a waiter, in order of arrival
-  kept   nobody's any more, but in the   run    a run that has begun
-         way until its end               done   a run with its answer
+  kept   a key that stays taken until    run    a run that has begun
+         then, without a holder          done   a run with its answer
 
 ` + storeFlagsHelp + `  -json          a JSON object on each line
 
@@ -32,9 +33,7 @@ func show(args []string, out, errs io.Writer) int {
 	if code, ok := o.arguments(args, showHelp, 1, 1); !ok {
 		return code
 	}
-	return o.inspect(func(in *inspect.Inspector) error {
-		ctx, cancel := brief()
-		defer cancel()
+	return o.inspect(func(ctx context.Context, in *inspect.Inspector) error {
 		l, err := in.Look(ctx, o.flags.Arg(0))
 		if err != nil {
 			return err

@@ -116,7 +116,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("it had %v to end, want %v", d, grace)
 		}
 	})
-	t.Run("when somebody deletes the key it is stopped by the next extension", func(t *testing.T) {
+	t.Run("when the key is deleted it is stopped by the next extension", func(t *testing.T) {
 		t.Parallel()
 		h := heldBack(t, redisURL(server.Addr), "deleted:1")
 		server.Do("DEL", "lk1:{deleted:1}")

@@ -69,8 +69,10 @@ const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKK
 // store is a store, and its client.
 type store struct {
 	core.Store
-	check func(ctx context.Context) error
-	close func()
+	servers   string                          // for an operator
+	connected func(ctx context.Context) error // waits for a connection, where the client makes it in advance
+	check     func(ctx context.Context) error
+	close     func()
 }
 
 // open connects to nothing yet, but for ZooKeeper, where session is how long the key
@@ -110,8 +112,25 @@ func (f *storeFlags) open(session time.Duration) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the store's URL: %w: %w", safe(raw, err), core.ErrInvalid)
 	}
+	s.servers = serversOf(rest)
 	return s, nil
 }
+
+// serversOf are the servers that a URL names behind its scheme.
+func serversOf(rest string) string {
+	hosts, more := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		hosts, more = rest[:i], rest[i:]
+	}
+	hosts = hosts[strings.LastIndexByte(hosts, '@')+1:]
+	if hosts == "" || strings.Contains(more, "@") { // the first part may be one of a password
+		return "the store"
+	}
+	return hosts
+}
+
+// atOnce is connected where a call makes the connection.
+func atOnce(context.Context) error { return nil }
 
 // safe is what a parser says of a URL, unless that may show a part of its password.
 func safe(raw string, err error) error {
@@ -183,7 +202,7 @@ func (f *storeFlags) openRedis(raw, how string) (*store, error) {
 		_ = client.Close()
 		return nil, err
 	}
-	return &store{s, s.Check, func() { _, _ = s.Close(), client.Close() }}, nil
+	return &store{Store: s, connected: atOnce, check: s.Check, close: func() { _, _ = s.Close(), client.Close() }}, nil
 }
 
 func openPostgres(raw string) (*store, error) {
@@ -200,12 +219,12 @@ func openPostgres(raw string) (*store, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &store{s, s.Check, func() { _ = s.Close(); pool.Close() }}, nil
+	return &store{Store: s, connected: atOnce, check: s.Check, close: func() { _ = s.Close(); pool.Close() }}, nil
 }
 
 // openZooKeeper reads user:password@host:port,host:port/root, of which net/url
 // takes one host only.
-func openZooKeeper(rest string, session time.Duration) (*store, error) {
+func openZooKeeper(rest string, timeout time.Duration) (*store, error) {
 	hosts, root, _ := strings.Cut(rest, "/")
 	var opts []zkstore.Option
 	if root = strings.TrimSuffix(root, "/"); root != "" {
@@ -225,7 +244,7 @@ func openZooKeeper(rest string, session time.Duration) (*store, error) {
 	if strings.ContainsAny(hosts, "?#") || hosts == "" {
 		return nil, errors.New("the form is zk://host:port,host:port/root")
 	}
-	conn, _, err := zk.Connect(zk.FormatServers(strings.Split(hosts, ",")), session, zk.WithLogger(silent{}))
+	conn, _, err := zk.Connect(zk.FormatServers(strings.Split(hosts, ",")), timeout, zk.WithLogger(silent{}))
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +256,26 @@ func openZooKeeper(rest string, session time.Duration) (*store, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &store{s, func(ctx context.Context) error { return try(ctx, s) }, func() { _ = s.Close(); conn.Close() }}, nil
+	return &store{
+		Store:     s,
+		connected: func(ctx context.Context) error { return session(ctx, conn) },
+		check:     func(ctx context.Context) error { return try(ctx, s) },
+		close:     func() { _ = s.Close(); conn.Close() },
+	}, nil
+}
+
+// session waits until conn has one. Without a majority of the servers it gets none.
+func session(ctx context.Context, conn *zk.Conn) error {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for conn.State() != zk.StateHasSession {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("ZooKeeper gave no session, for which a majority of its servers has to be up: %w: %w", core.ErrUnavailable, ctx.Err())
+		}
+	}
+	return nil
 }
 
 // authenticate waits until a server has authenticated conn, or for a while: the client

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Mutexes is a mutex for each key. The zero value is ready, and keys that nobody
-// uses take no memory. It is safe for concurrent use.
+// Mutexes is a mutex for each key. The zero value is ready, and keys that are
+// not in use take no memory. It is safe for concurrent use.
 type Mutexes[K comparable] struct {
 	mu sync.Mutex
 	of map[K]*mutex
@@ -36,7 +36,7 @@ func (m *Mutexes[K]) Lock(ctx context.Context, key K) error {
 	}
 }
 
-// TryLock takes the key if nobody has it, and tells whether it did.
+// TryLock takes the key if it is free, and tells whether it did.
 func (m *Mutexes[K]) TryLock(key K) bool {
 	select {
 	case m.enter(key).free <- struct{}{}:

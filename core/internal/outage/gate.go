@@ -1,6 +1,6 @@
-// Package outage knows whether a server is down, so that who needs it is told at
-// once instead of finding out by time-outs of its own. It knows nothing of what the
-// server is asked for.
+// Package outage knows whether a server is down, so that callers are told at once and
+// need no time-outs of their own to find out. It knows nothing of what the server is
+// asked for.
 package outage
 
 import (
@@ -40,7 +40,7 @@ type Gate struct {
 	probe   func(ctx context.Context) error
 	limit   time.Duration
 	why     error         // what the connection said, while it is down
-	news    chan struct{} // closed at the end of a probe, or when something was answered; nil if nobody waits
+	news    chan struct{} // closed at the end of a probe, or when something was answered; nil without waiters
 	probing bool
 	last    time.Time // when the last probe ended
 	stop    context.CancelFunc
@@ -105,10 +105,10 @@ func (g *Gate) fail(begun Mark, err error) {
 	}
 }
 
-// Doubt says that a call had no answer, which may be the fault of its caller, who had
-// little time, or of its connection, which was idle for too long or lost. So it is only a
-// reason to probe. Doubt returns what Why does. If the time of ctx is over, it waits
-// for the outcome of the probe first, for 10 ms at the most.
+// Doubt says that a call had no answer. Its caller may have had little time, or its
+// connection may have been idle for too long, or lost. So it is only a reason to probe.
+// Doubt returns what Why does. If the time of ctx is over, it waits for the outcome of
+// the probe first, for 10 ms at the most.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.down.Load() || time.Since(g.last) >= calm) {

@@ -94,7 +94,7 @@ func TestGate(t *testing.T) {
 			for range 100 {
 				all.Go(func() {
 					if s.enter(t) == nil {
-						t.Error("somebody got in")
+						t.Error("a call got in")
 					}
 				})
 			}
@@ -111,7 +111,7 @@ func TestGate(t *testing.T) {
 			all.Go(func() {
 				for end := time.Now().Add(time.Second); time.Now().Before(end); {
 					if s.enter(t) == nil {
-						t.Error("somebody got in")
+						t.Error("a call got in")
 						return
 					}
 				}
@@ -122,7 +122,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes in a second, %d at once", n, most)
 		}
 	})
-	sim(t, "a probe that is answered opens the gate to all who wait", func(context.Context) error {
+	sim(t, "a probe that is answered opens the gate to all waiters", func(context.Context) error {
 		time.Sleep(30 * time.Millisecond)
 		return nil
 	}, func(t *testing.T, s *server) {

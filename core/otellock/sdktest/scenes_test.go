@@ -147,7 +147,7 @@ var scenes = []struct {
 			losses order: 1`,
 	},
 	{
-		name: "a release that nobody confirms is made up for",
+		name: "a release without an answer is sent again",
 		play: func(t *testing.T, s *stage) {
 			lease := try(t, s.locks, "order:1")
 			s.proxy.Partition()

@@ -84,8 +84,8 @@ BEGIN
   SELECT _weight + coalesce(sum(h.weight), 0), min(h.until) INTO total, after
     FROM unnest(s.holds) h WHERE h.owner IS DISTINCT FROM who;
   IF _fair AND best IS NULL THEN
-    -- Earlier fair waiters count as if they held already: who is admitted past
-    -- them takes nothing from them.
+    -- Earlier fair waiters count as if they held already, so a claim that is
+    -- admitted before them takes nothing from them.
     FOREACH p IN ARRAY s.places LOOP
       EXIT WHEN p.lease = _lease;
       IF p.fair THEN
@@ -168,7 +168,8 @@ BEGIN
       WHERE k.until <= clock_timestamp()
     RETURNING k.token INTO fence;
   IF FOUND THEN
-    -- Read after the row is there: who deleted an earlier one has committed.
+    -- Read after the row is there: the transaction that deleted an earlier row has
+    -- committed.
     SELECT f.token INTO highest FROM lockkit.floor f;
     IF highest + 64 > fence THEN
       fence := highest + 64;
@@ -241,7 +242,7 @@ BEGIN
 END $$;
 
 -- sweep deletes up to _most rows of which nothing is alive and returns their
--- number. It waits for nobody, so it can be called whatever is locked.
+-- number. It waits for no lock, so it can be called at any time.
 CREATE OR REPLACE FUNCTION lockkit.sweep(_most integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -251,7 +252,7 @@ DECLARE
 BEGIN
   PERFORM FROM lockkit.floor FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
-    RETURN 0; -- somebody else does it
+    RETURN 0; -- another session does it
   END IF;
   WITH gone AS (
     DELETE FROM lockkit.keys WHERE key = ANY (ARRAY(

@@ -68,8 +68,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT l.of, l.kind, l.id, l.weight, l.fair, l.age, l.rest, l.done FROM lockkit.look(_key, _after, _most) l
 $$;
 
--- revoke ends the hold with this id. With _keep its weight stays taken for that, or for
--- what is left of the hold if that is longer.
+-- revoke ends the hold with this id. With _keep its weight stays taken for that time, or
+-- for the rest of the hold if that is longer.
 --
 -- code  0 it has ended; 2 there is none
 CREATE OR REPLACE FUNCTION lockkit.revoke(_key bytea, _id bytea, _keep bigint, OUT code integer)
@@ -110,7 +110,7 @@ BEGIN
   INSERT INTO lockkit.cards (process, until, card)
     VALUES (convert_from(_process, 'SQL_ASCII'), clock_timestamp() + lockkit.ms(_ttl), _card)
     ON CONFLICT (process) DO UPDATE SET until = EXCLUDED.until, card = EXCLUDED.card;
-  -- A crash of the server may undo it; nobody has to wait for the disk.
+  -- A crash of the server may undo it, so it need not wait for the disk.
   PERFORM set_config('synchronous_commit', 'off', true);
 END $$;
 

@@ -17,7 +17,7 @@ BEGIN
   RETURN s;
 END $$;
 
--- save_run replaces the record, or drops it if it shall not be kept.
+-- save_run replaces the record, or drops it if it is not to be kept.
 CREATE OR REPLACE FUNCTION lockkit.save_run(s lockkit.state, _now timestamptz,
   _lease bytea, _attempt bigint, _done boolean, _retain bigint, _value bytea)
 RETURNS lockkit.state LANGUAGE plpgsql IMMUTABLE AS $$
@@ -56,7 +56,7 @@ BEGIN
       RETURN;
     END IF;
     IF _attempt IS NOT NULL AND s.run_beginner = _lease THEN
-      -- Nobody has begun another run since, or saved.
+      -- No other run was begun since, and no answer saved.
       s := lockkit.save_run(s, _now, _lease, _attempt, _done, _retain, _value);
       s.places := ARRAY(SELECT p FROM unnest(s.places) p WHERE p.lease <> _lease);
       code := 0;
@@ -91,7 +91,7 @@ END $$;
 -- held for _ttl.
 --
 -- The short way is for a hold that is all there is. If a crash of the server
--- undoes it, the hold ends with its TTL; nobody has to wait for the disk.
+-- undoes it, the hold ends with its TTL, so it need not wait for the disk.
 CREATE OR REPLACE FUNCTION lockkit.release(_key bytea, _lease bytea, _ttl bigint, _keep bigint, _undo boolean,
   _attempt bigint, _done boolean, _retain bigint, _value bytea, OUT code integer)
 LANGUAGE plpgsql SET lock_timeout = '1s' SET search_path = pg_catalog, pg_temp AS $$
@@ -168,8 +168,8 @@ BEGIN
 END $$;
 
 -- extend_all extends many. It keeps the rows that it has locked until its end,
--- so it never waits for one: what somebody else has locked is answered with 5,
--- to be asked for again alone.
+-- so it never waits for one. A row that another session has locked is answered with
+-- 5, and is asked for again alone.
 CREATE OR REPLACE FUNCTION lockkit.extend_all(_keys bytea[], _leases bytea[], _ttls bigint[]) RETURNS integer[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

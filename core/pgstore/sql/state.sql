@@ -49,9 +49,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT _ms * interval '1 millisecond'
 -- load locks the row of a key and returns what of it is alive at _now, or null if
 -- there is no row.
 --
--- A row that was written later than now is of before the clock was set back. What
--- was left of each deadline when it was written is what is left of it now: never
--- less than there is, and never more than was asked for.
+-- A row that was written later than now was written before the clock was set back. Each
+-- of its deadlines is then as far ahead as it was when the row was written: never too
+-- near, and never further ahead than was asked for.
 CREATE OR REPLACE FUNCTION lockkit.load(_key bytea, OUT _now timestamptz, OUT s lockkit.state) LANGUAGE plpgsql AS $$
 DECLARE
   k record;
@@ -139,9 +139,9 @@ BEGIN
   RETURN s;
 END $$;
 
--- rouse notifies those who wait for a finished record, and the first who would
--- be admitted now. A fair one keeps its place until it asks, and what it asks for
--- counts for the fair ones behind it; any other has to ask again.
+-- rouse notifies the claims that wait for a finished record, and the first claim that
+-- would be admitted now. A fair claim keeps its place until it asks, and its weight
+-- counts for the fair claims behind it. Any other claim has to ask again.
 CREATE OR REPLACE FUNCTION lockkit.rouse(_key bytea, s lockkit.state) RETURNS lockkit.state LANGUAGE plpgsql AS $$
 DECLARE
   everything CONSTANT bigint := 2147483647;

@@ -43,11 +43,11 @@ func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 	return all
 }
 
-// freed waits until nobody holds a key of the trial, or waits for one. That is
-// long before the TTL of what was not lost.
+// freed waits until no key of the trial is held or waited for. That is long before
+// the TTL of a hold that was not lost.
 func (s *stage) freed() {
 	s.t.Helper()
-	testserver.Eventually(s.t, patience, "no key is held, and nobody waits", func() bool { return !s.has("h:", "k:", "w") })
+	testserver.Eventually(s.t, patience, "no key is held or waited for", func() bool { return !s.has("h:", "k:", "w") })
 }
 
 // held tells whether a key of the trial is held.

@@ -25,7 +25,7 @@ const (
 )
 
 // A cell says what an event comes to on one adapter. The first request is the one
-// that the event befalls; then it is sent again, to another replica.
+// that the event hits; then it is sent again, to another replica.
 type cell struct {
 	adapter, event string
 	first          outcome
@@ -131,10 +131,10 @@ var scenes = map[string]func(*stage) answer{
 	"late shutdown": shutdown,
 }
 
-// Every adapter in every trouble: what its client gets, how often the effect took
-// place, what the handler is told, and what is left of the key. Every second
-// trial is under Idempotent as well, if the adapter has it. No key may be without
-// an end of life, and nothing may be left of any: hazards 25 and 51.
+// Every adapter under every fault: the answer of its client, how often the effect took
+// place, what the handler is told, and the state of the key. Every second trial is
+// under Idempotent as well, if the adapter has it. Each key must have an expiry, and
+// in the end there must be none: hazards 25 and 51.
 func TestAdapters(t *testing.T) {
 	book := newBook(t)
 	queue := testserver.StartRedis(t)

@@ -30,7 +30,7 @@ func disconnect(s *stage) answer {
 	close(ended)
 	s.happened = true
 	got := within(s.t, "the first request is over", first)
-	got.text = r.text() // as nobody could hear
+	got.text = r.text() // the client is gone, and has no answer
 	return got
 }
 

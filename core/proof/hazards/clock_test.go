@@ -131,7 +131,7 @@ func back(t *testing.T) {
 			fails <- err
 			next <- lease
 		}()
-		testserver.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
+		testserver.Eventually(t, patience, "a claim waits", func() bool { return asks.waiters(key) == 1 })
 		time.Sleep(rand.N(ttl))
 		expiry := asks.expiry(key, hold)
 		clock.Step(-time.Hour)
@@ -181,7 +181,7 @@ func backAlive(t *testing.T) {
 			oracle.add(r)
 			release(t, rival)
 		})
-		testserver.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
+		testserver.Eventually(t, patience, "a claim waits", func() bool { return asks.waiters(key) == 1 })
 		clock.Step(-time.Hour)
 		// For longer than a lease that nobody extends.
 		s.Until = guard(lease, 3*ttl/2, func() {})

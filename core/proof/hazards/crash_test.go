@@ -95,7 +95,7 @@ func takeOver(t *testing.T, server *testserver.Redis, name string, n int) {
 			next <- mono()
 			fails <- err
 		}()
-		testserver.Eventually(t, patience, "somebody waits", func() bool { return asks.waiters(key) == 1 })
+		testserver.Eventually(t, patience, "a claim waits", func() bool { return asks.waiters(key) == 1 })
 		time.Sleep(rand.N(ttl))
 		expiry := asks.expiry(key, hold)
 		c.kill()
@@ -129,12 +129,12 @@ func deadHead(t *testing.T, server *testserver.Redis, key string) {
 		_, err := l.Acquire(context.Background(), key, core.Fair(), core.TTL(ttl), core.Wait(patience))
 		next <- err
 	}()
-	testserver.Eventually(t, patience, "somebody waits behind it", func() bool { return asks.waiters(key) == 2 })
+	testserver.Eventually(t, patience, "a claim waits behind it", func() bool { return asks.waiters(key) == 2 })
 	head.kill()
 	start := mono()
 	release(t, holder)
 	if err := <-next; err != nil {
-		t.Errorf("who waits behind the dead head: %v", err)
+		t.Errorf("the waiter behind the dead head: %v", err)
 	}
 	if took := ms(start, mono()); took > ttl+pollCap+slack {
 		t.Errorf("it was served %v after the head had died", took)

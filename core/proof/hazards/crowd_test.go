@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Many who want one key, or hold many.
+// Many waiters for one key, and many held keys.
 func TestCrowd(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

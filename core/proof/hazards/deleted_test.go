@@ -41,7 +41,7 @@ func TestDeletedKeys(t *testing.T) {
 			wantErr(t, "extend", lease.Extend(context.Background(), ttl), core.ErrLost)
 			wantErr(t, "release", lease.Release(context.Background()), core.ErrLost)
 			if asks.holds(lease.Key()) != 0 {
-				t.Error("somebody holds the key again")
+				t.Error("the key is held again")
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func TestDeletedKeys(t *testing.T) {
 			asks.Del(context.Background(), stored(lease.Key()))
 			wantErr(t, "release", lease.Release(context.Background()), core.ErrLost)
 			if asks.holds(lease.Key()) != 0 {
-				t.Error("somebody holds the key again")
+				t.Error("the key is held again")
 			}
 		}
 	})

@@ -162,7 +162,7 @@ func lostRelease(t *testing.T, r *rig, n int) {
 		fails <- err
 		next <- l
 	}()
-	testserver.Eventually(t, patience, "somebody waits", func() bool { return r.asks.waiters(r.key) == 1 })
+	testserver.Eventually(t, patience, "a claim waits", func() bool { return r.asks.waiters(r.key) == 1 })
 	fault := r.inject("release", lossOf(n))
 	release(t, lease)
 	if r.proxy.Times(fault) != 1 {

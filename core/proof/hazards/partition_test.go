@@ -101,7 +101,7 @@ func (c *cutOff) judge(t *testing.T, oracle *oracle, late time.Duration) {
 		t.Errorf("%s: the context ended %v after the key could expire", c.key, ms(c.expiry, c.told))
 	}
 	if c.granted < c.expiry {
-		t.Errorf("%s: somebody else was granted the key %v before it could expire", c.key, ms(c.granted, c.expiry))
+		t.Errorf("%s: another process was granted the key %v before it could expire", c.key, ms(c.granted, c.expiry))
 	}
 	oracle.add(span{c.key, "holder", 0, c.until, c.lease.Token()})
 	oracle.add(span{c.key, "rival", c.granted, mono(), c.rival.Token()})

@@ -117,7 +117,7 @@ func fixedLease(t *testing.T, server *testserver.Redis, key string) (early, late
 	early.Until = guard(lease, patience, func() {})
 	wantLost(t, lease)
 	if late = <-next; late.From == 0 {
-		t.Error("nobody else was granted the key")
+		t.Error("no other process was granted the key")
 	}
 	return early, late
 }

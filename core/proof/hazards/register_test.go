@@ -86,7 +86,7 @@ func (r *register) write(token uint64, who string) bool {
 	return true
 }
 
-// last is who wrote last to the register and to its twin, and how many writes
+// last returns the last writers of the register and of its twin, and how many writes
 // were refused.
 func (r *register) last() (value, twin string, refused int) {
 	r.mu.Lock()

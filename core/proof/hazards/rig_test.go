@@ -64,7 +64,7 @@ func (s *site) rig(t *testing.T, key string, n int, more ...func(*redis.Options)
 	return r
 }
 
-// inject has a calamity befall the next call of a script on the rig's key.
+// inject sets a fault for the next call of a script on the rig's key.
 func (r *rig) inject(script string, a testserver.Action) *testserver.Fault {
 	return r.injectAll(script, a, 1)
 }

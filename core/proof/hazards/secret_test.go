@@ -29,7 +29,7 @@ func TestSecrets(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	// A user who may not touch some keys, and a key that is no lock.
+	// A user without rights to some keys, and a key that is no lock.
 	server.Do("ACL", "SETUSER", "some", "reset", "on", ">pw", "~lk1:{order:*", "&*", "+@all")
 	w := &witness{secrets: make(map[string]string)}
 	proxy := testserver.NewRedisProxy(t, server.Addr)

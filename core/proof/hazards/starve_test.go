@@ -107,7 +107,7 @@ func (s *capturing) granted() core.Claim {
 func TestCopies(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("two copies of one machine hold one lease, until somebody else holds the key (limit)", func(t *testing.T) {
+	t.Run("two copies of one machine hold one lease, until another process holds the key (limit)", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		rivals := newLocker(t, server.Addr)

@@ -77,7 +77,7 @@ func TestLostWakeUps(t *testing.T) {
 			for _, lease := range leases {
 				testserver.Eventually(t, patience, "all wait", func() bool { return asks.waiters(lease.Key()) == 1 })
 			}
-			testserver.Eventually(t, patience, "somebody has subscribed", func() bool {
+			testserver.Eventually(t, patience, "a waiter has subscribed", func() bool {
 				return proxy.Count(testserver.Match{Command: "subscribe"}) > 0
 			})
 			wg.Go(func() { s.begin(server, proxy) })
@@ -144,7 +144,7 @@ func TestCancelledAtRelease(t *testing.T) {
 	})
 }
 
-// departures are waiters of one key who leave when it is released.
+// departures are waiters of one key that leave when it is released.
 type departures struct {
 	t    *testing.T
 	asks inspector

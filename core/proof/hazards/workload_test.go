@@ -200,7 +200,7 @@ func (w *worker) crowd(o order) {
 	}})
 }
 
-// churn does n mixed things, and says what is left of them.
+// churn does n mixed things, and reports what they left behind.
 func (w *worker) churn(o order) {
 	run := func(n int) {
 		var wg sync.WaitGroup

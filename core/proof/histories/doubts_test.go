@@ -3,8 +3,8 @@ package histories_test
 import "math"
 
 // A stretch is a time in which a key may be held at the server by a claim that
-// the model does not know as its holder. Whoever is told busy then has shown
-// nothing; a caller that is told so at any other time was kept out by the holder.
+// the model does not know as its holder. A busy answer in it shows nothing. At any
+// other time the holder was the reason for a busy answer.
 //
 // What makes a stretch is:
 //
@@ -27,7 +27,7 @@ type stretch struct{ From, To int64 }
 
 const (
 	forever = math.MaxInt64
-	// life is how long a hold lasts at the most that nobody extends, in
+	// life is how long a hold lasts at most if it is not extended, in
 	// milliseconds of the server's clock.
 	life = int64(ttl + ttl/20)
 )

@@ -11,9 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// failOver promotes the replica, which may lack what was written last, or longer
-// ago if it was not in step yet. It notes what the new master has before anybody
-// can ask it.
+// failOver promotes the replica. It may lack the last writes, or more if it was not in
+// step yet. failOver notes what the new master has before a client can ask it.
 func (n *nemesis) failOver(d *deed) {
 	old := n.server
 	n.server, n.replica = n.replica, old
@@ -91,7 +90,7 @@ func (d *doubts) failOver(over deed, key string) {
 		}
 		switch {
 		case known == nil || d.gone(c) < over.From:
-			// Nobody relies on it.
+			// No process relies on it.
 			to("forget", "")
 			d.add(key, over.From, over.To+life)
 			return

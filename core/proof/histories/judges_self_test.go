@@ -173,7 +173,7 @@ func TestJudges(t *testing.T) {
 			}
 		})
 	}
-	t.Run("processes whose store makes no mistake are told by nobody", func(t *testing.T) {
+	t.Run("processes whose store makes no mistake are not reported by a judge", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, false, "")
 		testserver.Eventually(t, patience, "they have done something", func() bool { return s.history.size() > 1000 })

@@ -171,9 +171,9 @@ func (c *claim) confirmed(t *try) bool {
 	})
 }
 
-// staleWrites lists the writes that a resource took, in its order, from a holder
-// whose successor it had heard of before: who was granted the key after the
-// writer had been. fenced says whether the resource compares tokens.
+// staleWrites lists the writes, in the order of the resource, of a holder after a write
+// of its successor. The successor is a process that was granted the key after the
+// writer. fenced says whether the resource compares tokens.
 func staleWrites(tries []*try, writes []write, fenced bool) []string {
 	by := make(map[string]*try)
 	for _, t := range tries {

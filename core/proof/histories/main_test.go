@@ -7,9 +7,9 @@
 // and tokens grow in the order of real time. The register: a resource that refuses
 // older tokens has taken no write of a holder after one of its successor. And
 // porcupine, to which the history has to look like that of one lock, and which
-// wants a holder for every busy answer unless a process may have the key of which
-// nobody knows. Runs in which the server loses what it had promise tokens only:
-// there holds may overlap, but only where it has lost one.
+// wants a holder for every busy answer, unless an attempt of unknown outcome may have
+// the key. Runs in which the server loses its data promise tokens only: holds may
+// overlap there, but only where it has lost one.
 //
 // A history with too few grants, changes of hands, unknown outcomes, busy answers
 // that were judged or faults that bit has shown nothing, and fails. LOCKKIT_SEED=n plays the nemesis of a run

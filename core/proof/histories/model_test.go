@@ -41,9 +41,9 @@ type asked struct {
 // model is a lock.
 //
 // A holder that the server forgot goes on for a while, and others have the key
-// meanwhile. Its release is one only if the store has confirmed it at once: it may
-// be that the first attempt was answered "not held", but nobody heard that. A lease
-// that is passed a hold which the server has forgotten holds nothing either.
+// meanwhile. Its release counts only if the store has confirmed it at once: the first
+// attempt may have been answered "not held" by a reply that was lost. A lease holds
+// nothing either if the hold that it was passed was forgotten by the server.
 var model = porcupine.Model{
 	Init: func() any { return lock{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -190,8 +190,7 @@ func (r *record) forgetful() bool {
 	return slices.ContainsFunc(r.deeds, func(d deed) bool { return d.forgets() })
 }
 
-// sure tells that only who held the key can have been told that t has released
-// it.
+// sure tells whether the answer to the release of t shows that t held the key.
 func (r *record) sure(t *try) bool {
 	if !r.forgetful() || t.claim == nil {
 		return true

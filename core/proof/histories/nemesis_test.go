@@ -14,8 +14,8 @@ type deed struct {
 	From, To int64
 	Who      string `json:",omitempty"` // the process that it killed
 
-	// Of a fail-over: which claims the new master had a hold of, by key, and a time
-	// from which on the old one answered nobody.
+	// Of a failover: which claims the new master had a hold of, by key, and a time
+	// from which on the old one gave no answers.
 	Left map[string][]string `json:",omitempty"`
 	At   int64               `json:",omitempty"`
 }

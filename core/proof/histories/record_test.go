@@ -189,7 +189,7 @@ func (t *try) failed() bool {
 		t.Outcome == "ok" && t.Released != "ok"
 }
 
-// unknown is how many outcomes of t nobody knew, at least.
+// unknown is the least number of unknown outcomes of t.
 func (t *try) unknown() int {
 	n := 0
 	if t.Outcome == "died" || t.Outcome == "ok" && t.Released == "died" {

@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// cancelled is ctx, which ends when the fault has befallen its message, if that
-// is to be overtaken by what its end leads to.
+// cancelled is ctx, which ends when the fault has hit its message, if that
+// message is to be overtaken by the release.
 func (r *rig) cancelled(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	r.t.Cleanup(cancel)
@@ -27,7 +27,8 @@ func (r *rig) cancelled(ctx context.Context) context.Context {
 	return ctx
 }
 
-// gaveUp waits until who gave up has released what it may have, and delivers it.
+// gaveUp waits until the caller that gave up has released what it may have, and then
+// delivers the late message.
 func (r *rig) gaveUp(err error) {
 	r.t.Helper()
 	if !errors.Is(err, context.Canceled) {

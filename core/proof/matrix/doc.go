@@ -1,7 +1,7 @@
 // Package matrix proves the kit message by message: each operation of a lease,
-// with each thing that can befall its message, on each kind of Redis. What has to
-// come of a cell is written down in a table, and is looked at from outside: the
-// key itself, what others are answered, and the tokens.
+// with each fault of its message, on each kind of Redis. A table has the outcome of each
+// cell. The tests look at it from outside: at the key, the answers to others, and the
+// tokens.
 //
 // The package has only tests.
 package matrix

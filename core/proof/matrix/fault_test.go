@@ -2,7 +2,7 @@ package matrix_test
 
 import "github.com/lockkit/lockkit/core/testserver"
 
-// fault is what befalls the message of an operation.
+// fault is what happens to the message of an operation.
 type fault struct {
 	name   string
 	action testserver.Action

@@ -110,7 +110,7 @@ func releaseOp(r *rig) {
 		}
 		got <- l
 	}()
-	r.eventually("somebody waits", func() bool { return r.places() == 1 })
+	r.eventually("a claim waits", func() bool { return r.places() == 1 })
 	r.arm("release", 0)
 	began := time.Now()
 	r.told(lease.Release(context.Background()), began, 1)
@@ -178,7 +178,7 @@ func recordOp(r *rig) {
 	}
 	again, found, err := r.rival.Begin(ctx, r.key, begin, core.TTL(ttl))
 	if err != nil || again != nil || !found.Done || found.Attempt != 1 || string(found.Value) != "the answer" {
-		r.t.Errorf("who calls again gets %v, attempt %d, %q and error %v; want the answer", again != nil, found.Attempt, found.Value, err)
+		r.t.Errorf("the next caller gets %v, attempt %d, %q and error %v; want the answer", again != nil, found.Attempt, found.Value, err)
 	}
 	if token := r.fields()["t"]; token != fmt.Sprint(r.last+r.cell.tokens*core.TokenStep) {
 		r.t.Errorf("the last token is %s after %d, want %d grants more", token, r.last, r.cell.tokens)

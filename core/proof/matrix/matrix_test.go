@@ -23,8 +23,7 @@ var operations = []struct {
 	{"wait", waitOp},
 }
 
-// Each message of a lease, with each thing that can befall it, on each kind of
-// Redis.
+// Each message of a lease, with each fault, on each kind of Redis.
 //
 // It is about hazards 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 25, 39 and 58.
 func TestMatrix(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// quorumTable is what comes of each operation when something befalls its message
+// quorumTable has the outcome of each operation when a fault hits its message
 // to one of five servers: it is done by the majority, whatever that one does, and
 // in the end nothing is left there either. What is late is not told apart by when
 // the lease would have ended, but by what was done meanwhile.
@@ -30,9 +30,9 @@ var quorumTable = []struct {
 	{"wait", quorumWait, "the waiter is woken by the others, and served by a majority"},
 }
 
-// A quorum, of which one server's message meets with something. Records are not
+// A quorum with a fault of one server's message. Records are not
 // for it, since no node has the last state of one: that is refused before
-// anything is sent, so nothing can befall it.
+// anything is sent, so there is no message to lose.
 //
 // It is about hazards 7, 9, 11, 13, 14, 15, 52 and 54.
 func TestQuorumMatrix(t *testing.T) {
@@ -203,7 +203,7 @@ func quorumRelease(m *member) {
 		}
 		got <- l
 	}()
-	m.eventually("somebody waits", func() bool {
+	m.eventually("a claim waits", func() bool {
 		n := 0
 		for i := range nodes {
 			n += min(1, m.with(i, "w"))

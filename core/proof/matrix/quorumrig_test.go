@@ -88,7 +88,7 @@ func (q *quorum) locker(t *testing.T, client func(i int) *redis.Client) *core.Lo
 	return l
 }
 
-// member is one trial with a quorum: something befalls the message to one of the
+// member is one trial with a quorum: a fault hits the message to one of the
 // five servers.
 type member struct {
 	*quorum
@@ -126,7 +126,7 @@ func (q *quorum) member(t *testing.T, f fault, trial int) *member {
 	return m
 }
 
-// arm has the fault befall the next call of a script at one server.
+// arm sets the fault for the next call of a script at one server.
 func (m *member) arm(script string, skip int) {
 	m.script, m.skip = script, skip
 	m.proxies[m.at].Forget()
@@ -214,7 +214,7 @@ func (m *member) wantBusy() {
 }
 
 // refusedLate delivers a claim whose lease was released, as the server of the late
-// message knows by then. If the fault has befallen a message of the lease that
+// message knows by then. If the fault has hit a message of the lease that
 // still holds, which a slow server was sent late, there is nothing to refuse.
 func (m *member) refusedLate(still ...*core.Lease) {
 	m.t.Helper()
@@ -239,8 +239,8 @@ func (m *member) refusedLate(still ...*core.Lease) {
 	}
 }
 
-// finish takes the key once more, by the rival, after the given token, and looks
-// at what is left at all five.
+// finish takes the key once more, by the rival, after the given token, and then looks
+// at the key at all five.
 func (m *member) finish(last uint64) {
 	m.t.Helper()
 	if last > 0 {
@@ -260,6 +260,6 @@ func (m *member) finish(last uint64) {
 		return true
 	})
 	if n := m.proxies[m.at].Times(m.armed); n != 1 {
-		m.t.Errorf("vacuous: the fault has befallen %d messages, want one", n)
+		m.t.Errorf("vacuous: the fault has hit %d messages, want one", n)
 	}
 }

@@ -27,7 +27,7 @@ func TestQuorumWakeUps(t *testing.T) {
 	t.Run("cells", func(t *testing.T) {
 		for _, m := range mishaps {
 			for trial := range trials() {
-				t.Run(fmt.Sprint("wake-up to who asks, ", m, ", quorum, ", trial+1), func(t *testing.T) {
+				t.Run(fmt.Sprint("wake-up of a waiter, ", m, ", quorum, ", trial+1), func(t *testing.T) {
 					t.Parallel()
 					w := q.wakeUp(t, m, trial)
 					w.serves(wokenTTL)

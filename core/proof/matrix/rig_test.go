@@ -71,7 +71,7 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 
 func (r *rig) stored() string { return "lk1:{" + r.key + "}" }
 
-// arm has the fault befall the next call of a script, after skip others.
+// arm has the fault hit the next call of a script, after skip others.
 func (r *rig) arm(script string, skip int) {
 	r.script = script
 	for _, p := range r.proxies {
@@ -80,13 +80,13 @@ func (r *rig) arm(script string, skip int) {
 	}
 }
 
-// fired waits until the fault has befallen its message.
+// fired waits until the fault has hit its message.
 func (r *rig) fired() {
 	r.t.Helper()
 	r.eventually("the fault fires", func() bool { return r.times() > 0 })
 }
 
-// times is how many messages the fault has befallen.
+// times is how many messages the fault has hit.
 func (r *rig) times() (n int) {
 	for _, f := range r.armed {
 		select {
@@ -246,7 +246,7 @@ func (r *rig) wantToken(lease *core.Lease, n uint64) {
 	}
 }
 
-// finish takes the key once more, by the rival, and looks at what is left.
+// finish takes the key once more, by the rival, and then looks at the key.
 func (r *rig) finish(next bool) {
 	r.t.Helper()
 	if next {
@@ -266,12 +266,12 @@ func (r *rig) finish(next bool) {
 		r.t.Errorf("the key has %v to live", left)
 	}
 	if n := r.times(); n != 1 {
-		r.t.Errorf("vacuous: the fault has befallen %d messages, want one", n)
+		r.t.Errorf("vacuous: the fault has hit %d messages, want one", n)
 	}
 	for _, p := range r.proxies {
 		for _, f := range r.armed {
 			if n := p.Times(f); n > 1 {
-				r.t.Errorf("vacuous: the fault has befallen %d messages at a server, want one", n)
+				r.t.Errorf("vacuous: the fault has hit %d messages at a server, want one", n)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ var table = map[string]map[string]cell{
 		"late within the lease": {nil, 2, 1, 2, "the late claim is the one that is granted already"},
 		"late beyond the lease": {nil, 2, 1, 2, "the late claim finds that its lease was released"},
 		"duplicated":            {nil, 1, 1, 2, "the same claim again is the same grant"},
-		"reordered":             {core.ErrUnavailable, 1, 0, 1, "who gave up releases; what was overtaken by that is refused"},
+		"reordered":             {core.ErrUnavailable, 1, 0, 1, "the caller that gave up releases; the acquire that this overtook is refused"},
 		"error reply":           {nil, 2, 1, 2, "the second attempt is granted"},
 	},
 	"re-enter": {
@@ -31,7 +31,7 @@ var table = map[string]map[string]cell{
 		"late within the lease": {nil, 2, 2, 2, "the late claim is the hold that is there already"},
 		"late beyond the lease": {nil, 2, 2, 2, "the late claim finds that its lease was released, and the outer one stands"},
 		"duplicated":            {nil, 1, 2, 2, "the same claim again is the same hold, not a third one"},
-		"reordered":             {core.ErrUnavailable, 1, 1, 2, "who gave up releases; the outer hold stands, the overtaken one is refused"},
+		"reordered":             {core.ErrUnavailable, 1, 1, 2, "the caller that gave up releases; the outer hold stays, the overtaken acquire is refused"},
 		"error reply":           {nil, 2, 2, 2, "the second attempt joins the outer hold"},
 	},
 	"renew": {

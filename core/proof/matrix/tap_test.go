@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// mishap is what befalls a message that a server publishes.
+// mishap is what happens to a message that a server publishes.
 type mishap string
 
 const (
@@ -26,7 +26,7 @@ const (
 
 var mishaps = []mishap{lost, doubled, late, garbled, cut}
 
-// tap is on all connections of a program, and has a mishap befall the first
+// tap is on all connections of a program, and has a mishap happen to the first
 // message about a key.
 type tap struct {
 	t      *testing.T
@@ -80,7 +80,7 @@ func (p *tap) pump(from *bufio.Reader, to net.Conn) {
 		}
 		all := [][]byte{raw}
 		if len(words) == 3 && words[0] == "message" && strings.HasPrefix(words[2], p.about) {
-			if all = p.befall(raw, words, pass); all == nil {
+			if all = p.apply(raw, words, pass); all == nil {
 				return
 			}
 		}
@@ -92,8 +92,8 @@ func (p *tap) pump(from *bufio.Reader, to net.Conn) {
 	}
 }
 
-// befall is what the program gets of a message, nil if its connection breaks.
-func (p *tap) befall(raw []byte, words []string, pass func([]byte) error) [][]byte {
+// apply returns what the program gets of a message, nil if its connection breaks.
+func (p *tap) apply(raw []byte, words []string, pass func([]byte) error) [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.bit > 0 {
@@ -140,7 +140,7 @@ func (p *tap) deliver() {
 		return
 	}
 	if err := held(); err != nil {
-		p.t.Fatalf("the late message finds nobody: %v", err)
+		p.t.Fatalf("the late message finds no reader: %v", err)
 	}
 }
 

@@ -15,15 +15,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// What a lease has to last so that its waiter is granted the key with the
-// message, and so that it is only woken. A grant that nobody takes up must not
-// last for that.
+// The TTL of a lease whose waiter is granted the key with the message, and of one whose
+// waiter is only woken. A grant that no waiter takes must end sooner.
 const (
 	pushedTTL = 3 * patience
 	wokenTTL  = core.WaiterLife - time.Second
 )
 
-// wakeUps are who the message is for, which says that a key is free, or theirs.
+// wakeUps are the waiters for which the message is. It says that the key is free, or
+// that it is theirs.
 var wakeUps = []struct {
 	name string
 	play func(w *wakeUp)
@@ -35,8 +35,8 @@ var wakeUps = []struct {
 	{"with a grant to a waiter that is gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
 }
 
-// The message that wakes a waiter, or grants it the key, with each thing that
-// can befall that, on each kind of Redis.
+// The message that wakes a waiter, or grants it the key, with each mishap, on each kind
+// of Redis.
 //
 // It is about hazards 39, 43 and 44.
 func TestWakeUps(t *testing.T) {
@@ -283,10 +283,10 @@ func (w *wakeUp) gone() {
 	next := w.acquire(context.Background(), w.rival)
 	w.tap.deliver()
 	// Whether the message comes before or after that, it is too old.
-	w.eventually("who was gone asks", func() bool {
+	w.eventually("the waiter that was gone asks", func() bool {
 		g, err := w.store.Acquire(context.Background(), dead)
 		if err == nil {
-			w.t.Fatalf("who was gone has %+v", g)
+			w.t.Fatalf("the waiter that was gone has %+v", g)
 		}
 		return errors.Is(err, core.ErrBusy)
 	})
@@ -298,7 +298,7 @@ func (w *wakeUp) gone() {
 	w.clean()
 }
 
-// clean looks at what is left when all have gone.
+// clean looks at the key when all waiters have gone.
 func (w *wakeUp) clean() {
 	w.t.Helper()
 	lease := w.acquire(context.Background(), w.rival)

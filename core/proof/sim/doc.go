@@ -6,9 +6,9 @@
 // the same hold one after the other are known by the Acquire that was granted it: the
 // store hears nothing of them.
 //
-// A run is a seed. It fixes who does what when, and what befalls the n-th
-// command of each client; the order of what happens at one instant is the
-// scheduler's. To play a seed again:
+// A run is a seed. It fixes the actions of each program and their times, and the fault
+// of the n-th command of each client. The order within one instant is the scheduler's.
+// To play a seed again:
 //
 //	go test ./core/proof/sim -run TestSimulation -seed 4711 -count 20 -v
 //

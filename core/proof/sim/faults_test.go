@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A fault is what befalls one command on its way.
+// A fault is what happens to one command on its way.
 type fault int
 
 const (
@@ -18,7 +18,7 @@ const (
 	delayRequest
 	delayReply
 	duplicate
-	// What befalls more than one command.
+	// Faults of more than one command.
 	pause // nothing passes between a client and the server for a while
 	wipe  // the server loses everything
 	break_
@@ -36,15 +36,15 @@ func (f fault) String() string { return faultNames[f] }
 // longest is how late the latest message comes.
 const longest = 15 * time.Second
 
-// plan says what befalls which command.
+// plan says what happens to which command.
 type plan struct {
 	seed  uint64
-	rate  float64 // of commands that something befalls
+	rate  float64 // of commands with a fault
 	until time.Duration
 	once  bool // nothing comes twice
 }
 
-// of is what befalls the n-th command of a client, and how long it takes.
+// of is what happens to the n-th command of a client, and how long it takes.
 func (p plan) of(client int, n uint64, f frame) (fault, time.Duration) {
 	r := rand.New(rand.NewPCG(p.seed, uint64(client)<<40|n))
 	if r.Float64() >= p.rate {

@@ -148,7 +148,7 @@ type journal struct {
 	placed    map[string]time.Duration // by lease and key: the last question that left it waiting
 	granted   []*grant                 // exclusive ones, in order
 	grants    map[string]*grant        // the last of each claim's, by lease
-	ended     map[string]time.Duration // by claim: when Release was called, and nobody came after it
+	ended     map[string]time.Duration // by claim: when Release was called, and no lease followed
 	late      int                      // extensions of a claim after that
 	unsure    map[string]bool          // by lease: more may have become of it than the answers say
 	doubled   []time.Duration          // when something came a second time
@@ -308,7 +308,7 @@ func (j *journal) letGo(h *hold) (again bool) {
 	return false
 }
 
-// end notes that nobody relies on h any more, if nobody has before.
+// end notes that no process relies on h any more, unless that was noted before.
 func (j *journal) end(h *hold) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -85,8 +85,8 @@ func (s *story) releases(lease string, err error) {
 func TestJudges(t *testing.T) {
 	t.Parallel()
 	const T = 1000 // the token of the grant of x
-	// passed is a run in which a, with the grant x, has been called to release, and
-	// nobody has answered that yet.
+	// passed is a run in which the release of a, with the grant x, was called and is
+	// not answered yet.
 	passed := func(s *story) (a *hold) {
 		a = s.begins(1, T, s.asks(1, claimOf("x"), T))
 		s.at += time.Millisecond

@@ -61,7 +61,7 @@ func (n *network) dialer(client int, looks bool) func(context.Context, string, s
 	}
 }
 
-// next counts a command, and says what befalls it.
+// next counts a command, and says what happens to it.
 func (n *network) next(client int, f frame) (fault, time.Duration) {
 	n.mu.Lock()
 	n.sent[client]++

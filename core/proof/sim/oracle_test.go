@@ -241,8 +241,8 @@ func (j *journal) judgeAnswers(v verdict) {
 	}
 }
 
-// judgeWaits: after the last fault has passed, nobody waits for longer than limit
-// while nobody holds.
+// judgeWaits checks that after the last fault no program waits for longer than limit
+// for a key that is not held.
 func (j *journal) judgeWaits(quiet, limit time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

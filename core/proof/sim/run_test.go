@@ -160,7 +160,7 @@ func newClient(t *testing.T, n *network, j *journal, ctx context.Context, id int
 	return c
 }
 
-// trouble is what befalls clients and the server as a whole.
+// trouble is what happens to clients and the server as a whole.
 func trouble(n *network, j *journal, r *rand.Rand, clients int) {
 	until := n.plan.until
 	var wg sync.WaitGroup

@@ -15,10 +15,10 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// Random work of many programs in random trouble. Nobody holds what another one
-// holds, tokens grow, a register that compares them takes no stale write, no key
-// is without an end, a run that was answered is not run again, and when the
-// trouble is over everybody gets on and nothing is left.
+// Random work of many programs under random faults. No two holds that exclude each other
+// overlap, tokens grow, a register that compares them takes no stale write, each key has an
+// expiry, and a run that was answered is not run again. After the last fault every program
+// goes on, and in the end nothing is left.
 //
 // It is about hazards 7, 8, 9, 10, 11, 12, 13, 14, 16, 25, 34, 39, 43, 45, 51 and 58.
 func TestSimulation(t *testing.T) {

@@ -76,7 +76,7 @@ end
 local waits = s.waits
 local from, to = place(s, lease)
 
--- Who would hold, and what others hold already.
+-- The owner that would hold, and what it holds already.
 local who, held = owner, s.owners[owner]
 if s.own then
   who = s.own.owner

@@ -17,7 +17,7 @@
 --   t          the fencing token of the last exclusive grant, absent as long as a hold
 --              without a weight tells it. The 63 after it belong to that grant, too
 --              (core.TokenStep), so it stays until the clock has passed them
---   w          who waits, in order of arrival: a line for each (see state.lua)
+--   w          the waiters, in order of arrival: a line for each (see state.lua)
 --   r          the record: "<deadline> <attempt> <state> <lease>"; state 0 is a
 --              run that has begun where there was no record, 3 one that has
 --              begun where there was, 1 a finished record, 2 one left for

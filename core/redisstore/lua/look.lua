@@ -6,9 +6,9 @@ local now = (us - us % 1000) / 1000
 local LONE = '^(%d+) (%d+) (%S+) (%S+) ?(%d*) ?$'
 local isString = false
 
--- fields is what HGETALL answers, or would if the string were a hash. It takes what
--- GET answered, if that was asked: of a hash it should not be, as servers count
--- what they refuse, and somebody may watch that.
+-- fields is what HGETALL answers, or would if the string were a hash. It takes the
+-- answer of GET, if that was asked. GET of a hash is avoided: servers count the commands
+-- that they refuse, and operators may have an alert on that.
 local function fields(value)
   if value == nil or type(value) == 'table' then
     local kind = redis.call('TYPE', key).ok

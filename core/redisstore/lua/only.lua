@@ -7,7 +7,7 @@
 -- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: c cluster, o
 --          only the first token of the grant was used, u
 --          undo the run that this lease has begun, held or not, l keep the key
---          taken for what is left of the hold, if that is longer; 2 lease, 3 ms to
+--          taken for the rest of the hold, if that is longer; 2 lease, 3 ms to
 --          remember an unknown lease. If there is more to it, or it may be no string: 4 ms to
 --          keep the key taken, or 0; to save a record: 5 its attempt, 6 its state (1 or 2, see
 --          clock.lua), 7 ms to keep it, 8 its value

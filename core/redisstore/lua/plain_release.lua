@@ -1,9 +1,9 @@
--- Release deletes the owner's plain key, or leaves it for a while to nobody.
+-- Release deletes the owner's plain key, or keeps it taken for a while without a holder.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release', 2 owner; to keep the key taken: 3 for how many ms, 4 what
---          it holds then, 5 '1' if it is to be for what is left of it, if that
---          is longer
+--          it holds then, 5 '1' to keep it for the rest of its time if that is
+--          longer
 -- answer   0  it was held, {2}  it was not
 --
 -- A server out of memory accepts the PEXPIRE, and after it the SET.

@@ -1,6 +1,6 @@
--- Release of the only hold of a string, which the first who waits can be granted by
--- message. It is what state.lua and release.lua would do, in half the time; there
--- stands why. Its numbers are those of state.lua: ALL, WAITER_LIFE (10000) less ASKED,
+-- Release of the only hold of a string whose first waiter can be granted the key by
+-- message. It does what state.lua and release.lua would do, in half the time; the
+-- reasons stand there. Its numbers are those of state.lua: ALL, WAITER_LIFE (10000) less ASKED,
 -- and WINDOW (1500). See only.lua for arguments and answers.
 
 if type(value) == 'string' then
@@ -12,7 +12,7 @@ if type(value) == 'string' then
       string.match(waits, '^\n(%S+) (%d+) [45] 2147483647 2147483647 (%S+) (%S+)\n(.*)$')
     local left = other and deadline - now
     local channel = string.match(ARGV[1], '^%a+ %a* %S+ (.*)$')
-    -- PUBLISH also counts who listens to a pattern of channels.
+    -- PUBLISH also counts subscribers to a pattern of channels.
     if other and left >= 3000 and left <= 10000
       and tonumber(redis.pcall('PUBSUB', 'NUMSUB', channel .. id)[2] or 0) > 0 then
       local token, digits = us, stamp

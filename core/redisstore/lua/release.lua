@@ -12,7 +12,7 @@ local answer = (s.own or from) and OK or {LOST}
 local record = s.record
 local saves = attempt and (s.own or begun(record, lease))
 if saves then
-  -- Held or not: nobody has begun another run since, or saved.
+  -- Held or not: no other run was begun since, and no answer saved.
   answer, remember = OK, 0
 elseif attempt then
   answer = {LOST}
@@ -23,7 +23,7 @@ elseif attempt then
   end
 end
 
--- save replaces the record, or drops it if it shall not be kept.
+-- save replaces the record, or drops it if it is not to be kept.
 local function save()
   if retain > 0 then
     s.record, s.spent = {deadline = now + retain}, false
@@ -76,7 +76,7 @@ if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
 if state == '1' and answer == OK and #s.waits > 1 then
-  -- All who wait with a record are answered whenever they ask, and need no place.
+  -- All that wait with a record are answered whenever they ask, and need no place.
   local kept = {'\n'}
   for line in string.gmatch(s.waits, '[^\n]+\n') do
     local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')

@@ -20,7 +20,7 @@ local WINDOW, ASKED = 1500, 7000
 local MOST = 100
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
 
--- begun tells whether lease has begun the run of a record, and nobody ended it.
+-- begun tells whether lease has begun the run of a record, and the run has not ended.
 local function begun(record, lease)
   return record and record.by == lease and (record.state == '0' or record.state == '3')
 end
@@ -31,8 +31,8 @@ local function text(ms, owner, weight)
 end
 
 -- load reads what is alive in the answer of HGETALL. `stale` lists expired fields of others, and `mended`
--- those from before the clock was set back with what they shall be; not all of them if they are very many:
--- a call takes a few thousand arguments at most.
+-- those from before the clock was set back, with their new values. Neither lists all if there are very
+-- many: a call takes a few thousand arguments at most.
 local function load(flat, lease)
   local s = {flat = flat, exists = #flat > 0, sum = 0, owners = {}, stale = {}, mended = {}, token = 0, waits = ''}
   local granted = 0
@@ -135,7 +135,7 @@ local function place(s, lease)
 end
 
 -- room tells whether weight of limit fits, and if not, when the first of those
--- in the way is over. who is the one to hold it, held what that holds already.
+-- in the way is over. who is the owner that would hold, held what it holds already.
 local function room(s, lease, who, held, weight, limit, fair)
   local sum, cap, after = weight, limit, nil
   for name, o in pairs(s.owners) do
@@ -145,8 +145,8 @@ local function room(s, lease, who, held, weight, limit, fair)
     end
   end
   if fair and not held and sum <= cap then
-    -- Earlier fair waiters count as if they held: who is admitted past them
-    -- takes nothing from them.
+    -- Earlier fair waiters count as if they held, so a claim that is admitted
+    -- before them takes nothing from them.
     for other, deadline, queued, w, l, o in string.gmatch(s.waits, ENTRY) do
       if other == lease or sum > cap then
         break
@@ -160,7 +160,7 @@ local function room(s, lease, who, held, weight, limit, fair)
   return sum <= cap, after
 end
 
--- announce publishes what was granted, once it is written. What nobody hears is
+-- announce publishes a grant when it is written. A grant that no process hears of is
 -- taken back.
 local function announce(s)
   local unheard = {}
@@ -186,8 +186,8 @@ end
 -- it. In a cluster the count of receivers tells
 -- nothing, as they may be at another node.
 local function wake(s)
-  -- listening counts who listens to a process's own channel: PUBLISH also counts who
-  -- does to a pattern of channels. It is false where that must not be asked.
+  -- listening counts the subscribers of a process's own channel: PUBLISH also counts
+  -- those of a pattern of channels. It is false where that must not be asked.
   local function listening(id)
     local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
     return not got.err and tonumber(got[2])

@@ -38,7 +38,7 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) == 0 {
-		// Somebody may have drained it, and left it with the framework.
+		// A handler outside may have read it, and left it with the framework.
 		if cached := c.Cached(); cached != nil {
 			data = cached
 		}

@@ -81,7 +81,7 @@ func (l *calls) play(w Writer, before http.Header, body []byte) {
 	}
 }
 
-// make makes the call on w, and returns what is left of body.
+// make makes the call on w, and returns the rest of body.
 func (c call) make(w Writer, body []byte) []byte {
 	switch c.kind {
 	case callStatus:

@@ -155,7 +155,7 @@ func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 	case wrong = <-first:
 		return wrong
 	case <-time.After(time.Minute):
-		return "somebody hears of nothing"
+		return "a caller gets no answer"
 	}
 	select {
 	case wrong = <-first:
@@ -174,7 +174,7 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	for name, edit := range map[string]func(*redis.Options){
 		"": func(*redis.Options) {}, ", time-outs of the client's": func(o *redis.Options) { o.ContextTimeoutEnabled = true },
 	} {
-		t.Run("64 callers, some of whom leave"+name, func(t *testing.T) {
+		t.Run("64 callers, of which some leave"+name, func(t *testing.T) {
 			t.Parallel()
 			o, h := &redis.Options{Addr: "127.0.0.1:1"}, &echo{}
 			edit(o)

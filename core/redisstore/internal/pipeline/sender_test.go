@@ -117,9 +117,9 @@ func TestCallsGoTogether(t *testing.T) {
 		g.before = cancel
 		errs := crowd(t, p, g, all, t.Context(), ctx)
 		if errs[0] != nil || errs[2] != nil {
-			t.Errorf("those who stayed got %v and %v", errs[0], errs[2])
+			t.Errorf("the callers that stayed got %v and %v", errs[0], errs[2])
 		}
-		notSent(t, "who left", errs[1], context.Canceled)
+		notSent(t, "the caller that left", errs[1], context.Canceled)
 		if n := testclient.Redis(t, server.Addr).Exists(t.Context(), all[1]).Val(); n != 0 {
 			t.Error("its call was sent")
 		}
