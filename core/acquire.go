@@ -52,19 +52,19 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	}
 	lease := newLease(l, ctx, r) // before the caller counts: ctx may panic
 	start := l.now()
-	if !l.begin(lease, start) {
-		lease.end(nil)
+	if !l.countIn(lease, start) {
+		lease.endContext(nil)
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
 	over := false // the lease is the caller's, or has ended
 	defer func() {
 		switch {
 		case over:
-		case lease.running: // the observer has panicked: the caller has no lease
+		case lease.handedOut: // the observer has panicked: the caller has no lease
 			lease.finish(ctx, "release", nil, true)
 		default: // the store has panicked, or the observer before the lease began
 			lease.abandon()
-			l.end(lease)
+			l.countOut(lease)
 		}
 	}()
 	a := attempt{Locker: l, request: r, ctx: ctx, lease: lease}
@@ -73,7 +73,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	}
 	var err error
 	for _, key := range r.keys {
-		if err = a.take(key); err != nil {
+		if err = a.acquireKey(key); err != nil {
 			break
 		}
 	}
@@ -85,7 +85,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	}
 	if err == nil && lease.run != nil && lease.run.found.Done {
 		lease.abandon()
-		l.end(lease)
+		l.countOut(lease)
 		over = true
 		return lease, nil
 	}
@@ -97,13 +97,13 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			lease.abandon() // the caller's time is over
 		} else {
 			lease.stop(gone)
-			lease.end(nil)
+			lease.endContext(nil)
 			lease.giveBack(nil, time.Now().Add(releaseLimit))
 			for _, h := range lease.holds {
 				l.waiters.holdEnded(h)
 			}
 		}
-		l.end(lease)
+		l.countOut(lease)
 		over = true
 		e := lease.outcome(GaveUp)
 		e.Wait, e.Err = wait, withoutKey(err)
@@ -123,20 +123,20 @@ func withoutKey(err error) error {
 	return err
 }
 
-// take adds a hold of key to the lease, or leaves nothing of it at the store.
-func (a *attempt) take(key string) (err error) {
+// acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.
+func (a *attempt) acquireKey(key string) (err error) {
 	c := a.claim(key, a.lease.first.id)
-	gone := &a.gone
-	*gone = c
-	gone.Record = nil
+	a.givenUp = c
+	a.givenUp.Record = nil
 	a.placed, a.failed, a.joinGuessed = false, nil, false
-	defer func() {
+	defer func() { // after the waiter has left its queue
 		if a.calling { // and the store has panicked
 			a.lease.markUnsure(key)
 		}
-		if unsure := a.lease.unsure[key]; a.lease.hold(key) == nil && (unsure || a.placed) {
-			gone.Undo = unsure && a.record != nil
-			a.cleanup.add(*gone, a.lease, unsure, nil)
+		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
+		if !got && (unsure || a.placed) {
+			a.givenUp.Undo = unsure && a.record != nil
+			a.cleanup.add(a.givenUp, a.lease, unsure, nil)
 		}
 	}()
 	if !a.permits && a.record == nil {
@@ -160,9 +160,10 @@ func (a *attempt) take(key string) (err error) {
 		}
 	}
 	t := &a.waiter
-	*t = waiter{key: key, tryOnly: a.wait == 0, accepts: a.usual && a.wait != 0 && a.record == nil && c.Via == "", ttl: c.TTL, minToken: c.MinToken}
+	*t = waiter{key: key, tryOnly: a.wait == 0, ttl: c.TTL, minToken: c.MinToken}
+	t.accepts = a.usual && a.wait != 0 && a.record == nil && c.Via == ""
 	a.waiters.enter(t)
-	defer func() {
+	defer func() { // the queue learns of the lease's hold here, to have it passed on later
 		if unused := a.waiters.leave(t, a.lease.passable()); unused != nil {
 			unused.abandon(unused.releaseClaim(), a.lease, false)
 		}

@@ -41,10 +41,13 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 	if t.contended && a.wait != 0 {
 		w.openEarly(a, c)
 	}
-	if !t.first && a.wait != 0 && !w.open(a, c, budget(c.TTL)) && t.pause > 0 {
-		// Other processes cannot be woken either: the key is left to them for a while.
-		if err := a.sleep(&w, t.pause, &BusyError{}); err != nil {
-			return a.acquireError(c, err)
+	if !t.first && a.wait != 0 {
+		opened := w.open(a, c, budget(c.TTL))
+		if !opened && t.pause > 0 {
+			// Other processes cannot be woken either: the key is left to them for a while.
+			if err := a.sleep(&w, t.pause, &BusyError{}); err != nil {
+				return a.acquireError(c, err)
+			}
 		}
 	}
 	var pause func() (time.Duration, bool)
@@ -158,10 +161,11 @@ func (a *attempt) ask(c *Claim) error {
 	a.calling = true
 	g, err := a.store.Acquire(ctx, *c)
 	if err == nil && a.noRenew && g.Valid > 0 && g.Valid < c.TTL/2 {
-		// A short grant is meant to be extended; this lease is to last as it is.
+		// A grant by message (Claim.Push) is short, since it is to be extended. This
+		// lease is not extended: the same claim again makes it last for its TTL.
 		start = a.now()
 		if g, err = a.store.Acquire(ctx, *c); err != nil {
-			a.lease.markUnsure(c.Key) // the first grant stands
+			a.lease.markUnsure(c.Key) // the store has the first grant
 		}
 	}
 	a.calling = false
@@ -178,7 +182,7 @@ func (a *attempt) ask(c *Claim) error {
 			return errors.New("the store gave no record")
 		case g.Record.Done:
 			a.lease.run, a.placed = &run{found: *g.Record}, false
-			return nil
+			return nil // without a hold: nothing was claimed, see acquire
 		}
 		a.lease.run = &run{found: *g.Record}
 	}
@@ -193,9 +197,13 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	}
 	h.locker, h.key, h.owner, h.weight, h.limit, h.ttl = a.Locker, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, c.TTL
-	ofGrant := g.Token <= a.joinToken && a.joinToken < g.Token+TokenStep
-	if a.joinToken > 0 && g.Token > 0 && c.Via == g.Owner && (ofGrant || !a.joinGuessed) {
-		h.token = a.joinToken
+	joined := c.Via != "" && c.Via == g.Owner
+	if joined && a.joinToken > 0 && g.Token > 0 {
+		// The lease that was joined may have a later token of the same grant.
+		ofGrant := g.Token <= a.joinToken && a.joinToken < g.Token+TokenStep
+		if ofGrant || !a.joinGuessed {
+			h.token = a.joinToken
+		}
 	}
 	if g.Valid > 0 {
 		h.valid = g.Valid
@@ -206,7 +214,7 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 		a.lease.markUnsure(c.Key)
 		return errors.New("the grant had expired when it arrived")
 	}
-	a.lease.reentered = a.lease.reentered || c.Via != "" && c.Via == g.Owner
+	a.lease.reentered = a.lease.reentered || joined
 	a.lease.add(h)
 	return nil
 }
@@ -214,11 +222,11 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 // takePassed adds the hold that was passed on to t, and reports whether there was one
 // that is still trusted.
 func (a *attempt) takePassed(t *waiter) bool {
-	h := a.waiters.take(t)
+	h := a.waiters.collect(t)
 	switch {
 	case h == nil:
 		return false
-	case h.take(a.lease):
+	case h.giveTo(a.lease):
 		return true
 	}
 	a.waiters.holdEnded(h)
@@ -260,8 +268,8 @@ func (a *attempt) acquireError(c *Claim, err error) error {
 		}
 		return e
 	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
-		// This process has not released it. The store released it by itself, after an
-		// attempt without an answer, and does not grant it again.
+		// This process has not released it. The store (redlock, or Redis with replicas)
+		// did, after an attempt without an answer, and does not grant it again.
 		return fmt.Errorf("acquire %s: %w: %v", a.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
 		return fmt.Errorf("acquire %s: %w", a.name, err)

@@ -47,83 +47,83 @@ func (u *pending) about() (key, lease string) { return u.claim.Key, u.claim.Leas
 
 // add releases c, a claim of l, in the background. Its first try does not wait for other
 // claims, and is the answer for the callers that wait for end.
-func (q *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
+func (cl *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
 		least = cleanUpRun
 	}
 	u := pending{claim: c, name: l.name, mode: l.opts.mode, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
-	q.mu.Lock()
-	q.active.add(1)
-	q.pending++
-	q.mu.Unlock()
+	cl.mu.Lock()
+	cl.active.add(1)
+	cl.pending++
+	cl.mu.Unlock()
 	go func() {
-		settled, err := q.try(u)
+		settled, err := cl.try(u)
 		end.answer(err, false)
-		q.mu.Lock()
-		defer q.mu.Unlock()
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
 		if settled {
-			q.pending--
+			cl.pending--
 		} else {
-			q.waiting = append(q.waiting, u)
-			if !q.looping {
-				q.looping = true
-				q.active.add(1)
-				go q.loop()
+			cl.waiting = append(cl.waiting, u)
+			if !cl.looping {
+				cl.looping = true
+				cl.active.add(1)
+				go cl.loop()
 			}
 		}
-		q.active.add(-1)
+		cl.active.add(-1)
 	}()
 }
 
 // wait returns true when nothing is left to do, and false if ctx ends before
 // that.
-func (q *cleanup) wait(ctx context.Context) bool {
-	q.mu.Lock()
-	idle := q.active.zero()
-	q.mu.Unlock()
+func (cl *cleanup) wait(ctx context.Context) bool {
+	cl.mu.Lock()
+	idle := cl.active.zero()
+	cl.mu.Unlock()
 	return done(ctx, idle)
 }
 
 // loop makes rounds until no claim is left. It pauses after a round that has failed, and
 // not while the store answers, since an outage can leave thousands of claims.
-func (q *cleanup) loop() {
+func (cl *cleanup) loop() {
 	settled := false
 	for {
 		if !settled {
 			time.Sleep(cleanUpEvery)
 		}
-		q.mu.Lock()
-		if len(q.waiting) == 0 {
-			q.looping = false
-			q.active.add(-1)
-			q.mu.Unlock()
+		cl.mu.Lock()
+		if len(cl.waiting) == 0 {
+			cl.looping = false
+			cl.active.add(-1)
+			cl.mu.Unlock()
 			return
 		}
-		n := min(len(q.waiting), cleanUpWidth)
-		round := q.waiting[:n:n]
-		q.waiting = q.waiting[n:]
-		q.mu.Unlock()
-		settled = q.round(round)
+		n := min(len(cl.waiting), cleanUpWidth)
+		round := cl.waiting[:n:n]
+		cl.waiting = cl.waiting[n:]
+		cl.mu.Unlock()
+		settled = cl.round(round)
 	}
 }
 
 // round tries some claims side by side, and reports whether all are settled. Those that
 // fail go to the end, so that a server that is down does not delay the claims at others.
-func (q *cleanup) round(round []pending) bool {
+func (cl *cleanup) round(round []pending) bool {
 	var wg sync.WaitGroup
 	var failed atomic.Bool
 	for _, u := range round {
 		wg.Go(func() {
-			settled, _ := q.try(u)
-			q.mu.Lock()
-			defer q.mu.Unlock()
+			settled, _ := cl.try(u)
+			cl.mu.Lock()
+			defer cl.mu.Unlock()
 			if settled {
-				q.pending--
+				cl.pending--
 				return
 			}
 			failed.Store(true)
-			q.waiting = append(q.waiting, u)
+			cl.waiting = append(cl.waiting, u)
 		})
 	}
 	wg.Wait()
@@ -131,32 +131,32 @@ func (q *cleanup) round(round []pending) bool {
 }
 
 // try releases u once, and reports whether it is settled, and the store's first answer.
-func (q *cleanup) try(u pending) (settled bool, first error) {
+func (cl *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
 	c := u.claim
 	if !u.unsure {
 		c.TTL = 0 // nothing is on its way that would have to be refused
 	}
-	err := q.locker.store.Release(ctx, c)
+	err := cl.locker.store.Release(ctx, c)
 	first = err
 	if err == nil && u.unsure {
 		c.Record = nil // is saved
 		// The release of a hold leaves no tombstone, and an earlier attempt may still
 		// arrive. Only the answer "not held" says that it will be refused.
-		err = q.locker.store.Release(ctx, c)
+		err = cl.locker.store.Release(ctx, c)
 	}
 	switch {
 	case err == nil && u.unsure && time.Now().Before(u.until):
-		return false, first
+		return false, first // it was held until now: asked again until the answer is "not held"
 	case err == nil, answered(ctx, err):
 		err = nil
 	case time.Now().Before(u.until):
 		return false, first
 	}
 	if u.unsure {
-		done := u // most are not told
-		q.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Mode: u.mode, Err: err, of: &done})
+		of := u // a copy, so that u is not allocated when nothing is told
+		cl.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Mode: u.mode, Err: err, of: &of})
 	}
 	return true, first
 }

@@ -52,9 +52,9 @@ func (l *Lease) Context() context.Context {
 	return &l.ctx
 }
 
-// end ends the lease's context, unless that has ended. A nil cause stands for
+// endContext ends the lease's context, unless that has ended. A nil cause stands for
 // context.Canceled.
-func (l *Lease) end(cause error) {
+func (l *Lease) endContext(cause error) {
 	l.mu.Lock()
 	cancel := l.cancel
 	if cancel == nil && l.cause == nil {

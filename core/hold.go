@@ -19,8 +19,8 @@ const passTime = 10 * time.Millisecond
 
 // hold is one grant of a key at the store, and the lease that has it. What happens at
 // the store happens to a hold: it is extended, confirmed, passed on to another lease of
-// this process, lost and released. DESIGN.md draws its states and names the order of the
-// mutexes.
+// this process, lost and released. DESIGN.md draws its states; mutexes.go has the
+// order of the mutexes.
 type hold struct {
 	locker        *Locker
 	key           string // the claim as it was granted
@@ -44,7 +44,7 @@ type hold struct {
 
 	asking bool          // the store is being asked for a confirmation
 	next   *confirmation // for callers that came after the store was asked
-	end    *confirmation // the release of the hold, once it has begun
+	ending *confirmation // answered by the release of the hold, once that has begun
 
 	// Under the watchdog's mutex.
 	early time.Duration    // how much before it is due it may be extended
@@ -241,9 +241,9 @@ func (h *hold) pass(l *Lease) bool {
 	return true
 }
 
-// take gives l the hold that was passed on to it. It returns false if the hold is lost or
+// giveTo gives l the hold that was passed on to it. It returns false if the hold is lost or
 // no longer trusted.
-func (h *hold) take(l *Lease) bool {
+func (h *hold) giveTo(l *Lease) bool {
 	now := h.locker.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,7 +259,12 @@ func (h *hold) take(l *Lease) bool {
 }
 
 // confirmation is one call that asks whether the store has the hold, and the callers that
-// wait for its answer.
+// wait for its answer. One call is under way at a time:
+//
+//	first caller      makes the call             hold.asking
+//	callers meanwhile wait for the next call     hold.next
+//	the answer comes  one of hold.next makes the next call
+//	the release       answers hold.next and all callers after it: hold.ending
 type confirmation struct {
 	lead chan struct{} // the caller that receives from it makes the call
 	done chan struct{} // closed when err is known
@@ -294,8 +299,8 @@ func (h *hold) confirmed(until time.Time) (err error) {
 	h.mu.Lock()
 	c := h.next
 	switch {
-	case h.end != nil:
-		c = h.end
+	case h.ending != nil:
+		c = h.ending
 	case c != nil:
 	case h.asking:
 		c = newConfirmation()
@@ -313,11 +318,11 @@ func (h *hold) confirmed(until time.Time) (err error) {
 	}
 	err = errNoEnd
 	defer func() { err = h.confirmAnswered(c, err) }()
-	return h.ask(until)
+	return h.askStore(until)
 }
 
-// ask extends the hold, until the store answers or until.
-func (h *hold) ask(until time.Time) error {
+// askStore extends the hold, until the store answers or until.
+func (h *hold) askStore(until time.Time) error {
 	return h.locker.persist(h.ttl, until, func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, budget(h.ttl))
 		defer cancel()
@@ -331,7 +336,7 @@ func (h *hold) ask(until time.Time) error {
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
-	next, end := h.next, h.end
+	next, end := h.next, h.ending
 	h.next, h.asking = nil, next != nil
 	h.noPass = h.noPass || err != nil
 	h.mu.Unlock()
@@ -395,9 +400,9 @@ func (h *hold) beginRelease() *confirmation {
 	if h.passes == 0 {
 		return nil
 	}
-	h.end = newConfirmation()
-	h.end.also, h.next = h.next, nil
-	return h.end
+	h.ending = newConfirmation()
+	h.ending.also, h.next = h.next, nil
+	return h.ending
 }
 
 // releaseClaim is the claim that releases the hold. Its TTL is how long a late acquire of

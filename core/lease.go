@@ -16,7 +16,7 @@ import (
 
 // Lease is a lock that is held, until it is released or lost. Its methods are
 // safe for concurrent use.
-type Lease struct {
+type Lease struct { // it fills 512 bytes, a size class: one more word doubles what a lease takes (TestMemory)
 	locker *Locker
 	key    string
 	name   string
@@ -31,16 +31,18 @@ type Lease struct {
 	node   fifo.Node[Lease]
 	listed clock.Moment // when it came to its stage
 
-	unsure   map[string]bool // keys of which an attempt's outcome is unknown
-	released sync.WaitGroup  // done when Release has its answer
-	err      error           // that answer
+	// Written by the acquire, before the lease is its caller's.
+	unsure map[string]bool // keys of which an attempt's outcome is unknown
+
+	released sync.WaitGroup // done when Release has its answer
+	err      error          // that answer, read after released
 
 	mu          order.Mutex[leaseRank]
 	ctx         leaseContext
 	cancel      context.CancelCauseFunc // of ctx, nil until ctx is made
 	cause       error                   // of its end, if it ended before that
 	state       state
-	running     bool // start has succeeded: the lease is its caller's
+	handedOut   bool // start has succeeded: the lease is its caller's
 	overrun     bool
 	releasing   bool
 	withdrawn   bool // its run has not begun
@@ -240,16 +242,16 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 	err := errNoEnd
 	defer func() {
 		l.err = l.endError(op, err)
-		l.locker.end(l)
+		l.locker.countOut(l)
 		l.released.Done()
 	}()
 	now := l.locker.now()
 	l.trustedAt(now)
 	wasLost = l.stop(gone) == lost
 	if wasLost {
-		l.end(ErrLost) // before it ends as released
+		l.endContext(ErrLost) // before it ends as released
 	}
-	l.end(nil)
+	l.endContext(nil)
 	held = now.Since(l.since)
 	if wasLost && r == nil {
 		// The store may still have something of it, but no caller has to wait for that.
@@ -339,7 +341,7 @@ func (l *Lease) giveBack(r *Record, until time.Time) error {
 // abandon is giveBack in the background.
 func (l *Lease) abandon() {
 	l.stop(gone)
-	l.end(nil)
+	l.endContext(nil)
 	for _, h := range l.holds {
 		l.locker.waiters.holdEnded(h)
 		h.abandon(l.releaseClaim(h), l, l.unsure[h.key])
@@ -349,10 +351,10 @@ func (l *Lease) abandon() {
 // releaseClaim is the claim that releases h. A run whose lease was not returned is undone.
 func (l *Lease) releaseClaim(h *hold) Claim {
 	c := h.releaseClaim()
-	if l.running && l.opts.keep > 0 {
+	if l.handedOut && l.opts.keep > 0 {
 		c.Keep = max(0, l.opts.keep-l.locker.now().Since(l.holds[len(l.holds)-1].arrived))
 	}
-	c.Undo = l.opts.record != nil && (!l.running || l.withdrawn)
+	c.Undo = l.opts.record != nil && (!l.handedOut || l.withdrawn)
 	return c
 }
 
@@ -394,9 +396,9 @@ func (l *Lease) start(now clock.Moment) error {
 	if len(l.holds) > 1 && !l.trusted() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
 	}
-	l.running = true
+	l.handedOut = true
 	if !l.locker.countHeld(l, now) {
-		l.running = false
+		l.handedOut = false
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
 	}
 	return nil
@@ -412,7 +414,7 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 		over := l.state == lost
 		l.mu.Unlock()
 		if over {
-			l.end(ErrLost) // the goroutine that found the loss may not have done it yet
+			l.endContext(ErrLost) // the goroutine that found the loss may not have done it yet
 		}
 		return false
 	}
@@ -432,7 +434,7 @@ func (l *Lease) lose() {
 	if l.stop(lost) != held {
 		return
 	}
-	l.end(ErrLost)
+	l.endContext(ErrLost)
 	l.mu.Lock()
 	holds := l.holds
 	l.mu.Unlock()

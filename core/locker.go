@@ -233,14 +233,14 @@ func (l *Locker) settle(ctx context.Context) bool {
 func (l *Locker) releaseAll() {
 	var wg sync.WaitGroup
 	for _, lease := range l.heldLeases() {
-		lease.end(ErrClosed)
+		lease.endContext(ErrClosed)
 		wg.Go(func() { lease.Release(context.Background()) })
 	}
 	wg.Wait()
 }
 
-// begin counts an acquire in, unless the Locker is closed.
-func (l *Locker) begin(lease *Lease, at clock.Moment) bool {
+// countIn counts an acquire in, unless the Locker is closed.
+func (l *Locker) countIn(lease *Lease, at clock.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -251,8 +251,8 @@ func (l *Locker) begin(lease *Lease, at clock.Moment) bool {
 	return true
 }
 
-// end counts an acquire, or the lease that came of it, out.
-func (l *Locker) end(lease *Lease) {
+// countOut counts an acquire, or the lease that came of it, out.
+func (l *Locker) countOut(lease *Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tallies.remove(lease)

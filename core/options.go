@@ -102,7 +102,7 @@ type request struct {
 	also    []string
 	name    string
 	ttl     time.Duration
-	wait    time.Duration // negative: no end but ctx
+	wait    time.Duration // for a busy key: 0 not at all, negative until ctx ends
 	pace    retry.Policy
 	weight  int64
 	limit   int64
@@ -112,8 +112,9 @@ type request struct {
 	fenced  bool
 	bad     error  // the first thing an option itself had to refuse
 	report  *Event // of Report
-	waiter  waiter // of the acquire, which needs one at a time
-	gone    Claim  // its claim, as it is given up
+	// Kept here since a request is used again: the acquire needs one of each at a time.
+	waiter  waiter
+	givenUp Claim // the claim that the clean-up gets
 }
 
 // TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The

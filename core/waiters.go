@@ -171,12 +171,12 @@ func (ws *waiters) unpark(h *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if q := ws.of[h.key]; q != nil && q.holder == h && q.head() != nil && q.head().parked && ws.locker.wakeable.Load() {
-		q.head().askStore()
+		q.head().wakeToAsk()
 	}
 }
 
-// askStore wakes a head that is parked, or a waiter that has become the head.
-func (w *waiter) askStore() {
+// wakeToAsk wakes a head that is parked, or a waiter that has become the head.
+func (w *waiter) wakeToAsk() {
 	w.parked, w.placing = false, true
 	close(w.ready)
 }
@@ -236,9 +236,9 @@ func (w *waiter) await(ctx context.Context, until time.Time, closing <-chan stru
 	}
 }
 
-// take returns the hold that was passed on to w, nil if none was. The caller has to use
+// collect returns the hold that was passed on to w, nil if none was. The caller has to use
 // it or release it.
-func (ws *waiters) take(w *waiter) *hold {
+func (ws *waiters) collect(w *waiter) *hold {
 	if w.first {
 		return nil
 	}
@@ -351,7 +351,7 @@ func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
 		q.holder, unused = nil, given
 	}
 	if next != nil && !ws.park(q) {
-		next.askStore()
+		next.wakeToAsk()
 	}
 	ws.dropEmpty(w.key, q)
 	return unused
@@ -378,7 +378,7 @@ func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{
 		return false, nil, true
 	case w.parked || w.placing:
 		if w.parked {
-			w.askStore()
+			w.wakeToAsk()
 		}
 		if w.placed == nil {
 			w.placed = make(chan struct{})
@@ -401,8 +401,8 @@ func (ws *waiters) holdEnded(h *hold) {
 	}
 	q.holder = nil
 	if w := q.head(); w != nil && w.parked {
-		w.pause = min(now.Since(h.arrived), passTime) / 2
-		w.askStore()
+		w.pause = min(now.Since(h.arrived), passTime) / 2 // other processes get half of the time that this one had
+		w.wakeToAsk()
 	}
 	ws.dropEmpty(h.key, q)
 }

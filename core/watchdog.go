@@ -181,7 +181,7 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 		return true // the next lease is about to have it
 	}
 	if !lease.trustedAt(now) {
-		return lease.isReleased() // it is about to be passed on or released
+		return lease.isReleased() // the next lease may get h: until then it must not end
 	}
 	if !lease.overruns() {
 		return true
