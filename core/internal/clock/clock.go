@@ -33,7 +33,7 @@ func Asking(suspended func() time.Duration) Clock {
 // started is a point on the monotonic clock.
 var started = time.Now()
 
-// noise is more than the noise between two readings of two clocks.
+// noise is the most by which readings of two clocks differ without a suspension.
 const noise = 10 * time.Millisecond
 
 // Since is how much older than start m is.
