@@ -50,6 +50,15 @@
 // have bounds of their own, since those of the SDK are for milliseconds; a View sets
 // others.
 //
+// # Cost
+//
+// A lock is two measurements and sends no command more; with attributes that were seen
+// before, a measurement allocates nothing. BenchmarkLocks in sdktest measures 64
+// goroutines whose leases are empty, with and without, on one Redis and two cores: with a
+// key each they are 2 % slower. With one key, where a lease takes 11 µs, they are 11 %
+// slower: the SDK (v1.45) takes 0.4 µs for a measurement, half of it to look through the
+// attributes.
+//
 // # Cards
 //
 // TraceID puts the trace of what a process has held or waited for long on its card:
