@@ -129,7 +129,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 	a.givenUp = c
 	a.givenUp.Record = nil
 	a.placed, a.failed, a.joinGuessed = false, nil, false
-	defer func() { // after the waiter has left its queue
+	defer func() { // runs after the one below, when the waiter has left its queue
 		if a.calling { // and the store has panicked
 			a.lease.markUnsure(key)
 		}

@@ -178,8 +178,9 @@ func (h *hold) live() bool {
 	return !h.lost && !h.retired
 }
 
-// mayPass reports whether the hold may still be passed on. If so, it has ws.unpark
-// called when the time for that is over.
+// mayPass reports whether the hold may still be passed on, so that the head can be parked
+// for it; whether it is then, pass decides. If so, it starts the timer that calls ws.unpark
+// when the time for that is over.
 func (h *hold) mayPass(ws *waiters) bool {
 	now := h.locker.now()
 	h.mu.Lock()
@@ -210,7 +211,8 @@ func (h *hold) unconfirmed(now clock.Moment) bool {
 }
 
 // mayMoveOn reports whether the hold may go to another waiter, if the one to which it was
-// passed on leaves without it.
+// passed on leaves without it. No lease has had it since pass, so what pass says of a
+// lease and of the tokens still holds.
 func (h *hold) mayMoveOn() bool {
 	now := h.locker.now()
 	h.mu.Lock()
@@ -264,15 +266,16 @@ func (h *hold) giveTo(l *Lease) bool {
 //	first caller      makes the call             hold.asking
 //	callers meanwhile wait for the next call     hold.next
 //	the answer comes  one of hold.next makes the next call
-//	the release       answers hold.next and all callers after it: hold.ending
+//	the answer lost   is the answer of hold.next too
+//	the release       takes over hold.next (also) and is the answer of all callers after it: hold.ending
 type confirmation struct {
 	lead chan struct{} // the caller that receives from it makes the call
 	done chan struct{} // closed when err is known
 	err  error
 	also *confirmation // gets the same answer
 
-	// assumed is set if err is nil although the store did not have the hold: an earlier
-	// release without an answer probably ended it.
+	// assumed is set if err is nil although the store did not have the hold. That is a
+	// guess: an earlier release, which had no answer, may have ended it, or it was lost.
 	assumed bool
 }
 
@@ -316,7 +319,7 @@ func (h *hold) confirmed(until time.Time) (err error) {
 		return c.err
 	case <-c.lead:
 	}
-	err = errNoEnd
+	err = errNoEnd // stays if the store panics
 	defer func() { err = h.confirmAnswered(c, err) }()
 	return h.askStore(until)
 }
@@ -332,11 +335,16 @@ func (h *hold) askStore(until time.Time) error {
 }
 
 // confirmAnswered gives the callers of c the store's answer, and has one of the callers
-// that came later ask next. It returns the answer for the caller that has asked.
+// that came later ask next. After a loss these have the same answer: the next call could
+// only say the same, or have no answer. It returns the answer for the caller that has asked.
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
 	next, end := h.next, h.ending
+	final := lost && end == nil // no release is under way that may have ended it
+	if final {
+		c.also, next = next, nil
+	}
 	h.next, h.asking = nil, next != nil
 	h.noPass = h.noPass || err != nil
 	h.mu.Unlock()
@@ -344,13 +352,14 @@ func (h *hold) confirmAnswered(c *confirmation, err error) error {
 		next.lead <- struct{}{}
 	}
 	if lost && end != nil {
-		// Its release was under way and has perhaps come first.
+		// Its release was under way and has perhaps come first. A release waits for no
+		// confirmation, so this wait ends.
 		if <-end.done; !end.assumed {
 			err = end.err
 		}
 	}
 	c.answer(err, false)
-	if lost && end == nil {
+	if final {
 		h.lose()
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 
 // Lease is a lock that is held, until it is released or lost. Its methods are
 // safe for concurrent use.
-type Lease struct { // it fills 512 bytes, a size class: one more word doubles what a lease takes (TestMemory)
+type Lease struct { // it fills 512 bytes, a size class of the allocator: one more word takes 64 (TestMemory)
 	locker *Locker
 	key    string
 	name   string
@@ -201,11 +201,11 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	return err
 }
 
-// Release gives the lease back. It works on an ended ctx, and on a nil one, and is bounded by
-// itself, at about 3 seconds if the store does not answer, or 6 if others of this
-// process had the key next; the lease then counts as ended here, the store is told
-// as soon as it answers, and the error matches ErrUnavailable. It is ErrLost if the
-// lease was no longer ours. A second call gives the answer of the first.
+// Release gives the lease back. It works on an ended ctx, and on a nil one. If the store
+// does not answer it takes about 3 seconds, or 6 if its hold was passed on to another
+// lease of this process whose release is under way. The lease counts as ended here then,
+// the store is told as soon as it answers, and the error matches ErrUnavailable. It is
+// ErrLost if the lease was no longer ours. A second call gives the answer of the first.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.finish(ctx, "release", nil, false)
 	return err
@@ -249,7 +249,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 	l.trustedAt(now)
 	wasLost = l.stop(gone) == lost
 	if wasLost {
-		l.endContext(ErrLost) // before it ends as released
+		l.endContext(ErrLost) // the first cause counts
 	}
 	l.endContext(nil)
 	held = now.Since(l.since)
@@ -287,7 +287,7 @@ func (l *Lease) passOrGiveBack(r *Record, until time.Time) error {
 		return h.confirmed(until)
 	}
 	if parked {
-		defer ws.holdEnded(h)
+		defer ws.holdEnded(h) // not before: the head is to ask when the key is free
 	}
 	h.retire()
 	if placed != nil {

@@ -145,7 +145,7 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		wantErr(t, next.Release(t.Context()), core.ErrUnavailable)
 		release(t, x.take(3))
 	})
-	sim(t, "a release that was told of the loss says so, whatever becomes of the next one's", func(t *testing.T) {
+	sim(t, "a release that was told of the loss says so, also if the first try of the next one's has no answer", func(t *testing.T) {
 		for name, f := range map[string]fault{"reply": loseReply, "request": loseRequest} {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 2)

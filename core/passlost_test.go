@@ -31,7 +31,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a hold that is lost is not passed on", func(t *testing.T) {
+	sim(t, "the loss of a hold is told to the lease that has it next, and it is not passed on again", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 3)
 		x.deleteHold()
@@ -59,6 +59,34 @@ func TestPassedOnAndLost(t *testing.T) {
 		}
 		release(t, x.take(2))
 		release(t, x.take(3))
+	})
+	sim(t, "releases that wait behind the answer lost have that answer", func(t *testing.T) {
+		l, store := setup(t)
+		lease, x := row(t, l, store, 3)
+		asked := 0
+		store.set(func(ctx context.Context, n int, do func() error) error {
+			if asked++; asked > 1 {
+				return hang(ctx, n, do)
+			}
+			err := do()
+			time.Sleep(5 * time.Millisecond) // the others end meanwhile
+			return err
+		}, opExtend)
+		x.deleteHold()
+		var done []<-chan error
+		for n := 1; n <= 3; n++ {
+			done = append(done, let(lease))
+			lease = x.take(n)
+		}
+		for _, d := range done {
+			wantErr(t, <-d, core.ErrLost)
+		}
+		synctest.Wait()
+		wantLost(t, lease)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		if asked != 1 {
+			t.Errorf("asked %d times, want once", asked)
+		}
 	})
 	sim(t, "no lease begins with a hold that is known to be lost", func(t *testing.T) {
 		l, store := setup(t)

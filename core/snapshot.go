@@ -13,8 +13,8 @@ import (
 // Snapshot is the state of a Locker at one moment, for gauges: it is not counted from
 // events. It knows this process only.
 type Snapshot struct {
-	// Locks has one entry for each name and mode of which something is held or waited
-	// for, in this order.
+	// Locks has one entry for each name and mode of which something is held, waited for,
+	// or lost and not yet given back, in this order.
 	Locks []LockCount
 	// CleanUps is how many claims are being given back in the background. Those of
 	// unknown outcome stay until the store has answered, or their time is over.
@@ -28,6 +28,10 @@ type LockCount struct {
 	// Held is how many leases there are, from when they are acquired until they are
 	// lost or given back; each nested one counts.
 	Held int
+	// Lost is how many leases were lost and not yet given back, by Release, Finish,
+	// Withdraw or Close: their work may still be running. One that is never given back
+	// counts for as long as the Locker is used.
+	Lost int
 	// Waiting is how many acquires are under way: for the store's answer, for the
 	// key, or in the queue of this process.
 	Waiting int
@@ -55,11 +59,12 @@ func (l *Locker) Snapshot() Snapshot {
 	s.Locks = make([]LockCount, 0, len(l.tallies))
 	seen := 0
 	for of, t := range l.tallies {
-		if t.in[holding].Len()+t.in[acquiring].Len() == 0 {
+		if t.empty() {
 			continue
 		}
 		s.Locks = append(s.Locks, LockCount{
-			Name: of.name, Mode: of.mode, Held: t.in[holding].Len(), Waiting: t.in[acquiring].Len(),
+			Name: of.name, Mode: of.mode,
+			Held: t.in[holding].Len(), Lost: t.in[unreleased].Len(), Waiting: t.in[acquiring].Len(),
 			OldestHeld: age(t.in[holding].First()), OldestWaiting: age(t.in[acquiring].First()),
 		})
 		if seen++; seen%snapshotStep == 0 {

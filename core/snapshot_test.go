@@ -59,14 +59,35 @@ func TestSnapshot(t *testing.T) {
 		release(t, <-got)
 		wantSnapshot(t, l, 0)
 	})
-	sim(t, "what was lost is not held, whether it was given back or not", func(t *testing.T) {
+	sim(t, "what was lost is not held, and counts as lost until it is given back", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
+		reader := acquire(t, t.Context(), l, "order:2", core.NoRenew(), core.Shared())
 		lossTime(t, lease)
+		lossTime(t, reader)
 		synctest.Wait()
-		wantSnapshot(t, l, 0)
+		other := acquire(t, t.Context(), l, "order:3")
+		wantSnapshot(t, l, 0,
+			core.LockCount{Name: "order", Mode: core.ModeExclusive, Held: 1, Lost: 1},
+			core.LockCount{Name: "order", Mode: core.ModeShared, Lost: 1})
+		wantErr(t, reader.Release(t.Context()), core.ErrLost)
+		release(t, other)
+		synctest.Wait()
+		wantSnapshot(t, l, 0, core.LockCount{Name: "order", Mode: core.ModeExclusive, Lost: 1})
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		synctest.Wait()
+		wantSnapshot(t, l, 0)
+	})
+	sim(t, "a run that was lost counts as lost until its answer is saved", func(t *testing.T) {
+		l, store := setup(t)
+		run := begin(t, l, "pay:1", 1, core.NoRenew())
+		lossTime(t, run)
+		store.set(slow(time.Second, 0), opRelease)
+		saved := make(chan error, 1)
+		go func() { saved <- run.Finish(t.Context(), core.Record{Value: []byte("paid"), Retain: time.Hour}) }()
+		synctest.Wait()
+		wantSnapshot(t, l, 0, core.LockCount{Name: "pay", Mode: core.ModeRun, Lost: 1})
+		wantErr(t, <-saved, nil)
 		wantSnapshot(t, l, 0)
 	})
 	sim(t, "a caller waits from when it has called, also for a store that does not answer", func(t *testing.T) {
@@ -97,6 +118,7 @@ func TestSnapshot(t *testing.T) {
 	})
 	sim(t, "a closed Locker has nothing", func(t *testing.T) {
 		l, _ := setup(t)
+		lossTime(t, acquire(t, t.Context(), l, "order:1", core.NoRenew()))
 		acquire(t, t.Context(), l, "order:1")
 		go l.Acquire(t.Context(), "order:1")
 		synctest.Wait()
@@ -122,7 +144,7 @@ func TestSnapshotOfManyNames(t *testing.T) {
 				}
 				s := l.Snapshot()
 				for i, c := range s.Locks {
-					if c.Held+c.Waiting == 0 || i > 0 && c.Name <= s.Locks[i-1].Name {
+					if c.Held+c.Lost+c.Waiting == 0 || i > 0 && c.Name <= s.Locks[i-1].Name {
 						t.Errorf("%+v comes after %+v", c, s.Locks[max(i, 1)-1])
 						return
 					}

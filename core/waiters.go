@@ -65,7 +65,7 @@ type waiter struct {
 	minToken uint64        // and at least this token
 	parked   bool          // is the head, and does not ask the store: it waits for the hold
 	given    *hold         // passed on to it, and not yet taken
-	placing  bool          // asks the store for a place in its list, before the hold is released
+	placing  bool          // asks the store, as the head: a release waits until it has a place in the store's list
 	placed   chan struct{} // closed when that is answered, or it leaves; nil if no release waits for that
 	pause    time.Duration // before it asks: other processes poll, and have the key first
 }
@@ -140,11 +140,11 @@ func (ws *waiters) dropEmpty(key string, q *queue) {
 	}
 }
 
-// park has the head wait for the hold of this process instead of asking the store. It
-// returns false if that hold cannot be passed on to the head. The head is parked for as
-// long as the hold may be passed on; then it asks the store for a place in its list.
-// Where waiters cannot be woken there is no such list: the head is parked until the
-// hold is passed on or released.
+// park has the head wait for the hold of this process instead of asking the store, and
+// reports whether it does. Where waiters can be woken, the head is parked only for a hold
+// that fits and as long as that may be passed on; then it asks the store for a place in
+// its list. Where they cannot be woken there is no such list: the head is parked in any
+// case, until the hold is passed on or released.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.holder
 	if h == nil || w.tryOnly || ws.locker.wakeable.Load() && (!w.fits(h) || !h.mayPass(ws)) {
@@ -310,11 +310,12 @@ func (ws *waiters) wake(w *waiter) {
 	ws.of[w.key].asleep = nil
 }
 
-// leave takes w out of its queue, whether it is the head, was refused or still waits.
-// After the head, the next waiter is the head. If w has a lease now whose hold h can be
-// passed on (nil if not), the new head is parked for it, if it can be. Otherwise it asks
-// the store, so a wake-up that w did not use is not lost. A hold that was passed on to w
-// and not taken goes to the next waiter, or is returned.
+// leave takes w out of its queue. If w was the head, the next waiter is:
+//   - w has a lease now, whose hold h can be passed on: the new head is parked for it, if
+//     it can be (h is nil if there is none),
+//   - a hold was passed on to w, which has not taken it: it goes to the new head, or is
+//     returned for release,
+//   - otherwise the new head asks the store, so a wake-up that w did not use is not lost.
 func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -360,7 +361,8 @@ func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
 // passOn passes h, the hold of l, which has ended, on to the parked head. If it cannot,
 // the key is about to be released, and the head asks the store for a place in its list
 // first, if it has none yet: placed is closed when it has been answered. Where waiters
-// cannot be woken the head stays parked, until holdEnded.
+// cannot be woken the head stays parked (parked): the caller calls holdEnded when the
+// hold is released.
 func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -181,7 +181,9 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 		return true // the next lease is about to have it
 	}
 	if !lease.trustedAt(now) {
-		return lease.isReleased() // the next lease may get h: until then it must not end
+		// It has ended. A release under way may pass h on to the next lease, so h must
+		// not expire until that is decided.
+		return lease.isReleased()
 	}
 	if !lease.overruns() {
 		return true

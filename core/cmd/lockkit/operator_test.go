@@ -72,7 +72,11 @@ func newPostgres(t testing.TB, pool *pgxpool.Pool) core.Store {
 
 func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
 	t.Helper()
+	// A server that has just begun may be too slow for the first attempts.
 	lease, err := l.Acquire(t.Context(), key, opts...)
+	for end := time.Now().Add(patience); errors.Is(err, core.ErrUnavailable) && time.Now().Before(end); {
+		lease, err = l.Acquire(t.Context(), key, opts...)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

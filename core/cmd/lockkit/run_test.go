@@ -146,7 +146,7 @@ func TestSignals(t *testing.T) {
 	t.Run("SIGTSTP does not stop it: the command would run unwatched", func(t *testing.T) {
 		t.Parallel()
 		store, f := redisURL(server.Addr), file(t)
-		p := runWorker(t, store, f, "-ttl", "1s", "stop:1")
+		p := runWorker(t, store, f, "stop:1")
 		_ = syscall.Kill(p.Pid(), syscall.SIGTSTP)
 		_ = syscall.Kill(p.Pid(), syscall.SIGTERM)
 		p.Wait(patience)

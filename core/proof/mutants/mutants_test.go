@@ -6,7 +6,7 @@
 // to fail the test that it names, by an assertion of that, and to be the reason:
 // without it the test passes.
 //
-//	go test ./core/proof/mutants                               # all of them
+//	make proof PART=mutants                                    # all of them
 //	go test ./core/proof/mutants -run 'TestMutants/no-margin'  # one
 package mutants_test
 
