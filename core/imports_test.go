@@ -100,7 +100,7 @@ var rooms = map[string]room{
 // topLevel is all that may stand beside go.mod.
 var topLevel = []string{
 	"go.mod", "go.sum", "core", "httpmw", "grpcmw", "taskmw", "retry", "examples", "README.md",
-	"LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".ci", ".golangci.yml", ".gitignore",
+	"LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".ci", ".gitignore",
 }
 
 // talk is what a library must not use: its user decides what is printed and

@@ -87,7 +87,7 @@ func command(args []string, out io.Writer) error {
 		return err
 	}
 	if *names == "" && r.Long {
-		err = errors.Join(os.WriteFile(*report, []byte(r.report(mutants)), 0o644), r.intoReadme(*readme, len(mutants)))
+		err = errors.Join(os.WriteFile(*report, []byte(r.report(mutants)), 0o644), r.intoReadme(*readme))
 	} else {
 		fmt.Fprint(out, "\n", r.report(nil))
 	}

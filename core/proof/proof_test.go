@@ -65,7 +65,7 @@ func TestReport(t *testing.T) {
 			}
 		}
 		write("before\n" + readmeBegin + "\nstale text\n" + readmeEnd + "\nafter\n")
-		if err := sample().intoReadme(file, 30); err != nil {
+		if err := sample().intoReadme(file); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(file)
@@ -73,11 +73,11 @@ func TestReport(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := string(text); !strings.HasPrefix(s, "before\n"+readmeBegin+"\n") || !strings.HasSuffix(s, readmeEnd+"\nafter\n") ||
-			strings.Contains(s, "stale text") || !strings.Contains(s, "30 ways to break a lock") {
+			strings.Contains(s, "stale text") || !strings.Contains(s, "way to break a lock") {
 			t.Errorf("README is now\n%s", s)
 		}
 		write("no markers")
-		if err := sample().intoReadme(file, 30); err == nil {
+		if err := sample().intoReadme(file); err == nil {
 			t.Error("a README without markers is taken")
 		}
 	})
@@ -132,6 +132,30 @@ func TestReport(t *testing.T) {
 		}
 		if some, err := pick("engine", false); err != nil || len(some) != 1 {
 			t.Errorf("a part that is named gives %v and %v", some, err)
+		}
+	})
+	t.Run("each store's tests are in the part stores", func(t *testing.T) {
+		t.Parallel()
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == "stores" })
+		files, err := filepath.Glob("../*/*_test.go")
+		if err != nil || i < 0 {
+			t.Fatalf("part %d, %v", i, err)
+		}
+		found := map[string]bool{}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pkg := "core/" + filepath.Base(filepath.Dir(file)); strings.Contains(string(text), "storetest"+".Run(") && !found[pkg] {
+				found[pkg] = true
+				if !slices.Contains(parts[i].packages, pkg) {
+					t.Errorf("%s runs storetest, and core/proof/main.go has it in no part stores", pkg)
+				}
+			}
+		}
+		if len(found) < 6 {
+			t.Errorf("%d packages run storetest, want 6 at least", len(found))
 		}
 	})
 	t.Run("a package's tests that make more trials for the proof are found", func(t *testing.T) {

@@ -177,7 +177,7 @@ const (
 )
 
 // intoReadme writes the summary between the markers of the file at path.
-func (r *record) intoReadme(path string, mutants int) error {
+func (r *record) intoReadme(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -192,6 +192,6 @@ func (r *record) intoReadme(path string, mutants int) error {
 	if r.Long {
 		b.WriteString(" with the full counts")
 	}
-	fmt.Fprintf(&b, ": %s [%d ways to break a lock](REPORT.md) are each caught by a test.\n%s", r.summary(), mutants, readmeEnd)
+	fmt.Fprintf(&b, ": %s Each [way to break a lock](REPORT.md) is caught by a test.\n%s", r.summary(), readmeEnd)
 	return os.WriteFile(path, slices.Concat(before, []byte(b.String()), after), 0o644)
 }

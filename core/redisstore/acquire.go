@@ -49,15 +49,18 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, er
 	return granted(&c, a)
 }
 
-// usual is the least token that every claim gets without asking for it.
-const usual = 1
+// anyToken is the highest least token that asks for nothing: all tokens are above 0.
+const anyToken = 1
+
+// whole tells that c is exclusive and asks for no token, as most claims do.
+func whole(c *core.Claim) bool { return c.Weight >= core.All && c.MinToken <= anyToken }
 
 // asking is a call of acquire.lua. The values that most claims have are no arguments:
 // an argument takes the server as long as ten lines of Lua.
 func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
-	cmd := s.newCommand(acquireScript, c.Key, s.acquires.word(c.Fair, c.Wait, listens)).Optional().
+	cmd := s.newCommand(acquireScript, c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
 		Text(c.Lease).Text(c.Owner).Num(millis(c.TTL))
-	if c.Weight < core.All || c.Via != "" || c.MinToken > usual || c.Record != nil {
+	if !whole(c) || c.Via != "" || c.Record != nil {
 		cmd.Num(c.Weight).Num(c.Limit).Text(c.Via).Num(int64(c.MinToken))
 	}
 	if r := c.Record; r != nil {
@@ -122,10 +125,11 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.plain {
 		return s.releasePlain(ctx, &c)
 	}
-	cmd := s.newCommand(releaseScript, c.Key, s.releases.word(c.Used == 1, c.Undo && c.Record == nil, false)).
+	flags := releaseFlags{oneToken: c.Used == 1, undo: c.Undo && c.Record == nil}
+	cmd := s.newCommand(releaseScript, c.Key, s.releases.release(flags)).
 		Text(c.Lease).Num(millis(c.TTL))
-	if c.Keep > 0 || c.Record != nil || c.Undo || c.Weight < core.All || c.MinToken > usual {
-		cmd.Num(millis(c.Keep))
+	if c.Keep > 0 || !inString(&c) {
+		cmd.Num(millis(c.Keep)) // also 0: without it only.lua asks by GET, which a hash refuses
 	}
 	if c.Record != nil {
 		save(cmd, c.Record)
@@ -135,6 +139,11 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	}
 	return s.settle(ctx, "release", cmd)
 }
+
+// inString tells that the key of c, which is released, is probably a string: free.lua makes
+// one for such a claim, and run.lua a hash for any other. A wrong guess costs a command, and
+// changes no answer.
+func inString(c *core.Claim) bool { return whole(c) && c.Record == nil && !c.Undo }
 
 // settle sends a command that is answered like release.lua.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {

@@ -154,7 +154,7 @@ func (s *Store) try(ctx context.Context) error {
 		if err := s.Release(ctx, alone); err != nil {
 			return s.advise(err)
 		}
-		claim.MinToken = usual + 1
+		claim.MinToken = anyToken + 1
 	}
 	waits := claim
 	waits.Owner, waits.Lease, waits.Wait = rand.Text(), rand.Text(), true

@@ -55,7 +55,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		}
 		return s.withRight(ctx, s.settle(ctx, op, cmd))
 	}
-	cmd := s.newCommand(releaseScript, key, s.releases.word(false, false, true)).Text(lease).Num(0).Num(millis(keep))
+	cmd := s.newCommand(releaseScript, key, s.releases.release(releaseFlags{left: true})).Text(lease).Num(0).Num(millis(keep))
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 

@@ -60,7 +60,7 @@ func readPush(text string) *pushed {
 // that is shorter than a place is not worth it. In a cluster it is not known whether
 // a process listens, and WAIT is no part of a message.
 func (s *Store) pushable(c *core.Claim) bool {
-	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= 1 && c.TTL >= core.WaiterLife && !s.acks && s.cluster == nil
+	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= core.WaiterLife && !s.acks && s.cluster == nil
 }
 
 // pushedTo takes the grant that has come for a claim, and tells whether the

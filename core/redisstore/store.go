@@ -33,8 +33,8 @@ type Store struct {
 	pipeline *pipeline.Pipeline
 	hub      hub
 	// The first arguments of scripts, by their flags.
-	acquires whats // fair, waits, can be granted by message
-	releases whats // one token used, undoes, keeps the rest of the hold
+	acquires whats
+	releases whats
 
 	identity identity
 	puts     atomic.Int64 // of cards
@@ -74,8 +74,8 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	wake, id := s.prefix+"wake:", rand.Text()
 	common := id + " " + wake
-	s.acquires = newWhats("acquire", "fwg", s.cluster != nil, common)
-	s.releases = newWhats("release", "oul", s.cluster != nil, common)
+	s.acquires = newWhats("acquire", acquireLetters, s.cluster != nil, common)
+	s.releases = newWhats("release", releaseLetters, s.cluster != nil, common)
 	s.pipeline = pipeline.New(client)
 	s.hub.client, s.hub.channel = client, wake+id
 	return s, nil

@@ -30,7 +30,7 @@ const limit = 2 * time.Minute
 
 func TestMutants(t *testing.T) {
 	if !tally.Wanted() {
-		t.Skip("it takes ten minutes: make proof PART=mutants")
+		t.Skip("it takes a quarter of an hour: make proof PART=mutants")
 	}
 	root, all := mutants(t)
 	fit := make(map[string]func() outcome) // of the tests without a mutant, by package

@@ -1,4 +1,9 @@
--- Acquire for a key that is not free. See free.lua for arguments and answers.
+-- Acquire for a key that is not free: the rule of admission for any claim.
+--
+-- after    clock.lua (key, OK, BUSY, LOST, HEAVY), free.lua,
+--          look.lua (us, now, ALL, STEP, WAITER_LIFE, isString, joined), run.lua (flat),
+--          state.lua (id, has, begun, text, load, hold, alive, place, room, announce, wake, horizon)
+-- KEYS[1], ARGV and answer are those of free.lua
 
 local lease, owner, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local weight, limit = tonumber(ARGV[5] or ALL), tonumber(ARGV[6] or ALL)
@@ -96,7 +101,8 @@ if not s.own then
       if from then
         s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
       else
-        -- To look at each takes its time, and most of the dead are in front.
+        -- To look at each takes its time, and most of the dead are in front. So a long list is
+        -- looked through when its first is dead, and else one time in 64.
         if #s.waits < 4096 or us % 64 == 0 or not alive(string.match(s.waits, ' (%d+)')) then
           local live = {'\n'}
           for other in string.gmatch(s.waits, '[^\n]+\n') do
@@ -117,6 +123,7 @@ if not s.own then
     end
     local left = math.max((after or now) - now, 1)
     if wait then
+      -- A line has some 120 bytes.
       return {BUSY, left, math.ceil(#s.waits / 120), now + math.min(ttl, WAITER_LIFE)}
     end
     return {BUSY, left}
@@ -127,7 +134,7 @@ if exclusive then
   if s.own or held then
     s.token = math.max(s.token, least)
   else
-    s.token = math.max(s.token + 64, us, least)
+    s.token = math.max(s.token + STEP, us, least)
   end
 end
 if from then

@@ -1,15 +1,20 @@
--- Release of a hold beside which there is but its token or its record. See
--- only.lua for arguments and answers.
+-- Release of a hold beside which there is but its token or its record. What it reads is
+-- flat, for release.lua.
+--
+-- after    clock.lua (key, OK), only.lua (value), look.lua (us, now, REST, isString, fields),
+--          and relay.lua
+-- KEYS[1], ARGV and answer are those of only.lua
 
 local flat = fields(value)
 if #flat <= 4 and not ARGV[5] and (not ARGV[4] or ARGV[4] == '0') then
-  -- The hold, and perhaps the token, in either order.
+  -- The hold, and perhaps the token, in either order: one at 1, the other at 3.
   local field = 'h:' .. ARGV[2]
   local i = flat[1] == field and 1 or flat[3] == field and 3
   if i then
     local since, ms = string.match(flat[i + 1], '^(%d+) (%d+)')
-    local last = #flat == 2 and since or flat[4 - i] == 't' and flat[5 - i]
-    if last and last + 63 < us and us < math.min(since, us) + ms * 1000 then
+    local other = 4 - i
+    local last = #flat == 2 and since or flat[other] == 't' and flat[other + 1]
+    if last and last + REST < us and us < math.min(since, us) + ms * 1000 then
       redis.call('DEL', key)
       return OK
     end
@@ -18,13 +23,13 @@ end
 if not isString and ARGV[5] and ARGV[4] == '0' and ARGV[7] ~= '0' then
   local field, held, fresh, told, more = 'h:' .. ARGV[2], false, nil, false, false
   for i = 1, #flat, 2 do
-    local name, value = flat[i], flat[i + 1]
+    local name, stored = flat[i], flat[i + 1]
     if name == field then
-      local since, ms, rest = string.match(value, '^(%d+) (%d+) %S+(.*)$')
-      held = since + 63 < us and us < since + ms * 1000
+      local since, ms, rest = string.match(stored, '^(%d+) (%d+) %S+(.*)$')
+      held = since + REST < us and us < since + ms * 1000
       fresh = rest == '' and since
     elseif name == 't' then
-      told, more = true, more or value + 63 >= us
+      told, more = true, more or stored + REST >= us
     elseif name ~= 'r' and name ~= 'v' then
       more = true
       break

@@ -1,5 +1,5 @@
 -- Card keeps the cards of processes, in one hash: for each a field with its end in ms,
--- a space and its text.
+-- a space and its text. It is a script by itself.
 --
 -- KEYS[1]  the hash
 -- ARGV     1 'cards', or 1 'put', 2 process, 3 ms to keep it, 4 its text, 5 '1' to drop

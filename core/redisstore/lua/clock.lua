@@ -1,31 +1,47 @@
--- What every script begins with but those on plain keys: its key and the time.
+-- The key of a lock, and the time. Every script on such a key begins with this file;
+-- card.lua and those on plain keys (plain_*.lua) are scripts by themselves.
 --
--- KEYS[1] is a string if it was free when a usual exclusive claim was granted it,
+-- KEYS[1]  the key
+-- ARGV     see the files behind
+-- answer   none here; those of the files behind are a word below, or a list that begins
+--          with one, or a token, which is OK
+--
+-- The key is a string if it was free when a usual exclusive claim was granted it,
 -- otherwise a hash, until it is gone. Neither becomes the other: while a slot moves
--- to another node, a key of it that was deleted cannot be written here. A string is
+-- to another node, a key of it that was deleted cannot be written here. In the examples
+-- L1 is a lease and O1 its owner. A string is
 --   "<since> <ms> <owner> <lease>"           one exclusive hold, whose token is since,
---                                            and which ends when the key does,
---   "<since> <ms> <owner> <lease> <token> "  one exclusive hold, or
+--                                            and which ends when the key does:
+--                                            "1764088662123456 30000 O1 L1"
+--   "<since> <ms> <owner> <lease> <token> "  one exclusive hold:
+--                                            "1764088672123456 30000 O1 L1 1764088662123456 "
 --   "f" and for each field of a hash a tab, its name, a space and its value, and t, w
---                                            and v last.
+--                                            and v last:
+--                                            "f\th:L1 1764088662123456 30000 O1\tt 1764088662123456\tw ..."
 -- A hash has the fields
 --   h:<lease>  one hold: "<since> <ms> <owner> <weight>". One without a weight is
---              exclusive and was granted a free key: its token is when that was
+--              exclusive and was granted a free key: its token is when that was.
+--              A reader: "1764088662123456 30000 O1 1"
 --   k:<lease>  a hold that was released but stays for a while, the same without
---              an owner
---   d:<lease>  a tombstone: "<since> <ms>", the lease may not be granted any more
+--              an owner: "1764088662123456 5000  2147483647"
+--   d:<lease>  a tombstone: "<since> <ms>", the lease may not be granted any more:
+--              "1764088662123456 60000"
 --   t          the fencing token of the last exclusive grant, absent as long as a hold
 --              without a weight tells it. The 63 after it belong to that grant, too
 --              (core.TokenStep), so it stays until the clock has passed them
 --   w          the waiters, in order of arrival: a line for each (see state.lua)
---   r          the record: "<deadline> <attempt> <state> <lease>"; state 0 is a
---              run that has begun where there was no record, 3 one that has
---              begun where there was, 1 a finished record, 2 one left for
---              another run; the lease is the one that began it, or saved it.
---              State 3 has deadline, state and lease of the record that it has
---              found after that: what is there again if the run is taken back.
---              The deadline stays, and there is no lease, where two in a row are
---   v          its value, as it came
+--   r          the record: "<deadline> <attempt> <state> <lease>"; the lease is the one
+--              that began the run, or saved the record. The states:
+--              0  a run has begun where there was no record:
+--                 "1764175062123 1 0 L1"
+--              1  a finished record: "1764175062123 1 1 L1"
+--              2  one left for another run: "1764175062123 1 2 L1"
+--              3  a run has begun where there was a record, whose deadline, state and
+--                 lease come last: they are there again if the run is taken back.
+--                 L2 has begun after the last example: "1764175092123 2 3 L2 1764175062123 2 L1"
+--              Where two runs in a row are taken back, the deadline stays, and there is no
+--              lease: "1764175062123 1 2 "
+--   v          the value of the record, as it came
 -- Since is when it was written, in us on the clock of this server, and it lasts
 -- for so many ms from then on: if it was written in the future, the clock was set
 -- back, and the ms are what is left. The deadlines of the others, in ms, do not

@@ -1,5 +1,7 @@
 -- Extend makes a live hold last for its TTL from now, never less than before.
 --
+-- after    clock.lua (key, stamp, OK, LOST),
+--          look.lua (us, now, EXCLUSIVE, LONE, fields, joined, put, beyond)
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms
 -- answer   OK      it is held
@@ -7,6 +9,7 @@
 --
 -- A server out of memory accepts a PEXPIRE, and after it all else.
 
+-- whole is a string as fields, nil of a hash.
 local ttl, kind, whole = tonumber(ARGV[3]), redis.call('TYPE', key).ok, nil
 if kind == 'string' then
   local value = redis.call('GET', key)
@@ -53,7 +56,7 @@ if now + ttl > deadline then
     if last and tonumber(last) > tonumber(token) then
       token = last
     end
-    set = {field, set[2] .. ' 2147483647', 't', token}
+    set = {field, set[2] .. ' ' .. EXCLUSIVE, 't', token}
   end
   ttl = math.max(redis.call('PTTL', key), ttl)
   if whole then

@@ -1,6 +1,8 @@
--- Acquire tries once to admit a claim. This part grants a free key to the usual
--- claim, run.lua grants one to any, acquire.lua does the rest.
+-- Acquire tries once to admit a claim. This file grants a free key to the usual
+-- claim, run.lua one to any other, and acquire.lua decides about a key that is not free.
+-- Of all files it runs the most, so it asks no more than it must.
 --
+-- after    clock.lua (key, stamp)
 -- KEYS[1]  the key
 -- ARGV     1 'acquire <flags> <id> <wake>', see state.lua; flags: f fair, w wait,
 --          g it can be granted by message, c cluster; 2 lease, 3 owner, 4 TTL in

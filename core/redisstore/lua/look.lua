@@ -1,8 +1,23 @@
--- What a script needs where its first look does not settle it. To make a function
--- costs the server a fiftieth of the shortest script, so that none is made before.
+-- What a script needs where its first look does not settle it: numbers, names of numbers,
+-- and what reads and writes a string. To make a function costs the server a fiftieth of the
+-- shortest script, so that none is made before.
+--
+-- after    clock.lua (key, stamp), and free.lua or only.lua where there is one
+-- KEYS[1], ARGV and answer are those of the script
 
+-- The time, as a number, in us and in ms.
 local us = tonumber(stamp)
 local now = (us - us % 1000) / 1000
+-- The next are for code outside of functions. A name that a function uses is one more thing
+-- to make with it, a hundredth of a short script: most functions have the number.
+
+-- The weight and the limit of an exclusive claim, as a number and as holds have it.
+local ALL, EXCLUSIVE = 2147483647, '2147483647'
+-- The tokens of a grant (core.TokenStep), and those after its first.
+local STEP, REST = 64, 63
+-- A place in line lasts for so many ms (core.WaiterLife). What is granted by message lasts
+-- for WINDOW and the time since its waiter asked, which is ASKED at most. See push.go.
+local WAITER_LIFE, WINDOW, ASKED = 10000, 1500, 7000
 local LONE = '^(%d+) (%d+) (%S+) (%S+) ?(%d*) ?$'
 local isString = false
 
@@ -27,10 +42,11 @@ local function fields(value)
     if token == '' then
       return {'h:' .. lease, hold}
     end
+    -- The weight is EXCLUSIVE.
     return {'h:' .. lease, hold .. ' 2147483647', 't', token}
   end
   if string.sub(value, 1, 2) ~= 'f\t' then
-    -- It is not ours. This tells so.
+    -- No Store wrote it: this raises the server's own error (WRONGTYPE).
     redis.call('HGETALL', key)
   end
   local flat, n, pos = {nil, nil, nil, nil, nil, nil}, 0, 3
@@ -81,7 +97,7 @@ local function joined(flat, set, drop)
 end
 
 -- put writes a string that ends ms from now. A server out of memory refuses a SET
--- but not a PEXPIRE, and after it no SET either.
+-- but not a PEXPIRE, and after it no SET either. Any other error the second SET raises.
 local function put(value, ms)
   local refused = redis.pcall('SET', key, value, 'PX', ms).err
   if refused then
@@ -92,7 +108,7 @@ local function put(value, ms)
   end
 end
 
--- beyond is ms, or until the clock has passed the tokens of a grant.
+-- beyond is ms, or until the clock has passed the tokens of a grant: token and REST more.
 local function beyond(ms, token)
   if token + 63 >= us then
     return math.max(ms, math.ceil((token + 63 - us) / 1000) + 1)

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire', 2 owner, 3 TTL in ms
--- answer   0        granted
+-- answer   0        granted; this and 1 are OK and BUSY of clock.lua
 --          {1, ms}  busy until the key expires, 0 if it does not
 
 local owner = redis.call('GET', KEYS[1])

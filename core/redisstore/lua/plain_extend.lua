@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 owner, 3 TTL in ms
--- answer   0  it is held, {2}  it is not
+-- answer   0  it is held, {2}  it is not: OK and LOST of clock.lua
 
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
   return {2}

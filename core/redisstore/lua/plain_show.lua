@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'show', 2 how long an owner is at most
--- answer   {OK, <ms that it has left>, <owner>}, without an end -1
---          {OK} if there is none; {2} if it is none of ours
+-- answer   {0, <ms that it has left>, <owner>}, without an end -1
+--          {0} if there is none; {2} if it is none of ours: OK and LOST of clock.lua
 
 local got = redis.pcall('GET', KEYS[1])
 if type(got) == 'table' and got.err then

@@ -1,30 +1,35 @@
 -- Release of the only hold of a string whose first waiter can be granted the key by
 -- message. It does what state.lua and release.lua would do, in half the time; the
--- reasons stand there. Its numbers are those of state.lua: ALL, WAITER_LIFE (10000) less ASKED,
--- and WINDOW (1500). See only.lua for arguments and answers.
+-- reasons stand there.
+--
+-- after    clock.lua (key, stamp, OK), only.lua (value),
+--          look.lua (us, now, EXCLUSIVE, STEP, WAITER_LIFE, WINDOW, ASKED, put, beyond)
+-- KEYS[1], ARGV and answer are those of only.lua
 
 if type(value) == 'string' then
   local lease, since, ms, weight, last, waits =
     string.match(value, '^f\th:(%S+) (%d+) (%d+) %S+( ?%d*)\tt (%d+)\tw (\n.*)$')
   if lease == ARGV[2] and now < (since - since % 1000) / 1000 + ms
     and not string.find(waits, '\n' .. lease .. ' ', 1, true) then
+    -- The first line of the list: an exclusive claim, of kind 4 or 5 (see state.lua).
     local other, deadline, owner, id, rest =
       string.match(waits, '^\n(%S+) (%d+) [45] 2147483647 2147483647 (%S+) (%S+)\n(.*)$')
     local left = other and deadline - now
     local channel = string.match(ARGV[1], '^%a+ %a* %S+ (.*)$')
     -- PUBLISH also counts subscribers to a pattern of channels.
-    if other and left >= 3000 and left <= 10000
+    if other and left >= WAITER_LIFE - ASKED and left <= WAITER_LIFE
       and tonumber(redis.pcall('PUBSUB', 'NUMSUB', channel .. id)[2] or 0) > 0 then
       local token, digits = us, stamp
-      local next = (weight == '' and math.max(last, since) or last) + 64
+      -- A hold without a weight tells its token: since.
+      local next = (weight == '' and math.max(last, since) or last) + STEP
       if next > us then
         token = next
         digits = string.format('%.0f', token)
       end
-      ms = 10000 - left + 1500
+      ms = WAITER_LIFE - left + WINDOW
       local hold = stamp .. ' ' .. ms .. ' ' .. owner
       if rest ~= '' then
-        put('f\th:' .. other .. ' ' .. hold .. ' 2147483647\tt ' .. digits .. '\tw \n' .. rest, beyond(10000, token))
+        put('f\th:' .. other .. ' ' .. hold .. ' ' .. EXCLUSIVE .. '\tt ' .. digits .. '\tw \n' .. rest, beyond(WAITER_LIFE, token))
       else
         put(hold .. ' ' .. other .. (token > us and ' ' .. digits .. ' ' or ''), beyond(ms, token))
       end

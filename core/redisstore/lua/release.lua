@@ -1,5 +1,9 @@
--- Release for all but the simplest state. See only.lua for arguments and
--- answers.
+-- Release for all but the simplest states.
+--
+-- after    clock.lua (key, stamp, OK, LOST), only.lua, look.lua (now, ALL), relay.lua,
+--          beside.lua (flat),
+--          state.lua (channel, has, begun, text, load, hold, alive, place, wake, finish)
+-- KEYS[1], ARGV and answer are those of only.lua
 
 local lease = ARGV[2]
 local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[4] or 0)
@@ -80,6 +84,7 @@ if state == '1' and answer == OK and #s.waits > 1 then
   local kept = {'\n'}
   for line in string.gmatch(s.waits, '[^\n]+\n') do
     local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')
+    -- Kinds 2 and 3 have a record, see state.lua.
     if kind ~= '2' and kind ~= '3' then
       kept[#kept + 1] = line
     elseif alive(deadline) then

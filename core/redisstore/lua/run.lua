@@ -1,5 +1,9 @@
--- Acquire for an unusual claim of a free key, and for a finished record. See
--- free.lua for arguments and answers.
+-- Acquire for an unusual claim of a free key, for a key of which but a token is left, and
+-- for a finished record. What it reads is flat, for acquire.lua.
+--
+-- after    clock.lua (key, stamp, OK, DONE), free.lua (mine),
+--          look.lua (us, now, EXCLUSIVE, STEP, isString, fields, beyond)
+-- KEYS[1], ARGV and answer are those of free.lua
 
 local flat
 if ARGV[9] then
@@ -23,13 +27,13 @@ if ARGV[9] then
 end
 flat = flat or fields()
 if #flat == 0 and not ARGV[5] then
-  -- The server refused it. This tells why.
+  -- The server refused the SET of free.lua: this one raises its error (OOM, READONLY, NOPERM).
   redis.call('SET', key, mine .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
   return stamp
 end
 if isString and #flat == 2 and flat[1] == 't' and not ARGV[5] then
   -- Of a grant that is over only its tokens are left.
-  local token = flat[2] + 64
+  local token = flat[2] + STEP
   if token > us then
     redis.call('SET', key, mine .. ' ' .. ARGV[2] .. string.format(' %.0f ', token), 'PX', beyond(ARGV[4], token))
     return token
@@ -40,7 +44,7 @@ end
 if #flat == 0 then
   local field = 'h:' .. ARGV[2]
   local token, ms = us, ARGV[4]
-  if ARGV[5] ~= '2147483647' then
+  if ARGV[5] ~= EXCLUSIVE then
     token = 0
     redis.call('HSET', key, field, mine .. ' ' .. ARGV[5])
   elseif tonumber(ARGV[8]) > us then

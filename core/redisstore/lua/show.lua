@@ -1,6 +1,7 @@
 -- Show tells what an operator may see of a key: all but the value of its record. It
 -- changes nothing, and reads of a hash only what it tells.
 --
+-- after    clock.lua (key, stamp, OK, LOST), look.lua (LONE, fields)
 -- KEYS[1]  the key
 -- ARGV     1 'show'
 -- answer   {OK, <time in us>, <field>, <value>, ...}, the fields as in clock.lua;

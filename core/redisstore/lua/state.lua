@@ -1,21 +1,23 @@
--- The state of a key that is not trivial, for acquire.lua and release.lua, which
--- follow this text in one script. Both begin with one argument
--- that calls of a process share: a verb, flags in letters, the id of the channel
--- that wakes the process, and the prefix of all such channels.
+-- The state of a key that is not trivial, for acquire.lua and release.lua, which come next.
+--
+-- after    clock.lua (key, stamp),
+--          look.lua (us, now, ALL, WAITER_LIFE, WINDOW, ASKED, isString, fields, joined, put, beyond),
+--          and what stands between them in a script
+-- KEYS[1]  the key
+-- ARGV     1 '<verb> <flags> <id> <wake>', which calls of a process share: flags in
+--          letters, the id of the channel that wakes the process, and the prefix of all
+--          such channels; the rest as in free.lua or only.lua
+-- answer   none here
 
 local flags, id, channel = string.match(ARGV[1], '^%a+ (%a*) (%S+) (.*)$')
 local function has(flag)
   return string.find(flags, flag, 1, true) ~= nil
 end
 local cluster = has('c')
-local ALL = 2147483647
-local WAITER_LIFE = 10000
--- A line of the wait list: lease, deadline, 1 if it is fair plus 2 if it has a
--- record or 4 if it can be granted by message, weight, limit, owner, channel id.
+-- A line of the wait list: lease, deadline, kind, weight, limit, owner, channel id:
+-- "L2 1764088672123 5 2147483647 2147483647 O2 C2\n", with an empty line before the first.
+-- The kind is 1 if it is fair plus 2 if it has a record or 4 if it can be granted by message.
 local FAIR = {['1'] = true, ['3'] = true, ['5'] = true}
--- What is granted by message lasts for so long, from when its waiter last asked
--- on. See push.go.
-local WINDOW, ASKED = 1500, 7000
 -- So many are granted in one step; the next one is woken, and goes on with it.
 local MOST = 100
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
@@ -204,6 +206,7 @@ local function wake(s)
     end
     local ms, token = age + WINDOW, 0
     if weight == ALL then
+      -- 64 is STEP.
       s.token = math.max(s.token + 64, us)
       token = s.token
     end
@@ -238,6 +241,7 @@ local function wake(s)
         sum, most = sum + ahead, math.min(limit, cap)
       end
       if sum <= most then
+        -- Kinds 4 and 5 can be granted by message.
         if kind >= '4' and not held and grant(s, id, lease, deadline, weight, owner) then
           stay, fair = false, false
         else
