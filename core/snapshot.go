@@ -26,7 +26,7 @@ type LockCount struct {
 	Name string
 	Mode Mode
 	// Held is how many leases there are, from when they are acquired until they are
-	// lost or given back; each nested one counts.
+	// lost, or their Release has the store's answer; each nested one counts.
 	Held int
 	// Lost is how many leases were lost and not yet given back, by Release, Finish,
 	// Withdraw or Close: their work may still be running. One that is never given back
