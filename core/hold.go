@@ -38,7 +38,7 @@ type hold struct {
 	reach   time.Duration // how long after arrived the store may have it because of Lease.Extend; 0 without that
 	lost    bool          // the store no longer has it, or may no longer have it
 	noPass  bool          // it is not passed on any more
-	unparks bool          // waiters.unpark will be called when its time to be passed on is over
+	timed   bool          // a timer calls waiters.unpark when its time to be passed on is over
 	retired bool          // it is about to be released: it is not extended any more
 	passes  uint8         // how many leases have had it before this one
 
@@ -178,18 +178,18 @@ func (h *hold) live() bool {
 	return !h.lost && !h.retired
 }
 
-// mayPass reports whether the hold may still be passed on, so that the head can be parked
-// for it; whether it is then, pass decides. If so, it starts the timer that calls ws.unpark
-// when the time for that is over.
-func (h *hold) mayPass(ws *waiters) bool {
+// awaitPass reports whether the head can be parked for the hold, since that may still be
+// passed on; pass decides whether it is. A timer calls ws.unpark when the time for it is
+// over.
+func (h *hold) awaitPass(ws *waiters) bool {
 	now := h.locker.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.passExpired(now) || h.tokensUsed() {
 		return false
 	}
-	if !h.unparks {
-		h.unparks = true
+	if !h.timed {
+		h.timed = true
 		time.AfterFunc(passTime-now.Since(h.arrived), func() { ws.unpark(h) })
 	}
 	return true
@@ -266,16 +266,18 @@ func (h *hold) giveTo(l *Lease) bool {
 //	first caller      makes the call             hold.asking
 //	callers meanwhile wait for the next call     hold.next
 //	the answer comes  one of hold.next makes the next call
-//	the answer lost   is the answer of hold.next too
-//	the release       takes over hold.next (also) and is the answer of all callers after it: hold.ending
+//	answer "lost"     is the answer of hold.next too
+//	no answer         is that of these callers only; hold.next asks again
+//	the release       answers hold.next (following) and all callers after it: hold.ending
 type confirmation struct {
-	lead chan struct{} // the caller that receives from it makes the call
-	done chan struct{} // closed when err is known
-	err  error
-	also *confirmation // gets the same answer
+	lead      chan struct{} // the caller that receives from it makes the call
+	done      chan struct{} // closed when err is known
+	err       error
+	following *confirmation // gets the same answer
 
-	// assumed is set if err is nil although the store did not have the hold. That is a
-	// guess: an earlier release, which had no answer, may have ended it, or it was lost.
+	// assumed is set for a release that was sent twice: the first had no answer, and the
+	// second found nothing. Then err is nil, since the first probably ended the hold. That
+	// is a guess: it may have been lost before.
 	assumed bool
 }
 
@@ -288,7 +290,7 @@ func newConfirmation() *confirmation {
 
 // answer gives all waiting callers err. A nil confirmation has no callers.
 func (c *confirmation) answer(err error, assumed bool) {
-	for ; c != nil; c = c.also {
+	for ; c != nil; c = c.following {
 		c.err, c.assumed = err, assumed
 		close(c.done)
 	}
@@ -343,7 +345,7 @@ func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	next, end := h.next, h.ending
 	final := lost && end == nil // no release is under way that may have ended it
 	if final {
-		c.also, next = next, nil
+		c.following, next = next, nil
 	}
 	h.next, h.asking = nil, next != nil
 	h.noPass = h.noPass || err != nil
@@ -410,7 +412,7 @@ func (h *hold) beginRelease() *confirmation {
 		return nil
 	}
 	h.ending = newConfirmation()
-	h.ending.also, h.next = h.next, nil
+	h.ending.following, h.next = h.next, nil
 	return h.ending
 }
 

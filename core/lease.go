@@ -309,7 +309,7 @@ func (l *Lease) tell(e Event) {
 }
 
 // passable is the lease's hold if it can be passed on: the lease has usual terms, it has
-// one hold and joined no other, and the store has answered all its calls.
+// one hold and joined no other, and no attempt of its acquire is without an answer.
 func (l *Lease) passable() *hold {
 	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
 		return nil

@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 		leases := make([]*core.Lease, n)
 		before := heap()
 		for i := range leases {
-			leases[i] = acquire(t, t.Context(), l, fmt.Sprintf("held:%d", i), core.TTL(3*time.Second))
+			leases[i] = acquire(t, t.Context(), l, fmt.Sprintf("held:%d", i), core.TTL(6*time.Second))
 			leases[i].Context()
 		}
 		// What it needs from its first extension on counts, too.

@@ -51,11 +51,11 @@ type queue struct {
 type waiter struct {
 	key       string
 	tryOnly   bool              // does not wait for a busy key
-	first     bool              // found the queue empty, and asks the store at once
+	first     bool              // found the queue empty, and asks the store at once; no release waits for it
 	behind    bool              // is counted in waiters.behind
 	contended bool              // is first, but the key will probably be busy
 	refused   bool              // was the head, and the store answered busy
-	place     fifo.Node[waiter] // in its queue
+	node      fifo.Node[waiter] // in its queue
 	ready     chan struct{}     // closed when it is the head, was given a hold, or was refused
 	answer    error             // why it was refused; set before ready is closed
 
@@ -73,14 +73,14 @@ type waiter struct {
 func (q *queue) head() *waiter { return q.line.First() }
 
 func (q *queue) push(w *waiter) {
-	q.line.Push(&w.place, w)
+	q.line.Push(&w.node, w)
 	if w.tryOnly {
 		q.tries++
 	}
 }
 
 func (q *queue) remove(w *waiter) {
-	q.line.Remove(&w.place)
+	q.line.Remove(&w.node)
 	if w.tryOnly {
 		q.tries--
 	}
@@ -147,7 +147,7 @@ func (ws *waiters) dropEmpty(key string, q *queue) {
 // case, until the hold is passed on or released.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.holder
-	if h == nil || w.tryOnly || ws.locker.wakeable.Load() && (!w.fits(h) || !h.mayPass(ws)) {
+	if h == nil || w.tryOnly || ws.locker.wakeable.Load() && (!w.fits(h) || !h.awaitPass(ws)) {
 		return false
 	}
 	w.parked = true
@@ -280,15 +280,15 @@ func (ws *waiters) storeFailed(w *waiter, err error) {
 		q.refuseTries(err)
 		return
 	}
-	for w := q.head().place.Next(); w != nil; w = q.head().place.Next() {
+	for w := q.head().node.Next(); w != nil; w = q.head().node.Next() {
 		q.refuse(w, err)
 	}
 }
 
 // refuseTries refuses those behind the head that do not wait.
 func (q *queue) refuseTries(answer error) {
-	for w := q.head().place.Next(); w != nil && q.tries > 0; {
-		next := w.place.Next()
+	for w := q.head().node.Next(); w != nil && q.tries > 0; {
+		next := w.node.Next()
 		if w.tryOnly {
 			q.refuse(w, answer)
 		}
@@ -326,7 +326,7 @@ func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
 		w.behind = false
 		ws.behind--
 	}
-	if !w.place.Queued() {
+	if !w.node.Queued() {
 		return nil // was refused
 	}
 	q := ws.of[w.key]

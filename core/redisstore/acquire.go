@@ -55,7 +55,7 @@ const anyToken = 1
 // whole tells that c is exclusive and asks for no token, as most claims do.
 func whole(c *core.Claim) bool { return c.Weight >= core.All && c.MinToken <= anyToken }
 
-// asking is a call of acquire.lua. The values that most claims have are no arguments:
+// asking is a call of the acquire script, see free.lua for arguments. The values that most claims have are no arguments:
 // an argument takes the server as long as ten lines of Lua.
 func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
 	cmd := s.newCommand(acquireScript, c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
@@ -69,7 +69,7 @@ func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
 	return cmd
 }
 
-// admit sends a command that is answered like acquire.lua.
+// admit sends a command that is answered like the acquire script.
 func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *pipeline.Call) (core.Grant, error) {
 	if s.acks {
 		kept := *c // so that c need not outlive the call where there are no replicas
@@ -82,7 +82,7 @@ func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *pipeline.Call) (c
 	return granted(c, a)
 }
 
-// granted reads the answer of acquire.lua.
+// granted reads the answer of the acquire script, see free.lua.
 func granted(c *core.Claim, a answer) (core.Grant, error) {
 	switch a.word {
 	case okay:
@@ -140,8 +140,8 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	return s.settle(ctx, "release", cmd)
 }
 
-// inString tells that the key of c, which is released, is probably a string: free.lua makes
-// one for such a claim, and run.lua a hash for any other. A wrong guess costs a command, and
+// inString tells that the key of c, which is released, is probably a string: such a claim
+// makes one of a free key, and most others a hash. A wrong guess costs a command, and
 // changes no answer.
 func inString(c *core.Claim) bool { return whole(c) && c.Record == nil && !c.Undo }
 

@@ -13,7 +13,10 @@
 --   "<since> <ms> <owner> <lease>"           one exclusive hold, whose token is since,
 --                                            and which ends when the key does:
 --                                            "1764088662123456 30000 O1 L1"
---   "<since> <ms> <owner> <lease> <token> "  one exclusive hold:
+--   "<since> <ms> <owner> <lease> <token> "  one exclusive hold that was extended or was
+--                                            granted with a token ahead of the clock. The
+--                                            blank at the end keeps only.lua from taking it
+--                                            for the form above:
 --                                            "1764088672123456 30000 O1 L1 1764088662123456 "
 --   "f" and for each field of a hash a tab, its name, a space and its value, and t, w
 --                                            and v last:
@@ -43,9 +46,9 @@
 --              lease: "1764175062123 1 2 "
 --   v          the value of the record, as it came
 -- Since is when it was written, in us on the clock of this server, and it lasts
--- for so many ms from then on: if it was written in the future, the clock was set
--- back, and the ms are what is left. The deadlines of the others, in ms, do not
--- tell, and are kept for longer then.
+-- for so many ms from then on. If since is in the future, the clock was set back: it
+-- lasts for these ms from now on. A deadline, in ms, does not show that: what has one is
+-- kept for longer then, by as much as the clock was set back.
 -- A number that is joined to a text is rounded above 10^14, one that is an
 -- argument of redis.call above 2^53; and to write either costs more than most
 -- else here.

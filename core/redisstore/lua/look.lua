@@ -8,8 +8,8 @@
 -- The time, as a number, in us and in ms.
 local us = tonumber(stamp)
 local now = (us - us % 1000) / 1000
--- The next are for code outside of functions. A name that a function uses is one more thing
--- to make with it, a hundredth of a short script: most functions have the number.
+-- These names are for code outside of functions. In a function each would be an upvalue,
+-- which costs a hundredth of a short script to make: most functions have the number.
 
 -- The weight and the limit of an exclusive claim, as a number and as holds have it.
 local ALL, EXCLUSIVE = 2147483647, '2147483647'

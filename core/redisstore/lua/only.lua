@@ -30,7 +30,8 @@ if not ARGV[4] then
       redis.call('DEL', key)
       return OK
     end
-    -- The clock is among its tokens. They are all that has to stay until it has passed them.
+    -- The clock has not passed the tokens of this grant, which are 64 us. The first of them
+    -- stays for 2 ms, so that the next grant has a later one; the hold is gone.
     if past and past >= 0 and redis.pcall('SET', key, 'f\tt ' .. token, 'PX', 2).ok then
       return OK
     end

@@ -37,6 +37,8 @@ if type(value) == 'string' then
       if type(got) == 'number' and got > 0 then
         return OK
       end
+      -- No process has heard it. The next files go on with value, as it was before, and
+      -- write over this.
     end
   end
 end

@@ -15,8 +15,9 @@ local function has(flag)
 end
 local cluster = has('c')
 -- A line of the wait list: lease, deadline, kind, weight, limit, owner, channel id:
--- "L2 1764088672123 5 2147483647 2147483647 O2 C2\n", with an empty line before the first.
--- The kind is 1 if it is fair plus 2 if it has a record or 4 if it can be granted by message.
+-- "\nL2 1764088672123 5 2147483647 2147483647 O2 C2\nL3 ...\n": a list begins with a line end.
+-- Kinds: 0 neither of these, 1 fair, 2 with a record, 3 both, 4 can be granted by message,
+-- 5 that and fair.
 local FAIR = {['1'] = true, ['3'] = true, ['5'] = true}
 -- So many are granted in one step; the next one is woken, and goes on with it.
 local MOST = 100
@@ -104,7 +105,7 @@ local function load(flat, lease)
   return s
 end
 
--- hold adds a weight, or takes it away.
+-- hold adds a weight to what an owner holds, or takes it away if it is negative.
 local function hold(s, owner, weight)
   local o = s.owners[owner] or {sum = 0}
   o.sum = o.sum + weight
