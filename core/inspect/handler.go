@@ -50,14 +50,13 @@ type Entry struct {
 // HandlerOption is a setting of Handler.
 type HandlerOption func(*handler)
 
-// Allow has f decide on each action of each request: an error refuses it, and who is the
-// operator, for Audit. f is asked for View first, and for the other actions also to know
+// Allow has f decide on each action of each request: an error refuses it, and the
+// operator's name is for Audit. f is asked for View first, and for the other actions also to know
 // which buttons to show, so it should be quick; it may be called by several goroutines.
 // The text of its error is not shown. f decides by what the request carries: Handler
 // itself knows no users, and looks at no Host.
 //
-// Without Allow everybody has View and nothing else, so mount a Handler behind what
-// keeps strangers out.
+// Without Allow every caller has View and nothing else, so mount a Handler behind a login.
 func Allow(f func(r *http.Request, a Action) (who string, err error)) HandlerOption {
 	return func(h *handler) { h.allow = f }
 }

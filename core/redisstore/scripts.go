@@ -28,7 +28,7 @@ const (
 //	run      acquire: other claims of a free key, finished records; reads all fields
 //	relay    release: a hold of a string whose first waiter is granted the key by message
 //	beside   release: a hold beside its token or its record; reads all fields
-//	state    what is alive of these fields, who waits, who is granted or woken
+//	state    what is alive of these fields, the waiters, and which of them is granted or woken
 //	acquire  the rest of acquire, by the state
 //	release  the rest of release, by the state
 //

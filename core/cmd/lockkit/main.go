@@ -1,4 +1,4 @@
-// Command lockkit runs commands under locks of the kit, shows who holds them, takes
+// Command lockkit runs commands under locks of the kit, shows their holders, takes
 // holds away, and tells what makes a server unfit to keep them. README.md beside it has
 // examples.
 package main

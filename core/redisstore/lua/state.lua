@@ -138,7 +138,7 @@ local function place(s, lease)
 end
 
 -- room tells whether weight of limit fits, and if not, when the first of those
--- in the way is over. who is the owner that would hold, held what it holds already.
+-- in the way is over. `who` is the owner that would hold, `held` what it holds already.
 local function room(s, lease, who, held, weight, limit, fair)
   local sum, cap, after = weight, limit, nil
   for name, o in pairs(s.owners) do
