@@ -60,14 +60,14 @@ func startRedis(t testing.TB, s *Redis) *Redis {
 }
 
 // answers tells whether the server serves, and is ours: a server of another
-// process may have been given the same port. It takes connections before it has
-// loaded its data. A refusal is an answer too.
+// process may have been given the same port. It answers INFO, but hardly anything
+// else, before it has loaded its data. A refusal is an answer too.
 func (s *Redis) answers(pid int) bool {
-	info, err := askRedis(s.Addr, time.Second, "INFO", "server")
-	if refusal, ok := errors.AsType[redisError](err); ok {
-		return !strings.HasPrefix(string(refusal), "LOADING")
+	info, err := askRedis(s.Addr, time.Second, "INFO")
+	if _, ok := errors.AsType[redisError](err); ok {
+		return true
 	}
-	return err == nil && infoField(info, "process_id") == strconv.Itoa(pid)
+	return err == nil && infoField(info, "process_id") == strconv.Itoa(pid) && infoField(info, "loading") != "1"
 }
 
 // Port is the port of Addr.

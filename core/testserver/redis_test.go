@@ -41,14 +41,14 @@ func TestRedis(t *testing.T) {
 	})
 	t.Run("a restarted server has what was on disk, an empty one has not", func(t *testing.T) {
 		t.Parallel()
-		s := testserver.StartRedis(t, "--appendonly", "yes")
+		s := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 		c := testclient.Redis(t, s.Addr)
 		if err := c.Set(t.Context(), "a", "1", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 		s.Restart()
-		if v := c.Get(t.Context(), "a").Val(); v != "1" {
-			t.Errorf("got %q after a restart, want 1", v)
+		if v, err := c.Get(t.Context(), "a").Result(); v != "1" {
+			t.Errorf("got %q, %v after a restart, want 1", v, err)
 		}
 		s.RestartEmpty()
 		if err := c.Get(t.Context(), "a").Err(); !errors.Is(err, redis.Nil) {
