@@ -128,7 +128,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 	c := a.claim(key, a.lease.first.id)
 	a.givenUp = c
 	a.givenUp.Record = nil
-	a.placed, a.failed, a.joinGuessed = false, nil, false
+	a.placed, a.failed = false, nil
 	defer func() { // runs after the one below, when the waiter has left its queue
 		if a.calling { // and the store has panicked
 			a.lease.markUnsure(key)
@@ -144,8 +144,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 		switch {
 		case outer == nil:
 			owner, _ := a.ctx.Value(ownerKey{}).(string)
-			c.Via, a.joinToken = splitOwner(owner)
-			a.joinGuessed = key != a.lease.key // the owner's text has the token of one key
+			c.Via, a.joinToken = splitOwner(owner, key)
 		case outer.locker == a.Locker:
 			return a.join(&c, outer)
 		default: // of another Locker, perhaps at the same store

@@ -15,14 +15,13 @@ import (
 type attempt struct {
 	*Locker
 	*request
-	ctx         context.Context // of the caller; that of the lease also ends if an earlier key is lost
-	lease       *Lease
-	until       time.Time // end of the waiting, zero if there is none
-	busyTold    bool      // the observer was told that the store has answered busy
-	placed      bool      // the claim may have a place in the store's list
-	failed      error     // the store's error, if it did not answer
-	joinToken   uint64    // the token of the hold to join, if its owner's text has it
-	joinGuessed bool      // joinToken may be that of another key's hold
+	ctx       context.Context // of the caller; that of the lease also ends if an earlier key is lost
+	lease     *Lease
+	until     time.Time // end of the waiting, zero if there is none
+	busyTold  bool      // the observer was told that the store has answered busy
+	placed    bool      // the claim may have a place in the store's list
+	failed    error     // the store's error, if it did not answer
+	joinToken uint64    // the token of the hold to join, if its owner's text has it
 
 	calling bool // the store is being asked
 }
@@ -199,11 +198,8 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, c.TTL
 	joined := c.Via != "" && c.Via == g.Owner
 	if joined && a.joinToken > 0 && g.Token > 0 {
-		// The lease that was joined may have a later token of the same grant.
-		ofGrant := g.Token <= a.joinToken && a.joinToken < g.Token+TokenStep
-		if ofGrant || !a.joinGuessed {
-			h.token = a.joinToken
-		}
+		// The store may not know it, or only an earlier one of the same grant.
+		h.token = a.joinToken
 	}
 	if g.Valid > 0 {
 		h.valid = g.Valid

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"hash/fnv"
 	"strconv"
 	"strings"
 )
@@ -105,25 +106,36 @@ func joinable(ctx context.Context, key string) *Lease {
 	return nil
 }
 
-// joinOwner writes an owner, and the token of its hold if that is not 0, as one
-// text, and splitOwner reads it.
-func joinOwner(owner string, token uint64) string {
-	if token == 0 {
+// ownerText adds to an owner, for others to join it, the token of its hold of a key, if that
+// is not 0. Without a key it is that of the only hold. splitOwner reads it.
+func ownerText(owner, key string, token uint64) string {
+	switch {
+	case token == 0:
 		return owner
+	case key == "":
+		return owner + "." + strconv.FormatUint(token, 10)
 	}
-	return owner + "." + strconv.FormatUint(token, 10)
+	return owner + "." + strconv.FormatUint(token, 10) + "-" + digest(key)
 }
 
-func splitOwner(text string) (owner string, token uint64) {
-	owner, digits, ok := strings.Cut(text, ".")
-	if !ok {
-		return text, 0
+// splitOwner returns the owner of a text, and the token of its hold of key, 0 if the text has
+// none.
+func splitOwner(text, key string) (owner string, token uint64) {
+	owner, tokens, _ := strings.Cut(text, ".")
+	for t := range strings.SplitSeq(tokens, ".") {
+		digits, of, named := strings.Cut(t, "-")
+		if token, err := strconv.ParseUint(digits, 10, 64); err == nil && (!named || of == digest(key)) {
+			return owner, token
+		}
 	}
-	token, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil {
-		return text, 0
-	}
-	return owner, token
+	return owner, 0
+}
+
+// digest tells the keys of one lease apart.
+func digest(key string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key))
+	return strconv.FormatUint(h.Sum64(), 36)
 }
 
 // ContextWithOwner lets an Acquire under the returned context join a hold that

@@ -86,10 +86,19 @@ func newLease(l *Locker, ctx context.Context, r *request) *Lease {
 func (l *Lease) Key() string { return l.key }
 
 // Owner is opaque and unguessable. A caller that knows it can join this hold by
-// ContextWithOwner, so it is a secret. It carries the lease's token, which a lease
-// that joins then has too. If it is first asked for when the lease has ended, it may
-// join nothing.
-func (l *Lease) Owner() string { return joinOwner(l.show(l.hold(l.key))) }
+// ContextWithOwner, so it is a secret. It carries the lease's token of each key, which
+// a lease that joins then has too. If it is first asked for when the lease has ended, it
+// may join nothing.
+func (l *Lease) Owner() string {
+	owner, token := l.show(l.hold(l.key))
+	if len(l.holds) == 1 {
+		return ownerText(owner, "", token)
+	}
+	for _, h := range l.holds {
+		owner = ownerText(owner, h.key, l.tokenAt(h))
+	}
+	return owner
+}
 
 // show returns the owner of h, a hold of the lease, and the lease's token. From now on
 // other callers may join it.

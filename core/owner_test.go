@@ -42,6 +42,11 @@ func TestContextWithOwner(t *testing.T) {
 					t.Errorf("%s: the token is %d, and joined %d", key, outer.TokenOf(key), joined.TokenOf(key))
 				}
 			}
+			one := acquire(t, core.ContextWithOwner(t.Context(), outer.Owner()), newLocker(t, store.inner), keys[1])
+			if one.Token() != outer.TokenOf(keys[1]) {
+				t.Errorf("%s alone: the token is %d, and joined %d", keys[1], outer.TokenOf(keys[1]), one.Token())
+			}
+			release(t, one)
 			release(t, joined)
 			release(t, outer)
 			release(t, acquire(t, t.Context(), l, "order:2")) // the tokens of the keys differ from now on

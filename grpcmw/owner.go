@@ -13,7 +13,7 @@ import (
 const ownerMetadata = "lockkit-owner"
 
 // maxOwner is the length of the longest owner that is taken, in bytes.
-const maxOwner = 128
+const maxOwner = 4096 // that of a hundred keys
 
 // SendOwner has the interceptor send the owner of the lease under which a call is
 // made, core.LeaseFromContext, so that a method whose Lock has TakeOwner and the
