@@ -88,6 +88,8 @@
 //     ends leases before their holders know.
 //   - Tokens go back if the server's clock is set back while the key is absent, or
 //     tells only of a lease that is refused.
+//   - Where another program deletes a key between the SET of its lock and the TIME
+//     that is the token, the lock that is gone has a later token than the next one.
 //   - A plain key of a dead holder stays taken for as long as the server's clock
 //     was set back.
 //   - A Ring that is disguised as another client has two holders when processes
@@ -98,7 +100,7 @@
 //     lease until the clean-up takes it back.
 //
 // In the first seven a resource that compares tokens still takes no write of a
-// holder once it has seen a later one; copies of one holder it cannot tell apart.
+// holder once it has seen a later one; copies of one holder it may not tell apart.
 //
 // PROOF.md beside this file lists what can go wrong, each with its defence and
 // the test that shows it. DESIGN.md says why it is built like this.

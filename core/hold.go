@@ -422,8 +422,8 @@ func (h *hold) releaseClaim() Claim {
 	c := h.claim()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.owner == h.id {
-		c.Used = int(h.passes) + 1
+	if h.owner == h.id && h.token > 0 {
+		c.Last = h.token + uint64(h.passes)
 	}
 	if left := time.Until(h.arrived.Time().Add(h.reach)); h.reach != 0 && left > c.TTL {
 		c.TTL = left - left%time.Millisecond

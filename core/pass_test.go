@@ -118,6 +118,9 @@ func TestPassingOn(t *testing.T) {
 		token := lease.Token()
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
+		if last := store.sent(opRelease)[0].claims[0].Last; last != token {
+			t.Errorf("the last token is %d, and the release says %d", token, last)
+		}
 		after := acquire(t, t.Context(), l, "order:1")
 		if after.Token() <= token {
 			t.Errorf("token %d came after %d", after.Token(), token)

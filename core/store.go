@@ -56,9 +56,9 @@ type Claim struct {
 	// Keep is for Release: the key stays taken for this long, by a hold that cannot be
 	// joined, extended or released.
 	Keep time.Duration
-	// Used is for Release: how many of the grant's tokens were used, 0 if that is
-	// not known. A store may grant the others again.
-	Used int
+	// Last is for Release: the last of the grant's tokens that was used, 0 if that is
+	// not known. A store may grant those behind it again.
+	Last uint64
 	// Undo is for Release without a record: it also takes back the run that the
 	// lease has begun, whose work, by the word of the caller, has not begun.
 	Undo bool
@@ -108,9 +108,10 @@ type Grant struct {
 	// Owner is the claim's own Owner, or the owner that it joined.
 	Owner string
 	// Token is the fencing token. For a claim of All it is greater than every
-	// token that belongs to an earlier grant of the key, and the same for all
-	// holds of one owner. The TokenStep-1 tokens after it belong to this grant
-	// too. It is 0 for other weights, and where the store cannot fence.
+	// token that belongs to an earlier grant of the key. The TokenStep-1 tokens
+	// after it belong to this grant too. A claim that is sent again, and one that
+	// joins, is told the same token, or another one that is less than that of any
+	// later grant. It is 0 for other weights, and where the store cannot fence.
 	Token uint64
 	// Valid is how long the grant lasts, counted from the moment the claim was
 	// sent; 0 means the claim's TTL.

@@ -12,6 +12,7 @@ import (
 
 func kitHash() contender {
 	return contender{name: "lockkit", kind: Kit,
+		free:  []string{"set", "time"},
 		about: "defaults: token, re-entry, watchdog, notice of loss",
 		open:  func(o opening) (*locks, error) { return openKit(o) }}
 }

@@ -138,7 +138,8 @@ type work struct {
 }
 
 // work asks the server what it has done so far. Commands that direct lists
-// count as sent by clients; otherwise those do that no script can call.
+// count as sent by clients; otherwise those do that no script can call. Of TIME each call
+// of a script has one, which does not count.
 func (s *server) work(ctx context.Context, direct []string) (work, error) {
 	info, err := s.info(ctx)
 	if err != nil {
@@ -162,6 +163,9 @@ func (s *server) work(ctx context.Context, direct []string) (work, error) {
 		w.Calls += calls
 		if name, _, _ = strings.Cut(name, "|"); sentOnly[name] || slices.Contains(direct, name) {
 			w.Commands += calls
+		}
+		if slices.Contains(direct, "time") && (name == "eval" || name == "evalsha") {
+			w.Commands -= calls
 		}
 	}
 	return w, nil

@@ -59,7 +59,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		take(t, store, c)
 		hold := core.HoldID(c.Lease)
 		for _, x := range []struct{ without, view string }{
-			{"scan", "list"}, {"type", "lock"}, {"get", "lock"}, {"hgetall", ""}, {"type", "revoke"}, {"set", "revoke"}, {"del", "release"},
+			{"scan", "list"}, {"type", "lock"}, {"get", "lock"}, {"hgetall", ""}, {"type", "revoke"}, {"set", "revoke"}, {"set", "release"},
 		} {
 			refused(t, user("no-"+x.without, x.without), x.view, hold, x.without)
 		}

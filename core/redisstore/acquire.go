@@ -11,19 +11,81 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// Acquire implements core.Store in one round trip, and a second one if the
-// server does not know the script.
+// Acquire implements core.Store in one round trip. It takes a second one if the key of a
+// usual claim is taken and was not when it was asked for last, and one more if the server
+// does not know the script.
 func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return core.Grant{}, err
 	}
 	if s.plain {
-		return s.acquirePlain(ctx, &c)
-	}
-	if s.pushable(&c) {
+		if err := plainly("acquire", &c); err != nil {
+			return core.Grant{}, err
+		}
+	} else if s.pushable(&c) {
 		return s.acquirePushed(ctx, c)
 	}
-	return s.admit(ctx, &c, s.asking(&c, false))
+	if !s.direct(&c) {
+		return s.admit(ctx, &c, s.asking(&c, false))
+	}
+	if !s.taken.has(c.Key) {
+		if g, ok, err := s.acquireFree(ctx, &c); ok || err != nil {
+			return g, err
+		}
+	}
+	g, err := s.admit(ctx, &c, s.asking(&c, false))
+	s.taken.note(c.Key, errors.Is(err, core.ErrBusy))
+	return g, err
+}
+
+// direct tells that c can be granted without a script, where the key is free.
+func (s *Store) direct(c *core.Claim) bool {
+	return !s.acks && (s.plain || whole(c) && c.Via == "" && c.Record == nil && !c.Wait)
+}
+
+// acquireFree takes a free key by a bare SET NX, which costs the server a third of a
+// script. The token is the server's time, asked for behind the SET: a time at which the
+// key was held is later than all at which earlier holders had it. It is not ok if the
+// script has to be asked: the key is taken, or the server has refused the SET, which says
+// nothing of the key.
+func (s *Store) acquireFree(ctx context.Context, c *core.Claim) (g core.Grant, ok bool, err error) {
+	ms := millis(c.TTL)
+	var room [96]byte
+	value := append(room[:0], c.Owner...)
+	if !s.plain {
+		value = append(strconv.AppendInt(room[:0], ms, 10), ' ')
+		value = append(append(append(value, c.Owner...), ' '), c.Lease...)
+	}
+	cmd := s.newSet(c.Key, value, ms)
+	if !s.plain {
+		cmd.Timed()
+	}
+	v, err := s.pipeline.Do(ctx, cmd)
+	switch {
+	case errors.Is(err, pipeline.ErrElsewhere), refused(err), err == nil && v == nil:
+		return g, false, nil
+	case err != nil:
+		return s.acquireUntold(ctx, c, s.failure(ctx, "acquire", err))
+	}
+	g.Owner = c.Owner
+	if us, timed := v.(int64); timed {
+		g.Token = uint64(us)
+	} else if !s.plain || v != "OK" {
+		return core.Grant{}, false, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
+	}
+	return g, true, nil
+}
+
+// acquireUntold goes on after a SET with the outcome err. The script can tell a token where
+// only the TIME was refused. It is asked first for this key the next time.
+func (s *Store) acquireUntold(ctx context.Context, c *core.Claim, err error) (core.Grant, bool, error) {
+	s.taken.note(c.Key, true)
+	if noTime, done := errors.AsType[*pipeline.NoTimeError](err); done && noTime.Refused() {
+		if g, failed := s.admit(ctx, c, s.asking(c, false)); failed == nil || errors.Is(failed, core.ErrBusy) {
+			return g, failed == nil, failed
+		}
+	}
+	return core.Grant{}, false, err
 }
 
 // acquirePushed is Acquire for a claim that may have been granted by message.
@@ -58,6 +120,9 @@ func whole(c *core.Claim) bool { return c.Weight >= core.All && c.MinToken <= an
 // asking is a call of the acquire script, see free.lua for arguments. The values that most claims have are no arguments:
 // an argument takes the server as long as ten lines of Lua.
 func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
+	if s.plain {
+		return s.newCommand(plainAcquireScript, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
+	}
 	cmd := s.newCommand(acquireScript, c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
 		Text(c.Lease).Text(c.Owner).Num(millis(c.TTL))
 	if !whole(c) || c.Via != "" || c.Record != nil {
@@ -125,9 +190,14 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if s.plain {
 		return s.releasePlain(ctx, &c)
 	}
-	flags := releaseFlags{oneToken: c.Used == 1, undo: c.Undo && c.Record == nil}
+	flags := releaseFlags{undo: c.Undo && c.Record == nil}
 	cmd := s.newCommand(releaseScript, c.Key, s.releases.release(flags)).
 		Text(c.Lease).Num(millis(c.TTL))
+	if c.Last > 0 {
+		cmd.Num(int64(c.Last))
+	} else {
+		cmd.Word(unknownToken)
+	}
 	if c.Keep > 0 || !inString(&c) {
 		cmd.Num(millis(c.Keep)) // also 0: without it only.lua asks by GET, which a hash refuses
 	}
@@ -139,6 +209,9 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	}
 	return s.settle(ctx, "release", cmd)
 }
+
+// unknownToken stands for the last token that was used, if that is not known.
+var unknownToken any = ""
 
 // inString tells that the key of c, which is released, is probably a string: such a claim
 // makes one of a free key, and most others a hash. A wrong guess costs a command, and

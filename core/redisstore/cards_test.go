@@ -82,7 +82,7 @@ func TestCardsOfProcesses(t *testing.T) {
 				t.Errorf("%d commands for cards, want at most %d", n, most)
 			}
 		}
-		if cost[0] != 2*cycles || cost[1] != cost[0] {
+		if cost[0] != 3*cycles || cost[1] != cost[0] {
 			t.Errorf("%d cycles took %d commands, and %d with a card", cycles, cost[0], cost[1])
 		}
 	})

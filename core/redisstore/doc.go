@@ -14,14 +14,15 @@
 // # What is stored
 //
 // All that is known of a lock is in one key. So it is in one slot of a cluster, and
-// every decision is one script on one key. For the key "order:42" and
+// every decision is one command or one script on one key. For the key "order:42" and
 // the default prefix it is "lk1:{order:42}". An exclusive lock is a string,
 //
-//	<since> <ms> <owner> <lease>
+//	<ms> <owner> <lease>
 //
-// when it was written, for how long it lasts from then on, and whose it is. Since is
-// its fencing token too, unless another one stands behind it. Any other lock, and
-// that of a run, is a hash with the fields
+// for how long it lasts, and whose it is, which ends when its key does. A SET NX PX
+// writes it where the key is free, without a script. A TIME behind that SET gives the
+// fencing token, which only the holder knows. Any other lock, and that of a run, is a
+// hash with the fields
 //
 //	h:<lease>  a hold: when it was written, for how long it lasts from then on,
 //	           owner and weight
@@ -36,20 +37,20 @@
 //	           began or saved it
 //	v          the value of the record, as it came, 64 MiB at most
 //
-// A hold without a weight is exclusive and was granted a free key. Its token is the
-// time at which it was written, and t is absent until something else is written. A
-// string can get further fields, such as waiters. It is "f" then, and for each field a
-// tab, its name, a space and its value. A key stays the string or the hash that it was
-// at first.
+// A hold of a hash without a weight is exclusive and was granted a free key. Its token
+// is the time at which it was written, and t is absent until something else is
+// written. A string can get further fields, such as waiters, and is extended as one
+// with fields. It is "f" then, and for each field a tab, its name, a space and its
+// value. A key stays the string or the hash that it was at first.
 //
 // Times are on the server's clock. The time at which an entry was written is in
 // microseconds; how long it lasts, and the deadlines of records and waiters, are in
 // milliseconds. An entry that was written in the future shows that the clock was set
 // back. It lasts for its time from now on, so a dead holder's key is free after its TTL
 // then, too. Answers are kept for longer in this case. The key expires with its last
-// entry. It is deleted when nothing is left but tokens that the clock has passed: a lock
-// that is released within 64 µs leaves a key for 2 ms. Entries that have ended are
-// dropped when the key is next used.
+// entry. It is deleted when nothing is left but tokens that the clock has passed: until
+// then a release leaves a key, mostly for 2 ms. Entries that have ended are dropped when
+// the key is next used.
 //
 // A record takes the length of its value, a quarter more at most, and 400 bytes,
 // for as long as it is retained. A finished one is read only for a caller that is
@@ -76,7 +77,9 @@
 //
 // # What the client may be
 //
-// Any client of go-redis but a Ring or an AutoPipeliner, with any configuration. Commands
+// Any client of go-redis but a Ring or an AutoPipeliner, with any configuration. What a
+// *redis.Client reaches has to be one server at a time: a proxy before several may ask
+// another one for the time than the one that has the key. Commands
 // of the Store are sent once, whatever the client retries: otherwise a lost reply would
 // make the Store's own lock come back as busy. A call returns when its context ends,
 // whatever the client's time-outs; the connection of a call that was left returns to the pool when
@@ -116,7 +119,8 @@
 // There is one holder at a time as long as the server keeps what it has confirmed. A failover to a replica that had not seen a grant forgets it;
 // WithReplicas makes that less likely, not impossible. Fencing tokens grow with
 // every grant of a key, across release, expiry and failover, because they are at
-// least the server's clock in microseconds; they can go back only if the clock is
-// set back while the key is absent, or tells only of a lease that is refused. See
-// core/PROOF.md.
+// least the server's clock in microseconds. They can go back only if the clock is
+// set back: while the key is absent, while it tells only of a lease that is refused, or
+// between the SET of a lock and its TIME. If another program deletes the key between
+// these two, the token can be later than that of the next holder. See core/PROOF.md.
 package redisstore

@@ -55,7 +55,10 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		}
 		return s.withRight(ctx, s.settle(ctx, op, cmd))
 	}
-	cmd := s.newCommand(releaseScript, key, s.releases.release(releaseFlags{left: true})).Text(lease).Num(0).Num(millis(keep))
+	// The holder may not have been told the time yet that is its token.
+	last := v.us + uint64(pipeline.Limit.Microseconds()) + core.TokenStep
+	cmd := s.newCommand(releaseScript, key, s.releases.release(releaseFlags{left: true})).
+		Text(lease).Num(0).Num(int64(last)).Num(millis(keep))
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 

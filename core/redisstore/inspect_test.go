@@ -341,3 +341,52 @@ func FuzzView(f *testing.F) {
 		}
 	})
 }
+
+// holdsBackTime acquires c while its TIME is on its way, does what is given, and returns what
+// the holder is told in the end, and the next holder.
+func (r *rig) holdsBackTime(t *testing.T, c core.Claim, meanwhile func()) (told, next core.Grant) {
+	t.Helper()
+	f := r.proxy.Inject(testserver.Match{Command: "time"}, testserver.HoldRequest)
+	got := make(chan core.Grant, 1)
+	go func() {
+		g, err := r.store.Acquire(context.Background(), c)
+		if err != nil {
+			t.Errorf("acquire: %v", err)
+		}
+		got <- g
+	}()
+	f.Await(t)
+	meanwhile()
+	next = acquire(t, r.direct, claimOf(c.Key))
+	time.Sleep(20 * time.Millisecond) // the token of a hold that a script has seen can be 2 ms ahead
+	f.Deliver()
+	told = <-got
+	wantIs(t, "extend", extend(r.store, c), core.ErrLost)
+	return told, next
+}
+
+// A hold can be revoked while its holder waits for the time that is its token. The next
+// hold has a later one all the same.
+func TestRevokeBeforeTheTokenIsKnown(t *testing.T) {
+	t.Parallel()
+	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()
+	told, next := r.holdsBackTime(t, c, func() {
+		if err := r.direct.Revoke(t.Context(), c.Key, core.HoldID(c.Lease), 0); err != nil {
+			t.Fatalf("revoke: %v", err)
+		}
+	})
+	if told.Token == 0 || next.Token < told.Token+core.TokenStep {
+		t.Errorf("the next token is %d after %d", next.Token, told.Token)
+	}
+}
+
+// The limit: where another program deletes the key at this moment, the token of the hold that
+// is gone is the later one.
+func TestDeletedBeforeTheTokenIsKnown(t *testing.T) {
+	t.Parallel()
+	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()
+	told, next := r.holdsBackTime(t, c, func() { r.asks.Del(t.Context(), stored(c)) })
+	if told.Token <= next.Token {
+		t.Errorf("the token %d is not later than the next one, %d: this is no limit", told.Token, next.Token)
+	}
+}

@@ -42,7 +42,7 @@ func TestStoreOnMiniredis(t *testing.T) {
 			}
 		},
 		Unit: 200 * time.Millisecond,
-		Wrap: synctest.Test,
+		Wrap: synctest.Test, Without: []storetest.Feature{storetest.SameToken},
 	})
 }
 

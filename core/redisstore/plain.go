@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"sync/atomic"
@@ -27,29 +26,6 @@ func plainly(op string, c *core.Claim) error {
 		return nil
 	}
 	return fmt.Errorf("redisstore: %s: %s with plain keys: %w", op, what, core.ErrUnsupported)
-}
-
-// acquirePlain asks with a bare SET NX, which costs the server a third of a script. If
-// it expects a refusal it asks by the script: only that tells an owner's own key, and
-// for how long a key is taken.
-func (s *Store) acquirePlain(ctx context.Context, c *core.Claim) (core.Grant, error) {
-	if err := plainly("acquire", c); err != nil {
-		return core.Grant{}, err
-	}
-	if !s.acks && !s.taken.has(c.Key) {
-		switch v, err := s.exchange(ctx, "acquire", s.newSet(c.Key, c.Owner, millis(c.TTL))); {
-		case err != nil:
-			return core.Grant{}, err
-		case v == "OK":
-			return core.Grant{Owner: c.Owner}, nil
-		case v != nil:
-			return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
-		}
-	}
-	cmd := s.newCommand(plainAcquireScript, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
-	g, err := s.admit(ctx, c, cmd)
-	s.taken.note(c.Key, errors.Is(err, core.ErrBusy))
-	return g, err
 }
 
 // takenKeys remembers some keys that were taken when they were asked for last. It

@@ -22,7 +22,7 @@ const (
 // what makes functions, tables and names comes when it is needed:
 //
 //	clock    the key, the time and the words of answers
-//	free     acquire: the usual claim of a free key, by one SET
+//	free     acquire: the usual claim of a free key, by one SET; that is tried alone first, see acquire.go
 //	only     release: a hold that is all there is of a string, by GET and DEL
 //	look     the time as a number, what reads and writes strings
 //	run      acquire: other claims of a free key, finished records; reads all fields
@@ -67,10 +67,10 @@ func newScript(parts ...string) *pipeline.Script {
 }
 
 // The letters of the flags in the first argument of acquire and release, in the order of
-// the fields below. In only.lua o is expected first.
+// the fields below.
 const (
 	acquireLetters = "fwg"
-	releaseLetters = "oul"
+	releaseLetters = "ul"
 )
 
 // acquireFlags are explained in free.lua.
@@ -82,9 +82,8 @@ type acquireFlags struct {
 
 // releaseFlags are explained in only.lua.
 type releaseFlags struct {
-	oneToken bool // o
-	undo     bool // u
-	left     bool // l
+	undo bool // u
+	left bool // l
 }
 
 // whats are the first argument of a script for each set of its flags, made
@@ -111,7 +110,7 @@ func newWhats(verb, letters string, cluster bool, common string) whats {
 // acquire and release are the argument for some flags.
 func (w whats) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.byMessage) }
 
-func (w whats) release(f releaseFlags) any { return w.word(f.oneToken, f.undo, f.left) }
+func (w whats) release(f releaseFlags) any { return w.word(f.undo, f.left) }
 
 // word takes the flags in the order of their letters.
 func (w whats) word(flags ...bool) any {

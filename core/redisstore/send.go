@@ -20,7 +20,7 @@ func (s *Store) newCommand(of *pipeline.Script, key string, what any) *pipeline.
 }
 
 // newSet is SET key value NX PX ms for a lock's key, which is an acquire.
-func (s *Store) newSet(key, value string, ms int64) *pipeline.Call {
+func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
 	var room [64]byte
 	return s.pipeline.SetNX(s.named(room[:0], key), value, ms).Optional()
 }

@@ -150,7 +150,7 @@ func TestAbandonedCallSendsNothingThroughAHook(t *testing.T) {
 	}
 }
 
-// slowHook holds up the first call of a script.
+// slowHook holds up the next call of a Store.
 type slowHook struct {
 	hook
 	arrived, proceed chan struct{}
@@ -159,15 +159,25 @@ type slowHook struct {
 
 func (h slowHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() != "evalsha" {
-			return next(ctx, cmd)
-		}
-		close(h.arrived)
-		<-h.proceed
-		err := next(context.WithoutCancel(ctx), cmd)
-		h.done <- err
-		return err
+		return h.hold(cmd, func() error { return next(context.WithoutCancel(ctx), cmd) })
 	}
+}
+
+func (h slowHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h.hold(cmds[0], func() error { return next(context.WithoutCancel(ctx), cmds) })
+	}
+}
+
+func (h slowHook) hold(cmd redis.Cmder, next func() error) error {
+	if !ofLock(cmd) {
+		return next()
+	}
+	close(h.arrived)
+	<-h.proceed
+	err := next()
+	h.done <- err
+	return err
 }
 
 // A server may forget a script at any moment (hazard 29).

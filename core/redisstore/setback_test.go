@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -38,12 +36,8 @@ func (r *rig) setBack(t *testing.T, c core.Claim, by time.Duration) {
 		})
 	}
 	key := stored(c)
-	if value, err := r.asks.Get(ctx, key).Result(); err == nil && !strings.HasPrefix(value, "f") {
-		// The rest of this keeps its form.
-		if err := r.asks.Set(ctx, key, further(value), redis.KeepTTL).Err(); err != nil {
-			t.Fatal(err)
-		}
-	} else {
+	// The short string tells no time but by the key's end.
+	if value, err := r.asks.Get(ctx, key).Result(); err != nil || strings.HasPrefix(value, "f") {
 		for name, value := range r.fields(t, c) {
 			if name == "t" {
 				value = add(value, by.Microseconds())
@@ -241,4 +235,17 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 			t.Errorf("it is kept for %v", left)
 		}
 	})
+}
+
+// A key whose end something else has removed is free after its TTL all the same.
+func TestPersistedKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	c := claimed()
+	c.TTL = 200 * time.Millisecond
+	acquire(t, r.direct, c)
+	if !r.asks.Persist(t.Context(), stored(c)).Val() {
+		t.Fatal("vacuous: the key had no end")
+	}
+	granted(t, r, claimOf(c.Key), 5*slack)
 }

@@ -25,8 +25,8 @@ import (
 // core.Store demands.
 type Store struct {
 	config
-	taken   takenKeys // of plain keys
-	doomed  sync.Map  // leases whose grant is being given back, see WithReplicas
+	taken   takenKeys
+	doomed  sync.Map // leases whose grant is being given back, see WithReplicas
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the same, if it is one
 
@@ -147,6 +147,8 @@ func (s *Store) usable(op string, c *core.Claim) error {
 		fault = "a lease is a word of 1 to 256 bytes"
 	case c.Owner != c.Lease && !word(c.Owner), c.Via != "" && !word(c.Via):
 		fault = "an owner is a word of 1 to 256 bytes"
+	case op == "release" && c.Last >= 1<<53:
+		fault = "a last token is below 2^53"
 	case s.plain && c.Record != nil && (op == "acquire" || op == "release"):
 		return fmt.Errorf("redisstore: %s: a record with plain keys: %w", op, core.ErrUnsupported)
 	default:

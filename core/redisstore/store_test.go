@@ -78,7 +78,7 @@ func conformance(t *testing.T, server *testserver.Redis, connect func(t testing.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	conformance(t, server, func(t testing.TB) core.Store { return newStore(t, testclient.Redis(t, server.Addr)) })
+	conformance(t, server, func(t testing.TB) core.Store { return newStore(t, testclient.Redis(t, server.Addr)) }, storetest.SameToken)
 }
 
 func TestStoreWithPrefix(t *testing.T) {
@@ -87,7 +87,7 @@ func TestStoreWithPrefix(t *testing.T) {
 	server := testserver.StartRedis(t)
 	conformance(t, server, func(t testing.TB) core.Store {
 		return newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPrefix("my app/locks: "))
-	})
+	}, storetest.SameToken)
 }
 
 // hashes has its keys granted to unusual claims, so that they become hashes.
@@ -116,7 +116,7 @@ func TestStoreThroughProxy(t *testing.T) {
 		return newStore(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) {
 			o.Protocol, o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = 2, false, 0, 0
 		}))
-	})
+	}, storetest.SameToken)
 }
 
 // Every request arrives twice: a claim names the state that it wants, and an
@@ -134,7 +134,7 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 		})
 		t.Cleanup(faults.Wait)
 		return storetest.Faulty(newStore(t, testclient.Redis(t, server.Addr)), faults)
-	})
+	}, storetest.SameToken)
 }
 
 // notPlain is what plain keys refuse.

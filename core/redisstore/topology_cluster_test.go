@@ -54,7 +54,7 @@ func TestOnCluster(t *testing.T) {
 				New: func(t testing.TB) func() core.Store {
 					return func() core.Store { return newStore(t, client()) }
 				},
-				Unit: 300 * time.Millisecond,
+				Unit: 300 * time.Millisecond, Without: []storetest.Feature{storetest.SameToken},
 			})
 		})
 		t.Run("the store keeps its contract with plain keys", func(t *testing.T) {

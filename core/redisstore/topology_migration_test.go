@@ -194,7 +194,7 @@ func TestMastersThatNameEachOther(t *testing.T) {
 				return n
 			}
 			lock := claimOf(keys[0])
-			acquire(t, s, lock)
+			lock.Last = acquire(t, s, lock).Token
 			release(t, s, lock)
 			repair := cluster.Disown(slot, there)
 

@@ -32,7 +32,7 @@ func TestOnSentinel(t *testing.T) {
 			New: func(t testing.TB) func() core.Store {
 				return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
 			},
-			Unit: 300 * time.Millisecond,
+			Unit: 300 * time.Millisecond, Without: []storetest.Feature{storetest.SameToken},
 		})
 	})
 	t.Run("a planned failover stops no caller for long and takes no lease", func(t *testing.T) {

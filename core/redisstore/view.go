@@ -12,6 +12,7 @@ import (
 // view has the live entries of a key.
 type view struct {
 	state  core.State
+	us     uint64            // the server's time
 	leases map[string]string // of holds that can be revoked, by their IDs; of plain keys the owner
 }
 
@@ -29,6 +30,7 @@ func parseView(key string, answer []string) (view, bool) {
 	if !ok {
 		return v, false
 	}
+	v.us = us
 	now := us / 1000
 	var token uint64
 	exclusive := 0

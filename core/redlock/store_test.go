@@ -293,6 +293,7 @@ func TestStoreOnServers(t *testing.T) {
 			t.Run(fmt.Sprintf("of %d, fencing %v", n, fencing), func(t *testing.T) {
 				_, connect := servers(t, n)
 				lacks, opts := lacking(fencing)
+				lacks = append(lacks[:len(lacks):len(lacks)], storetest.SameToken)
 				storetest.Run(t, storetest.Harness{
 					New: func(t testing.TB) func() core.Store {
 						return func() core.Store {

@@ -73,9 +73,7 @@ var extendCases = []testCase{
 		c := e.exclusive()
 		g := e.acquire(e.store, c)
 		e.extend(e.store, c)
-		if again := e.acquire(e.store, c); again.Token != g.Token {
-			e.Errorf("the token is now %d, was %d", again.Token, g.Token)
-		}
+		e.sameToken(e.store, c, g.Token)
 	}},
 	{"an extension of nothing answers nothing", nil, func(e *env) {
 		if answers := e.store.Extend(e.Context(), nil); len(answers) != 0 {

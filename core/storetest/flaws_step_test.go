@@ -98,8 +98,8 @@ var stepFlaws = []flaw{
 		})
 	}},
 	{"gives a further hold the last token of the grant", []string{
-		"token step/further holds of the owner get the first token, and use up none",
-		"token step/a claim that joins gets the first token, and uses up none",
+		"token step/further holds of the owner use up none",
+		"token step/a claim that joins uses up none",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -116,7 +116,7 @@ var stepFlaws = []flaw{
 		}
 	}},
 	{"gives the same claim again the last token of the grant", []string{
-		"token step/the same claim again gets the first token of the grant",
+		"token step/the same claim again uses up no token",
 		"token step/so has one after an extension",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
@@ -128,8 +128,8 @@ var stepFlaws = []flaw{
 		}
 	}},
 	{"uses up a token for each hold of the owner", []string{
-		"token step/further holds of the owner get the first token, and use up none",
-		"token step/a claim that joins gets the first token, and uses up none",
+		"token step/further holds of the owner use up none",
+		"token step/a claim that joins uses up none",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

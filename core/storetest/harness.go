@@ -47,6 +47,7 @@ const (
 	Fair       Feature = "fair"        // Claim.Fair
 	Overtaking Feature = "overtaking"  // claims that are not Fair pass by those that wait; without it, every claim is as good as Fair, and one that waits keeps its place
 	Fencing    Feature = "fencing"     // Grant.Token and Claim.MinToken
+	SameToken  Feature = "same token"  // a claim that is sent again, or joins, is told the first token of the grant; without it, one near that, which no other grant has
 	Keeping    Feature = "keeping"     // Claim.Keep
 	Records    Feature = "records"     // Claim.Record
 	Tombstones Feature = "tombstones"  // Acquire is refused after Release

@@ -38,20 +38,11 @@ var expiryApart = scene{
 			a.Expire(ctx, s.lock, ttl) // is never sent
 		}
 	}},
-	// A script is called by its hash and, if the server does not know it yet,
-	// sent whole: one command or two, and so two places to die at.
-	kit: side{"one script sets holder and expiry: there is no between to die in", func(ctx context.Context, s *stage) {
+	kit: side{"one SET has holder and expiry: there is no between to die in", func(ctx context.Context, s *stage) {
 		a := s.process("A")
+		must(a.locks.TryAcquire(ctx, "connects")).Release(ctx)
 		a.crashAfter(1)
 		a.locks.TryAcquire(ctx, order, core.TTL(ttl))
-		if must(s.redis.Exists(ctx, s.lock).Result()) == 1 {
-			if failed, _ := staysForEver(ctx, s); failed {
-				return
-			}
-		}
-		b := s.process("B")
-		b.crashAfter(2)
-		b.locks.TryAcquire(ctx, order, core.TTL(ttl))
 	}},
 	verdict: staysForEver,
 }

@@ -126,11 +126,11 @@ func TestCopies(t *testing.T) {
 			reg := newRegister(t)
 			original := acquire(t, l, key)
 			adopted := twin.await(twin.tell(order{Op: "adopt", Claim: captured.granted()}), "adopted")
-			// The limit: neither the store nor a token can tell the two apart.
-			if !adopted.OK || adopted.Token != original.Token() {
-				t.Fatalf("the copy got %q and token %d, want the original's %d", adopted.Text, adopted.Token, original.Token())
+			// The limit: the store cannot tell the two apart. Both tokens are of one grant.
+			if !adopted.OK || adopted.Token == 0 {
+				t.Fatalf("the copy got %q and token %d, want one of the original's grant", adopted.Text, adopted.Token)
 			}
-			if !reg.write(original.Token(), "original") || !reg.write(adopted.Token, "twin") {
+			if last := max(original.Token(), adopted.Token); !reg.write(last, "one of both") {
 				t.Error("the register refused one of two copies")
 			}
 			// What ends it: another hold.

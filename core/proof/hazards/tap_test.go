@@ -31,11 +31,15 @@ type tap struct {
 type command struct {
 	At   int64 // when the server took it up, on the monotonic clock
 	Args []string
+	lua  bool // in a script
 }
 
 // script is the name of the store's script that the command calls, with its key
-// and lease.
+// and lease. The SET of an acquire stands for one.
 func (c command) script() (name, key, lease string) {
+	if len(c.Args) == 6 && !c.lua && strings.EqualFold(c.Args[0], "set") && strings.EqualFold(c.Args[3], "nx") {
+		return "acquire", c.Args[1], c.Args[2][strings.LastIndex(c.Args[2], " ")+1:]
+	}
 	if len(c.Args) < 6 || c.Args[2] != "1" {
 		return "", "", ""
 	}
@@ -85,14 +89,14 @@ func newTap(t *testing.T, server *testserver.Redis) *tap {
 // parse reads a line like +1700000000.123456 [0 127.0.0.1:1234] "get" "a".
 func (tp *tap) parse(line string) (command, bool) {
 	stamp, rest, ok := strings.Cut(strings.TrimPrefix(line, "+"), " [")
-	_, rest, found := strings.Cut(rest, "] ")
+	client, rest, found := strings.Cut(rest, "] ")
 	sec, frac, dot := strings.Cut(stamp, ".")
 	s, err := strconv.ParseInt(sec, 10, 64)
 	us, err2 := strconv.ParseInt(frac, 10, 64)
 	if !ok || !found || !dot || err != nil || err2 != nil {
 		return command{}, false
 	}
-	c := command{At: s*1e9 + us*1e3 - tp.origin}
+	c := command{At: s*1e9 + us*1e3 - tp.origin, lua: strings.HasSuffix(client, " lua")}
 	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimSpace(rest) {
 		quoted, err := strconv.QuotedPrefix(rest)
 		if err != nil {

@@ -107,8 +107,8 @@ func reenterOp(r *rig) {
 // waitOp waits for a key that the rival holds.
 func waitOp(r *rig) {
 	holder := r.acquire(context.Background(), r.rival)
-	// The first question is busy, the second one, with an open watch, waits.
-	r.arm("acquire", 1)
+	// The first question, a SET and a script, is busy, the second one, with an open watch, waits.
+	r.arm("acquire", 2)
 	var lease *core.Lease
 	got, began := make(chan error, 1), time.Now()
 	go func() {
@@ -118,7 +118,7 @@ func waitOp(r *rig) {
 	}()
 	r.fired()
 	if r.fault.when == within {
-		r.eventually("it asks again", func() bool { return r.sent() > 2 })
+		r.eventually("it asks again", func() bool { return r.sent() > 3 })
 		r.eventually("it has a place", func() bool { return r.places() == 1 })
 		r.deliver()
 	}

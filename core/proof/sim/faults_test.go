@@ -51,7 +51,7 @@ func (p plan) of(client int, n uint64, f frame) (fault, time.Duration) {
 		return none, 0
 	}
 	what := dropRequest + fault(r.IntN(int(duplicate-dropRequest)+1))
-	if what == duplicate && (p.once || !f.script()) {
+	if what == duplicate && (p.once || !f.ofLock()) {
 		what = none // a second subscriber would be another client
 	}
 	return what, lasting(r, 3*time.Millisecond, longest)

@@ -44,9 +44,13 @@ func cutHead(buf []byte, kind byte) (n int, rest []byte, ok bool) {
 	return n, rest, true
 }
 
-// script tells whether the command calls a script.
-func (f frame) script() bool {
-	return len(f.args) > 0 && strings.HasPrefix(strings.ToLower(f.args[0]), "eval")
+// ofLock tells whether the command calls a script, or is the SET of an acquire.
+func (f frame) ofLock() bool {
+	if len(f.args) == 0 {
+		return false
+	}
+	name := strings.ToLower(f.args[0])
+	return strings.HasPrefix(name, "eval") || name == "set"
 }
 
 // greeting tells whether the command is one of those with which go-redis begins

@@ -10,17 +10,13 @@
 -- otherwise a hash, until it is gone. Neither becomes the other: while a slot moves
 -- to another node, a key of it that was deleted cannot be written here. In the examples
 -- L1 is a lease and O1 its owner. A string is
---   "<since> <ms> <owner> <lease>"           one exclusive hold, whose token is since,
---                                            and which ends when the key does:
---                                            "1764088662123456 30000 O1 L1"
---   "<since> <ms> <owner> <lease> <token> "  one exclusive hold that was extended or was
---                                            granted with a token ahead of the clock. The
---                                            blank at the end keeps only.lua from taking it
---                                            for the form above:
---                                            "1764088672123456 30000 O1 L1 1764088662123456 "
+--   "<ms> <owner> <lease>"  one exclusive hold, which began these ms before the key ends,
+--                           and ends with it: "30000 O1 L1". It is what a SET NX PX
+--                           without a script writes. Its token is a time of this server
+--                           after that, which only its holder knows
 --   "f" and for each field of a hash a tab, its name, a space and its value, and t, w
---                                            and v last:
---                                            "f\th:L1 1764088662123456 30000 O1\tt 1764088662123456\tw ..."
+--                           and v last:
+--                           "f\th:L1 1764088662123456 30000 O1 2147483647\tt 1764088662123456\tw ..."
 -- A hash has the fields
 --   h:<lease>  one hold: "<since> <ms> <owner> <weight>". One without a weight is
 --              exclusive and was granted a free key: its token is when that was.
@@ -31,7 +27,10 @@
 --              "1764088662123456 60000"
 --   t          the fencing token of the last exclusive grant, absent as long as a hold
 --              without a weight tells it. The 63 after it belong to that grant, too
---              (core.TokenStep), so it stays until the clock has passed them
+--              (core.TokenStep), so it stays until the clock has passed them. Where a
+--              script has found the short string above, t is the end of the
+--              millisecond after that in which its key was set, until its holder tells
+--              the last token that it has used: all earlier grants have lower ones
 --   w          the waiters, in order of arrival: a line for each (see state.lua)
 --   r          the record: "<deadline> <attempt> <state> <lease>"; the lease is the one
 --              that began the run, or saved the record. The states:

@@ -1,7 +1,7 @@
 -- Extend makes a live hold last for its TTL from now, never less than before.
 --
 -- after    clock.lua (key, stamp, OK, LOST),
---          look.lua (us, now, EXCLUSIVE, LONE, fields, joined, put, beyond)
+--          look.lua (us, now, EXCLUSIVE, fields, joined, put, beyond)
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms
 -- answer   OK      it is held
@@ -13,15 +13,15 @@
 local ttl, kind, whole = tonumber(ARGV[3]), redis.call('TYPE', key).ok, nil
 if kind == 'string' then
   local value = redis.call('GET', key)
-  local since, ms, owner, lease, token = string.match(value, LONE)
-  if since then
+  -- What most holds are that were extended before.
+  local lease, since, ms, owner, token = string.match(value, '^f\th:(%S+) (%d+) (%d+) (%S+) 2147483647\tt (%d+)$')
+  if lease then
     local left = math.min(tonumber(since), us) + ms * 1000 - us
     if lease ~= ARGV[2] or left <= 0 then
       return {LOST}
     end
     if left < ttl * 1000 then
-      token = token == '' and since or token
-      put(stamp .. ' ' .. ARGV[3] .. ' ' .. owner .. ' ' .. lease .. ' ' .. token .. ' ', beyond(ARGV[3], token))
+      put('f\th:' .. lease .. ' ' .. stamp .. ' ' .. ARGV[3] .. ' ' .. owner .. ' 2147483647\tt ' .. token, beyond(ARGV[3], token))
     end
     return OK
   end

@@ -1,6 +1,7 @@
 -- Acquire tries once to admit a claim. This file grants a free key to the usual
 -- claim, run.lua one to any other, and acquire.lua decides about a key that is not free.
--- Of all files it runs the most, so it asks no more than it must.
+-- A Store that can learn the time of the key's server tries the SET of this file by
+-- itself first, without a script.
 --
 -- after    clock.lua (key, stamp)
 -- KEYS[1]  the key
@@ -26,9 +27,9 @@
 -- The first write is a SET or an HSET, which a server out of memory refuses: then
 -- nothing has changed.
 
-local mine = stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3]
+local short = ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2]
 if not ARGV[5] then
-  local done = redis.pcall('SET', key, mine .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
+  local done = redis.pcall('SET', key, short, 'NX', 'PX', ARGV[4])
   if done and done.ok then
     return stamp
   end

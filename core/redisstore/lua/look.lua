@@ -18,7 +18,7 @@ local STEP, REST = 64, 63
 -- A place in line lasts for so many ms (core.WaiterLife). What is granted by message lasts
 -- for WINDOW and the time since its waiter asked, which is ASKED at most. See push.go.
 local WAITER_LIFE, WINDOW, ASKED = 10000, 1500, 7000
-local LONE = '^(%d+) (%d+) (%S+) (%S+) ?(%d*) ?$'
+local SHORT = '^(%d+) (%S+) (%S+)$'
 local isString = false
 
 -- fields is what HGETALL answers, or would if the string were a hash. It takes the
@@ -36,14 +36,15 @@ local function fields(value)
     return {}
   end
   isString = true
-  local since, ms, owner, lease, token = string.match(value, LONE)
-  if since then
-    local hold = since .. ' ' .. ms .. ' ' .. owner
-    if token == '' then
-      return {'h:' .. lease, hold}
-    end
-    -- The weight is EXCLUSIVE.
-    return {'h:' .. lease, hold .. ' 2147483647', 't', token}
+  local ms, owner, lease = string.match(value, SHORT)
+  if ms then
+    -- When the key was set, also by a clock that was set back since then. If something else has
+    -- removed the key's end it is as if that was in the future: it lasts from now on. The two
+    -- clocks of TIME and PTTL can differ by a millisecond, so the token is the end of the
+    -- next one. The weight is EXCLUSIVE.
+    local left = redis.call('PTTL', key)
+    local began = left < 0 and now + 1 or now + math.max(left, 1) - ms
+    return {'h:' .. lease, string.format('%.0f000 %s %s 2147483647', began, ms, owner), 't', string.format('%.0f999', began + 1)}
   end
   if string.sub(value, 1, 2) ~= 'f\t' then
     -- No Store wrote it: this raises the server's own error (WRONGTYPE).

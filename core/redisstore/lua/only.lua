@@ -6,33 +6,30 @@
 --
 -- after    clock.lua (key, stamp, OK)
 -- KEYS[1]  the key
--- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: o only the first token
---          of the grant was used, u undo the run that this lease has begun, held or not,
---          l keep the key taken for the rest of the hold, if that is longer,
---          c cluster; 2 lease, 3 ms to remember an unknown lease. If there is more to it,
---          or the key may be no string: 4 ms to keep it taken, or 0; to save a record: 5 its
---          attempt, 6 its state (1 or 2, see clock.lua), 7 ms to keep it, 8 its value
+-- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: u undo the run that
+--          this lease has begun, held or not, l keep the key taken for the rest of the
+--          hold, if that is longer, c cluster; 2 lease, 3 ms to remember an unknown
+--          lease, 4 the last token of the grant that was used, '' if that is not known. If
+--          there is more to it, or the key may be no string: 5 ms to keep it taken, or 0; to
+--          save a record: 6 its attempt, 7 its state (1 or 2, see clock.lua), 8 ms to keep
+--          it, 9 its value
 -- answer   OK      it was held or waiting; with a record: that is saved
 --          {LOST}  it was neither; with a record: that is not saved
 --
 -- A server out of memory accepts a DEL, HDEL or PEXPIRE, and after it all else.
 
 local value
-if not ARGV[4] then
+if not ARGV[5] then
   value = redis.pcall('GET', key)
-  if type(value) == 'string' and string.sub(value, -#ARGV[2] - 1) == ' ' .. ARGV[2] then
-    -- It begins with its token, of 16 digits from the year 2001 on, and ends with the lease.
-    local token = string.sub(value, 1, 16)
-    local past = tonumber(token) and stamp - token
-    -- So many of the grant's 64 may have been used after the first. The flags begin at 9, with o.
-    local step = string.sub(ARGV[1], 9, 9) == 'o' and 0 or 63
-    if past and past > step then
+  if type(value) == 'string' and string.match(value, '^%d+ %S+ (%S+)$') == ARGV[2] then
+    local ahead = ARGV[4] ~= '' and ARGV[4] - stamp
+    if ahead and ahead < 0 then
       redis.call('DEL', key)
       return OK
     end
-    -- The clock has not passed the tokens of this grant, which are 64 us. The first of them
-    -- stays for 2 ms, so that the next grant has a later one; the hold is gone.
-    if past and past >= 0 and redis.pcall('SET', key, 'f\tt ' .. token, 'PX', 2).ok then
+    -- The clock has not passed the tokens that were used. They stay until then, as the last of
+    -- the 64 of a grant, so that the next grant has a later one; the hold is gone.
+    if ahead and redis.pcall('SET', key, string.format('f\tt %.0f', ARGV[4] - 63), 'PX', math.ceil(ahead / 1000) + 2).ok then
       return OK
     end
   end

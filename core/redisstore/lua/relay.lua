@@ -3,12 +3,12 @@
 -- reasons stand there.
 --
 -- after    clock.lua (key, stamp, OK), only.lua (value),
---          look.lua (us, now, EXCLUSIVE, STEP, WAITER_LIFE, WINDOW, ASKED, put, beyond)
+--          look.lua (us, now, EXCLUSIVE, STEP, REST, WAITER_LIFE, WINDOW, ASKED, put, beyond)
 -- KEYS[1], ARGV and answer are those of only.lua
 
 if type(value) == 'string' then
-  local lease, since, ms, weight, last, waits =
-    string.match(value, '^f\th:(%S+) (%d+) (%d+) %S+( ?%d*)\tt (%d+)\tw (\n.*)$')
+  local lease, since, ms, last, waits =
+    string.match(value, '^f\th:(%S+) (%d+) (%d+) %S+ 2147483647\tt (%d+)\tw (\n.*)$')
   if lease == ARGV[2] and now < (since - since % 1000) / 1000 + ms
     and not string.find(waits, '\n' .. lease .. ' ', 1, true) then
     -- The first line of the list: an exclusive claim, of kind 4 or 5 (see state.lua).
@@ -20,18 +20,17 @@ if type(value) == 'string' then
     if other and left >= WAITER_LIFE - ASKED and left <= WAITER_LIFE
       and tonumber(redis.pcall('PUBSUB', 'NUMSUB', channel .. id)[2] or 0) > 0 then
       local token, digits = us, stamp
-      -- A hold without a weight tells its token: since.
-      local next = (weight == '' and math.max(last, since) or last) + STEP
+      local next = math.max(last, (tonumber(ARGV[4]) or 0) - REST) + STEP
       if next > us then
         token = next
         digits = string.format('%.0f', token)
       end
       ms = WAITER_LIFE - left + WINDOW
-      local hold = stamp .. ' ' .. ms .. ' ' .. owner
+      local hold = 'f\th:' .. other .. ' ' .. stamp .. ' ' .. ms .. ' ' .. owner .. ' ' .. EXCLUSIVE .. '\tt ' .. digits
       if rest ~= '' then
-        put('f\th:' .. other .. ' ' .. hold .. ' ' .. EXCLUSIVE .. '\tt ' .. digits .. '\tw \n' .. rest, beyond(WAITER_LIFE, token))
+        put(hold .. '\tw \n' .. rest, beyond(WAITER_LIFE, token))
       else
-        put(hold .. ' ' .. other .. (token > us and ' ' .. digits .. ' ' or ''), beyond(ms, token))
+        put(hold, beyond(ms, token))
       end
       local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. other .. '\n' .. deadline .. ' ' .. digits .. ' ' .. ms)
       if type(got) == 'number' and got > 0 then

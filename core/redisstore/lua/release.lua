@@ -1,13 +1,15 @@
 -- Release for all but the simplest states.
 --
--- after    clock.lua (key, stamp, OK, LOST), only.lua, look.lua (now, ALL), relay.lua,
+-- after    clock.lua (key, stamp, OK, LOST), only.lua (value), look.lua (us, now, ALL), relay.lua,
 --          beside.lua (flat),
 --          state.lua (channel, has, begun, text, load, hold, alive, place, wake, finish)
 -- KEYS[1], ARGV and answer are those of only.lua
 
 local lease = ARGV[2]
-local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[4] or 0)
-local attempt, state, retain, value = ARGV[5], ARGV[6], tonumber(ARGV[7] or 0), ARGV[8]
+local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[5] or 0)
+-- Of the short string, see clock.lua, no token is later than now that its holder knows.
+local last = tonumber(ARGV[4]) or type(value) == 'string' and string.find(value, '^%d') and us + 63
+local attempt, state, retain, value = ARGV[6], ARGV[7], tonumber(ARGV[8] or 0), ARGV[9]
 
 local s = load(flat, lease)
 local waits, drop, set = s.waits, s.stale, {}
@@ -54,6 +56,10 @@ if s.own or s.expired then
   drop[#drop + 1] = 'h:' .. lease
 end
 if s.own then
+  if last and s.own.weight == ALL and last - 63 > s.token then
+    -- The 64 tokens of the grant end with it.
+    s.token, s.untold = last - 63, true
+  end
   if keep > 0 and has('l') then
     keep = math.max(keep, s.own.deadline - now)
   end

@@ -1,7 +1,7 @@
 -- Acquire for an unusual claim of a free key, for a key of which but a token is left, and
 -- for a finished record. What it reads is flat, for acquire.lua.
 --
--- after    clock.lua (key, stamp, OK, DONE), free.lua (mine),
+-- after    clock.lua (key, stamp, OK, DONE), free.lua (short),
 --          look.lua (us, now, EXCLUSIVE, STEP, isString, fields, beyond)
 -- KEYS[1], ARGV and answer are those of free.lua
 
@@ -28,17 +28,19 @@ end
 flat = flat or fields()
 if #flat == 0 and not ARGV[5] then
   -- The server refused the SET of free.lua: this one raises its error (OOM, READONLY, NOPERM).
-  redis.call('SET', key, mine .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
+  redis.call('SET', key, short, 'NX', 'PX', ARGV[4])
   return stamp
 end
+local mine = stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3]
 if isString and #flat == 2 and flat[1] == 't' and not ARGV[5] then
   -- Of a grant that is over only its tokens are left.
   local token = flat[2] + STEP
   if token > us then
-    redis.call('SET', key, mine .. ' ' .. ARGV[2] .. string.format(' %.0f ', token), 'PX', beyond(ARGV[4], token))
+    redis.call('SET', key, 'f\th:' .. ARGV[2] .. ' ' .. mine .. ' ' .. EXCLUSIVE .. string.format('\tt %.0f', token),
+      'PX', beyond(ARGV[4], token))
     return token
   end
-  redis.call('SET', key, mine .. ' ' .. ARGV[2], 'PX', ARGV[4])
+  redis.call('SET', key, short, 'PX', ARGV[4])
   return stamp
 end
 if #flat == 0 then

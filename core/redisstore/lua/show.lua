@@ -1,7 +1,7 @@
 -- Show tells what an operator may see of a key: all but the value of its record. It
 -- changes nothing, and reads of a hash only what it tells.
 --
--- after    clock.lua (key, stamp, OK, LOST), look.lua (LONE, fields)
+-- after    clock.lua (key, stamp, OK, LOST), look.lua (SHORT, fields)
 -- KEYS[1]  the key
 -- ARGV     1 'show'
 -- answer   {OK, <time in us>, <field>, <value>, ...}, the fields as in clock.lua;
@@ -23,7 +23,7 @@ local kind = ask('TYPE', key)
 if kind.ok == 'string' then
   local value = ask('GET', key)
   if type(value) == 'string' then
-    if not string.match(value, LONE) and string.sub(value, 1, 2) ~= 'f\t' then
+    if not string.match(value, SHORT) and string.sub(value, 1, 2) ~= 'f\t' then
       return {LOST}
     end
     flat = fields(value)

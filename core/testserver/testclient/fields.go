@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Fields returns what is stored of a lock of package redisstore, by the names of
-// the hash's fields, also while it is a string. It is empty if there is nothing.
+// the hash's fields, also while it is a string. It is empty if there is nothing. It
+// needs Redis 7.
 func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]string, error) {
 	for {
 		fields, err := client.HGetAll(ctx, key).Result()
@@ -26,12 +29,19 @@ func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]s
 		case err != nil:
 			return nil, err
 		}
-		return Spread(value)
+		ends, err := client.PExpireTime(ctx, key).Result()
+		if err != nil {
+			return nil, err
+		}
+		if ends > 0 { // else it has just gone
+			return spread(value, ends)
+		}
 	}
 }
 
-// Spread returns the fields that a string of package redisstore stands for.
-func Spread(value string) (map[string]string, error) {
+// spread returns the fields that a string of package redisstore stands for, whose key
+// ends at a time since 1970.
+func spread(value string, ends time.Duration) (map[string]string, error) {
 	fields := make(map[string]string)
 	switch words := strings.Split(value, " "); {
 	case strings.HasPrefix(value, "f\t"):
@@ -43,10 +53,14 @@ func Spread(value string) (map[string]string, error) {
 			name, text, _ := strings.Cut(field, " ")
 			fields[name] = text
 		}
-	case len(words) == 4:
-		fields["h:"+words[3]] = strings.Join(words[:3], " ")
-	case len(words) == 6 && words[5] == "":
-		fields["h:"+words[3]], fields["t"] = strings.Join(words[:3], " ")+" 2147483647", words[4]
+	case len(words) == 3:
+		ms, err := strconv.ParseInt(words[0], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("testclient: the key is %q, which is no lock", value)
+		}
+		began := ends.Milliseconds() - ms
+		fields["h:"+words[2]] = fmt.Sprintf("%d000 %d %s 2147483647", began, ms, words[1])
+		fields["t"] = fmt.Sprintf("%d999", began+1)
 	default:
 		return nil, fmt.Errorf("testclient: the key is %q, which is no lock", value)
 	}

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,7 +12,7 @@ import (
 )
 
 // Call is one command on one key, which go-redis sends once, alone or in a pipeline.
-// A Pipeline makes it; it gets its arguments, at most four texts and four numbers, and
+// A Pipeline makes it; it gets its arguments, at most four texts and five numbers, and
 // is given to Do or DoWait once. It is not the caller's any more then.
 //
 // Its arguments are pointers into itself, which saves an allocation for each, and
@@ -25,14 +26,18 @@ type Call struct {
 	key      name
 	first    *Call // whose reply this is, if it was sent before
 	optional bool  // it is refused while the server is down
+	timed    bool  // it is told the server's time
+
+	at     atomic.Int64          // that time, in us; 0 if it is not known
+	noTime atomic.Pointer[error] // why it is not, nil if that is not known either
 
 	words  []any
 	texts  [4]string
-	nums   [4]int64
+	nums   [5]int64
 	nt, nn int
 
 	length int      // of its texts
-	value  [32]byte // room for the value of a SET
+	value  [72]byte // room for the value of a SET
 	label  [64]byte // room for the key
 
 	reply
@@ -93,6 +98,13 @@ func (c *Call) Optional() *Call {
 	return c
 }
 
+// Timed has a reply of "OK" replaced by the server's time, in us, at a moment after c
+// was done, an int64. If that cannot be learned c has a *NoTimeError although it was done.
+func (c *Call) Timed() *Call {
+	c.timed = true
+	return c
+}
+
 // Text adds an argument.
 func (c *Call) Text(s string) *Call {
 	c.texts[c.nt] = s
@@ -127,7 +139,7 @@ func (c *Call) ready(ctx context.Context) *Call {
 func (c *Call) whole(ctx context.Context) *Call {
 	w := &Call{
 		home: c.home, state: c.state, script: c.script, key: c.key, first: c,
-		optional: c.optional, words: slices.Clone(c.words), length: c.length,
+		optional: c.optional, timed: c.timed, words: slices.Clone(c.words), length: c.length,
 	}
 	if c.script == nil {
 		w.tracked = tracked{c.state, c.tracked.bytes}
@@ -151,16 +163,21 @@ func (c *Call) NoRetry() bool { return true }
 
 // SetErr implements redis.Cmder. In a pipeline it is called as soon as the reply of
 // this call has been read, and again with the error that ended the pipeline: the
-// reply is kept, and the caller told, at once.
+// reply is kept, and the caller told, at once, or when the time is known.
 func (c *Call) SetErr(err error) {
 	c.Cmd.SetErr(err)
 	v := c.Cmd.Val()
 	if c.first != nil {
 		c = c.first
 	}
-	if c.note(v, err) && c.joined {
+	if c.note(v, err) && c.joined && !c.awaitsTime() {
 		c.tell()
 	}
+}
+
+// awaitsTime tells that c was done, and is not told the time yet.
+func (c *Call) awaitsTime() bool {
+	return c.timed && c.at.Load() == 0 && c.answered.Load() && c.answer == any("OK")
 }
 
 // Clone implements redis.Cmder.
@@ -195,10 +212,19 @@ func (c *Call) late() error {
 
 // result returns the reply to c, or to last, which is c or was sent after it.
 func (c *Call) result(last *Call) (any, error) {
-	if c.answered.Load() {
-		return c.answer, nil
+	switch {
+	case !c.answered.Load():
+		return last.Cmd.Result()
+	case c.awaitsTime():
+		e := &NoTimeError{errors.New("no reply")}
+		if why := c.noTime.Load(); why != nil {
+			e.cause = *why
+		}
+		return nil, e
+	case c.timed && c.at.Load() > 0:
+		return c.at.Load(), nil
 	}
-	return last.Cmd.Result()
+	return c.answer, nil
 }
 
 // reply is the first reply that was read.

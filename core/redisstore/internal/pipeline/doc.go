@@ -20,6 +20,12 @@
 // batches under way, or as many as the client may have connections. Each caller is
 // told its own reply as soon as that has been read, also if the batch fails after it.
 //
+// # The server's time
+//
+// A call that is Timed has a TIME behind it, one for all such calls of a batch. Its reply is
+// that time, or an error if it is not known, although the call may have been done. It is
+// sent only by a client of one server, since a TIME names no key.
+//
 // # Stalled
 //
 // After 5 ms a batch no longer holds up the calls behind it, since its connection may

@@ -27,7 +27,7 @@ func (p *Pipeline) Enough(n int) { p.server.sender.enough = n }
 // AbandonUnsent is the end of a call whose caller left before a worker took it, which
 // has come back since.
 func (p *Pipeline) AbandonUnsent(ctx context.Context) error {
-	c := p.SetNX([]byte("key"), "value", 1)
+	c := p.SetNX([]byte("key"), []byte("value"), 1)
 	c.done = make(chan struct{}, 1)
 	c.state.leave()
 	c.tell()

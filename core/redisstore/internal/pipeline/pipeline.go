@@ -46,7 +46,7 @@ func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
 }
 
 // SetNX is SET key value NX PX ms. Its reply is "OK", or nil if the key exists.
-func (p *Pipeline) SetNX(key []byte, value string, ms int64) *Call {
+func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 	c := newCall(&p.calls, key)
 	c.length = len(value)
 	c.tracked = tracked{c.state, append(c.value[:0], value...)}
@@ -57,22 +57,26 @@ func (p *Pipeline) SetNX(key []byte, value string, ms int64) *Call {
 // Do sends c, and once more if the server does not know the script, and returns the
 // reply. It waits until ctx ends, or for Limit. Sent tells of its error whether c may
 // have reached the server; an error reply is a redis.Error. In a Cluster, a call that
-// is told that its slot has moved follows it.
+// is told that its slot has moved follows it, unless it is Timed: then it ends with
+// ErrElsewhere.
 func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
 	s := c.state // c itself is not ours once there is a reply
 	reply, err := p.once(ctx, c.ready(ctx))
 	if unknownScript(err) && s.again() {
 		reply, err = p.once(ctx, c.next(ctx))
 	}
-	if err != nil {
-		return nil, s.outcome(err)
+	if _, done := errors.AsType[*NoTimeError](err); err != nil && !done {
+		err = s.outcome(err)
 	}
-	return reply, nil
+	return reply, err
 }
 
 // once sends c once, or in a Cluster until it is where its key is.
 func (p *Pipeline) once(ctx context.Context, c *Call) (any, error) {
 	if p.cluster == nil {
+		if c.timed && !p.server.sender.own {
+			return nil, ErrElsewhere
+		}
 		return p.server.do(ctx, c)
 	}
 	last := c
@@ -82,6 +86,9 @@ func (p *Pipeline) once(ctx context.Context, c *Call) (any, error) {
 			return v, err
 		}
 		last = c.whole(ctx)
+	}
+	if c.timed {
+		return nil, ErrElsewhere
 	}
 	// The client looks where the slots are, and follows a slot that has moved.
 	ctx, cancel := Bounded(ctx)
@@ -246,6 +253,11 @@ func (p *Pipeline) forget(but *redis.Client) {
 		return true
 	})
 }
+
+// ErrElsewhere is the error of a Timed call that was not sent, or that a server refused
+// since its slot is elsewhere: a TIME names no key, so that only a client of one server
+// certainly sends it to the server of the call.
+var ErrElsewhere = errors.New("the time of the key's server cannot be asked for")
 
 // unknownScript tells that err says that the server does not know a script.
 func unknownScript(err error) bool { return replied(err, "NOSCRIPT") }

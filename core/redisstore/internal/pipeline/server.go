@@ -143,7 +143,8 @@ func (v *server) close() {
 // answers tells that a server has answered, whatever it was.
 func answers(err error) bool {
 	_, reply := errors.AsType[redis.Error](err)
-	return err == nil || reply
+	noTime, done := errors.AsType[*NoTimeError](err)
+	return err == nil || reply || done && noTime.Refused()
 }
 
 // dialed returns the error of a connection that could not be made, nil if err is

@@ -28,17 +28,17 @@ func TestOptionalCallsAreRefusedWhileTheServerIsDown(t *testing.T) {
 	}
 	knownDown := func(err error) bool { return strings.Contains(err.Error(), "known to be down") }
 	testserver.Eventually(t, time.Minute, "optional calls are refused", func() bool {
-		return knownDown(do(p.SetNX([]byte(newKey()), "value", 1000).Optional()))
+		return knownDown(do(p.SetNX([]byte(newKey()), []byte("value"), 1000).Optional()))
 	})
 	if err := p.Enter(t.Context()); err == nil || !knownDown(err) {
 		t.Errorf("Enter: got %v", err)
 	}
-	if err := do(p.SetNX([]byte(newKey()), "value", 1000)); knownDown(err) {
+	if err := do(p.SetNX([]byte(newKey()), []byte("value"), 1000)); knownDown(err) {
 		t.Errorf("a call that is not optional: got %v", err)
 	}
 	server.Restart()
 	testserver.Eventually(t, time.Minute, "a call is answered", func() bool {
-		_, err := p.Do(t.Context(), p.SetNX([]byte(newKey()), "value", 1000).Optional())
+		_, err := p.Do(t.Context(), p.SetNX([]byte(newKey()), []byte("value"), 1000).Optional())
 		return err == nil
 	})
 }
@@ -49,7 +49,7 @@ func TestReplies(t *testing.T) {
 	p := newPipeline(t, testclient.Redis(t, server.Addr))
 	key := []byte(newKey())
 	for i, want := range []any{"OK", nil} {
-		if got, err := p.Do(t.Context(), p.SetNX(key, "value", 60_000)); err != nil || got != want {
+		if got, err := p.Do(t.Context(), p.SetNX(key, []byte("value"), 60_000)); err != nil || got != want {
 			t.Errorf("SET NX, time %d: got %v, %v, want %v", i+1, got, err, want)
 		}
 	}

@@ -26,7 +26,13 @@ type worker struct {
 	batch  []*Call
 	ctx    *batchContext // the client's
 	clean  bool          // the client is done with the batch
-	more   chan struct{} // receives when it goes on, closed when it ends
+
+	more chan struct{} // receives when it goes on, closed when it ends
+
+	// To be used again.
+	cmds  []redis.Cmder
+	pipe  redis.Pipeliner
+	clock *clock
 }
 
 // start has w begin on a goroutine of its own.
@@ -157,7 +163,9 @@ func (w *worker) send() (clean bool) {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic in the client: %v", r)
 		}
-		clean = err == nil || err == redis.Nil
+		if clean = err == nil || err == redis.Nil; !clean {
+			w.clock = nil // a hook may have left that under way
+		}
 		for _, c := range w.batch {
 			if !clean && !c.told.Load() && c.Cmd.Err() == nil {
 				c.Cmd.SetErr(err)
@@ -166,21 +174,40 @@ func (w *worker) send() (clean bool) {
 		}
 	}()
 	client := w.sender.client
+	batch, timed := w.cmds[:0], false
 	if len(w.batch) == 1 {
 		c := w.batch[0]
-		if err = errLeft; !c.state.abandoned() {
+		if c.state.abandoned() {
+			err = errLeft
+			return
+		}
+		if !c.timed {
 			err = client.Process(w.ctx, c)
+			return
 		}
-		return
-	}
-	batch := make([]redis.Cmder, 0, len(w.batch))
-	for _, c := range w.batch {
-		if c.joined = true; c.state.batch() {
-			batch = append(batch, c)
+		batch, timed = append(batch, c), true
+	} else {
+		for _, c := range w.batch {
+			if c.joined = true; c.state.batch() {
+				batch = append(batch, c)
+				timed = timed || c.timed
+			}
 		}
 	}
-	pipe := client.Pipeline()
-	_ = pipe.BatchProcess(w.ctx, batch...)
-	_, err = pipe.Exec(w.ctx)
+	if timed {
+		if w.clock == nil {
+			w.clock = new(clock)
+		}
+		batch = append(batch, w.clock.ready(w.ctx, w.batch))
+	}
+	if w.pipe == nil || !w.sender.own {
+		w.pipe = client.Pipeline()
+	}
+	_ = w.pipe.BatchProcess(w.ctx, batch...) // that of go-redis copies it
+	if w.sender.own {
+		clear(batch)
+		w.cmds = batch
+	}
+	_, err = w.pipe.Exec(w.ctx)
 	return
 }

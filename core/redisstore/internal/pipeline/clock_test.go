@@ -1,0 +1,215 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// A Timed call is told a time of its server at which it was done.
+func TestTimed(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	client := testclient.Redis(t, server.Addr)
+	us := func() int64 { return client.Time(t.Context()).Val().UnixMicro() }
+	timed := func(p *pipeline.Pipeline, key string) (any, error) {
+		return p.Do(t.Context(), p.SetNX([]byte(key), []byte("value"), 60_000).Timed())
+	}
+	t.Run("alone", func(t *testing.T) {
+		t.Parallel()
+		p, key := newPipeline(t, client), newKey()
+		before := us()
+		got, err := timed(p, key)
+		if at, ok := got.(int64); err != nil || !ok || at < before || at > us() {
+			t.Errorf("got %v and %v, want a time since %d", got, err, before)
+		}
+		if got, err := timed(p, key); got != nil || err != nil {
+			t.Errorf("got %v and %v of a key that is taken", got, err)
+		}
+		if v := client.Get(t.Context(), key).Val(); v != "value" {
+			t.Errorf("the value is %q", v)
+		}
+	})
+	t.Run("together with others", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, -1 }))
+		mustTake(t, p, newKey())
+		proxy.Forget()
+		before := us()
+		const n = 200
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() {
+				if i%2 == 1 {
+					mustTake(t, p, newKey())
+					return
+				}
+				got, err := timed(p, newKey())
+				if at, ok := got.(int64); err != nil || !ok || at < before || at > us() {
+					t.Errorf("got %v and %v, want a time since %d", got, err, before)
+				}
+			})
+		}
+		all.Wait()
+		times, since := 0, 0 // calls that were timed behind the last TIME
+		for _, q := range proxy.Requests() {
+			switch q.Name {
+			case "set":
+				since++
+			case "time":
+				times, since = times+1, 0
+			}
+		}
+		if times == 0 || times > n/2 || since != 0 {
+			t.Errorf("%d calls were told %d times, %d of them none", n/2, times, since)
+		}
+	})
+	t.Run("a time that is not told", func(t *testing.T) {
+		t.Parallel()
+		for name, action := range map[string]testserver.Action{
+			"refused": testserver.ErrorReply("NOPERM not you"), "lost": testserver.CloseReply, "no time": testserver.ErrorReply("ERR no"),
+		} {
+			proxy := testserver.NewRedisProxy(t, server.Addr)
+			p, key := newPipeline(t, testclient.Redis(t, proxy.Addr)), newKey()
+			proxy.Inject(testserver.Match{Command: "time"}, action)
+			got, err := timed(p, key)
+			if got != nil || err == nil || !pipeline.Sent(err) || !strings.Contains(err.Error(), "time is not known") {
+				t.Errorf("%s: got %v and %v", name, got, err)
+			}
+			if _, reply := errors.AsType[redis.Error](err); reply {
+				t.Errorf("%s: %v reads as a reply to the call", name, err)
+			}
+			if client.Exists(t.Context(), key).Val() == 0 {
+				t.Errorf("%s: vacuous: the call was not done", name)
+			}
+		}
+	})
+	t.Run("a client that may have several servers", func(t *testing.T) {
+		t.Parallel()
+		p, key := newPipeline(t, struct{ redis.UniversalClient }{client}), newKey()
+		if _, err := timed(p, key); !errors.Is(err, pipeline.ErrElsewhere) || client.Exists(t.Context(), key).Val() != 0 {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// leaving is a hook that gives up on pipelines while they are under way.
+type leaving struct {
+	run  func(n int, cmds []redis.Cmder, next func() error) error // of the nth pipeline
+	n    int
+	late sync.WaitGroup
+}
+
+func (h *leaving) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h *leaving) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *leaving) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.n++
+		return h.run(h.n, cmds, func() error { return next(context.WithoutCancel(ctx), cmds) })
+	}
+}
+
+// done answers the SET, and tells the time.
+func (*leaving) done(cmd redis.Cmder) {
+	cmd.(*pipeline.Call).SetVal("OK")
+	cmd.SetErr(nil)
+}
+
+func (*leaving) tell(cmd redis.Cmder, second int64) {
+	cmd.(interface{ SetVal(time.Time) }).SetVal(time.Unix(second, 0))
+	cmd.SetErr(nil)
+}
+
+// A time that comes after a hook has given up on its pipeline is for the calls of that
+// pipeline only, and is told to none that has ended.
+func TestALateTime(t *testing.T) {
+	t.Parallel()
+	timed := func(t *testing.T, p *pipeline.Pipeline) (any, error) {
+		return p.Do(t.Context(), p.SetNX([]byte(newKey()), []byte("value"), 60_000).Timed())
+	}
+	start := func(t *testing.T, addr string, h *leaving) *pipeline.Pipeline {
+		client := testclient.Redis(t, addr)
+		client.AddHook(h)
+		t.Cleanup(h.late.Wait)
+		return newPipeline(t, client)
+	}
+	t.Run("of a server", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
+		given := make(chan struct{})
+		h := &leaving{}
+		h.run = func(n int, cmds []redis.Cmder, next func() error) error {
+			if n > 1 {
+				return next()
+			}
+			h.late.Go(func() {
+				<-given
+				_ = next()
+			})
+			return errImpatient
+		}
+		p := start(t, proxy.Addr, h)
+		if got, err := timed(t, p); err == nil {
+			t.Errorf("got %v", got)
+		}
+		close(given)
+		h.late.Wait() // it must not panic
+		if got, err := timed(t, p); err != nil || got == nil {
+			t.Errorf("the next one: got %v and %v", got, err)
+		}
+	})
+	t.Run("while the next call waits for its own", func(t *testing.T) {
+		t.Parallel()
+		h := &leaving{}
+		var late redis.Cmder
+		h.run = func(n int, cmds []redis.Cmder, _ func() error) error {
+			if n == 1 {
+				late = cmds[1]
+				return errImpatient
+			}
+			h.done(cmds[0])
+			if n == 3 {
+				h.tell(late, 1)
+			}
+			h.tell(cmds[1], 9)
+			return nil
+		}
+		p := start(t, "127.0.0.1:1", h)
+		for n := range 3 {
+			if got, err := timed(t, p); n > 0 && (err != nil || got != int64(9_000_000)) {
+				t.Errorf("call %d: got %v and %v", n+1, got, err)
+			}
+		}
+	})
+	for name, late := range map[string]func(h *leaving, cmd redis.Cmder){
+		"while its caller looks":          func(h *leaving, cmd redis.Cmder) { h.tell(cmd, 9) },
+		"that fails, as its caller looks": func(_ *leaving, cmd redis.Cmder) { cmd.SetErr(context.DeadlineExceeded) },
+	} {
+		t.Run(name, func(t *testing.T) { // for the race detector
+			t.Parallel()
+			h := &leaving{}
+			h.run = func(_ int, cmds []redis.Cmder, _ func() error) error {
+				h.done(cmds[0])
+				h.late.Go(func() { late(h, cmds[1]) })
+				return errImpatient
+			}
+			p := start(t, "127.0.0.1:1", h)
+			for range 1000 {
+				if got, err := timed(t, p); err != nil && !pipeline.Sent(err) || err == nil && got != int64(9_000_000) {
+					t.Fatalf("got %v and %v", got, err)
+				}
+			}
+		})
+	}
+}
