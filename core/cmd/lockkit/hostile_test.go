@@ -75,7 +75,7 @@ func TestNoKeyIsObeyedByATerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			listed := make(map[string]bool)
-			for _, r := range do(t, url, "ls", "-all", "-json").harmless(t).rows(t) {
+			for _, r := range served(t, url, "ls", "-all", "-json").harmless(t).rows(t) {
 				if lease := leases[r.Key]; lease == nil || r.Hold != lease.ID() {
 					t.Errorf("%+v is listed", r)
 				}
@@ -84,27 +84,27 @@ func TestNoKeyIsObeyedByATerminal(t *testing.T) {
 			if len(listed) != len(leases) {
 				t.Errorf("%d of %d keys are listed", len(listed), len(leases))
 			}
-			if c := do(t, url, "ls", "-all").harmless(t); strings.Count(c.out, "\n") != 1+len(leases) || strings.Count(c.out, "AAAAAAAAAAA  order:1") != strings.Count(c.out, "\"x:held  ") {
+			if c := served(t, url, "ls", "-all").harmless(t); strings.Count(c.out, "\n") != 1+len(leases) || strings.Count(c.out, "AAAAAAAAAAA  order:1") != strings.Count(c.out, "\"x:held  ") {
 				t.Errorf("%q", c.out)
 			}
 			for key, lease := range leases {
-				if rows := do(t, url, "show", "-json", "--", key).harmless(t).rows(t); len(rows) != 1 || rows[0].Key != key || rows[0].Hold != lease.ID() {
+				if rows := served(t, url, "show", "-json", "--", key).harmless(t).rows(t); len(rows) != 1 || rows[0].Key != key || rows[0].Hold != lease.ID() {
 					t.Errorf("%q is shown as %+v", key, rows)
 				}
-				do(t, url, "revoke", "--", key, lease.ID()).harmless(t).want(t, 0, "")
+				served(t, url, "revoke", "--", key, lease.ID()).harmless(t).want(t, 0, "")
 			}
-			if c := do(t, url, "ls").harmless(t); c.code != 0 || strings.Count(c.out, "\n") != 2+len(card.Entries) {
+			if c := served(t, url, "ls").harmless(t); c.code != 0 || strings.Count(c.out, "\n") != 2+len(card.Entries) {
 				t.Errorf("%+v", c)
 			}
-			rows := do(t, url, "ls", "-json").harmless(t).rows(t)
+			rows := served(t, url, "ls", "-json").harmless(t).rows(t)
 			if len(rows) != len(card.Entries) || rows[0].Key != hostile || rows[0].Service != hostile || rows[0].Trace != hostile || rows[0].Hold != hostile {
 				t.Errorf("the card is shown as %+v", rows)
 			}
-			do(t, url, "revoke", "x:1", hostile).harmless(t).want(t, 70, "no such hold")
-			do(t, url, "show", hostile).harmless(t).want(t, 64, "printable")
-			do(t, url, "show", "x:\xff").harmless(t).want(t, 64, "printable")
-			do(t, url, "-"+hostile).harmless(t).want(t, 64, "no command")
-			do(t, url, "show", "-"+hostile).harmless(t).want(t, 64, "not defined")
+			served(t, url, "revoke", "x:1", hostile).harmless(t).want(t, 70, "no such hold")
+			served(t, url, "show", hostile).harmless(t).want(t, 64, "printable")
+			served(t, url, "show", "x:\xff").harmless(t).want(t, 64, "printable")
+			served(t, url, "-"+hostile).harmless(t).want(t, 64, "no command")
+			served(t, url, "show", "-"+hostile).harmless(t).want(t, 64, "not defined")
 		})
 	}
 }

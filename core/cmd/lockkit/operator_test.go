@@ -135,7 +135,7 @@ func TestOperators(t *testing.T) {
 				go func() { got <- other.Do(context.Background(), "show:1", func(context.Context) error { return nil }) }()
 				var c call
 				for deadline := time.Now().Add(patience); ; {
-					c = do(t, url, "show", "-json", "show:1")
+					c = served(t, url, "show", "-json", "show:1")
 					rows := c.rows(t)
 					if len(rows) == 2 && rows[1].State == "waits" {
 						if r := rows[0]; r.State != "held" || r.Key != "show:1" || r.Name != "show" || r.Hold != lease.ID() || r.Left <= 0 || r.Left > 30_000 ||
@@ -149,7 +149,7 @@ func TestOperators(t *testing.T) {
 					}
 				}
 				c.noSecrets(t, lease)
-				c = do(t, url, "show", "show:1")
+				c = served(t, url, "show", "show:1")
 				c.want(t, 0, "")
 				c.noSecrets(t, lease)
 				if !strings.Contains(c.out, lease.ID()+"  show:1  (exclusive, process "+lease.Owner()[:8]+")\n") {
@@ -161,7 +161,7 @@ func TestOperators(t *testing.T) {
 				if err := <-got; err != nil {
 					t.Error(err)
 				}
-				if c := do(t, url, "show", "show:1"); c.code != 0 || !strings.HasPrefix(c.out, "free") || c.errs != "" {
+				if c := served(t, url, "show", "show:1"); c.code != 0 || !strings.HasPrefix(c.out, "free") || c.errs != "" {
 					t.Errorf("%+v", c)
 				}
 			})
@@ -177,7 +177,7 @@ func TestOperators(t *testing.T) {
 				var calls [2]call
 				var wg sync.WaitGroup
 				for i := range calls {
-					wg.Go(func() { calls[i] = do(t, url, "revoke", "revoke:1", lease.ID()) })
+					wg.Go(func() { calls[i] = served(t, url, "revoke", "revoke:1", lease.ID()) })
 				}
 				wg.Wait()
 				slices.SortFunc(calls[:], func(a, b call) int { return a.code - b.code })
@@ -189,14 +189,14 @@ func TestOperators(t *testing.T) {
 				if !told.Before(now) || !errors.Is(context.Cause(lease.Context()), core.ErrLost) {
 					t.Errorf("the next one was granted %v before the holder was told (%v)", told.Sub(now), context.Cause(lease.Context()))
 				}
-				do(t, url, "revoke", "revoke:1", lease.ID()).want(t, 70, "nothing has changed")
-				if c := do(t, url, "show", "-json", "revoke:1"); len(c.rows(t)) != 1 || c.rows(t)[0].Hold != next.ID() {
+				served(t, url, "revoke", "revoke:1", lease.ID()).want(t, 70, "nothing has changed")
+				if c := served(t, url, "show", "-json", "revoke:1"); len(c.rows(t)) != 1 || c.rows(t)[0].Hold != next.ID() {
 					t.Errorf("a late revoke has changed something: %+v", c)
 				}
 			})
 			t.Run("release asks, says what it risks, and frees the key", func(t *testing.T) {
 				lease := acquire(t, locks, "free:1", core.TTL(time.Hour))
-				do(t, url, "release", "free:1", lease.ID()).want(t, 64, "-now")
+				served(t, url, "release", "free:1", lease.ID()).want(t, 64, "-now")
 				for _, typed := range []string{"", "y\n", "yes\n", lease.ID()[1:] + "\n"} {
 					cmd := lockkit(t, url, "release", "-now", "free:1", lease.ID())
 					cmd.Stdin = strings.NewReader(typed)
@@ -209,8 +209,8 @@ func TestOperators(t *testing.T) {
 				cmd.Stdin = strings.NewReader(lease.ID() + "\n")
 				end(t, cmd).want(t, 0, "Another one can have the key")
 				next := acquire(t, service(t, store), "free:1", core.Wait(0))
-				do(t, url, "release", "-now", "-yes", "free:1", lease.ID()).want(t, 70, "no such hold")
-				c := do(t, url, "release", "-json", "-now", "-yes", "free:1", next.ID())
+				served(t, url, "release", "-now", "-yes", "free:1", lease.ID()).want(t, 70, "no such hold")
+				c := served(t, url, "release", "-json", "-now", "-yes", "free:1", next.ID())
 				c.want(t, 0, "")
 				if c.out != fmt.Sprintf("{\"hold\":%q,\"ended\":true}\n", next.ID()) {
 					t.Errorf("%q", c.out)
@@ -233,7 +233,7 @@ func TestOperators(t *testing.T) {
 				}
 				for range 3 {
 					seen := make(map[string]bool)
-					for _, r := range do(t, url, "ls", "-all", "-json", "stays").rows(t) {
+					for _, r := range served(t, url, "ls", "-all", "-json", "stays").rows(t) {
 						seen[r.Key] = r.State == "held" && r.Name == "stays" && r.Hold != ""
 					}
 					for _, key := range want {
@@ -245,7 +245,7 @@ func TestOperators(t *testing.T) {
 				}
 				cancel()
 				wg.Wait()
-				if c := do(t, url, "ls", "-all", "-held", "1h"); c.code != 0 || strings.Count(c.out, "\n") != 1 {
+				if c := served(t, url, "ls", "-all", "-held", "1h"); c.code != 0 || strings.Count(c.out, "\n") != 1 {
 					t.Errorf("%+v", c)
 				}
 			})
@@ -257,7 +257,7 @@ func TestOperators(t *testing.T) {
 					t.Fatal(err)
 				}
 				for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-					rows := do(t, url, "ls", "-json", "card").rows(t)
+					rows := served(t, url, "ls", "-json", "card").rows(t)
 					if len(rows) == 1 && rows[0].Hold == lease.ID() && rows[0].Service == "billing" && rows[0].PID > 0 && rows[0].For >= 5000 && rows[0].Trace == "trace-1" && rows[0].Mode == "exclusive" {
 						break
 					}
@@ -265,23 +265,23 @@ func TestOperators(t *testing.T) {
 						t.Fatalf("%+v", rows)
 					}
 				}
-				c := do(t, url, "show", "card:1")
+				c := served(t, url, "show", "card:1")
 				c.want(t, 0, "")
 				if !strings.Contains(c.out, "(exclusive, billing 1.4, host ") || !strings.Contains(c.out, ", trace trace-1)\n") {
 					t.Errorf("%q", c.out)
 				}
-				c = do(t, url, "ls")
+				c = served(t, url, "ls")
 				if strings.ContainsAny(c.out, "\x1b\x07") || strings.Contains(c.out, "\nheld\n") || !strings.Contains(c.out, `"x:\a"`) {
 					t.Errorf("%q", c.out)
 				}
-				if rows := do(t, url, "ls", "-json", "-held", "2h").rows(t); len(rows) != 0 {
+				if rows := served(t, url, "ls", "-json", "-held", "2h").rows(t); len(rows) != 0 {
 					t.Errorf("%+v", rows)
 				}
 			})
-			do(t, url, "show", "a\nb").want(t, 64, "printable")
-			do(t, url, "revoke", "a").want(t, 64, "usage")
-			do(t, url, "show").want(t, 64, "usage")
-			do(t, url, "ls", "a", "b").want(t, 64, "usage")
+			served(t, url, "show", "a\nb").want(t, 64, "printable")
+			served(t, url, "revoke", "a").want(t, 64, "usage")
+			served(t, url, "show").want(t, 64, "usage")
+			served(t, url, "ls", "a", "b").want(t, 64, "usage")
 		})
 	}
 }
@@ -332,7 +332,7 @@ func TestOperatorsWithoutRights(t *testing.T) {
 		_, rest, _ := strings.Cut(server.URL(), "@")
 		url := "postgres://op:sesame@" + rest
 		for _, args := range [][]string{{"ls", "-all"}, {"show", "order:1"}, {"ls"}, {"revoke", "order:1", lease.ID()}} {
-			c := do(t, url, args...)
+			c := served(t, url, args...)
 			c.want(t, 69, "GRANT SELECT")
 			if strings.Contains(c.out+c.errs, "sesame") {
 				t.Errorf("the password is shown: %q", c.errs)
@@ -398,13 +398,13 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 				runWorker(t, url, files[i], fmt.Sprintf("job:%d", i))
 				awaitBegin(t, files[i])
 			}
-			rows := do(t, url, "ls", "-all", "-json").rows(t)
+			rows := served(t, url, "ls", "-all", "-json").rows(t)
 			slices.SortFunc(rows, func(a, b shown) int { return strings.Compare(a.Key, b.Key) })
 			if len(rows) != len(files) {
 				t.Fatalf("%+v", rows)
 			}
-			do(t, url, "revoke", "job:3", rows[3].Hold).want(t, 0, "")
-			if rows := do(t, url, "show", "-json", "job:3").rows(t); len(rows) != 1 || rows[0].State != "kept" || rows[0].Hold != "" {
+			served(t, url, "revoke", "job:3", rows[3].Hold).want(t, 0, "")
+			if rows := served(t, url, "show", "-json", "job:3").rows(t); len(rows) != 1 || rows[0].State != "kept" || rows[0].Hold != "" {
 				t.Errorf("%+v", rows)
 			}
 		}
@@ -415,7 +415,7 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 		lease := acquire(t, service(t, onRedis(t, server.Addr, redisstore.WithPlainKeys(), redisstore.WithPrefix("p:"))), "order:1")
 		flags := []string{"-plain", "-prefix", "p:"}
 		url := redisURL(server.Addr)
-		c := do(t, url, append(append([]string{"show"}, flags...), "-json", "order:1")...)
+		c := served(t, url, append(append([]string{"show"}, flags...), "-json", "order:1")...)
 		rows := c.rows(t)
 		if len(rows) != 1 || rows[0].Hold != lease.ID() || rows[0].Process != "" {
 			t.Fatalf("%+v, want %s and no process", rows, lease.ID())
@@ -423,11 +423,11 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 		if strings.Contains(c.out, lease.Owner()) {
 			t.Error("it shows the owner")
 		}
-		do(t, url, append([]string{"ls"}, flags...)...).want(t, 64, "ls -all")
-		if c := do(t, url, append(append([]string{"ls"}, flags...), "-all")...); !strings.Contains(c.out, lease.ID()) {
+		served(t, url, append([]string{"ls"}, flags...)...).want(t, 64, "ls -all")
+		if c := served(t, url, append(append([]string{"ls"}, flags...), "-all")...); !strings.Contains(c.out, lease.ID()) {
 			t.Errorf("%+v", c)
 		}
-		do(t, url, append(append([]string{"revoke"}, flags...), "order:1", lease.ID())...).want(t, 0, "")
+		served(t, url, append(append([]string{"revoke"}, flags...), "order:1", lease.ID())...).want(t, 0, "")
 	})
 	t.Run("a store that is down", func(t *testing.T) {
 		t.Parallel()
@@ -439,16 +439,16 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 		out := file(t)
 		runWorker(t, url, out, "job:1")
 		awaitBegin(t, out)
-		do(t, url, "ls").want(t, 0, "")
-		rows := do(t, url, "ls", "-all", "-json").rows(t)
+		served(t, url, "ls").want(t, 0, "")
+		rows := served(t, url, "ls", "-all", "-json").rows(t)
 		if len(rows) != 1 || rows[0].Key != "job:1" || rows[0].State != "held" || rows[0].Hold == "" || rows[0].Process == "" {
 			t.Fatalf("%+v", rows)
 		}
-		do(t, url, "revoke", "job:1", rows[0].Hold).want(t, 0, "")
-		if rows := do(t, url, "show", "-json", "job:1").rows(t); len(rows) != 1 || rows[0].State != "kept" || rows[0].Hold != "" {
+		served(t, url, "revoke", "job:1", rows[0].Hold).want(t, 0, "")
+		if rows := served(t, url, "show", "-json", "job:1").rows(t); len(rows) != 1 || rows[0].State != "kept" || rows[0].Hold != "" {
 			t.Errorf("%+v", rows)
 		}
-		do(t, url, "revoke", "job:1", rows[0].Hold).want(t, 70, "no such hold")
+		served(t, url, "revoke", "job:1", rows[0].Hold).want(t, 70, "no such hold")
 	})
 	t.Run("a long list tells how far it is", func(t *testing.T) {
 		t.Parallel()
