@@ -62,7 +62,7 @@ func (s *Store) acquireFree(ctx context.Context, c *core.Claim) (g core.Grant, o
 	}
 	v, err := s.pipeline.Do(ctx, cmd)
 	switch {
-	case errors.Is(err, pipeline.ErrElsewhere), refused(err), err == nil && v == nil:
+	case errors.Is(err, pipeline.ErrElsewhere), err != nil && refused(err), err == nil && v == nil:
 		return g, false, nil
 	case err != nil:
 		return s.acquireUntold(ctx, c, s.failure(ctx, "acquire", err))

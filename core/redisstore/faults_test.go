@@ -160,7 +160,7 @@ var faultCases = []struct {
 	}},
 	{"a late release leaves the next hold alone (hazard 13)", false, func(t *testing.T, r *rig) {
 		c := claimed()
-		acquire(t, r.store, c)
+		c.Last = acquire(t, r.store, c).Token
 		f := r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.HoldRequest)
 		err := whenFired(t, f, 0, func(ctx context.Context) error { return r.store.Release(ctx, c) })
 		unknown(t, "release", err)

@@ -62,6 +62,19 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 			wakes(t, woken)
 			return w
 		},
+		"one is granted by message after a hold that tells its token": func(t *testing.T, c core.Claim) core.Claim {
+			release(t, r.direct, c)
+			exact := claimOf(c.Key)
+			g := acquire(t, r.direct, exact)
+			w, woken := waits(t, exact, true)
+			release(t, r.direct, exact)
+			wakes(t, woken)
+			if got := acquire(t, r.store, w); got.Token < g.Token+core.TokenStep {
+				t.Errorf("token %d was granted by message after %d", got.Token, g.Token)
+			}
+			release(t, r.store, w)
+			return claimOf(c.Key)
+		},
 		"the second of two is granted by message": func(t *testing.T, c core.Claim) core.Claim {
 			first, woken := waits(t, c, true)
 			second, next := waits(t, c, true)
