@@ -68,11 +68,11 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 		r, d := setup(t, true)
 		r.client.AddHook(d)
 		c := claimed()
-		r.proxy.Inject(testserver.Match{Script: "acquire"}, testserver.CloseReply)
-		_, err := r.store.Acquire(t.Context(), c)
-		unknown(t, "acquire", err)
-		if !r.exists(t, c) {
-			t.Error("vacuous: nothing was granted")
+		acquire(t, r.direct, c)
+		r.proxy.Inject(testserver.Match{Script: "release"}, testserver.CloseReply)
+		unknown(t, "release", r.store.Release(t.Context(), c)) // which goes alone, not in a pipeline
+		if r.exists(t, c) {
+			t.Error("vacuous: nothing was released")
 		}
 	})
 	t.Run("beside an extension that has to be sent again, and cannot", func(t *testing.T) {
