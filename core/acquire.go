@@ -163,22 +163,18 @@ func (a *attempt) acquireKey(key string) (err error) {
 	t.accepts = a.usual && a.wait != 0 && a.record == nil && c.Via == ""
 	a.waiters.enter(t)
 	defer func() { // the queue learns of the lease's hold here, to have it passed on later
-		if unused := a.waiters.leave(t, a.lease.passable()); unused != nil {
+		if unused := a.waiters.leave(t, a.lease.passable(), a.failed); unused != nil {
 			unused.abandon(unused.releaseClaim(), a.lease, false)
 		}
 	}()
-	if !t.first {
+	if t.ready != nil {
 		a.lease.contended = true
 		if err := t.await(a.lease.Context(), a.until, a.closing); err != nil {
 			a.tellBusy(err)
 			return a.acquireError(&c, err)
 		}
 	}
-	err = a.asHead(t, &c)
-	if a.failed != nil {
-		a.waiters.storeFailed(t, a.failed)
-	}
-	return err
+	return a.asHead(t, &c)
 }
 
 // join adds a hold of c for outer's owner. It fails with ErrLost if the store says that

@@ -29,8 +29,13 @@ type attempt struct {
 // asHead acquires c as the head of the queue: it asks the store, and while the answer is
 // busy it waits for a wake-up or a delay and asks again.
 func (a *attempt) asHead(t *waiter, c *Claim) error {
-	if a.takePassed(t) {
-		return nil
+	if h := t.given; h != nil {
+		t.given = nil
+		if h.giveTo(a.lease) {
+			return nil
+		}
+		a.waiters.holdEnded(h)
+		h.abandon(h.releaseClaim(), a.lease, false)
 	}
 	var w watch
 	defer w.close()
@@ -40,7 +45,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 	if t.contended && a.wait != 0 {
 		w.openEarly(a, c)
 	}
-	if !t.first && a.wait != 0 {
+	if t.ready != nil && a.wait != 0 {
 		opened := w.open(a, c, budget(c.TTL))
 		if !opened && t.pause > 0 {
 			// Other processes cannot be woken either: the key is left to them for a while.
@@ -213,21 +218,6 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	a.lease.reentered = a.lease.reentered || joined
 	a.lease.add(h)
 	return nil
-}
-
-// takePassed adds the hold that was passed on to t, and reports whether there was one
-// that is still trusted.
-func (a *attempt) takePassed(t *waiter) bool {
-	h := a.waiters.collect(t)
-	switch {
-	case h == nil:
-		return false
-	case h.giveTo(a.lease):
-		return true
-	}
-	a.waiters.holdEnded(h)
-	h.abandon(h.releaseClaim(), a.lease, false)
-	return false
 }
 
 // says is errors.Is for the error of a call to a store under ctx. A store may return the

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"hash/maphash"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/fifo"
@@ -14,8 +15,8 @@ import (
 // the store.
 const askTime = 50 * time.Millisecond
 
-// spareQueues is how many empty queues are kept to be used again.
-const spareQueues = 64
+// queues are used again, each when it has become empty.
+var queues = sync.Pool{New: func() any { return new(queue) }}
 
 // waiters are the queues of this process: one for each key that a caller is
 // acquiring, or whose hold can be passed on. Only the head of a queue talks to the
@@ -25,14 +26,11 @@ type waiters struct {
 
 	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
-	behind int // waiters that were behind the head of a queue when they came
-
-	spare []*queue // a few that were left empty
+	behind int // waiters behind the head of a queue
 
 	// contended are keys whose last lone caller had to wait, each at the index
 	// that its hash gives it. The next lone caller opens its watch before it asks.
 	contended [64]string
-	marked    int // how many there are
 	seed      maphash.Seed
 }
 
@@ -45,42 +43,45 @@ type queue struct {
 	// asleep is the busy answer after which the head waits; nil while it asks the
 	// store. While it is set, it is the answer to a caller that does not wait.
 	asleep *BusyError
+	parked bool // the head does not ask the store: it waits for the hold
 }
 
 // waiter is one caller's place in a queue.
 type waiter struct {
 	key       string
 	tryOnly   bool              // does not wait for a busy key
-	first     bool              // found the queue empty, and asks the store at once; no release waits for it
-	behind    bool              // is counted in waiters.behind
-	contended bool              // is first, but the key will probably be busy
+	contended bool              // found the queue empty, but the key will probably be busy
 	refused   bool              // was the head, and the store answered busy
 	node      fifo.Node[waiter] // in its queue
-	ready     chan struct{}     // closed when it is the head, was given a hold, or was refused
+	ready     chan struct{}     // closed when it is the head, was given a hold, or was refused; nil if it found the queue empty, and asks at once
 	answer    error             // why it was refused; set before ready is closed
 
 	// How it is passed a hold of this process.
 	accepts  bool          // takes a hold that is passed on,
 	ttl      time.Duration // with this TTL
 	minToken uint64        // and at least this token
-	parked   bool          // is the head, and does not ask the store: it waits for the hold
-	given    *hold         // passed on to it, and not yet taken
-	placing  bool          // asks the store, as the head: a release waits until it has a place in the store's list
-	placed   chan struct{} // closed when that is answered, or it leaves; nil if no release waits for that
+	given    *hold         // passed on to it, and not yet taken; set before ready is closed
+	placed   chan struct{} // of a head that was woken to ask the store: closed when it has a place in the store's list, or leaves
 	pause    time.Duration // before it asks: other processes poll, and have the key first
 }
 
 func (q *queue) head() *waiter { return q.line.First() }
 
-func (q *queue) push(w *waiter) {
+func (ws *waiters) push(q *queue, w *waiter) {
 	q.line.Push(&w.node, w)
+	if q.head() != w {
+		ws.behind++
+	}
 	if w.tryOnly {
 		q.tries++
 	}
 }
 
-func (q *queue) remove(w *waiter) {
+func (ws *waiters) remove(q *queue, w *waiter) {
 	q.line.Remove(&w.node)
+	if q.head() != nil {
+		ws.behind-- // w, or the new head
+	}
 	if w.tryOnly {
 		q.tries--
 	}
@@ -92,13 +93,13 @@ func (ws *waiters) enter(w *waiter) {
 	defer ws.mu.Unlock()
 	q := ws.of[w.key]
 	if q == nil {
-		q = ws.addQueue(w.key)
+		q = queues.Get().(*queue)
+		ws.of[w.key] = q
 	}
 	if q.head() == nil {
-		q.push(w)
+		ws.push(q, w)
 		if !ws.park(q) {
-			w.first = true
-			w.contended = ws.marked > 0 && *ws.contendedSlot(w.key) == w.key
+			w.contended = *ws.contendedSlot(w.key) == w.key
 		}
 		return
 	}
@@ -113,19 +114,7 @@ func (ws *waiters) enter(w *waiter) {
 		close(w.ready)
 		return
 	}
-	w.behind = true
-	ws.behind++
-	q.push(w)
-}
-
-// addQueue adds an empty queue for key.
-func (ws *waiters) addQueue(key string) *queue {
-	q := &queue{}
-	if last := len(ws.spare) - 1; last >= 0 {
-		q, ws.spare = ws.spare[last], ws.spare[:last]
-	}
-	ws.of[key] = q
-	return q
+	ws.push(q, w)
 }
 
 // dropEmpty removes a queue without waiters and without a hold.
@@ -134,10 +123,16 @@ func (ws *waiters) dropEmpty(key string, q *queue) {
 		return
 	}
 	delete(ws.of, key)
-	if len(ws.spare) < spareQueues {
-		*q = queue{}
-		ws.spare = append(ws.spare, q)
+	*q = queue{}
+	queues.Put(q)
+}
+
+// heldBy is the queue whose holder h is, nil if it is that of none.
+func (ws *waiters) heldBy(h *hold) *queue {
+	if q := ws.of[h.key]; q != nil && q.holder == h {
+		return q
 	}
+	return nil
 }
 
 // park has the head wait for the hold of this process instead of asking the store, and
@@ -150,12 +145,12 @@ func (ws *waiters) park(q *queue) bool {
 	if h == nil || w.tryOnly || ws.locker.wakeable.Load() && (!w.fits(h) || !h.awaitPass(ws)) {
 		return false
 	}
-	w.parked = true
+	q.parked = true
 	if w.ready == nil {
 		w.ready = make(chan struct{})
 	}
 	if q.tries > 0 {
-		q.refuseTries(q.refusal())
+		ws.refuseBehind(q, q.refusal(), false)
 	}
 	return true
 }
@@ -170,14 +165,16 @@ func (w *waiter) fits(h *hold) bool {
 func (ws *waiters) unpark(h *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if q := ws.of[h.key]; q != nil && q.holder == h && q.head() != nil && q.head().parked && ws.locker.wakeable.Load() {
-		q.head().wakeToAsk()
+	if q := ws.heldBy(h); q != nil && q.parked && ws.locker.wakeable.Load() {
+		q.wakeToAsk()
 	}
 }
 
-// wakeToAsk wakes a head that is parked, or a waiter that has become the head.
-func (w *waiter) wakeToAsk() {
-	w.parked, w.placing = false, true
+// wakeToAsk wakes the head, which was parked or has become the head.
+func (q *queue) wakeToAsk() {
+	q.parked = false
+	w := q.head()
+	w.placed = make(chan struct{})
 	close(w.ready)
 }
 
@@ -188,20 +185,11 @@ func (ws *waiters) contendedSlot(key string) *string {
 
 // noteContention notes whether a lone caller had to wait.
 func (ws *waiters) noteContention(w *waiter) {
-	if w.refused == w.contended {
-		return
-	}
-	switch m := ws.contendedSlot(w.key); {
-	case !w.refused:
-		if *m == w.key {
-			*m = ""
-			ws.marked--
-		}
-	case *m == "":
-		ws.marked++
-		fallthrough
-	default:
-		*m = w.key
+	switch slot := ws.contendedSlot(w.key); {
+	case w.refused:
+		*slot = w.key
+	case *slot == w.key:
+		*slot = ""
 	}
 }
 
@@ -211,7 +199,7 @@ func (q *queue) refusal() error {
 	switch {
 	case q.asleep != nil:
 		return q.asleep
-	case q.holder != nil && q.head().parked:
+	case q.parked:
 		return &BusyError{RetryAfter: q.holder.ttl}
 	}
 	return nil
@@ -236,19 +224,6 @@ func (w *waiter) await(ctx context.Context, until time.Time, closing <-chan stru
 	}
 }
 
-// collect returns the hold that was passed on to w, nil if none was. The caller has to use
-// it or release it.
-func (ws *waiters) collect(w *waiter) *hold {
-	if w.first {
-		return nil
-	}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	h := w.given
-	w.given = nil
-	return h
-}
-
 // sleep notes that w, the head, was answered busy and waits. Those behind it that do not
 // wait get that answer.
 func (ws *waiters) sleep(w *waiter, busy *BusyError) {
@@ -257,50 +232,28 @@ func (ws *waiters) sleep(w *waiter, busy *BusyError) {
 	q := ws.of[w.key]
 	q.asleep = busy
 	w.notePlaced()
-	q.refuseTries(busy)
+	ws.refuseBehind(q, busy, false)
 }
 
 // notePlaced ends the wait of the release that waits for w's place.
 func (w *waiter) notePlaced() {
-	w.placing = false
 	if w.placed != nil {
 		close(w.placed)
 		w.placed = nil
 	}
 }
 
-// storeFailed notes that the store did not answer w, the head, but err. Those behind it
-// that do not wait get that error too. If the server is known to be down all of them do:
-// one after the other, they would wait for the same time-outs.
-func (ws *waiters) storeFailed(w *waiter, err error) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	q := ws.of[w.key]
-	if !outage.Known(err) {
-		q.refuseTries(err)
-		return
-	}
-	for w := q.head().node.Next(); w != nil; w = q.head().node.Next() {
-		q.refuse(w, err)
-	}
-}
-
-// refuseTries refuses those behind the head that do not wait.
-func (q *queue) refuseTries(answer error) {
-	for w := q.head().node.Next(); w != nil && q.tries > 0; {
+// refuseBehind refuses those behind the head: all, or those that do not wait.
+func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
+	for w := q.head().node.Next(); w != nil && (all || q.tries > 0); {
 		next := w.node.Next()
-		if w.tryOnly {
-			q.refuse(w, answer)
+		if all || w.tryOnly {
+			ws.remove(q, w)
+			w.answer = answer
+			close(w.ready)
 		}
 		w = next
 	}
-}
-
-// refuse takes w out of the queue, with answer.
-func (q *queue) refuse(w *waiter, answer error) {
-	q.remove(w)
-	w.answer = answer
-	close(w.ready)
 }
 
 // wake notes that w, the head, asks the store again.
@@ -316,43 +269,46 @@ func (ws *waiters) wake(w *waiter) {
 //   - a hold was passed on to w, which has not taken it: it goes to the new head, or is
 //     returned for release,
 //   - otherwise the new head asks the store, so a wake-up that w did not use is not lost.
-func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
+//
+// If the store did not answer w, but failed, those behind w that do not wait get that error
+// too. If the server is known to be down all of them do: one after the other, they would
+// wait for the same time-outs.
+func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	given := w.given
 	w.given = nil
 	w.notePlaced()
-	if w.behind {
-		w.behind = false
-		ws.behind--
-	}
 	if !w.node.Queued() {
 		return nil // was refused
 	}
 	q := ws.of[w.key]
-	head := q.head() == w
-	q.remove(w)
-	if w.first && !w.tryOnly {
-		ws.noteContention(w)
-	}
-	if !head {
+	if q.head() != w {
+		ws.remove(q, w)
 		return nil
 	}
-	q.asleep = nil
+	if failed != nil {
+		ws.refuseBehind(q, failed, outage.Known(failed))
+	}
+	ws.remove(q, w)
+	if w.ready == nil && !w.tryOnly {
+		ws.noteContention(w)
+	}
+	q.asleep, q.parked = nil, false
 	if h != nil && h.live() {
 		q.holder = h // else it was lost before the queue knew of it
 	}
 	next := q.head()
 	switch {
 	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && !ws.locker.isClosing():
-		next.given, next.parked = given, false
+		next.given = given
 		close(next.ready)
 		return nil
 	case given != nil:
 		q.holder, unused = nil, given
 	}
 	if next != nil && !ws.park(q) {
-		next.wakeToAsk()
+		q.wakeToAsk()
 	}
 	ws.dropEmpty(w.key, q)
 	return unused
@@ -366,25 +322,22 @@ func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
 func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	q := ws.of[h.key]
-	if q == nil || q.holder != h {
+	q := ws.heldBy(h)
+	if q == nil {
 		return false, nil, false
 	}
-	switch w := q.head(); {
-	case w == nil:
-	case w.parked && !ws.locker.isClosing() && w.fits(h) && h.pass(l):
-		w.given, w.parked = h, false
+	w := q.head()
+	switch {
+	case q.parked && !ws.locker.isClosing() && w.fits(h) && h.pass(l):
+		w.given, q.parked = h, false
 		close(w.ready)
 		return true, nil, false
-	case w.parked && !ws.locker.wakeable.Load():
+	case q.parked && !ws.locker.wakeable.Load():
 		return false, nil, true
-	case w.parked || w.placing:
-		if w.parked {
-			w.wakeToAsk()
-		}
-		if w.placed == nil {
-			w.placed = make(chan struct{})
-		}
+	case q.parked:
+		q.wakeToAsk()
+	}
+	if w != nil {
 		placed = w.placed
 	}
 	q.holder = nil
@@ -397,14 +350,14 @@ func (ws *waiters) holdEnded(h *hold) {
 	now := ws.locker.now()
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	q := ws.of[h.key]
-	if q == nil || q.holder != h {
+	q := ws.heldBy(h)
+	if q == nil {
 		return
 	}
 	q.holder = nil
-	if w := q.head(); w != nil && w.parked {
-		w.pause = min(now.Since(h.arrived), passTime) / 2 // other processes get half of the time that this one had
-		w.wakeToAsk()
+	if q.parked {
+		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // other processes get half of the time that this one had
+		q.wakeToAsk()
 	}
 	ws.dropEmpty(h.key, q)
 }
