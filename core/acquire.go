@@ -62,7 +62,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		case over:
 		case lease.handedOut: // the observer has panicked: the caller has no lease
 			lease.finish(ctx, "release", nil, true)
-		default: // the store has panicked, or the observer before the lease began
+		default: // it found a finished record, or the store or the observer has panicked
 			lease.abandon()
 			l.countOut(lease)
 		}
@@ -84,10 +84,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		r.report.Wait = wait
 	}
 	if err == nil && lease.run != nil && lease.run.found.Done {
-		lease.abandon()
-		l.countOut(lease)
-		over = true
-		return lease, nil
+		return lease, nil // with the record, and without a hold
 	}
 	if err == nil {
 		err = lease.start(now)
@@ -126,17 +123,14 @@ func withoutKey(err error) error {
 // acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.claim(key, a.lease.first.id)
-	a.givenUp = c
-	a.givenUp.Record = nil
 	a.placed, a.failed = false, nil
 	defer func() { // runs after the one below, when the waiter has left its queue
-		if a.calling { // and the store has panicked
-			a.lease.markUnsure(key)
-		}
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {
-			a.givenUp.Undo = unsure && a.record != nil
-			a.cleanup.add(a.givenUp, a.lease, unsure, nil)
+			c := a.claim(key, a.lease.first.id)
+			c.Record = nil
+			c.Undo = unsure && a.record != nil
+			a.cleanup.add(c, a.lease, unsure, nil)
 		}
 	}()
 	if !a.permits && a.record == nil {
@@ -186,20 +180,10 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 	}
 	c.Via, a.joinToken = outer.show(outer.hold(c.Key))
 	err := a.askRetrying(c)
-	if a.ctx.Err() == nil && errors.Is(err, ErrBusy) {
-		outer.lose()
+	busy := errors.Is(err, ErrBusy) && a.ctx.Err() == nil
+	if busy || err == nil && a.lease.hold(c.Key).owner != c.Via {
+		outer.lose() // acquire gives back what was granted
 		return lost
 	}
-	if err != nil {
-		return err
-	}
-	if a.lease.hold(c.Key).owner != c.Via {
-		outer.lose() // acquire gives the new lease back
-		return lost
-	}
-	if h := a.lease.hold(c.Key); h.token > 0 {
-		// The owner has one token, which the resource may have seen already.
-		h.token = outer.TokenOf(c.Key)
-	}
-	return nil
+	return err
 }

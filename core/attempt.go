@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,6 @@ type attempt struct {
 	placed    bool      // the claim may have a place in the store's list
 	failed    error     // the store's error, if it did not answer
 	joinToken uint64    // the token of the hold to join, if its owner's text has it
-
-	calling bool // the store is being asked
 }
 
 // asHead acquires c as the head of the queue: it asks the store, and while the answer is
@@ -42,12 +41,14 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 	// A lone caller asks first and opens a watch only if it has to wait. One that
 	// waited behind others of this process, or comes after a lone caller that had to
 	// wait, will probably have to wait: it opens the watch first.
-	if t.contended && a.wait != 0 {
-		w.openEarly(a, c)
-	}
-	if t.ready != nil && a.wait != 0 {
-		opened := w.open(a, c, budget(c.TTL))
-		if !opened && t.pause > 0 {
+	switch {
+	case a.wait == 0:
+	case t.contended && a.wakeable.Load():
+		if !w.open(a, c, min(budget(c.TTL), earlyLimit)) {
+			w.reopen = time.Time{} // it gets more time if the key is busy
+		}
+	case t.ready != nil:
+		if !w.open(a, c, budget(c.TTL)) && t.pause > 0 {
 			// Other processes cannot be woken either: the key is left to them for a while.
 			if err := a.sleep(&w, t.pause, &BusyError{}); err != nil {
 				return a.acquireError(c, err)
@@ -107,8 +108,7 @@ func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
 	select {
 	case _, ok := <-w.wakeUps:
 		if !ok {
-			w.failed()
-			a.wakeable.Store(false)
+			w.failed(a)
 		}
 		return nil
 	case <-time.After(d):
@@ -159,38 +159,41 @@ func (a *attempt) ask(c *Claim) error {
 		return context.Cause(a.ctx)
 	}
 	a.placed = a.placed || c.Wait
+	unsure := true // stays if the store panics
+	defer func() {
+		if unsure {
+			a.lease.markUnsure(c.Key)
+		}
+	}()
 	start := a.now()
 	ctx, cancel := a.bounded(a.ctx, budget(c.TTL))
 	defer cancel()
-	a.calling = true
 	g, err := a.store.Acquire(ctx, *c)
-	if err == nil && a.noRenew && g.Valid > 0 && g.Valid < c.TTL/2 {
+	short := err == nil && a.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
+	if short {
 		// A grant by message (Claim.Push) is short, since it is to be extended. This
 		// lease is not extended: the same claim again makes it last for its TTL.
 		start = a.now()
-		if g, err = a.store.Acquire(ctx, *c); err != nil {
-			a.lease.markUnsure(c.Key) // the store has the first grant
-		}
+		g, err = a.store.Acquire(ctx, *c)
 	}
-	a.calling = false
 	if err != nil {
-		if !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable) {
-			a.lease.markUnsure(c.Key)
-		}
+		// After a short grant the store has that one.
+		unsure = short || !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable)
 		return err
 	}
 	if c.Record != nil {
-		switch {
-		case g.Record == nil:
-			a.lease.markUnsure(c.Key)
+		if g.Record == nil {
 			return errors.New("the store gave no record")
-		case g.Record.Done:
-			a.lease.run, a.placed = &run{found: *g.Record}, false
-			return nil // without a hold: nothing was claimed, see acquire
 		}
 		a.lease.run = &run{found: *g.Record}
+		if g.Record.Done {
+			a.placed, unsure = false, false
+			return nil // without a hold: nothing was claimed, see acquire
+		}
 	}
-	return a.admit(c, g, start)
+	err = a.admit(c, g, start)
+	unsure = err != nil
+	return err
 }
 
 // admit adds the hold that was granted to c by a call from start on.
@@ -200,19 +203,16 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 		h = &hold{id: c.Lease}
 	}
 	h.locker, h.key, h.owner, h.weight, h.limit, h.ttl = a.Locker, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
-	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, c.TTL
+	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, cmp.Or(g.Valid, c.TTL)
 	joined := c.Via != "" && c.Via == g.Owner
 	if joined && a.joinToken > 0 && g.Token > 0 {
-		// The store may not know it, or only an earlier one of the same grant.
+		// The owner has one token, which a resource may have seen already. The store may not
+		// know it, or only an earlier one of the same grant.
 		h.token = a.joinToken
-	}
-	if g.Valid > 0 {
-		h.valid = g.Valid
 	}
 	h.arrived = a.now()
 	if !h.trusted(h.arrived) {
 		// The answer took longer than the trust in it lasts.
-		a.lease.markUnsure(c.Key)
 		return errors.New("the grant had expired when it arrived")
 	}
 	a.lease.reentered = a.lease.reentered || joined
@@ -266,7 +266,7 @@ func (a *attempt) acquireError(c *Claim, err error) error {
 // ctxError is acquireError after the end of the caller's context.
 func (a *attempt) ctxError(c *Claim, err error) error {
 	sentinel, cause := ErrBusy, context.Cause(a.ctx)
-	ended := fmt.Errorf("%w", cause)
+	ended := cause
 	if cause != a.ctx.Err() {
 		ended = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
 	}

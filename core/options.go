@@ -112,9 +112,7 @@ type request struct {
 	fenced  bool
 	bad     error  // the first thing an option itself had to refuse
 	report  *Event // of Report
-	// Kept here since a request is used again: the acquire needs one of each at a time.
-	waiter  waiter
-	givenUp Claim // the claim that the clean-up gets
+	waiter  waiter // kept here since a request is used again: the acquire needs one at a time
 }
 
 // TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The

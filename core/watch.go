@@ -15,7 +15,8 @@ const (
 	pollMax   = 5 * time.Second
 )
 
-// earlyLimit bounds the opening of a watch before its caller has asked.
+// earlyLimit bounds the opening of a watch before its caller has asked: the key may be
+// free.
 const earlyLimit = 50 * time.Millisecond
 
 // watch receives the store's wake-ups for the head of a queue. Its zero value is closed.
@@ -39,10 +40,7 @@ func (w *watch) open(a *attempt, c *Claim, most time.Duration) bool {
 	wakeUps, err := store.Watch(ctx, *c)
 	if !limit.Stop() || err != nil {
 		cancel()
-		w.reopen = time.Now().Add(pollEvery)
-		if a.ctx.Err() == nil {
-			a.wakeable.Store(false)
-		}
+		w.failed(a)
 		return false
 	}
 	a.wakeable.Store(true)
@@ -50,11 +48,14 @@ func (w *watch) open(a *attempt, c *Claim, most time.Duration) bool {
 	return true
 }
 
-// failed closes a watch that the store has ended. It is not opened again at once, since
-// it may end each time.
-func (w *watch) failed() {
+// failed closes a watch that did not open in time, or that the store has ended. It is not
+// opened again at once, since it may fail each time.
+func (w *watch) failed(a *attempt) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
+	if a.ctx.Err() == nil {
+		a.wakeable.Store(false)
+	}
 }
 
 func (w *watch) close() {
@@ -62,15 +63,6 @@ func (w *watch) close() {
 		w.cancel()
 	}
 	w.wakeUps, w.cancel = nil, nil
-}
-
-// openEarly opens the watch of a lone caller that will probably have to wait. If that
-// takes longer than earlyLimit the caller asks first: the key may be free.
-func (w *watch) openEarly(a *attempt, c *Claim) {
-	if a.wakeable.Load() && !w.open(a, c, min(budget(c.TTL), earlyLimit)) {
-		a.wakeable.Store(false)
-		w.reopen = time.Time{}
-	}
 }
 
 // wakeUpWait is how long to wait for a wake-up before asking again. What the holder has
