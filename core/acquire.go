@@ -133,7 +133,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 			a.cleanup.add(c, a.lease, unsure, nil)
 		}
 	}()
-	if !a.permits && a.record == nil {
+	if a.mode != ModePermits && a.mode != ModeRun {
 		outer := joinable(a.ctx, key)
 		switch {
 		case outer == nil:

@@ -22,7 +22,6 @@ type Locker struct {
 	store    Store
 	process  string        // at the beginning of its lease IDs
 	callTime time.Duration // that a call to the store takes at most, 0 if unknown
-	braces   bool          // keys may have them
 
 	wakeable atomic.Bool // waiters can be woken: the store is a Watcher, and its last watch opened
 
@@ -32,7 +31,6 @@ type Locker struct {
 	writer   *cardWriter // nil without WithCard
 
 	mu      order.Mutex[lockerRank]
-	closed  bool
 	closing chan struct{} // closed when Close begins
 	active  count         // acquires under way and leases not yet given back
 	tallies tallies       // the same ones, by name
@@ -65,9 +63,6 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	l.wakeable.Store(wakes)
 	if p, ok := store.(Prompt); ok {
 		l.callTime = p.Limit()
-	}
-	if b, ok := store.(Braced); ok {
-		l.braces = b.Braces()
 	}
 	l.waiters.locker = l
 	l.waiters.of, l.waiters.seed = make(map[string]*queue), maphash.MakeSeed()
@@ -160,8 +155,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		return fmt.Errorf("close: ctx is nil: %w", ErrInvalid)
 	}
 	l.mu.Lock()
-	if !l.closed {
-		l.closed = true
+	if !l.isClosing() {
 		close(l.closing)
 	}
 	idle := l.active.zero()
@@ -243,7 +237,7 @@ func (l *Locker) releaseAll() {
 func (l *Locker) countIn(lease *Lease, at clock.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.isClosing() {
 		return false
 	}
 	l.active.add(1)
@@ -273,7 +267,7 @@ func (l *Locker) isClosing() bool {
 func (l *Locker) countHeld(lease *Lease, at clock.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.isClosing() {
 		return false
 	}
 	l.tallies.move(lease, holding, at)
@@ -312,13 +306,9 @@ func (l *Locker) bounded(ctx context.Context, d time.Duration) (context.Context,
 // (ErrUnavailable), and never if the key was busy or lost, the Locker is closed or ctx
 // has ended. If it may, the observer is told so, by name.
 func (l *Locker) FailOpen(ctx context.Context, name string, err error) (context.Context, bool) {
-	if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
+	refused := errors.Is(err, ErrBusy) || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed)
+	if !errors.Is(err, ErrUnavailable) || refused || ctx.Err() != nil {
 		return ctx, false
-	}
-	for _, answer := range []error{ErrBusy, ErrLost, ErrClosed} {
-		if errors.Is(err, answer) {
-			return ctx, false
-		}
 	}
 	l.observe(ctx, Event{Kind: RanUnlocked, Name: name, Err: err})
 	return context.WithValue(ctx, unlockedKey{}, true), true

@@ -96,23 +96,21 @@ type terms struct {
 // request is the sum of the options of one acquire.
 type request struct {
 	terms
-	key     string
-	keys    []string // key and also, sorted, each once
-	one     [1]string
-	also    []string
-	name    string
-	ttl     time.Duration
-	wait    time.Duration // for a busy key: 0 not at all, negative until ctx ends
-	pace    retry.Policy
-	weight  int64
-	limit   int64
-	shared  bool
-	permits bool
-	fair    bool
-	fenced  bool
-	bad     error  // the first thing an option itself had to refuse
-	report  *Event // of Report
-	waiter  waiter // kept here since a request is used again: the acquire needs one at a time
+	key    string
+	keys   []string // key and also, sorted, each once
+	one    [1]string
+	also   []string
+	name   string
+	ttl    time.Duration
+	wait   time.Duration // for a busy key: 0 not at all, negative until ctx ends
+	pace   retry.Policy
+	weight int64
+	limit  int64
+	fair   bool
+	fenced bool
+	bad    error  // the first thing an option itself had to refuse
+	report *Event // of Report
+	waiter waiter // kept here since a request is used again: the acquire needs one at a time
 }
 
 // TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The
@@ -156,7 +154,7 @@ func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p 
 // Shared makes a reader: readers of a key hold it together, and keep exclusive
 // claims out. A reader gets no fencing token.
 func Shared() AcquireOption {
-	return func(r *request) { r.shared, r.weight, r.limit = true, 1, All }
+	return func(r *request) { r.setMode(ModeShared, 1, All) }
 }
 
 // Permits takes n of a semaphore's permits, 1 <= n <= of < All. All claims of
@@ -164,11 +162,18 @@ func Shared() AcquireOption {
 // fencing token.
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
-		r.permits, r.weight, r.limit = true, int64(n), int64(of)
+		r.setMode(ModePermits, int64(n), int64(of))
 		if n < 1 || n > of || int64(of) >= All {
 			r.refuse("Permits(%d, %d): 1 <= n <= of < %d is allowed", n, of, All)
 		}
 	}
+}
+
+func (r *request) setMode(m Mode, weight, limit int64) {
+	if r.mode != ModeExclusive && r.mode != m {
+		r.refuse("Shared and Permits exclude each other")
+	}
+	r.mode, r.weight, r.limit = m, weight, limit
 }
 
 // Fair serves in order of arrival: the callers of one process, as always, and
@@ -269,7 +274,8 @@ var requests = sync.Pool{New: func() any { return new(request) }}
 // request adds up the options and checks them.
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := requests.Get().(*request)
-	r.key, r.ttl, r.wait, r.pace, r.weight, r.limit = key, defaultTTL, -1, retry.LockWait, All, All
+	r.key, r.ttl, r.wait, r.pace = key, defaultTTL, -1, retry.LockWait
+	r.mode, r.weight, r.limit = ModeExclusive, All, All
 	for _, some := range [...][]AcquireOption{l.defaults, opts} {
 		for _, o := range some {
 			if o == nil {
@@ -279,34 +285,20 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 			o(r)
 		}
 	}
-	if err := r.check(l.braces); err != nil {
+	b, ok := l.store.(Braced)
+	if err := r.check(ok && b.Braces()); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
-	switch {
-	case r.shared:
-		r.mode = ModeShared
-	case r.permits:
-		r.mode = ModePermits
-	default:
-		r.mode = ModeExclusive
-	}
 	r.usual = len(r.also) == 0 && r.weight == All && !r.fair && !r.noRenew && r.keep == 0
-	if len(r.also) == 0 {
-		r.one[0] = key
-		r.keys = r.one[:]
-		return r, nil
-	}
-	r.keys = append([]string{key}, r.also...)
+	r.keys = append(append(r.one[:0], key), r.also...)
 	slices.Sort(r.keys)
 	r.keys = slices.Compact(r.keys)
 	return r, nil
 }
 
 func (r *request) check(braces bool) error {
-	if r.name == "" {
-		if end := strings.IndexByte(r.key, ':'); end > 0 {
-			r.name = r.key[:end]
-		}
+	if before, _, found := strings.Cut(r.key, ":"); found && r.name == "" {
+		r.name = before
 	}
 	if !isLabel(r.name) {
 		r.name = "lock"
@@ -326,10 +318,7 @@ func (r *request) check(braces bool) error {
 		return fmt.Errorf("TTL is %v, %v to %v is allowed", r.ttl, minTTL, maxTTL)
 	}
 	r.ttl -= r.ttl % time.Millisecond
-	if r.shared && r.permits {
-		return errors.New("Shared and Permits exclude each other")
-	}
-	if r.fenced && (r.shared || r.permits) {
+	if r.fenced && r.mode != ModeExclusive {
 		return errors.New("Fenced goes with exclusive leases only")
 	}
 	if err := r.pace.Validate(); err != nil {
@@ -340,16 +329,9 @@ func (r *request) check(braces bool) error {
 
 // isLabel tells whether s is of the form [A-Za-z0-9._-]+, and not too long.
 func isLabel(s string) bool {
-	if len(s) > maxName {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && len(s) <= maxName && !strings.ContainsFunc(s, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
+	})
 }
 
 // claim is the claim of this request for one of its keys.

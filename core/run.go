@@ -72,7 +72,7 @@ func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error)
 // checkRun refuses what makes no sense for a run.
 func (r *request) checkRun() error {
 	switch {
-	case r.shared, r.permits:
+	case r.weight != All:
 		return errors.New("a run is exclusive, Shared and Permits are not allowed")
 	case len(r.also) > 0:
 		return errors.New("a run has one key, Also is not allowed")
