@@ -141,7 +141,7 @@ type Extension struct {
 // error the outcome is unknown, and the caller has to clean up.
 // An error of Acquire that has, or wraps one that has, a method Down() bool that
 // returns true says that the server is known to be down: the Locker does not ask
-// again by itself.
+// again by itself. Of several such errors the one that errors.As finds counts.
 type Store interface {
 	// Acquire tries once to admit c. The same claim again gives the same grant,
 	// lasting for a TTL from then. It fails with *BusyError (RetryAfter set to

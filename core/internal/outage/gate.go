@@ -77,6 +77,11 @@ func (g *Gate) Answered() {
 func (g *Gate) open() {
 	g.down.Store(false)
 	g.why = nil
+	g.tell()
+}
+
+// tell wakes those that listen.
+func (g *Gate) tell() {
 	if g.news != nil {
 		close(g.news)
 		g.news = nil
@@ -120,11 +125,9 @@ func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	}
 	news := g.listen()
 	g.mu.Unlock()
-	timer := time.NewTimer(hearsay)
-	defer timer.Stop()
 	select {
 	case <-news:
-	case <-timer.C:
+	case <-time.After(hearsay):
 	}
 	return g.Why()
 }
@@ -157,14 +160,12 @@ func (g *Gate) Enter(ctx context.Context) error {
 	}
 	news, why := g.listen(), g.why
 	g.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
 	case <-news:
 		if why = g.Why(); why == nil {
 			return nil
 		}
-	case <-timer.C:
+	case <-time.After(wait):
 	case <-ctx.Done():
 		return fmt.Errorf("%w (%w)", &downError{why}, context.Cause(ctx))
 	}
@@ -214,14 +215,12 @@ func (g *Gate) verdict(begun Mark, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.probing, g.last = false, time.Now()
-	if err != nil {
-		if g.fail(begun, err); g.news != nil {
-			close(g.news)
-			g.news = nil
-		}
+	if err == nil {
+		g.open()
 		return
 	}
-	g.open()
+	g.fail(begun, err)
+	g.tell()
 }
 
 // Close opens the gate for good, and waits for the probe that is under way.

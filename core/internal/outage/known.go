@@ -1,5 +1,7 @@
 package outage
 
+import "errors"
+
 // downError says that nothing was sent, and why.
 type downError struct{ why error }
 
@@ -12,22 +14,12 @@ func (e *downError) Unwrap() error { return e.why }
 func (e *downError) Down() bool { return true }
 
 // Known tells that err says that a server is known to be down, so that it is no use
-// to ask again at once. An error says so by a method Down() bool. The one that is
-// nearest to err decides over those that it wraps.
+// to ask again at once. An error says so by a method Down() bool. The one that
+// errors.As finds decides, over those that it wraps too.
 func Known(err error) bool {
-	switch e := err.(type) {
-	case nil:
-		return false
-	case interface{ Down() bool }:
-		return e.Down()
-	case interface{ Unwrap() error }:
-		return Known(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		for _, one := range e.Unwrap() {
-			if Known(one) {
-				return true
-			}
-		}
-	}
-	return false
+	e, ok := errors.AsType[interface {
+		error
+		Down() bool
+	}](err)
+	return ok && e.Down()
 }
