@@ -134,7 +134,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 		}
 	}()
 	if a.mode != ModePermits && a.mode != ModeRun {
-		outer := joinable(a.ctx, key)
+		outer := leaseOf(a.ctx, key, false)
 		switch {
 		case outer == nil:
 			owner, _ := a.ctx.Value(ownerKey{}).(string)

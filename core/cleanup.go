@@ -43,7 +43,7 @@ type pending struct {
 	until  time.Time
 }
 
-func (u *pending) about() (key, lease string) { return u.claim.Key, u.claim.Lease }
+func (u *pending) about() (key, hold string) { return u.claim.Key, HoldID(u.claim.Lease) }
 
 // add releases c, a claim of l, in the background. Its first try does not wait for other
 // claims, and is the answer for the callers that wait for end.

@@ -86,20 +86,16 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 
 // LeaseOf returns the innermost lease of key under which ctx runs.
 func LeaseOf(ctx context.Context, key string) (*Lease, bool) {
-	lease, _ := LeaseFromContext(ctx)
-	for ; lease != nil; lease = lease.outer {
-		if lease.hold(key) != nil {
-			return lease, true
-		}
-	}
-	return nil, false
+	lease := leaseOf(ctx, key, true)
+	return lease, lease != nil
 }
 
-// joinable is LeaseOf for a new hold: a lease that was released does not count.
-func joinable(ctx context.Context, key string) *Lease {
+// leaseOf is the innermost lease of key under which ctx runs, nil if there is none. One that
+// was released counts if released says so: no new hold can join it.
+func leaseOf(ctx context.Context, key string, released bool) *Lease {
 	lease, _ := LeaseFromContext(ctx)
 	for ; lease != nil; lease = lease.outer {
-		if lease.hold(key) != nil && !lease.isReleased() {
+		if lease.hold(key) != nil && (released || !lease.isReleased()) {
 			return lease
 		}
 	}

@@ -76,10 +76,7 @@ var kindNames = [...]string{
 // String is the kind as a label of metrics: "gave_up" for GaveUp, "unlocked" for
 // RanUnlocked. It does not change between versions.
 func (k Kind) String() string {
-	if k <= 0 || int(k) >= len(kindNames) {
-		return "unknown"
-	}
-	return kindNames[k]
+	return nameIn(kindNames[:], int(k))
 }
 
 // Mode says how a key is held, or asked for.
@@ -100,10 +97,14 @@ var modeNames = [...]string{
 // String is the mode as a label of metrics, "exclusive" for ModeExclusive. It does
 // not change between versions.
 func (m Mode) String() string {
-	if m == 0 || int(m) >= len(modeNames) {
+	return nameIn(modeNames[:], int(m))
+}
+
+func nameIn(names []string, i int) string {
+	if i <= 0 || i >= len(names) {
 		return "unknown"
 	}
-	return modeNames[m]
+	return names[i]
 }
 
 // Event is one thing that happened to a lock. Its fields never have a key, an owner or a
@@ -154,21 +155,18 @@ type Event struct {
 
 // subject is what an event can be about.
 type subject interface {
-	about() (key, lease string)
+	about() (key, hold string)
 }
 
 // Hold is the ID of the hold that the event is about, as Lease.ID tells it; that of
 // the claim where there is no hold yet, and "" where the event is about neither. It
 // is for logs and traces: as a label of a metric it would make a series each time.
 func (e Event) Hold() string {
-	switch of := e.of.(type) {
-	case nil:
+	if e.of == nil {
 		return ""
-	case holdOf:
-		return string(of)
 	}
-	_, lease := e.of.about()
-	return HoldID(lease)
+	_, hold := e.of.about()
+	return hold
 }
 
 // OfHold returns e as an event about the hold with this ID. It is for those that tell of
@@ -181,7 +179,7 @@ func (e Event) OfHold(id string) Event {
 // holdOf is a hold of which only the ID is known.
 type holdOf string
 
-func (holdOf) about() (key, lease string) { return "", "" }
+func (h holdOf) about() (key, hold string) { return "", string(h) }
 
 // HoldID is the ID that the hold of a claim with this Claim.Lease has in logs and for
 // operators: 11 letters, digits, '-' and '_'. The lease cannot be found from it.
@@ -211,14 +209,7 @@ func (l *Lease) outcome(k Kind) Event {
 	return e
 }
 
-func (l *Lease) about() (key, lease string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.holds) > 0 {
-		return l.key, l.holds[0].id
-	}
-	return l.key, l.first.id
-}
+func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 
 // ID names the lease's hold in logs and for operators. It is neither key, owner nor
 // token, and tells none of them. A hold that is passed on keeps its ID, so leases
@@ -229,8 +220,13 @@ func (l *Lease) about() (key, lease string) {
 // the process, made anew by each New, and 26 of chance. The 8 are no secret, and
 // ProcessOf tells them; the whole is one, as it is mostly the Owner too.
 func (l *Lease) ID() string {
-	_, lease := l.about()
-	return HoldID(lease)
+	l.mu.Lock()
+	id := l.first.id
+	if len(l.holds) > 0 {
+		id = l.holds[0].id
+	}
+	l.mu.Unlock()
+	return HoldID(id)
 }
 
 // observe tells the observer of e.

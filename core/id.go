@@ -1,6 +1,9 @@
 package core
 
-import "crypto/rand"
+import (
+	"crypto/rand"
+	"strings"
+)
 
 // letters are what IDs are made of, in the alphabet of rand.Text: five bits each.
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -30,13 +33,8 @@ func (l *Locker) newID() string {
 // with this Claim.Lease, 8 letters and digits; "" for a lease that no Locker has named.
 // It is for stores that show their holds to operators. Unlike the lease it is no secret.
 func ProcessOf(lease string) string {
-	if len(lease) != processLetters+secretLetters {
+	if len(lease) != processLetters+secretLetters || strings.Trim(lease, letters) != "" {
 		return ""
-	}
-	for i := range len(lease) {
-		if c := lease[i]; (c < 'A' || c > 'Z') && (c < '2' || c > '7') {
-			return ""
-		}
 	}
 	return lease[:processLetters]
 }

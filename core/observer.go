@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 )
 
@@ -17,13 +18,7 @@ type Observer interface {
 
 // Observers is an Observer that tells each of o, in order. Nils are left out.
 func Observers(o ...Observer) Observer {
-	var all fanOut
-	for _, x := range o {
-		if x != nil {
-			all = append(all, x)
-		}
-	}
-	return all
+	return fanOut(slices.DeleteFunc(slices.Clone(o), func(x Observer) bool { return x == nil }))
 }
 
 type fanOut []Observer
@@ -80,34 +75,25 @@ func (o slogObserver) Observe(ctx context.Context, e Event) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("lock", e.Name)}
-	if e.Mode != 0 {
-		attrs = append(attrs, slog.String("mode", e.Mode.String()))
-	}
-	if id := e.Hold(); id != "" {
-		attrs = append(attrs, slog.String("hold", id))
-	}
-	if o.keys && e.of != nil {
-		if key, _ := e.of.about(); key != "" {
-			attrs = append(attrs, slog.String("key", key))
+	add := func(told bool, a slog.Attr) {
+		if told {
+			attrs = append(attrs, a)
 		}
 	}
-	if e.Contended {
-		attrs = append(attrs, slog.Bool("contended", true))
+	add(e.Mode != 0, slog.String("mode", e.Mode.String()))
+	id := e.Hold()
+	add(id != "", slog.String("hold", id))
+	if o.keys && e.of != nil {
+		key, _ := e.of.about()
+		add(key != "", slog.String("key", key))
 	}
-	if e.Reentered {
-		attrs = append(attrs, slog.Bool("reentered", true))
-	}
-	if e.Attempt > 0 {
-		attrs = append(attrs, slog.Int("attempt", e.Attempt))
-	}
-	if e.Wait > 0 {
-		attrs = append(attrs, slog.Duration("wait", e.Wait))
-	}
-	if e.Held > 0 {
-		attrs = append(attrs, slog.Duration("held", e.Held))
-	}
+	add(e.Contended, slog.Bool("contended", true))
+	add(e.Reentered, slog.Bool("reentered", true))
+	add(e.Attempt > 0, slog.Int("attempt", e.Attempt))
+	add(e.Wait > 0, slog.Duration("wait", e.Wait))
+	add(e.Held > 0, slog.Duration("held", e.Held))
 	if e.Err != nil {
-		attrs = append(attrs, slog.String("error", e.Err.Error()))
+		add(true, slog.String("error", e.Err.Error()))
 	}
 	log.LogAttrs(ctx, level, e.message(), attrs...)
 }
