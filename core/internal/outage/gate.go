@@ -37,14 +37,13 @@ type Gate struct {
 	down    atomic.Bool
 
 	mu      sync.Mutex
-	probe   func(ctx context.Context) error
+	probe   func(ctx context.Context) error // nil before Watch and after Close
 	limit   time.Duration
 	why     error         // what the connection said, while it is down
 	news    chan struct{} // closed at the end of a probe, or when something was answered; nil without waiters
 	probing bool
-	last    time.Time // when the last probe ended
-	stop    context.CancelFunc
-	closed  bool
+	last    time.Time          // when the last probe ended
+	stop    context.CancelFunc // of the probe
 
 	probes sync.WaitGroup
 }
@@ -97,7 +96,7 @@ func (g *Gate) Failed(begun Mark, err error) {
 }
 
 func (g *Gate) fail(begun Mark, err error) {
-	if g.probe == nil || g.closed || g.Begin() != begun {
+	if g.probe == nil || g.Begin() != begun {
 		return
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -150,7 +149,7 @@ func (g *Gate) Enter(ctx context.Context) error {
 		return nil
 	}
 	g.mu.Lock()
-	if g.closed || !g.down.Load() {
+	if !g.down.Load() {
 		g.mu.Unlock()
 		return nil
 	}
@@ -182,7 +181,7 @@ func (g *Gate) listen() <-chan struct{} {
 
 // ask begins a probe, unless one is under way.
 func (g *Gate) ask() bool {
-	if g.probing || g.closed || g.probe == nil {
+	if g.probing || g.probe == nil {
 		return false
 	}
 	g.probing = true
@@ -226,7 +225,7 @@ func (g *Gate) verdict(begun Mark, err error) {
 // Close opens the gate for good, and waits for the probe that is under way.
 func (g *Gate) Close() {
 	g.mu.Lock()
-	g.closed = true
+	g.probe = nil
 	g.open()
 	if g.stop != nil {
 		g.stop()

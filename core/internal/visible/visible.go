@@ -38,11 +38,10 @@ func JSON(text []byte) []byte {
 		switch {
 		case unicode.IsPrint(r) || r == '\n':
 			b = utf8.AppendRune(b, r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
 		default:
-			b = fmt.Appendf(b, `\u%04x`, r)
+			for _, unit := range utf16.AppendRune(nil, r) {
+				b = fmt.Appendf(b, `\u%04x`, unit)
+			}
 		}
 	}
 	return b
