@@ -133,17 +133,15 @@ func (a *attempt) acquireKey(key string) (err error) {
 			a.cleanup.add(c, a.lease, unsure, nil)
 		}
 	}()
-	if a.mode != ModePermits && a.mode != ModeRun {
-		outer := leaseOf(a.ctx, key, false)
-		switch {
-		case outer == nil:
-			owner, _ := a.ctx.Value(ownerKey{}).(string)
-			c.Via, a.joinToken = splitOwner(owner, key)
-		case outer.locker == a.Locker:
-			return a.join(&c, outer)
-		default: // of another Locker, perhaps at the same store
-			c.Via, a.joinToken = outer.show(outer.hold(key))
-		}
+	switch outer := leaseOf(a.ctx, key, false); {
+	case a.mode == ModePermits || a.mode == ModeRun:
+	case outer == nil:
+		owner, _ := a.ctx.Value(ownerKey{}).(string)
+		c.Via, a.joinToken = splitOwner(owner, key)
+	case outer.locker == a.Locker:
+		return a.join(&c, outer)
+	default: // of another Locker, perhaps at the same store
+		c.Via, a.joinToken = outer.show(outer.hold(key))
 	}
 	if c.Via != "" {
 		// The holder to join may be waiting for this caller, so it does not queue
@@ -163,7 +161,11 @@ func (a *attempt) acquireKey(key string) (err error) {
 	}()
 	if t.ready != nil {
 		a.lease.contended = true
-		if err := t.await(a.lease.Context(), a.until, a.closing); err != nil {
+		_, err := a.sleep(t.ready, forever, &BusyError{})
+		if err == nil {
+			err = t.answer
+		}
+		if err != nil {
 			a.tellBusy(err)
 			return a.acquireError(&c, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
@@ -50,7 +51,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 	case t.ready != nil:
 		if !w.open(a, c, budget(c.TTL)) && t.pause > 0 {
 			// Other processes cannot be woken either: the key is left to them for a while.
-			if err := a.sleep(&w, t.pause, &BusyError{}); err != nil {
+			if _, err := a.sleep(nil, t.pause, &BusyError{}); err != nil {
 				return a.acquireError(c, err)
 			}
 		}
@@ -87,39 +88,46 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
 		}
 		a.waiters.sleep(t, busy)
-		err = a.sleep(&w, d, busy)
+		closed, err := a.sleep(w.wakeUps, d, busy)
 		a.waiters.wake(t)
-		if err != nil {
+		switch {
+		case err != nil:
 			return a.acquireError(c, err)
+		case closed:
+			w.failed(a)
 		}
 	}
 }
 
-// sleep returns nil when it is time to ask again, after d or a wake-up, and otherwise the
-// reason why the acquire ends. The time limit of the acquire counts only after a busy
-// answer; busy is nil if the store has not answered.
-func (a *attempt) sleep(w *watch, d time.Duration, busy *BusyError) error {
+// forever is longer than any caller waits.
+const forever = time.Duration(math.MaxInt64)
+
+// sleep waits until wake receives, d is over or the acquire ends, and returns the reason
+// for that, or nil. Closed tells that wake was closed. The time limit of the acquire
+// counts only for a busy key; busy is nil if the store has not answered.
+func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) (closed bool, err error) {
 	last := false
 	if busy != nil && !a.until.IsZero() {
-		if left := time.Until(a.until); left <= d {
+		if left := max(0, time.Until(a.until)); left <= d {
 			d, last = left, true
 		}
 	}
+	var over <-chan time.Time
+	if d < forever {
+		over = time.After(d)
+	}
 	select {
-	case _, ok := <-w.wakeUps:
-		if !ok {
-			w.failed(a)
-		}
-		return nil
-	case <-time.After(d):
+	case _, received := <-wake:
+		return !received, nil
+	case <-over:
 		if last {
-			return &BusyError{RetryAfter: max(0, busy.RetryAfter-d), Waiting: busy.Waiting}
+			return false, &BusyError{RetryAfter: max(0, busy.RetryAfter-d), Waiting: busy.Waiting}
 		}
-		return nil
+		return false, nil
 	case <-a.closing:
-		return ErrClosed
+		return false, ErrClosed
 	case <-a.lease.Context().Done():
-		return context.Cause(a.lease.Context())
+		return false, context.Cause(a.lease.Context())
 	}
 }
 
@@ -147,7 +155,7 @@ func (a *attempt) askRetrying(c *Claim) error {
 			a.failed = err
 			return a.acquireError(c, err)
 		}
-		if end := a.sleep(&watch{}, d, nil); end != nil {
+		if _, end := a.sleep(nil, d, nil); end != nil {
 			return a.acquireError(c, end)
 		}
 	}

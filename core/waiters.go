@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -203,25 +202,6 @@ func (q *queue) refusal() error {
 		return &BusyError{RetryAfter: q.holder.ttl}
 	}
 	return nil
-}
-
-// await waits until w is ready; it fails at until (if that is not zero), when closing is
-// closed or when ctx ends.
-func (w *waiter) await(ctx context.Context, until time.Time, closing <-chan struct{}) error {
-	var timeout <-chan time.Time
-	if !until.IsZero() {
-		timeout = time.After(time.Until(until))
-	}
-	select {
-	case <-w.ready:
-		return w.answer
-	case <-timeout:
-		return &BusyError{}
-	case <-closing:
-		return ErrClosed
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // sleep notes that w, the head, was answered busy and waits. Those behind it that do not
