@@ -95,10 +95,8 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		} else {
 			lease.stop(gone)
 			lease.endContext(nil)
-			lease.giveBack(nil, time.Now().Add(releaseLimit))
-			for _, h := range lease.holds {
-				l.waiters.holdEnded(h)
-			}
+			// What was to be passed on later is not: the Locker is closed then.
+			lease.passOrGiveBack(nil, time.Now().Add(releaseLimit))
 		}
 		l.countOut(lease)
 		over = true
@@ -147,7 +145,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 		// The holder to join may be waiting for this caller, so it does not queue
 		// behind callers that wait for that holder.
 		if err := a.askRetrying(&c); err == nil || !errors.Is(err, ErrBusy) || a.wait == 0 {
-			return err
+			return a.acquireError(&c, err)
 		}
 	}
 	t := &a.waiter
@@ -170,7 +168,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 			return a.acquireError(&c, err)
 		}
 	}
-	return a.asHead(t, &c)
+	return a.acquireError(&c, a.asHead(t, &c))
 }
 
 // join adds a hold of c for outer's owner. It fails with ErrLost if the store says that
@@ -187,5 +185,5 @@ func (a *attempt) join(c *Claim, outer *Lease) error {
 		outer.lose() // acquire gives back what was granted
 		return lost
 	}
-	return err
+	return a.acquireError(c, err)
 }

@@ -52,7 +52,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		if !w.open(a, c, budget(c.TTL)) && t.pause > 0 {
 			// Other processes cannot be woken either: the key is left to them for a while.
 			if _, err := a.sleep(nil, t.pause, &BusyError{}); err != nil {
-				return a.acquireError(c, err)
+				return err
 			}
 		}
 	}
@@ -63,12 +63,12 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		c.Wait = a.wait != 0 && (c.Fair || w.live())
 		c.Push = c.Wait && w.live()
 		err := a.askRetrying(c)
-		busy, ok := errors.AsType[*BusyError](err)
-		if !ok || a.wait == 0 {
-			return err
+		if !errors.Is(err, ErrBusy) || a.wait == 0 || a.ctx.Err() != nil {
+			return err // ctx may have ended since the answer came
 		}
-		if a.ctx.Err() != nil {
-			return a.acquireError(c, err) // it may have ended since the answer came
+		busy, ok := errors.AsType[*BusyError](err)
+		if !ok {
+			busy = &BusyError{}
 		}
 		t.refused = true
 		if w.open(a, c, budget(c.TTL)) {
@@ -90,10 +90,10 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		a.waiters.sleep(t, busy)
 		closed, err := a.sleep(w.wakeUps, d, busy)
 		a.waiters.wake(t)
-		switch {
-		case err != nil:
-			return a.acquireError(c, err)
-		case closed:
+		if err != nil {
+			return err
+		}
+		if closed {
 			w.failed(a)
 		}
 	}
@@ -132,20 +132,17 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 }
 
 // askRetrying asks the store, again after errors that may pass, and adds the hold that is
-// granted. It does not ask again if the store knows that its server is down. Its error
-// is the one for the caller of Acquire.
+// granted. It does not ask again if the store knows that its server is down.
 func (a *attempt) askRetrying(c *Claim) error {
 	var pause func() (time.Duration, bool)
 	for {
 		err := a.ask(c)
 		switch {
-		case err == nil:
-			return nil
-		case a.ctx.Err() != nil:
-			return a.acquireError(c, err)
+		case err == nil, a.ctx.Err() != nil:
+			return err
 		case answered(a.ctx, err):
 			a.tellBusy(err)
-			return a.acquireError(c, err)
+			return err
 		}
 		if pause == nil {
 			pause = retry.Hiccup.Delays()
@@ -153,10 +150,10 @@ func (a *attempt) askRetrying(c *Claim) error {
 		d, left := pause()
 		if !left || outage.Known(err) {
 			a.failed = err
-			return a.acquireError(c, err)
+			return err
 		}
 		if _, end := a.sleep(nil, d, nil); end != nil {
-			return a.acquireError(c, end)
+			return end
 		}
 	}
 }
@@ -248,13 +245,14 @@ func (a *attempt) tellBusy(err error) {
 	}
 }
 
-// acquireError is the error for the caller when the acquire of c has ended without a hold;
-// err is the last one of the store or of the waiting.
+// acquireError is the error for the caller when the acquire of c has ended with err, the
+// last one of the store or of the waiting; nil if it has a hold.
 func (a *attempt) acquireError(c *Claim, err error) error {
-	if a.ctx.Err() != nil {
-		return a.ctxError(c, err)
-	}
 	switch {
+	case err == nil:
+		return nil
+	case a.ctx.Err() != nil:
+		return a.ctxError(c, err)
 	case errors.Is(err, ErrBusy):
 		e := &BusyError{Key: c.Key, Name: a.name}
 		if busy, ok := errors.AsType[*BusyError](err); ok {

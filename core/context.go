@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
 	"strconv"
@@ -59,9 +60,7 @@ func (l *Lease) endContext(cause error) {
 	l.mu.Lock()
 	cancel := l.cancel
 	if cancel == nil && l.cause == nil {
-		if l.cause = cause; cause == nil {
-			l.cause = context.Canceled
-		}
+		l.cause = cmp.Or(cause, context.Canceled)
 	}
 	l.mu.Unlock()
 	if cancel != nil {
@@ -71,10 +70,7 @@ func (l *Lease) endContext(cause error) {
 
 // orBackground is ctx, for a call that must not fail because a caller has none.
 func orBackground(ctx context.Context) context.Context {
-	if ctx == nil {
-		return context.Background()
-	}
-	return ctx
+	return cmp.Or(ctx, context.Background())
 }
 
 // LeaseFromContext returns the lease under which ctx runs, the innermost if

@@ -82,11 +82,8 @@ func New(store Store, opts ...Option) (*Locker, error) {
 }
 
 func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
 	r := reflect.ValueOf(v)
-	return r.Kind() == reflect.Pointer && r.IsNil()
+	return v == nil || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // Do runs fn under a lease of key, with the lease's context, and gives the
@@ -191,12 +188,11 @@ func (c *count) add(n int) {
 
 // zero returns a channel that is closed when there is none.
 func (c *count) zero() <-chan struct{} {
-	none := c.none
-	if none == nil {
-		none = make(chan struct{})
-		c.none = none
-		c.add(0)
+	if c.none == nil {
+		c.none = make(chan struct{})
 	}
+	none := c.none
+	c.add(0)
 	return none
 }
 
