@@ -87,9 +87,9 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		if c.Wait {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
 		}
-		a.waiters.sleep(t, busy)
+		a.waiters.asleep(t, busy)
 		closed, err := a.sleep(w.wakeUps, d, busy)
-		a.waiters.wake(t)
+		a.waiters.asleep(t, nil)
 		if err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (a *attempt) ctxError(c *Claim, err error) error {
 	}
 	if !a.busyTold && (a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable)) {
 		sentinel = ErrUnavailable
-		if err != nil && err != cause {
+		if err != cause {
 			ended = fmt.Errorf("%w: %v", ended, err) // the store's error
 		}
 	}

@@ -101,13 +101,14 @@ func leaseOf(ctx context.Context, key string, released bool) *Lease {
 // ownerText adds to an owner, for others to join it, the token of its hold of a key, if that
 // is not 0. Without a key it is that of the only hold. splitOwner reads it.
 func ownerText(owner, key string, token uint64) string {
-	switch {
-	case token == 0:
+	if token == 0 {
 		return owner
-	case key == "":
-		return owner + "." + strconv.FormatUint(token, 10)
 	}
-	return owner + "." + strconv.FormatUint(token, 10) + "-" + digest(key)
+	text := owner + "." + strconv.FormatUint(token, 10)
+	if key != "" {
+		text += "-" + digest(key)
+	}
+	return text
 }
 
 // splitOwner returns the owner of a text, and the token of its hold of key, 0 if the text has

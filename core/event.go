@@ -238,13 +238,10 @@ func (l *Locker) observe(ctx context.Context, e Event) {
 
 // listens tells whether the observer wants events of this kind.
 func (l *Locker) listens(k Kind) bool {
-	switch o := l.observer.(type) {
-	case lossLog:
+	if _, onlyLosses := l.observer.(lossLog); onlyLosses {
 		return k == Lost
-	case fanOut:
-		return len(o) > 0
 	}
-	return true
+	return l.observer != nil
 }
 
 // Observe tells this Locker's observer of e. It is for adapters, which have no observer

@@ -101,12 +101,12 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	defer func() {
 		// Whatever else a release can fail with, the work was done under the
 		// lock; the observer is told and the clean-up goes on.
-		if rel := lease.Release(ctx); errors.Is(rel, ErrLost) && !errors.Is(err, ErrLost) {
-			if err == nil {
-				err = rel
-			} else {
-				err = fmt.Errorf("%w (%w)", err, rel)
-			}
+		switch released := lease.Release(ctx); {
+		case !errors.Is(released, ErrLost), errors.Is(err, ErrLost):
+		case err == nil:
+			err = released
+		default:
+			err = fmt.Errorf("%w (%w)", err, released)
 		}
 	}()
 	return fn(lease.Context())

@@ -30,9 +30,7 @@ func (f fanOut) Observe(ctx context.Context, e Event) {
 }
 
 // lossLog is the observer of a Locker that was given none.
-type lossLog struct{}
-
-func (lossLog) Observe(ctx context.Context, e Event) { SlogObserver(nil).Observe(ctx, e) }
+type lossLog struct{ Observer }
 
 // SlogOption is a setting of SlogObserver.
 type SlogOption func(*slogObserver)

@@ -28,7 +28,7 @@ type Option func(*config)
 // config is what the options of one Locker add up to.
 type config struct {
 	defaults      []AcquireOption
-	observer      Observer
+	observer      Observer    // nil: nothing is told
 	perKey, total int         // bounds of the callers behind the first of a queue; 0 for none
 	card          *Card       // nil without WithCard
 	clock         clock.Clock // nil where suspension cannot be seen
@@ -45,9 +45,6 @@ func WithDefaults(opts ...AcquireOption) Option {
 // several.
 // A nil pointer as an Observer makes New fail with ErrInvalid.
 func WithObserver(o Observer) Option {
-	if o == nil {
-		o = Observers()
-	}
 	return func(c *config) { c.observer = o }
 }
 
@@ -63,7 +60,7 @@ func WithMaxWaiting(perKey, total int) Option {
 // configure adds up the options of a Locker and checks them, but for the defaults: which
 // of those are allowed depends on the store.
 func configure(opts []Option) (config, error) {
-	c := config{observer: lossLog{}, perKey: defaultWaitingPerKey, total: defaultWaiting, clock: clock.System}
+	c := config{observer: lossLog{SlogObserver(nil)}, perKey: defaultWaitingPerKey, total: defaultWaiting, clock: clock.System}
 	for _, o := range opts {
 		if o == nil {
 			return config{}, fmt.Errorf("an option is nil: %w", ErrInvalid)
@@ -73,7 +70,7 @@ func configure(opts []Option) (config, error) {
 	if c.perKey < 0 || c.total < 0 {
 		return config{}, fmt.Errorf("WithMaxWaiting(%d, %d): 0 or more is allowed: %w", c.perKey, c.total, ErrInvalid)
 	}
-	if isNil(c.observer) {
+	if c.observer != nil && isNil(c.observer) {
 		return config{}, fmt.Errorf("observer is nil: %w", ErrInvalid)
 	}
 	return c, nil

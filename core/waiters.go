@@ -204,15 +204,17 @@ func (q *queue) refusal() error {
 	return nil
 }
 
-// sleep notes that w, the head, was answered busy and waits. Those behind it that do not
-// wait get that answer.
-func (ws *waiters) sleep(w *waiter, busy *BusyError) {
+// asleep notes that w, the head, was answered busy and waits; nil: it asks again. Those
+// behind it that do not wait get that answer.
+func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.of[w.key]
 	q.asleep = busy
-	w.notePlaced()
-	ws.refuseBehind(q, busy, false)
+	if busy != nil {
+		w.notePlaced()
+		ws.refuseBehind(q, busy, false)
+	}
 }
 
 // notePlaced ends the wait of the release that waits for w's place.
@@ -234,13 +236,6 @@ func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
 		}
 		w = next
 	}
-}
-
-// wake notes that w, the head, asks the store again.
-func (ws *waiters) wake(w *waiter) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	ws.of[w.key].asleep = nil
 }
 
 // leave takes w out of its queue. If w was the head, the next waiter is:

@@ -208,13 +208,11 @@ func (g *Gate) ask() bool {
 
 // verdict ends a probe.
 func (g *Gate) verdict(begun Mark, err error) {
-	if err == nil {
-		g.answers.Add(1)
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.probing, g.last = false, time.Now()
 	if err == nil {
+		g.answers.Add(1)
 		g.open()
 		return
 	}
