@@ -52,16 +52,20 @@ type waiter struct {
 	contended bool              // found the queue empty, but the key will probably be busy
 	refused   bool              // was the head, and the store answered busy
 	node      fifo.Node[waiter] // in its queue
-	ready     chan struct{}     // closed when it is the head, was given a hold, or was refused; nil if it found the queue empty, and asks at once
-	answer    error             // why it was refused; set before ready is closed
+	// ready is closed when it is the head, was given a hold, or was refused. It is nil if
+	// the waiter found the queue empty, and asks the store at once.
+	ready  chan struct{}
+	answer error // why it was refused; set before ready is closed
 
 	// How it is passed a hold of this process.
 	accepts  bool          // takes a hold that is passed on,
 	ttl      time.Duration // with this TTL
 	minToken uint64        // and at least this token
 	given    *hold         // passed on to it, and not yet taken; set before ready is closed
-	placed   chan struct{} // of a head that was woken to ask the store: closed when it has a place in the store's list, or leaves
 	pause    time.Duration // before it asks: other processes poll, and have the key first
+	// placed is made when it is woken to ask the store, and closed when it has a place in
+	// the store's list, or leaves.
+	placed chan struct{}
 }
 
 func (q *queue) head() *waiter { return q.line.First() }
@@ -169,7 +173,7 @@ func (ws *waiters) unpark(h *hold) {
 	}
 }
 
-// wakeToAsk wakes the head, which was parked or has become the head.
+// wakeToAsk wakes a head that was parked, or that has just become the head.
 func (q *queue) wakeToAsk() {
 	q.parked = false
 	w := q.head()
