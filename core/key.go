@@ -17,9 +17,6 @@ const maxKey = 512 // bytes
 // long. All adapters build their keys with it, so code that calls a Locker directly can
 // lock what a middleware locks.
 func Key(name string, parts ...string) string {
-	if len(parts) == 0 {
-		return name
-	}
 	n := len(name)
 	for _, p := range parts {
 		n += 1 + len(p)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -64,10 +65,7 @@ type slogObserver struct {
 }
 
 func (o slogObserver) Observe(ctx context.Context, e Event) {
-	log := o.log
-	if log == nil {
-		log = slog.Default()
-	}
+	log := cmp.Or(o.log, slog.Default())
 	level := e.level()
 	if !log.Enabled(ctx, level) {
 		return

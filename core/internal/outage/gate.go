@@ -39,7 +39,7 @@ type Gate struct {
 	mu      sync.Mutex
 	probe   func(ctx context.Context) error // nil before Watch and after Close
 	limit   time.Duration
-	why     error         // what the connection said, while it is down
+	why     error         // what the connection said; nil while it is not down
 	news    chan struct{} // closed at the end of a probe, or when something was answered; nil without waiters
 	probing bool
 	last    time.Time          // when the last probe ended
@@ -133,9 +133,6 @@ func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 
 // Why is what the connection said, or nil if the server is not down.
 func (g *Gate) Why() error {
-	if !g.down.Load() {
-		return nil
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.why
