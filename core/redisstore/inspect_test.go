@@ -128,9 +128,9 @@ func TestRightsOfAnInspector(t *testing.T) {
 	if err := p.Revoke(t.Context(), c.Key, core.HoldID(c.Owner), time.Second); err != nil {
 		t.Errorf("plain: revoke: %v", err)
 	}
-	held := forms["a hash"]()
+	held := forms["fields"]()
 	acquire(t, s, held)
-	for _, missing := range []string{"scan", "hkeys", "hmget"} {
+	for _, missing := range []string{"scan", "get"} {
 		less := without(missing)
 		_, err := less.Look(t.Context(), held.Key)
 		if missing == "scan" {

@@ -184,7 +184,7 @@ func TestEndedHold(t *testing.T) {
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for name, deed := range map[string]func(c *core.Claim){
 		"extended":           func(*core.Claim) {},
-		"alone as a hash":    func(c *core.Claim) { c.MinToken = 2 },
+		"alone":              func(c *core.Claim) { c.MinToken = 2 },
 		"shared":             func(c *core.Claim) { c.Weight = 1 },
 		"beside its token":   func(c *core.Claim) { c.MinToken = uint64(time.Now().Add(20 * time.Millisecond).UnixMicro()) },
 		"of a run":           func(c *core.Claim) { *c = begins(*c, "begun") },

@@ -5,7 +5,7 @@
 -- calls, and names this file where that does not do: to make a function costs the server a
 -- fiftieth of the shortest script.
 --
--- after    clock.lua (key, stamp, us, now)
+-- after    clock.lua (key, stamp, us, now, FOREVER)
 -- KEYS[1]  the key
 -- ARGV     those of the script
 -- answer   none here
@@ -120,8 +120,8 @@ end
 
 -- save writes the state. The key lives as long as anything in it, and until the clock has
 -- passed the tokens of the last grant; it is gone if nothing is left. A server out of memory
--- refuses a SET but not a PEXPIRE, and after it no SET either: what only takes away goes
--- that way. Any other error is raised.
+-- refuses a SET but not a PEXPIRE, and after it no SET either: what gives something back
+-- (`less`) goes that way. Any other error the second SET raises.
 local function save(s, less)
   local last = math.max(s.latest or 0, s.own and s.own.deadline or 0, s.record and s.record.deadline or 0)
   local ms = math.max(last - now, #s.waits > 1 and WAITER_LIFE or 0)
@@ -138,10 +138,11 @@ local function save(s, less)
   if s.record then
     value = value .. '\tv ' .. s.value
   end
-  if less and redis.pcall('SET', key, value, 'PX', ms).ok then
-    return
-  elseif less then
-    redis.pcall('PEXPIRE', key, ms)
+  local refused = redis.pcall('SET', key, value, 'PX', ms).err
+  if refused then
+    if less and string.find(refused, 'OOM', 1, true) then
+      redis.call('PEXPIRE', key, ms)
+    end
+    redis.call('SET', key, value, 'PX', ms)
   end
-  redis.call('SET', key, value, 'PX', ms)
 end

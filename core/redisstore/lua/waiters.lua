@@ -1,7 +1,7 @@
 -- Those that wait for a key, and which of them is granted it or woken. It stands where
 -- acquire.lua and release.lua name it.
 --
--- after    clock.lua (key), state.lua (us, now, ALL, STEP, WAITER_LIFE, text, hold, save)
+-- after    clock.lua (key, us, now), state.lua (ALL, STEP, WAITER_LIFE, text, hold, save)
 -- KEYS[1]  the key
 -- ARGV     1 '<verb> <flags> <id> <wake>': the flags, the id of the channel that wakes
 --          the process, and the prefix of all such channels; the rest as in the script
