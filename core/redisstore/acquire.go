@@ -201,7 +201,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 		cmd.Num(millis(c.Keep))
 	}
 	if c.Record != nil {
-		save(cmd, c.Lease, c.Record)
+		save(cmd, &c)
 		if s.acks {
 			return s.settleReplicated(ctx, "release", cmd)
 		}

@@ -78,7 +78,7 @@ func undoes(c core.Claim) core.Claim {
 }
 
 // stored is the name of what is stored for c.
-func stored(c core.Claim) string { return "lk1:{" + c.Key + "}" }
+func stored(c core.Claim) string { return "lk2:{" + c.Key + "}" }
 
 func acquire(t testing.TB, s *redisstore.Store, c core.Claim) core.Grant {
 	t.Helper()

@@ -15,7 +15,7 @@
 //
 // All that is known of a lock is in one key. So it is in one slot of a cluster, and
 // every decision is one command or one script on one key. For the key "order:42" and
-// the default prefix it is "lk1:{order:42}". An exclusive lock is a string,
+// the default prefix it is "lk2:{order:42}". An exclusive lock is a string,
 //
 //	<ms> <owner> <lease>
 //
@@ -56,14 +56,14 @@
 // for as long as it is retained. A finished one is read only for a caller that is
 // answered with it, and by claims without a record on the same key; avoid these.
 //
-// A waiter is woken through a pub/sub channel of its Store, "lk1:wake:<id>",
+// A waiter is woken through a pub/sub channel of its Store, "lk2:wake:<id>",
 // named in the list of waiters; the script that makes room publishes to it. If
 // the process listens, the script has admitted the waiter for a moment by then,
 // and says so. A Store subscribes once, when it first waits.
 //
 // With WithPlainKeys a lock is one string, prefix and key, that holds the owner.
 //
-// All processes that have a card (core.Cards) are in one hash, "lk1:{}cards".
+// All processes that have a card (core.Cards) are in one hash, "lk2:{}cards".
 //
 // # What the server has to be
 //

@@ -13,16 +13,19 @@ import (
 // The states in which a record is saved, as constants.
 var savedDone, savedOpen any = "1", "2"
 
-// save adds the arguments with which release.lua saves r for a lease. The last one is the
+// save adds the arguments with which release.lua saves the record of c. The last one is the
 // string to store, see clock.lua, where nothing else of the key is left: to put a long
 // value together costs the server more than all else.
-func save(cmd *pipeline.Call, lease string, r *core.Record) {
-	state := savedOpen
+func save(cmd *pipeline.Call, c *core.Claim) {
+	r, state, token := c.Record, savedOpen, ""
 	if r.Done {
 		state = savedDone
 	}
+	if c.Last > 0 {
+		token = "\tt " + strconv.FormatUint(c.Last, 10)
+	}
 	cmd.Num(int64(r.Attempt)).Word(state).Num(millis(r.Retain)).
-		Text(fmt.Sprintf("f\tr 0 %d %s %s\tv %s", r.Attempt, state, lease, r.Value))
+		Text(fmt.Sprintf("f\tr 0 %d %s %s%s\tv %s", r.Attempt, state, c.Lease, token, r.Value))
 }
 
 // replayed reads the answer of acquire.lua about a finished record: how long it is kept,

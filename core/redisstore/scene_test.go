@@ -125,7 +125,7 @@ func TestEveryKeyExpires(t *testing.T) {
 	for _, c := range []struct {
 		name, prefix string
 		fields       bool
-	}{{"a prefix", "lk1:", false}, {"fields", "lk1:", true}, {"no prefix", "", false}, {"a prefix with spaces", "a b ", false}} {
+	}{{"a prefix", "app:", false}, {"fields", "app:", true}, {"no prefix", "", false}, {"a prefix with spaces", "a b ", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPrefix(c.prefix))
 			for _, st := range scene(s, "expires:"+rand.Text(), c.fields) {
@@ -188,7 +188,7 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 		}
 	}
 	plain := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys(), redisstore.WithPrefix(""))
-	p := claimOf("lk1:{" + key + "}:plain")
+	p := claimOf("lk2:{" + key + "}:plain")
 	p.Key = strings.NewReplacer("{", "", "}", "").Replace(p.Key)
 	acquire(t, plain, p)
 	if err := extend(plain, p); err != nil {
@@ -222,11 +222,11 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 		switch command {
 		case "time":
 		case "publish":
-			if !strings.HasPrefix(first, "lk1:wake:") {
+			if !strings.HasPrefix(first, "lk2:wake:") {
 				t.Errorf("publishes to %q", first)
 			}
 		default:
-			if first != "lk1:{"+key+"}" && first != "lk1:{"+key+":fields}" && first != p.Key {
+			if first != "lk2:{"+key+"}" && first != "lk2:{"+key+":fields}" && first != p.Key {
 				t.Errorf("%s of %q, which is not declared", command, first)
 			}
 		}

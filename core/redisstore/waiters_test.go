@@ -97,13 +97,13 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			id := strings.ReplaceAll(name, " ", "-")
-			heard := testclient.Redis(t, server.Addr).Subscribe(ctx, "lk1:wake:"+id)
+			heard := testclient.Redis(t, server.Addr).Subscribe(ctx, "lk2:wake:"+id)
 			defer heard.Close()
 			if _, err := heard.Receive(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if c.overheard {
-				spy := testclient.Redis(t, server.Addr).PSubscribe(ctx, "lk1:wake:*")
+				spy := testclient.Redis(t, server.Addr).PSubscribe(ctx, "lk2:wake:*")
 				defer spy.Close()
 				if _, err := spy.Receive(ctx); err != nil {
 					t.Fatal(err)

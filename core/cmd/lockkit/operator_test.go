@@ -301,7 +301,7 @@ func TestOperatorsWithoutRights(t *testing.T) {
 			{"hgetall", []string{"ls"}},
 			{"set", []string{"revoke", "order:1", lease.ID()}},
 		} {
-			server.Do("ACL", "SETUSER", "op", "reset", "on", ">sesame", "~lk1:*", "&*", "+@all", "-"+x.without)
+			server.Do("ACL", "SETUSER", "op", "reset", "on", ">sesame", "~lk2:*", "&*", "+@all", "-"+x.without)
 			c := do(t, "redis://op:sesame@"+server.Addr, x.args...)
 			c.errs = strings.ToLower(c.errs)
 			c.want(t, 69, x.without)

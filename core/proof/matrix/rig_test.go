@@ -69,7 +69,7 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 	return r
 }
 
-func (r *rig) stored() string { return "lk1:{" + r.key + "}" }
+func (r *rig) stored() string { return "lk2:{" + r.key + "}" }
 
 // arm has the fault hit the next call of a script, after skip others.
 func (r *rig) arm(script string, skip int) {

@@ -34,7 +34,8 @@ if ARGV[9] and value and ARGV[8] ~= '0' and ARGV[5] == '0' then
   local held, since, ms, token =
     string.match(value, '^f\tr %d+ %d+ %d [^\t]*\th:(%S+) (%d+) (%d+) %S+ 2147483647\tt (%d+)\tv ')
   if held == ARGV[2] and us - since < ms * 1000 and us >= tonumber(since)
-    and us > math.max(token + 63, tonumber(ARGV[4]) or 0) and redis.pcall('SET', key, ARGV[9], 'PX', ARGV[8]).ok then
+    and ARGV[4] ~= '' and us - 63 > math.max(token, ARGV[4]) and ARGV[4] - token >= 0
+    and redis.pcall('SET', key, ARGV[9], 'PX', ARGV[8]).ok then
     return OK
   end
 end
