@@ -12,6 +12,16 @@ if not value then
   return {LOST}
 end
 
+-- What most holds are that were extended before.
+local held, since, ms, rest, token = string.match(value, '^f\th:(%S+) (%d+) (%d+) (%S+ 2147483647\tt (%d+))$')
+if held == ARGV[2] and us >= tonumber(since) and us > token + 63 then
+  local left = since + ms * 1000 - us
+  local longer = 'f\th:' .. held .. ' ' .. stamp .. ' ' .. ARGV[3] .. ' ' .. rest
+  if left > 0 and left < ARGV[3] * 1000 and redis.pcall('SET', key, longer, 'PX', ARGV[3]).ok then
+    return OK
+  end
+end
+
 -- state.lua
 
 local lease, ttl = ARGV[2], tonumber(ARGV[3])

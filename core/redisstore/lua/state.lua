@@ -84,9 +84,10 @@ local function load(value, lease)
         s.leases[name] = text
         if kind ~= 'd' then
           weight = tonumber(weight)
-          hold(s, owner, weight)
-          local o = s.owners[owner]
-          o.heaviest, o.first = math.max(o.heaviest or 0, weight), math.min(o.first or deadline, deadline)
+          local o = s.owners[owner] or {sum = 0, heaviest = 0, first = deadline}
+          s.owners[owner] = o
+          o.sum, s.sum = o.sum + weight, s.sum + weight
+          o.heaviest, o.first = math.max(o.heaviest, weight), math.min(o.first, deadline)
         end
         if own and kind == 'h' then
           s.own = {deadline = deadline, weight = weight, owner = owner}
