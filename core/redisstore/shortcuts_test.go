@@ -289,8 +289,15 @@ func (p *cast) releases(i int) (m move) {
 	case p.claims[i].Record != nil && !p.one(4), p.one(12):
 		c.Record = &core.Record{Value: p.value(), Attempt: 1 + p.IntN(2), Done: p.one(2), Retain: p.lasts(&m.brief, 4)}
 	}
-	m.name = fmt.Sprintf("release %+v with %+v", c, c.Record)
-	m.do = func(k *twin) (core.Grant, error) { return core.Grant{}, p.calls.Release(context.Background(), k.of(c)) }
+	told := p.one(2)
+	m.name = fmt.Sprintf("release %+v with %+v, the token told: %v", c, c.Record, told)
+	m.do = func(k *twin) (core.Grant, error) {
+		c := k.of(c)
+		if told {
+			c.Last = k.last
+		}
+		return core.Grant{}, p.calls.Release(context.Background(), c)
+	}
 	return m
 }
 

@@ -147,10 +147,12 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 			})
 		}
 	}
-	t.Run("the clock is set back when its answer is saved", func(t *testing.T) {
+	t.Run("the clock is set back after its answer was saved", func(t *testing.T) {
 		t.Parallel()
 		c := begun(claimed())
 		before := acquire(t, r.direct, c)
+		c.Last = before.Token
+		time.Sleep(time.Millisecond) // the clock passes the tokens of the grant
 		release(t, r.direct, saves(c, "answer", 1, true))
 		r.setBack(t, c, hour)
 		after := acquire(t, r.direct, claimOf(c.Key))
