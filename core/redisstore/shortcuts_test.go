@@ -127,8 +127,8 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 	if s.there = len(fields) > 0; s.there {
 		s.times[0] = asks.PTTL(ctx, name).Val()
 		token, short := last(fields), !strings.HasPrefix(asks.Get(ctx, name).Val(), "f")
-		if short {
-			token = k.last // the short string does not tell it
+		if short || token == 0 && k.last < uint64(time.Now().UnixMicro()) {
+			token = k.last // the short string does not tell it; what began anew need not
 		}
 		switch {
 		case s.times[0] <= 0:
@@ -248,7 +248,7 @@ type move struct {
 	do    func(k *twin) (core.Grant, error)
 }
 
-// acquires draws how c asks. A key that is free can be given to usual claims only.
+// acquires draws how c asks.
 func (p *cast) acquires(i int, free bool) (m move) {
 	c, s := p.claims[i], p.calls
 	c.TTL, c.Wait = p.lasts(&m.brief, 0), p.one(2)
@@ -309,11 +309,11 @@ func (p *cast) extends(i int) (m move) {
 	return m
 }
 
-// next draws a step. A key that is gone becomes what it was.
+// next draws a step.
 func (p *cast) next() move {
 	switch n, i := p.IntN(20), p.IntN(len(p.claims)); {
 	case !p.now.there:
-		return p.acquires(p.IntN(4), true)
+		return p.acquires(i, true)
 	case n < 9:
 		return p.acquires(i, false)
 	case n < 12:
