@@ -202,11 +202,14 @@ func TestReplicas(t *testing.T) {
 			})
 			t.Run("a lost reply leaves the outcome open", func(t *testing.T) {
 				// On a proxy of its own: the WAIT of a caller that has left may still be
-				// on its way through the other one.
-				proxy := testserver.NewRedisProxy(t, master.Addr)
-				s := newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
+				// on its way through another one.
+				start := func() (*testserver.Proxy, *redisstore.Store) {
+					proxy := testserver.NewRedisProxy(t, master.Addr)
+					return proxy, newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
+				}
 				for _, command := range []string{"set", "time", "wait"} {
 					for _, lost := range []testserver.Action{testserver.CloseReply, testserver.CloseRequest} {
+						proxy, s := start()
 						c := claimed()
 						fault := proxy.Inject(testserver.Match{Command: command}, lost)
 						_, err := s.Acquire(t.Context(), c)
@@ -217,6 +220,7 @@ func TestReplicas(t *testing.T) {
 						}
 					}
 				}
+				proxy, s := start()
 				c := claimed()
 				proxy.Inject(testserver.Match{Command: "wait"}, testserver.ErrorReply("NOPERM not you"))
 				_, err := s.Acquire(t.Context(), c)

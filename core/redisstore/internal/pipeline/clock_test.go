@@ -98,28 +98,30 @@ func TestTimed(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		p, key := newPipeline(t, testclient.Redis(t, proxy.Addr)), newKey()
-		wait := func(key string) (pipeline.Replicated, error) {
+		wait := func(p *pipeline.Pipeline, key string) (pipeline.Replicated, error) {
 			ctx, cancel := pipeline.Bounded(t.Context())
 			defer cancel()
 			return p.DoWait(ctx, p.SetNX([]byte(key), []byte("value"), 60_000).Timed(), 1, 20*time.Millisecond)
 		}
 		before := us()
-		got, err := wait(key)
+		got, err := wait(p, key)
 		after := us() - (20 * time.Millisecond).Microseconds()
 		if at, ok := got.Reply.(int64); err != nil || !ok || at < before || at > after || got.Err != nil || got.Replicas != 0 {
 			t.Errorf("got %+v and %v, want a time from %d to %d, before the WAIT", got, err, before, after)
 		}
-		if got, err := wait(key); got.Reply != nil || err != nil {
+		if got, err := wait(p, key); got.Reply != nil || err != nil {
 			t.Errorf("got %+v and %v of a key that is taken", got, err)
 		}
 		proxy.Inject(testserver.Match{Command: "time"}, testserver.ErrorReply("NOPERM not you"))
-		got, err = wait(newKey())
+		got, err = wait(p, newKey())
 		if noTime, done := errors.AsType[*pipeline.NoTimeError](err); !done || !noTime.Refused() || !pipeline.Sent(err) || got.Err != nil {
 			t.Errorf("refused: got %+v and %v", got, err)
 		}
 		for _, command := range []string{"set", "time", "wait"} {
+			proxy := testserver.NewRedisProxy(t, server.Addr) // in another one may be what came behind an earlier fault
+			p := newPipeline(t, testclient.Redis(t, proxy.Addr))
 			fault := proxy.Inject(testserver.Match{Command: command}, testserver.CloseReply)
-			got, err := wait(newKey())
+			got, err := wait(p, newKey())
 			fault.Await(t)
 			if err == nil && got.Err == nil || !pipeline.Sent(err) {
 				t.Errorf("the reply of %s is lost: got %+v and %v", command, got, err)
