@@ -11,7 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -248,6 +250,40 @@ func TestReplicas(t *testing.T) {
 			t.Error("the key is taken")
 		}
 	})
+}
+
+// An Acquire takes no longer than its Limit where it waits for replicas twice, or gives back.
+func TestLimitWithReplicas(t *testing.T) {
+	t.Parallel()
+	master := testserver.StartRedis(t)
+	replica := replicaOf(t, master)
+	proxy := testserver.NewRedisProxy(t, master.Addr)
+	s := newStore(t, testclient.Redis(t, proxy.Addr), redisstore.WithReplicas(1, 1700*time.Millisecond))
+	taken, free := claimed(), claimed()
+	acquire(t, s, taken)
+	replica.Pause()
+	t.Cleanup(replica.Resume)
+	proxy.Inject(testserver.Match{Script: "release"}, testserver.DropRequest)
+	for name, c := range map[string]core.Claim{"taken": claimOf(taken.Key), "given back": free} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			_, err := s.Acquire(context.Background(), c)
+			if took := time.Since(start); err == nil || took > s.Limit()+1200*time.Millisecond {
+				t.Errorf("it took %v and got %v", took, err)
+			}
+		})
+	}
+}
+
+func TestStoreWithReplicas(t *testing.T) {
+	tally.ProofOnly(t)
+	t.Parallel()
+	master := testserver.StartRedis(t)
+	replicaOf(t, master)
+	conformance(t, master, func(t testing.TB) core.Store {
+		return newStore(t, testclient.Redis(t, master.Addr), redisstore.WithReplicas(1, 2*time.Second))
+	}, storetest.SameToken)
 }
 
 // names are the commands that a proxy has seen, without those of a connection.
