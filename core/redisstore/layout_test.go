@@ -164,11 +164,7 @@ func TestRoundTrips(t *testing.T) {
 	c := claimed()
 	acquire(t, r.store, c)
 	release(t, r.store, c)
-	var names []string
-	for _, q := range r.proxy.Requests() {
-		names = append(names, q.Name)
-	}
-	if got := strings.Join(names, " "); got != "set time evalsha" {
+	if got := strings.Join(names(r.proxy), " "); got != "set time evalsha" {
 		t.Errorf("a cycle is %s", got)
 	}
 	if n := r.proxy.Bytes(); n > 700 {
