@@ -150,7 +150,7 @@ func TestReplicas(t *testing.T) {
 				replica.Pause()
 				defer replica.Resume()
 				for n := range 50 {
-					c := forms[[]string{"a string", "a hash"}[n%2]]()
+					c := forms[[]string{"a string", "fields"}[n%2]]()
 					_, err := hasty.Acquire(t.Context(), c)
 					wantIs(t, "acquire", err, core.ErrUnavailable)
 					if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
