@@ -145,13 +145,6 @@ func (s *Store) try(ctx context.Context) error {
 		Weight: core.All, Limit: core.All, TTL: pipeline.Limit,
 	}
 	if !s.plain {
-		// Only a server out of memory is sent a PEXPIRE.
-		_, err := away(ctx, func(ctx context.Context) (bool, error) {
-			return s.client.PExpire(ctx, s.key(claim.Key), time.Millisecond).Result()
-		})
-		if err != nil {
-			return s.advise(err)
-		}
 		// One by a SET, then one by a script.
 		alone := claim
 		alone.Key = "check:" + rand.Text()
@@ -159,6 +152,13 @@ func (s *Store) try(ctx context.Context) error {
 			return s.advise(err)
 		}
 		if err := s.Release(ctx, alone); err != nil {
+			return s.advise(err)
+		}
+		// Only a server out of memory is sent a PEXPIRE.
+		_, err := away(ctx, func(ctx context.Context) (bool, error) {
+			return s.client.PExpire(ctx, s.key(claim.Key), time.Millisecond).Result()
+		})
+		if err != nil {
 			return s.advise(err)
 		}
 		claim.MinToken = anyToken + 1

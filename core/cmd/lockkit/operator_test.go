@@ -297,7 +297,7 @@ func TestOperatorsWithoutRights(t *testing.T) {
 			args    []string
 		}{
 			{"scan", []string{"ls", "-all"}},
-			{"type", []string{"show", "order:1"}},
+			{"get", []string{"show", "order:1"}},
 			{"hgetall", []string{"ls"}},
 			{"set", []string{"revoke", "order:1", lease.ID()}},
 		} {
