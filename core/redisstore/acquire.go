@@ -131,7 +131,7 @@ const anyToken = 1
 // whole tells that c is exclusive and asks for no token, as most claims do.
 func whole(c *core.Claim) bool { return c.Weight >= core.All && c.MinToken <= anyToken }
 
-// asking is a call of the acquire script, see free.lua for arguments. The values that most claims have are no arguments:
+// asking is a call of the acquire script, see acquire.lua for arguments. The values that most claims have are no arguments:
 // an argument takes the server as long as ten lines of Lua.
 func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
 	if s.plain {
@@ -164,7 +164,7 @@ func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *pipeline.Call) (c
 	return g, nil
 }
 
-// granted reads the answer of the acquire script, see free.lua.
+// granted reads the answer of the acquire script, see acquire.lua.
 func granted(c *core.Claim, a answer) (core.Grant, error) {
 	switch a.word {
 	case okay:
@@ -179,9 +179,8 @@ func granted(c *core.Claim, a answer) (core.Grant, error) {
 			return g, nil
 		}
 	case finished:
-		if g := (core.Grant{Owner: c.Owner, Record: recorded(c, a.list[1:])}); g.Record != nil {
-			g.Record.Done = true
-			return g, nil
+		if r := replayed(a.list[1:]); r != nil && c.Record != nil {
+			return core.Grant{Owner: c.Owner, Record: r}, nil
 		}
 	case busy:
 		e := &core.BusyError{Key: c.Key, RetryAfter: time.Duration(a.n) * time.Millisecond}
@@ -215,11 +214,11 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	} else {
 		cmd.Word(unknownToken)
 	}
-	if c.Keep > 0 || !inString(&c) {
-		cmd.Num(millis(c.Keep)) // also 0: without it only.lua asks by GET, which a hash refuses
+	if c.Keep > 0 || c.Undo || c.Record != nil {
+		cmd.Num(millis(c.Keep))
 	}
 	if c.Record != nil {
-		save(cmd, c.Record)
+		save(cmd, &c)
 		return s.settleReplicated(ctx, "release", cmd)
 	}
 	return s.settle(ctx, "release", cmd)
@@ -227,11 +226,6 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 
 // unknownToken stands for the last token that was used, if that is not known.
 var unknownToken any = ""
-
-// inString tells that the key of c, which is released, is probably a string: such a claim
-// makes one of a free key, and most others a hash. A wrong guess costs a command, and
-// changes no answer.
-func inString(c *core.Claim) bool { return whole(c) && c.Record == nil && !c.Undo }
 
 // settle sends a command that is answered like release.lua.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {

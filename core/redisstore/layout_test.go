@@ -91,11 +91,11 @@ func TestLayout(t *testing.T) {
 	})
 	t.Run("a thousand dead holds do not stop a claim", func(t *testing.T) {
 		c := claimed()
-		args := []any{"hset", stored(c)}
+		dead := "f"
 		for range 5000 {
-			args = append(args, "h:"+rand.Text(), "1000000000001000 1000 owner")
+			dead += "\th:" + rand.Text() + " 1000000000001000 1000 owner 1"
 		}
-		if err := r.asks.Do(t.Context(), args...).Err(); err != nil {
+		if err := r.asks.Set(t.Context(), stored(c), dead, time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
 		acquire(t, r.direct, c)

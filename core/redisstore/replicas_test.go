@@ -72,9 +72,9 @@ func TestReplicas(t *testing.T) {
 				if err := r.asks.ScriptFlush(t.Context()).Err(); err != nil {
 					t.Fatal(err)
 				}
-				acquire(t, r.store, forms["a hash"]())
+				acquire(t, r.store, forms["fields"]())
 			})
-			for what, c := range map[string]core.Claim{"SET": forms["a string"](), "script": forms["a hash"]()} {
+			for what, c := range map[string]core.Claim{"SET": forms["a string"](), "script": forms["fields"]()} {
 				t.Run(what+" and WAIT travel on one connection (hazard 32)", func(t *testing.T) {
 					r.proxy.Forget()
 					acquire(t, r.store, c)
@@ -150,7 +150,7 @@ func TestReplicas(t *testing.T) {
 				replica.Pause()
 				defer replica.Resume()
 				for n := range 50 {
-					c := forms[[]string{"a string", "a hash"}[n%2]]()
+					c := forms[[]string{"a string", "fields"}[n%2]]()
 					_, err := hasty.Acquire(t.Context(), c)
 					wantIs(t, "acquire", err, core.ErrUnavailable)
 					if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
