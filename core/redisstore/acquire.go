@@ -81,7 +81,7 @@ func (s *Store) acquireFree(ctx context.Context, c *core.Claim) (g core.Grant, o
 	} else if !s.plain || r.Reply != "OK" {
 		return core.Grant{}, false, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 	}
-	if err := s.acknowledged(ctx, c, r); err != nil {
+	if err := s.acknowledged(ctx, c, g.Token, r); err != nil {
 		return core.Grant{}, false, err
 	}
 	return g, true, nil
@@ -92,7 +92,7 @@ func (s *Store) acquireFree(ctx context.Context, c *core.Claim) (g core.Grant, o
 func (s *Store) acquireUntold(ctx context.Context, c *core.Claim, r pipeline.Replicated, err error) (core.Grant, bool, error) {
 	s.taken.note(c.Key, true)
 	if noTime, done := errors.AsType[*pipeline.NoTimeError](err); done && noTime.Refused() {
-		if few := s.acknowledged(ctx, c, r); few != nil {
+		if few := s.acknowledged(ctx, c, 0, r); few != nil {
 			return core.Grant{}, false, few
 		}
 		if g, failed := s.admit(ctx, c, s.asking(c, false)); failed == nil || errors.Is(failed, core.ErrBusy) {
@@ -156,7 +156,7 @@ func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *pipeline.Call) (c
 	}
 	g, err := granted(c, a)
 	if err == nil && (g.Record == nil || !g.Record.Done) { // else nothing was claimed
-		err = s.acknowledged(ctx, c, r)
+		err = s.acknowledged(ctx, c, g.Token, r)
 	}
 	if err != nil {
 		return core.Grant{}, err

@@ -11,14 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// acknowledged returns nil if enough replicas have the grant of c, of which r is the
-// outcome.
-func (s *Store) acknowledged(ctx context.Context, c *core.Claim, r pipeline.Replicated) error {
+// acknowledged returns nil if enough replicas have the grant of c with this token, of which
+// r is the outcome.
+func (s *Store) acknowledged(ctx context.Context, c *core.Claim, token uint64, r pipeline.Replicated) error {
 	switch {
 	case r.Err != nil:
 		return fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", r.Err)
 	case r.Replicas < int64(s.replicas):
-		return s.giveBack(ctx, c, r.Replicas)
+		return s.giveBack(ctx, c, token, r.Replicas)
 	}
 	return nil
 }
@@ -63,14 +63,14 @@ func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated
 	return s.pipeline.DoWait(ctx, c, s.replicas, s.ackWait)
 }
 
-// giveBack releases a grant that too few replicas have, takes back the run that
+// giveBack releases a grant with this token, 0 if that is not known, that too few replicas have, takes back the run that
 // it began, and returns the error to answer with. The release does not end with ctx, but is not waited for any
 // longer than that.
-func (s *Store) giveBack(ctx context.Context, c *core.Claim, acks int64) error {
+func (s *Store) giveBack(ctx context.Context, c *core.Claim, token uint64, acks int64) error {
 	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.Limit)
 	begun := *c
-	begun.Record, begun.Undo = nil, true // it is not there to be saved
+	begun.Record, begun.Undo, begun.Last = nil, true, token // the record is not there to be saved
 	_, _, err := calls.Detached(ctx, func() (struct{}, error) {
 		defer cancel()
 		return struct{}{}, s.Release(back, begun)
