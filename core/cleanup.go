@@ -29,9 +29,8 @@ type cleanup struct {
 	locker *Locker
 
 	mu      order.Mutex[cleanupRank]
-	active  count // first tries, and the loop
-	waiting []pending
-	pending int // claims that are not settled
+	pending count     // claims that are not settled
+	waiting []pending // those of them that are to be tried again
 	looping bool
 }
 
@@ -54,80 +53,70 @@ func (cl *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
 	}
 	u := pending{claim: c, name: l.name, mode: l.opts.mode, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
 	cl.mu.Lock()
-	cl.active.add(1)
-	cl.pending++
+	cl.pending.add(1)
 	cl.mu.Unlock()
 	go func() {
 		settled, err := cl.try(u)
 		end.answer(err, false)
-		cl.mu.Lock()
-		defer cl.mu.Unlock()
-		if settled {
-			cl.pending--
-		} else {
-			cl.waiting = append(cl.waiting, u)
-			if !cl.looping {
-				cl.looping = true
-				cl.active.add(1)
-				go cl.loop()
-			}
-		}
-		cl.active.add(-1)
+		cl.tried(u, settled)
 	}()
+}
+
+// tried notes how a try of u ended. A claim that is not settled goes to the end, so that a
+// server that is down does not delay the claims at others.
+func (cl *cleanup) tried(u pending, settled bool) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if settled {
+		cl.pending.add(-1)
+		return
+	}
+	cl.waiting = append(cl.waiting, u)
+	if !cl.looping {
+		cl.looping = true
+		go cl.loop()
+	}
+}
+
+// loop tries some claims side by side until none is left. It pauses after a round that has
+// failed, and not while the store answers, since an outage can leave thousands of claims.
+func (cl *cleanup) loop() {
+	var failed atomic.Bool
+	failed.Store(true) // as the first try of its first claim has
+	for {
+		if failed.Swap(false) {
+			time.Sleep(cleanUpEvery)
+		}
+		cl.mu.Lock()
+		n := min(len(cl.waiting), cleanUpWidth)
+		round := cl.waiting[:n:n]
+		cl.waiting = cl.waiting[n:]
+		cl.looping = n > 0
+		cl.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		var tries sync.WaitGroup
+		for _, u := range round {
+			tries.Go(func() {
+				settled, _ := cl.try(u)
+				if !settled {
+					failed.Store(true)
+				}
+				cl.tried(u, settled)
+			})
+		}
+		tries.Wait()
+	}
 }
 
 // wait returns true when nothing is left to do, and false if ctx ends before
 // that.
 func (cl *cleanup) wait(ctx context.Context) bool {
 	cl.mu.Lock()
-	idle := cl.active.zero()
+	idle := cl.pending.zero()
 	cl.mu.Unlock()
 	return done(ctx, idle)
-}
-
-// loop makes rounds until no claim is left. It pauses after a round that has failed, and
-// not while the store answers, since an outage can leave thousands of claims.
-func (cl *cleanup) loop() {
-	settled := false
-	for {
-		if !settled {
-			time.Sleep(cleanUpEvery)
-		}
-		cl.mu.Lock()
-		if len(cl.waiting) == 0 {
-			cl.looping = false
-			cl.active.add(-1)
-			cl.mu.Unlock()
-			return
-		}
-		n := min(len(cl.waiting), cleanUpWidth)
-		round := cl.waiting[:n:n]
-		cl.waiting = cl.waiting[n:]
-		cl.mu.Unlock()
-		settled = cl.round(round)
-	}
-}
-
-// round tries some claims side by side, and reports whether all are settled. Those that
-// fail go to the end, so that a server that is down does not delay the claims at others.
-func (cl *cleanup) round(round []pending) bool {
-	var wg sync.WaitGroup
-	var failed atomic.Bool
-	for _, u := range round {
-		wg.Go(func() {
-			settled, _ := cl.try(u)
-			cl.mu.Lock()
-			defer cl.mu.Unlock()
-			if settled {
-				cl.pending--
-				return
-			}
-			failed.Store(true)
-			cl.waiting = append(cl.waiting, u)
-		})
-	}
-	wg.Wait()
-	return !failed.Load()
 }
 
 // try releases u once, and reports whether it is settled, and the store's first answer.

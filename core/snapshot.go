@@ -47,7 +47,7 @@ func (l *Locker) Snapshot() Snapshot {
 	now := l.now()
 	var s Snapshot
 	l.cleanup.mu.Lock()
-	s.CleanUps = l.cleanup.pending
+	s.CleanUps = l.cleanup.pending.n
 	l.cleanup.mu.Unlock()
 	age := func(lease *Lease) time.Duration {
 		if lease == nil {
