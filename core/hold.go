@@ -92,36 +92,29 @@ func (h *hold) holder() *Lease {
 	return h.lease
 }
 
-// startTimer gives the hold the timer that ends the trust in it, if it has none. It
-// gets it when its first extension is due: most holds are released before.
-func (h *hold) startTimer() {
+// setTimer sets the timer that ends the trust in the hold, which may be over by now. It
+// gets one when its first extension is due: most holds are released before.
+func (h *hold) setTimer() {
 	now := h.locker.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.retired && h.timer == nil {
-		// If its time is over, the timer finds that: the caller goes on to other holds.
-		h.timer = time.AfterFunc(h.trustLeft(now), h.checkTrust)
+	switch left := h.trustLeft(now); {
+	case h.retired || h.lost:
+	case h.timer == nil:
+		h.timer = time.AfterFunc(left, h.checkTrust)
+	default:
+		h.timer.Reset(left)
 	}
 }
 
 // checkTrust is called by the hold's timer. It ends the trust in the hold, or sets the timer
-// again if that was early, as after the machine was suspended.
+// again if that was early.
 func (h *hold) checkTrust() {
-	now := h.locker.now()
-	h.mu.Lock()
-	rest := h.trustLeft(now)
-	switch {
-	case h.retired || h.lost:
-	case rest <= 0:
-		h.mu.Unlock()
+	if h.trusted(h.locker.now()) {
+		h.setTimer()
+	} else {
 		h.lose()
-		return
-	case h.timer == nil:
-		h.timer = time.AfterFunc(max(rest, time.Millisecond), h.checkTrust)
-	default:
-		h.timer.Reset(max(rest, time.Millisecond))
 	}
-	h.mu.Unlock()
 }
 
 // lose notes that the hold is lost, and tells the lease that has it.
@@ -136,28 +129,22 @@ func (h *hold) lose() {
 }
 
 // confirm notes that the store extended the hold by a call that began at start.
-// It never shortens the trust. It reports whether the hold is still trusted: an answer
-// that comes after the end of the trust revives nothing.
-func (h *hold) confirm(start clock.Moment, valid time.Duration) bool {
+// It never shortens the trust, and an answer that comes after the end of the trust revives
+// nothing.
+func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	now := h.locker.now()
 	h.mu.Lock()
-	if h.retired || h.lost {
-		h.mu.Unlock()
-		return false
-	}
-	if h.trustLeft(now) <= 0 {
-		h.mu.Unlock()
-		h.lose()
-		return false
-	}
-	defer h.mu.Unlock()
-	if left := trust(valid) - now.Since(start); left > h.trustLeft(now) {
+	before, left := h.trustLeft(now), trust(valid)-now.Since(start)
+	if before > 0 && left > before && !h.retired && !h.lost {
 		h.from, h.valid = start, valid
 		if h.timer != nil {
 			h.timer.Reset(left)
 		}
 	}
-	return true
+	h.mu.Unlock()
+	if before <= 0 {
+		h.lose()
+	}
 }
 
 // retire ends the extensions of the hold, which is about to be released.

@@ -111,7 +111,7 @@ func (w *watchdog) fire() {
 	w.mu.Unlock()
 
 	for _, h := range holds {
-		h.startTimer()
+		h.setTimer()
 	}
 	w.afterSuspension()
 	// The shortest TTL in a batch bounds its call.
@@ -243,7 +243,7 @@ func (w *watchdog) stop(ctx context.Context) bool {
 	return done(ctx, landed)
 }
 
-// afterSuspension checks every hold and sets its timer anew, if the machine was suspended
+// afterSuspension sets the timer of every hold anew, if the machine was suspended
 // since the last look: timers stand still then.
 func (w *watchdog) afterSuspension() {
 	if w.locker.clock == nil {
@@ -257,7 +257,7 @@ func (w *watchdog) afterSuspension() {
 	if slept {
 		for _, lease := range w.locker.heldLeases() {
 			for _, h := range lease.holds {
-				h.checkTrust()
+				h.setTimer()
 			}
 		}
 	}
