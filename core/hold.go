@@ -41,10 +41,10 @@ type hold struct {
 	timed   bool          // a timer calls waiters.unpark when its time to be passed on is over
 	retired bool          // it is about to be released: it is not extended any more
 	passes  uint8         // how many leases have had it before this one
+	ending  bool          // its release has begun, and answers next
 
-	asking bool          // the store is being asked for a confirmation
-	next   *confirmation // for callers that came after the store was asked
-	ending *confirmation // answered by the release of the hold, once that has begun
+	asked *confirmation // the last one for which the store was asked
+	next  *confirmation // for callers that came after that
 
 	// Under the watchdog's mutex.
 	early time.Duration    // how much before it is due it may be extended
@@ -250,14 +250,12 @@ func (h *hold) giveTo(l *Lease) bool {
 // confirmation is one call that asks whether the store has the hold, and the callers that
 // wait for its answer. One call is under way at a time:
 //
-//	first caller      makes the call             hold.asking
-//	callers meanwhile wait for the next call     hold.next
-//	the answer comes  one of hold.next makes the next call
-//	answer "lost"     is the answer of hold.next too
-//	no answer         is that of these callers only; hold.next asks again
-//	the release       answers hold.next (following) and all callers after it: hold.ending
+//	a caller           waits for the next call: hold.next
+//	the first of them  makes it, when the one before it (hold.asked) is answered
+//	answer "lost"      is the answer of hold.next too
+//	no answer          is that of these callers only; hold.next asks again
+//	the release        answers hold.next (following) and all callers after it
 type confirmation struct {
-	lead      chan struct{} // the caller that receives from it makes the call
 	done      chan struct{} // closed when err is known
 	err       error
 	following *confirmation // gets the same answer
@@ -270,10 +268,6 @@ type confirmation struct {
 
 // errNoEnd is the answer to callers that wait for a call that has panicked.
 var errNoEnd = errors.New("the call did not come to its end")
-
-func newConfirmation() *confirmation {
-	return &confirmation{lead: make(chan struct{}, 1), done: make(chan struct{})}
-}
 
 // answer gives all waiting callers err. A nil confirmation has no callers.
 func (c *confirmation) answer(err error, assumed bool) {
@@ -288,59 +282,57 @@ func (c *confirmation) answer(err error, assumed bool) {
 // of the hold. It returns nil, ErrLost, or the reason why there is no answer. After an
 // error the hold is not passed on any more.
 func (h *hold) confirmed(until time.Time) (err error) {
-	h.mu.Lock()
-	c := h.next
-	switch {
-	case h.ending != nil:
-		c = h.ending
-	case c != nil:
-	case h.asking:
-		c = newConfirmation()
-		h.next = c
-	default:
-		c = newConfirmation()
-		h.asking = true
-		c.lead <- struct{}{}
-	}
-	h.mu.Unlock()
-	select {
-	case <-c.done:
+	c, asks := h.confirmation()
+	if !asks {
+		<-c.done
 		return c.err
-	case <-c.lead:
 	}
 	err = errNoEnd // stays if the store panics
 	defer func() { err = h.confirmAnswered(c, err) }()
-	return h.askStore(until)
-}
-
-// askStore extends the hold, until the store answers or until.
-func (h *hold) askStore(until time.Time) error {
-	return h.locker.persist(h.ttl, until, func(ctx context.Context) (err error) {
+	return h.locker.persist(h.ttl, until, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, budget(h.ttl))
 		defer cancel()
-		h.locker.extend(ctx, 0, []*hold{h}, func(_ *hold, _ clock.Moment, x Extension) { err = x.Err })
-		return err
+		_, answers := h.locker.extend(ctx, 0, []*hold{h})
+		return answers[0].Err
 	})
 }
 
-// confirmAnswered gives the callers of c the store's answer, and has one of the callers
-// that came later ask next. After a loss these have the same answer: the next call could
-// only say the same, or have no answer. It returns the answer for the caller that has asked.
+// confirmation returns the confirmation that a caller shares, and whether the caller is to
+// ask the store for it.
+func (h *hold) confirmation() (c *confirmation, asks bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.next != nil {
+		return h.next, false
+	}
+	c = &confirmation{done: make(chan struct{})}
+	h.next = c
+	if before := h.asked; before != nil {
+		h.mu.Unlock()
+		<-before.done
+		h.mu.Lock()
+	}
+	if h.next != c {
+		return c, false // a loss or the release answers it
+	}
+	h.asked, h.next = c, nil
+	return c, true
+}
+
+// confirmAnswered gives the callers of c the store's answer. After a loss the callers that
+// came later have the same answer: the next call could only say the same, or have no
+// answer. It returns the answer for the caller that has asked.
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
-	next, end := h.next, h.ending
-	final := lost && end == nil // no release is under way that may have ended it
+	end, ending := h.next, h.ending
+	final := lost && !ending // no release is under way that may have ended it
 	if final {
-		c.following, next = next, nil
+		c.following, h.next = h.next, nil
 	}
-	h.next, h.asking = nil, next != nil
 	h.noPass = h.noPass || err != nil
 	h.mu.Unlock()
-	if next != nil {
-		next.lead <- struct{}{}
-	}
-	if lost && end != nil {
+	if lost && ending {
 		// Its release was under way and has perhaps come first. A release waits for no
 		// confirmation, so this wait ends.
 		if <-end.done; !end.assumed {
@@ -395,12 +387,11 @@ func (h *hold) beginRelease() *confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noPass = true
-	if h.passes == 0 {
+	if h.passes == 0 || h.ending { // a release that has panicked was answered
 		return nil
 	}
-	h.ending = newConfirmation()
-	h.ending.following, h.next = h.next, nil
-	return h.ending
+	h.next, h.ending = &confirmation{done: make(chan struct{}), following: h.next}, true
+	return h.next
 }
 
 // releaseClaim is the claim that releases the hold. Its TTL is how long a late acquire of
@@ -443,27 +434,27 @@ func (h *hold) abandon(c Claim, l *Lease, unsure bool) {
 var errNoAnswer = errors.New("the store gave no answer")
 
 // extend asks the store once to extend holds, each for ttl or, if that is 0, for its own
-// TTL. It notes what the store confirms, and then calls heard for each hold with the
-// beginning of the call and the answer; Valid is set in it.
-func (l *Locker) extend(ctx context.Context, ttl time.Duration, holds []*hold, heard func(h *hold, start clock.Moment, x Extension)) {
-	start := l.now()
+// TTL, and notes what the store confirms. It returns the beginning of the call, and the
+// answer for each hold; Valid is set in it.
+func (l *Locker) extend(ctx context.Context, ttl time.Duration, holds []*hold) (start clock.Moment, answers []Extension) {
+	start = l.now()
 	claims := make([]Claim, len(holds))
 	for i, h := range holds {
 		claims[i] = h.claim()
 		claims[i].TTL = cmp.Or(ttl, h.ttl)
 	}
-	answers := l.store.Extend(ctx, claims)
+	answers = make([]Extension, len(holds))
+	heard := copy(answers, l.store.Extend(ctx, claims))
 	for i, h := range holds {
-		x := Extension{Err: errNoAnswer}
-		if i < len(answers) {
-			x = answers[i]
-		}
-		if x.Err == nil {
+		switch x := &answers[i]; {
+		case i >= heard:
+			x.Err = errNoAnswer
+		case x.Err == nil:
 			x.Valid = cmp.Or(x.Valid, ttl, h.ttl)
 			h.confirm(start, x.Valid)
 		}
-		heard(h, start, x)
 	}
+	return start, answers
 }
 
 // releaseLimit bounds a release that the store does not answer.

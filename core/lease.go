@@ -195,7 +195,8 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		h.noteExtend(end)
 	}
 	l.mu.Unlock()
-	l.locker.extend(ctx, ttl, l.holds, func(_ *hold, _ clock.Moment, x Extension) {
+	_, answers := l.locker.extend(ctx, ttl, l.holds)
+	for _, x := range answers {
 		switch {
 		case says(ctx, x.Err, ErrLost):
 			l.lose()
@@ -203,7 +204,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		case err == nil:
 			err = x.Err
 		}
-	})
+	}
 	if err == nil && !l.trusted() {
 		return ErrLost
 	}

@@ -165,7 +165,10 @@ func (w *watchdog) extend(holds []*hold) {
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, limit)
 	defer cancel()
-	w.locker.extend(ctx, 0, holds, w.answered)
+	start, answers := w.locker.extend(ctx, 0, holds)
+	for i, h := range holds {
+		w.answered(h, start, answers[i])
+	}
 }
 
 // needsExtension reports whether h is to be extended. The hold of a lease that is not
@@ -195,21 +198,17 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 // answered handles the answer to an extension of h that began at start, and schedules the
 // next one.
 func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
-	lease := h.holder()
-	tell := func(k Kind, err error) {
-		if lease != nil {
-			e := lease.event(k)
-			e.Err = err
-			lease.tell(e)
-		}
-	}
+	kind := Extended
 	switch {
 	case errors.Is(x.Err, ErrLost):
 		h.lose()
+		return
 	case x.Err != nil:
-		tell(ExtendFailed, x.Err)
+		kind = ExtendFailed
 		h.due(h.retryAt)
-	case h.live():
+	case !h.live():
+		return
+	default:
 		h.due(func() time.Time {
 			// After Lease.Extend with a longer TTL h is due by that TTL, unless that
 			// is in the past.
@@ -218,7 +217,11 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 			}
 			return start.Time().Add(x.Valid / 3)
 		})
-		tell(Extended, nil)
+	}
+	if lease := h.holder(); lease != nil {
+		e := lease.event(kind)
+		e.Err = x.Err
+		lease.tell(e)
 	}
 }
 
