@@ -60,7 +60,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	defer func() {
 		switch {
 		case over:
-		case lease.handedOut: // the observer has panicked: the caller has no lease
+		case lease.begun: // the observer has panicked: the caller has no lease
 			lease.finish(ctx, "release", nil, true)
 		default: // the store has panicked, or the observer before the lease began
 			lease.abandon()
@@ -77,7 +77,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			break
 		}
 	}
-	now := lease.acquired(err)
+	now := l.now()
 	wait := now.Since(start)
 	if r.report != nil {
 		*r.report = lease.outcome(0)
@@ -164,7 +164,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 	a.waiters.enter(t)
 	defer func() { // the queue learns of the lease's hold here, to have it passed on later
 		if unused := a.waiters.leave(t, a.lease.passable()); unused != nil {
-			unused.abandon(unused.releaseClaim(), a.lease, false)
+			unused.abandon(a.lease)
 		}
 	}()
 	if !t.first {

@@ -225,8 +225,7 @@ func (a *attempt) takePassed(t *waiter) bool {
 	case h.giveTo(a.lease):
 		return true
 	}
-	a.waiters.holdEnded(h)
-	h.abandon(h.releaseClaim(), a.lease, false)
+	h.abandon(a.lease)
 	return false
 }
 

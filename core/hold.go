@@ -394,40 +394,29 @@ func (h *hold) beginRelease() *confirmation {
 	return h.next
 }
 
-// releaseClaim is the claim that releases the hold. Its TTL is how long a late acquire of
-// it has to be refused.
-func (h *hold) releaseClaim() Claim {
-	c := h.claim()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.owner == h.id && h.token > 0 {
-		c.Last = h.token + uint64(h.passes)
-	}
-	if left := time.Until(h.arrived.Time().Add(h.reach)); h.reach != 0 && left > c.TTL {
-		c.TTL = left - left%time.Millisecond
-	}
-	return c
-}
-
-// release releases c, the claim of the hold, for l. If the store does not answer until
-// until, it returns the reason and leaves c to the clean-up. If an acquire of c had no
-// answer (unsure) the clean-up releases it again in any case, so that a late one is
-// refused.
-func (h *hold) release(c Claim, l *Lease, unsure bool, until time.Time) (err error) {
+// release releases the hold of l, and saves r, the record of a run; nil if there is none.
+// If the store does not answer until until, it returns the reason and leaves the hold to
+// the clean-up. If an acquire of it had no answer the clean-up releases it again in any
+// case, so that a late one is refused.
+func (h *hold) release(l *Lease, r *Record, until time.Time) (err error) {
+	c := l.releaseClaim(h)
+	c.Record = r
 	end, assumed := h.beginRelease(), false
 	defer func() { end.answer(err, assumed) }()
 	err = errNoEnd
 	assumed, err = h.locker.release(c, until)
-	if unsure || err != nil && !errors.Is(err, ErrLost) {
+	if l.unsure[h.key] || err != nil && !errors.Is(err, ErrLost) {
 		h.locker.cleanup.add(c, l, true, nil)
 	}
 	return err
 }
 
-// abandon is release in the background.
-func (h *hold) abandon(c Claim, l *Lease, unsure bool) {
+// abandon releases the hold of l in the background, or the one that was passed on to l and
+// not taken.
+func (h *hold) abandon(l *Lease) {
+	h.locker.waiters.holdEnded(h)
 	h.retire()
-	h.locker.cleanup.add(c, l, unsure, h.beginRelease())
+	h.locker.cleanup.add(l.releaseClaim(h), l, l.unsure[h.key], h.beginRelease())
 }
 
 // errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.

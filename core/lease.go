@@ -42,10 +42,9 @@ type Lease struct { // it fills 512 bytes, a size class of the allocator: one mo
 	cancel      context.CancelCauseFunc // of ctx, nil until ctx is made
 	cause       error                   // of its end, if it ended before that
 	state       state
-	handedOut   bool // start has succeeded: the lease is its caller's
+	begun       bool // start has succeeded, and it was not withdrawn: its work may have begun
 	overrun     bool
 	releasing   bool
-	withdrawn   bool // its run has not begun
 	announced   bool // the observer was told that it was acquired
 	endUntold   bool // it ended before that: announce tells its end
 	contended   bool // see Event; this and reentered do not change after the acquire
@@ -231,7 +230,10 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 		l.released.Wait()
 		return false, l.err
 	}
-	l.releasing, l.withdrawn = true, withdraw
+	l.releasing = true
+	if withdraw {
+		l.begun = false
+	}
 	l.mu.Unlock()
 	held, wasLost := l.conclude(op, r)
 	switch {
@@ -338,10 +340,7 @@ func (l *Lease) giveBack(r *Record, until time.Time) error {
 	}
 	var first error
 	for _, h := range slices.Backward(l.holds) {
-		c := l.releaseClaim(h)
-		c.Record = r
-		err := h.release(c, l, l.unsure[h.key], until)
-		if first == nil {
+		if err := h.release(l, r, until); first == nil {
 			first = err
 		}
 	}
@@ -353,18 +352,26 @@ func (l *Lease) abandon() {
 	l.stop(gone)
 	l.endContext(nil)
 	for _, h := range l.holds {
-		l.locker.waiters.holdEnded(h)
-		h.abandon(l.releaseClaim(h), l, l.unsure[h.key])
+		h.abandon(l)
 	}
 }
 
-// releaseClaim is the claim that releases h. A run whose lease was not returned is undone.
+// releaseClaim is the claim that releases h. Its TTL is how long a late acquire of it has to
+// be refused. A run that has not begun is undone.
 func (l *Lease) releaseClaim(h *hold) Claim {
-	c := h.releaseClaim()
-	if l.handedOut && l.opts.keep > 0 {
+	c := h.claim()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owner == h.id && h.token > 0 {
+		c.Last = h.token + uint64(h.passes)
+	}
+	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
+		c.TTL = left - left%time.Millisecond
+	}
+	if l.begun && l.opts.keep > 0 {
 		c.Keep = max(0, l.opts.keep-l.locker.now().Since(l.holds[len(l.holds)-1].arrived))
 	}
-	c.Undo = l.opts.record != nil && (!l.handedOut || l.withdrawn)
+	c.Undo = l.opts.record != nil && !l.begun
 	return c
 }
 
@@ -406,9 +413,9 @@ func (l *Lease) start(now clock.Moment) error {
 	if len(l.holds) > 1 && !l.trusted() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
 	}
-	l.handedOut = true
+	l.begun = true
 	if !l.locker.countHeld(l, now) {
-		l.handedOut = false
+		l.begun = false
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
 	}
 	return nil
@@ -420,23 +427,20 @@ func (l *Lease) trusted() bool { return l.trustedAt(l.locker.now()) }
 
 func (l *Lease) trustedAt(now clock.Moment) bool {
 	l.mu.Lock()
-	if l.state != held {
-		over := l.state == lost
-		l.mu.Unlock()
-		if over {
-			l.endContext(ErrLost) // the goroutine that found the loss may not have done it yet
-		}
-		return false
-	}
+	before := l.state
+	trusted := before == held
 	for _, h := range l.holds {
-		if !h.trusted(now) {
-			l.mu.Unlock()
-			l.lose()
-			return false
-		}
+		trusted = trusted && h.trusted(now)
 	}
 	l.mu.Unlock()
-	return true
+	switch {
+	case trusted:
+	case before == held:
+		l.lose()
+	case before == lost:
+		l.endContext(ErrLost) // the goroutine that found the loss may not have done it yet
+	}
+	return trusted
 }
 
 // lose ends the lease as lost, whatever the store may answer later.
@@ -452,19 +456,6 @@ func (l *Lease) lose() {
 		l.locker.waiters.holdEnded(h)
 	}
 	l.tellLost()
-}
-
-// acquired is when the acquire of the lease ended: when the last grant arrived, or now if
-// it failed with err or found a finished record.
-func (l *Lease) acquired(err error) clock.Moment {
-	switch last := len(l.holds) - 1; {
-	case err != nil || last < 0:
-		return l.locker.now()
-	case l.tokenOffset > 0:
-		return l.since // when it took the hold
-	default:
-		return l.holds[last].arrived
-	}
 }
 
 // announce tells the observer that the lease was acquired, and of its end if it has ended
