@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -52,8 +51,8 @@ type cardWriter struct {
 
 	ctx    context.Context // of its calls
 	cancel context.CancelFunc
-	enough sync.Once
-	over   chan struct{} // closed when it is to end
+	over   context.Context // ends when it is to end
+	end    context.CancelFunc
 	ended  chan struct{} // closed when it has
 }
 
@@ -64,7 +63,7 @@ func (w *cardWriter) start() error {
 		return fmt.Errorf("WithCard: only Service, Version and Trace may be set: %w", ErrInvalid)
 	}
 	for _, s := range []string{c.Service, c.Version} {
-		if len(s) > maxLabel || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+		if !printable(s, maxLabel) {
 			return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
 		}
 	}
@@ -78,7 +77,8 @@ func (w *cardWriter) start() error {
 	c.Process, c.PID, c.Start = w.locker.process, os.Getpid(), time.Now()
 	c.Host, _ = os.Hostname() // a card without one is better than none
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.over, w.ended = make(chan struct{}), make(chan struct{})
+	w.over, w.end = context.WithCancel(context.Background())
+	w.ended = make(chan struct{})
 	go w.run()
 	return nil
 }
@@ -90,7 +90,7 @@ func (w *cardWriter) run() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-w.over:
+		case <-w.over.Done():
 			w.put(nil, time.Millisecond) // no process is seen that is not there any more
 			return
 		case <-tick.C:
@@ -113,21 +113,31 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 	if w == nil {
 		return true
 	}
-	w.enough.Do(func() { close(w.over) })
+	w.end()
 	defer w.cancel()
 	return done(ctx, w.ended)
 }
 
-// entries are those of the card, as many as it has room for.
-func (w *cardWriter) entries() []CardEntry {
+// entries are those of the card, as many as it has room for: one for each key that a lease
+// holds, or for the key that it waits for.
+func (w *cardWriter) entries() (all []CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {
 		return nil
 	}
 	room := MaxCard - len(bare) - len(`,"entries":[]`)
-	var all []CardEntry
 	for _, s := range w.locker.longest(cardFrom, maxEntries) {
-		for _, e := range w.about(s) {
+		l := s.lease
+		var keys []string
+		if s.waiting {
+			keys = []string{l.key}
+		} else {
+			for _, h := range l.holds { // which do not change after the acquire
+				keys = append(keys, h.key)
+			}
+		}
+		e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Trace: w.trace(l.under), Waiting: s.waiting, For: s.age}
+		for _, e.Key = range keys {
 			text, err := json.Marshal(e)
 			room -= len(text) + len(",")
 			if err != nil || room < 0 || len(all) == maxEntries {
@@ -139,39 +149,22 @@ func (w *cardWriter) entries() []CardEntry {
 	return all
 }
 
-// about returns the entries of a lease: one for each key that it holds, or one for the
-// key that it waits for.
-func (w *cardWriter) about(s standing) (all []CardEntry) {
-	l := s.lease
-	e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Key: l.key, Trace: w.trace(l.under), Waiting: s.waiting, For: s.age}
-	if s.waiting {
-		return []CardEntry{e}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.holds {
-		e.Key = h.key
-		all = append(all, e)
-	}
-	return all
-}
-
 // trace is the result of the caller's function for a context. A panic in it must not end
 // the process, and a long text must not take the room of other entries.
 func (w *cardWriter) trace(ctx context.Context) (id string) {
 	if w.card.Trace == nil {
 		return ""
 	}
-	defer func() {
-		if recover() != nil {
-			id = ""
-		}
-	}()
-	id = w.card.Trace(ctx)
-	if len(id) > maxTrace || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
-		return ""
+	defer func() { _ = recover() }() // id is "" then
+	if text := w.card.Trace(ctx); printable(text, maxTrace) {
+		id = text
 	}
 	return id
+}
+
+// printable reports whether s is UTF-8 of at most so many bytes, without control characters.
+func printable(s string, most int) bool {
+	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // standing is a lease that is held or waited for, and for how long it has been.
@@ -185,14 +178,8 @@ type standing struct {
 // and at most so many. It holds a mutex only for a short part of the work at a time.
 func (l *Locker) longest(from time.Duration, most int) []standing {
 	var all []standing
-	trim := func() {
-		slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
-		clear(all[min(most, len(all)):])
-		all = all[:min(most, len(all))]
-	}
-	now, looked := l.now(), 0
-	l.mu.Lock()
-	for _, t := range l.tallies {
+	now := l.now()
+	l.eachTally(func(t *tally) (looked int) {
 		for _, s := range [...]stage{acquiring, holding} {
 			n := 0
 			for lease := t.in[s].First(); lease != nil && n < most; lease = lease.node.Next() {
@@ -205,14 +192,8 @@ func (l *Locker) longest(from time.Duration, most int) []standing {
 			}
 			looked += n + 1
 		}
-		if looked >= snapshotStep {
-			l.mu.Unlock()
-			trim()
-			looked = 0
-			l.mu.Lock()
-		}
-	}
-	l.mu.Unlock()
-	trim()
-	return all
+		return looked
+	})
+	slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
+	return all[:min(most, len(all))]
 }

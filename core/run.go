@@ -38,35 +38,40 @@ type run struct {
 // with ErrInvalid also for Shared, Permits, Also and KeepFor, and if Retain is
 // not 1ms at least.
 func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...AcquireOption) (*Lease, Record, error) {
-	r, err := l.request(key, opts)
+	r, err := l.runRequest(key, begin, opts)
 	if err != nil {
 		return nil, Record{}, err
 	}
-	r.record, r.mode = &begin, ModeRun
-	if err := r.checkRun(); err != nil {
-		return nil, Record{}, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
-	}
 	lease, err := l.acquire(ctx, r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, Record{}, err
-	case lease.run.found.Done:
-		return nil, lease.run.found, nil
+	}
+	if found := lease.run.found; found.Done {
+		return nil, found, nil
 	}
 	return lease, lease.run.found, nil
 }
 
 // CheckRun is Check for Begin.
 func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error) {
-	r, err := l.request("check", opts)
+	r, err := l.runRequest("check", Record{Retain: minRetain}, opts)
 	if err != nil {
 		return 0, err
 	}
-	r.record = &Record{Retain: minRetain}
-	if err := r.checkRun(); err != nil {
-		return 0, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
-	}
 	return r.wait, l.serves(r)
+}
+
+// runRequest is request for a run.
+func (l *Locker) runRequest(key string, begin Record, opts []AcquireOption) (*request, error) {
+	r, err := l.request(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	r.record, r.mode = &begin, ModeRun
+	if err := r.checkRun(); err != nil {
+		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
+	}
+	return r, nil
 }
 
 // checkRun refuses what makes no sense for a run.

@@ -57,27 +57,19 @@ func (l *Locker) Snapshot() Snapshot {
 	}
 	l.mu.Lock()
 	s.Locks = make([]LockCount, 0, len(l.tallies))
-	seen := 0
-	for of, t := range l.tallies {
-		if t.empty() {
-			continue
-		}
-		s.Locks = append(s.Locks, LockCount{
-			Name: of.name, Mode: of.mode,
-			Held: t.in[holding].Len(), Lost: t.in[unreleased].Len(), Waiting: t.in[acquiring].Len(),
-			OldestHeld: age(t.in[holding].First()), OldestWaiting: age(t.in[acquiring].First()),
-		})
-		if seen++; seen%snapshotStep == 0 {
-			l.mu.Unlock() // so that no caller waits for all of them
-			l.mu.Lock()
-		}
-	}
 	l.mu.Unlock()
-	compare := func(a, b LockCount) int {
-		if c := strings.Compare(a.Name, b.Name); c != 0 {
-			return c
+	l.eachTally(func(t *tally) (looked int) {
+		if !t.empty() {
+			s.Locks = append(s.Locks, LockCount{
+				Name: t.of.name, Mode: t.of.mode,
+				Held: t.in[holding].Len(), Lost: t.in[unreleased].Len(), Waiting: t.in[acquiring].Len(),
+				OldestHeld: age(t.in[holding].First()), OldestWaiting: age(t.in[acquiring].First()),
+			})
 		}
-		return cmp.Compare(a.Mode, b.Mode)
+		return 1
+	})
+	compare := func(a, b LockCount) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Mode, b.Mode))
 	}
 	slices.SortStableFunc(s.Locks, compare)
 	// A name that went and came back meanwhile may have been met twice.
@@ -85,7 +77,21 @@ func (l *Locker) Snapshot() Snapshot {
 	return s
 }
 
-// snapshotStep is how many names are looked at while the Locker waits.
+// eachTally looks at all tallies. Look returns at how many names or leases it has looked.
+func (l *Locker) eachTally(look func(t *tally) (looked int)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	looked := 0
+	for _, t := range l.tallies {
+		if looked += look(t); looked >= snapshotStep {
+			l.mu.Unlock() // so that no caller waits for all of them
+			l.mu.Lock()
+			looked = 0
+		}
+	}
+}
+
+// snapshotStep is at how many names or leases is looked while the Locker waits.
 const snapshotStep = 256
 
 // spareTallies is how many tallies of names that nothing is held of are kept, so that
