@@ -11,10 +11,10 @@ import (
 // nil stands for a machine without one.
 func WithAsleep(asleep func() time.Duration) Option {
 	return func(c *config) {
-		c.clock = nil
-		if asleep != nil {
-			c.clock = clock.Asking(asleep)
+		if asleep == nil {
+			asleep = func() time.Duration { return 0 }
 		}
+		c.clock = clock.Asking(asleep)
 	}
 }
 
@@ -37,7 +37,7 @@ func (l *Locker) Left() string {
 	l.waiters.mu.Unlock()
 	l.watchdog.mu.Lock()
 	// An open Locker leaves its timer to fire once more.
-	queued, armed := l.watchdog.queue.Len(), closed && !l.watchdog.at.IsZero()
+	queued, armed := l.watchdog.queue.Len(), closed && l.watchdog.at > 0
 	l.watchdog.mu.Unlock()
 	l.cleanup.mu.Lock()
 	cleanups, waiting := l.cleanup.pending.n, len(l.cleanup.waiting)

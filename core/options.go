@@ -29,9 +29,9 @@ type Option func(*config)
 type config struct {
 	defaults      []AcquireOption
 	observer      Observer
-	perKey, total int         // bounds of the callers behind the first of a queue; 0 for none
-	card          *Card       // nil without WithCard
-	clock         clock.Clock // nil where suspension cannot be seen
+	perKey, total int   // bounds of the callers behind the first of a queue; 0 for none
+	card          *Card // nil without WithCard
+	clock         clock.Clock
 }
 
 // WithDefaults sets the options that every acquire of this Locker starts from;

@@ -18,6 +18,9 @@ const batch = 512
 // firstCalls is how many calls run side by side at first for the holds that are due.
 const firstCalls = 8
 
+// lookEvery is how often the clock is looked at for a suspension, while anything is held.
+const lookEvery = time.Second
+
 // watchdog extends the holds of a Locker. It has one timer for a queue by due time. Holds
 // that are due together are extended in batches, in several calls side by side, so that a
 // call that hangs delays the others little. It does not end the trust in a hold: the hold
@@ -29,9 +32,9 @@ type watchdog struct {
 	queue    due.Queue[hold]
 	epoch    time.Time // what its times count from
 	timer    *time.Timer
-	at       time.Time    // when timer fires, zero if not at all
-	inFlight count        // goroutines with holds that are not in the queue
-	lastLook clock.Moment // when the clock was last read for a suspension
+	at       time.Duration // when timer fires, 0 if not at all
+	inFlight count         // goroutines with holds that are not in the queue
+	lastLook clock.Moment  // when the clock was last read for a suspension
 
 	ctx    context.Context // of all calls
 	cancel context.CancelFunc
@@ -56,32 +59,23 @@ func (w *watchdog) remove(h *hold) {
 	h.entry = nil
 }
 
-// set sets the timer to the due time of the first hold. Where the clock sees suspensions
-// it fires at least every second. The caller holds the mutex.
+// set sets the timer to the due time of the first hold, or to the next look for a
+// suspension if that is sooner. The caller holds the mutex.
 func (w *watchdog) set() {
-	var at time.Time
-	if first, h := w.queue.First(); h != nil {
-		at = w.epoch.Add(first)
-		if !w.at.IsZero() && !at.Before(w.at) {
-			return // the next look for a suspension is not sooner either
-		}
-	}
-	if w.locker.clock != nil && w.queue.Len()+w.inFlight.n > 0 {
-		if tick := time.Now().Add(time.Second); at.IsZero() || tick.Before(at) {
-			at = tick
-		}
-	}
-	switch {
-	case at.IsZero():
+	at, h := w.queue.First()
+	if h == nil && w.inFlight.n == 0 || w.at > 0 && (h == nil || w.at <= at) {
 		return
-	case w.timer == nil:
-		w.timer = time.AfterFunc(time.Until(at), w.fire)
-	case w.at.IsZero() || at.Before(w.at):
-		w.timer.Reset(time.Until(at))
-	default:
-		return
+	}
+	now := time.Since(w.epoch)
+	if look := now + lookEvery; h == nil || look < at {
+		at = look
 	}
 	w.at = at
+	if w.timer == nil {
+		w.timer = time.AfterFunc(at-now, w.fire)
+	} else {
+		w.timer.Reset(at - now)
+	}
 }
 
 // fire extends what is due.
@@ -102,7 +96,7 @@ func (w *watchdog) fire() {
 		}
 		holds = append(holds, h)
 	}
-	w.at = time.Time{}
+	w.at = 0
 	if len(holds) > 0 {
 		w.inFlight.add(1) // this one, until the calls are sent
 		defer w.callEnded()
@@ -123,17 +117,14 @@ func (w *watchdog) fire() {
 // batches are left, the number of calls doubles after each pace: a store that answers soon
 // is asked by few goroutines, and calls that hang do not delay the other batches for long.
 func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
-	next := func() (b []*hold) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if len(batches) > 0 {
-			b, batches = batches[0], batches[1:]
-		}
-		return b
+	left := make(chan []*hold, len(batches))
+	for _, b := range batches {
+		left <- b
 	}
+	close(left)
 	work := func() {
 		defer w.callEnded()
-		for b := next(); b != nil; b = next() {
+		for b := range left {
 			w.extend(b)
 		}
 	}
@@ -141,11 +132,12 @@ func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 	raise = func(from, to int) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for range min(to-from, len(batches)) {
+		n := len(left)
+		for range min(to-from, n) {
 			w.inFlight.add(1)
 			go work()
 		}
-		if to-from < len(batches) {
+		if to-from < n {
 			time.AfterFunc(pace, func() { raise(to, 2*to) })
 		}
 	}
@@ -239,7 +231,7 @@ func (w *watchdog) stop(ctx context.Context) bool {
 	w.mu.Lock()
 	if w.timer != nil {
 		w.timer.Stop()
-		w.at = time.Time{}
+		w.at = 0
 	}
 	landed := w.inFlight.zero()
 	w.mu.Unlock()
@@ -249,9 +241,6 @@ func (w *watchdog) stop(ctx context.Context) bool {
 // afterSuspension sets the timer of every hold anew, if the machine was suspended
 // since the last look: timers stand still then.
 func (w *watchdog) afterSuspension() {
-	if w.locker.clock == nil {
-		return
-	}
 	now := w.locker.now()
 	w.mu.Lock()
 	slept := now.Slept(w.lastLook)
