@@ -62,18 +62,14 @@ func (w *cardWriter) start() error {
 	if c.Process != "" || c.Host != "" || c.PID != 0 || !c.Start.IsZero() || c.Entries != nil {
 		return fmt.Errorf("WithCard: only Service, Version and Trace may be set: %w", ErrInvalid)
 	}
-	for _, s := range []string{c.Service, c.Version} {
-		if !printable(s, maxLabel) {
-			return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
-		}
+	if !printable(c.Service, maxLabel) || !printable(c.Version, maxLabel) {
+		return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
 	}
-	var keeps bool
-	if w.store, keeps = w.locker.store.(Cards); keeps {
-		keeps = !errors.Is(w.store.Put(context.Background(), Card{}, 0), ErrUnsupported) // nothing is sent
-	}
-	if !keeps {
+	store, ok := w.locker.store.(Cards)
+	if !ok || errors.Is(store.Put(context.Background(), Card{}, 0), ErrUnsupported) { // nothing is sent
 		return fmt.Errorf("WithCard: the store keeps no cards: %w", ErrUnsupported)
 	}
+	w.store = store
 	c.Process, c.PID, c.Start = w.locker.process, os.Getpid(), time.Now()
 	c.Host, _ = os.Hostname() // a card without one is better than none
 	w.ctx, w.cancel = context.WithCancel(context.Background())

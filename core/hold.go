@@ -82,7 +82,7 @@ func (h *hold) trustLeft(now clock.Moment) time.Duration { return trust(h.valid)
 func (h *hold) trusted(now clock.Moment) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.lost && h.trustLeft(now) > 0
+	return !h.lost && !h.retired && h.trustLeft(now) > 0
 }
 
 // holder is the lease that has the hold, nil between two leases.
@@ -158,13 +158,6 @@ func (h *hold) retire() {
 	h.locker.watchdog.remove(h)
 }
 
-// live reports whether the hold was neither lost nor retired.
-func (h *hold) live() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.lost && !h.retired
-}
-
 // awaitPass reports whether the head can be parked for the hold, since that may still be
 // passed on; pass decides whether it is. A timer calls ws.unpark when the time for it is
 // over.
@@ -221,8 +214,7 @@ func (h *hold) pass(l *Lease) bool {
 	defer l.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	overrun := l.opts.maxHold > 0 && now.Since(l.since) >= l.opts.maxHold
-	if l.shown || overrun || h.reach != 0 || h.passExpired(now) || h.tokensUsed() || h.unconfirmed(now) {
+	if l.shown || l.tooOld(now) || h.reach != 0 || h.passExpired(now) || h.tokensUsed() || h.unconfirmed(now) {
 		return false
 	}
 	h.passes++
@@ -290,9 +282,7 @@ func (h *hold) confirmed(until time.Time) (err error) {
 	err = errNoEnd // stays if the store panics
 	defer func() { err = h.confirmAnswered(c, err) }()
 	return h.locker.persist(h.ttl, until, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, budget(h.ttl))
-		defer cancel()
-		_, answers := h.locker.extend(ctx, 0, []*hold{h})
+		_, answers := h.locker.extend(ctx, budget(h.ttl), 0, []*hold{h})
 		return answers[0].Err
 	})
 }
@@ -422,10 +412,12 @@ func (h *hold) abandon(l *Lease) {
 // errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.
 var errNoAnswer = errors.New("the store gave no answer")
 
-// extend asks the store once to extend holds, each for ttl or, if that is 0, for its own
-// TTL, and notes what the store confirms. It returns the beginning of the call, and the
-// answer for each hold; Valid is set in it.
-func (l *Locker) extend(ctx context.Context, ttl time.Duration, holds []*hold) (start clock.Moment, answers []Extension) {
+// extend asks the store once, for limit at most, to extend holds, each for ttl or, if that
+// is 0, for its own TTL, and notes what the store confirms. It returns the beginning of the
+// call, and the answer for each hold; Valid is set in it.
+func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []Extension) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	start = l.now()
 	claims := make([]Claim, len(holds))
 	for i, h := range holds {

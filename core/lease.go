@@ -136,11 +136,9 @@ func (l *Lease) Deadline() time.Time {
 	now := l.locker.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var left time.Duration
-	for i, h := range l.holds {
-		if d := h.remaining(now); i == 0 || d < left {
-			left = d
-		}
+	left := maxTTL
+	for _, h := range l.holds {
+		left = min(left, h.remaining(now))
 	}
 	if l.state != held {
 		left = min(left, -1)
@@ -182,8 +180,6 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	if !l.trusted() {
 		return ErrLost
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget(ttl))
-	defer cancel()
 	end := l.locker.now().Time().Add(ttl + budget(ttl)) // the store has the hold until then
 	l.mu.Lock()
 	if l.state != held {
@@ -194,7 +190,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		h.noteExtend(end)
 	}
 	l.mu.Unlock()
-	_, answers := l.locker.extend(ctx, ttl, l.holds)
+	_, answers := l.locker.extend(ctx, budget(ttl), ttl, l.holds)
 	for _, x := range answers {
 		switch {
 		case says(ctx, x.Err, ErrLost):
@@ -517,16 +513,17 @@ func (l *Lease) stop(to state) state {
 	return before
 }
 
+// tooOld reports whether the lease is held for longer than its MaxHold.
+func (l *Lease) tooOld(now clock.Moment) bool {
+	return l.opts.maxHold > 0 && now.Since(l.since) >= l.opts.maxHold
+}
+
 // overruns reports whether the lease is not to be extended any more.
-func (l *Lease) overruns() bool {
+func (l *Lease) overruns(now clock.Moment) bool {
 	if l.opts.noRenew {
 		return true
 	}
-	if l.opts.maxHold == 0 {
-		return false
-	}
-	age := l.locker.now().Since(l.since)
-	if age < l.opts.maxHold {
+	if !l.tooOld(now) {
 		return false
 	}
 	l.mu.Lock()
@@ -535,7 +532,7 @@ func (l *Lease) overruns() bool {
 	l.mu.Unlock()
 	if first {
 		e := l.event(Overrun)
-		e.Held = age
+		e.Held = now.Since(l.since)
 		l.tell(e)
 	}
 	return true

@@ -124,14 +124,7 @@ const (
 	stages
 )
 
-func (t *tally) empty() bool {
-	for s := range stages {
-		if t.in[s].Len() > 0 {
-			return false
-		}
-	}
-	return true
-}
+func (t *tally) empty() bool { return t.in == [stages]fifo.Queue[Lease]{} }
 
 // add lists a lease that is being acquired since at.
 func (m tallies) add(l *Lease, at clock.Moment) {

@@ -339,7 +339,7 @@ func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
 		return nil
 	}
 	q.asleep = nil
-	if h != nil && h.live() {
+	if h != nil && h.trusted(ws.locker.now()) {
 		q.holder = h // else it was lost before the queue knew of it
 	}
 	next := q.head()

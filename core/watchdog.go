@@ -81,7 +81,6 @@ func (w *watchdog) set() {
 // fire extends what is due.
 func (w *watchdog) fire() {
 	var holds []*hold
-	var least time.Duration // the smallest slack of them
 	w.mu.Lock()
 	now := time.Since(w.epoch)
 	for {
@@ -91,9 +90,6 @@ func (w *watchdog) fire() {
 		}
 		w.queue.Pop()
 		h.entry = nil
-		if len(holds) == 0 || h.early < least {
-			least = h.early
-		}
 		holds = append(holds, h)
 	}
 	w.at = 0
@@ -108,17 +104,18 @@ func (w *watchdog) fire() {
 		h.setTimer()
 	}
 	w.afterSuspension()
-	// The shortest TTL in a batch bounds its call.
-	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
-	w.extendAll(slices.Collect(slices.Chunk(holds, batch)), least/2)
+	w.extendAll(holds)
 }
 
-// extendAll begins to extend the batches, with firstCalls calls side by side. As long as
-// batches are left, the number of calls doubles after each pace: a store that answers soon
-// is asked by few goroutines, and calls that hang do not delay the other batches for long.
-func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
-	left := make(chan []*hold, len(batches))
-	for _, b := range batches {
+// extendAll begins to extend holds in batches, with firstCalls calls side by side. As long
+// as batches are left, the number of calls doubles after each pace: a store that answers
+// soon is asked by few goroutines, and calls that hang do not delay the other batches for
+// long.
+func (w *watchdog) extendAll(holds []*hold) {
+	// The shortest TTL in a batch bounds its call.
+	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
+	left := make(chan []*hold, len(holds)/batch+1)
+	for b := range slices.Chunk(holds, batch) {
 		left <- b
 	}
 	close(left)
@@ -138,6 +135,7 @@ func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 			go work()
 		}
 		if to-from < n {
+			pace := min(holds[0].ttl/120, time.Second/4)
 			time.AfterFunc(pace, func() { raise(to, 2*to) })
 		}
 	}
@@ -155,9 +153,7 @@ func (w *watchdog) extend(holds []*hold) {
 	for _, h := range holds {
 		limit = min(limit, h.remaining(now))
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, limit)
-	defer cancel()
-	start, answers := w.locker.extend(ctx, 0, holds)
+	start, answers := w.locker.extend(w.ctx, limit, 0, holds)
 	for i, h := range holds {
 		w.answered(h, start, answers[i])
 	}
@@ -171,16 +167,14 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 		h.lose()
 		return false
 	}
-	lease := h.holder()
-	if lease == nil {
+	switch lease := h.holder(); {
+	case lease == nil:
 		return true // the next lease is about to have it
-	}
-	if !lease.trustedAt(now) {
+	case !lease.trustedAt(now):
 		// It has ended. A release under way may pass h on to the next lease, so h must
 		// not expire until that is decided.
 		return lease.isReleased()
-	}
-	if !lease.overruns() {
+	case !lease.overruns(now):
 		return true
 	}
 	h.due(func() time.Time { return time.Now().Add(h.trustLeft(now) + h.valid/10) })
@@ -198,7 +192,7 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 	case x.Err != nil:
 		kind = ExtendFailed
 		h.due(h.retryAt)
-	case !h.live():
+	case !h.trusted(w.locker.now()):
 		return
 	default:
 		h.due(func() time.Time {
