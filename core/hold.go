@@ -34,7 +34,6 @@ type hold struct {
 	lease   *Lease        // has the hold; nil between two leases
 	from    clock.Moment  // when the last confirmed call began,
 	valid   time.Duration // and how long the hold lasts from then on
-	timer   *time.Timer   // ends the trust in it; nil before the first extension is due
 	reach   time.Duration // how long after arrived the store may have it because of Lease.Extend; 0 without that
 	lost    bool          // the store no longer has it, or may no longer have it
 	noPass  bool          // it is not passed on any more
@@ -47,7 +46,7 @@ type hold struct {
 	next  *confirmation // for callers that came after that
 
 	// Under the watchdog's mutex.
-	early time.Duration    // how much before it is due it may be extended
+	early time.Duration    // how much before it is due the watchdog may look at it
 	entry *due.Entry[hold] // in the watchdog's queue; nil if not in it
 }
 
@@ -92,31 +91,6 @@ func (h *hold) holder() *Lease {
 	return h.lease
 }
 
-// setTimer sets the timer that ends the trust in the hold, which may be over by now. It
-// gets one when its first extension is due: most holds are released before.
-func (h *hold) setTimer() {
-	now := h.locker.now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch left := h.trustLeft(now); {
-	case h.retired || h.lost:
-	case h.timer == nil:
-		h.timer = time.AfterFunc(left, h.checkTrust)
-	default:
-		h.timer.Reset(left)
-	}
-}
-
-// checkTrust is called by the hold's timer. It ends the trust in the hold, or sets the timer
-// again if that was early.
-func (h *hold) checkTrust() {
-	if h.trusted(h.locker.now()) {
-		h.setTimer()
-	} else {
-		h.lose()
-	}
-}
-
 // lose notes that the hold is lost, and tells the lease that has it.
 func (h *hold) lose() {
 	h.mu.Lock()
@@ -134,16 +108,10 @@ func (h *hold) lose() {
 func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	now := h.locker.now()
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	before, left := h.trustLeft(now), trust(valid)-now.Since(start)
 	if before > 0 && left > before && !h.retired && !h.lost {
 		h.from, h.valid = start, valid
-		if h.timer != nil {
-			h.timer.Reset(left)
-		}
-	}
-	h.mu.Unlock()
-	if before <= 0 {
-		h.lose()
 	}
 }
 
@@ -152,9 +120,6 @@ func (h *hold) retire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.retired = true
-	if h.timer != nil {
-		h.timer.Stop()
-	}
 	h.locker.watchdog.remove(h)
 }
 
@@ -349,7 +314,17 @@ func (h *hold) due(at func() time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.retired {
-		h.locker.watchdog.schedule(h, at())
+		h.locker.watchdog.schedule(h, at(), h.slack())
+	}
+}
+
+// awaitEnd has the watchdog look at the hold when the trust in it is over, unless it is
+// retired.
+func (h *hold) awaitEnd(now clock.Moment) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.retired {
+		h.locker.watchdog.schedule(h, time.Now().Add(h.trustLeft(now)), 0)
 	}
 }
 
@@ -359,11 +334,16 @@ func (h *hold) extendAt() time.Time {
 	return h.from.Time().Add(h.valid/3 - rand.N(h.valid/30+1))
 }
 
-// retryAt is when the hold is due after a failed extension: soon, but later than the
-// slack, since holds that fail together would otherwise be tried again without a pause.
-// The caller holds the mutex.
-func (h *hold) retryAt() time.Time {
-	return time.Now().Add(2*h.slack() + rand.N(h.slack()+1))
+// retry has the hold extended soon after a failed extension, if the trust in it lasts until
+// then: later than the slack, since holds that fail together would otherwise be tried again
+// without a pause.
+func (h *hold) retry() {
+	now := h.locker.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if pause := 2*h.slack() + rand.N(h.slack()+1); !h.retired && pause < h.trustLeft(now) {
+		h.locker.watchdog.schedule(h, time.Now().Add(pause), h.slack())
+	}
 }
 
 // slack is how much before it is due the hold may be extended, in one call with others.

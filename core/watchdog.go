@@ -23,8 +23,8 @@ const lookEvery = time.Second
 
 // watchdog extends the holds of a Locker. It has one timer for a queue by due time. Holds
 // that are due together are extended in batches, in several calls side by side, so that a
-// call that hangs delays the others little. It does not end the trust in a hold: the hold
-// has a timer for that, from its first due time on.
+// call that hangs delays the others little. Meanwhile a hold is in the queue for the end of
+// the trust in it, which waits for no call.
 type watchdog struct {
 	locker *Locker
 
@@ -33,18 +33,19 @@ type watchdog struct {
 	epoch    time.Time // what its times count from
 	timer    *time.Timer
 	at       time.Duration // when timer fires, 0 if not at all
-	inFlight count         // goroutines with holds that are not in the queue
+	inFlight count         // goroutines that extend holds
 	lastLook clock.Moment  // when the clock was last read for a suspension
 
 	ctx    context.Context // of all calls
 	cancel context.CancelFunc
 }
 
-// schedule has h extended at the given time. The caller holds the mutex of h.
-func (w *watchdog) schedule(h *hold, at time.Time) {
+// schedule has the watchdog look at h at the given time, or up to early before that. The
+// caller holds the mutex of h.
+func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h.early = h.slack()
+	h.early = early
 	w.queue.Remove(h.entry)
 	h.entry = w.queue.Add(at.Sub(w.epoch), h)
 	w.set()
@@ -63,13 +64,11 @@ func (w *watchdog) remove(h *hold) {
 // suspension if that is sooner. The caller holds the mutex.
 func (w *watchdog) set() {
 	at, h := w.queue.First()
-	if h == nil && w.inFlight.n == 0 || w.at > 0 && (h == nil || w.at <= at) {
+	if h == nil || w.at > 0 && w.at <= at {
 		return
 	}
 	now := time.Since(w.epoch)
-	if look := now + lookEvery; h == nil || look < at {
-		at = look
-	}
+	at = min(at, now+lookEvery)
 	w.at = at
 	if w.timer == nil {
 		w.timer = time.AfterFunc(at-now, w.fire)
@@ -78,14 +77,15 @@ func (w *watchdog) set() {
 	}
 }
 
-// fire extends what is due.
+// fire extends what is due, and ends the trust in a hold that was not extended in time.
 func (w *watchdog) fire() {
+	w.afterSuspension()
 	var holds []*hold
 	w.mu.Lock()
-	now := time.Since(w.epoch)
+	until := time.Since(w.epoch)
 	for {
 		at, h := w.queue.First()
-		if h == nil || at > now+h.early { // a hold that is due a little later is extended too
+		if h == nil || at > until+h.early { // a hold that is due a little later is extended too
 			break
 		}
 		w.queue.Pop()
@@ -93,17 +93,20 @@ func (w *watchdog) fire() {
 		holds = append(holds, h)
 	}
 	w.at = 0
-	if len(holds) > 0 {
-		w.inFlight.add(1) // this one, until the calls are sent
-		defer w.callEnded()
-	}
+	w.inFlight.add(1) // this one, until the calls are sent
+	defer w.callEnded()
 	w.set()
 	w.mu.Unlock()
 
-	for _, h := range holds {
-		h.setTimer()
-	}
-	w.afterSuspension()
+	now := w.locker.now() // not before: what was due at the end of its trust is not trusted now
+	holds = slices.DeleteFunc(holds, func(h *hold) bool {
+		if !h.trusted(now) {
+			go h.lose() // no observer delays the next hold
+			return true
+		}
+		h.awaitEnd(now)
+		return false
+	})
 	w.extendAll(holds)
 }
 
@@ -159,26 +162,21 @@ func (w *watchdog) extend(holds []*hold) {
 	}
 }
 
-// needsExtension reports whether h is to be extended. The hold of a lease that is not
-// extended any more stays in the queue until its time is over, since the queue has to have
-// holds for the look for a suspension to go on.
+// needsExtension reports whether h is to be extended.
 func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 	if !h.trusted(now) {
-		h.lose()
 		return false
 	}
-	switch lease := h.holder(); {
-	case lease == nil:
+	lease := h.holder()
+	if lease == nil {
 		return true // the next lease is about to have it
-	case !lease.trustedAt(now):
+	}
+	if !lease.trustedAt(now) {
 		// It has ended. A release under way may pass h on to the next lease, so h must
 		// not expire until that is decided.
 		return lease.isReleased()
-	case !lease.overruns(now):
-		return true
 	}
-	h.due(func() time.Time { return time.Now().Add(h.trustLeft(now) + h.valid/10) })
-	return false
+	return !lease.overruns(now)
 }
 
 // answered handles the answer to an extension of h that began at start, and schedules the
@@ -191,7 +189,7 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 		return
 	case x.Err != nil:
 		kind = ExtendFailed
-		h.due(h.retryAt)
+		h.retry()
 	case !h.trusted(w.locker.now()):
 		return
 	default:
@@ -232,8 +230,8 @@ func (w *watchdog) stop(ctx context.Context) bool {
 	return done(ctx, landed)
 }
 
-// afterSuspension sets the timer of every hold anew, if the machine was suspended
-// since the last look: timers stand still then.
+// afterSuspension has every hold extended, or lost, if the machine was suspended since the
+// last look: timers stand still then.
 func (w *watchdog) afterSuspension() {
 	now := w.locker.now()
 	w.mu.Lock()
@@ -243,7 +241,7 @@ func (w *watchdog) afterSuspension() {
 	if slept {
 		for _, lease := range w.locker.heldLeases() {
 			for _, h := range lease.holds {
-				h.setTimer()
+				h.due(time.Now)
 			}
 		}
 	}
