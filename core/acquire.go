@@ -96,7 +96,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		if end := ctx.Err(); end != nil && errors.Is(err, end) {
 			lease.abandon() // the caller's time is over
 		} else {
-			lease.stop(gone)
+			lease.stop()
 			lease.endContext(nil)
 			lease.giveBack(nil, time.Now().Add(releaseLimit))
 			for _, h := range lease.holds {

@@ -46,13 +46,13 @@ type Lease struct { // it fills 512 bytes, a size class of the allocator: one mo
 	overrun     bool
 	releasing   bool
 	announced   bool // the observer was told that it was acquired
-	endUntold   bool // it ended before that: announce tells its end
 	contended   bool // see Event; this and reentered do not change after the acquire
 	reentered   bool
-	shown       bool  // its owner was shown
-	passed      bool  // its hold was passed on
-	tokenOffset uint8 // its token is that of the grant plus this
-	stage       stage // under the Locker's mutex
+	shown       bool   // its owner was shown
+	passed      bool   // its hold was passed on
+	tokenOffset uint8  // its token is that of the grant plus this
+	stage       stage  // under the Locker's mutex
+	untold      func() // tells of its end, if that came before announced
 	holds       []*hold
 
 	// The hold of a lease with one key, and holds of it, without allocations of their own.
@@ -255,7 +255,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 	}()
 	now := l.locker.now()
 	l.trustedAt(now)
-	wasLost = l.stop(gone) == lost
+	wasLost = l.stop() == lost
 	if wasLost {
 		l.endContext(ErrLost) // the first cause counts
 	}
@@ -345,7 +345,7 @@ func (l *Lease) giveBack(r *Record, until time.Time) error {
 
 // abandon is giveBack in the background.
 func (l *Lease) abandon() {
-	l.stop(gone)
+	l.stop()
 	l.endContext(nil)
 	for _, h := range l.holds {
 		h.abandon(l)
@@ -439,19 +439,37 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 	return trusted
 }
 
-// lose ends the lease as lost, whatever the store may answer later.
+// lose ends the lease as lost, whatever the store may answer later. Its holds are not
+// extended any more.
 func (l *Lease) lose() {
-	if l.stop(lost) != held {
+	l.mu.Lock()
+	before, holds := l.state, l.holds
+	if before == held {
+		l.state = lost
+		for _, h := range holds {
+			h.retire()
+		}
+	}
+	l.mu.Unlock()
+	if before != held {
 		return
 	}
 	l.endContext(ErrLost)
-	l.mu.Lock()
-	holds := l.holds
-	l.mu.Unlock()
 	for _, h := range holds {
 		l.locker.waiters.holdEnded(h)
 	}
-	l.tellLost()
+	l.tellEnd(context.WithoutCancel(l.under), Lost, l.locker.now().Since(l.since), ErrLost)
+}
+
+// stop ends a lease that is held, and returns the state before.
+func (l *Lease) stop() (before state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before = l.state
+	if before == held {
+		l.state = gone
+	}
+	return before
 }
 
 // announce tells the observer that the lease was acquired, and of its end if it has ended
@@ -460,14 +478,10 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	defer func() { // also if the observer panics, since it was told
 		l.mu.Lock()
 		l.announced = true
-		unheard, state := l.endUntold, l.state
+		untold := l.untold
 		l.mu.Unlock()
-		switch {
-		case !unheard:
-		case state == lost:
-			l.tellLost()
-		default: // released by Close
-			l.tellEnd(ctx, Released, l.locker.now().Since(l.since), l.err)
+		if untold != nil {
+			untold()
 		}
 	}()
 	if l.locker.listens(Acquired) {
@@ -477,40 +491,26 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	}
 }
 
-func (l *Lease) tellLost() {
-	l.locker.countLost(l)
-	l.tellEnd(context.WithoutCancel(l.under), Lost, l.locker.now().Since(l.since), ErrLost)
-}
-
-// tellEnd tells the observer of the end of the lease. It leaves that to announce if the
-// observer was not told yet that the lease was acquired.
+// tellEnd lists the lease as lost if it is, and tells the observer of its end. It leaves
+// that to announce if the observer was not told yet that the lease was acquired.
 func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
 	told := l.announced
-	l.endUntold = !told
+	if !told {
+		l.untold = func() { l.tellEnd(ctx, k, held, err) }
+	}
 	l.mu.Unlock()
-	if told && l.locker.listens(k) {
+	if !told {
+		return
+	}
+	if k == Lost {
+		l.locker.countLost(l)
+	}
+	if l.locker.listens(k) {
 		e := l.outcome(k)
 		e.Held, e.Err = held, err
 		l.locker.observe(ctx, e)
 	}
-}
-
-// stop sets the state of a lease that is held, and returns the state before. The holds of
-// a lost lease are not extended any more.
-func (l *Lease) stop(to state) state {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before := l.state
-	if before == held {
-		l.state = to
-		if to == lost {
-			for _, h := range l.holds {
-				h.retire()
-			}
-		}
-	}
-	return before
 }
 
 // tooOld reports whether the lease is held for longer than its MaxHold.
