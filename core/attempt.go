@@ -205,7 +205,7 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 		h.valid = g.Valid
 	}
 	h.arrived = a.now()
-	if !h.trusted(h.arrived) {
+	if h.remaining(h.arrived) == 0 {
 		// The answer took longer than the trust in it lasts.
 		a.lease.markUnsure(c.Key)
 		return errors.New("the grant had expired when it arrived")

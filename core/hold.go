@@ -67,7 +67,8 @@ func budget(ttl time.Duration) time.Duration {
 	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
 }
 
-// remaining is how long this process relies on the hold from now on.
+// remaining is how long this process relies on the hold from now on, 0 at least. It is 0
+// if the hold was lost or retired.
 func (h *hold) remaining(now clock.Moment) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,13 +76,11 @@ func (h *hold) remaining(now clock.Moment) time.Duration {
 }
 
 // trustLeft is remaining for callers that hold the mutex.
-func (h *hold) trustLeft(now clock.Moment) time.Duration { return trust(h.valid) - now.Since(h.from) }
-
-// trusted tells whether this process may rely on the hold.
-func (h *hold) trusted(now clock.Moment) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.lost && !h.retired && h.trustLeft(now) > 0
+func (h *hold) trustLeft(now clock.Moment) time.Duration {
+	if h.lost || h.retired {
+		return 0
+	}
+	return max(0, trust(h.valid)-now.Since(h.from))
 }
 
 // holder is the lease that has the hold, nil between two leases.
@@ -110,7 +109,7 @@ func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before, left := h.trustLeft(now), trust(valid)-now.Since(start)
-	if before > 0 && left > before && !h.retired && !h.lost {
+	if before > 0 && left > before {
 		h.from, h.valid = start, valid
 	}
 }
@@ -140,10 +139,10 @@ func (h *hold) awaitPass(ws *waiters) bool {
 	return true
 }
 
-// passExpired reports whether the time in which the hold may be passed on is over, or it
-// was lost, retired or barred from that. The caller holds the mutex.
+// passExpired reports whether the time in which the hold may be passed on is over, or it is
+// not trusted any more or barred from that. The caller holds the mutex.
 func (h *hold) passExpired(now clock.Moment) bool {
-	return h.noPass || h.lost || h.retired || now.Since(h.arrived) >= passTime
+	return h.noPass || h.trustLeft(now) == 0 || now.Since(h.arrived) >= passTime
 }
 
 // tokensUsed reports whether no token is left for another lease. The caller holds the mutex.
@@ -195,7 +194,7 @@ func (h *hold) giveTo(l *Lease) bool {
 	defer l.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lost || h.trustLeft(now) <= 0 {
+	if h.trustLeft(now) == 0 {
 		return false
 	}
 	h.lease = l
@@ -318,14 +317,16 @@ func (h *hold) due(at func() time.Time) {
 	}
 }
 
-// awaitEnd has the watchdog look at the hold when the trust in it is over, unless it is
-// retired.
-func (h *hold) awaitEnd(now clock.Moment) {
+// awaitEnd has the watchdog look at the hold when the trust in it is over. It reports false
+// if that is so now.
+func (h *hold) awaitEnd(now clock.Moment) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.retired {
-		h.locker.watchdog.schedule(h, time.Now().Add(h.trustLeft(now)), 0)
+	left := h.trustLeft(now)
+	if left > 0 {
+		h.locker.watchdog.schedule(h, time.Now().Add(left), 0)
 	}
+	return left > 0
 }
 
 // extendAt is when the hold is due after a confirmation: after a third of its validity,
@@ -341,7 +342,7 @@ func (h *hold) retry() {
 	now := h.locker.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if pause := 2*h.slack() + rand.N(h.slack()+1); !h.retired && pause < h.trustLeft(now) {
+	if pause := 2*h.slack() + rand.N(h.slack()+1); pause < h.trustLeft(now) {
 		h.locker.watchdog.schedule(h, time.Now().Add(pause), h.slack())
 	}
 }

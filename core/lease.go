@@ -297,13 +297,14 @@ func (l *Lease) passOrGiveBack(r *Record, until time.Time) error {
 	if parked {
 		defer ws.holdEnded(h) // not before: the head is to ask when the key is free
 	}
-	h.retire()
 	if placed != nil {
 		// The waiter's place keeps the order among processes. The hold is not extended
 		// any more, and has to last until it is released.
+		rest := h.remaining(l.locker.now())
+		h.retire()
 		select {
 		case <-placed:
-		case <-time.After(min(askTime, h.remaining(l.locker.now())/4)):
+		case <-time.After(min(askTime, rest/4)):
 		}
 	}
 	return l.giveBack(r, until)
@@ -426,7 +427,7 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 	before := l.state
 	trusted := before == held
 	for _, h := range l.holds {
-		trusted = trusted && h.trusted(now)
+		trusted = trusted && h.remaining(now) > 0
 	}
 	l.mu.Unlock()
 	switch {

@@ -339,7 +339,7 @@ func (ws *waiters) leave(w *waiter, h *hold) (unused *hold) {
 		return nil
 	}
 	q.asleep = nil
-	if h != nil && h.trusted(ws.locker.now()) {
+	if h != nil && h.remaining(ws.locker.now()) > 0 {
 		q.holder = h // else it was lost before the queue knew of it
 	}
 	next := q.head()

@@ -100,12 +100,11 @@ func (w *watchdog) fire() {
 
 	now := w.locker.now() // not before: what was due at the end of its trust is not trusted now
 	holds = slices.DeleteFunc(holds, func(h *hold) bool {
-		if !h.trusted(now) {
+		trusted := h.awaitEnd(now)
+		if !trusted {
 			go h.lose() // no observer delays the next hold
-			return true
 		}
-		h.awaitEnd(now)
-		return false
+		return !trusted
 	})
 	w.extendAll(holds)
 }
@@ -115,8 +114,12 @@ func (w *watchdog) fire() {
 // soon is asked by few goroutines, and calls that hang do not delay the other batches for
 // long.
 func (w *watchdog) extendAll(holds []*hold) {
+	if len(holds) == 0 {
+		return
+	}
 	// The shortest TTL in a batch bounds its call.
 	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
+	pace := min(holds[0].ttl/120, time.Second/4)
 	left := make(chan []*hold, len(holds)/batch+1)
 	for b := range slices.Chunk(holds, batch) {
 		left <- b
@@ -138,7 +141,6 @@ func (w *watchdog) extendAll(holds []*hold) {
 			go work()
 		}
 		if to-from < n {
-			pace := min(holds[0].ttl/120, time.Second/4)
 			time.AfterFunc(pace, func() { raise(to, 2*to) })
 		}
 	}
@@ -148,13 +150,17 @@ func (w *watchdog) extendAll(holds []*hold) {
 // extend extends a batch in one call, bounded by the hold that has least left.
 func (w *watchdog) extend(holds []*hold) {
 	now := w.locker.now()
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !w.needsExtension(h, now) })
+	limit := budget(maxTTL)
+	holds = slices.DeleteFunc(holds, func(h *hold) bool {
+		left := h.remaining(now)
+		if left == 0 || !w.needsExtension(h, now) {
+			return true
+		}
+		limit = min(limit, budget(h.ttl), left)
+		return false
+	})
 	if len(holds) == 0 {
 		return
-	}
-	limit := budget(holds[0].ttl)
-	for _, h := range holds {
-		limit = min(limit, h.remaining(now))
 	}
 	start, answers := w.locker.extend(w.ctx, limit, 0, holds)
 	for i, h := range holds {
@@ -162,11 +168,8 @@ func (w *watchdog) extend(holds []*hold) {
 	}
 }
 
-// needsExtension reports whether h is to be extended.
+// needsExtension reports whether h, which is trusted, is to be extended.
 func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
-	if !h.trusted(now) {
-		return false
-	}
 	lease := h.holder()
 	if lease == nil {
 		return true // the next lease is about to have it
@@ -190,7 +193,7 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
 	case x.Err != nil:
 		kind = ExtendFailed
 		h.retry()
-	case !h.trusted(w.locker.now()):
+	case h.remaining(w.locker.now()) == 0:
 		return
 	default:
 		h.due(func() time.Time {
