@@ -135,15 +135,14 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 		// arrive. Only the answer "not held" says that it will be refused.
 		err = cl.locker.store.Release(ctx, c)
 	}
-	switch {
-	case err == nil && u.unsure && time.Now().Before(u.until):
-		return false, first // it was held until now: asked again until the answer is "not held"
-	case err == nil, answered(ctx, err):
-		err = nil
-	case time.Now().Before(u.until):
-		return false, first
+	over := err == nil && !u.unsure || answered(ctx, err)
+	if !over && time.Now().Before(u.until) {
+		return false, first // if it was held until now, it is asked again until the answer is "not held"
 	}
 	if u.unsure {
+		if over {
+			err = nil
+		}
 		of := u // a copy, so that u is not allocated when nothing is told
 		cl.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Mode: u.mode, Err: err, of: &of})
 	}

@@ -308,44 +308,39 @@ func (h *hold) noteExtend(end time.Time) {
 	h.reach = max(h.reach, end.Sub(h.arrived.Time()))
 }
 
-// due has the watchdog extend the hold at a time, unless it is retired.
-func (h *hold) due(at func() time.Time) {
+// due has the watchdog look at the hold after the pause that is counted from now on, or when
+// the trust in it is over if that is sooner. If it is over now, due returns false and the
+// hold is lost.
+func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.retired {
-		h.locker.watchdog.schedule(h, at(), h.slack())
+	left, early := h.trustLeft(now), h.slack()
+	if left == 0 {
+		go h.lose() // not here: an observer is told
+		return false
 	}
+	d := pause(now)
+	if d >= left {
+		d, early = left, 0
+	}
+	h.locker.watchdog.schedule(h, now.Time().Add(d), early)
+	return true
 }
 
-// awaitEnd has the watchdog look at the hold when the trust in it is over. It reports false
-// if that is so now.
-func (h *hold) awaitEnd(now clock.Moment) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	left := h.trustLeft(now)
-	if left > 0 {
-		h.locker.watchdog.schedule(h, time.Now().Add(left), 0)
-	}
-	return left > 0
+// toExtend is the pause until the hold is to be extended after a confirmation: a third of
+// its validity, or a little less so that holds of one moment spread. The caller holds the
+// mutex.
+func (h *hold) toExtend(now clock.Moment) time.Duration {
+	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }
 
-// extendAt is when the hold is due after a confirmation: after a third of its validity,
-// or a little earlier so that holds of one moment spread. The caller holds the mutex.
-func (h *hold) extendAt() time.Time {
-	return h.from.Time().Add(h.valid/3 - rand.N(h.valid/30+1))
-}
+// toRetry is the pause after a failed extension: short, but longer than the slack, since
+// holds that fail together would otherwise be tried again without a pause. The caller holds
+// the mutex.
+func (h *hold) toRetry(clock.Moment) time.Duration { return 2*h.slack() + rand.N(h.slack()+1) }
 
-// retry has the hold extended soon after a failed extension, if the trust in it lasts until
-// then: later than the slack, since holds that fail together would otherwise be tried again
-// without a pause.
-func (h *hold) retry() {
-	now := h.locker.now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if pause := 2*h.slack() + rand.N(h.slack()+1); pause < h.trustLeft(now) {
-		h.locker.watchdog.schedule(h, time.Now().Add(pause), h.slack())
-	}
-}
+// toEnd is a pause that is longer than the trust in any hold.
+func toEnd(clock.Moment) time.Duration { return 2 * maxTTL }
 
 // slack is how much before it is due the hold may be extended, in one call with others.
 // The caller holds the mutex.

@@ -392,7 +392,7 @@ func (l *Lease) add(h *hold) {
 	}
 	l.holds = append(l.holds, h)
 	if l.state == held {
-		h.due(h.extendAt)
+		h.due(h.arrived, h.toExtend)
 	}
 }
 

@@ -99,14 +99,7 @@ func (w *watchdog) fire() {
 	w.mu.Unlock()
 
 	now := w.locker.now() // not before: what was due at the end of its trust is not trusted now
-	holds = slices.DeleteFunc(holds, func(h *hold) bool {
-		trusted := h.awaitEnd(now)
-		if !trusted {
-			go h.lose() // no observer delays the next hold
-		}
-		return !trusted
-	})
-	w.extendAll(holds)
+	w.extendAll(slices.DeleteFunc(holds, func(h *hold) bool { return !h.due(now, toEnd) }))
 }
 
 // extendAll begins to extend holds in batches, with firstCalls calls side by side. As long
@@ -185,25 +178,23 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 // answered handles the answer to an extension of h that began at start, and schedules the
 // next one.
 func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
-	kind := Extended
+	kind, now := Extended, w.locker.now()
 	switch {
 	case errors.Is(x.Err, ErrLost):
 		h.lose()
 		return
 	case x.Err != nil:
 		kind = ExtendFailed
-		h.retry()
-	case h.remaining(w.locker.now()) == 0:
+		h.due(now, h.toRetry)
+	case !h.due(now, func(now clock.Moment) time.Duration {
+		// After Lease.Extend with a longer TTL h is due by that TTL, unless that is in
+		// the past.
+		if d := h.toExtend(now); d > 0 {
+			return d
+		}
+		return x.Valid/3 - now.Since(start)
+	}):
 		return
-	default:
-		h.due(func() time.Time {
-			// After Lease.Extend with a longer TTL h is due by that TTL, unless that
-			// is in the past.
-			if at := h.extendAt(); at.After(time.Now()) {
-				return at
-			}
-			return start.Time().Add(x.Valid / 3)
-		})
 	}
 	if lease := h.holder(); lease != nil {
 		e := lease.event(kind)
@@ -244,7 +235,7 @@ func (w *watchdog) afterSuspension() {
 	if slept {
 		for _, lease := range w.locker.heldLeases() {
 			for _, h := range lease.holds {
-				h.due(time.Now)
+				h.due(now, func(clock.Moment) time.Duration { return 0 })
 			}
 		}
 	}
