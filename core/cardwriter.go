@@ -124,16 +124,13 @@ func (w *cardWriter) entries() (all []CardEntry) {
 	room := MaxCard - len(bare) - len(`,"entries":[]`)
 	for _, s := range w.locker.longest(cardFrom, maxEntries) {
 		l := s.lease
-		var keys []string
-		if s.waiting {
-			keys = []string{l.key}
-		} else {
-			for _, h := range l.holds { // which do not change after the acquire
-				keys = append(keys, h.key)
-			}
+		holds := []*hold{{key: l.key}}
+		if !s.waiting {
+			holds = l.holds // which do not change after the acquire
 		}
 		e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Trace: w.trace(l.under), Waiting: s.waiting, For: s.age}
-		for _, e.Key = range keys {
+		for _, h := range holds {
+			e.Key = h.key
 			text, err := json.Marshal(e)
 			room -= len(text) + len(",")
 			if err != nil || room < 0 || len(all) == maxEntries {

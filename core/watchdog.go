@@ -88,7 +88,7 @@ func (w *watchdog) fire() {
 		if h == nil || at > until+h.early { // a hold that is due a little later is extended too
 			break
 		}
-		w.queue.Pop()
+		w.queue.Remove(h.entry)
 		h.entry = nil
 		holds = append(holds, h)
 	}
