@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/order"
@@ -62,9 +61,12 @@ func (cl *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
 	}()
 }
 
-// tried notes how a try of u ended. A claim that is not settled goes to the end, so that a
-// server that is down does not delay the claims at others.
+// tried notes how a try of u ended. After a pause, a claim that is not settled goes to the
+// end, so that a server that is down does not delay the claims at others.
 func (cl *cleanup) tried(u pending, settled bool) {
+	if !settled {
+		time.Sleep(cleanUpEvery)
+	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if settled {
@@ -78,15 +80,11 @@ func (cl *cleanup) tried(u pending, settled bool) {
 	}
 }
 
-// loop tries some claims side by side until none is left. It pauses after a round that has
-// failed, and not while the store answers, since an outage can leave thousands of claims.
+// loop tries some claims side by side until none is left. The pause of one that has failed
+// is one of its round, and there is none while the store answers, since an outage can leave
+// thousands of claims.
 func (cl *cleanup) loop() {
-	var failed atomic.Bool
-	failed.Store(true) // as the first try of its first claim has
 	for {
-		if failed.Swap(false) {
-			time.Sleep(cleanUpEvery)
-		}
 		cl.mu.Lock()
 		n := min(len(cl.waiting), cleanUpWidth)
 		round := cl.waiting[:n:n]
@@ -100,9 +98,6 @@ func (cl *cleanup) loop() {
 		for _, u := range round {
 			tries.Go(func() {
 				settled, _ := cl.try(u)
-				if !settled {
-					failed.Store(true)
-				}
 				cl.tried(u, settled)
 			})
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
@@ -400,13 +401,10 @@ func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*
 		claims[i] = h.claim()
 		claims[i].TTL = cmp.Or(ttl, h.ttl)
 	}
-	answers = make([]Extension, len(holds))
-	heard := copy(answers, l.store.Extend(ctx, claims))
+	answers = slices.Repeat([]Extension{{Err: errNoAnswer}}, len(holds)) // where the store gives none
+	copy(answers, l.store.Extend(ctx, claims))
 	for i, h := range holds {
-		switch x := &answers[i]; {
-		case i >= heard:
-			x.Err = errNoAnswer
-		case x.Err == nil:
+		if x := &answers[i]; x.Err == nil {
 			x.Valid = cmp.Or(x.Valid, ttl, h.ttl)
 			h.confirm(start, x.Valid)
 		}
