@@ -172,10 +172,10 @@ type standing struct {
 func (l *Locker) longest(from time.Duration, most int) []standing {
 	var all []standing
 	now := l.now()
-	l.eachTally(func(t *tally) (looked int) {
+	l.eachTally(func(_ tallyOf, t *tally) (looked int) {
 		for _, s := range [...]stage{acquiring, holding} {
 			n := 0
-			for lease := t.in[s].First(); lease != nil && n < most; lease = lease.node.Next() {
+			for lease := t[s].First(); lease != nil && n < most; lease = lease.node.Next() {
 				age := now.Since(lease.listed)
 				if age < from {
 					break // those behind it came later

@@ -107,9 +107,6 @@ func checkRecord(r *Record) error {
 // is not of Begin, and if Retain is not 1ms at least. A second call gives the
 // answer of the first.
 func (l *Lease) Finish(ctx context.Context, r Record) error {
-	if l.opts.record == nil {
-		return fmt.Errorf("finish %s: not a lease of Begin: %w", l.name, ErrInvalid)
-	}
 	if err := checkRecord(&r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
 	}
@@ -127,15 +124,15 @@ func (l *Lease) Finish(ctx context.Context, r Record) error {
 // that goes on in the background, unless the lease was given back before. It fails
 // with ErrInvalid, and does nothing, for a lease that is not of Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
-	if l.opts.record == nil {
-		return fmt.Errorf("withdraw %s: not a lease of Begin: %w", l.name, ErrInvalid)
-	}
 	return l.settle(ctx, "withdraw", nil, true)
 }
 
 // settle is Finish and Withdraw: the first call ends the lease, if nothing else
 // has, and the others have its answer.
 func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool) error {
+	if l.opts.record == nil {
+		return fmt.Errorf("%s %s: not a lease of Begin: %w", op, l.name, ErrInvalid)
+	}
 	l.run.settling.Do(func() {
 		l.run.withdrawn = withdraw
 		err := l.endError(op, errNoEnd)

@@ -58,12 +58,12 @@ func (l *Locker) Snapshot() Snapshot {
 	l.mu.Lock()
 	s.Locks = make([]LockCount, 0, len(l.tallies))
 	l.mu.Unlock()
-	l.eachTally(func(t *tally) (looked int) {
+	l.eachTally(func(of tallyOf, t *tally) (looked int) {
 		if !t.empty() {
 			s.Locks = append(s.Locks, LockCount{
-				Name: t.of.name, Mode: t.of.mode,
-				Held: t.in[holding].Len(), Lost: t.in[unreleased].Len(), Waiting: t.in[acquiring].Len(),
-				OldestHeld: age(t.in[holding].First()), OldestWaiting: age(t.in[acquiring].First()),
+				Name: of.name, Mode: of.mode,
+				Held: t[holding].Len(), Lost: t[unreleased].Len(), Waiting: t[acquiring].Len(),
+				OldestHeld: age(t[holding].First()), OldestWaiting: age(t[acquiring].First()),
 			})
 		}
 		return 1
@@ -78,12 +78,12 @@ func (l *Locker) Snapshot() Snapshot {
 }
 
 // eachTally looks at all tallies. Look returns at how many names or leases it has looked.
-func (l *Locker) eachTally(look func(t *tally) (looked int)) {
+func (l *Locker) eachTally(look func(of tallyOf, t *tally) (looked int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	looked := 0
-	for _, t := range l.tallies {
-		if looked += look(t); looked >= snapshotStep {
+	for of, t := range l.tallies {
+		if looked += look(of, t); looked >= snapshotStep {
 			l.mu.Unlock() // so that no caller waits for all of them
 			l.mu.Lock()
 			looked = 0
@@ -109,10 +109,7 @@ type tallyOf struct {
 
 // tally is the leases of one name and mode by their stage, in the order in which they
 // came to it.
-type tally struct {
-	of tallyOf
-	in [stages]fifo.Queue[Lease]
-}
+type tally [stages]fifo.Queue[Lease]
 
 // stage is how far a lease has come.
 type stage uint8
@@ -124,25 +121,25 @@ const (
 	stages
 )
 
-func (t *tally) empty() bool { return t.in == [stages]fifo.Queue[Lease]{} }
+func (t *tally) empty() bool { return *t == tally{} }
 
 // add lists a lease that is being acquired since at.
 func (m tallies) add(l *Lease, at clock.Moment) {
 	of := tallyOf{l.name, l.opts.mode}
 	t := m[of]
 	if t == nil {
-		t = &tally{of: of}
+		t = new(tally)
 		m[of] = t
 	}
 	l.tally, l.stage, l.listed = t, acquiring, at
-	t.in[acquiring].Push(&l.node, l)
+	t[acquiring].Push(&l.node, l)
 }
 
 // move lists l in a later stage, which it came to at this moment.
 func (m tallies) move(l *Lease, to stage, at clock.Moment) {
-	l.tally.in[l.stage].Remove(&l.node)
+	l.tally[l.stage].Remove(&l.node)
 	l.stage, l.listed = to, at
-	l.tally.in[to].Push(&l.node, l)
+	l.tally[to].Push(&l.node, l)
 }
 
 // remove lists l no more, if it was.
@@ -151,10 +148,10 @@ func (m tallies) remove(l *Lease) {
 	if t == nil {
 		return
 	}
-	t.in[l.stage].Remove(&l.node)
+	t[l.stage].Remove(&l.node)
 	l.tally = nil
 	if len(m) > spareTallies && t.empty() {
-		delete(m, t.of)
+		delete(m, tallyOf{l.name, l.opts.mode})
 	}
 }
 
@@ -162,7 +159,7 @@ func (m tallies) remove(l *Lease) {
 func (m tallies) leases() (all []*Lease) {
 	for _, t := range m {
 		for _, s := range [...]stage{holding, unreleased} {
-			for l := t.in[s].First(); l != nil; l = l.node.Next() {
+			for l := t[s].First(); l != nil; l = l.node.Next() {
 				all = append(all, l)
 			}
 		}
