@@ -264,7 +264,10 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	h.next = c
 	if before := h.asked; before != nil {
 		h.mu.Unlock()
-		<-before.done
+		select {
+		case <-before.done:
+		case <-c.done: // the release has come first
+		}
 		h.mu.Lock()
 	}
 	if h.next != c {
