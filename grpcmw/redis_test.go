@@ -295,7 +295,7 @@ func TestRedisDown(t *testing.T) {
 // stay, to refuse an acquire that comes late.
 func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	t.Helper()
-	keys, err := db.Keys(t.Context(), "lk1:{"+pattern+"}").Result()
+	keys, err := db.Keys(t.Context(), "lk2:{"+pattern+"}").Result()
 	for _, key := range keys {
 		fields, failed := testclient.Fields(t.Context(), db, key)
 		err = errors.Join(err, failed)

@@ -200,7 +200,7 @@ func panics(t *testing.T, mw framework, server *testserver.Redis) {
 		if r := s.send("POST", "/42", ""); r.status != http.StatusInternalServerError || r.body != "" {
 			t.Errorf("got %d %q, want gin's empty 500", r.status, r.body)
 		}
-		if left := db.Exists(t.Context(), "lk1:{card:42}"); left.Val() != 0 || left.Err() != nil {
+		if left := db.Exists(t.Context(), "lk2:{card:42}"); left.Val() != 0 || left.Err() != nil {
 			t.Errorf("the key is there when the client has its answer (%v)", left)
 		}
 	}
@@ -210,7 +210,7 @@ func keyDeleted(t *testing.T, mw framework, server *testserver.Redis) {
 	s, other, db, pushed := mw.newReplica(t, server), mw.newReplica(t, server), testclient.Redis(t, server.Addr), errorsOf{}
 	lock := mw.Lock(s.locker, "gift", mw.Param("id"), mw.Acquire(core.TTL(3*time.Second)))
 	s.POST("/:id", pushed.collect, lock, func(c *gin.Context) {
-		if n, err := db.Del(c.Request.Context(), "lk1:{gift:5}").Result(); n != 1 || err != nil {
+		if n, err := db.Del(c.Request.Context(), "lk2:{gift:5}").Result(); n != 1 || err != nil {
 			t.Errorf("%d keys deleted (%v), want 1", n, err)
 		}
 		other.hold("gift:5")
@@ -285,7 +285,7 @@ func (mw framework) replicaAt(t *testing.T, addr string, opts ...core.Option) *s
 // stay, to refuse an acquire that comes late.
 func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	t.Helper()
-	keys, err := db.Keys(t.Context(), "lk1:{"+pattern+"}").Result()
+	keys, err := db.Keys(t.Context(), "lk2:{"+pattern+"}").Result()
 	for _, key := range keys {
 		fields, failed := testclient.Fields(t.Context(), db, key)
 		err = errors.Join(err, failed)

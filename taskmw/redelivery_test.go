@@ -80,7 +80,7 @@ func TestRedelivery(t *testing.T) {
 		var free [tasks]time.Time // not before
 		for i := range tasks {
 			at := time.Now()
-			left, err := r.db.PTTL(t.Context(), "lk1:{order:"+strconv.Itoa(i)+"}").Result()
+			left, err := r.db.PTTL(t.Context(), "lk2:{order:"+strconv.Itoa(i)+"}").Result()
 			if err != nil {
 				t.Fatal(err)
 			}

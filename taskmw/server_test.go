@@ -268,7 +268,7 @@ func keyDeleted(r *rig) {
 	ended := make(chan error, 1)
 	r.serve(taskmw.Configure(config()), locked(r.t, r.locker(), taskmw.Acquire(core.TTL(5*time.Second)))(
 		asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-			if n, err := r.db.Del(ctx, "lk1:{order:1}").Result(); n != 1 || err != nil {
+			if n, err := r.db.Del(ctx, "lk2:{order:1}").Result(); n != 1 || err != nil {
 				return errors.New("no key to delete")
 			}
 			<-ctx.Done()

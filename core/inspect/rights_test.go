@@ -46,7 +46,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		user := func(name, without string) *redisstore.Store {
-			server.Do("ACL", "SETUSER", name, "reset", "on", ">secret", "~lk1:*", "~lk2:*", "&lk1:*", "&lk2:*", "+@all", "-"+without)
+			server.Do("ACL", "SETUSER", name, "reset", "on", ">secret", "~lk2:*", "&lk2:*", "+@all", "-"+without)
 			store, err := redisstore.New(testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "secret" }))
 			if err != nil {
 				t.Fatal(err)
@@ -59,14 +59,14 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		take(t, store, c)
 		hold := core.HoldID(c.Lease)
 		for _, x := range []struct{ without, view string }{
-			{"scan", "list"}, {"type", "lock"}, {"get", "lock"}, {"hgetall", ""}, {"type", "revoke"}, {"set", "revoke"}, {"set", "release"},
+			{"scan", "list"}, {"get", "lock"}, {"hgetall", ""}, {"get", "revoke"}, {"set", "revoke"}, {"set", "release"},
 		} {
 			refused(t, user("no-"+x.without, x.without), x.view, hold, x.without)
 		}
 		post(inspect.Handler(newInspector(t, user("no-scan", "scan")), all("ann")), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
 		var nodes []core.Store
 		for range 3 {
-			nodes = append(nodes, user("no-type", "type"))
+			nodes = append(nodes, user("no-get", "get"))
 		}
 		quorum, err := redlock.New(nodes)
 		if err != nil {
@@ -74,7 +74,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		}
 		t.Cleanup(func() { quorum.Close() })
 		for _, view := range []string{"lock", "revoke", "release"} {
-			refused(t, quorum, view, hold, "type")
+			refused(t, quorum, view, hold, "get")
 		}
 		if x := store.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
 			t.Errorf("the hold has ended: %v", x[0].Err)

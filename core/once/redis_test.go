@@ -182,7 +182,7 @@ func TestFaults(t *testing.T) {
 				fault.Await(t)
 				<-cut
 				cancel()
-				db, at := testclient.Redis(t, server.Addr), "lk1:{"+once.StoreKey(c)+"}"
+				db, at := testclient.Redis(t, server.Addr), "lk2:{"+once.StoreKey(c)+"}"
 				if n := db.Exists(t.Context(), at).Val(); n != 1 {
 					t.Errorf("%s, given up by %s: there is no record of it at first", name, ending)
 				}
@@ -251,7 +251,7 @@ func TestFaults(t *testing.T) {
 		o, db := onRedis(t, server.Addr), testclient.Redis(t, server.Addr)
 		c := charge("deleted")
 		out, err := o.Do(t.Context(), c, func(ctx context.Context) (once.Answer, error) {
-			if n, err := db.Del(ctx, "lk1:{"+once.StoreKey(c)+"}").Result(); n != 1 || err != nil {
+			if n, err := db.Del(ctx, "lk2:{"+once.StoreKey(c)+"}").Result(); n != 1 || err != nil {
 				t.Errorf("%d keys deleted (%v), want 1", n, err)
 			}
 			return once.Answer{Value: []byte("receipt")}, nil

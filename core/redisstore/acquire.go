@@ -25,6 +25,14 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	} else if s.pushable(&c) {
 		return s.acquirePushed(ctx, c)
 	}
+	if s.acks {
+		if _, doomed := s.doomed.Load(c.Lease); doomed {
+			return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: an earlier grant of this lease is being given back")
+		}
+		bounded, cancel := pipeline.Bounded(ctx)
+		defer cancel()
+		ctx = bounded
+	}
 	if !s.direct(&c) {
 		return s.admit(ctx, &c, s.asking(&c, false))
 	}
@@ -40,7 +48,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 
 // direct tells that c can be granted without a script, where the key is free.
 func (s *Store) direct(c *core.Claim) bool {
-	return !s.acks && (s.plain || whole(c) && c.Via == "" && c.Record == nil && !c.Wait)
+	return s.plain || whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
 // acquireFree takes a free key by a bare SET NX, which costs the server a third of a
@@ -60,27 +68,33 @@ func (s *Store) acquireFree(ctx context.Context, c *core.Claim) (g core.Grant, o
 	if !s.plain {
 		cmd.Timed()
 	}
-	v, err := s.pipeline.Do(ctx, cmd)
+	r, err := s.send(ctx, cmd)
 	switch {
-	case errors.Is(err, pipeline.ErrElsewhere), err != nil && refused(err), err == nil && v == nil:
+	case errors.Is(err, pipeline.ErrElsewhere), err != nil && refused(err), err == nil && r.Reply == nil:
 		return g, false, nil
 	case err != nil:
-		return s.acquireUntold(ctx, c, s.failure(ctx, "acquire", err))
+		return s.acquireUntold(ctx, c, r, s.failure(ctx, "acquire", err))
 	}
 	g.Owner = c.Owner
-	if us, timed := v.(int64); timed {
+	if us, timed := r.Reply.(int64); timed {
 		g.Token = uint64(us)
-	} else if !s.plain || v != "OK" {
+	} else if !s.plain || r.Reply != "OK" {
 		return core.Grant{}, false, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
+	}
+	if err := s.acknowledged(ctx, c, r); err != nil {
+		return core.Grant{}, false, err
 	}
 	return g, true, nil
 }
 
-// acquireUntold goes on after a SET with the outcome err. The script can tell a token where
+// acquireUntold goes on after a SET with the outcome r and err. The script can tell a token where
 // only the TIME was refused. It is asked first for this key the next time.
-func (s *Store) acquireUntold(ctx context.Context, c *core.Claim, err error) (core.Grant, bool, error) {
+func (s *Store) acquireUntold(ctx context.Context, c *core.Claim, r pipeline.Replicated, err error) (core.Grant, bool, error) {
 	s.taken.note(c.Key, true)
 	if noTime, done := errors.AsType[*pipeline.NoTimeError](err); done && noTime.Refused() {
+		if few := s.acknowledged(ctx, c, r); few != nil {
+			return core.Grant{}, false, few
+		}
 		if g, failed := s.admit(ctx, c, s.asking(c, false)); failed == nil || errors.Is(failed, core.ErrBusy) {
 			return g, failed == nil, failed
 		}
@@ -117,7 +131,7 @@ const anyToken = 1
 // whole tells that c is exclusive and asks for no token, as most claims do.
 func whole(c *core.Claim) bool { return c.Weight >= core.All && c.MinToken <= anyToken }
 
-// asking is a call of the acquire script, see free.lua for arguments. The values that most claims have are no arguments:
+// asking is a call of the acquire script, see acquire.lua for arguments. The values that most claims have are no arguments:
 // an argument takes the server as long as ten lines of Lua.
 func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
 	if s.plain {
@@ -136,18 +150,21 @@ func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
 
 // admit sends a command that is answered like the acquire script.
 func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *pipeline.Call) (core.Grant, error) {
-	if s.acks {
-		kept := *c // so that c need not outlive the call where there are no replicas
-		return s.admitReplicated(ctx, &kept, cmd)
-	}
-	a, err := s.call(ctx, "acquire", cmd)
+	r, a, err := s.callReplicated(ctx, "acquire", cmd)
 	if err != nil {
 		return core.Grant{}, err
 	}
-	return granted(c, a)
+	g, err := granted(c, a)
+	if err == nil && (g.Record == nil || !g.Record.Done) { // else nothing was claimed
+		err = s.acknowledged(ctx, c, r)
+	}
+	if err != nil {
+		return core.Grant{}, err
+	}
+	return g, nil
 }
 
-// granted reads the answer of the acquire script, see free.lua.
+// granted reads the answer of the acquire script, see acquire.lua.
 func granted(c *core.Claim, a answer) (core.Grant, error) {
 	switch a.word {
 	case okay:
@@ -162,9 +179,8 @@ func granted(c *core.Claim, a answer) (core.Grant, error) {
 			return g, nil
 		}
 	case finished:
-		if g := (core.Grant{Owner: c.Owner, Record: recorded(c, a.list[1:])}); g.Record != nil {
-			g.Record.Done = true
-			return g, nil
+		if r := replayed(a.list[1:]); r != nil && c.Record != nil {
+			return core.Grant{Owner: c.Owner, Record: r}, nil
 		}
 	case busy:
 		e := &core.BusyError{Key: c.Key, RetryAfter: time.Duration(a.n) * time.Millisecond}
@@ -198,25 +214,18 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	} else {
 		cmd.Word(unknownToken)
 	}
-	if c.Keep > 0 || !inString(&c) {
-		cmd.Num(millis(c.Keep)) // also 0: without it only.lua asks by GET, which a hash refuses
+	if c.Keep > 0 || c.Undo || c.Record != nil {
+		cmd.Num(millis(c.Keep))
 	}
 	if c.Record != nil {
-		save(cmd, c.Record)
-		if s.acks {
-			return s.settleReplicated(ctx, "release", cmd)
-		}
+		save(cmd, &c)
+		return s.settleReplicated(ctx, "release", cmd)
 	}
 	return s.settle(ctx, "release", cmd)
 }
 
 // unknownToken stands for the last token that was used, if that is not known.
 var unknownToken any = ""
-
-// inString tells that the key of c, which is released, is probably a string: such a claim
-// makes one of a free key, and most others a hash. A wrong guess costs a command, and
-// changes no answer.
-func inString(c *core.Claim) bool { return whole(c) && c.Record == nil && !c.Undo }
 
 // settle sends a command that is answered like release.lua.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {

@@ -16,7 +16,7 @@ import (
 // fields stay in the hash until then.
 const sweepEvery = 100
 
-// Put implements core.Cards. All cards are in one hash, "lk1:{}cards", so that they can
+// Put implements core.Cards. All cards are in one hash, "lk2:{}cards", so that they can
 // be found without walking over all keys. With plain keys, whose servers are others'
 // too, it fails with core.ErrUnsupported.
 func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {

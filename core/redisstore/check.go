@@ -145,13 +145,20 @@ func (s *Store) try(ctx context.Context) error {
 		Weight: core.All, Limit: core.All, TTL: pipeline.Limit,
 	}
 	if !s.plain {
-		// One that becomes a string, then one that becomes a hash.
+		// One by a SET, then one by a script.
 		alone := claim
 		alone.Key = "check:" + rand.Text()
 		if err := s.tryHold(ctx, alone); err != nil {
 			return s.advise(err)
 		}
 		if err := s.Release(ctx, alone); err != nil {
+			return s.advise(err)
+		}
+		// Only a server out of memory is sent a PEXPIRE.
+		_, err := away(ctx, func(ctx context.Context) (bool, error) {
+			return s.client.PExpire(ctx, s.key(claim.Key), time.Millisecond).Result()
+		})
+		if err != nil {
 			return s.advise(err)
 		}
 		claim.MinToken = anyToken + 1
@@ -218,7 +225,7 @@ func (s *Store) advise(err error) error {
 
 // The rights of a user, in the language of ACL SETUSER.
 const (
-	rights = "+eval +evalsha +get +set +hgetall +hget +hset +hdel +type +del +time +pexpire +pttl" +
+	rights = "+eval +evalsha +get +set +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +pubsub|numsub +ping"
 	clusterRights = " +cluster|slots +command +asking" // in addition, for the client to find its way
 	plainRights   = "+eval +evalsha +get +set +del +pexpire +pttl"

@@ -37,10 +37,10 @@ func claims(n int) []core.Claim {
 }
 
 // forms are claims of keys of their own, by what the key becomes when it is granted
-// while it is free: an unusual claim is granted a hash.
+// while it is free: the short string, or for an unusual claim one of fields.
 var forms = map[string]func() core.Claim{
 	"a string": claimed,
-	"a hash": func() core.Claim {
+	"fields": func() core.Claim {
 		c := claimed()
 		c.MinToken = 2
 		return c
@@ -78,7 +78,7 @@ func undoes(c core.Claim) core.Claim {
 }
 
 // stored is the name of what is stored for c.
-func stored(c core.Claim) string { return "lk1:{" + c.Key + "}" }
+func stored(c core.Claim) string { return "lk2:{" + c.Key + "}" }
 
 func acquire(t testing.TB, s *redisstore.Store, c core.Claim) core.Grant {
 	t.Helper()

@@ -15,15 +15,17 @@
 //
 // All that is known of a lock is in one key. So it is in one slot of a cluster, and
 // every decision is one command or one script on one key. For the key "order:42" and
-// the default prefix it is "lk1:{order:42}". An exclusive lock is a string,
+// no prefix of yours it is "lk2:{order:42}". An exclusive lock that nothing was added to is
 //
 //	<ms> <owner> <lease>
 //
 // for how long it lasts, and whose it is, which ends when its key does. A SET NX PX
 // writes it where the key is free, without a script. A TIME behind that SET gives the
-// fencing token, which only the holder knows. Any other lock, and that of a run, is a
-// hash with the fields
+// fencing token, which only the holder knows. Anything else is "f" and fields, each a
+// tab, its name, a space and its text:
 //
+//	r          the record of a run: deadline, attempt, state, and the lease that
+//	           began or saved it. A deadline of 0 is the end of the key
 //	h:<lease>  a hold: when it was written, for how long it lasts from then on,
 //	           owner and weight
 //	k:<lease>  the same of a hold that was released but stays for a while, without
@@ -33,15 +35,7 @@
 //	t          the fencing token of the last exclusive grant, to which the 63 after
 //	           it belong, too
 //	w          the waiters, in order of arrival, all in one field
-//	r          the record of a run: deadline, attempt, state, and the lease that
-//	           began or saved it
 //	v          the value of the record, as it came, 64 MiB at most
-//
-// A hold of a hash without a weight is exclusive and was granted a free key. Its token
-// is the time at which it was written, and t is absent until something else is
-// written. A string can get further fields, such as waiters, and is extended as one
-// with fields. It is "f" then, and for each field a tab, its name, a space and its
-// value. A key stays the string or the hash that it was at first.
 //
 // Times are on the server's clock. The time at which an entry was written is in
 // microseconds; how long it lasts, and the deadlines of records and waiters, are in
@@ -53,17 +47,17 @@
 // the key is next used.
 //
 // A record takes the length of its value, a quarter more at most, and 400 bytes,
-// for as long as it is retained. A finished one is read only for a caller that is
-// answered with it, and by claims without a record on the same key; avoid these.
+// for as long as it is retained. All of it is read, and mostly written, by each call on
+// the key, so avoid locks on the key of a long one.
 //
-// A waiter is woken through a pub/sub channel of its Store, "lk1:wake:<id>",
+// A waiter is woken through a pub/sub channel of its Store, "lk2:wake:<id>",
 // named in the list of waiters; the script that makes room publishes to it. If
 // the process listens, the script has admitted the waiter for a moment by then,
 // and says so. A Store subscribes once, when it first waits.
 //
 // With WithPlainKeys a lock is one string, prefix and key, that holds the owner.
 //
-// All processes that have a card (core.Cards) are in one hash, "lk1:{}cards".
+// All processes that have a card (core.Cards) are in one hash, "lk2:{}cards".
 //
 // # What the server has to be
 //

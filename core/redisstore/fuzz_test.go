@@ -118,7 +118,7 @@ func FuzzNames(f *testing.F) {
 		if err != nil || g.Owner != owner || g.Token == 0 {
 			t.Fatalf("acquire: %+v and %v", g, err)
 		}
-		if keys := asks.Keys(ctx, "*").Val(); len(keys) != 1 || keys[0] != "p {"+key+"}" {
+		if keys := asks.Keys(ctx, "*").Val(); len(keys) != 1 || keys[0] != "p lk2:{"+key+"}" {
 			t.Fatalf("the keys are %q", keys)
 		}
 		waits := c
@@ -137,7 +137,7 @@ func FuzzNames(f *testing.F) {
 				t.Fatalf("acquire by another: %v", err)
 			}
 		}
-		if f, err := testclient.Fields(ctx, asks, "p {"+key+"}"); err != nil || strings.Count(f["w"], "\n") != 2 {
+		if f, err := testclient.Fields(ctx, asks, "p lk2:{"+key+"}"); err != nil || strings.Count(f["w"], "\n") != 2 {
 			t.Fatalf("what is stored is %q (%v)", f, err)
 		}
 		again, err := s.Acquire(ctx, c)
@@ -167,7 +167,7 @@ func FuzzNames(f *testing.F) {
 		if _, err := s.Acquire(ctx, c); !errors.Is(err, core.ErrLost) {
 			t.Fatalf("acquire after that: %v", err)
 		}
-		asks.Del(ctx, "p {"+key+"}")
+		asks.Del(ctx, "p lk2:{"+key+"}")
 		if n := asks.DBSize(ctx).Val(); n != 0 {
 			t.Fatalf("%d keys are left", n)
 		}

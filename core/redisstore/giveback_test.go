@@ -82,13 +82,13 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 		}
 	}
 	testserver.Eventually(t, soon, "the hold and its token are all there is", func() bool {
-		fields, err := testclient.Fields(t.Context(), asks, "lk1:{busy}")
+		fields, err := testclient.Fields(t.Context(), asks, "lk2:{busy}")
 		return err == nil && len(fields) == 2
 	})
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if server.Do("EXISTS", "lk1:{busy}") != int64(0) {
+	if server.Do("EXISTS", "lk2:{busy}") != int64(0) {
 		t.Error("the key is still there after the release")
 	}
 }

@@ -128,9 +128,9 @@ func TestRightsOfAnInspector(t *testing.T) {
 	if err := p.Revoke(t.Context(), c.Key, core.HoldID(c.Owner), time.Second); err != nil {
 		t.Errorf("plain: revoke: %v", err)
 	}
-	held := forms["a hash"]()
+	held := forms["fields"]()
 	acquire(t, s, held)
-	for _, missing := range []string{"scan", "hkeys", "hmget"} {
+	for _, missing := range []string{"scan", "get"} {
 		less := without(missing)
 		_, err := less.Look(t.Context(), held.Key)
 		if missing == "scan" {
@@ -207,12 +207,12 @@ func TestAListWalksPastKeysThatAreNoLocks(t *testing.T) {
 		acquire(t, s, c)
 	}
 	// Keys that match, and are none of ours.
-	server.Do("SET", "locks:{not ours}", "1 2 a b")
-	server.Do("SET", prefix+"{order:text}", "hello")
-	server.Do("RPUSH", prefix+"{order:list}", "a")
-	server.Do("HSET", prefix+"{order:hash}", "a", "b")
-	server.Do("SET", prefix+"{}", "1 2 a b")
-	server.Do("SET", prefix+"{order:{braces}}", "1 2 a b")
+	server.Do("SET", "locks:lk2:{not ours}", "1 2 a b")
+	server.Do("SET", prefix+"lk2:{order:text}", "hello")
+	server.Do("RPUSH", prefix+"lk2:{order:list}", "a")
+	server.Do("HSET", prefix+"lk2:{order:hash}", "a", "b")
+	server.Do("SET", prefix+"lk2:{}", "1 2 a b")
+	server.Do("SET", prefix+"lk2:{order:{braces}}", "1 2 a b")
 	hook := new(scans)
 	client.AddHook(hook)
 	all, pages := walk(t, s, 5)

@@ -11,8 +11,11 @@ import (
 )
 
 const (
-	defaultPrefix = "lk1:" // 1 is the format of what is stored
-	maxPrefix     = 256    // bytes
+	// format is in all names, behind the prefix: processes that store something else do not
+	// take it for theirs.
+	format      = "lk2:"
+	plainPrefix = "lk1:" // of plain keys, where there is no other
+	maxPrefix   = 256    // bytes
 )
 
 // Option configures a Store.
@@ -20,19 +23,21 @@ type Option func(*config)
 
 type config struct {
 	prefix   string
+	prefixed bool // WithPrefix was given
 	plain    bool
 	replicas int
 	ackWait  time.Duration
 	acks     bool // WithReplicas was given
 }
 
-// WithPrefix puts p in front of every key and channel name instead of "lk1:".
-// Stores share locks if they share the server and the prefix. It may be empty;
-// it may have at most 256 bytes and no control characters, and without
+// WithPrefix puts p in front of every key and channel name, which begin with "lk2:"
+// otherwise, the format of what is stored. Plain keys have p instead of "lk1:".
+// Stores share locks if they share the server and the prefix. It
+// may have at most 256 bytes and no control characters, and without
 // WithPlainKeys no braces, because the store marks the part of a key that
 // chooses its slot in a cluster.
 func WithPrefix(p string) Option {
-	return func(c *config) { c.prefix = p }
+	return func(c *config) { c.prefix, c.prefixed = p, true }
 }
 
 // WithPlainKeys stores a lock the way that many programs do: as one string, the

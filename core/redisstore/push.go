@@ -14,7 +14,7 @@ import (
 //
 // The waiter does not know when that happened. But it was after the waiter's last
 // question, and the waiter knows when it sent that. The grant lasts for the time since
-// then and WINDOW of look.lua. Before its end the waiter extends it, or has died and
+// then and WINDOW of waiters.lua. Before its end the waiter extends it, or has died and
 // the key is free again. A message counts only if it names the place that this question
 // got, since an earlier grant may have expired.
 

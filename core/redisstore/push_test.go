@@ -132,7 +132,7 @@ func TestPush(t *testing.T) {
 		acquire(t, r.direct, second)
 	})
 	t.Run("a message about an earlier place is not believed", func(t *testing.T) {
-		channels := r.asks.PubSubChannels(t.Context(), "lk1:wake:*").Val()
+		channels := r.asks.PubSubChannels(t.Context(), "lk2:wake:*").Val()
 		c := claimed()
 		acquire(t, r.direct, c)
 		w, ch := inPlace(t, r.store, c)

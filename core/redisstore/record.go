@@ -1,6 +1,9 @@
 package redisstore
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -10,17 +13,42 @@ import (
 // The states in which a record is saved, as constants.
 var savedDone, savedOpen any = "1", "2"
 
-// save adds the arguments with which release.lua saves r. The value is copied,
-// since the caller may leave while it is being written.
-func save(cmd *pipeline.Call, r *core.Record) {
-	state := savedOpen
+// save adds the arguments with which release.lua saves the record of c. The last one is the
+// string to store, see clock.lua, where nothing else of the key is left: to put a long
+// value together costs the server more than all else.
+func save(cmd *pipeline.Call, c *core.Claim) {
+	r, state, token := c.Record, savedOpen, ""
 	if r.Done {
 		state = savedDone
 	}
-	cmd.Num(int64(r.Attempt)).Word(state).Num(millis(r.Retain)).Text(string(r.Value))
+	if c.Last > 0 {
+		token = "\tt " + strconv.FormatUint(c.Last, 10)
+	}
+	cmd.Num(int64(r.Attempt)).Word(state).Num(millis(r.Retain)).
+		Text(fmt.Sprintf("f\tr 0 %d %s %s%s\tv %s", r.Attempt, state, c.Lease, token, r.Value))
 }
 
-// recorded reads the record in an answer of acquire.lua: its attempt, how long it is
+// replayed reads the answer of acquire.lua about a finished record: how long it is kept,
+// and the string that is stored. It is nil if the answer cannot be read.
+func replayed(a []any) *core.Record {
+	if len(a) != 2 {
+		return nil
+	}
+	left, ok := a[0].(int64)
+	text, _ := a[1].(string)
+	head, value, found := strings.Cut(text, "\tv ")
+	words := strings.SplitN(head, " ", 4)
+	if !ok || !found || len(words) < 4 {
+		return nil
+	}
+	attempt, err := strconv.Atoi(words[2])
+	if err != nil {
+		return nil
+	}
+	return &core.Record{Value: []byte(value), Attempt: attempt, Done: true, Retain: time.Duration(left) * time.Millisecond}
+}
+
+// recorded reads the record in an answer of acquire.lua about a run that has begun: its attempt, how long it is
 // kept, and its value, which is the claim's own if the answer has none. It is nil if
 // the answer cannot be read.
 func recorded(c *core.Claim, a []any) *core.Record {

@@ -52,8 +52,8 @@ func TestRecordReplicas(t *testing.T) {
 			c := begins(claimed(), "begun")
 			acquire(t, s, c)
 			release(t, s, saves(c, "answer", 1, true))
-			if v := asks.HGet(t.Context(), stored(c), "v").Val(); v != "answer" {
-				t.Fatalf("the replica has %q", v)
+			if f, err := testclient.Fields(t.Context(), asks, stored(c)); f["v"] != "answer" {
+				t.Fatalf("the replica has %q, %v", f, err)
 			}
 		}
 		c := begins(claimed(), "begun")
@@ -64,8 +64,8 @@ func TestRecordReplicas(t *testing.T) {
 		}
 		replica.Resume()
 		release(t, s, saves(c, "answer", 1, true))
-		if v := asks.HGet(t.Context(), stored(c), "v").Val(); v != "answer" {
-			t.Errorf("the replica has %q", v)
+		if f, err := testclient.Fields(t.Context(), asks, stored(c)); f["v"] != "answer" {
+			t.Errorf("the replica has %q, %v", f, err)
 		}
 		wantIs(t, "release", s.Release(t.Context(), saves(c, "another", 1, true)), core.ErrLost)
 	})

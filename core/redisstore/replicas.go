@@ -11,27 +11,16 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// admitReplicated is admit, and then waits until enough replicas have the grant.
-func (s *Store) admitReplicated(ctx context.Context, c *core.Claim, cmd *pipeline.Call) (core.Grant, error) {
-	if _, doomed := s.doomed.Load(c.Lease); doomed {
-		return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: an earlier grant of this lease is being given back")
-	}
-	r, a, err := s.callReplicated(ctx, "acquire", cmd)
-	if err != nil {
-		return core.Grant{}, err
-	}
-	g, err := granted(c, a)
+// acknowledged returns nil if enough replicas have the grant of c, of which r is the
+// outcome.
+func (s *Store) acknowledged(ctx context.Context, c *core.Claim, r pipeline.Replicated) error {
 	switch {
-	case err != nil:
-		return core.Grant{}, err
-	case g.Record != nil && g.Record.Done:
-		return g, nil // nothing was claimed
 	case r.Err != nil:
-		return core.Grant{}, fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", r.Err)
+		return fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", r.Err)
 	case r.Replicas < int64(s.replicas):
-		return core.Grant{}, s.giveBack(ctx, c, r.Replicas)
+		return s.giveBack(ctx, c, r.Replicas)
 	}
-	return g, nil
+	return nil
 }
 
 // settleReplicated is settle for an answer that is saved, and then waits until
@@ -53,17 +42,25 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.C
 	return nil
 }
 
-// callReplicated sends c and a WAIT, and returns the outcome of both and the answer
-// to c.
+// callReplicated is call, and also returns what became of the WAIT.
 func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call) (pipeline.Replicated, answer, error) {
-	ctx, cancel := pipeline.Bounded(ctx)
-	defer cancel()
-	r, err := s.pipeline.DoWait(ctx, c, s.replicas, s.ackWait)
+	r, err := s.send(ctx, c)
 	if err != nil {
 		return r, answer{}, s.failure(ctx, op, err)
 	}
 	a, err := parse(op, r.Reply)
 	return r, a, err
+}
+
+// send sends c, and behind it a WAIT for the replicas that have to acknowledge it, if any.
+func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated, error) {
+	if !s.acks {
+		reply, err := s.pipeline.Do(ctx, c)
+		return pipeline.Replicated{Reply: reply}, err
+	}
+	ctx, cancel := pipeline.Bounded(ctx)
+	defer cancel()
+	return s.pipeline.DoWait(ctx, c, s.replicas, s.ackWait)
 }
 
 // giveBack releases a grant that too few replicas have, takes back the run that
@@ -83,8 +80,8 @@ func (s *Store) giveBack(ctx context.Context, c *core.Claim, acks int64) error {
 	}
 	// The release may still arrive, and would end a new grant of the same claim. So the
 	// claim is not sent again until its grant would have expired anyway.
-	s.doomed.Store(c.Lease, struct{}{})
-	time.AfterFunc(max(c.TTL, pipeline.Limit), func() { s.doomed.Delete(c.Lease) })
+	s.doomed.Store(begun.Lease, struct{}{})
+	time.AfterFunc(max(c.TTL, pipeline.Limit), func() { s.doomed.Delete(begun.Lease) })
 	// Not wrapped: that the release was not sent says nothing of the acquire.
 	return fmt.Errorf("redisstore: acquire: outcome unknown: %w, and giving it back failed: %v", short, err)
 }

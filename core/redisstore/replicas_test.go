@@ -11,7 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -70,19 +72,76 @@ func TestReplicas(t *testing.T) {
 				if err := r.asks.ScriptFlush(t.Context()).Err(); err != nil {
 					t.Fatal(err)
 				}
-				acquire(t, r.store, claimed())
+				acquire(t, r.store, forms["fields"]())
 			})
-			t.Run("script and WAIT travel on one connection (hazard 32)", func(t *testing.T) {
+			for what, c := range map[string]core.Claim{"SET": forms["a string"](), "script": forms["fields"]()} {
+				t.Run(what+" and WAIT travel on one connection (hazard 32)", func(t *testing.T) {
+					r.proxy.Forget()
+					acquire(t, r.store, c)
+					var links []int
+					for _, c := range r.proxy.Requests() {
+						if c.Script == "acquire" || c.Name == "wait" {
+							links = append(links, c.Link)
+						}
+					}
+					if len(links) != 2 || links[0] != links[1] {
+						t.Errorf("the connections were %v", links)
+					}
+				})
+			}
+			sent := func() string { return strings.Join(names(r.proxy), " ") }
+			t.Run("a free key takes one trip, and no script", func(t *testing.T) {
 				r.proxy.Forget()
-				acquire(t, r.store, claimed())
-				var links []int
-				for _, c := range r.proxy.Requests() {
-					if c.Script == "acquire" || c.Name == "wait" {
-						links = append(links, c.Link)
+				c, done := claimed(), make(chan struct{})
+				held := r.proxy.Inject(testserver.Match{Command: "set", Arg: stored(c)}, testserver.HoldReply)
+				go func() {
+					defer close(done)
+					acquire(t, r.store, c)
+				}()
+				testserver.Eventually(t, soon, "all is sent before a reply has come", func() bool { return sent() == "set time wait" })
+				held.Deliver()
+				<-done
+				if got := sent(); got != "set time wait" {
+					t.Errorf("an acquire is %s", got)
+				}
+			})
+			t.Run("a key that is taken, and a SET that is refused, are left to the script", func(t *testing.T) {
+				c := claimed()
+				acquire(t, other, c)
+				for _, want := range []string{"set time wait evalsha wait", "evalsha wait"} {
+					r.proxy.Forget()
+					_, err := r.store.Acquire(t.Context(), claimOf(c.Key))
+					wantIs(t, "acquire", err, core.ErrBusy)
+					if got := sent(); got != want {
+						t.Errorf("it is %s, want %s", got, want)
 					}
 				}
-				if len(links) != 2 || links[0] != links[1] {
-					t.Errorf("the connections were %v", links)
+				for _, text := range []string{"OOM command not allowed", "READONLY no", "MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1"} {
+					r.proxy.Inject(testserver.Match{Command: "set"}, testserver.ErrorReply(text))
+					r.proxy.Forget()
+					acquire(t, r.store, claimed())
+					if got := sent(); got != "set time wait evalsha wait" {
+						t.Errorf("after %s it is %s", text, got)
+					}
+				}
+			})
+			t.Run("a time that is refused is told by the script", func(t *testing.T) {
+				refused := r.proxy.Inject(testserver.Match{Command: "time", Times: -1}, testserver.ErrorReply("ERR unknown command 'time'"))
+				defer r.proxy.Remove(refused)
+				c := claimed()
+				first := acquire(t, r.store, c)
+				release(t, r.store, c)
+				if next := acquire(t, r.store, claimOf(c.Key)); next.Token <= first.Token {
+					t.Errorf("token %d after %d", next.Token, first.Token)
+				}
+				replica.Pause()
+				defer replica.Resume()
+				r.proxy.Forget()
+				c = claimed()
+				_, err := hasty.Acquire(t.Context(), c)
+				wantIs(t, "acquire", err, core.ErrUnavailable)
+				if got := sent(); r.exists(t, c) || got != "set time wait evalsha" {
+					t.Errorf("it is %s, and the key is taken: %v", got, r.exists(t, c))
 				}
 			})
 			t.Run("a grant that no replica saw is given back (hazard 18)", func(t *testing.T) {
@@ -90,8 +149,8 @@ func TestReplicas(t *testing.T) {
 				acquire(t, r.store, held)
 				replica.Pause()
 				defer replica.Resume()
-				for range 50 {
-					c := claimed()
+				for n := range 50 {
+					c := forms[[]string{"a string", "fields"}[n%2]]()
 					_, err := hasty.Acquire(t.Context(), c)
 					wantIs(t, "acquire", err, core.ErrUnavailable)
 					if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
@@ -121,6 +180,14 @@ func TestReplicas(t *testing.T) {
 				_, err = hasty.Acquire(t.Context(), d)
 				unknown(t, "acquire", err)
 				wantIs(t, "release", errors.Join(r.direct.Release(t.Context(), d)), nil)
+				r.proxy.Forget()
+				for _, c := range []core.Claim{c, d} {
+					_, err = hasty.Acquire(t.Context(), c)
+					unknown(t, "acquire again", err)
+				}
+				if got := sent(); got != "" {
+					t.Errorf("%s is sent while the release may still arrive", got)
+				}
 			})
 			t.Run("the caller can leave while the replica hangs", func(t *testing.T) {
 				replica.Pause()
@@ -137,13 +204,28 @@ func TestReplicas(t *testing.T) {
 			})
 			t.Run("a lost reply leaves the outcome open", func(t *testing.T) {
 				// On a proxy of its own: the WAIT of a caller that has left may still be
-				// on its way through the other one.
-				proxy := testserver.NewRedisProxy(t, master.Addr)
-				s := newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
+				// on its way through another one.
+				start := func() (*testserver.Proxy, *redisstore.Store) {
+					proxy := testserver.NewRedisProxy(t, master.Addr)
+					return proxy, newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
+				}
+				for _, command := range []string{"set", "time", "wait"} {
+					for _, lost := range []testserver.Action{testserver.CloseReply, testserver.CloseRequest} {
+						proxy, s := start()
+						c := claimed()
+						fault := proxy.Inject(testserver.Match{Command: command}, lost)
+						_, err := s.Acquire(t.Context(), c)
+						fault.Await(t)
+						unknown(t, "acquire", err)
+						if err := r.direct.Release(t.Context(), c); err != nil && (command != "set" || lost != testserver.CloseRequest) {
+							t.Errorf("%s: release: %v", command, err)
+						}
+					}
+				}
+				proxy, s := start()
 				c := claimed()
-				fault := proxy.Inject(testserver.Match{Command: "wait"}, testserver.CloseReply)
+				proxy.Inject(testserver.Match{Command: "wait"}, testserver.ErrorReply("NOPERM not you"))
 				_, err := s.Acquire(t.Context(), c)
-				fault.Await(t)
 				unknown(t, "acquire", err)
 				release(t, r.direct, c)
 			})
@@ -153,8 +235,12 @@ func TestReplicas(t *testing.T) {
 		t.Parallel()
 		master := testserver.StartRedis(t)
 		replica := replicaOf(t, master)
-		s := newStore(t, testclient.Redis(t, master.Addr), redisstore.WithPlainKeys(), redisstore.WithReplicas(1, time.Second))
+		proxy := testserver.NewRedisProxy(t, master.Addr)
+		s := newStore(t, testclient.Redis(t, proxy.Addr), redisstore.WithPlainKeys(), redisstore.WithReplicas(1, time.Second))
 		acquire(t, s, claimed())
+		if got := strings.Join(names(proxy), " "); got != "set wait" {
+			t.Errorf("an acquire is %s", got)
+		}
 		replica.Pause()
 		defer replica.Resume()
 		c := claimed()
@@ -164,4 +250,48 @@ func TestReplicas(t *testing.T) {
 			t.Error("the key is taken")
 		}
 	})
+}
+
+// An Acquire takes no longer than its Limit where it waits for replicas twice, or gives back.
+func TestLimitWithReplicas(t *testing.T) {
+	t.Parallel()
+	master := testserver.StartRedis(t)
+	replica := replicaOf(t, master)
+	proxy := testserver.NewRedisProxy(t, master.Addr)
+	s := newStore(t, testclient.Redis(t, proxy.Addr), redisstore.WithReplicas(1, 1700*time.Millisecond))
+	taken, free := claimed(), claimed()
+	acquire(t, s, taken)
+	replica.Pause()
+	t.Cleanup(replica.Resume)
+	proxy.Inject(testserver.Match{Script: "release"}, testserver.DropRequest)
+	for name, c := range map[string]core.Claim{"taken": claimOf(taken.Key), "given back": free} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			_, err := s.Acquire(context.Background(), c)
+			if took := time.Since(start); err == nil || took > s.Limit()+1200*time.Millisecond {
+				t.Errorf("it took %v and got %v", took, err)
+			}
+		})
+	}
+}
+
+func TestStoreWithReplicas(t *testing.T) {
+	tally.ProofOnly(t)
+	t.Parallel()
+	master := testserver.StartRedis(t)
+	replicaOf(t, master)
+	conformance(t, master, func(t testing.TB) core.Store {
+		return newStore(t, testclient.Redis(t, master.Addr), redisstore.WithReplicas(1, 2*time.Second))
+	}, storetest.SameToken)
+}
+
+// names are the commands that a proxy has seen, without those of a connection.
+func names(proxy *testserver.Proxy) (all []string) {
+	for _, q := range proxy.Requests() {
+		if q.Name != "hello" && q.Name != "client" && q.Name != "ping" {
+			all = append(all, q.Name)
+		}
+	}
+	return all
 }

@@ -24,13 +24,13 @@ type step struct {
 	want error
 }
 
-// scene goes through everything that a store can do with a key, which begins as a
-// string or as a hash.
-func scene(s *redisstore.Store, key string, hash bool) []step {
+// scene goes through everything that a store can do with a key, which is granted by
+// a SET or by a script first.
+func scene(s *redisstore.Store, key string, fields bool) []step {
 	ctx := context.Background()
 	claimOf := func(key string) core.Claim {
 		c := claimOf(key)
-		if hash {
+		if fields {
 			c.MinToken = 2
 		}
 		return c
@@ -124,11 +124,11 @@ func TestEveryKeyExpires(t *testing.T) {
 	asks := testclient.Redis(t, server.Addr)
 	for _, c := range []struct {
 		name, prefix string
-		hash         bool
-	}{{"a prefix", "lk1:", false}, {"a hash", "lk1:", true}, {"no prefix", "", false}, {"a prefix with spaces", "a b ", false}} {
+		fields       bool
+	}{{"a prefix", "app:", false}, {"fields", "app:", true}, {"no prefix", "", false}, {"a prefix with spaces", "a b ", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPrefix(c.prefix))
-			for _, st := range scene(s, "expires:"+rand.Text(), c.hash) {
+			for _, st := range scene(s, "expires:"+rand.Text(), c.fields) {
 				if err := st.do(); !errors.Is(err, st.want) {
 					t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
 				}
@@ -151,13 +151,13 @@ func TestNothingIsRefused(t *testing.T) {
 	s := newStore(t, testclient.Redis(t, server.Addr))
 	acquire(t, s, claimOf("known")) // the scripts are
 	server.Do("CONFIG", "RESETSTAT")
-	for _, hash := range []bool{false, true} {
-		for _, st := range scene(s, "refused:"+rand.Text(), hash) {
+	for _, fields := range []bool{false, true} {
+		for _, st := range scene(s, "refused:"+rand.Text(), fields) {
 			if err := st.do(); !errors.Is(err, st.want) {
 				t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
 			}
 			if n := server.Field("errorstats", "errorstat_WRONGTYPE"); n != "" {
-				t.Errorf("%s, a hash %v: refused %s", st.name, hash, n)
+				t.Errorf("%s, fields %v: refused %s", st.name, fields, n)
 				server.Do("CONFIG", "RESETSTAT")
 			}
 		}
@@ -182,13 +182,13 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	}
 	s := newStore(t, testclient.Redis(t, server.Addr))
 	key := "declared:" + rand.Text()
-	for _, st := range append(scene(s, key, false), scene(s, key+":hash", true)...) {
+	for _, st := range append(scene(s, key, false), scene(s, key+":fields", true)...) {
 		if err := st.do(); !errors.Is(err, st.want) {
 			t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
 		}
 	}
 	plain := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys(), redisstore.WithPrefix(""))
-	p := claimOf("lk1:{" + key + "}:plain")
+	p := claimOf("lk2:{" + key + "}:plain")
 	p.Key = strings.NewReplacer("{", "", "}", "").Replace(p.Key)
 	acquire(t, plain, p)
 	if err := extend(plain, p); err != nil {
@@ -222,16 +222,16 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 		switch command {
 		case "time":
 		case "publish":
-			if !strings.HasPrefix(first, "lk1:wake:") {
+			if !strings.HasPrefix(first, "lk2:wake:") {
 				t.Errorf("publishes to %q", first)
 			}
 		default:
-			if first != "lk1:{"+key+"}" && first != "lk1:{"+key+":hash}" && first != p.Key {
+			if first != "lk2:{"+key+"}" && first != "lk2:{"+key+":fields}" && first != p.Key {
 				t.Errorf("%s of %q, which is not declared", command, first)
 			}
 		}
 	}
-	for _, c := range []string{"hgetall", "hget", "hset", "hdel", "type", "pexpire", "pttl", "publish", "get", "set", "del", "time"} {
+	for _, c := range []string{"pttl", "publish", "get", "set", "del", "time"} {
 		if seen[c] == 0 {
 			t.Errorf("the scene never used %s, saw %v", c, seen)
 		}

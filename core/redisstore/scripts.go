@@ -3,6 +3,7 @@ package redisstore
 import (
 	"embed"
 	"regexp"
+	"strings"
 
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
@@ -16,31 +17,16 @@ const (
 	finished
 )
 
-// The scripts and the files of which each consists, in this order. All files of one script
-// share their local names: the header of each says which it takes from those before it.
-// A script ends where a file returns, so what settles the most calls comes first, and
-// what makes functions, tables and names comes when it is needed:
-//
-//	clock    the key, the time and the words of answers
-//	free     acquire: the usual claim of a free key, by one SET; that is tried alone first, see acquire.go
-//	only     release: a hold that is all there is of a string, by GET and DEL
-//	look     the time as a number, what reads and writes strings
-//	run      acquire: other claims of a free key, finished records; reads all fields
-//	relay    release: a hold of a string whose first waiter is granted the key by message
-//	beside   release: a hold beside its token or its record; reads all fields
-//	state    what is alive of these fields, the waiters, and which of them is granted or woken
-//	acquire  the rest of acquire, by the state
-//	release  the rest of release, by the state
-//
-// The other files are the last or the only one of their script.
+// The scripts. Each is one file. A line in it that is but the name of another file stands
+// for that one: a script ends where it returns, so what settles the most calls comes
+// first, and what makes functions and tables comes where it is needed.
 var (
-	acquireScript = newScript("clock.lua", "free.lua", "look.lua", "run.lua", "state.lua", "acquire.lua")
-	extendScript  = newScript("clock.lua", "look.lua", "extend.lua")
-	releaseScript = newScript("clock.lua", "only.lua", "look.lua", "relay.lua", "beside.lua", "state.lua", "release.lua")
+	acquireScript = newScript("acquire.lua")
+	extendScript  = newScript("extend.lua")
+	releaseScript = newScript("release.lua")
+	showScript    = newScript("show.lua")
 
-	showScript = newScript("clock.lua", "look.lua", "show.lua")
-	cardScript = newScript("card.lua")
-
+	cardScript         = newScript("card.lua")
 	plainShowScript    = newScript("plain_show.lua")
 	plainAcquireScript = newScript("plain_acquire.lua")
 	plainExtendScript  = newScript("plain_extend.lua")
@@ -50,20 +36,26 @@ var (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
+// luaInclude is a line in a script that names a file which stands there.
+var luaInclude = regexp.MustCompile(`(?m)^-- \w+\.lua\n`)
+
 var luaNoise = regexp.MustCompile(`(?m)^\s*--.*\n|^\s*\n|^\s+`)
 
-// newScript joins files to one script, without comments, since its text is sent when a
+// newScript returns the script of a file without comments, since its text is sent when a
 // server does not know it. The header of each file gives its arguments and answers, or where they are.
-func newScript(parts ...string) *pipeline.Script {
-	var source []byte
-	for _, p := range parts {
-		text, err := luaFiles.ReadFile("lua/" + p)
-		if err != nil {
-			panic(err) // the files are part of the program
-		}
-		source = append(source, luaNoise.ReplaceAll(text, nil)...)
+func newScript(file string) *pipeline.Script {
+	text := luaInclude.ReplaceAllFunc(luaFile(file), func(line []byte) []byte {
+		return luaFile(strings.Trim(string(line), "- \n"))
+	})
+	return pipeline.NewScript(luaNoise.ReplaceAll(text, nil))
+}
+
+func luaFile(name string) []byte {
+	text, err := luaFiles.ReadFile("lua/" + name)
+	if err != nil {
+		panic(err) // the files are part of the program
 	}
-	return pipeline.NewScript(source)
+	return text
 }
 
 // The letters of the flags in the first argument of acquire and release, in the order of
@@ -73,14 +65,14 @@ const (
 	releaseLetters = "ul"
 )
 
-// acquireFlags are explained in free.lua.
+// acquireFlags are explained in acquire.lua.
 type acquireFlags struct {
 	fair      bool // f
 	wait      bool // w
 	byMessage bool // g
 }
 
-// releaseFlags are explained in only.lua.
+// releaseFlags are explained in release.lua.
 type releaseFlags struct {
 	undo bool // u
 	left bool // l

@@ -59,7 +59,7 @@ var (
 // while the first still holds them, a cluster client that reads from
 // replicas sees locks that are gone, and a *redis.AutoPipeliner may hang.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
-	s := &Store{config: config{prefix: defaultPrefix}, client: client}
+	s := &Store{client: client}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("redisstore: option is nil: %w", core.ErrInvalid)
@@ -68,6 +68,12 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	if err := s.check(); err != nil {
 		return nil, err
+	}
+	switch {
+	case !s.plain:
+		s.prefix += format
+	case !s.prefixed:
+		s.prefix = plainPrefix
 	}
 	if err := s.accept(); err != nil {
 		return nil, err

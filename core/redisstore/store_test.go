@@ -91,20 +91,20 @@ func TestStoreWithPrefix(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// hashes has its keys granted to unusual claims, so that they become hashes.
-type hashes struct{ *redisstore.Store }
+// fields has its keys granted to unusual claims, so that they are strings of fields.
+type fields struct{ *redisstore.Store }
 
-func (h hashes) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (h fields) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if c.Weight == core.All {
 		c.MinToken = max(c.MinToken, 2)
 	}
 	return h.Store.Acquire(ctx, c)
 }
 
-func TestStoreWithHashes(t *testing.T) {
+func TestStoreWithFields(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	conformance(t, server, func(t testing.TB) core.Store { return hashes{newStore(t, testclient.Redis(t, server.Addr))} })
+	conformance(t, server, func(t testing.TB) core.Store { return fields{newStore(t, testclient.Redis(t, server.Addr))} })
 }
 
 // RESP2, and no deadline of a context reaches a socket.

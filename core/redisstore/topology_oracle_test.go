@@ -150,7 +150,7 @@ func process(t testing.TB, client redis.UniversalClient, opts ...redisstore.Opti
 }
 
 // keyOf is what a Store with the default prefix calls key.
-func keyOf(key string) string { return "lk1:{" + key + "}" }
+func keyOf(key string) string { return "lk2:{" + key + "}" }
 
 func TestOracle(t *testing.T) {
 	t.Parallel()

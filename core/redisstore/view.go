@@ -40,22 +40,16 @@ func parseView(key string, answer []string) (view, bool) {
 		ok := true
 		switch {
 		case name == "t":
-			var t uint64
-			t, ok = number(strings.TrimRight(value, " ")) // of 15 digits and a space before 2001, see only.lua
-			token = max(token, t)
+			token, ok = number(value)
 		case name == "w":
 			v.state.Waiters, ok = parseWaiters(value, now)
 		case name == "r":
 			v.state.Run, ok = parseRun(value, now)
 		case named && (kind == "h" || kind == "k"):
 			var h core.Hold
-			var since uint64
-			h, since, ok = parseHold(value, now)
+			h, ok = parseHold(value, now)
 			if !ok || h.Left <= 0 {
 				break
-			}
-			if since > 0 {
-				token = max(token, since)
 			}
 			if kind == "h" {
 				h.ID, h.Process = core.HoldID(lease), core.ProcessOf(lease)
@@ -84,32 +78,27 @@ func parseView(key string, answer []string) (view, bool) {
 }
 
 // parseHold reads a hold: when it was written, for how many ms, its owner, and its
-// weight, without which it is exclusive and since is its token.
-func parseHold(value string, now uint64) (h core.Hold, since uint64, ok bool) {
+// weight.
+func parseHold(value string, now uint64) (h core.Hold, ok bool) {
 	f := strings.Split(value, " ")
-	if len(f) != 3 && len(f) != 4 {
-		return h, 0, false
+	if len(f) != 4 {
+		return h, false
 	}
 	written, ok := number(f[0])
 	if !ok {
-		return h, 0, false
+		return h, false
 	}
 	ms, ok := number(f[1])
 	if !ok {
-		return h, 0, false
+		return h, false
 	}
-	h.Weight = core.All
-	if len(f) == 4 {
-		weight, ok := number(f[3])
-		if !ok || weight < 1 || weight > uint64(core.All) {
-			return h, 0, false
-		}
-		h.Weight = int64(weight)
-	} else {
-		since = written
+	weight, ok := number(f[3])
+	if !ok || weight < 1 || weight > uint64(core.All) {
+		return h, false
 	}
+	h.Weight = int64(weight)
 	h.Left = remaining(min(written/1000, now)+ms, now)
-	return h, since, true
+	return h, true
 }
 
 // parseWaiters reads the wait list, as state.lua describes it.

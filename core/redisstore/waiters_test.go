@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -14,9 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A release with waiters does the same to a string and to a hash. For a string there is
-// a short script for the first waiter; it must not be used in every case.
-func TestFormsAgreeOnWaiters(t *testing.T) {
+// A release with waiters grants the first that it can reach, or wakes it.
+func TestShortcutsAgreeOnWaiters(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	calls, asks := newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
@@ -38,9 +38,6 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 	for name, c := range map[string]state{
 		"a waiter that can be granted it": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
-		},
-		"a hold that tells its token": {
-			-second, 60 * second, "", -60 * second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"a token of the future": {
 			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
@@ -87,9 +84,6 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 		"a hold of before the clock was set back": {
 			60 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
-		"a hold of the future that tells its token": {
-			60 * second, 60 * second, "", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
-		},
 		"a hold that is shared": {
 			-second, 60 * second, " 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
@@ -103,13 +97,13 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			id := strings.ReplaceAll(name, " ", "-")
-			heard := testclient.Redis(t, server.Addr).Subscribe(ctx, "lk1:wake:"+id)
+			heard := testclient.Redis(t, server.Addr).Subscribe(ctx, "lk2:wake:"+id)
 			defer heard.Close()
 			if _, err := heard.Receive(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if c.overheard {
-				spy := testclient.Redis(t, server.Addr).PSubscribe(ctx, "lk1:wake:*")
+				spy := testclient.Redis(t, server.Addr).PSubscribe(ctx, "lk2:wake:*")
 				defer spy.Close()
 				if _, err := spy.Receive(ctx); err != nil {
 					t.Fatal(err)
@@ -120,61 +114,40 @@ func TestFormsAgreeOnWaiters(t *testing.T) {
 				s = mute
 			}
 			var all [2]seen
-			for i, k := range []*twin{{key: name + ":string"}, {key: name + ":hash", hash: true}} {
+			for i, k := range []*twin{{key: name + ":free"}, {key: name + ":long", long: true}} {
 				now := asks.Time(ctx).Val().UnixMicro()
 				waits := "\n"
 				for i, line := range c.waiting {
 					line = strings.ReplaceAll(line, "ID", id)
 					waits += strings.Replace(line, "%", fmt.Sprint(now/1000+c.at[i]), 1) + "\n"
 				}
-				if k.last = uint64(now + c.token); c.weight == "" {
-					k.last = max(k.last, uint64(now+c.since*1000))
-				}
+				k.last = uint64(now + c.token)
 				h, d, _ := strings.Cut(fmt.Sprintf("%d %d o1%s", now+c.since*1000, c.lasts, c.weight), "\t")
 				fields := []string{"h:1 " + h, "t " + fmt.Sprint(now+c.token), "w " + waits}
 				if d != "" {
 					fields = append([]string{fields[0], d}, fields[1:]...)
 				}
-				put(ctx, t, asks, stored(core.Claim{Key: k.key}), k.hash, fields)
-				err := s.Release(ctx, k.of(core.Claim{Owner: "o1", Lease: "1", Weight: core.All, Limit: core.All}))
+				err := asks.Set(ctx, stored(core.Claim{Key: k.key}), "f\t"+strings.Join(fields, "\t"), time.Minute).Err()
+				if err := cmp.Or(err, k.fill(ctx, asks)); err != nil {
+					t.Fatal(err)
+				}
+				err = s.Release(ctx, k.of(core.Claim{Owner: "o1", Lease: "1", Weight: core.All, Limit: core.All}))
 				all[i] = k.look(ctx, asks, core.Grant{}, err)
 				woken, granted := hearAll(ctx, t, heard)
 				if granted != c.granted || woken != c.woken {
-					t.Errorf("hash %v: granted by message to %q and woken %q, want %q and %q", k.hash, granted, woken, c.granted, c.woken)
+					t.Errorf("long %v: granted by message to %q and woken %q, want %q and %q", k.long, granted, woken, c.granted, c.woken)
 				}
 			}
 			if all[0].fault != "" || all[1].fault != "" {
-				t.Errorf("faults: a string %q, a hash %q", all[0].fault, all[1].fault)
+				t.Errorf("faults: by a shortcut %q, without %q", all[0].fault, all[1].fault)
 			}
 			if all[0].says != all[1].says {
-				t.Errorf("a string: %s\na hash:   %s", all[0].says, all[1].says)
+				t.Errorf("by a shortcut: %s\nwithout: %s", all[0].says, all[1].says)
 			}
 			if d := all[0].times[0] - all[1].times[0]; d.Abs() > slack {
-				t.Errorf("a string lasts %v, a hash %v", all[0].times[0], all[1].times[0])
+				t.Errorf("it lasts %v, without a shortcut %v", all[0].times[0], all[1].times[0])
 			}
 		})
-	}
-}
-
-// put stores fields, each a name, a space and a value.
-func put(ctx context.Context, t *testing.T, c *redis.Client, key string, hash bool, fields []string) {
-	t.Helper()
-	err := error(nil)
-	if hash {
-		for _, f := range fields {
-			name, value, _ := strings.Cut(f, " ")
-			if err == nil {
-				err = c.HSet(ctx, key, name, value).Err()
-			}
-		}
-		if err == nil {
-			err = c.PExpire(ctx, key, time.Minute).Err()
-		}
-	} else {
-		err = c.Set(ctx, key, "f\t"+strings.Join(fields, "\t"), time.Minute).Err()
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -260,7 +260,7 @@ func TestWakeUpsAreHints(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	watch(t, r.store, claimed())
-	channels := r.asks.PubSubChannels(t.Context(), "lk1:wake:*").Val()
+	channels := r.asks.PubSubChannels(t.Context(), "lk2:wake:*").Val()
 	if len(channels) != 1 {
 		t.Fatalf("channels are %q", channels)
 	}

@@ -143,16 +143,18 @@ func (s unnamed) Look(ctx context.Context, key string) (core.State, error) {
 // Nodes that know the process and nodes that do not show the same hold.
 func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
 	t.Parallel()
-	// Of any two, one knows it.
-	s := newStore(t, []core.Store{memstore.New(), unnamed{memstore.New()}, memstore.New()})
-	c := core.Claim{Key: "order:1", Owner: rand.Text(), Lease: "PROCESSA" + rand.Text(), Weight: core.All, Limit: core.All, TTL: time.Minute}
-	if _, err := s.Acquire(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	state, err := s.Look(t.Context(), c.Key)
-	if err != nil || len(state.Holds) != 1 || state.Holds[0].Process != "PROCESSA" {
-		t.Errorf("got %+v and %v, want one hold of PROCESSA", state, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		// Of any two, one knows it.
+		s := newStore(t, []core.Store{memstore.New(), unnamed{memstore.New()}, memstore.New()})
+		c := core.Claim{Key: "order:1", Owner: rand.Text(), Lease: "PROCESSA" + rand.Text(), Weight: core.All, Limit: core.All, TTL: time.Minute}
+		if _, err := s.Acquire(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		state, err := s.Look(t.Context(), c.Key)
+		if err != nil || len(state.Holds) != 1 || state.Holds[0].Process != "PROCESSA" {
+			t.Errorf("got %+v and %v, want one hold of PROCESSA", state, err)
+		}
+	})
 }
 
 // A key that a node gets after its keys were listed is on a page. A key that all nodes have

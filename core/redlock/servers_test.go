@@ -117,7 +117,7 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 			t.Helper()
 			client := testclient.Redis(t, r.server.Addr)
 			testserver.Eventually(t, 20*time.Second, "nothing is left", func() bool {
-				held, err := testclient.Fields(t.Context(), client, "lk1:{order:1}")
+				held, err := testclient.Fields(t.Context(), client, "lk2:{order:1}")
 				return err == nil && !slices.ContainsFunc(ours, func(f string) bool { return held[f] != "" })
 			})
 		}
@@ -178,7 +178,7 @@ func TestDefaultBudget(t *testing.T) {
 		client := testclient.Redis(t, server.Addr)
 		testserver.Eventually(t, 30*time.Second, "nothing is held", func() bool {
 			for i := range cycles {
-				fields, err := testclient.Fields(t.Context(), client, fmt.Sprintf("lk1:{order:%d}", i))
+				fields, err := testclient.Fields(t.Context(), client, fmt.Sprintf("lk2:{order:%d}", i))
 				if err != nil {
 					return false
 				}
@@ -295,7 +295,7 @@ func TestCutOffMajority(t *testing.T) {
 	for _, server := range all { // the lock was granted before the third node had it
 		client := testclient.Redis(t, server.Addr)
 		testserver.Eventually(t, 5*time.Second, "each has the lock", func() bool {
-			n, err := client.Exists(t.Context(), "lk1:{order:1}").Result()
+			n, err := client.Exists(t.Context(), "lk2:{order:1}").Result()
 			return err == nil && n == 1
 		})
 	}

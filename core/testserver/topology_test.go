@@ -14,7 +14,7 @@ import (
 func TestSlot(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, false)
-	for _, key := range []string{"", "a", "order:42", "lk1:{order:42}", "{}a", "a{}b{c}", "{a", "a{b}c", "日本"} {
+	for _, key := range []string{"", "a", "order:42", "lk2:{order:42}", "{}a", "a{}b{c}", "{a", "a{b}c", "日本"} {
 		if want := cluster.Nodes[0].Do("CLUSTER", "KEYSLOT", key); want != int64(testserver.Slot(key)) {
 			t.Errorf("%q is in slot %d, want %v", key, testserver.Slot(key), want)
 		}

@@ -26,7 +26,7 @@ func newStage(spectator *redis.Client, addr string) *stage {
 	prefix := "pitfalls:" + rand.Text() + ":"
 	return &stage{
 		redis: spectator, addr: addr, prefix: prefix,
-		lock:   prefix + "{" + order + "}", // as core/redisstore names it
+		lock:   prefix + "lk2:{" + order + "}", // as core/redisstore names it
 		inside: prefix + "inside",
 		ledger: prefix + "ledger",
 	}

@@ -297,11 +297,11 @@ func TestOperatorsWithoutRights(t *testing.T) {
 			args    []string
 		}{
 			{"scan", []string{"ls", "-all"}},
-			{"type", []string{"show", "order:1"}},
+			{"get", []string{"show", "order:1"}},
 			{"hgetall", []string{"ls"}},
 			{"set", []string{"revoke", "order:1", lease.ID()}},
 		} {
-			server.Do("ACL", "SETUSER", "op", "reset", "on", ">sesame", "~lk1:*", "&*", "+@all", "-"+x.without)
+			server.Do("ACL", "SETUSER", "op", "reset", "on", ">sesame", "~lk2:*", "&*", "+@all", "-"+x.without)
 			c := do(t, "redis://op:sesame@"+server.Addr, x.args...)
 			c.errs = strings.ToLower(c.errs)
 			c.want(t, 69, x.without)

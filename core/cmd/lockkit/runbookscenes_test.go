@@ -88,7 +88,7 @@ func logScene(s *scene) {
 	}
 	s.noted("redis-cli MONITOR") // which does not end
 	s.monitor(server, lease.Owner())
-	if c := s.run("redis-cli GET 'lk1:{order:42}'"); !strings.Contains(c.out, lease.Owner()[:30]) { // the rest is the token
+	if c := s.run("redis-cli GET 'lk2:{order:42}'"); !strings.Contains(c.out, lease.Owner()[:30]) { // the rest is the token
 		s.t.Errorf("%+v", c)
 	}
 }
@@ -121,7 +121,7 @@ func rightsScene(s *scene) {
 	server := testserver.StartRedis(s.t)
 	s.on(server)
 	s.known("go doc github.com/lockkit/lockkit/core/pgstore", "core/pgstore/doc.go", "GRANT USAGE ON SCHEMA")
-	server.Do("ACL", "SETUSER", "locks", "reset", "on", ">secret", "~lk1:*", "&lk1:wake:*", "+@all", "-del")
+	server.Do("ACL", "SETUSER", "locks", "reset", "on", ">secret", "~lk2:*", "&lk2:wake:*", "+@all", "-del")
 	s.store = "redis://locks:secret@" + server.Addr
 	if c := s.run("lockkit check"); c.code != 1 || !strings.Contains(c.out, "it needs the rights +eval ") {
 		s.t.Errorf("%+v", c)
@@ -149,7 +149,7 @@ func sizingScene(s *scene) {
 		}
 	}
 	acquire(s.t, service(s.t, onRedis(s.t, server.Addr)), "order:42")
-	c = s.run("redis-cli MEMORY USAGE 'lk1:{order:42}'")
+	c = s.run("redis-cli MEMORY USAGE 'lk2:{order:42}'")
 	if n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(c.out, "(integer) "))); err != nil || n < 100 || n > 200 {
 		s.t.Errorf("%+v", c) // versions differ a little
 	}
@@ -212,7 +212,7 @@ func stuckScene(s *scene) {
 	s.block("lockkit revoke order:42 shaE6yheRgg")
 	s.sh("lockkit revoke order:42 shaE6yheRgg").want(s.t, 70, "nothing has changed")
 	s.noted("redis-cli DEL")
-	if c := s.sh("redis-cli DEL 'lk1:{order:42}'"); c.out != "(integer) 1\n" {
+	if c := s.sh("redis-cli DEL 'lk2:{order:42}'"); c.out != "(integer) 1\n" {
 		s.t.Errorf("%+v", c)
 	}
 	s.noted("kill -QUIT") // of Go's runtime

@@ -119,7 +119,7 @@ func TestStop(t *testing.T) {
 	t.Run("when the key is deleted it is stopped by the next extension", func(t *testing.T) {
 		t.Parallel()
 		h := heldBack(t, redisURL(server.Addr), "deleted:1")
-		server.Do("DEL", "lk1:{deleted:1}")
+		server.Do("DEL", "lk2:{deleted:1}")
 		h.wantLost(t)
 	})
 	t.Run("a command that has time goes on as long as the server answers", func(t *testing.T) {

@@ -62,7 +62,7 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 }
 
 const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKKIT_STORE
-  -prefix P      what Redis keys begin with (lk1:)
+  -prefix P      what Redis keys begin with, before lk2: (plain keys: lk1:)
   -plain         plain Redis keys, as other programs write them
 `
 

@@ -45,7 +45,7 @@ func newChildOn(t testing.TB, host *testserver.Host, p plan, env ...string) *chi
 		p.Name = "child"
 	}
 	if p.Prefix == "" {
-		p.Prefix = "lk1:"
+		p.Prefix = ""
 	}
 	text, err := json.Marshal(p)
 	if err != nil {

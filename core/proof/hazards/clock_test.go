@@ -200,7 +200,7 @@ func tokenBack(t *testing.T) {
 	l := newLocker(t, server.Addr)
 	first := acquire(t, l, "absent")
 	release(t, first)
-	if n := len(inspect(t, server).scan("lk1:")); n != 0 {
+	if n := len(inspect(t, server).scan("lk2:")); n != 0 {
 		t.Fatalf("vacuous: %d keys are left", n)
 	}
 	clock.Step(-time.Hour)

@@ -44,7 +44,7 @@ func TestLostReplies(t *testing.T) {
 func lostAcquire(t *testing.T, r *rig, n int) {
 	// A token ahead of the server's clock is counted on from by one.
 	last := uint64(time.Now().Add(time.Hour).UnixMicro())
-	if err := r.asks.HSet(t.Context(), stored(r.key), "t", strconv.FormatUint(last, 10)).Err(); err != nil {
+	if err := r.asks.Set(t.Context(), stored(r.key), "f\tt "+strconv.FormatUint(last, 10), time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	fault := r.inject("acquire", lossOf(n))

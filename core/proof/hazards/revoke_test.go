@@ -61,7 +61,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 		"Sentinel":   several("sentinel", testserver.StartSentinel(t).SentinelAddrs()...),
 		"Redlock":    several("redlock", nodes...),
 		"ZooKeeper":  several("zookeeper", testserver.StartZooKeeper(t).Addr),
-		"Redis":      onRedis(plan{Addr: server.Addr, Prefix: "lk1:"}),
+		"Redis":      onRedis(plan{Addr: server.Addr, Prefix: ""}),
 		"plain keys": onRedis(plan{Addr: server.Addr, Prefix: "plain:", Plain: true}, redisstore.WithPlainKeys()),
 		"PostgreSQL": func(t *testing.T) revoked {
 			s, err := pgstore.New(pool)

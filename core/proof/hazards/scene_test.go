@@ -119,7 +119,7 @@ func wantHeld(t *testing.T, lease *core.Lease) {
 }
 
 // stored is the name of the key's hash in Redis.
-func stored(key string) string { return "lk1:{" + key + "}" }
+func stored(key string) string { return "lk2:{" + key + "}" }
 
 // inspector asks a server directly.
 type inspector struct {

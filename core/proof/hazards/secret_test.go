@@ -30,7 +30,7 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	// A user without rights to some keys, and a key that is no lock.
-	server.Do("ACL", "SETUSER", "some", "reset", "on", ">pw", "~lk1:{order:*", "&*", "+@all")
+	server.Do("ACL", "SETUSER", "some", "reset", "on", ">pw", "~lk2:{order:*", "&*", "+@all")
 	w := &witness{secrets: make(map[string]string)}
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	var lockers []*core.Locker

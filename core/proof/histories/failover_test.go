@@ -39,7 +39,7 @@ func follow(replica, master *testserver.Redis) {
 func holds(t testing.TB, server *testserver.Redis, key string) []string {
 	now := time.Now().UnixMilli()
 	// A type of answer that is not expected must not look like a key that is free.
-	fields, err := testclient.Fields(context.Background(), testclient.Redis(t, server.Addr), "lk1:{"+key+"}")
+	fields, err := testclient.Fields(context.Background(), testclient.Redis(t, server.Addr), "lk2:{"+key+"}")
 	if err != nil {
 		panic(err)
 	}

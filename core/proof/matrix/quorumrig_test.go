@@ -130,7 +130,7 @@ func (q *quorum) member(t *testing.T, f fault, trial int) *member {
 func (m *member) arm(script string, skip int) {
 	m.script, m.skip = script, skip
 	m.proxies[m.at].Forget()
-	m.armed = m.proxies[m.at].Inject(testserver.Match{Script: script, Arg: "lk1:{" + m.key + "}", Skip: skip}, m.fault.of(m.trial))
+	m.armed = m.proxies[m.at].Inject(testserver.Match{Script: script, Arg: "lk2:{" + m.key + "}", Skip: skip}, m.fault.of(m.trial))
 }
 
 func (m *member) eventually(what string, ok func() bool) {
@@ -152,7 +152,7 @@ func (m *member) deliver() {
 // with is how many fields with this prefix the key has at server i.
 func (m *member) with(i int, prefix string) (n int) {
 	m.t.Helper()
-	fields, err := testclient.Fields(context.Background(), m.asks[i], "lk1:{"+m.key+"}")
+	fields, err := testclient.Fields(context.Background(), m.asks[i], "lk2:{"+m.key+"}")
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func (m *member) refusedLate(still ...*core.Lease) {
 	m.armed.Await(m.t) // a majority may have answered before this server was asked
 	var claims []testserver.Request
 	for _, c := range m.proxies[m.at].Requests() {
-		if c.Script == "acquire" && c.Args[3] == "lk1:{"+m.key+"}" {
+		if c.Script == "acquire" && c.Args[3] == "lk2:{"+m.key+"}" {
 			claims = append(claims, c)
 		}
 	}

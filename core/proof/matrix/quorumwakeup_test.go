@@ -58,7 +58,7 @@ func (q *quorum) wakeUp(t *testing.T, m mishap, trial int) *quorumWakeUp {
 	t.Helper()
 	w := &quorumWakeUp{member: &member{quorum: q, t: t, key: fmt.Sprint("woken:", number.Add(1)), trial: trial}}
 	for i := range nodes {
-		w.taps[i] = newTap(t, m, "lk1:{"+w.key+"} ", trial)
+		w.taps[i] = newTap(t, m, "lk2:{"+w.key+"} ", trial)
 	}
 	w.locker = q.locker(t, func(i int) *redis.Client {
 		return testclient.Redis(t, q.servers[i].Addr, func(o *redis.Options) { o.Dialer = w.taps[i].dial })

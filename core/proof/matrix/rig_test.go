@@ -63,13 +63,13 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 	}
 	// A token ahead of the server's clock is counted on from by one.
 	r.last = uint64(time.Now().Add(time.Hour).UnixMicro())
-	if err := r.asks.HSet(t.Context(), r.stored(), "t", strconv.FormatUint(r.last, 10)).Err(); err != nil {
+	if err := r.asks.Set(t.Context(), r.stored(), "f\tt "+strconv.FormatUint(r.last, 10), time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func (r *rig) stored() string { return "lk1:{" + r.key + "}" }
+func (r *rig) stored() string { return "lk2:{" + r.key + "}" }
 
 // arm has the fault hit the next call of a script, after skip others.
 func (r *rig) arm(script string, skip int) {

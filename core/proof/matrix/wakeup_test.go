@@ -102,7 +102,7 @@ type wakeUp struct {
 func newWakeUp(t *testing.T, p place, m mishap, trial int) *wakeUp {
 	t.Helper()
 	key := fmt.Sprint("woken:", number.Add(1))
-	w := &wakeUp{inside: make(map[*core.Lease]bool), tap: newTap(t, m, "lk1:{"+key+"} ", trial)}
+	w := &wakeUp{inside: make(map[*core.Lease]bool), tap: newTap(t, m, "lk2:{"+key+"} ", trial)}
 	ours := p.client(t, trial%2 == 0, w.tap.dial)
 	w.rig = &rig{t: t, trial: trial, key: key, locker: newLocker(t, ours, nil), asks: p.client(t, true, nil)}
 	w.rival, w.third = newLocker(t, w.asks, nil), newLocker(t, w.asks, nil)

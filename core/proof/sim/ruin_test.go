@@ -45,7 +45,7 @@ func (r *ruined) Release(ctx context.Context, c core.Claim) error {
 }
 
 // stored are the names that a key may have at the server.
-func stored(key string) []string { return []string{"lk1:{" + key + "}", "lk1:" + key} }
+func stored(key string) []string { return []string{"lk2:{" + key + "}", "lk1:" + key} }
 
 // retoken gives each grant another token.
 func retoken(token func(r *ruined, g core.Grant) uint64) *ruined {

@@ -1,81 +1,124 @@
--- Acquire for a key that is not free: the rule of admission for any claim.
+-- Acquire tries once to admit a claim. A Store that can learn the time of the key's server
+-- tries the first SET of this file by itself first, without a script.
 --
--- after    clock.lua (key, OK, BUSY, LOST, HEAVY), free.lua,
---          look.lua (us, now, ALL, STEP, WAITER_LIFE, isString, joined), run.lua (flat),
---          state.lua (id, has, begun, text, load, hold, alive, place, room, announce, wake, horizon)
--- KEYS[1], ARGV and answer are those of free.lua
+-- KEYS[1]  the key
+-- ARGV     1 'acquire <flags> <id> <wake>', see state.lua; flags: f fair, w wait,
+--          g it can be granted by message, c cluster; 2 lease, 3 owner, 4 TTL in
+--          ms. Where one of them is not the usual: 5 weight, 6 limit, 7 owner to
+--          join or '', 8 least token; for a run, with those: 9 the value that it
+--          begins with, 10 how many ms to keep its record
+-- answer   token               granted
+--          {OK, token, owner}  granted as a hold of the owner that it joined
+--          {OK, token, owner, attempt, ms[, value]}
+--                              the same for a run, with how long its record is
+--                              kept and its value, if that is not the claim's
+--          {DONE, ms, string}  a finished record, how long it is kept, and all that is
+--                              stored; nothing was claimed
+--          {BUSY, ms[, n, deadline]}
+--                              until the first blocking hold expires; of a claim
+--                              that waits, about how many do, and until when it is
+--                              remembered
+--          {LOST}              the lease was released before
+--          {HEAVY}             the claim is heavier than the hold it joins
+--
+-- The only write is a SET, which a server out of memory refuses: then nothing has changed.
+
+-- clock.lua
+
+if not ARGV[5] then
+  local short = ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2]
+  local done = redis.pcall('SET', key, short, 'NX', 'PX', ARGV[4])
+  if done and done.ok then
+    return stamp
+  end
+end
+local value = redis.call('GET', key)
+if ARGV[9] and value then
+  local deadline = string.match(value, '^f\tr (%d+) %d+ 1 ')
+  local left = tonumber(deadline) and deadline - now
+  if deadline == '0' then
+    left = redis.call('PTTL', key)
+    left = left == -1 and FOREVER or left
+  end
+  if left and left > 0 then
+    return {DONE, left, value}
+  end
+end
+if not value and ARGV[5] and us - ARGV[8] >= 0 then
+  -- The usual first grant of a reader, of permits and of a run.
+  local text = '\th:' .. ARGV[2] .. ' ' .. stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[5]
+  local ms, answer = tonumber(ARGV[4]), 0
+  if ARGV[5] == '2147483647' then
+    text, answer = text .. '\tt ' .. stamp, us
+  end
+  if ARGV[9] then
+    text = '\tr ' .. now + ARGV[10] .. ' 1 0 ' .. ARGV[2] .. text .. '\tv ' .. ARGV[9]
+    ms, answer = math.max(ms, ARGV[10]), {OK, answer, ARGV[3], 1, tonumber(ARGV[10])}
+  end
+  redis.call('SET', key, 'f' .. text, 'PX', ms)
+  return answer
+end
+
+-- state.lua
+-- waiters.lua
 
 local lease, owner, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local weight, limit = tonumber(ARGV[5] or ALL), tonumber(ARGV[6] or ALL)
 local via, least = ARGV[7] or '', tonumber(ARGV[8] or 0)
-local run = ARGV[9] ~= nil
+local run = ARGV[9]
 local fair, wait, listens = has('f'), has('w'), has('g')
-local exclusive = weight == ALL
 
-local s = load(flat, lease)
+local s = load(value, lease)
 if s.dead then
   return {LOST}
 end
 
--- save writes the hold or the wait list, and the record that a run has begun
--- from an earlier one or none, and what was mended, then drops what is stale.
-local function save(waits, field, value, begins, earlier)
-  local set, ms = {}, horizon(s)
-  if field then
-    set[1], set[2] = field, value
-    if exclusive then
-      set[3], set[4], s.untold = 't', s.token, false
+-- room tells whether the claim fits, and if not, when the first of those
+-- in the way is over. `who` is the owner that would hold, `held` what it holds already.
+local function room(who, held)
+  local sum, cap, after = weight, limit, nil
+  for name, o in pairs(s.owners) do
+    if name ~= who then
+      sum = sum + o.sum
+      after = math.min(after or o.first, o.first)
     end
   end
-  if s.untold then
-    set[#set + 1], set[#set + 2] = 't', s.token
-  end
-  if begins then
-    set[#set + 1], set[#set + 2] = 'r', begins
-    if not earlier then
-      set[#set + 1], set[#set + 2] = 'v', ARGV[9]
-    end
-  elseif s.spent then
-    s.stale[#s.stale + 1], s.stale[#s.stale + 2] = 'r', 'v'
-  end
-  if s.waits ~= waits and #s.waits > 1 then
-    set[#set + 1], set[#set + 2] = 'w', s.waits
-  end
-  for _, g in ipairs(s.granted or {}) do
-    set[#set + 1], set[#set + 2] = g.field, g.value
-  end
-  for i = 1, #s.mended do
-    set[#set + 1] = s.mended[i]
-  end
-  if s.waits ~= waits and #s.waits <= 1 then
-    s.stale[#s.stale + 1] = 'w'
-  end
-  if isString then
-    redis.call('SET', key, joined(s.flat, set, s.stale), 'PX', ms)
-    return 1
-  end
-  if #set > 0 then
-    redis.call('HSET', key, unpack(set))
-  end
-  if #s.stale > 0 then
-    -- pcall: this is but tidying up.
-    redis.pcall('HDEL', key, unpack(s.stale))
-  end
-  local done = redis.pcall('PEXPIRE', key, ms)
-  if type(done) == 'table' then
-    -- Without the right to do this: better no key than one without an end.
-    if s.exists then
-      redis.pcall('HDEL', key, field or 'w')
-      if earlier then
-        redis.pcall('HSET', key, 'r', earlier)
-      elseif begins then
-        redis.pcall('HDEL', key, 'r', 'v')
+  if fair and not held and sum <= cap then
+    -- Earlier fair waiters count as if they held, so a claim that is admitted
+    -- before them takes nothing from them.
+    for other, deadline, queued, w, l, o in string.gmatch(s.waits, ENTRY) do
+      if other == lease or sum > cap then
+        break
       end
-    else
-      redis.pcall('DEL', key)
+      if FAIR[queued] and o ~= who and alive(deadline) then
+        sum, cap = sum + tonumber(w), math.min(cap, tonumber(l))
+        after = math.min(after or math.huge, tonumber(deadline))
+      end
     end
   end
-  return done
+  return sum <= cap, after
+end
+
+-- queue puts the claim in line, or asks again from where it stands there.
+local function queue(from, to)
+  local line = string.format('%s %.0f %d %.0f %.0f %s %s\n', lease, now + math.min(ttl, WAITER_LIFE),
+    (fair and 1 or 0) + (run and 2 or 0) + (listens and 4 or 0), weight, limit, owner, id)
+  if from then
+    s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
+    return
+  end
+  -- To look at each takes its time, and most of the dead are in front. So a long list is
+  -- looked through when its first is dead, and else one time in 64.
+  if #s.waits < 4096 or us % 64 == 0 or not alive(string.match(s.waits, ' (%d+)')) then
+    local live = {'\n'}
+    for other in string.gmatch(s.waits, '[^\n]+\n') do
+      if alive(string.match(other, ' (%d+)')) then
+        live[#live + 1] = other
+      end
+    end
+    s.waits = table.concat(live)
+  end
+  s.waits = s.waits .. line
 end
 
 local waits = s.waits
@@ -85,41 +128,20 @@ local from, to = place(s, lease)
 local who, held = owner, s.owners[owner]
 if s.own then
   who = s.own.owner
-elseif via ~= '' and s.owners[via] then
-  who, held = via, s.owners[via]
-end
-if not s.own then
+else
+  if via ~= '' and s.owners[via] then
+    who, held = via, s.owners[via]
+  end
   if held and weight > held.heaviest then
     return {HEAVY}
   end
-  local fits, after = room(s, lease, who, held, weight, limit, fair)
+  local fits, after = room(who, held)
   if not fits then
     if wait then
-      local life = math.min(ttl, WAITER_LIFE)
-      local line = string.format('%s %.0f %d %.0f %.0f %s %s\n',
-        lease, now + life, (fair and 1 or 0) + (run and 2 or 0) + (listens and 4 or 0), weight, limit, owner, id)
-      if from then
-        s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
-      else
-        -- To look at each takes its time, and most of the dead are in front. So a long list is
-        -- looked through when its first is dead, and else one time in 64.
-        if #s.waits < 4096 or us % 64 == 0 or not alive(string.match(s.waits, ' (%d+)')) then
-          local live = {'\n'}
-          for other in string.gmatch(s.waits, '[^\n]+\n') do
-            if alive(string.match(other, ' (%d+)')) then
-              live[#live + 1] = other
-            end
-          end
-          s.waits = table.concat(live)
-        end
-        s.waits = #s.waits > 0 and s.waits .. line or '\n' .. line
-      end
+      queue(from, to)
     end
-    if s.waits ~= waits or #s.stale + #s.mended > 0 then
-      local done = save(waits)
-      if type(done) == 'table' then
-        return done
-      end
+    if s.changed or s.waits ~= waits then
+      save(s)
     end
     local left = math.max((after or now) - now, 1)
     if wait then
@@ -130,25 +152,22 @@ if not s.own then
   end
 end
 
-if exclusive then
-  if s.own or held then
-    s.token = math.max(s.token, least)
-  else
-    s.token = math.max(s.token + STEP, us, least)
-  end
+local token = 0
+if weight == ALL then
+  s.token = math.max((s.own or held) and s.token or math.max(s.token + STEP, us), least)
+  token = s.token
 end
 if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
-local begins, earlier
-if run and not (s.record and (s.own or begun(s.record, lease))) then
-  local attempt, state, retain, before = 1, ' 0 ', tonumber(ARGV[10]), ''
-  if s.record then
-    attempt, state, earlier = s.record.attempt + 1, ' 3 ', s.record.text
-    before = ' ' .. s.record.deadline .. ' ' .. s.record.state .. ' ' .. s.record.by
+local r, found = s.record, s.value
+if run and not (r and (s.own or begun(r, lease))) then
+  s.record = {deadline = now + ARGV[10], by = lease, attempt = 1, state = '0', before = ''}
+  if r then
+    s.record.attempt, s.record.state = r.attempt + 1, '3'
+    s.record.before = ' ' .. r.deadline .. ' ' .. r.state .. ' ' .. r.by
   end
-  s.record = {deadline = now + retain, attempt = attempt}
-  begins = now + retain .. ' ' .. attempt .. state .. lease .. before
+  s.value = found or run
 end
 local deadline = now + ttl
 if s.own then
@@ -157,17 +176,14 @@ else
   hold(s, who, weight)
 end
 s.own = {deadline = deadline, weight = weight, owner = who}
+s.leases['h:' .. lease] = text(deadline - now, who, weight)
 if #s.waits > 1 and s.sum < ALL then
   wake(s)
 end
-local done = save(waits, 'h:' .. lease, text(deadline - now, who, weight), begins, earlier)
-if type(done) == 'table' then
-  return done
-end
+save(s)
 announce(s)
-local token = exclusive and s.token or 0
 if run then
-  return {OK, token, who, s.record.attempt, s.record.deadline - now, s.value}
+  return {OK, token, who, s.record.attempt, s.record.deadline - now, found}
 end
 if who ~= owner then
   return {OK, token, who}

@@ -6,53 +6,52 @@
 -- answer   none here; those of the files behind are a word below, or a list that begins
 --          with one, or a token, which is OK
 --
--- The key is a string if it was free when a usual exclusive claim was granted it,
--- otherwise a hash, until it is gone. Neither becomes the other: while a slot moves
--- to another node, a key of it that was deleted cannot be written here. In the examples
--- L1 is a lease and O1 its owner. A string is
+-- The key is a string. In the examples L1 is a lease and O1 its owner. It is one of
 --   "<ms> <owner> <lease>"  one exclusive hold, which began these ms before the key ends,
 --                           and ends with it: "30000 O1 L1". It is what a SET NX PX
 --                           without a script writes. Its token is a time of this server
 --                           after that, which only its holder knows
---   "f" and for each field of a hash a tab, its name, a space and its value, and t, w
---                           and v last:
---                           "f\th:L1 1764088662123456 30000 O1 2147483647\tt 1764088662123456\tw ..."
--- A hash has the fields
---   h:<lease>  one hold: "<since> <ms> <owner> <weight>". One without a weight is
---              exclusive and was granted a free key: its token is when that was.
---              A reader: "1764088662123456 30000 O1 1"
---   k:<lease>  a hold that was released but stays for a while, the same without
---              an owner: "1764088662123456 5000  2147483647"
---   d:<lease>  a tombstone: "<since> <ms>", the lease may not be granted any more:
---              "1764088662123456 60000"
---   t          the fencing token of the last exclusive grant, absent as long as a hold
---              without a weight tells it. The 63 after it belong to that grant, too
---              (core.TokenStep), so it stays until the clock has passed them. Where a
---              script has found the short string above, t is the end of the
---              millisecond after that in which its key was set, until its holder tells
---              the last token that it has used: all earlier grants have lower ones
---   w          the waiters, in order of arrival: a line for each (see state.lua)
+--   "f" and fields, each a tab, a name, a space and a text; r is the first, and t, w and v
+--                           are the last: "f\th:L1 1764088662123456 30000 O1 2147483647\tt 1764088662123456"
+-- The fields are
 --   r          the record: "<deadline> <attempt> <state> <lease>"; the lease is the one
---              that began the run, or saved the record. The states:
+--              that began the run, or saved the record. A deadline of 0 is the end of the
+--              key. The states:
 --              0  a run has begun where there was no record:
 --                 "1764175062123 1 0 L1"
 --              1  a finished record: "1764175062123 1 1 L1"
---              2  one left for another run: "1764175062123 1 2 L1"
+--              2  one left for another run: "0 1 2 L1"
 --              3  a run has begun where there was a record, whose deadline, state and
 --                 lease come last: they are there again if the run is taken back.
 --                 L2 has begun after the last example: "1764175092123 2 3 L2 1764175062123 2 L1"
 --              Where two runs in a row are taken back, the deadline stays, and there is no
 --              lease: "1764175062123 1 2 "
+--   h:<lease>  one hold: "<since> <ms> <owner> <weight>". A reader: "1764088662123456 30000 O1 1"
+--   k:<lease>  a hold that was released but stays for a while, the same without
+--              an owner: "1764088662123456 5000  2147483647"
+--   d:<lease>  a tombstone: "<since> <ms>", the lease may not be granted any more:
+--              "1764088662123456 60000"
+--   t          the fencing token of the last exclusive grant. The 63 after it belong to
+--              that grant, too (core.TokenStep), so it stays until the clock has passed them.
+--              Where a script has found the short string above, t is the end of the
+--              millisecond after that in which its key was set, until its holder tells
+--              the last token that it has used: all earlier grants have lower ones
+--   w          the waiters, in order of arrival: a line for each (see waiters.lua)
 --   v          the value of the record, as it came
 -- Since is when it was written, in us on the clock of this server, and it lasts
 -- for so many ms from then on. If since is in the future, the clock was set back: it
 -- lasts for these ms from now on. A deadline, in ms, does not show that: what has one is
 -- kept for longer then, by as much as the clock was set back.
 -- A number that is joined to a text is rounded above 10^14, one that is an
--- argument of redis.call above 2^53; and to write either costs more than most
--- else here.
+-- argument of redis.call above 2^53.
 
 local key = KEYS[1]
+-- What a record has left whose key was denied its end by another client (PERSIST), in ms.
+local FOREVER = 86400000
+-- The words with which an answer begins.
 local OK, BUSY, LOST, HEAVY, DONE = 0, 1, 2, 3, 4
 local time = redis.call('TIME')
 local stamp = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))
+-- The same as a number, in us and in ms.
+local us = tonumber(stamp)
+local now = (us - us % 1000) / 1000

@@ -1,86 +1,102 @@
--- Release for all but the simplest states.
+-- Release gives up a hold or a place in line, and plants a tombstone for a
+-- lease that is not held, so that an acquire which comes late is refused.
 --
--- after    clock.lua (key, stamp, OK, LOST), only.lua (value), look.lua (us, now, ALL), relay.lua,
---          beside.lua (flat),
---          state.lua (channel, has, begun, text, load, hold, alive, place, wake, finish)
--- KEYS[1], ARGV and answer are those of only.lua
+-- KEYS[1]  the key
+-- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: u undo the run that
+--          this lease has begun, held or not, l keep the key taken for the rest of the
+--          hold, if that is longer, c cluster; 2 lease, 3 ms to remember an unknown
+--          lease, 4 the last token of the grant that was used, '' if that is not known. If
+--          there is more to it: 5 ms to keep it taken, or 0; to save a record: 6 its
+--          attempt, 7 its state (1 or 2, see clock.lua), 8 ms to keep it, 9 the string
+--          to store if nothing else is left, which has its value
+-- answer   OK      it was held or waiting; with a record: that is saved
+--          {LOST}  it was neither; with a record: that is not saved
+
+-- clock.lua
+
+local value = redis.call('GET', key)
+local short = value and string.match(value, '^%d+ %S+ (%S+)$')
+if short == ARGV[2] and not ARGV[5] then
+  local ahead = ARGV[4] ~= '' and ARGV[4] - stamp
+  if ahead and ahead < 0 then
+    redis.call('DEL', key)
+    return OK
+  end
+  -- The clock has not passed the tokens that were used. They stay until then, as the last of
+  -- the 64 of a grant, so that the next grant has a later one; the hold is gone.
+  if ahead and redis.pcall('SET', key, string.format('f\tt %.0f', ARGV[4] - 63), 'PX', math.ceil(ahead / 1000) + 2).ok then
+    return OK
+  end
+end
+
+if ARGV[9] and value and ARGV[8] ~= '0' and ARGV[5] == '0' then
+  -- A run that is all there is, and whose tokens the clock has passed.
+  local held, since, ms, token =
+    string.match(value, '^f\tr %d+ %d+ %d [^\t]*\th:(%S+) (%d+) (%d+) %S+ 2147483647\tt (%d+)\tv ')
+  if held == ARGV[2] and us - since < ms * 1000 and us >= tonumber(since)
+    and ARGV[4] ~= '' and us - 63 > math.max(token, ARGV[4]) and ARGV[4] - token >= 0
+    and redis.pcall('SET', key, ARGV[9], 'PX', ARGV[8]).ok then
+    return OK
+  end
+end
+
+-- state.lua
+-- waiters.lua
 
 local lease = ARGV[2]
 local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[5] or 0)
 -- Of the short string, see clock.lua, no token is later than now that its holder knows.
-local last = tonumber(ARGV[4]) or type(value) == 'string' and string.find(value, '^%d') and us + 63
-local attempt, state, retain, value = ARGV[6], ARGV[7], tonumber(ARGV[8] or 0), ARGV[9]
+local last = tonumber(ARGV[4]) or short and us + REST
+local attempt, state, retain = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+local saved = attempt and string.sub(ARGV[9], string.find(ARGV[9], '\tv ', 1, true) + 3)
 
-local s = load(flat, lease)
-local waits, drop, set = s.waits, s.stale, {}
+local s = load(value, lease)
 local from, to = place(s, lease)
 local answer = (s.own or from) and OK or {LOST}
-local record = s.record
-local saves = attempt and (s.own or begun(record, lease))
-if saves then
+local r = s.record
+if attempt and (s.own or begun(r, lease)) then
   -- Held or not: no other run was begun since, and no answer saved.
   answer, remember = OK, 0
+  s.record, s.value = nil, nil
+  if retain > 0 then
+    s.record, s.value = {deadline = now + retain, attempt = attempt, state = state, by = lease, before = ''}, saved
+  end
 elseif attempt then
   answer = {LOST}
-  if record and record.by == lease and record.state == state
-    and record.attempt == tonumber(attempt) and s.value == value then
+  if r and r.by == lease and r.state == state and r.attempt == attempt and s.value == saved then
     -- It has saved this before. Of that, too, there is no tombstone.
     answer, remember = OK, 0
   end
-end
-
--- save replaces the record, or drops it if it is not to be kept.
-local function save()
-  if retain > 0 then
-    s.record, s.spent = {deadline = now + retain}, false
-    set[#set + 1], set[#set + 2] = 'r', now + retain .. ' ' .. attempt .. ' ' .. state .. ' ' .. lease
-    set[#set + 1], set[#set + 2] = 'v', value
-  else
-    s.record, s.spent = nil, s.spent or record ~= nil
+elseif has('u') and begun(r, lease) then
+  -- What Acquire did to the record is taken back.
+  local deadline, state, by = string.match(r.before, '^ (%d+) (%d) (%S*)$')
+  s.record = nil
+  if r.state == '3' and not (deadline and tonumber(deadline) <= now) then
+    s.record = {deadline = tonumber(deadline) or r.deadline, attempt = r.attempt - 1,
+      state = state or '2', by = by or '', before = ''}
   end
 end
 
--- uncount takes back what Acquire did to the record.
-local function uncount()
-  local deadline, state, by = string.match(record.before, '^(%d+) (%d) (%S*)$')
-  if record.state == '0' or deadline and tonumber(deadline) <= now then
-    s.record, s.spent = nil, true
-    return
-  end
-  s.record = {deadline = tonumber(deadline) or record.deadline}
-  set[#set + 1] = 'r'
-  set[#set + 1] = s.record.deadline .. ' ' .. record.attempt - 1 .. ' ' .. (state or '2') .. ' ' .. (by or '')
-end
-
-if s.own or s.expired then
-  drop[#drop + 1] = 'h:' .. lease
-end
-if s.own then
-  if last and s.own.weight == ALL and last - 63 > s.token then
+local own = s.own
+s.own, s.leases['h:' .. lease] = nil, nil
+if own then
+  if last and own.weight == ALL then
     -- The 64 tokens of the grant end with it.
-    s.token, s.untold = last - 63, true
+    s.token = math.max(s.token, last - REST)
   end
-  if keep > 0 and has('l') then
-    keep = math.max(keep, s.own.deadline - now)
-  end
+  hold(s, own.owner, -own.weight)
   if keep > 0 then
-    set[1], set[2] = 'k:' .. lease, text(keep, '', s.own.weight)
+    if has('l') then
+      keep = math.max(keep, own.deadline - now)
+    end
+    s.leases['k:' .. lease] = text(keep, '', own.weight)
     s.latest = math.max(s.latest or 0, now + keep)
-    hold(s, s.own.owner, -s.own.weight)
-    hold(s, '', s.own.weight)
-  else
-    hold(s, s.own.owner, -s.own.weight)
+    hold(s, '', own.weight)
   end
-  s.own = nil
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
-  set[1], set[2] = 'd:' .. lease, stamp .. ' ' .. deadline - now
+  s.leases['d:' .. lease] = stamp .. ' ' .. deadline - now
   s.latest = math.max(s.latest or 0, deadline)
-end
-if saves then
-  save()
-elseif has('u') and begun(record, lease) then
-  uncount()
 end
 if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
@@ -102,5 +118,6 @@ end
 if #s.waits > 1 and s.sum < ALL then
   wake(s)
 end
-finish(s, waits, set, drop)
+save(s, true)
+announce(s)
 return answer

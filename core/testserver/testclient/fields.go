@@ -12,31 +12,21 @@ import (
 )
 
 // Fields returns what is stored of a lock of package redisstore, by the names of
-// the hash's fields, also while it is a string. It is empty if there is nothing. It
+// the fields, also where it is a short string. It is empty if there is nothing. It
 // needs Redis 7.
 func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]string, error) {
-	for {
-		fields, err := client.HGetAll(ctx, key).Result()
-		if !redis.HasErrorPrefix(err, "WRONGTYPE") {
-			return fields, err
-		}
-		value, err := client.Get(ctx, key).Result()
-		switch {
-		case errors.Is(err, redis.Nil):
-			return nil, nil
-		case redis.HasErrorPrefix(err, "WRONGTYPE"):
-			continue // it has become a hash meanwhile
-		case err != nil:
-			return nil, err
-		}
-		ends, err := client.PExpireTime(ctx, key).Result()
-		if err != nil {
-			return nil, err
-		}
-		if ends > 0 { // else it has just gone
-			return spread(value, ends)
-		}
+	value, err := client.Get(ctx, key).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	ends, err := client.PExpireTime(ctx, key).Result()
+	if err != nil || ends < 0 { // it has just gone
+		return nil, err
+	}
+	return spread(value, ends)
 }
 
 // spread returns the fields that a string of package redisstore stands for, whose key
@@ -73,17 +63,20 @@ func SetField(ctx context.Context, client redis.Cmdable, key, name, value string
 	if err != nil {
 		return err
 	}
-	if client.Type(ctx, key).Val() != "string" {
-		return client.HSet(ctx, key, name, value).Err()
+	if fields == nil {
+		return fmt.Errorf("testclient: there is no key %q", key)
 	}
 	fields[name] = value
-	var all, last string
+	var first, all, last string
 	for name, value := range fields {
-		if field := "\t" + name + " " + value; name == "v" {
+		switch field := "\t" + name + " " + value; name {
+		case "r":
+			first = field
+		case "v":
 			last = field
-		} else {
+		default:
 			all += field
 		}
 	}
-	return client.Set(ctx, key, "f"+all+last, redis.KeepTTL).Err()
+	return client.Set(ctx, key, "f"+first+all+last, redis.KeepTTL).Err()
 }

@@ -210,13 +210,19 @@ func (c *Call) late() error {
 	return ErrNoAnswer
 }
 
+var errNoReply = errors.New("no reply")
+
 // result returns the reply to c, or to last, which is c or was sent after it.
 func (c *Call) result(last *Call) (any, error) {
 	switch {
 	case !c.answered.Load():
-		return last.Cmd.Result()
+		v, err := last.Cmd.Result()
+		if v == nil && err == nil {
+			err = errNoReply // a hook has given up, and has not said so
+		}
+		return v, err
 	case c.awaitsTime():
-		e := &NoTimeError{errors.New("no reply")}
+		e := &NoTimeError{errNoReply}
 		if why := c.noTime.Load(); why != nil {
 			e.cause = *why
 		}

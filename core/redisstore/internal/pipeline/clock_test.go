@@ -94,6 +94,40 @@ func TestTimed(t *testing.T) {
 			}
 		}
 	})
+	t.Run("with a WAIT", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewRedisProxy(t, server.Addr)
+		p, key := newPipeline(t, testclient.Redis(t, proxy.Addr)), newKey()
+		wait := func(p *pipeline.Pipeline, key string) (pipeline.Replicated, error) {
+			ctx, cancel := pipeline.Bounded(t.Context())
+			defer cancel()
+			return p.DoWait(ctx, p.SetNX([]byte(key), []byte("value"), 60_000).Timed(), 1, 20*time.Millisecond)
+		}
+		before := us()
+		got, err := wait(p, key)
+		after := us() - (20 * time.Millisecond).Microseconds()
+		if at, ok := got.Reply.(int64); err != nil || !ok || at < before || at > after || got.Err != nil || got.Replicas != 0 {
+			t.Errorf("got %+v and %v, want a time from %d to %d, before the WAIT", got, err, before, after)
+		}
+		if got, err := wait(p, key); got.Reply != nil || err != nil {
+			t.Errorf("got %+v and %v of a key that is taken", got, err)
+		}
+		proxy.Inject(testserver.Match{Command: "time"}, testserver.ErrorReply("NOPERM not you"))
+		got, err = wait(p, newKey())
+		if noTime, done := errors.AsType[*pipeline.NoTimeError](err); !done || !noTime.Refused() || !pipeline.Sent(err) || got.Err != nil {
+			t.Errorf("refused: got %+v and %v", got, err)
+		}
+		for _, command := range []string{"set", "time", "wait"} {
+			proxy := testserver.NewRedisProxy(t, server.Addr) // in another one may be what came behind an earlier fault
+			p := newPipeline(t, testclient.Redis(t, proxy.Addr))
+			fault := proxy.Inject(testserver.Match{Command: command}, testserver.CloseReply)
+			got, err := wait(p, newKey())
+			fault.Await(t)
+			if err == nil && got.Err == nil || !pipeline.Sent(err) {
+				t.Errorf("the reply of %s is lost: got %+v and %v", command, got, err)
+			}
+		}
+	})
 	t.Run("a client that may have several servers", func(t *testing.T) {
 		t.Parallel()
 		p, key := newPipeline(t, struct{ redis.UniversalClient }{client}), newKey()
@@ -129,6 +163,28 @@ func (*leaving) done(cmd redis.Cmder) {
 func (*leaving) tell(cmd redis.Cmder, second int64) {
 	cmd.(interface{ SetVal(time.Time) }).SetVal(time.Unix(second, 0))
 	cmd.SetErr(nil)
+}
+
+// A hook that gives up has not said that the key is taken.
+func TestAHookGivesUpBeforeAWait(t *testing.T) {
+	t.Parallel()
+	for name, why := range map[string]error{"with an error": errImpatient, "without one": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := testclient.Redis(t, "127.0.0.1:1")
+			client.AddHook(&leaving{run: func(int, []redis.Cmder, func() error) error { return why }})
+			p := newPipeline(t, client)
+			ctx, cancel := pipeline.Bounded(t.Context())
+			defer cancel()
+			got, err := p.DoWait(ctx, p.SetNX([]byte("key"), []byte("value"), 60_000).Timed(), 1, time.Second)
+			if err == nil || pipeline.Sent(err) || !errors.Is(err, why) && why != nil {
+				t.Errorf("got %+v and %v", got, err)
+			}
+			if got, err := p.Do(ctx, p.SetNX([]byte("key"), []byte("value"), 60_000).Timed()); err == nil {
+				t.Errorf("without a WAIT: got %v", got)
+			}
+		})
+	}
 }
 
 // A time that comes after a hook has given up on its pipeline is for the calls of that

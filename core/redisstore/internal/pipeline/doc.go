@@ -24,7 +24,7 @@
 //
 // A call that is Timed has a TIME behind it, one for all such calls of a batch. Its reply is
 // that time, or an error if it is not known, although the call may have been done. It is
-// sent only by a client of one server, since a TIME names no key.
+// sent only by a client of one server, since a TIME names no key. A WAIT comes after it.
 //
 // # Stalled
 //

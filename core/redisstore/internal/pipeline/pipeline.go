@@ -65,10 +65,7 @@ func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
 	if unknownScript(err) && s.again() {
 		reply, err = p.once(ctx, c.next(ctx))
 	}
-	if _, done := errors.AsType[*NoTimeError](err); err != nil && !done {
-		err = s.outcome(err)
-	}
-	return reply, err
+	return reply, s.outcome(err)
 }
 
 // once sends c once, or in a Cluster until it is where its key is.
@@ -109,7 +106,7 @@ func (p *Pipeline) once(ctx context.Context, c *Call) (any, error) {
 
 // DoWait sends c and a WAIT for as many replicas, which lasts for limit at most, and
 // returns the outcome of both. It takes as long as ctx, which has to be Bounded. Its
-// error is as that of Do.
+// error is as that of Do, but for a Timed call in a Cluster, which does not follow its slot.
 func (p *Pipeline) DoWait(ctx context.Context, c *Call, replicas int, limit time.Duration) (Replicated, error) {
 	to := p.server
 	if p.cluster != nil {

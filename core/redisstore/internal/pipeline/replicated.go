@@ -37,12 +37,12 @@ func (r *replicating) do(ctx context.Context) (Replicated, error) {
 	for tries := 1; ; tries++ {
 		wait := r.send(ctx, client, last, asking)
 		err := last.Cmd.Err()
-		if err == nil {
+		if err == nil || err == redis.Nil {
 			reply, err := c.result(last)
 			n, waitErr := wait.Int64()
 			return Replicated{reply, n, waitErr}, err
 		}
-		unknown, gone := unknownScript(err) && last == c, p.cluster != nil && moved(err)
+		unknown, gone := unknownScript(err) && last == c, p.cluster != nil && !c.timed && moved(err)
 		if !unknown && !gone || !c.state.again() || gone && !pursue(ctx, tries) {
 			return Replicated{}, err
 		}
@@ -61,7 +61,8 @@ func (r *replicating) do(ctx context.Context) (Replicated, error) {
 	}
 }
 
-// send sends c and a WAIT in one pipeline and returns the WAIT.
+// send sends c and a WAIT in one pipeline and returns the WAIT. If c is Timed the TIME goes
+// before that, which can last for longer than what c has set.
 func (r *replicating) send(ctx context.Context, client redis.UniversalClient, c *Call, asking bool) *redis.Cmd {
 	limit := r.limit
 	if end, ok := ctx.Deadline(); ok {
@@ -74,8 +75,13 @@ func (r *replicating) send(ctx context.Context, client redis.UniversalClient, c 
 		_ = pipe.Process(ctx, single{redis.NewCmd(ctx, "asking")})
 	}
 	_ = pipe.Process(ctx, c)
+	if c.timed {
+		_ = pipe.Process(ctx, new(clock).ready(ctx, []*Call{c}))
+	}
 	_ = pipe.Process(ctx, wait)
-	_, _ = pipe.Exec(ctx)
+	if _, err := pipe.Exec(ctx); err != nil && c.Cmd.Err() == nil && !r.call.answered.Load() {
+		c.Cmd.SetErr(err) // a hook has given up
+	}
 	return wait.Cmd
 }
 

@@ -71,9 +71,11 @@ func (s *state) revoke() bool {
 	return s.of.CompareAndSwap(waiting, left) || s.of.CompareAndSwap(batched, left) || s.abandoned()
 }
 
-// outcome returns err, the error of the call, marked if nothing was sent.
+// outcome returns err, the error of the call, marked if nothing was sent. A call that was
+// done was sent, whatever a hook made of that.
 func (s *state) outcome(err error) error {
-	if err != nil && s.revoke() {
+	_, done := errors.AsType[*NoTimeError](err)
+	if err != nil && !done && s.revoke() {
 		return &unsentError{err}
 	}
 	return err

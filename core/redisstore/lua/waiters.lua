@@ -1,0 +1,138 @@
+-- Those that wait for a key, and which of them is granted it or woken. It stands where
+-- acquire.lua and release.lua name it.
+--
+-- after    clock.lua (key, us, now), state.lua (ALL, STEP, WAITER_LIFE, text, hold, save)
+-- KEYS[1]  the key
+-- ARGV     1 '<verb> <flags> <id> <wake>': the flags, the id of the channel that wakes
+--          the process, and the prefix of all such channels; the rest as in the script
+-- answer   none here
+
+-- What is granted by message lasts for WINDOW ms and the time since its waiter asked, which
+-- is ASKED at most. See push.go.
+local WINDOW, ASKED = 1500, 7000
+-- So many are granted in one step; the next one is woken, and goes on with it.
+local MOST = 100
+-- A line of the wait list: lease, deadline, kind, weight, limit, owner, channel id:
+-- "\nL2 1764088672123 5 2147483647 2147483647 O2 C2\nL3 ...\n": a list begins with a line end.
+-- Kinds: 0 neither of these, 1 fair, 2 with a record, 3 both, 4 can be granted by message,
+-- 5 that and fair.
+local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
+local FAIR = {['1'] = true, ['3'] = true, ['5'] = true}
+
+local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
+local function has(flag)
+  return string.find(flags, flag, 1, true) ~= nil
+end
+
+-- begun tells whether lease has begun the run of a record, and the run has not ended.
+local function begun(record, lease)
+  return record and record.by == lease and (record.state == '0' or record.state == '3')
+end
+
+-- alive tells whether a place in line has not ended. One that is too far ahead
+-- is of before the clock was set back, and its waiter may be gone; if not, it
+-- asks again.
+local function alive(deadline)
+  deadline = tonumber(deadline)
+  return deadline > now and deadline <= now + 2 * WAITER_LIFE
+end
+
+-- place finds the lease's live entry in the wait list: where it begins and
+-- ends. It drops a dead one.
+local function place(s, lease)
+  local from = string.find(s.waits, '\n' .. lease .. ' ', 1, true)
+  if not from then
+    return nil
+  end
+  local to = string.find(s.waits, '\n', from + 1, true)
+  local deadline = string.match(s.waits, ' (%d+)', from)
+  if alive(deadline) then
+    return from + 1, to
+  end
+  s.waits = string.sub(s.waits, 1, from) .. string.sub(s.waits, to + 1)
+  return nil
+end
+
+-- wake tells the first waiter that fits now and can be reached. One that
+-- can be granted the key by message is, when announce is called; any other has to ask. A fair
+-- waiter keeps its place till then, and what it asks for counts for the fair ones behind
+-- it. In a cluster the count of receivers tells nothing, as they may be at another node.
+local function wake(s)
+  -- listening counts the subscribers of a process's own channel: PUBLISH also counts
+  -- those of a pattern of channels. It is false where that must not be asked.
+  local function listening(id)
+    local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
+    return not got.err and tonumber(got[2])
+  end
+  -- grant admits a waiter without having been asked, if its process listens. The hold is
+  -- short: the waiter may have gone.
+  local function grant(id, lease, deadline, weight, owner)
+    local age, token = WAITER_LIFE - (deadline - now), 0
+    if age < 0 or age > ASKED or #s.granted >= MOST or (listening(id) or 0) == 0 then
+      return false
+    end
+    if weight == ALL then
+      s.token = math.max(s.token + STEP, us)
+      token = s.token
+    end
+    hold(s, owner, weight)
+    s.latest = math.max(s.latest or 0, now + age + WINDOW)
+    s.leases['h:' .. lease] = text(age + WINDOW, owner, weight)
+    s.granted[#s.granted + 1] = {field = 'h:' .. lease, channel = channel .. id,
+      message = string.format('%s %s\n%s %.0f %.0f', key, lease, deadline, token, age + WINDOW)}
+    return true
+  end
+  s.granted = {}
+  local cluster = has('c')
+  local kept, pos, reached = '', 2, false
+  local ahead, cap = 0, ALL
+  while pos <= #s.waits and not reached and s.sum < ALL do
+    local stop = string.find(s.waits, '\n', pos, true)
+    local line = string.sub(s.waits, pos, stop)
+    local lease, deadline, kind, weight, limit, owner, id = string.match(line, ENTRY)
+    local stay = alive(deadline)
+    if stay then
+      weight, limit = tonumber(weight), tonumber(limit)
+      local fair, held = FAIR[kind], s.owners[owner]
+      local sum = s.sum + weight - (held and held.sum or 0)
+      local most = limit
+      if fair and not held then
+        sum, most = sum + ahead, math.min(limit, cap)
+      end
+      if sum <= most then
+        -- Kinds 4 and 5 can be granted by message.
+        if kind >= '4' and not held and grant(id, lease, deadline, weight, owner) then
+          stay, fair = false, false
+        else
+          -- pcall: without the right to publish, waiters poll.
+          local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
+          reached = cluster or type(got) ~= 'number' or got > 0 and listening(id) ~= 0
+          stay = fair or not reached
+        end
+      end
+      if fair and not held then
+        ahead, cap = ahead + weight, most
+      end
+    end
+    if stay then
+      kept = kept .. line
+    end
+    pos = stop + 1
+  end
+  s.waits = '\n' .. kept .. string.sub(s.waits, pos)
+end
+
+-- announce publishes the grants of wake, once they are written. One that no process hears
+-- of is taken back.
+local function announce(s)
+  local unheard = false
+  for _, g in ipairs(s.granted or {}) do
+    local got = redis.pcall('PUBLISH', g.channel, g.message)
+    if type(got) ~= 'number' or got == 0 then
+      s.leases[g.field], unheard = nil, true
+    end
+  end
+  if unheard then
+    save(s, true)
+  end
+end
