@@ -60,7 +60,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	defer func() {
 		switch {
 		case over:
-		case lease.handedOut: // the observer has panicked: the caller has no lease
+		case lease.begun: // the observer has panicked: the caller has no lease
 			lease.finish(ctx, "release", nil, true)
 		default: // it found a finished record, or the store or the observer has panicked
 			lease.abandon()
@@ -77,7 +77,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			break
 		}
 	}
-	now := lease.acquired(err)
+	now := l.now()
 	wait := now.Since(start)
 	if r.report != nil {
 		*r.report = lease.outcome(0)
@@ -93,7 +93,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		if end := ctx.Err(); end != nil && errors.Is(err, end) {
 			lease.abandon() // the caller's time is over
 		} else {
-			lease.stop(gone)
+			lease.stop()
 			lease.endContext(nil)
 			// What was to be passed on later is not: the Locker is closed then.
 			lease.passOrGiveBack(nil, time.Now().Add(releaseLimit))
@@ -154,7 +154,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 	a.waiters.enter(t)
 	defer func() { // the queue learns of the lease's hold here, to have it passed on later
 		if unused := a.waiters.leave(t, a.lease.passable(), a.failed); unused != nil {
-			unused.abandon(unused.releaseClaim(), a.lease, false)
+			unused.abandon(a.lease)
 		}
 	}()
 	if t.ready != nil {

@@ -35,7 +35,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 			return nil
 		}
 		a.waiters.holdEnded(h)
-		h.abandon(h.releaseClaim(), a.lease, false)
+		h.abandon(a.lease)
 	}
 	var w watch
 	defer w.close()
@@ -216,7 +216,7 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 		h.token = a.joinToken
 	}
 	h.arrived = a.now()
-	if !h.trusted(h.arrived) {
+	if h.remaining(h.arrived) == 0 {
 		// The answer took longer than the trust in it lasts.
 		return errors.New("the grant had expired when it arrived")
 	}

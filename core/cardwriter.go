@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -52,8 +51,8 @@ type cardWriter struct {
 
 	ctx    context.Context // of its calls
 	cancel context.CancelFunc
-	enough sync.Once
-	over   chan struct{} // closed when it is to end
+	over   context.Context // ends when it is to end
+	end    context.CancelFunc
 	ended  chan struct{} // closed when it has
 }
 
@@ -63,22 +62,19 @@ func (w *cardWriter) start() error {
 	if c.Process != "" || c.Host != "" || c.PID != 0 || !c.Start.IsZero() || c.Entries != nil {
 		return fmt.Errorf("WithCard: only Service, Version and Trace may be set: %w", ErrInvalid)
 	}
-	for _, s := range []string{c.Service, c.Version} {
-		if len(s) > maxLabel || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-			return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
-		}
+	if !printable(c.Service, maxLabel) || !printable(c.Version, maxLabel) {
+		return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
 	}
-	var keeps bool
-	if w.store, keeps = w.locker.store.(Cards); keeps {
-		keeps = !errors.Is(w.store.Put(context.Background(), Card{}, 0), ErrUnsupported) // nothing is sent
-	}
-	if !keeps {
+	store, ok := w.locker.store.(Cards)
+	if !ok || errors.Is(store.Put(context.Background(), Card{}, 0), ErrUnsupported) { // nothing is sent
 		return fmt.Errorf("WithCard: the store keeps no cards: %w", ErrUnsupported)
 	}
+	w.store = store
 	c.Process, c.PID, c.Start = w.locker.process, os.Getpid(), time.Now()
 	c.Host, _ = os.Hostname() // a card without one is better than none
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.over, w.ended = make(chan struct{}), make(chan struct{})
+	w.over, w.end = context.WithCancel(context.Background())
+	w.ended = make(chan struct{})
 	go w.run()
 	return nil
 }
@@ -90,7 +86,7 @@ func (w *cardWriter) run() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-w.over:
+		case <-w.over.Done():
 			w.put(nil, time.Millisecond) // no process is seen that is not there any more
 			return
 		case <-tick.C:
@@ -113,21 +109,28 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 	if w == nil {
 		return true
 	}
-	w.enough.Do(func() { close(w.over) })
+	w.end()
 	defer w.cancel()
 	return done(ctx, w.ended)
 }
 
-// entries are those of the card, as many as it has room for.
-func (w *cardWriter) entries() []CardEntry {
+// entries are those of the card, as many as it has room for: one for each key that a lease
+// holds, or for the key that it waits for.
+func (w *cardWriter) entries() (all []CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {
 		return nil
 	}
 	room := MaxCard - len(bare) - len(`,"entries":[]`)
-	var all []CardEntry
 	for _, s := range w.locker.longest(cardFrom, maxEntries) {
-		for _, e := range w.about(s) {
+		l := s.lease
+		holds := []*hold{{key: l.key}}
+		if !s.waiting {
+			holds = l.holds // which do not change after the acquire
+		}
+		e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Trace: w.trace(l.under), Waiting: s.waiting, For: s.age}
+		for _, h := range holds {
+			e.Key = h.key
 			text, err := json.Marshal(e)
 			room -= len(text) + len(",")
 			if err != nil || room < 0 || len(all) == maxEntries {
@@ -139,39 +142,22 @@ func (w *cardWriter) entries() []CardEntry {
 	return all
 }
 
-// about returns the entries of a lease: one for each key that it holds, or one for the
-// key that it waits for.
-func (w *cardWriter) about(s standing) (all []CardEntry) {
-	l := s.lease
-	e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Key: l.key, Trace: w.trace(l.under), Waiting: s.waiting, For: s.age}
-	if s.waiting {
-		return []CardEntry{e}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.holds {
-		e.Key = h.key
-		all = append(all, e)
-	}
-	return all
-}
-
 // trace is the result of the caller's function for a context. A panic in it must not end
 // the process, and a long text must not take the room of other entries.
 func (w *cardWriter) trace(ctx context.Context) (id string) {
 	if w.card.Trace == nil {
 		return ""
 	}
-	defer func() {
-		if recover() != nil {
-			id = ""
-		}
-	}()
-	id = w.card.Trace(ctx)
-	if len(id) > maxTrace || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
-		return ""
+	defer func() { _ = recover() }() // id is "" then
+	if text := w.card.Trace(ctx); printable(text, maxTrace) {
+		id = text
 	}
 	return id
+}
+
+// printable reports whether s is UTF-8 of at most so many bytes, without control characters.
+func printable(s string, most int) bool {
+	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // standing is a lease that is held or waited for, and for how long it has been.
@@ -185,17 +171,11 @@ type standing struct {
 // and at most so many. It holds a mutex only for a short part of the work at a time.
 func (l *Locker) longest(from time.Duration, most int) []standing {
 	var all []standing
-	trim := func() {
-		slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
-		clear(all[min(most, len(all)):])
-		all = all[:min(most, len(all))]
-	}
-	now, looked := l.now(), 0
-	l.mu.Lock()
-	for _, t := range l.tallies {
+	now := l.now()
+	l.eachTally(func(_ tallyOf, t *tally) (looked int) {
 		for _, s := range [...]stage{acquiring, holding} {
 			n := 0
-			for lease := t.in[s].First(); lease != nil && n < most; lease = lease.node.Next() {
+			for lease := t[s].First(); lease != nil && n < most; lease = lease.node.Next() {
 				age := now.Since(lease.listed)
 				if age < from {
 					break // those behind it came later
@@ -205,14 +185,8 @@ func (l *Locker) longest(from time.Duration, most int) []standing {
 			}
 			looked += n + 1
 		}
-		if looked >= snapshotStep {
-			l.mu.Unlock()
-			trim()
-			looked = 0
-			l.mu.Lock()
-		}
-	}
-	l.mu.Unlock()
-	trim()
-	return all
+		return looked
+	})
+	slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
+	return all[:min(most, len(all))]
 }

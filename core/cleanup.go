@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/order"
@@ -29,9 +28,8 @@ type cleanup struct {
 	locker *Locker
 
 	mu      order.Mutex[cleanupRank]
-	active  count // first tries, and the loop
-	waiting []pending
-	pending int // claims that are not settled
+	pending count     // claims that are not settled
+	waiting []pending // those of them that are to be tried again
 	looping bool
 }
 
@@ -54,80 +52,66 @@ func (cl *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
 	}
 	u := pending{claim: c, name: l.name, mode: l.opts.mode, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
 	cl.mu.Lock()
-	cl.active.add(1)
-	cl.pending++
+	cl.pending.add(1)
 	cl.mu.Unlock()
 	go func() {
 		settled, err := cl.try(u)
 		end.answer(err, false)
-		cl.mu.Lock()
-		defer cl.mu.Unlock()
-		if settled {
-			cl.pending--
-		} else {
-			cl.waiting = append(cl.waiting, u)
-			if !cl.looping {
-				cl.looping = true
-				cl.active.add(1)
-				go cl.loop()
-			}
-		}
-		cl.active.add(-1)
+		cl.tried(u, settled)
 	}()
+}
+
+// tried notes how a try of u ended. After a pause, a claim that is not settled goes to the
+// end, so that a server that is down does not delay the claims at others.
+func (cl *cleanup) tried(u pending, settled bool) {
+	if !settled {
+		time.Sleep(cleanUpEvery)
+	}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if settled {
+		cl.pending.add(-1)
+		return
+	}
+	cl.waiting = append(cl.waiting, u)
+	if !cl.looping {
+		cl.looping = true
+		go cl.loop()
+	}
+}
+
+// loop tries some claims side by side until none is left. The pause of one that has failed
+// is one of its round, and there is none while the store answers, since an outage can leave
+// thousands of claims.
+func (cl *cleanup) loop() {
+	for {
+		cl.mu.Lock()
+		n := min(len(cl.waiting), cleanUpWidth)
+		round := cl.waiting[:n:n]
+		cl.waiting = cl.waiting[n:]
+		cl.looping = n > 0
+		cl.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		var tries sync.WaitGroup
+		for _, u := range round {
+			tries.Go(func() {
+				settled, _ := cl.try(u)
+				cl.tried(u, settled)
+			})
+		}
+		tries.Wait()
+	}
 }
 
 // wait returns true when nothing is left to do, and false if ctx ends before
 // that.
 func (cl *cleanup) wait(ctx context.Context) bool {
 	cl.mu.Lock()
-	idle := cl.active.zero()
+	idle := cl.pending.zero()
 	cl.mu.Unlock()
 	return done(ctx, idle)
-}
-
-// loop makes rounds until no claim is left. It pauses after a round that has failed, and
-// not while the store answers, since an outage can leave thousands of claims.
-func (cl *cleanup) loop() {
-	settled := false
-	for {
-		if !settled {
-			time.Sleep(cleanUpEvery)
-		}
-		cl.mu.Lock()
-		if len(cl.waiting) == 0 {
-			cl.looping = false
-			cl.active.add(-1)
-			cl.mu.Unlock()
-			return
-		}
-		n := min(len(cl.waiting), cleanUpWidth)
-		round := cl.waiting[:n:n]
-		cl.waiting = cl.waiting[n:]
-		cl.mu.Unlock()
-		settled = cl.round(round)
-	}
-}
-
-// round tries some claims side by side, and reports whether all are settled. Those that
-// fail go to the end, so that a server that is down does not delay the claims at others.
-func (cl *cleanup) round(round []pending) bool {
-	var wg sync.WaitGroup
-	var failed atomic.Bool
-	for _, u := range round {
-		wg.Go(func() {
-			settled, _ := cl.try(u)
-			cl.mu.Lock()
-			defer cl.mu.Unlock()
-			if settled {
-				cl.pending--
-				return
-			}
-			failed.Store(true)
-			cl.waiting = append(cl.waiting, u)
-		})
-	}
-	wg.Wait()
-	return !failed.Load()
 }
 
 // try releases u once, and reports whether it is settled, and the store's first answer.
@@ -146,15 +130,14 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 		// arrive. Only the answer "not held" says that it will be refused.
 		err = cl.locker.store.Release(ctx, c)
 	}
-	switch {
-	case err == nil && u.unsure && time.Now().Before(u.until):
-		return false, first // it was held until now: asked again until the answer is "not held"
-	case err == nil, answered(ctx, err):
-		err = nil
-	case time.Now().Before(u.until):
-		return false, first
+	over := err == nil && !u.unsure || answered(ctx, err)
+	if !over && time.Now().Before(u.until) {
+		return false, first // if it was held until now, it is asked again until the answer is "not held"
 	}
 	if u.unsure {
+		if over {
+			err = nil
+		}
 		of := u // a copy, so that u is not allocated when nothing is told
 		cl.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Mode: u.mode, Err: err, of: &of})
 	}

@@ -11,10 +11,10 @@ import (
 // nil stands for a machine without one.
 func WithAsleep(asleep func() time.Duration) Option {
 	return func(c *config) {
-		c.clock = nil
-		if asleep != nil {
-			c.clock = clock.Asking(asleep)
+		if asleep == nil {
+			asleep = func() time.Duration { return 0 }
 		}
+		c.clock = clock.Asking(asleep)
 	}
 }
 
@@ -37,15 +37,15 @@ func (l *Locker) Left() string {
 	l.waiters.mu.Unlock()
 	l.watchdog.mu.Lock()
 	// An open Locker leaves its timer to fire once more.
-	queued, armed := l.watchdog.queue.Len(), closed && !l.watchdog.at.IsZero()
+	queued, armed := l.watchdog.queue.Len(), closed && l.watchdog.at > 0
 	l.watchdog.mu.Unlock()
 	l.cleanup.mu.Lock()
-	cleanups, waiting, looping := l.cleanup.active.n, max(len(l.cleanup.waiting), l.cleanup.pending), l.cleanup.looping
+	cleanups, waiting := l.cleanup.pending.n, len(l.cleanup.waiting)
 	l.cleanup.mu.Unlock()
-	if active+leases+listed+queues+queued+cleanups+waiting == 0 && names <= spareTallies && !armed && !looping {
+	if active+leases+listed+queues+queued+cleanups+waiting == 0 && names <= spareTallies && !armed {
 		return ""
 	}
-	return fmt.Sprintf("%d acquires or leases, %d leases and %d of %d names listed, %d queues, %d holds to extend (timer armed: %t), %d clean-ups active, %d waiting",
+	return fmt.Sprintf("%d acquires or leases, %d leases and %d of %d names listed, %d queues, %d holds to extend (timer armed: %t), %d clean-ups, %d of them waiting",
 		active, leases, listed, names, queues, queued, armed, cleanups, waiting)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
@@ -34,20 +35,19 @@ type hold struct {
 	lease   *Lease        // has the hold; nil between two leases
 	from    clock.Moment  // when the last confirmed call began,
 	valid   time.Duration // and how long the hold lasts from then on
-	timer   *time.Timer   // ends the trust in it; nil before the first extension is due
 	reach   time.Duration // how long after arrived the store may have it because of Lease.Extend; 0 without that
 	lost    bool          // the store no longer has it, or may no longer have it
 	noPass  bool          // it is not passed on any more
 	timed   bool          // a timer calls waiters.unpark when its time to be passed on is over
 	retired bool          // it is about to be released: it is not extended any more
 	passes  uint8         // how many leases have had it before this one
+	ending  bool          // its release has begun, and answers next
 
-	asking bool          // the store is being asked for a confirmation
-	next   *confirmation // for callers that came after the store was asked
-	ending *confirmation // answered by the release of the hold, once that has begun
+	asked *confirmation // the last one for which the store was asked
+	next  *confirmation // for callers that came after that
 
 	// Under the watchdog's mutex.
-	early time.Duration    // how much before it is due it may be extended
+	early time.Duration    // how much before it is due the watchdog may look at it
 	entry *due.Entry[hold] // in the watchdog's queue; nil if not in it
 }
 
@@ -68,7 +68,8 @@ func budget(ttl time.Duration) time.Duration {
 	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
 }
 
-// remaining is how long this process relies on the hold from now on.
+// remaining is how long this process relies on the hold from now on, 0 at least. It is 0
+// if the hold was lost or retired.
 func (h *hold) remaining(now clock.Moment) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,13 +77,11 @@ func (h *hold) remaining(now clock.Moment) time.Duration {
 }
 
 // trustLeft is remaining for callers that hold the mutex.
-func (h *hold) trustLeft(now clock.Moment) time.Duration { return trust(h.valid) - now.Since(h.from) }
-
-// trusted tells whether this process may rely on the hold.
-func (h *hold) trusted(now clock.Moment) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.lost && h.trustLeft(now) > 0
+func (h *hold) trustLeft(now clock.Moment) time.Duration {
+	if h.lost || h.retired {
+		return 0
+	}
+	return max(0, trust(h.valid)-now.Since(h.from))
 }
 
 // holder is the lease that has the hold, nil between two leases.
@@ -90,38 +89,6 @@ func (h *hold) holder() *Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease
-}
-
-// startTimer gives the hold the timer that ends the trust in it, if it has none. It
-// gets it when its first extension is due: most holds are released before.
-func (h *hold) startTimer() {
-	now := h.locker.now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.retired && h.timer == nil {
-		// If its time is over, the timer finds that: the caller goes on to other holds.
-		h.timer = time.AfterFunc(h.trustLeft(now), h.checkTrust)
-	}
-}
-
-// checkTrust is called by the hold's timer. It ends the trust in the hold, or sets the timer
-// again if that was early, as after the machine was suspended.
-func (h *hold) checkTrust() {
-	now := h.locker.now()
-	h.mu.Lock()
-	rest := h.trustLeft(now)
-	switch {
-	case h.retired || h.lost:
-	case rest <= 0:
-		h.mu.Unlock()
-		h.lose()
-		return
-	case h.timer == nil:
-		h.timer = time.AfterFunc(max(rest, time.Millisecond), h.checkTrust)
-	default:
-		h.timer.Reset(max(rest, time.Millisecond))
-	}
-	h.mu.Unlock()
 }
 
 // lose notes that the hold is lost, and tells the lease that has it.
@@ -136,28 +103,16 @@ func (h *hold) lose() {
 }
 
 // confirm notes that the store extended the hold by a call that began at start.
-// It never shortens the trust. It reports whether the hold is still trusted: an answer
-// that comes after the end of the trust revives nothing.
-func (h *hold) confirm(start clock.Moment, valid time.Duration) bool {
+// It never shortens the trust, and an answer that comes after the end of the trust revives
+// nothing.
+func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	now := h.locker.now()
 	h.mu.Lock()
-	if h.retired || h.lost {
-		h.mu.Unlock()
-		return false
-	}
-	if h.trustLeft(now) <= 0 {
-		h.mu.Unlock()
-		h.lose()
-		return false
-	}
 	defer h.mu.Unlock()
-	if left := trust(valid) - now.Since(start); left > h.trustLeft(now) {
+	before, left := h.trustLeft(now), trust(valid)-now.Since(start)
+	if before > 0 && left > before {
 		h.from, h.valid = start, valid
-		if h.timer != nil {
-			h.timer.Reset(left)
-		}
 	}
-	return true
 }
 
 // retire ends the extensions of the hold, which is about to be released.
@@ -165,17 +120,7 @@ func (h *hold) retire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.retired = true
-	if h.timer != nil {
-		h.timer.Stop()
-	}
 	h.locker.watchdog.remove(h)
-}
-
-// live reports whether the hold was neither lost nor retired.
-func (h *hold) live() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.lost && !h.retired
 }
 
 // awaitPass reports whether the head can be parked for the hold, since that may still be
@@ -195,10 +140,10 @@ func (h *hold) awaitPass(ws *waiters) bool {
 	return true
 }
 
-// passExpired reports whether the time in which the hold may be passed on is over, or it
-// was lost, retired or barred from that. The caller holds the mutex.
+// passExpired reports whether the time in which the hold may be passed on is over, or it is
+// not trusted any more or barred from that. The caller holds the mutex.
 func (h *hold) passExpired(now clock.Moment) bool {
-	return h.noPass || h.lost || h.retired || now.Since(h.arrived) >= passTime
+	return h.noPass || h.trustLeft(now) == 0 || now.Since(h.arrived) >= passTime
 }
 
 // tokensUsed reports whether no token is left for another lease. The caller holds the mutex.
@@ -234,8 +179,7 @@ func (h *hold) pass(l *Lease) bool {
 	defer l.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	overrun := l.opts.maxHold > 0 && now.Since(l.since) >= l.opts.maxHold
-	if l.shown || overrun || h.reach != 0 || h.passExpired(now) || h.tokensUsed() || h.unconfirmed(now) {
+	if l.shown || l.tooOld(now) || h.reach != 0 || h.passExpired(now) || h.tokensUsed() || h.unconfirmed(now) {
 		return false
 	}
 	h.passes++
@@ -251,7 +195,7 @@ func (h *hold) giveTo(l *Lease) bool {
 	defer l.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lost || h.trustLeft(now) <= 0 {
+	if h.trustLeft(now) == 0 {
 		return false
 	}
 	h.lease = l
@@ -263,14 +207,12 @@ func (h *hold) giveTo(l *Lease) bool {
 // confirmation is one call that asks whether the store has the hold, and the callers that
 // wait for its answer. One call is under way at a time:
 //
-//	first caller      makes the call             hold.asking
-//	callers meanwhile wait for the next call     hold.next
-//	the answer comes  one of hold.next makes the next call
-//	answer "lost"     is the answer of hold.next too
-//	no answer         is that of these callers only; hold.next asks again
-//	the release       answers hold.next (following) and all callers after it: hold.ending
+//	a caller           waits for the next call: hold.next
+//	the first of them  makes it, when the one before it (hold.asked) is answered
+//	answer "lost"      is the answer of hold.next too
+//	no answer          is that of these callers only; hold.next asks again
+//	the release        answers hold.next (following) and all callers after it
 type confirmation struct {
-	lead      chan struct{} // the caller that receives from it makes the call
 	done      chan struct{} // closed when err is known
 	err       error
 	following *confirmation // gets the same answer
@@ -283,10 +225,6 @@ type confirmation struct {
 
 // errNoEnd is the answer to callers that wait for a call that has panicked.
 var errNoEnd = errors.New("the call did not come to its end")
-
-func newConfirmation() *confirmation {
-	return &confirmation{lead: make(chan struct{}, 1), done: make(chan struct{})}
-}
 
 // answer gives all waiting callers err. A nil confirmation has no callers.
 func (c *confirmation) answer(err error, assumed bool) {
@@ -301,59 +239,58 @@ func (c *confirmation) answer(err error, assumed bool) {
 // of the hold. It returns nil, ErrLost, or the reason why there is no answer. After an
 // error the hold is not passed on any more.
 func (h *hold) confirmed(until time.Time) (err error) {
-	h.mu.Lock()
-	c := h.next
-	switch {
-	case h.ending != nil:
-		c = h.ending
-	case c != nil:
-	case h.asking:
-		c = newConfirmation()
-		h.next = c
-	default:
-		c = newConfirmation()
-		h.asking = true
-		c.lead <- struct{}{}
-	}
-	h.mu.Unlock()
-	select {
-	case <-c.done:
+	c, asks := h.confirmation()
+	if !asks {
+		<-c.done
 		return c.err
-	case <-c.lead:
 	}
 	err = errNoEnd // stays if the store panics
 	defer func() { err = h.confirmAnswered(c, err) }()
-	return h.askStore(until)
-}
-
-// askStore extends the hold, until the store answers or until.
-func (h *hold) askStore(until time.Time) error {
-	return h.locker.persist(h.ttl, until, func(ctx context.Context) (err error) {
-		ctx, cancel := context.WithTimeout(ctx, budget(h.ttl))
-		defer cancel()
-		h.locker.extend(ctx, 0, []*hold{h}, func(_ *hold, _ clock.Moment, x Extension) { err = x.Err })
-		return err
+	return h.locker.persist(h.ttl, until, func(ctx context.Context) error {
+		_, answers := h.locker.extend(ctx, budget(h.ttl), 0, []*hold{h})
+		return answers[0].Err
 	})
 }
 
-// confirmAnswered gives the callers of c the store's answer, and has one of the callers
-// that came later ask next. After a loss these have the same answer: the next call could
-// only say the same, or have no answer. It returns the answer for the caller that has asked.
+// confirmation returns the confirmation that a caller shares, and whether the caller is to
+// ask the store for it.
+func (h *hold) confirmation() (c *confirmation, asks bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.next != nil {
+		return h.next, false
+	}
+	c = &confirmation{done: make(chan struct{})}
+	h.next = c
+	if before := h.asked; before != nil {
+		h.mu.Unlock()
+		select {
+		case <-before.done:
+		case <-c.done: // the release has come first
+		}
+		h.mu.Lock()
+	}
+	if h.next != c {
+		return c, false // a loss or the release answers it
+	}
+	h.asked, h.next = c, nil
+	return c, true
+}
+
+// confirmAnswered gives the callers of c the store's answer. After a loss the callers that
+// came later have the same answer: the next call could only say the same, or have no
+// answer. It returns the answer for the caller that has asked.
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
-	next, end := h.next, h.ending
-	final := lost && end == nil // no release is under way that may have ended it
+	end, ending := h.next, h.ending
+	final := lost && !ending // no release is under way that may have ended it
 	if final {
-		c.following, next = next, nil
+		c.following, h.next = h.next, nil
 	}
-	h.next, h.asking = nil, next != nil
 	h.noPass = h.noPass || err != nil
 	h.mu.Unlock()
-	if next != nil {
-		next.lead <- struct{}{}
-	}
-	if lost && end != nil {
+	if lost && ending {
 		// Its release was under way and has perhaps come first. A release waits for no
 		// confirmation, so this wait ends.
 		if <-end.done; !end.assumed {
@@ -375,27 +312,39 @@ func (h *hold) noteExtend(end time.Time) {
 	h.reach = max(h.reach, end.Sub(h.arrived.Time()))
 }
 
-// due has the watchdog extend the hold at a time, unless it is retired.
-func (h *hold) due(at func() time.Time) {
+// due has the watchdog look at the hold after the pause that is counted from now on, or when
+// the trust in it is over if that is sooner. If it is over now, due returns false and the
+// hold is lost.
+func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.retired {
-		h.locker.watchdog.schedule(h, at())
+	left, early := h.trustLeft(now), h.slack()
+	if left == 0 {
+		go h.lose() // not here: an observer is told
+		return false
 	}
+	d := pause(now)
+	if d >= left {
+		d, early = left, 0
+	}
+	h.locker.watchdog.schedule(h, now.Time().Add(d), early)
+	return true
 }
 
-// extendAt is when the hold is due after a confirmation: after a third of its validity,
-// or a little earlier so that holds of one moment spread. The caller holds the mutex.
-func (h *hold) extendAt() time.Time {
-	return h.from.Time().Add(h.valid/3 - rand.N(h.valid/30+1))
+// toExtend is the pause until the hold is to be extended after a confirmation: a third of
+// its validity, or a little less so that holds of one moment spread. The caller holds the
+// mutex.
+func (h *hold) toExtend(now clock.Moment) time.Duration {
+	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }
 
-// retryAt is when the hold is due after a failed extension: soon, but later than the
-// slack, since holds that fail together would otherwise be tried again without a pause.
-// The caller holds the mutex.
-func (h *hold) retryAt() time.Time {
-	return time.Now().Add(2*h.slack() + rand.N(h.slack()+1))
-}
+// toRetry is the pause after a failed extension: short, but longer than the slack, since
+// holds that fail together would otherwise be tried again without a pause. The caller holds
+// the mutex.
+func (h *hold) toRetry(clock.Moment) time.Duration { return 2*h.slack() + rand.N(h.slack()+1) }
+
+// toEnd is a pause that is longer than the trust in any hold.
+func toEnd(clock.Moment) time.Duration { return 2 * maxTTL }
 
 // slack is how much before it is due the hold may be extended, in one call with others.
 // The caller holds the mutex.
@@ -408,75 +357,62 @@ func (h *hold) beginRelease() *confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noPass = true
-	if h.passes == 0 {
+	if h.passes == 0 || h.ending { // a release that has panicked was answered
 		return nil
 	}
-	h.ending = newConfirmation()
-	h.ending.following, h.next = h.next, nil
-	return h.ending
+	h.next, h.ending = &confirmation{done: make(chan struct{}), following: h.next}, true
+	return h.next
 }
 
-// releaseClaim is the claim that releases the hold. Its TTL is how long a late acquire of
-// it has to be refused.
-func (h *hold) releaseClaim() Claim {
-	c := h.claim()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.owner == h.id && h.token > 0 {
-		c.Last = h.token + uint64(h.passes)
-	}
-	if left := time.Until(h.arrived.Time().Add(h.reach)); h.reach != 0 && left > c.TTL {
-		c.TTL = left - left%time.Millisecond
-	}
-	return c
-}
-
-// release releases c, the claim of the hold, for l. If the store does not answer until
-// until, it returns the reason and leaves c to the clean-up. If an acquire of c had no
-// answer (unsure) the clean-up releases it again in any case, so that a late one is
-// refused.
-func (h *hold) release(c Claim, l *Lease, unsure bool, until time.Time) (err error) {
+// release releases the hold of l, and saves r, the record of a run; nil if there is none.
+// If the store does not answer until until, it returns the reason and leaves the hold to
+// the clean-up. If an acquire of it had no answer the clean-up releases it again in any
+// case, so that a late one is refused.
+func (h *hold) release(l *Lease, r *Record, until time.Time) (err error) {
+	c := l.releaseClaim(h)
+	c.Record = r
 	end, assumed := h.beginRelease(), false
 	defer func() { end.answer(err, assumed) }()
 	err = errNoEnd
 	assumed, err = h.locker.release(c, until)
-	if unsure || err != nil && !errors.Is(err, ErrLost) {
+	if l.unsure[h.key] || err != nil && !errors.Is(err, ErrLost) {
 		h.locker.cleanup.add(c, l, true, nil)
 	}
 	return err
 }
 
-// abandon is release in the background.
-func (h *hold) abandon(c Claim, l *Lease, unsure bool) {
+// abandon releases the hold of l in the background, or the one that was passed on to l and
+// not taken.
+func (h *hold) abandon(l *Lease) {
+	h.locker.waiters.holdEnded(h)
 	h.retire()
-	h.locker.cleanup.add(c, l, unsure, h.beginRelease())
+	h.locker.cleanup.add(l.releaseClaim(h), l, l.unsure[h.key], h.beginRelease())
 }
 
 // errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.
 var errNoAnswer = errors.New("the store gave no answer")
 
-// extend asks the store once to extend holds, each for ttl or, if that is 0, for its own
-// TTL. It notes what the store confirms, and then calls heard for each hold with the
-// beginning of the call and the answer; Valid is set in it.
-func (l *Locker) extend(ctx context.Context, ttl time.Duration, holds []*hold, heard func(h *hold, start clock.Moment, x Extension)) {
-	start := l.now()
+// extend asks the store once, for limit at most, to extend holds, each for ttl or, if that
+// is 0, for its own TTL, and notes what the store confirms. It returns the beginning of the
+// call, and the answer for each hold; Valid is set in it.
+func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []Extension) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	start = l.now()
 	claims := make([]Claim, len(holds))
 	for i, h := range holds {
 		claims[i] = h.claim()
 		claims[i].TTL = cmp.Or(ttl, h.ttl)
 	}
-	answers := l.store.Extend(ctx, claims)
+	answers = slices.Repeat([]Extension{{Err: errNoAnswer}}, len(holds)) // where the store gives none
+	copy(answers, l.store.Extend(ctx, claims))
 	for i, h := range holds {
-		x := Extension{Err: errNoAnswer}
-		if i < len(answers) {
-			x = answers[i]
-		}
-		if x.Err == nil {
+		if x := &answers[i]; x.Err == nil {
 			x.Valid = cmp.Or(x.Valid, ttl, h.ttl)
 			h.confirm(start, x.Valid)
 		}
-		heard(h, start, x)
 	}
+	return start, answers
 }
 
 // releaseLimit bounds a release that the store does not answer.

@@ -42,18 +42,17 @@ type Lease struct { // it fills 512 bytes, a size class of the allocator: one mo
 	cancel      context.CancelCauseFunc // of ctx, nil until ctx is made
 	cause       error                   // of its end, if it ended before that
 	state       state
-	handedOut   bool // start has succeeded: the lease is its caller's
+	begun       bool // start has succeeded, and it was not withdrawn: its work may have begun
 	overrun     bool
 	releasing   bool
-	withdrawn   bool // its run has not begun
 	announced   bool // the observer was told that it was acquired
-	endUntold   bool // it ended before that: announce tells its end
 	contended   bool // see Event; this and reentered do not change after the acquire
 	reentered   bool
-	shown       bool  // its owner was shown
-	passed      bool  // its hold was passed on
-	tokenOffset uint8 // its token is that of the grant plus this
-	stage       stage // under the Locker's mutex
+	shown       bool   // its owner was shown
+	passed      bool   // its hold was passed on
+	tokenOffset uint8  // its token is that of the grant plus this
+	stage       stage  // under the Locker's mutex
+	untold      func() // tells of its end, if that came before announced
 	holds       []*hold
 
 	// The hold of a lease with one key, and holds of it, without allocations of their own.
@@ -137,11 +136,9 @@ func (l *Lease) Deadline() time.Time {
 	now := l.locker.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var left time.Duration
-	for i, h := range l.holds {
-		if d := h.remaining(now); i == 0 || d < left {
-			left = d
-		}
+	left := maxTTL
+	for _, h := range l.holds {
+		left = min(left, h.remaining(now))
 	}
 	if l.state != held {
 		left = min(left, -1)
@@ -183,8 +180,6 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	if !l.trusted() {
 		return ErrLost
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget(ttl))
-	defer cancel()
 	end := l.locker.now().Time().Add(ttl + budget(ttl)) // the store has the hold until then
 	l.mu.Lock()
 	if l.state != held {
@@ -195,7 +190,8 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		h.noteExtend(end)
 	}
 	l.mu.Unlock()
-	l.locker.extend(ctx, ttl, l.holds, func(_ *hold, _ clock.Moment, x Extension) {
+	_, answers := l.locker.extend(ctx, budget(ttl), ttl, l.holds)
+	for _, x := range answers {
 		switch {
 		case says(ctx, x.Err, ErrLost):
 			l.lose()
@@ -203,7 +199,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		case err == nil:
 			err = x.Err
 		}
-	})
+	}
 	if err == nil && !l.trusted() {
 		return ErrLost
 	}
@@ -230,7 +226,10 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 		l.released.Wait()
 		return false, l.err
 	}
-	l.releasing, l.withdrawn = true, withdraw
+	l.releasing = true
+	if withdraw {
+		l.begun = false
+	}
 	l.mu.Unlock()
 	held, wasLost := l.conclude(op, r)
 	switch {
@@ -256,7 +255,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 	}()
 	now := l.locker.now()
 	l.trustedAt(now)
-	wasLost = l.stop(gone) == lost
+	wasLost = l.stop() == lost
 	if wasLost {
 		l.endContext(ErrLost) // the first cause counts
 	}
@@ -298,13 +297,14 @@ func (l *Lease) passOrGiveBack(r *Record, until time.Time) error {
 	if parked {
 		defer ws.holdEnded(h) // not before: the head is to ask when the key is free
 	}
-	h.retire()
 	if placed != nil {
 		// The waiter's place keeps the order among processes. The hold is not extended
 		// any more, and has to last until it is released.
+		rest := h.remaining(l.locker.now())
+		h.retire()
 		select {
 		case <-placed:
-		case <-time.After(min(askTime, h.remaining(l.locker.now())/4)):
+		case <-time.After(min(askTime, rest/4)):
 		}
 	}
 	return l.giveBack(r, until)
@@ -337,10 +337,7 @@ func (l *Lease) giveBack(r *Record, until time.Time) error {
 	}
 	var first error
 	for _, h := range slices.Backward(l.holds) {
-		c := l.releaseClaim(h)
-		c.Record = r
-		err := h.release(c, l, l.unsure[h.key], until)
-		if first == nil {
+		if err := h.release(l, r, until); first == nil {
 			first = err
 		}
 	}
@@ -349,21 +346,29 @@ func (l *Lease) giveBack(r *Record, until time.Time) error {
 
 // abandon is giveBack in the background.
 func (l *Lease) abandon() {
-	l.stop(gone)
+	l.stop()
 	l.endContext(nil)
 	for _, h := range l.holds {
-		l.locker.waiters.holdEnded(h)
-		h.abandon(l.releaseClaim(h), l, l.unsure[h.key])
+		h.abandon(l)
 	}
 }
 
-// releaseClaim is the claim that releases h. A run whose lease was not returned is undone.
+// releaseClaim is the claim that releases h. Its TTL is how long a late acquire of it has to
+// be refused. A run that has not begun is undone.
 func (l *Lease) releaseClaim(h *hold) Claim {
-	c := h.releaseClaim()
-	if l.handedOut && l.opts.keep > 0 {
+	c := h.claim()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owner == h.id && h.token > 0 {
+		c.Last = h.token + uint64(h.passes)
+	}
+	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
+		c.TTL = left - left%time.Millisecond
+	}
+	if l.begun && l.opts.keep > 0 {
 		c.Keep = max(0, l.opts.keep-l.locker.now().Since(l.holds[len(l.holds)-1].arrived))
 	}
-	c.Undo = l.opts.record != nil && (!l.handedOut || l.withdrawn)
+	c.Undo = l.opts.record != nil && !l.begun
 	return c
 }
 
@@ -387,7 +392,7 @@ func (l *Lease) add(h *hold) {
 	}
 	l.holds = append(l.holds, h)
 	if l.state == held {
-		h.due(h.extendAt)
+		h.due(h.arrived, h.toExtend)
 	}
 }
 
@@ -405,9 +410,9 @@ func (l *Lease) start(now clock.Moment) error {
 	if len(l.holds) > 1 && !l.trusted() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
 	}
-	l.handedOut = true
+	l.begun = true
 	if !l.locker.countHeld(l, now) {
-		l.handedOut = false
+		l.begun = false
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
 	}
 	return nil
@@ -419,51 +424,53 @@ func (l *Lease) trusted() bool { return l.trustedAt(l.locker.now()) }
 
 func (l *Lease) trustedAt(now clock.Moment) bool {
 	l.mu.Lock()
-	if l.state != held {
-		over := l.state == lost
-		l.mu.Unlock()
-		if over {
-			l.endContext(ErrLost) // the goroutine that found the loss may not have done it yet
-		}
-		return false
-	}
+	before := l.state
+	trusted := before == held
 	for _, h := range l.holds {
-		if !h.trusted(now) {
-			l.mu.Unlock()
-			l.lose()
-			return false
+		trusted = trusted && h.remaining(now) > 0
+	}
+	l.mu.Unlock()
+	switch {
+	case trusted:
+	case before == held:
+		l.lose()
+	case before == lost:
+		l.endContext(ErrLost) // the goroutine that found the loss may not have done it yet
+	}
+	return trusted
+}
+
+// lose ends the lease as lost, whatever the store may answer later. Its holds are not
+// extended any more.
+func (l *Lease) lose() {
+	l.mu.Lock()
+	before, holds := l.state, l.holds
+	if before == held {
+		l.state = lost
+		for _, h := range holds {
+			h.retire()
 		}
 	}
 	l.mu.Unlock()
-	return true
-}
-
-// lose ends the lease as lost, whatever the store may answer later.
-func (l *Lease) lose() {
-	if l.stop(lost) != held {
+	if before != held {
 		return
 	}
 	l.endContext(ErrLost)
-	l.mu.Lock()
-	holds := l.holds
-	l.mu.Unlock()
 	for _, h := range holds {
 		l.locker.waiters.holdEnded(h)
 	}
-	l.tellLost()
+	l.tellEnd(context.WithoutCancel(l.under), Lost, l.locker.now().Since(l.since), ErrLost)
 }
 
-// acquired is when the acquire of the lease ended: when the last grant arrived, or now if
-// it failed with err or found a finished record.
-func (l *Lease) acquired(err error) clock.Moment {
-	switch last := len(l.holds) - 1; {
-	case err != nil || last < 0:
-		return l.locker.now()
-	case l.tokenOffset > 0:
-		return l.since // when it took the hold
-	default:
-		return l.holds[last].arrived
+// stop ends a lease that is held, and returns the state before.
+func (l *Lease) stop() (before state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before = l.state
+	if before == held {
+		l.state = gone
 	}
+	return before
 }
 
 // announce tells the observer that the lease was acquired, and of its end if it has ended
@@ -472,14 +479,10 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	defer func() { // also if the observer panics, since it was told
 		l.mu.Lock()
 		l.announced = true
-		unheard, state := l.endUntold, l.state
+		untold := l.untold
 		l.mu.Unlock()
-		switch {
-		case !unheard:
-		case state == lost:
-			l.tellLost()
-		default: // released by Close
-			l.tellEnd(ctx, Released, l.locker.now().Since(l.since), l.err)
+		if untold != nil {
+			untold()
 		}
 	}()
 	if l.locker.listens(Acquired) {
@@ -489,52 +492,39 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	}
 }
 
-func (l *Lease) tellLost() {
-	l.locker.countLost(l)
-	l.tellEnd(context.WithoutCancel(l.under), Lost, l.locker.now().Since(l.since), ErrLost)
-}
-
-// tellEnd tells the observer of the end of the lease. It leaves that to announce if the
-// observer was not told yet that the lease was acquired.
+// tellEnd lists the lease as lost if it is, and tells the observer of its end. It leaves
+// that to announce if the observer was not told yet that the lease was acquired.
 func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
 	told := l.announced
-	l.endUntold = !told
+	if !told {
+		l.untold = func() { l.tellEnd(ctx, k, held, err) }
+	}
 	l.mu.Unlock()
-	if told && l.locker.listens(k) {
+	if !told {
+		return
+	}
+	if k == Lost {
+		l.locker.countLost(l)
+	}
+	if l.locker.listens(k) {
 		e := l.outcome(k)
 		e.Held, e.Err = held, err
 		l.locker.observe(ctx, e)
 	}
 }
 
-// stop sets the state of a lease that is held, and returns the state before. The holds of
-// a lost lease are not extended any more.
-func (l *Lease) stop(to state) state {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before := l.state
-	if before == held {
-		l.state = to
-		if to == lost {
-			for _, h := range l.holds {
-				h.retire()
-			}
-		}
-	}
-	return before
+// tooOld reports whether the lease is held for longer than its MaxHold.
+func (l *Lease) tooOld(now clock.Moment) bool {
+	return l.opts.maxHold > 0 && now.Since(l.since) >= l.opts.maxHold
 }
 
 // overruns reports whether the lease is not to be extended any more.
-func (l *Lease) overruns() bool {
+func (l *Lease) overruns(now clock.Moment) bool {
 	if l.opts.noRenew {
 		return true
 	}
-	if l.opts.maxHold == 0 {
-		return false
-	}
-	age := l.locker.now().Since(l.since)
-	if age < l.opts.maxHold {
+	if !l.tooOld(now) {
 		return false
 	}
 	l.mu.Lock()
@@ -543,7 +533,7 @@ func (l *Lease) overruns() bool {
 	l.mu.Unlock()
 	if first {
 		e := l.event(Overrun)
-		e.Held = age
+		e.Held = now.Since(l.since)
 		l.tell(e)
 	}
 	return true

@@ -286,7 +286,7 @@ func (l *Locker) heldLeases() []*Lease {
 	return l.tallies.leases()
 }
 
-func (l *Locker) now() clock.Moment { return l.clock.Now() }
+func (l *Locker) now() clock.Moment { return l.clock() }
 
 // bounded bounds a call to the store, unless the store does.
 func (l *Locker) bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {

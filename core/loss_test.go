@@ -54,6 +54,10 @@ func TestCutOff(t *testing.T) {
 		"is done but never confirmed": loseReply,
 		"breaks every connection":     loseRequest,
 		"refuses every connection":    refuse,
+		"does not mind its context": func(context.Context, int, func() error) error {
+			time.Sleep(time.Minute)
+			return errBroken
+		},
 	} {
 		sim(t, "a holder is told of its loss before the key can expire, when the store "+name, func(t *testing.T) {
 			for i := range 250 {

@@ -28,10 +28,10 @@ type Option func(*config)
 // config is what the options of one Locker add up to.
 type config struct {
 	defaults      []AcquireOption
-	observer      Observer    // nil: nothing is told
-	perKey, total int         // bounds of the callers behind the first of a queue; 0 for none
-	card          *Card       // nil without WithCard
-	clock         clock.Clock // nil where suspension cannot be seen
+	observer      Observer // nil: nothing is told
+	perKey, total int      // bounds of the callers behind the first of a queue; 0 for none
+	card          *Card    // nil without WithCard
+	clock         clock.Clock
 }
 
 // WithDefaults sets the options that every acquire of this Locker starts from;

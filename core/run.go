@@ -38,35 +38,40 @@ type run struct {
 // with ErrInvalid also for Shared, Permits, Also and KeepFor, and if Retain is
 // not 1ms at least.
 func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...AcquireOption) (*Lease, Record, error) {
-	r, err := l.request(key, opts)
+	r, err := l.runRequest(key, begin, opts)
 	if err != nil {
 		return nil, Record{}, err
 	}
-	r.record, r.mode = &begin, ModeRun
-	if err := r.checkRun(); err != nil {
-		return nil, Record{}, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
-	}
 	lease, err := l.acquire(ctx, r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, Record{}, err
-	case lease.run.found.Done:
-		return nil, lease.run.found, nil
+	}
+	if found := lease.run.found; found.Done {
+		return nil, found, nil
 	}
 	return lease, lease.run.found, nil
 }
 
 // CheckRun is Check for Begin.
 func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error) {
-	r, err := l.request("check", opts)
+	r, err := l.runRequest("check", Record{Retain: minRetain}, opts)
 	if err != nil {
 		return 0, err
 	}
-	r.record = &Record{Retain: minRetain}
-	if err := r.checkRun(); err != nil {
-		return 0, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
-	}
 	return r.wait, l.serves(r)
+}
+
+// runRequest is request for a run.
+func (l *Locker) runRequest(key string, begin Record, opts []AcquireOption) (*request, error) {
+	r, err := l.request(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	r.record, r.mode = &begin, ModeRun
+	if err := r.checkRun(); err != nil {
+		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
+	}
+	return r, nil
 }
 
 // checkRun refuses what makes no sense for a run.
@@ -102,9 +107,6 @@ func checkRecord(r *Record) error {
 // is not of Begin, and if Retain is not 1ms at least. A second call gives the
 // answer of the first.
 func (l *Lease) Finish(ctx context.Context, r Record) error {
-	if l.opts.record == nil {
-		return fmt.Errorf("finish %s: not a lease of Begin: %w", l.name, ErrInvalid)
-	}
 	if err := checkRecord(&r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
 	}
@@ -122,15 +124,15 @@ func (l *Lease) Finish(ctx context.Context, r Record) error {
 // that goes on in the background, unless the lease was given back before. It fails
 // with ErrInvalid, and does nothing, for a lease that is not of Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
-	if l.opts.record == nil {
-		return fmt.Errorf("withdraw %s: not a lease of Begin: %w", l.name, ErrInvalid)
-	}
 	return l.settle(ctx, "withdraw", nil, true)
 }
 
 // settle is Finish and Withdraw: the first call ends the lease, if nothing else
 // has, and the others have its answer.
 func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool) error {
+	if l.opts.record == nil {
+		return fmt.Errorf("%s %s: not a lease of Begin: %w", op, l.name, ErrInvalid)
+	}
 	l.run.settling.Do(func() {
 		l.run.withdrawn = withdraw
 		err := l.endError(op, errNoEnd)

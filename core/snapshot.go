@@ -47,7 +47,7 @@ func (l *Locker) Snapshot() Snapshot {
 	now := l.now()
 	var s Snapshot
 	l.cleanup.mu.Lock()
-	s.CleanUps = l.cleanup.pending
+	s.CleanUps = l.cleanup.pending.n
 	l.cleanup.mu.Unlock()
 	age := func(lease *Lease) time.Duration {
 		if lease == nil {
@@ -57,27 +57,19 @@ func (l *Locker) Snapshot() Snapshot {
 	}
 	l.mu.Lock()
 	s.Locks = make([]LockCount, 0, len(l.tallies))
-	seen := 0
-	for of, t := range l.tallies {
-		if t.empty() {
-			continue
-		}
-		s.Locks = append(s.Locks, LockCount{
-			Name: of.name, Mode: of.mode,
-			Held: t.in[holding].Len(), Lost: t.in[unreleased].Len(), Waiting: t.in[acquiring].Len(),
-			OldestHeld: age(t.in[holding].First()), OldestWaiting: age(t.in[acquiring].First()),
-		})
-		if seen++; seen%snapshotStep == 0 {
-			l.mu.Unlock() // so that no caller waits for all of them
-			l.mu.Lock()
-		}
-	}
 	l.mu.Unlock()
-	compare := func(a, b LockCount) int {
-		if c := strings.Compare(a.Name, b.Name); c != 0 {
-			return c
+	l.eachTally(func(of tallyOf, t *tally) (looked int) {
+		if !t.empty() {
+			s.Locks = append(s.Locks, LockCount{
+				Name: of.name, Mode: of.mode,
+				Held: t[holding].Len(), Lost: t[unreleased].Len(), Waiting: t[acquiring].Len(),
+				OldestHeld: age(t[holding].First()), OldestWaiting: age(t[acquiring].First()),
+			})
 		}
-		return cmp.Compare(a.Mode, b.Mode)
+		return 1
+	})
+	compare := func(a, b LockCount) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Mode, b.Mode))
 	}
 	slices.SortStableFunc(s.Locks, compare)
 	// A name that went and came back meanwhile may have been met twice.
@@ -85,7 +77,21 @@ func (l *Locker) Snapshot() Snapshot {
 	return s
 }
 
-// snapshotStep is how many names are looked at while the Locker waits.
+// eachTally looks at all tallies. Look returns at how many names or leases it has looked.
+func (l *Locker) eachTally(look func(of tallyOf, t *tally) (looked int)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	looked := 0
+	for of, t := range l.tallies {
+		if looked += look(of, t); looked >= snapshotStep {
+			l.mu.Unlock() // so that no caller waits for all of them
+			l.mu.Lock()
+			looked = 0
+		}
+	}
+}
+
+// snapshotStep is at how many names or leases is looked while the Locker waits.
 const snapshotStep = 256
 
 // spareTallies is how many tallies of names that nothing is held of are kept, so that
@@ -103,10 +109,7 @@ type tallyOf struct {
 
 // tally is the leases of one name and mode by their stage, in the order in which they
 // came to it.
-type tally struct {
-	of tallyOf
-	in [stages]fifo.Queue[Lease]
-}
+type tally [stages]fifo.Queue[Lease]
 
 // stage is how far a lease has come.
 type stage uint8
@@ -118,32 +121,25 @@ const (
 	stages
 )
 
-func (t *tally) empty() bool {
-	for s := range stages {
-		if t.in[s].Len() > 0 {
-			return false
-		}
-	}
-	return true
-}
+func (t *tally) empty() bool { return *t == tally{} }
 
 // add lists a lease that is being acquired since at.
 func (m tallies) add(l *Lease, at clock.Moment) {
 	of := tallyOf{l.name, l.opts.mode}
 	t := m[of]
 	if t == nil {
-		t = &tally{of: of}
+		t = new(tally)
 		m[of] = t
 	}
 	l.tally, l.stage, l.listed = t, acquiring, at
-	t.in[acquiring].Push(&l.node, l)
+	t[acquiring].Push(&l.node, l)
 }
 
 // move lists l in a later stage, which it came to at this moment.
 func (m tallies) move(l *Lease, to stage, at clock.Moment) {
-	l.tally.in[l.stage].Remove(&l.node)
+	l.tally[l.stage].Remove(&l.node)
 	l.stage, l.listed = to, at
-	l.tally.in[to].Push(&l.node, l)
+	l.tally[to].Push(&l.node, l)
 }
 
 // remove lists l no more, if it was.
@@ -152,10 +148,10 @@ func (m tallies) remove(l *Lease) {
 	if t == nil {
 		return
 	}
-	t.in[l.stage].Remove(&l.node)
+	t[l.stage].Remove(&l.node)
 	l.tally = nil
 	if len(m) > spareTallies && t.empty() {
-		delete(m, t.of)
+		delete(m, tallyOf{l.name, l.opts.mode})
 	}
 }
 
@@ -163,7 +159,7 @@ func (m tallies) remove(l *Lease) {
 func (m tallies) leases() (all []*Lease) {
 	for _, t := range m {
 		for _, s := range [...]stage{holding, unreleased} {
-			for l := t.in[s].First(); l != nil; l = l.node.Next() {
+			for l := t[s].First(); l != nil; l = l.node.Next() {
 				all = append(all, l)
 			}
 		}

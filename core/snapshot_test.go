@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,7 +220,7 @@ func BenchmarkSnapshot(b *testing.B) {
 func BenchmarkCycle(b *testing.B) {
 	for _, snapshots := range []bool{false, true} {
 		b.Run(fmt.Sprintf("snapshots %v", snapshots), func(b *testing.B) {
-			l, err := core.New(granting{})
+			l, err := core.New(granting{new(atomic.Int64)})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -274,7 +274,7 @@ func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
 		ws.noteContention(w)
 	}
 	q.asleep, q.parked = nil, false
-	if h != nil && h.live() {
+	if h != nil && h.remaining(ws.locker.now()) > 0 {
 		q.holder = h // else it was lost before the queue knew of it
 	}
 	next := q.head()

@@ -18,10 +18,13 @@ const batch = 512
 // firstCalls is how many calls run side by side at first for the holds that are due.
 const firstCalls = 8
 
+// lookEvery is how often the clock is looked at for a suspension, while anything is held.
+const lookEvery = time.Second
+
 // watchdog extends the holds of a Locker. It has one timer for a queue by due time. Holds
 // that are due together are extended in batches, in several calls side by side, so that a
-// call that hangs delays the others little. It does not end the trust in a hold: the hold
-// has a timer for that, from its first due time on.
+// call that hangs delays the others little. Meanwhile a hold is in the queue for the end of
+// the trust in it, which waits for no call.
 type watchdog struct {
 	locker *Locker
 
@@ -29,19 +32,20 @@ type watchdog struct {
 	queue    due.Queue[hold]
 	epoch    time.Time // what its times count from
 	timer    *time.Timer
-	at       time.Time    // when timer fires, zero if not at all
-	inFlight count        // goroutines with holds that are not in the queue
-	lastLook clock.Moment // when the clock was last read for a suspension
+	at       time.Duration // when timer fires, 0 if not at all
+	inFlight count         // goroutines that extend holds
+	lastLook clock.Moment  // when the clock was last read for a suspension
 
 	ctx    context.Context // of all calls
 	cancel context.CancelFunc
 }
 
-// schedule has h extended at the given time. The caller holds the mutex of h.
-func (w *watchdog) schedule(h *hold, at time.Time) {
+// schedule has the watchdog look at h at the given time, or up to early before that. The
+// caller holds the mutex of h.
+func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h.early = h.slack()
+	h.early = early
 	w.queue.Remove(h.entry)
 	h.entry = w.queue.Add(at.Sub(w.epoch), h)
 	w.set()
@@ -56,84 +60,67 @@ func (w *watchdog) remove(h *hold) {
 	h.entry = nil
 }
 
-// set sets the timer to the due time of the first hold. Where the clock sees suspensions
-// it fires at least every second. The caller holds the mutex.
+// set sets the timer to the due time of the first hold, or to the next look for a
+// suspension if that is sooner. The caller holds the mutex.
 func (w *watchdog) set() {
-	var at time.Time
-	if first, h := w.queue.First(); h != nil {
-		at = w.epoch.Add(first)
-		if !w.at.IsZero() && !at.Before(w.at) {
-			return // the next look for a suspension is not sooner either
-		}
-	}
-	if w.locker.clock != nil && w.queue.Len()+w.inFlight.n > 0 {
-		if tick := time.Now().Add(time.Second); at.IsZero() || tick.Before(at) {
-			at = tick
-		}
-	}
-	switch {
-	case at.IsZero():
-		return
-	case w.timer == nil:
-		w.timer = time.AfterFunc(time.Until(at), w.fire)
-	case w.at.IsZero() || at.Before(w.at):
-		w.timer.Reset(time.Until(at))
-	default:
+	at, h := w.queue.First()
+	if h == nil || w.at > 0 && w.at <= at {
 		return
 	}
+	now := time.Since(w.epoch)
+	at = min(at, now+lookEvery)
 	w.at = at
+	if w.timer == nil {
+		w.timer = time.AfterFunc(at-now, w.fire)
+	} else {
+		w.timer.Reset(at - now)
+	}
 }
 
-// fire extends what is due.
+// fire extends what is due, and ends the trust in a hold that was not extended in time.
 func (w *watchdog) fire() {
+	w.afterSuspension()
 	var holds []*hold
-	var least time.Duration // the smallest slack of them
 	w.mu.Lock()
-	now := time.Since(w.epoch)
+	until := time.Since(w.epoch)
 	for {
 		at, h := w.queue.First()
-		if h == nil || at > now+h.early { // a hold that is due a little later is extended too
+		if h == nil || at > until+h.early { // a hold that is due a little later is extended too
 			break
 		}
-		w.queue.Pop()
+		w.queue.Remove(h.entry)
 		h.entry = nil
-		if len(holds) == 0 || h.early < least {
-			least = h.early
-		}
 		holds = append(holds, h)
 	}
-	w.at = time.Time{}
-	if len(holds) > 0 {
-		w.inFlight.add(1) // this one, until the calls are sent
-		defer w.callEnded()
-	}
+	w.at = 0
+	w.inFlight.add(1) // this one, until the calls are sent
+	defer w.callEnded()
 	w.set()
 	w.mu.Unlock()
 
-	for _, h := range holds {
-		h.startTimer()
-	}
-	w.afterSuspension()
-	// The shortest TTL in a batch bounds its call.
-	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
-	w.extendAll(slices.Collect(slices.Chunk(holds, batch)), least/2)
+	now := w.locker.now() // not before: what was due at the end of its trust is not trusted now
+	w.extendAll(slices.DeleteFunc(holds, func(h *hold) bool { return !h.due(now, toEnd) }))
 }
 
-// extendAll begins to extend the batches, with firstCalls calls side by side. As long as
-// batches are left, the number of calls doubles after each pace: a store that answers soon
-// is asked by few goroutines, and calls that hang do not delay the other batches for long.
-func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
-	next := func() (b []*hold) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if len(batches) > 0 {
-			b, batches = batches[0], batches[1:]
-		}
-		return b
+// extendAll begins to extend holds in batches, with firstCalls calls side by side. As long
+// as batches are left, the number of calls doubles after each pace: a store that answers
+// soon is asked by few goroutines, and calls that hang do not delay the other batches for
+// long.
+func (w *watchdog) extendAll(holds []*hold) {
+	if len(holds) == 0 {
+		return
 	}
+	// The shortest TTL in a batch bounds its call.
+	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
+	pace := min(holds[0].ttl/120, time.Second/4)
+	left := make(chan []*hold, len(holds)/batch+1)
+	for b := range slices.Chunk(holds, batch) {
+		left <- b
+	}
+	close(left)
 	work := func() {
 		defer w.callEnded()
-		for b := next(); b != nil; b = next() {
+		for b := range left {
 			w.extend(b)
 		}
 	}
@@ -141,11 +128,12 @@ func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 	raise = func(from, to int) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for range min(to-from, len(batches)) {
+		n := len(left)
+		for range min(to-from, n) {
 			w.inFlight.add(1)
 			go work()
 		}
-		if to-from < len(batches) {
+		if to-from < n {
 			time.AfterFunc(pace, func() { raise(to, 2*to) })
 		}
 	}
@@ -155,27 +143,26 @@ func (w *watchdog) extendAll(batches [][]*hold, pace time.Duration) {
 // extend extends a batch in one call, bounded by the hold that has least left.
 func (w *watchdog) extend(holds []*hold) {
 	now := w.locker.now()
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !w.needsExtension(h, now) })
+	limit := budget(maxTTL)
+	holds = slices.DeleteFunc(holds, func(h *hold) bool {
+		left := h.remaining(now)
+		if left == 0 || !w.needsExtension(h, now) {
+			return true
+		}
+		limit = min(limit, budget(h.ttl), left)
+		return false
+	})
 	if len(holds) == 0 {
 		return
 	}
-	limit := budget(holds[0].ttl)
-	for _, h := range holds {
-		limit = min(limit, h.remaining(now))
+	start, answers := w.locker.extend(w.ctx, limit, 0, holds)
+	for i, h := range holds {
+		w.answered(h, start, answers[i])
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, limit)
-	defer cancel()
-	w.locker.extend(ctx, 0, holds, w.answered)
 }
 
-// needsExtension reports whether h is to be extended. The hold of a lease that is not
-// extended any more stays in the queue until its time is over, since the queue has to have
-// holds for the look for a suspension to go on.
+// needsExtension reports whether h, which is trusted, is to be extended.
 func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
-	if !h.trusted(now) {
-		h.lose()
-		return false
-	}
 	lease := h.holder()
 	if lease == nil {
 		return true // the next lease is about to have it
@@ -185,40 +172,34 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 		// not expire until that is decided.
 		return lease.isReleased()
 	}
-	if !lease.overruns() {
-		return true
-	}
-	h.due(func() time.Time { return time.Now().Add(h.trustLeft(now) + h.valid/10) })
-	return false
+	return !lease.overruns(now)
 }
 
 // answered handles the answer to an extension of h that began at start, and schedules the
 // next one.
 func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
-	lease := h.holder()
-	tell := func(k Kind, err error) {
-		if lease != nil {
-			e := lease.event(k)
-			e.Err = err
-			lease.tell(e)
-		}
-	}
+	kind, now := Extended, w.locker.now()
 	switch {
 	case errors.Is(x.Err, ErrLost):
 		h.lose()
+		return
 	case x.Err != nil:
-		tell(ExtendFailed, x.Err)
-		h.due(h.retryAt)
-	case h.live():
-		h.due(func() time.Time {
-			// After Lease.Extend with a longer TTL h is due by that TTL, unless that
-			// is in the past.
-			if at := h.extendAt(); at.After(time.Now()) {
-				return at
-			}
-			return start.Time().Add(x.Valid / 3)
-		})
-		tell(Extended, nil)
+		kind = ExtendFailed
+		h.due(now, h.toRetry)
+	case !h.due(now, func(now clock.Moment) time.Duration {
+		// After Lease.Extend with a longer TTL h is due by that TTL, unless that is in
+		// the past.
+		if d := h.toExtend(now); d > 0 {
+			return d
+		}
+		return x.Valid/3 - now.Since(start)
+	}):
+		return
+	}
+	if lease := h.holder(); lease != nil {
+		e := lease.event(kind)
+		e.Err = x.Err
+		lease.tell(e)
 	}
 }
 
@@ -236,19 +217,16 @@ func (w *watchdog) stop(ctx context.Context) bool {
 	w.mu.Lock()
 	if w.timer != nil {
 		w.timer.Stop()
-		w.at = time.Time{}
+		w.at = 0
 	}
 	landed := w.inFlight.zero()
 	w.mu.Unlock()
 	return done(ctx, landed)
 }
 
-// afterSuspension checks every hold and sets its timer anew, if the machine was suspended
-// since the last look: timers stand still then.
+// afterSuspension has every hold extended, or lost, if the machine was suspended since the
+// last look: timers stand still then.
 func (w *watchdog) afterSuspension() {
-	if w.locker.clock == nil {
-		return
-	}
 	now := w.locker.now()
 	w.mu.Lock()
 	slept := now.Slept(w.lastLook)
@@ -257,7 +235,7 @@ func (w *watchdog) afterSuspension() {
 	if slept {
 		for _, lease := range w.locker.heldLeases() {
 			for _, h := range lease.holds {
-				h.checkTrust()
+				h.due(now, func(clock.Moment) time.Duration { return 0 })
 			}
 		}
 	}

@@ -14,16 +14,8 @@ type Moment struct {
 	asleep time.Duration
 }
 
-// Clock tells the present moment. A nil Clock sees no suspension.
+// Clock tells the present moment.
 type Clock func() Moment
-
-// Now is the present moment.
-func (c Clock) Now() Moment {
-	if c == nil {
-		return Moment{at: time.Since(started)}
-	}
-	return c()
-}
 
 // Asking is a Clock that asks each time how long the machine has been suspended.
 func Asking(suspended func() time.Duration) Clock {

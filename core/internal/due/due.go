@@ -66,25 +66,16 @@ func (q *Queue[T]) Remove(e *Entry[T]) {
 
 // First is the value that is due first, and when; nil if there is none.
 func (q *Queue[T]) First() (at time.Duration, v *T) {
-	for ; len(q.items) > 0; q.pop() {
-		if v := q.items[0].entry.value; v != nil {
-			return q.items[0].due, v
+	for len(q.items) > 0 {
+		first := q.items[0]
+		if first.entry.value != nil {
+			return first.due, first.entry.value
 		}
+		heap.Pop(&q.items)
+		q.reuse(first.entry)
 		q.stale--
 	}
 	return 0, nil
-}
-
-// Pop removes the value that First has returned, and its entry.
-func (q *Queue[T]) Pop() {
-	q.items[0].entry.value = nil
-	q.pop()
-}
-
-func (q *Queue[T]) pop() {
-	e := q.items[0].entry
-	heap.Pop(&q.items)
-	q.reuse(e)
 }
 
 func (q *Queue[T]) reuse(e *Entry[T]) {

@@ -37,7 +37,7 @@ func TestWhatIsDueFirstComesFirst(t *testing.T) {
 			if least := slices.MinFunc(in, func(a, b *value) int { return int(a.at - b.at) }); least.at < at {
 				t.Fatalf("step %d: first is due at %v, want %v", step, at, least.at)
 			}
-			q.Pop()
+			q.Remove(v.entry)
 			in = slices.Delete(in, i, i+1)
 		}
 		if q.Len() != len(in) {
@@ -59,9 +59,9 @@ func TestNothingIsAllocatedForEachValue(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		at++
 		q.Remove(q.Add(at, v))
-		q.Add(at, v)
+		e := q.Add(at, v)
 		q.First()
-		q.Pop()
+		q.Remove(e)
 	}); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}

@@ -3,14 +3,18 @@ package inspection
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
 
+// id is the form of the ID of a process.
+var id = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
 // EncodeCard is what is kept of c. It refuses with core.ErrInvalid what no store keeps.
 func EncodeCard(op string, c core.Card, ttl time.Duration) ([]byte, error) {
-	if !isID(c.Process) {
+	if !id.MatchString(c.Process) {
 		return nil, fmt.Errorf("%s: the ID of a process is 1 to 64 letters, digits, '-' and '_': %w", op, core.ErrInvalid)
 	}
 	if ttl < time.Millisecond || ttl > core.MaxKeep {
@@ -28,22 +32,8 @@ func EncodeCard(op string, c core.Card, ttl time.Duration) ([]byte, error) {
 
 // DecodeCard reads what EncodeCard wrote for process. It is false of any other text.
 func DecodeCard(process string, text []byte) (c core.Card, ok bool) {
-	if len(text) > core.MaxCard || json.Unmarshal(text, &c) != nil || c.Process != process || !isID(process) {
+	if len(text) > core.MaxCard || json.Unmarshal(text, &c) != nil || c.Process != process || !id.MatchString(process) {
 		return core.Card{}, false
 	}
 	return c, true
-}
-
-func isID(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
-		default:
-			return false
-		}
-	}
-	return true
 }

@@ -21,14 +21,11 @@ type mutex struct {
 
 // Lock waits for the key until ctx ends, and then fails with ctx's cause.
 func (m *Mutexes[K]) Lock(ctx context.Context, key K) error {
-	x := m.enter(key)
-	select {
-	case x.free <- struct{}{}:
-		return nil
-	default:
+	if m.TryLock(key) {
+		return nil // also if ctx has ended
 	}
 	select {
-	case x.free <- struct{}{}:
+	case m.enter(key).free <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		m.leave(key)
