@@ -121,7 +121,9 @@ const (
 	stages
 )
 
-func (t *tally) empty() bool { return *t == tally{} }
+func (t *tally) empty() bool {
+	return t[acquiring].Len()+t[holding].Len()+t[unreleased].Len() == 0
+}
 
 // add lists a lease that is being acquired since at.
 func (m tallies) add(l *Lease, at clock.Moment) {
