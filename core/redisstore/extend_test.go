@@ -2,12 +2,18 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -99,5 +105,97 @@ func TestExtendInHalfACluster(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// readers are so many beside each other, which hold.
+func readers(t *testing.T, s *redisstore.Store, n int) []core.Claim {
+	t.Helper()
+	key, all := claimed().Key, make([]core.Claim, n)
+	for i := range all {
+		all[i] = claimOf(key)
+		all[i].Weight = 1
+		acquire(t, s, all[i])
+	}
+	return all
+}
+
+// Each of many readers extends its hold all the time. What that costs the server does not
+// grow as what is read of all of them does.
+func TestExtendOneOfMany(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr))
+	all := readers(t, s, 1000)
+	spent := func(do func(c core.Claim)) int {
+		server.Do("CONFIG", "RESETSTAT")
+		for _, c := range all[:50] {
+			do(c)
+		}
+		us, err := strconv.Atoi(regexp.MustCompile(`usec=(\d+)`).FindStringSubmatch(server.Field("commandstats", "cmdstat_evalsha"))[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return us
+	}
+	extends := spent(func(c core.Claim) {
+		c.TTL *= 2
+		if err := extend(s, c); err != nil {
+			t.Error(err)
+		}
+	})
+	releases := spent(func(c core.Claim) { release(t, s, c) })
+	if extends > releases/4 {
+		t.Errorf("50 extensions took the server %d µs, 50 releases %d", extends, releases)
+	}
+}
+
+// An extension of one of many changes nothing else, whatever the value of the record is, and
+// it leaves what lasts longer.
+func TestExtendBesideOthers(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	asks := testclient.Redis(t, server.Addr)
+	s := newStore(t, asks)
+	all := readers(t, s, 20)
+	gone, run := all[0], claimOf(all[0].Key)
+	run.Weight, run.TTL = 1, time.Hour
+	like := fmt.Sprintf(" %d 30000 o 1", time.Now().UnixMicro())
+	run.Record = &core.Record{Value: []byte("\th:" + gone.Lease + like + "\tv \th:" + all[1].Lease + like), Retain: time.Minute}
+	acquire(t, s, run)
+	release(t, s, gone)
+	stores := func() map[string]string {
+		m, err := testclient.Fields(t.Context(), asks, stored(run))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	was := stores()
+	wantIs(t, "extend", extend(s, gone), core.ErrLost)
+	c := all[1]
+	c.TTL = 10 * time.Minute
+	for range 2 {
+		if err := extend(s, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.TTL = time.Minute // no shorter
+	if err := extend(s, c); err != nil {
+		t.Fatal(err)
+	}
+	is := stores()
+	_, old, _ := strings.Cut(was["h:"+c.Lease], " ")
+	_, mid, _ := strings.Cut(is["h:"+c.Lease], " ")
+	if _, owner, _ := strings.Cut(old, " "); mid != "600000 "+owner {
+		t.Errorf("%q became %q", old, mid)
+	}
+	delete(was, "h:"+c.Lease)
+	delete(is, "h:"+c.Lease)
+	if !maps.Equal(was, is) {
+		t.Errorf("it was %q\nand is %q", was, is)
+	}
+	if left := asks.PTTL(t.Context(), stored(run)).Val(); left < time.Hour-soon || left > time.Hour {
+		t.Errorf("the key lasts for %v", left)
 	}
 }

@@ -92,3 +92,20 @@ func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 	_, err = plain.Acquire(t.Context(), claimOf(plainKept.Key))
 	wantIs(t, "plain acquire of what is kept", err, core.ErrBusy)
 }
+
+// What has ended beside a hold is dropped when the key is written, which a server out of
+// memory refuses. A claim is told that the key is busy all the same.
+func TestBusyOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr))
+	reader := shared(claimed())
+	brief := shared(claimOf(reader.Key))
+	brief.TTL = time.Millisecond
+	acquire(t, s, reader)
+	acquire(t, s, brief)
+	time.Sleep(5 * time.Millisecond)
+	server.Do("CONFIG", "SET", "maxmemory", "100kb")
+	_, err := s.Acquire(t.Context(), claimOf(reader.Key))
+	wantIs(t, "acquire", err, core.ErrBusy)
+}

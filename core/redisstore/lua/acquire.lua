@@ -139,9 +139,10 @@ else
   if not fits then
     if wait then
       queue(from, to)
-    end
-    if s.changed or s.waits ~= waits then
       save(s)
+    elseif s.changed or s.waits ~= waits then
+      -- pcall: this is but tidying up.
+      pcall(save, s)
     end
     local left = math.max((after or now) - now, 1)
     if wait then
