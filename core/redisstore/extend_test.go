@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,36 +116,6 @@ func readers(t *testing.T, s *redisstore.Store, n int) []core.Claim {
 		acquire(t, s, all[i])
 	}
 	return all
-}
-
-// Each of many readers extends its hold all the time. What that costs the server does not
-// grow as what is read of all of them does.
-func TestExtendOneOfMany(t *testing.T) {
-	t.Parallel()
-	server := testserver.StartRedis(t)
-	s := newStore(t, testclient.Redis(t, server.Addr))
-	all := readers(t, s, 1000)
-	spent := func(do func(c core.Claim)) int {
-		server.Do("CONFIG", "RESETSTAT")
-		for _, c := range all[:50] {
-			do(c)
-		}
-		us, err := strconv.Atoi(regexp.MustCompile(`usec=(\d+)`).FindStringSubmatch(server.Field("commandstats", "cmdstat_evalsha"))[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return us
-	}
-	extends := spent(func(c core.Claim) {
-		c.TTL *= 2
-		if err := extend(s, c); err != nil {
-			t.Error(err)
-		}
-	})
-	releases := spent(func(c core.Claim) { release(t, s, c) })
-	if extends > releases/4 {
-		t.Errorf("50 extensions took the server %d µs, 50 releases %d", extends, releases)
-	}
 }
 
 // An extension of one of many changes nothing else, whatever the value of the record is, and
