@@ -70,12 +70,12 @@ const (
 )
 
 // send runs a statement on conn. If the server refuses the isolation level of its
-// transaction, send repeats the statement in a transaction that sets the level. It does so
+// transaction, or has undone it because of that level, send repeats the statement in a transaction that sets the level. It does so
 // for every further statement from the beginning.
 func (s *Store) send(ctx context.Context, conn *pgxpool.Conn, st statement) ([][][]byte, error) {
 	if !s.isolated.Load() {
 		rows, err := results(ctx, conn.Conn().PgConn(), string(st), 1)
-		if !hasCode(err, codeIsolation) {
+		if !hasCode(err, codeIsolation) && !hasCode(err, codeSerialization) {
 			return rows, err
 		}
 		s.isolated.Store(true)

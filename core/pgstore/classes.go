@@ -16,6 +16,9 @@ const codeRights = "42501"
 // codeIsolation is what begin_call raises, see sql/state.sql.
 const codeIsolation = "LK001"
 
+// codeSerialization is that of a transaction with one snapshot that met another one.
+const codeSerialization = "40001"
+
 // refusals are the classes of SQLSTATE with which a server tells that it did
 // not do a statement, whose transaction has ended then. Not among them are those
 // that also a pooler uses for a connection that it has lost (08), that tell of a

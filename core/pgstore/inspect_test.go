@@ -3,10 +3,12 @@ package pgstore_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,4 +182,23 @@ func FuzzStates(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A card is kept also where transactions are serializable and meet others.
+func TestCardsMeet(t *testing.T) {
+	t.Parallel()
+	server := database(t, "default_transaction_isolation = 'serializable'")
+	pool := testclient.Postgres(t, server.URL("pool_max_conns=8"))
+	for range 20 {
+		var wg sync.WaitGroup
+		for range 8 {
+			s := newStore(t, pool) // which does not know yet how transactions begin here
+			wg.Go(func() {
+				if err := s.Put(t.Context(), core.Card{Process: rand.Text()}, time.Millisecond); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
 }
