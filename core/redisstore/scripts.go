@@ -79,7 +79,7 @@ type releaseFlags struct {
 }
 
 // whats are the first argument of a script for each set of its flags, made
-// once: a verb, letters, and the values that all calls of a Store share. See state.lua.
+// once: a verb, letters, and the values that all calls of a Store share. See waiters.lua.
 type whats []any
 
 func newWhats(verb, letters string, cluster bool, common string) whats {

@@ -101,7 +101,7 @@ func parseHold(value string, now uint64) (h core.Hold, ok bool) {
 	return h, true
 }
 
-// parseWaiters reads the wait list, as state.lua describes it.
+// parseWaiters reads the wait list, as waiters.lua describes it.
 func parseWaiters(value string, now uint64) (waiters []core.Hold, ok bool) {
 	for line := range strings.SplitSeq(strings.Trim(value, "\n"), "\n") {
 		f := strings.Split(line, " ")

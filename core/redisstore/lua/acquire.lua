@@ -2,7 +2,7 @@
 -- tries the first SET of this file by itself first, without a script.
 --
 -- KEYS[1]  the key
--- ARGV     1 'acquire <flags> <id> <wake>', see state.lua; flags: f fair, w wait,
+-- ARGV     1 'acquire <flags> <id> <wake>', see waiters.lua; flags: f fair, w wait,
 --          g it can be granted by message, c cluster; 2 lease, 3 owner, 4 TTL in
 --          ms. Where one of them is not the usual: 5 weight, 6 limit, 7 owner to
 --          join or '', 8 least token; for a run, with those: 9 the value that it

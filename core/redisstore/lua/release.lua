@@ -2,7 +2,7 @@
 -- lease that is not held, so that an acquire which comes late is refused.
 --
 -- KEYS[1]  the key
--- ARGV     1 'release <flags> <id> <wake>', see state.lua; flags: u undo the run that
+-- ARGV     1 'release <flags> <id> <wake>', see waiters.lua; flags: u undo the run that
 --          this lease has begun, held or not, l keep the key taken for the rest of the
 --          hold, if that is longer, c cluster; 2 lease, 3 ms to remember an unknown
 --          lease, 4 the last token of the grant that was used, '' if that is not known. If
@@ -106,7 +106,7 @@ if state == '1' and answer == OK and #s.waits > 1 then
   local kept = {'\n'}
   for line in string.gmatch(s.waits, '[^\n]+\n') do
     local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')
-    -- Kinds 2 and 3 have a record, see state.lua.
+    -- Kinds 2 and 3 have a record, see waiters.lua.
     if kind ~= '2' and kind ~= '3' then
       kept[#kept + 1] = line
     elseif alive(deadline) then
