@@ -310,7 +310,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		}
 		store.setAll(nil)
 		wantFree(t, store.inner, "order:1")
-		if n := len(events.all(core.PassedOn)); n < times/2 || gone < times/20 {
+		if n := len(events.all(core.PassedOn)); n < times/4 || gone < times/100 {
 			t.Errorf("vacuous: %d passed on, %d went", n, gone)
 		}
 	})

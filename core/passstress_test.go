@@ -295,18 +295,20 @@ func TestPassingOnStress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			leases, calls := 0, 0
-			rounds := tally.Trials(120)
-			for range rounds {
+			leases, calls, rounds := 0, 0, 0
+			vacuous := func() bool {
+				// A pause or a fault can take most of a round.
+				return leases < 10*rounds || name == "nothing" && (leases < 80*rounds || 2*leases < 3*calls)
+			}
+			for ; rounds < tally.Trials(120) || rounds < 120 && vacuous(); rounds++ {
 				seed := rand.Uint64()
 				synctest.Test(t, func(t *testing.T) {
 					total, trips := stress(t, seed, m[0], m[1], m[2], m[3])
 					leases, calls = leases+total, calls+trips
 				})
 			}
-			// A pause or a fault can take most of a round.
-			if leases < 10*rounds || name == "nothing" && (leases < 80*rounds || 2*leases < 3*calls) {
-				t.Errorf("vacuous: %d leases by %d calls", leases, calls)
+			if vacuous() {
+				t.Errorf("vacuous: %d leases by %d calls in %d rounds", leases, calls, rounds)
 			}
 		})
 	}
