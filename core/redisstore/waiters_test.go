@@ -133,6 +133,9 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 				}
 				err = s.Release(ctx, k.of(core.Claim{Owner: "o1", Lease: "1", Weight: core.All, Limit: core.All}))
 				all[i] = k.look(ctx, asks, core.Grant{}, err)
+				if got := fmt.Sprint(all[i].holds); got != "["+c.granted+"]" {
+					t.Errorf("long %v: the holds are %s, want those of %q", k.long, got, c.granted)
+				}
 				woken, granted := hearAll(ctx, t, heard)
 				if granted != c.granted || woken != c.woken {
 					t.Errorf("long %v: granted by message to %q and woken %q, want %q and %q", k.long, granted, woken, c.granted, c.woken)
