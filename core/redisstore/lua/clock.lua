@@ -48,6 +48,9 @@
 local key = KEYS[1]
 -- What a record has left whose key was denied its end by another client (PERSIST), in ms.
 local FOREVER = 86400000
+-- A place in line lasts for so many ms (core.WaiterLife). What is granted by message lasts
+-- for WINDOW and the time since its waiter asked, which is ASKED at most. See push.go.
+local WAITER_LIFE, WINDOW, ASKED = 10000, 1500, 7000
 -- The words with which an answer begins.
 local OK, BUSY, LOST, HEAVY, DONE = 0, 1, 2, 3, 4
 local time = redis.call('TIME')

@@ -5,7 +5,7 @@
 -- calls, and names this file where that does not do: to make a function costs the server a
 -- fiftieth of the shortest script.
 --
--- after    clock.lua (key, stamp, us, now, FOREVER)
+-- after    clock.lua (key, stamp, us, now, FOREVER, WAITER_LIFE)
 -- KEYS[1]  the key
 -- ARGV     those of the script
 -- answer   none here
@@ -14,8 +14,6 @@
 local ALL = 2147483647
 -- The tokens of a grant (core.TokenStep), and those after its first.
 local STEP, REST = 64, 63
--- A place in line lasts for so many ms (core.WaiterLife).
-local WAITER_LIFE = 10000
 
 -- text is what is stored of a hold that lasts for ms from now.
 local function text(ms, owner, weight)

@@ -1,15 +1,12 @@
 -- Those that wait for a key, and which of them is granted it or woken. It stands where
 -- acquire.lua and release.lua name it.
 --
--- after    clock.lua (key, us, now), state.lua (ALL, STEP, WAITER_LIFE, text, hold, save)
+-- after    clock.lua (key, us, now, WAITER_LIFE, WINDOW, ASKED), state.lua (ALL, STEP, text, hold, save)
 -- KEYS[1]  the key
 -- ARGV     1 '<verb> <flags> <id> <wake>': the flags, the id of the channel that wakes
 --          the process, and the prefix of all such channels; the rest as in the script
 -- answer   none here
 
--- What is granted by message lasts for WINDOW ms and the time since its waiter asked, which
--- is ASKED at most. See push.go.
-local WINDOW, ASKED = 1500, 7000
 -- So many are granted in one step; the next one is woken, and goes on with it.
 local MOST = 100
 -- A line of the wait list: lease, deadline, kind, weight, limit, owner, channel id:
