@@ -62,6 +62,13 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 			wakes(t, woken)
 			return w
 		},
+		"one is granted by message by a release that undoes": func(t *testing.T, c core.Claim) core.Claim {
+			w, woken := waits(t, c, true)
+			c.Undo = true // for which there is no shortcut
+			release(t, r.direct, c)
+			wakes(t, woken)
+			return w
+		},
 		"one is granted by message after a hold that tells its token": func(t *testing.T, c core.Claim) core.Claim {
 			release(t, r.direct, c)
 			exact := claimOf(c.Key)
