@@ -41,8 +41,8 @@ if ARGV[9] and value and ARGV[8] ~= '0' and ARGV[5] == '0' then
 end
 
 if not ARGV[5] and value then
-  -- A hold with waiters beside it, of whom the first can be granted the key by message. What
-  -- waiters.lua does, which has the reasons, in half the time.
+  -- A hold with waiters beside it, where the first can be granted the key by message. This
+  -- does the same as waiters.lua, which has the reasons, in half the time.
   local held, since, ms, last, waits =
     string.match(value, '^f\th:(%S+) (%d+) (%d+) %S+ 2147483647\tt (%d+)\tw (\n[^\t]*)$')
   if held == ARGV[2] and us - since < ms * 1000 and us >= tonumber(since)

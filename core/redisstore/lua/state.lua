@@ -1,5 +1,5 @@
--- The state of a key: what it says, who waits for it, and how it is written. It stands
--- where acquire.lua, extend.lua, release.lua and show.lua name it.
+-- The state of a key: how it is read, changed and written. It stands where acquire.lua,
+-- extend.lua, release.lua and show.lua name it.
 --
 -- A script ends where it returns, so each of them begins with what settles the most
 -- calls, and names this file where that does not do: to make a function costs the server a
