@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"time"
 
@@ -262,6 +263,9 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	}
 	c = &confirmation{done: make(chan struct{})}
 	h.next = c
+	h.mu.Unlock()
+	runtime.Gosched() // those that are about to pass it on share the call, or release it
+	h.mu.Lock()
 	if before := h.asked; before != nil {
 		h.mu.Unlock()
 		select {

@@ -46,7 +46,7 @@ func rowBefore(t *testing.T, l *core.Locker, store *scripted, come func(x *waiti
 	return first, x
 }
 
-// wait puts one more in the queue; take returns the lease that the nth got.
+// wait puts one more in the queue.
 func (x *waiting) wait(ctx context.Context, o ...core.AcquireOption) {
 	x.t.Helper()
 	got := make(chan *core.Lease, 1)
@@ -61,9 +61,11 @@ func (x *waiting) wait(ctx context.Context, o ...core.AcquireOption) {
 	synctest.Wait()
 }
 
+// take is the lease of the nth. If another one has passed it on, the store is being asked.
 func (x *waiting) take(n int) *core.Lease {
 	x.t.Helper()
 	lease := <-x.got[n]
+	synctest.Wait()
 	if lease == nil {
 		x.t.Fatal("no lease")
 	}
