@@ -72,7 +72,7 @@ func contenders() []contender {
 }
 
 // others are contenders of one scenario or, in tests, of none.
-var others = []contender{bareMessage()}
+var others = []contender{bareMessage(), bareDetached()}
 
 // contenderOf finds a contender by its name.
 func contenderOf(name string) (contender, error) {

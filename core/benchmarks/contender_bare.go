@@ -76,6 +76,31 @@ func (t *tokens) pass(ctx context.Context, key string) (lease, error) {
 	return &token{t.client, key}, nil
 }
 
+// bareDetached are the bare commands for a caller whose context can end: the first one goes
+// on a goroutine of its own, and the caller waits for it or for that end. go-redis itself
+// waits for the server's answer, whatever becomes of the context.
+func bareDetached() contender {
+	return contender{name: "bare, cancellable", kind: Bare, direct: []string{"set"}, open: func(o opening) (*locks, error) {
+		bare, err := openBare(o)
+		if err != nil {
+			return nil, err
+		}
+		return &locks{close: bare.close, try: func(ctx context.Context, key string) (held lease, err error) {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				held, err = bare.try(ctx, key)
+			}()
+			select {
+			case <-done:
+				return held, err
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}, nil
+	}}
+}
+
 func openBare(o opening) (*locks, error) {
 	client := goRedis(o)
 	passing := &tokens{client: client}

@@ -55,6 +55,10 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 	if !cancelable {
 		sc.title += ", under contexts that cannot end"
 	}
+	var more []contender
+	if cancelable {
+		more = append(more, bareDetached())
+	}
 	sc.run = func(b *bench, s *Section) error {
 		return b.cycles(s, load{
 			goroutines: goroutines,
@@ -66,7 +70,7 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 				gates[g] = newGate()
 			}
 			return func(g int) gate { return gates[g] }
-		})
+		}, more...)
 	}
 	return sc
 }
@@ -78,10 +82,10 @@ type acquirer = func(ctx context.Context, key string) (lease, error)
 // all contenders that pool slower.
 func conns(goroutines int) int { return min(goroutines, 64) }
 
-// cycles runs a load for every contender that can, so many rounds.
-func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquirer, gates func(round int) func(g int) gate) error {
+// cycles runs a load for every contender that can, and for more, so many rounds.
+func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquirer, gates func(round int) func(g int) gate, more ...contender) error {
 	var stations []station
-	for _, c := range contenders() {
+	for _, c := range append(contenders(), more...) {
 		open, err := c.open(opening{addr: b.server.addr, conns: conns(l.goroutines)})
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)

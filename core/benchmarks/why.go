@@ -25,7 +25,16 @@ func twoTrips(s *Section, t target) string {
 		least = fmt.Sprintf(", with which a client that costs nothing more would reach %s ×", short(1/(1+scripts*bare.Figures["rate"]/1e6)))
 	}
 	return fmt.Sprintf("a cycle takes %.0f µs longer than with the bare commands; the server works %.0f µs more for it%s%s; the client works %.0f µs more",
-		longer, scripts, calls, least, kit.Figures["clientCPU"]-bare.Figures["clientCPU"])
+		longer, scripts, calls, least, kit.Figures["clientCPU"]-bare.Figures["clientCPU"]) + whenCancelled(s, t)
+}
+
+// whenCancelled is what the bare commands reach where the end of a context ends the wait, as
+// with the kit, and not with the peers on go-redis.
+func whenCancelled(s *Section, t target) string {
+	if r := s.row(bareDetached().name); r != nil {
+		return fmt.Sprintf("; the bare commands, if the end of a context ends their wait, reach %s ×", short(r.Ratios[t.key]))
+	}
+	return ""
 }
 
 // busyMachine is for crowds: what a server that never waits does, and processors
