@@ -28,7 +28,8 @@ help: ## List the targets
 # Every package's own tests. Those of the proof run with make proof; but for two, whose tests of themselves are quick.
 PROOF := /core/proof/(adapters|hazards|histories|matrix|sim|soak)$$
 
-# Tests with real processes wait most of the time and bear a busy machine, so some packages run side by side.
+# Tests with real processes wait most of the time and bear a busy machine, so some packages run side by side: in
+# reverse order, which has no long one left at the end with nothing beside it.
 test: ## Install missing servers where possible, then run every package's tests with the race detector
 	@.ci/servers
 	@race=-race; \
@@ -37,7 +38,7 @@ test: ## Install missing servers where possible, then run every package's tests 
 	fi; \
 	status=0; \
 	for module in $(MODULES); do \
-		(cd $$module && packages=$$(go list ./... | grep -vE '$(PROOF)') && set -x && \
+		(cd $$module && packages=$$(go list ./... | grep -vE '$(PROOF)' | sort -r) && set -x && \
 			go test $$race -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) $$packages) || status=1; \
 	done; \
 	exit $$status
