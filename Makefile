@@ -7,7 +7,7 @@ CHECKS := all,-ST1003
 # For one test package. A hang ends here, with the stacks of all goroutines.
 TIMEOUT ?= 20m
 # So many packages are tested at a time.
-SIDE_BY_SIDE ?= 3
+SIDE_BY_SIDE ?= 2
 # `make proof PART=mutants,hazards` runs parts by their names.
 PART ?=
 # `make bench SHORT=1` is a quick look, `make bench BENCH=own,hand` some scenarios by parts of their names, `make bench

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/redlock"
 )
 
 var errDown = errors.New("no route to host")
@@ -54,7 +55,7 @@ func TestInspectorOfAMajority(t *testing.T) {
 		nodes[i] = &switched{Store: memstore.New()}
 		stores = append(stores, nodes[i])
 	}
-	s := newStore(t, stores)
+	s := newStore(t, stores, redlock.WithNodeTimeout(slow))
 	grant := func(c core.Claim, at ...int) {
 		t.Helper()
 		for _, i := range at {
