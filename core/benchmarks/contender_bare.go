@@ -85,14 +85,16 @@ func bareDetached() contender {
 		if err != nil {
 			return nil, err
 		}
-		return &locks{close: bare.close, try: func(ctx context.Context, key string) (held lease, err error) {
-			done := make(chan struct{})
+		return &locks{close: bare.close, try: func(ctx context.Context, key string) (lease, error) {
+			var held lease
+			done := make(chan error, 1)
 			go func() {
-				defer close(done)
+				var err error
 				held, err = bare.try(ctx, key)
+				done <- err
 			}()
 			select {
-			case <-done:
+			case err := <-done:
 				return held, err
 			case <-ctx.Done():
 				return nil, ctx.Err()
