@@ -212,11 +212,10 @@ func (h *hold) giveTo(l *Lease) bool {
 //	the first of them  makes it, when the one before it (hold.asked) is answered
 //	answer "lost"      is the answer of hold.next too
 //	no answer          is that of these callers only; hold.next asks again
-//	the release        answers hold.next (following) and all callers after it
+//	the release        is the next call of hold.next, and of all callers after it
 type confirmation struct {
-	done      chan struct{} // closed when err is known
-	err       error
-	following *confirmation // gets the same answer
+	done chan struct{} // closed when err is known
+	err  error
 
 	// assumed is set for a release that was sent twice: the first had no answer, and the
 	// second found nothing. Then err is nil, since the first probably ended the hold. That
@@ -227,9 +226,9 @@ type confirmation struct {
 // errNoEnd is the answer to callers that wait for a call that has panicked.
 var errNoEnd = errors.New("the call did not come to its end")
 
-// answer gives all waiting callers err. A nil confirmation has no callers.
+// answer gives the waiting callers err. A nil confirmation has none.
 func (c *confirmation) answer(err error, assumed bool) {
-	for ; c != nil; c = c.following {
+	if c != nil {
 		c.err, c.assumed = err, assumed
 		close(c.done)
 	}
@@ -262,19 +261,18 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 		return h.next, false
 	}
 	c = &confirmation{done: make(chan struct{})}
+	before := h.asked
 	h.next = c
 	h.mu.Unlock()
 	runtime.Gosched() // those that are about to pass it on share the call, or release it
-	h.mu.Lock()
-	if before := h.asked; before != nil {
-		h.mu.Unlock()
+	if before != nil {
 		select {
 		case <-before.done:
 		case <-c.done: // the release has come first
 		}
-		h.mu.Lock()
 	}
-	if h.next != c {
+	h.mu.Lock()
+	if h.next != c || h.ending {
 		return c, false // a loss or the release answers it
 	}
 	h.asked, h.next = c, nil
@@ -287,22 +285,23 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
-	end, ending := h.next, h.ending
+	next, ending := h.next, h.ending
 	final := lost && !ending // no release is under way that may have ended it
 	if final {
-		c.following, h.next = h.next, nil
+		h.next = nil
 	}
 	h.noPass = h.noPass || err != nil
 	h.mu.Unlock()
 	if lost && ending {
 		// Its release was under way and has perhaps come first. A release waits for no
 		// confirmation, so this wait ends.
-		if <-end.done; !end.assumed {
-			err = end.err
+		if <-next.done; !next.assumed {
+			err = next.err
 		}
 	}
 	c.answer(err, false)
 	if final {
+		next.answer(err, false)
 		h.lose()
 	}
 	return err
@@ -364,7 +363,10 @@ func (h *hold) beginRelease() *confirmation {
 	if h.passes == 0 || h.ending { // a release that has panicked was answered
 		return nil
 	}
-	h.next, h.ending = &confirmation{done: make(chan struct{}), following: h.next}, true
+	h.ending = true
+	if h.next == nil {
+		h.next = &confirmation{done: make(chan struct{})}
+	}
 	return h.next
 }
 

@@ -33,26 +33,18 @@ func Key(name string, parts ...string) string {
 
 // writePart writes p to b, percent-escaped.
 func writePart(b *strings.Builder, p string) {
-	done := 0
-	for i, size := 0, 0; i < len(p); i += size {
-		c := rune(p[i])
-		if size = 1; c >= utf8.RuneSelf {
-			c, size = utf8.DecodeRuneInString(p[i:])
-		}
+	for len(p) > 0 {
+		c, size := utf8.DecodeRuneInString(p)
 		invalid := c == utf8.RuneError && size == 1
-		if !invalid && !unicode.IsControl(c) && c != ':' && c != '%' && c != '{' && c != '}' {
-			continue
+		if invalid || unicode.IsControl(c) || c == ':' || c == '%' || c == '{' || c == '}' {
+			for _, raw := range []byte(p[:size]) {
+				b.WriteString(fmt.Sprintf("%%%02X", raw))
+			}
+		} else {
+			b.WriteString(p[:size])
 		}
-		b.WriteString(p[done:i])
-		for _, raw := range []byte(p[i : i+size]) {
-			const digits = "0123456789ABCDEF"
-			b.WriteByte('%')
-			b.WriteByte(digits[raw>>4])
-			b.WriteByte(digits[raw&15])
-		}
-		done = i + size
+		p = p[size:]
 	}
-	b.WriteString(p[done:])
 }
 
 // checkKey refuses what could not be a key everywhere. Braces choose the slot in a

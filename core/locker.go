@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -65,7 +64,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 		l.callTime = p.Limit()
 	}
 	l.waiters.locker = l
-	l.waiters.of, l.waiters.seed = make(map[string]*queue), maphash.MakeSeed()
+	l.waiters.of, l.waiters.contended = make(map[string]*queue), make(map[string]bool)
 	l.watchdog.locker, l.watchdog.epoch = l, time.Now()
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
 	l.cleanup.locker = l

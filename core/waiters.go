@@ -1,7 +1,6 @@
 package core
 
 import (
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -27,11 +26,13 @@ type waiters struct {
 	of     map[string]*queue
 	behind int // waiters behind the head of a queue
 
-	// contended are keys whose last lone caller had to wait, each at the index
-	// that its hash gives it. The next lone caller opens its watch before it asks.
-	contended [64]string
-	seed      maphash.Seed
+	// contended are some keys whose last lone caller had to wait. The next lone caller
+	// opens its watch before it asks.
+	contended map[string]bool
 }
+
+// mostContended is how many keys contended has.
+const mostContended = 64
 
 // queue is the callers that want a key, in order of arrival.
 type queue struct {
@@ -102,7 +103,7 @@ func (ws *waiters) enter(w *waiter) {
 	if q.head() == nil {
 		ws.push(q, w)
 		if !ws.park(q) {
-			w.contended = *ws.contendedSlot(w.key) == w.key
+			w.contended = ws.contended[w.key]
 		}
 		return
 	}
@@ -181,19 +182,16 @@ func (q *queue) wakeToAsk() {
 	close(w.ready)
 }
 
-// contendedSlot is where key is noted if it is contended.
-func (ws *waiters) contendedSlot(key string) *string {
-	return &ws.contended[maphash.String(ws.seed, key)%uint64(len(ws.contended))]
-}
-
 // noteContention notes whether a lone caller had to wait.
 func (ws *waiters) noteContention(w *waiter) {
-	switch slot := ws.contendedSlot(w.key); {
-	case w.refused:
-		*slot = w.key
-	case *slot == w.key:
-		*slot = ""
+	if !w.refused {
+		delete(ws.contended, w.key)
+		return
 	}
+	if len(ws.contended) >= mostContended {
+		clear(ws.contended)
+	}
+	ws.contended[w.key] = true
 }
 
 // refusal is the answer to a caller that does not wait, while the head waits; nil while
