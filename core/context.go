@@ -42,31 +42,7 @@ func (c *leaseContext) Err() error {
 // when this process can no longer trust it, before the key can expire;
 // ErrClosed when Locker.Close gave up waiting; the cause of the context that it
 // was acquired under; or context.Canceled when it was released.
-func (l *Lease) Context() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cancel == nil {
-		l.ctx.Context, l.cancel = context.WithCancelCause(l.under)
-		if l.cause != nil {
-			l.cancel(l.cause)
-		}
-	}
-	return &l.ctx
-}
-
-// endContext ends the lease's context, unless that has ended. A nil cause stands for
-// context.Canceled.
-func (l *Lease) endContext(cause error) {
-	l.mu.Lock()
-	cancel := l.cancel
-	if cancel == nil && l.cause == nil {
-		l.cause = cmp.Or(cause, context.Canceled)
-	}
-	l.mu.Unlock()
-	if cancel != nil {
-		cancel(cause)
-	}
-}
+func (l *Lease) Context() context.Context { return &l.ctx }
 
 // orBackground is ctx, for a call that must not fail because a caller has none.
 func orBackground(ctx context.Context) context.Context {
@@ -115,8 +91,10 @@ func ownerText(owner, key string, token uint64) string {
 // none.
 func splitOwner(text, key string) (owner string, token uint64) {
 	owner, tokens, _ := strings.Cut(text, ".")
-	for t := range strings.SplitSeq(tokens, ".") {
-		digits, of, named := strings.Cut(t, "-")
+	for tokens != "" {
+		var one string
+		one, tokens, _ = strings.Cut(tokens, ".")
+		digits, of, named := strings.Cut(one, "-")
 		if token, err := strconv.ParseUint(digits, 10, 64); err == nil && (!named || of == digest(key)) {
 			return owner, token
 		}

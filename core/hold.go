@@ -37,10 +37,9 @@ type hold struct {
 	from    clock.Moment  // when the last confirmed call began,
 	valid   time.Duration // and how long the hold lasts from then on
 	reach   time.Duration // how long after arrived the store may have it because of Lease.Extend; 0 without that
-	lost    bool          // the store no longer has it, or may no longer have it
 	noPass  bool          // it is not passed on any more
 	timed   bool          // a timer calls waiters.unpark when its time to be passed on is over
-	retired bool          // it is about to be released: it is not extended any more
+	retired bool          // it is lost, or about to be released: it is not extended or trusted any more
 	passes  uint8         // how many leases have had it before this one
 	ending  bool          // its release has begun, and answers next
 
@@ -79,7 +78,7 @@ func (h *hold) remaining(now clock.Moment) time.Duration {
 
 // trustLeft is remaining for callers that hold the mutex.
 func (h *hold) trustLeft(now clock.Moment) time.Duration {
-	if h.lost || h.retired {
+	if h.retired {
 		return 0
 	}
 	return max(0, trust(h.valid)-now.Since(h.from))
@@ -92,13 +91,10 @@ func (h *hold) holder() *Lease {
 	return h.lease
 }
 
-// lose notes that the hold is lost, and tells the lease that has it.
+// lose ends the trust in the hold, which is lost, and tells the lease that has it.
 func (h *hold) lose() {
-	h.mu.Lock()
-	h.lost = true
-	lease := h.lease
-	h.mu.Unlock()
-	if lease != nil {
+	h.retire()
+	if lease := h.holder(); lease != nil {
 		lease.lose()
 	}
 }
@@ -116,7 +112,7 @@ func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	}
 }
 
-// retire ends the extensions of the hold, which is about to be released.
+// retire ends the extensions of the hold, which is lost or about to be released.
 func (h *hold) retire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -57,14 +57,11 @@ func checkKey(key string, braces bool) error {
 		return fmt.Errorf("key has %d bytes, at most %d are allowed", len(key), maxKey)
 	case !utf8.ValidString(key):
 		return errors.New("key is not valid UTF-8")
+	case !braces && strings.ContainsAny(key, "{}"):
+		return errors.New("key contains a brace, use core.Key to escape it")
 	}
-	for _, r := range key {
-		switch {
-		case (r == '{' || r == '}') && !braces:
-			return errors.New("key contains a brace, use core.Key to escape it")
-		case unicode.IsControl(r):
-			return fmt.Errorf("key contains control character %U", r)
-		}
+	if i := strings.IndexFunc(key, unicode.IsControl); i >= 0 {
+		return fmt.Errorf("key contains control character %U", []rune(key[i:])[0])
 	}
 	return nil
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A lease's context is made when it is first asked for, if what it was acquired
-// under cannot end. That must not be seen.
+// However late it is asked for, the context of a lease tells why the lease has ended.
 func TestLateContext(t *testing.T) {
 	t.Parallel()
 	errGone := errors.New("the caller has gone")

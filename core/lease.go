@@ -37,10 +37,10 @@ type Lease struct { // it fills 512 bytes, a size class of the allocator: one mo
 	released sync.WaitGroup // done when Release has its answer
 	err      error          // that answer, read after released
 
+	ctx        leaseContext
+	endContext context.CancelCauseFunc // nil stands for context.Canceled; the first cause counts
+
 	mu          order.Mutex[leaseRank]
-	ctx         leaseContext
-	cancel      context.CancelCauseFunc // of ctx, nil until ctx is made
-	cause       error                   // of its end, if it ended before that
 	state       state
 	begun       bool // start has succeeded, and it was not withdrawn: its work may have begun
 	overrun     bool
@@ -74,10 +74,7 @@ func newLease(l *Locker, ctx context.Context, r *request) *Lease {
 	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
 	lease.ctx.lease = lease
-	if ctx.Done() != nil {
-		// ctx may change later: it must not be asked then.
-		lease.ctx.Context, lease.cancel = context.WithCancelCause(ctx)
-	}
+	lease.ctx.Context, lease.endContext = context.WithCancelCause(ctx)
 	return lease
 }
 
