@@ -124,7 +124,7 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 			return false, &BusyError{RetryAfter: max(0, busy.RetryAfter-d), Waiting: busy.Waiting}
 		}
 		return false, nil
-	case <-a.closing:
+	case <-a.closing.Done():
 		return false, ErrClosed
 	case <-a.lease.Context().Done():
 		return false, context.Cause(a.lease.Context())

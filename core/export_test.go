@@ -24,7 +24,7 @@ func (l *Locker) SetAsleep(asleep func() time.Duration) { WithAsleep(asleep)(&l.
 // Left says what the Locker still has to do, or "" if that is nothing.
 func (l *Locker) Left() string {
 	l.mu.Lock()
-	active, leases, closed := l.active.n, len(l.tallies.leases()), l.isClosing()
+	active, leases, closed := l.active.n, len(l.tallies.leases()), l.closing.Err() != nil
 	names, listed := len(l.tallies), 0
 	for _, t := range l.tallies {
 		if !t.empty() {

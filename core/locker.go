@@ -29,10 +29,11 @@ type Locker struct {
 	cleanup  cleanup
 	writer   *cardWriter // nil without WithCard
 
-	mu      order.Mutex[lockerRank]
-	closing chan struct{} // closed when Close begins
-	active  count         // acquires under way and leases not yet given back
-	tallies tallies       // the same ones, by name
+	mu         order.Mutex[lockerRank]
+	closing    context.Context // ends when Close begins
+	beginClose context.CancelFunc
+	active     count   // acquires under way and leases not yet given back
+	tallies    tallies // the same ones, by name
 }
 
 // New makes a Locker on store. It starts nothing that would have to be stopped, unless
@@ -55,9 +56,9 @@ func New(store Store, opts ...Option) (*Locker, error) {
 		config:  c,
 		store:   store,
 		process: newProcess(),
-		closing: make(chan struct{}),
 		tallies: make(tallies),
 	}
+	l.closing, l.beginClose = context.WithCancel(context.Background())
 	_, wakes := store.(Watcher)
 	l.wakeable.Store(wakes)
 	if p, ok := store.(Prompt); ok {
@@ -151,9 +152,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		return fmt.Errorf("close: ctx is nil: %w", ErrInvalid)
 	}
 	l.mu.Lock()
-	if !l.isClosing() {
-		close(l.closing)
-	}
+	l.beginClose()
 	idle := l.active.zero()
 	l.mu.Unlock()
 
@@ -199,13 +198,12 @@ func (c *count) zero() <-chan struct{} {
 func done(ctx context.Context, what <-chan struct{}) bool {
 	select {
 	case <-what:
-		return true
-	default:
+	case <-ctx.Done():
 	}
 	select {
 	case <-what:
 		return true
-	case <-ctx.Done():
+	default:
 		return false
 	}
 }
@@ -232,7 +230,7 @@ func (l *Locker) releaseAll() {
 func (l *Locker) countIn(lease *Lease, at clock.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isClosing() {
+	if l.closing.Err() != nil {
 		return false
 	}
 	l.active.add(1)
@@ -248,21 +246,11 @@ func (l *Locker) countOut(lease *Lease) {
 	l.active.add(-1)
 }
 
-// isClosing tells that Close has begun.
-func (l *Locker) isClosing() bool {
-	select {
-	case <-l.closing:
-		return true
-	default:
-		return false
-	}
-}
-
 // countHeld lists a lease that was acquired, unless the Locker was closed in the meantime.
 func (l *Locker) countHeld(lease *Lease, at clock.Moment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isClosing() {
+	if l.closing.Err() != nil {
 		return false
 	}
 	l.tallies.move(lease, holding, at)

@@ -1,20 +1,13 @@
 package core
 
-// The ranks of the engine's mutexes: one is taken before those that come after it.
+// The ranks of the engine's mutexes: one is taken before those of a greater rank.
 // Nothing is taken under the last two, and none is held while the store, an observer
 // or a function of the caller is called.
 type (
-	waitersRank  struct{}
-	leaseRank    struct{}
-	holdRank     struct{}
-	watchdogRank struct{}
-	lockerRank   struct{}
-	cleanupRank  struct{}
+	waitersRank  [1]struct{}
+	leaseRank    [2]struct{}
+	holdRank     [3]struct{}
+	watchdogRank [4]struct{}
+	lockerRank   [5]struct{}
+	cleanupRank  [5]struct{}
 )
-
-func (waitersRank) Rank() int  { return 1 }
-func (leaseRank) Rank() int    { return 2 }
-func (holdRank) Rank() int     { return 3 }
-func (watchdogRank) Rank() int { return 4 }
-func (lockerRank) Rank() int   { return 5 }
-func (cleanupRank) Rank() int  { return 5 }

@@ -82,12 +82,9 @@ func TestMutexesAreTakenInOrder(t *testing.T) {
 }
 
 type (
-	one struct{}
-	two struct{}
+	one [1]struct{}
+	two [2]struct{}
 )
-
-func (one) Rank() int { return 1 }
-func (two) Rank() int { return 2 }
 
 func TestMutexesOutOfOrderAreReported(t *testing.T) {
 	var texts []string

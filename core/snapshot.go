@@ -55,9 +55,6 @@ func (l *Locker) Snapshot() Snapshot {
 		}
 		return max(0, now.Since(lease.listed))
 	}
-	l.mu.Lock()
-	s.Locks = make([]LockCount, 0, len(l.tallies))
-	l.mu.Unlock()
 	l.eachTally(func(of tallyOf, t *tally) (looked int) {
 		if !t.empty() {
 			s.Locks = append(s.Locks, LockCount{

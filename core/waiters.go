@@ -277,7 +277,7 @@ func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
 	}
 	next := q.head()
 	switch {
-	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && !ws.locker.isClosing():
+	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.locker.closing.Err() == nil:
 		next.given = given
 		close(next.ready)
 		return nil
@@ -305,7 +305,7 @@ func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{
 	}
 	w := q.head()
 	switch {
-	case q.parked && !ws.locker.isClosing() && w.fits(h) && h.pass(l):
+	case q.parked && ws.locker.closing.Err() == nil && w.fits(h) && h.pass(l):
 		w.given, q.parked = h, false
 		close(w.ready)
 		return true, nil, false

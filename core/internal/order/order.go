@@ -6,8 +6,6 @@ package order
 
 import "sync"
 
-// Rank is a type for each kind of mutex: one is taken before those of a greater rank.
-type Rank interface{ Rank() int }
-
-// Mutex is a sync.Mutex with a rank.
-type Mutex[R Rank] struct{ sync.Mutex }
+// Mutex is a sync.Mutex with a rank, the length of the array type R. One is taken before
+// those of a greater rank.
+type Mutex[R any] struct{ sync.Mutex }

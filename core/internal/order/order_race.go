@@ -5,15 +5,13 @@
 package order
 
 import (
+	"reflect"
 	"sync"
 	"sync/atomic"
 )
 
-// Rank is a type for each kind of mutex.
-type Rank interface{ Rank() int }
-
-// Mutex is a sync.Mutex with a rank.
-type Mutex[R Rank] struct{ mu sync.Mutex }
+// Mutex is a sync.Mutex with a rank, the length of the array type R.
+type Mutex[R any] struct{ mu sync.Mutex }
 
 // Seen is called before each Lock and after each Unlock, while it is not nil.
 var Seen atomic.Pointer[func(rank int, locks bool)]
@@ -32,7 +30,6 @@ func (m *Mutex[R]) Unlock() {
 
 func (m *Mutex[R]) tell(locks bool) {
 	if seen := Seen.Load(); seen != nil {
-		var r R
-		(*seen)(r.Rank(), locks)
+		(*seen)(reflect.TypeFor[R]().Len(), locks)
 	}
 }
