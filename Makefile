@@ -49,7 +49,7 @@ newest: ## Build with the newest recorded versions of the dependencies, and run 
 	go vet -modfile=.ci/newest.mod ./...
 	go test -modfile=.ci/newest.mod -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) ./httpmw/... ./grpcmw/... ./taskmw
 
-proof: ## Run what make test leaves out (PART=mutants: some of it, LONG=1: everything at full counts, in hours, and its report)
+proof: ## Run what make test leaves out (PART=mutants: some of it, PART=all: every test, and the report, LONG=1: the same at full counts, in hours)
 	@.ci/servers
 	@go run ./core/proof $(if $(PART),-run $(PART))
 

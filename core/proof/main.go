@@ -3,7 +3,8 @@
 //
 //	make proof                 # all that make test leaves out; installs the servers that it can, writes nothing
 //	make proof PART=mutants    # some parts, by their names, separated by commas
-//	LONG=1 make proof          # everything with its full counts, in hours; writes REPORT.md, and the summary into README.md beside it
+//	make proof PART=all        # every test, also those of make test; writes REPORT.md, and the summary into README.md beside it
+//	LONG=1 make proof          # the same with its full counts, in hours
 //
 // Each part is some packages of tests. They tell what they did by package tally;
 // the program adds that up. It fails if a test fails, if a part has nothing to
@@ -61,8 +62,8 @@ func main() {
 // command is the whole program. It runs in the directory of the module.
 func command(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
-	names := flags.String("run", "", "only these parts, separated by commas")
-	report := flags.String("report", "core/proof/REPORT.md", "a long run of all parts writes the report into this `file`")
+	names := flags.String("run", "", "only these parts, separated by commas, or all of them with every test")
+	report := flags.String("report", "core/proof/REPORT.md", "a run of all parts writes the report into this `file`")
 	readme := flags.String("readme", "core/proof/README.md", "and the summary into this `file`, between the markers of proof")
 	from := flags.String("from", "", "run nothing, report of what this `directory` has of an earlier run")
 	keep := flags.String("keep", "", "keep what the run writes in this `directory`, for -from")
@@ -70,7 +71,10 @@ func command(args []string, out io.Writer) error {
 		return err
 	}
 	r := &record{Start: time.Now().UTC(), Long: os.Getenv("LONG") == "1"}
-	picked, err := pick(*names, r.Long)
+	if *names == "" && r.Long {
+		*names = "all"
+	}
+	picked, err := pick(*names)
 	if err != nil {
 		return err
 	}
@@ -86,7 +90,7 @@ func command(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if *names == "" && r.Long {
+	if *names == "all" {
 		err = errors.Join(os.WriteFile(*report, []byte(r.report(mutants)), 0o644), r.intoReadme(*readme))
 	} else {
 		fmt.Fprint(out, "\n", r.report(nil))
@@ -94,13 +98,13 @@ func command(args []string, out io.Writer) error {
 	return errors.Join(err, r.fault())
 }
 
-// pick returns the parts with these names, or in a long run every test, and else
-// what make test leaves out.
-func pick(names string, long bool) ([]part, error) {
-	switch {
-	case names == "" && long:
+// pick returns the parts with these names; of all every test, and without names what
+// make test leaves out.
+func pick(names string) ([]part, error) {
+	switch names {
+	case "all":
 		return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.trials }), nil
-	case names == "":
+	case "":
 		return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.own }), nil
 	}
 	var some []part

@@ -117,11 +117,11 @@ func TestReport(t *testing.T) {
 				}
 			}
 		}
-		if _, err := pick("engine,nonsense", false); err == nil {
+		if _, err := pick("engine,nonsense"); err == nil {
 			t.Error("a part that does not exist is picked")
 		}
-		long, _ := pick("", true)
-		short, _ := pick("", false)
+		long, _ := pick("all")
+		short, _ := pick("")
 		for _, p := range long {
 			if p.trials {
 				t.Errorf("%s is in a long run, which has its tests already", p.name)
@@ -130,7 +130,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("%s is in a short run: %v", p.name, in)
 			}
 		}
-		if some, err := pick("engine", false); err != nil || len(some) != 1 {
+		if some, err := pick("engine"); err != nil || len(some) != 1 {
 			t.Errorf("a part that is named gives %v and %v", some, err)
 		}
 	})
