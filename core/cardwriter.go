@@ -128,7 +128,7 @@ func (w *cardWriter) entries() (all []CardEntry) {
 		if !s.waiting {
 			holds = l.holds // which do not change after the acquire
 		}
-		e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Trace: w.trace(l.under), Waiting: s.waiting, For: s.age}
+		e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Trace: w.trace(l.ctx.Context), Waiting: s.waiting, For: s.age}
 		for _, h := range holds {
 			e.Key = h.key
 			text, err := json.Marshal(e)

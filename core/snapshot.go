@@ -45,7 +45,7 @@ type LockCount struct {
 // safe for concurrent use; a closed Locker has one too.
 func (l *Locker) Snapshot() Snapshot {
 	now := l.now()
-	var s Snapshot
+	s := Snapshot{Locks: []LockCount{}}
 	l.cleanup.mu.Lock()
 	s.CleanUps = l.cleanup.pending.n
 	l.cleanup.mu.Unlock()

@@ -31,8 +31,8 @@ type waiters struct {
 	contended map[string]bool
 }
 
-// mostContended is how many keys contended has.
-const mostContended = 64
+// mostContended is how many keys contended has at the most.
+const mostContended = 1024
 
 // queue is the callers that want a key, in order of arrival.
 type queue struct {
@@ -188,7 +188,7 @@ func (ws *waiters) noteContention(w *waiter) {
 		delete(ws.contended, w.key)
 		return
 	}
-	if len(ws.contended) >= mostContended {
+	if len(ws.contended) >= mostContended && !ws.contended[w.key] {
 		clear(ws.contended)
 	}
 	ws.contended[w.key] = true

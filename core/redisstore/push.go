@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A waiter whose process listens is not only woken: the script that makes room
-// admits it, and publishes the grant. So a key goes to another process in one
+// A waiter that says Push, and whose process listens, is not only woken: the script that
+// makes room admits it, and publishes the grant. So a key goes to another process in one
 // message, and no other claim is granted in between.
 //
 // The waiter does not know when that happened. But it was after the waiter's last

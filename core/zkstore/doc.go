@@ -67,7 +67,8 @@
 // A lease is trusted for half of the session's time-out after the last
 // confirmed write, at most, and extended three times in that. A server that was
 // cut off from the others goes on answering reads, so they prove nothing; a
-// write is confirmed by a majority. The clocks of the servers do not matter,
+// write is confirmed by a majority. So a lease of core.NoRenew ends by then, also if
+// its TTL is longer. The clocks of the servers do not matter,
 // except for KeepFor, whose time is counted by the leader's.
 //
 // The time-out that counts is the one that the servers grant, which is between 2
