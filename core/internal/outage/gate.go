@@ -33,13 +33,12 @@ const (
 // enter. A Gate is safe for concurrent use; its zero value is open, and stays so
 // until Watch.
 type Gate struct {
-	answers atomic.Uint64 // so far; they wrap
-	down    atomic.Bool
+	answers atomic.Uint64         // so far; they wrap
+	why     atomic.Pointer[error] // what the connection said; nil while it is not down
 
 	mu      sync.Mutex
 	probe   func(ctx context.Context) error // nil before Watch and after Close
 	limit   time.Duration
-	why     error         // what the connection said; nil while it is not down
 	news    chan struct{} // closed at the end of a probe, or when something was answered; nil without waiters
 	probing bool
 	last    time.Time          // when the last probe ended
@@ -66,7 +65,7 @@ func (g *Gate) Begin() Mark { return Mark(g.answers.Load()) }
 // Answered says that the server has answered, whatever it was. That opens the gate.
 func (g *Gate) Answered() {
 	g.answers.Add(1)
-	if g.down.Load() {
+	if g.Why() != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.open()
@@ -74,8 +73,7 @@ func (g *Gate) Answered() {
 }
 
 func (g *Gate) open() {
-	g.down.Store(false)
-	g.why = nil
+	g.why.Store(nil)
 	g.tell()
 }
 
@@ -102,8 +100,7 @@ func (g *Gate) fail(begun Mark, err error) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = errors.New(err.Error()) // it is not the context of the callers that will be told
 	}
-	g.why = err
-	g.down.Store(true)
+	g.why.Store(&err)
 	if g.Begin() != begun { // and the caller that answered may have looked before
 		g.open()
 	}
@@ -115,12 +112,12 @@ func (g *Gate) fail(begun Mark, err error) {
 // the probe first, for 10 ms at the most.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
-	if g.Begin() == begun && (g.down.Load() || time.Since(g.last) >= calm) {
+	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= calm) {
 		g.ask()
 	}
-	if end, ok := ctx.Deadline(); !g.probing || g.down.Load() || !ok || time.Now().Before(end) {
-		defer g.mu.Unlock()
-		return g.why
+	if end, ok := ctx.Deadline(); !g.probing || g.Why() != nil || !ok || time.Now().Before(end) {
+		g.mu.Unlock()
+		return g.Why()
 	}
 	news := g.listen()
 	g.mu.Unlock()
@@ -133,20 +130,21 @@ func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 
 // Why is what the connection said, or nil if the server is not down.
 func (g *Gate) Why() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.why
+	if why := g.why.Load(); why != nil {
+		return *why
+	}
+	return nil
 }
 
 // Enter returns nil unless the server is down. If it is, Enter waits for the probe that
 // is under way, for 40 ms at the most, or for 180 if it has begun the probe. Its error
 // is Known, and matches the cause of ctx if that has ended.
 func (g *Gate) Enter(ctx context.Context) error {
-	if !g.down.Load() {
+	if g.Why() == nil {
 		return nil
 	}
 	g.mu.Lock()
-	if !g.down.Load() {
+	if g.Why() == nil {
 		g.mu.Unlock()
 		return nil
 	}
@@ -154,15 +152,18 @@ func (g *Gate) Enter(ctx context.Context) error {
 	if g.ask() {
 		wait = first
 	}
-	news, why := g.listen(), g.why
+	news := g.listen()
 	g.mu.Unlock()
 	select {
 	case <-news:
-		if why = g.Why(); why == nil {
-			return nil
-		}
 	case <-time.After(wait):
 	case <-ctx.Done():
+	}
+	why := g.Why()
+	switch {
+	case why == nil:
+		return nil
+	case ctx.Err() != nil:
 		return fmt.Errorf("%w (%w)", &downError{why}, context.Cause(ctx))
 	}
 	return &downError{why}
