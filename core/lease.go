@@ -227,7 +227,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 		l.begun = false
 	}
 	l.mu.Unlock()
-	held, wasLost := l.conclude(op, r)
+	held, wasLost := l.conclude(ctx, op, r)
 	switch {
 	case !wasLost:
 		l.tellEnd(ctx, Released, held, l.err)
@@ -242,7 +242,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 // conclude ends the lease, in this process and at the store, and lets all calls of finish
 // return, also if a call panics. It returns for how long the lease was held, and whether
 // it had been lost.
-func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool) {
+func (l *Lease) conclude(ctx context.Context, op string, r *Record) (held time.Duration, wasLost bool) {
 	err := errNoEnd
 	defer func() {
 		l.err = l.endError(op, err)
@@ -262,7 +262,7 @@ func (l *Lease) conclude(op string, r *Record) (held time.Duration, wasLost bool
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.passOrGiveBack(r, now.Time().Add(releaseLimit))
+		err = l.passOrGiveBack(ctx, r, now.Time().Add(releaseLimit))
 	}
 	return held, wasLost
 }
@@ -279,7 +279,7 @@ func (l *Lease) endError(op string, err error) error {
 }
 
 // passOrGiveBack passes the lease's hold on to a waiter of this process, or releases it.
-func (l *Lease) passOrGiveBack(r *Record, until time.Time) error {
+func (l *Lease) passOrGiveBack(ctx context.Context, r *Record, until time.Time) error {
 	h := l.passable()
 	if h == nil {
 		return l.giveBack(r, until)
@@ -287,7 +287,7 @@ func (l *Lease) passOrGiveBack(r *Record, until time.Time) error {
 	ws := &l.locker.waiters
 	passed, placed, parked := ws.passOn(l, h)
 	if passed {
-		l.locker.observe(l.ctx.Context, l.event(PassedOn)) // not by tell, which allocates: most leases of a busy key end here
+		l.locker.observe(ctx, l.event(PassedOn))
 		return h.confirmed(until)
 	}
 	if parked {
