@@ -137,7 +137,12 @@ func TestEachKindIsToldOnce(t *testing.T) {
 		}
 		sim(t, k.String(), func(t *testing.T) {
 			seen := &recorder{}
-			l, store := setup(t, core.WithObserver(seen))
+			live := observerFunc(func(ctx context.Context, e core.Event) {
+				if e.Kind == k && ctx.Err() != nil {
+					t.Errorf("it is told with a context that has ended, although those of the callers have not: %v", ctx.Err())
+				}
+			})
+			l, store := setup(t, core.WithObserver(core.Observers(seen, live)))
 			scene(t, l, store)
 			time.Sleep(time.Second)
 			synctest.Wait()
