@@ -61,7 +61,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		// A place in the store's list without a watch would take the wake-up from a
 		// waiter that receives it. A fair claim needs its place all the same.
 		c.Wait = a.wait != 0 && (c.Fair || w.live())
-		c.Push = c.Wait && w.live() && !a.noRenew // such a grant is short, and has to be extended
+		c.Push = c.Wait && w.live()
 		err := a.askRetrying(c)
 		if !errors.Is(err, ErrBusy) || a.wait == 0 || a.ctx.Err() != nil {
 			return err // ctx may have ended since the answer came
@@ -174,8 +174,16 @@ func (a *attempt) ask(c *Claim) error {
 	ctx, cancel := a.bounded(a.ctx, budget(c.TTL))
 	defer cancel()
 	g, err := a.store.Acquire(ctx, *c)
+	short := err == nil && a.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
+	if short {
+		// A grant by message (Claim.Push) is short, since it is to be extended. This
+		// lease is not extended: the same claim again makes it last for its TTL.
+		start = a.now()
+		g, err = a.store.Acquire(ctx, *c)
+	}
 	if err != nil {
-		unsure = !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable)
+		// After a short grant the store has that one.
+		unsure = short || !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable)
 		return err
 	}
 	if c.Record != nil {

@@ -11,22 +11,26 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A grant by message is short: it has to be extended.
-func TestGrantsByMessage(t *testing.T) {
+func TestShortGrant(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string][]core.AcquireOption{"": nil, "not ": opts(core.NoRenew())} {
-		sim(t, "a lease that is "+name+"extended can "+name+"be granted by message", func(t *testing.T) {
-			l, store := setup(t)
-			served(t, l, store, o...)
-			pushed, waited := false, false
-			for _, c := range store.sent(opAcquire) {
-				pushed, waited = pushed || c.claims[0].Push, waited || c.claims[0].Wait
-			}
-			if !waited || pushed != (o == nil) {
-				t.Errorf("waiting %v, by message %v; want true, %v", waited, pushed, o == nil)
-			}
-		})
-	}
+	sim(t, "a lease of a fixed time whose second call is not answered leaves nothing behind", func(t *testing.T) {
+		l, store := setup(t)
+		short := &shortly{Store: store.inner}
+		store.inner = short
+		for range 2 {
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				if n > 1 {
+					return fmt.Errorf("%w: connection refused", core.ErrUnavailable)
+				}
+				return do()
+			}, opAcquire)
+			_, err := l.TryAcquire(t.Context(), "order:1", core.NoRenew())
+			wantErr(t, err, core.ErrUnavailable)
+			store.set(nil, opAcquire)
+			time.Sleep(3 * time.Second)
+			wantFree(t, store.inner, "order:1")
+		}
+	})
 }
 
 // Where waiters cannot be woken, the store knows of none.
@@ -61,4 +65,13 @@ func TestPassingOnWithoutWatches(t *testing.T) {
 			wg.Wait()
 		})
 	}
+}
+
+// shortly is a store whose grants last for a moment, as far as it says.
+type shortly struct{ core.Store }
+
+func (s *shortly) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+	g, err := s.Store.Acquire(ctx, c)
+	g.Valid = time.Second
+	return g, err
 }
