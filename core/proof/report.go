@@ -126,8 +126,11 @@ func (r *record) conditions(b *strings.Builder) {
 	if r.Long {
 		counts = "full counts (LONG=1)"
 	}
-	if r.Race {
+	switch {
+	case r.Race && r.Long:
 		race = "with the race detector but for the simulation"
+	case r.Race:
+		race = "with the race detector"
 	}
 	var v []string
 	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
