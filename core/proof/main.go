@@ -62,7 +62,7 @@ func main() {
 // command is the whole program. It runs in the directory of the module.
 func command(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
-	names := flags.String("run", "", "only these parts, separated by commas, or all of them with every test")
+	names := flags.String("run", "", "only these parts, separated by commas; all is every test")
 	report := flags.String("report", "core/proof/REPORT.md", "a run of all parts writes the report into this `file`")
 	readme := flags.String("readme", "core/proof/README.md", "and the summary into this `file`, between the markers of proof")
 	from := flags.String("from", "", "run nothing, report of what this `directory` has of an earlier run")
