@@ -1,0 +1,97 @@
+package core_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// styleBegins is the commit after which new lines follow the style of CONTRIBUTING.md.
+const styleBegins = "141aa89"
+
+// goneWords are words that the style replaces, and textFiles the files whose lines are read.
+var (
+	goneWords = regexp.MustCompile(`(?i)\b(tells?|told|whoever|(has|have|had) ended|but for|giv(e|es|en|ing) back|gave back)([^\w(]|$)`)
+	textFiles = []string{"*.go", "*.lua", "*.sql", "*.md", "*.proto", "*.html"}
+	quotation = regexp.MustCompile("\"[^\"]*\"|`[^`]*`")
+)
+
+// goneIn returns the gone words of a line of a file. A page may quote them.
+func goneIn(file, line string) string {
+	if filepath.Ext(file) == ".md" {
+		line = quotation.ReplaceAllString(line, "")
+	}
+	return strings.TrimRight(goneWords.FindString(line), " \t.,;:!?)\"`'*_]}|")
+}
+
+// TestWordsThatAreGone finds gone words in lines that were not there when the style began.
+// Lines that have moved since then are old ones.
+func TestWordsThatAreGone(t *testing.T) {
+	git := func(args ...string) (string, error) {
+		out, err := exec.Command("git", append([]string{"-C", ".."}, args...)...).Output()
+		return string(out), err
+	}
+	before, err := git(append([]string{"grep", "-hIiE", "tell|told|whoever|ended|but for|back", styleBegins, "--"}, textFiles...)...)
+	if err != nil {
+		t.Skipf("the history does not reach back to %s: %v", styleBegins, err)
+	}
+	old := make(map[string]bool)
+	for line := range strings.Lines(before) {
+		old[strings.TrimSpace(line)] = true
+	}
+	err = filepath.WalkDir("..", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
+			return filepath.SkipDir
+		case d.IsDir() || file == filepath.Join("..", "core", "words_test.go"):
+			return nil
+		}
+		isText := false
+		for _, pattern := range textFiles {
+			matches, _ := filepath.Match(pattern, d.Name())
+			isText = isText || matches
+		}
+		if !isText {
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		number := 0
+		for line := range strings.Lines(string(text)) {
+			number++
+			line = strings.TrimSpace(line)
+			if word := goneIn(file, line); word != "" && !old[line] {
+				t.Errorf("%s:%d: %q is gone, see Style in CONTRIBUTING.md: %s", strings.TrimPrefix(file, "../"), number, word, line)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGoneIn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ file, line, want string }{
+		{"a.go", "// notify tells the observer of e.", "tells"},
+		{"a.go", "l.tell(e)", ""},
+		{"a.go", `errors.New("its lease has ended")`, "has ended"},
+		{"a.go", "// teller counts untold riches.", ""},
+		{"a.md", `Release, not "give back".`, ""},
+		{"a.md", "Give back what you took.", "Give back"},
+		{"a.md", "all but for one", "but for"},
+	} {
+		if got := goneIn(c.file, c.line); got != c.want {
+			t.Errorf("%s: %s: got %q, want %q", c.file, c.line, got, c.want)
+		}
+	}
+}
