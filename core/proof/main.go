@@ -30,6 +30,7 @@ type part struct {
 	own         bool // the packages' own tests, which make test runs
 	trials      bool // of those only the tests that make more trials for the proof; a long run has them all
 	swift       bool // a long run is without the race detector: that leaves time for more
+	wide        bool // its tests mostly wait: more of them run side by side than the machine has cores
 }
 
 var parts = []part{
@@ -48,7 +49,7 @@ var parts = []part{
 		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "grpcmw", "taskmw", "taskmw/cronmw", "core/named/plugs",
 	}, own: true},
 	{name: "adapters", about: "every adapter in every trouble", packages: []string{"core/proof/adapters"}},
-	{name: "mutants", about: "small mistakes in the kit, each of which a test has to notice", packages: []string{"core/proof/mutants"}},
+	{name: "mutants", about: "small mistakes in the kit, each of which a test has to notice", packages: []string{"core/proof/mutants"}, wide: true},
 	{name: "soak", about: "a constant load with a nemesis, and what builds up", packages: []string{"core/proof/soak"}},
 }
 

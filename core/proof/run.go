@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,7 +77,14 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 					return err
 				}
 			}
-			res := r.test(pkg, run, r.Race && !(p.swift && r.Long), filepath.Join(dir, tallyFile), out)
+			args := []string{"-run", run}
+			if r.Race && !(p.swift && r.Long) {
+				args = append(args, "-race")
+			}
+			if p.wide {
+				args = append(args, "-parallel", strconv.Itoa(2*r.CPUs))
+			}
+			res := r.test(pkg, args, filepath.Join(dir, tallyFile), out)
 			res.Part = p.name
 			r.Results = append(r.Results, res)
 			fmt.Fprintf(out, "    %d passed, %d failed, %d skipped %s (%v)\n", res.Passed, res.Failed, res.Skipped, res.Fault, res.Took.Round(time.Second))
@@ -135,18 +143,15 @@ func asks(f *ast.FuncDecl) (found bool) {
 	return found
 }
 
-// test runs the tests of a package that match run, and prints what the failed ones say.
-func (r *record) test(pkg, run string, race bool, tallyPath string, out io.Writer) result {
+// test runs the tests of a package with more arguments of go test, and prints the output of
+// the failed ones.
+func (r *record) test(pkg string, more []string, tallyPath string, out io.Writer) result {
 	res, start := result{Package: pkg}, time.Now()
 	timeout := "30m"
 	if r.Long {
 		timeout = "24h"
 	}
-	args := []string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout, "-run", run}
-	if race {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", args...)
+	cmd := exec.Command("go", append([]string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout}, more...)...)
 	cmd.Dir = pkg // which may be of a module of its own
 	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath, tally.Asked+"=1")
 	var stderr bytes.Buffer

@@ -98,13 +98,9 @@ func (m *mutant) apply(root string) (map[string]string, error) {
 	return changed, nil
 }
 
-// overlay writes the changed files into dir, and beside them what go build
-// -overlay wants to know. It returns the name of that.
-func (m *mutant) overlay(root, dir string) (string, error) {
-	changed, err := m.apply(root)
-	if err != nil {
-		return "", err
-	}
+// overlay writes changed files of the module at root into dir, and beside them the file for
+// go build -overlay. It returns the name of that.
+func overlay(root, dir string, changed map[string]string) (string, error) {
 	replace := make(map[string]string)
 	for file, text := range changed {
 		to := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))

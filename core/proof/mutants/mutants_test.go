@@ -2,9 +2,9 @@
 // that a test notices each: a suite that no mistake makes fail proves nothing.
 //
 // The files *.mutant hold the mistakes, see mutant. They are laid over the sources
-// with go test -overlay, so nothing in the kit knows of them. Each has to compile,
-// to fail the test that it names, by an assertion of that, and to be the reason:
-// without it the test passes.
+// with go test -overlay, so nothing in the kit knows of them, all those of a package's
+// tests in one build, see switched. Each has to compile, to fail the test that it names,
+// by an assertion of that, and to be the reason: without it the test passes.
 //
 //	make proof PART=mutants                                    # all of them
 //	go test ./core/proof/mutants -run 'TestMutants/no-margin'  # one
@@ -30,14 +30,16 @@ const limit = 2 * time.Minute
 
 func TestMutants(t *testing.T) {
 	if !tally.Wanted() {
-		t.Skip("it takes a quarter of an hour: make proof PART=mutants")
+		t.Skip("it takes some minutes: make proof PART=mutants")
 	}
 	root, all := mutants(t)
-	fit := make(map[string]func() outcome) // of the tests without a mutant, by package
+	together := make(map[string]func() group)  // the builds with all mutants of a package's tests
+	without := make(map[string]func() outcome) // the same tests without a mutant
 	for _, m := range all {
-		if fit[m.Package] == nil {
-			dir := t.TempDir()
-			fit[m.Package] = sync.OnceValue(func() outcome { return test(root, dir, "", of(all, m.Package)...) })
+		if together[m.Package] == nil {
+			dir, same := t.TempDir(), of(all, m.Package)
+			together[m.Package] = sync.OnceValue(func() group { return newGroup(root, dir, same) })
+			without[m.Package] = sync.OnceValue(func() outcome { return test(root, t.TempDir(), "", same...) })
 		}
 	}
 	done := make([]bool, len(all))
@@ -56,31 +58,36 @@ func TestMutants(t *testing.T) {
 	for i, m := range all {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			without := fit[m.Package]()
-			switch ending(without.output, m.Test) {
-			case "PASS":
-			case "SKIP":
-				done[i] = true
-				t.Skip("its test skips: a server is not installed")
-			default:
-				t.Fatalf("without the mutant %s: %s does not pass: %v\n%s", m.Package, m.Test, without.err, without.output)
+			g := together[m.Package]()
+			if end := ending(g.without.output, m.Test); g.numbers[m] > 0 && (end == "PASS" || end == "SKIP") {
+				done[i] = judge(t, m, g.without, func() outcome { return g.run(m) })
+				return
 			}
-			dir := t.TempDir()
-			overlay, err := m.overlay(root, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			with := test(root, dir, overlay, m)
-			err = with.err
-			if err == nil {
-				err = caught(with.output, m.Test)
-			}
-			if err != nil {
-				t.Fatalf("%s\n%v: %s: %s\n%s", m.Breaks, err, m.Package, m.Test, with.output)
-			}
-			done[i] = true
+			t.Log("built by itself: it cannot be switched, or its test does not pass beside the switches")
+			done[i] = judge(t, m, without[m.Package](), func() outcome { return alone(root, t.TempDir(), m) })
 		})
 	}
+}
+
+// judge fails the test unless its mutant is noticed, and reports whether that is settled.
+func judge(t *testing.T, m *mutant, without outcome, with func() outcome) bool {
+	switch ending(without.output, m.Test) {
+	case "PASS":
+	case "SKIP":
+		t.Log("its test skips: a server is not installed")
+		return true
+	default:
+		t.Fatalf("without the mutant %s: %s does not pass: %v\n%s", m.Package, m.Test, without.err, without.output)
+	}
+	o := with()
+	err := o.err
+	if err == nil {
+		err = caught(o.output, m.Test)
+	}
+	if err != nil {
+		t.Fatalf("%s\n%v: %s: %s\n%s", m.Breaks, err, m.Package, m.Test, o.output)
+	}
+	return true
 }
 
 // mutants returns the directory of the module and all mutants.
@@ -110,38 +117,102 @@ func of(all []*mutant, pkg string) []*mutant {
 	return some
 }
 
-// outcome is what the tests of mutants print, or why they could not be run.
+// outcome is the output of the tests of mutants, or the reason why they could not run.
 type outcome struct {
 	output string
 	err    error
 }
 
-// test runs the tests of mutants, which are in one package, with an overlay if
-// there is one. It writes into dir.
+// group is a switched build of the mutants whose tests are in one package.
+type group struct {
+	root, bin string
+	numbers   map[*mutant]int
+	without   outcome // of all their tests, with no mutant on
+}
+
+// newGroup builds the group in dir. If that fails each mutant has to be built by itself,
+// which names the one that does not compile.
+func newGroup(root, dir string, mutants []*mutant) group {
+	g := group{root: root}
+	b, err := newSwitched(root, mutants)
+	if err != nil {
+		return g
+	}
+	changed, err := b.changed()
+	if err != nil {
+		return g
+	}
+	name, err := overlay(root, dir, changed)
+	if err != nil {
+		return g
+	}
+	bin, o := build(root, dir, name, mutants[0].Package)
+	if o.err != nil {
+		g.without = o
+		return g
+	}
+	g.bin, g.numbers = bin, b.numbers
+	g.without = run(root, bin, 0, mutants...)
+	return g
+}
+
+// run runs the test of m with m switched on.
+func (g group) run(m *mutant) outcome { return run(g.root, g.bin, g.numbers[m], m) }
+
+// alone builds m by itself and runs its test.
+func alone(root, dir string, m *mutant) outcome {
+	changed, err := m.apply(root)
+	if err != nil {
+		return outcome{err: err}
+	}
+	name, err := overlay(root, dir, changed)
+	if err != nil {
+		return outcome{err: err}
+	}
+	return test(root, dir, name, m)
+}
+
+// test builds the tests of mutants, which are in one package, in dir and runs them.
 func test(root, dir, overlay string, mutants ...*mutant) outcome {
+	bin, o := build(root, dir, overlay, mutants[0].Package)
+	if o.err != nil {
+		return o
+	}
+	defer os.Remove(bin)
+	return run(root, bin, 0, mutants...)
+}
+
+// build builds the tests of a package, with an overlay if there is one. A mutant that does
+// not compile is none, so building and running are two steps.
+func build(root, dir, overlay, pkg string) (bin string, o outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)
 	defer cancel()
-	pkg, bin := mutants[0].Package, filepath.Join(dir, "tests")
+	bin = filepath.Join(dir, "tests")
 	args := []string{"test", "-c", "-ldflags=-s -w", "-o", bin}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	// Two steps, since a mutant that does not compile is none.
-	build := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
-	build.Dir = root
-	if output, err := build.CombinedOutput(); err != nil {
-		return outcome{string(output), fmt.Errorf("it does not compile: %w", err)}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+	cmd.Dir = root
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return "", outcome{string(output), fmt.Errorf("it does not compile: %w", err)}
 	}
-	run := exec.CommandContext(ctx, bin, "-test.v", "-test.timeout", limit.String(), "-test.run", pattern(mutants...))
-	run.Dir = filepath.Join(root, pkg)
-	run.Env = []string{tally.Asked + "=1"}
+	return bin, outcome{}
+}
+
+// run runs the tests of mutants with one of them switched on, 0 for none.
+func run(root, bin string, on int, mutants ...*mutant) outcome {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, "-test.v", "-test.timeout", limit.String(), "-test.run", pattern(mutants...))
+	cmd.Dir = filepath.Join(root, mutants[0].Package)
+	cmd.Env = []string{tally.Asked + "=1", fmt.Sprintf("%s=%d", switchVar, on)}
 	for _, e := range os.Environ() {
 		// Full counts are not needed, and what a mutant does is no news.
 		if !strings.HasPrefix(e, "LONG=") && !strings.HasPrefix(e, tally.File+"=") {
-			run.Env = append(run.Env, e)
+			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	output, _ := run.CombinedOutput() // which says whether it failed, and of what
-	_ = os.Remove(bin)
+	output, _ := cmd.CombinedOutput() // which has the result and its reason
 	return outcome{output: string(output)}
 }

@@ -78,3 +78,66 @@ func TestTheRunItself(t *testing.T) {
 		}
 	})
 }
+
+func TestSwitched(t *testing.T) {
+	t.Parallel()
+	t.Run("copies of functions and files", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		for name, text := range map[string]string{
+			"go.mod": "module m\n\ngo 1.26\n",
+			"a/a.go": "package a\n\nimport \"embed\"\n\n//go:embed text/*.txt\nvar files embed.FS\n\ntype T[K any] struct{ n int }\n\n" +
+				"func (t *T[K]) Add(n ...int) (sum int) { return t.n + len(n) }\n\n" +
+				"func One[K any](k K) int { return 1 }\n\n" +
+				"func Text() string { text, _ := files.ReadFile(\"text/a.txt\"); return string(text) }\n",
+			"a/text/a.txt": "one",
+			"a/a_test.go": "package a\n\nimport (\"fmt\"; \"testing\")\n\n" +
+				"func TestA(t *testing.T) { fmt.Println((&T[int]{3}).Add(1, 2), One(\"\"), Text()) }\n",
+		} {
+			name = filepath.Join(dir, name)
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var all []*mutant
+		for _, edits := range []string{"a: T.Add\nlen(n)\n+++\nlen(n) * 10", "a: One\n1\n+++\n7\n\n--- a/text/a.txt\none\n+++\ntwo"} {
+			m, err := parse("m", "breaks: it\nhazard: 1\ntest: a: TestA\n\n--- "+edits+"\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, m)
+		}
+		g := newGroup(dir, t.TempDir(), all)
+		for i, want := range []string{"5 1 one", "23 1 one", "5 7 two"} {
+			got := g.without
+			if i > 0 {
+				got = g.run(all[i-1])
+			}
+			if got.err != nil || !strings.Contains(got.output, "\n"+want+"\n") {
+				t.Errorf("mutant %d: got %v %s, want %s", i, got.err, got.output, want)
+			}
+		}
+	})
+	t.Run("nearly all mutants", func(t *testing.T) {
+		t.Parallel()
+		const most = 8 // built by themselves: each takes as long as ten others
+		root, all := mutants(t)
+		alone := 0
+		for _, m := range all {
+			b, err := newSwitched(root, []*mutant{m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.numbers[m] == 0 {
+				t.Logf("%s is built by itself", m.Name)
+				alone++
+			}
+		}
+		if alone > most {
+			t.Errorf("got %d mutants that are built by themselves, want at most %d", alone, most)
+		}
+	})
+}
