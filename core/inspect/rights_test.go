@@ -46,7 +46,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		user := func(name, without string) *redisstore.Store {
-			server.Do("ACL", "SETUSER", name, "reset", "on", ">secret", "~lk2:*", "&lk2:*", "+@all", "-"+without)
+			server.Do("ACL", "SETUSER", name, "reset", "on", ">secret", "~lk2:*", "resetchannels", "&lk2:*", "+@all", "-"+without)
 			store, err := redisstore.New(testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "secret" }))
 			if err != nil {
 				t.Fatal(err)

@@ -45,7 +45,7 @@ func documentedRights(t *testing.T) (basic []string, further map[string][]string
 		}
 		return strings.Fields(m[1])
 	}
-	const words = `((?:[~&+][^ ` + "`" + `,]+ ?)+)`
+	const words = `((?:(?:resetchannels|[~&+][^ ` + "`" + `,]+) ?)+)`
 	basic = find("ACL SETUSER locks on >secret " + words)
 	further = map[string][]string{
 		"operator":       find("ACL SETUSER operator on >secret " + words),
@@ -74,7 +74,8 @@ func TestDocumentedRights(t *testing.T) {
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
 		// Nobody else gets in.
-		server := testserver.StartRedis(t, fit...)
+		// A new user may use all channels by default, as on Redis 6.2.
+		server := testserver.StartRedis(t, append(fit, "--acl-pubsub-default", "allchannels")...)
 		server.Do(user(basic)...)
 		asks := testclient.Redis(t, server.Addr)
 		if err := asks.Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">other").Err(); err != nil {

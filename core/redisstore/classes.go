@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -17,38 +18,29 @@ var refusals = map[string]bool{
 	"OOM": true, "READONLY": true, "TRYAGAIN": true, "UNKILLABLE": true, "WRONGPASS": true, "WRONGTYPE": true,
 }
 
-// refusalTexts are those without a code.
+// refusalTexts are those without a code, except ERR.
 var refusalTexts = []string{
-	"ERR max number of clients reached", "ERR unknown command",
-	"ERR The user executing the script can't", // NOPERM inside a script
-	"ERR ACL failure in script",               // the same since 7.2
-	"ERR Protocol error: unauthenticated",     // NOAUTH to a command as long as ours
+	"max number of clients reached", "unknown command",
+	"The user executing the script can't", // NOPERM inside a script
+	"ACL failure in script",               // the same since 7.2
+	"Protocol error: unauthenticated",     // NOAUTH to a command as long as ours
 }
 
-// innerCode finds the code of an error inside a script in the text of servers
-// before 7.0, which put it behind their own.
-var innerCode = regexp.MustCompile(`^ERR Error running script.*: -([A-Z]+) `)
+// inScript is the text that servers before 7.0 put before an error inside a script. They
+// leave out the dash of its code if the error comes from a command, and not from a check
+// before the command.
+var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_\w+\): )?(?:@user_script: ?\d+: )+-?`)
 
-// refused tells that err is the reply of a server that changed nothing.
+// refused reports whether err is the reply of a server that changed nothing.
 func refused(err error) bool {
 	reply, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return false
 	}
-	text := reply.Error()
+	text := inScript.ReplaceAllString(reply.Error(), "")
 	code, _, _ := strings.Cut(text, " ")
-	if m := innerCode.FindStringSubmatch(text); m != nil {
-		code = m[1]
-	}
-	if refusals[code] {
-		return true
-	}
-	for _, p := range refusalTexts {
-		if strings.HasPrefix(text, p) {
-			return true
-		}
-	}
-	return false
+	text = strings.TrimPrefix(text, "ERR ")
+	return refusals[code] || slices.ContainsFunc(refusalTexts, func(t string) bool { return strings.HasPrefix(text, t) })
 }
 
 // isReply tells that err is an error reply with this code.

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,6 +39,7 @@ func TestRefusals(t *testing.T) {
 			return strings.Contains(testclient.Redis(t, replica.Addr).Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
 		check(t, s, "READONLY")
+		check(t, s, "ReplicaOnly")
 	})
 	t.Run("MASTERDOWN: a replica that lost its master", func(t *testing.T) {
 		t.Parallel()
@@ -124,6 +126,42 @@ func TestRefusals(t *testing.T) {
 		unknown(t, "acquire", <-done)
 	})
 }
+
+// Replies of Redis 6.2 to a script whose command is refused.
+func TestRefusals_InScriptOf62(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	const running = "ERR Error running script (call to f_2c7ff4d4): "
+	for name, c := range map[string]struct {
+		text    string
+		unknown bool
+	}{
+		"missing right":          {text: running + "@user_script:152: @user_script: 152: The user executing the script can't run this command or subcommand"},
+		"missing right returned": {text: "@user_script: 140: The user executing the script can't run this command or subcommand"},
+		"wrong type":             {text: running + "@user_script:9: WRONGTYPE Operation against a key holding the wrong kind of value"},
+		"out of memory":          {text: running + "@user_script:152: -OOM command not allowed when used memory > 'maxmemory'."},
+		"no replicas":            {text: running + "@user_script:152: @user_script: 152: -NOREPLICAS Not enough good replicas to write."},
+		"fault of the script":    {text: running + "@user_script:152: user_script:152: attempt to compare nil with number", unknown: true},
+		"code in the text":       {text: running + "@user_script:152: ERR no WRONGTYPE here", unknown: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := testclient.Redis(t, server.Addr)
+			client.AddHook(hook{after: replied(c.text)})
+			err := newStore(t, client).Release(t.Context(), claimed())
+			if errors.Is(err, core.ErrUnavailable) == c.unknown {
+				t.Errorf("got %v, want an unknown outcome: %v", err, c.unknown)
+			}
+		})
+	}
+}
+
+// replied is an error reply of a server.
+type replied string
+
+func (r replied) Error() string { return string(r) }
+
+func (replied) RedisError() {}
 
 // breakSaving makes the server fail to save, so that it refuses writes.
 func breakSaving(t *testing.T, server *testserver.Redis) {

@@ -30,7 +30,7 @@ func TestRights(t *testing.T) {
 		if without == "eval" {
 			server = testserver.StartRedis(t, fit...) // that does not know the scripts
 		}
-		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "~lk2:*", "&lk2:wake:*"}
+		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "~lk2:*", "resetchannels", "&lk2:wake:*"}
 		for _, right := range all[plain] {
 			if right != without {
 				args = append(args, "+"+right)

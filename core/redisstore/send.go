@@ -51,6 +51,9 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 		s.cluster.ReloadState(ctx)
 	}
 	unchanged := !pipeline.Sent(err) || refused(err)
+	if isReply(err, "READONLY") {
+		err = fmt.Errorf("the server is a replica (a failover client with ReplicaOnly talks to one): %w", err)
+	}
 	err = because(ctx, err)
 	if unchanged {
 		return fmt.Errorf("redisstore: %s: %w: %w", op, core.ErrUnavailable, err)

@@ -57,7 +57,9 @@ var (
 // It fails with core.ErrInvalid for a nil client, for options that cannot work,
 // and for clients that cannot lock: a *redis.Ring moves keys to another server
 // while the first still holds them, a cluster client that reads from
-// replicas sees locks that are gone, and a *redis.AutoPipeliner may hang.
+// replicas sees locks that are gone, and a *redis.AutoPipeliner may hang. A failover
+// client does not show that it has ReplicaOnly: every call fails with
+// core.ErrUnavailable, and Check reports the replica.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{client: client}
 	for _, o := range opts {

@@ -121,7 +121,7 @@ func rightsScene(s *scene) {
 	server := testserver.StartRedis(s.t)
 	s.on(server)
 	s.known("go doc github.com/lockkit/lockkit/core/pgstore", "core/pgstore/doc.go", "GRANT USAGE ON SCHEMA")
-	server.Do("ACL", "SETUSER", "locks", "reset", "on", ">secret", "~lk2:*", "&lk2:wake:*", "+@all", "-del")
+	server.Do("ACL", "SETUSER", "locks", "reset", "on", ">secret", "~lk2:*", "resetchannels", "&lk2:wake:*", "+@all", "-del")
 	s.store = "redis://locks:secret@" + server.Addr
 	if c := s.run("lockkit check"); c.code != 1 || !strings.Contains(c.out, "it needs the rights +eval ") {
 		s.t.Errorf("%+v", c)
