@@ -18,7 +18,7 @@ const checkLimit = 5 * callLimit
 // nil, or one error that lists what is unfit and what to do about it:
 //
 //   - the schema is missing or older than this package: Migrate makes it;
-//   - the server is a replica or read-only, or is older than PostgreSQL 12;
+//   - the server is a replica or read-only, or is older than PostgreSQL 14;
 //   - a crash would forget locks: fsync is off, or their table is not logged;
 //   - the server's clock is behind the tokens that it has given;
 //   - the user lacks rights: the error has each GRANT that is missing;
@@ -50,6 +50,9 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	}
 	defer conn.Release()
 	pg := conn.Conn().PgConn()
+	if err := supported(pg); err != nil {
+		return []string{err.Error()}, nil
+	}
 	rows, err := results(ctx, pg, rights, 1)
 	if err != nil {
 		return nil, err
@@ -64,7 +67,7 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if v < version {
 		return []string{fmt.Sprintf("the schema lockkit has version %d, %d is needed: call pgstore.Migrate", v, version)}, nil
 	}
-	rows, err = results(ctx, pg, `SELECT current_setting('server_version_num')::int < 120000, pg_is_in_recovery(),
+	rows, err = results(ctx, pg, `SELECT pg_is_in_recovery(),
 		current_setting('default_transaction_read_only') = 'on', current_setting('fsync') = 'off',
 		EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			WHERE n.nspname = 'lockkit' AND c.relkind = 'r' AND c.relpersistence <> 'p')`, 1)
@@ -73,7 +76,6 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	}
 	var faults []string
 	for i, advice := range []string{
-		"the server is older than PostgreSQL 12: upgrade it",
 		"the server is a replica: connect to the primary (target_session_attrs=read-write)",
 		"transactions are read-only by default: set default_transaction_read_only = off for this user",
 		"fsync is off, a crash can forget every lock: set fsync = on",

@@ -1,4 +1,4 @@
-// Package pgstore keeps the locks of package core in PostgreSQL 12 or later, next
+// Package pgstore keeps the locks of package core in PostgreSQL 14 or later, next
 // to the data that they guard.
 //
 //	pool, err := pgxpool.New(ctx, url)
@@ -86,8 +86,9 @@
 //
 // # What the server has to be
 //
-// PostgreSQL 12 is the oldest version that Check takes. Nothing here needs features of 12: the tests of this package pass on 10 and 11 too, but for Check, and on each
-// version from 12 to 18. Older ones get no fixes any more.
+// The server has to be PostgreSQL 14 or later; the tests of this package have passed on each
+// version from 14 to 18. Migrate and Check refuse an older one, which does not know all
+// statements of the schema.
 //
 // A lock is as durable as a commit. The Store sees to it that a grant is on disk
 // before it is told, also where synchronous_commit is off; with fsync off, or

@@ -5,6 +5,8 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -37,7 +39,11 @@ const migrating = 0x6c6f636b6b6974 // "lockkit"
 //
 // The user of pool needs the right to create a schema, if there is something to do. Other
 // users need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on all of
-// its tables. The error matches core.ErrUnavailable if nothing was changed.
+// its tables.
+//
+// It fails with core.ErrUnsupported if the server is older than PostgreSQL 14 or refuses
+// the schema, and with core.ErrUnavailable if the server is down or the user lacks a
+// right. Nothing was changed in either case.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return fmt.Errorf("pgstore: migrate: pool is nil: %w", core.ErrInvalid)
@@ -48,6 +54,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	defer conn.Release()
 	pg := conn.Conn().PgConn()
+	if err := supported(pg); err != nil {
+		return wrap("migrate", fmt.Errorf("%w: %w", err, core.ErrUnsupported))
+	}
 	if v, err := installed(ctx, pg); err != nil || v >= version {
 		return wrap("migrate", err)
 	}
@@ -60,14 +69,39 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err == nil && v < version {
 		err = install(ctx, pg)
 	}
-	if err != nil {
-		if hasCode(err, codeRights) {
-			return wrap("migrate", fmt.Errorf("%w: %s: %w", core.ErrUnavailable, creation, brief.Error(err)))
-		}
+	switch {
+	case err == nil:
+	case hasCode(err, codeRights):
+		return wrap("migrate", fmt.Errorf("%w: %s: %w", core.ErrUnavailable, creation, brief.Error(err)))
+	case refusesSchema(err):
+		return wrap("migrate", fmt.Errorf("%w: PostgreSQL %s refuses the schema: %w",
+			core.ErrUnsupported, pg.ParameterStatus("server_version"), brief.Error(err)))
+	default:
 		return wrap("migrate", fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err)))
 	}
 	_, err = results(ctx, pg, "COMMIT", 1)
 	return wrap("migrate", err)
+}
+
+// oldest is the oldest major version of PostgreSQL that runs the schema.
+const oldest = 14
+
+// supported returns an error for a server that says that it is older. A server whose
+// version cannot be read is tried.
+func supported(pg *pgconn.PgConn) error {
+	text := pg.ParameterStatus("server_version")
+	major, _, _ := strings.Cut(text, ".")
+	if n, err := strconv.Atoi(major); err == nil && n < oldest {
+		return fmt.Errorf("the server is PostgreSQL %s, %d or later is needed: upgrade it", text, oldest)
+	}
+	return nil
+}
+
+// refusesSchema reports whether the server does not take a statement of the schema: it does
+// not know its syntax (class 42) or does not support it (0A).
+func refusesSchema(err error) bool {
+	reply, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (strings.HasPrefix(reply.Code, "42") || strings.HasPrefix(reply.Code, "0A"))
 }
 
 const creation = "the user may not make or change the schema lockkit: GRANT CREATE ON DATABASE for the first time, " +
