@@ -212,7 +212,10 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	joined := c.Via != "" && c.Via == g.Owner
 	if joined && a.joinToken > 0 && g.Token > 0 {
 		// The owner has one token, which a resource may have seen already. The store may not
-		// know it, or only an earlier one of the same grant.
+		// know it, or only an earlier one of the same grant. It is never a later one.
+		if a.joinToken >= g.Token+TokenStep {
+			return fmt.Errorf("%w: the owner's token is not one of its grant", ErrInvalid)
+		}
 		h.token = a.joinToken
 	}
 	h.arrived = a.now()

@@ -74,23 +74,35 @@ func leaseOf(ctx context.Context, key string, released bool) *Lease {
 	return nil
 }
 
-// ownerText adds to an owner, for others to join it, the token of its hold of a key, if that
-// is not 0. Without a key it is that of the only hold. splitOwner reads it.
-func ownerText(owner, key string, token uint64) string {
+// ownerText returns the text by which others join the holds of an owner: the owner, its
+// token of each key, and a check of both, joined by dots. The token of a key is followed by
+// the key's digest, except if it is the only one. Without a fencing token there is none.
+type ownerText struct{ strings.Builder }
+
+func (t *ownerText) add(key string, token uint64) {
 	if token == 0 {
-		return owner
+		return
 	}
-	text := owner + "." + strconv.FormatUint(token, 10)
+	t.WriteString("." + strconv.FormatUint(token, 10))
 	if key != "" {
-		text += "-" + digest(key)
+		t.WriteString("-" + digest(key))
 	}
-	return text
 }
 
-// splitOwner returns the owner of a text, and the token of its hold of key, 0 if the text has
-// none.
+func (t *ownerText) text() string { return t.String() + "." + digest(t.String()) }
+
+// splitOwner returns the owner of a text and the token of its hold of key, 0 if the text has
+// none. A text that ownerText has not made has no owner: the check finds what was cut,
+// changed or added on the way. It is no secret, so admit compares the token with the grant's.
 func splitOwner(text, key string) (owner string, token uint64) {
-	owner, tokens, _ := strings.Cut(text, ".")
+	end := strings.LastIndexByte(text, '.')
+	if end < 0 || digest(text[:end]) != text[end+1:] {
+		return "", 0
+	}
+	owner, tokens, _ := strings.Cut(text[:end], ".")
+	if ProcessOf(owner) == "" {
+		return "", 0
+	}
 	for tokens != "" {
 		var one string
 		one, tokens, _ = strings.Cut(tokens, ".")
@@ -102,17 +114,18 @@ func splitOwner(text, key string) (owner string, token uint64) {
 	return owner, 0
 }
 
-// digest tells the keys of one lease apart.
-func digest(key string) string {
+// digest returns a short text that differs for nearly all pairs of texts.
+func digest(text string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(key))
+	_, _ = h.Write([]byte(text))
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// ContextWithOwner lets an Acquire under the returned context join a hold that
-// owner has, in this process or in another: the key is then held by both, and
-// free when both have released it. Where owner does not hold the key, it is
-// ignored. The owner is Lease.Owner of the hold to join. Any caller that knows it
+// ContextWithOwner returns a context under which Acquire joins the hold that owner has, in
+// this process or in another: the key is then held by both, and free when both have
+// released it. The owner is Lease.Owner of the hold to join. A text that Owner has not
+// returned, or whose owner does not hold the key, is ignored. A text with a token that the
+// hold does not have makes Acquire fail with ErrInvalid. Any caller that knows the owner
 // can join, so pass it on like a secret.
 func ContextWithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)

@@ -85,14 +85,17 @@ func (l *Lease) Key() string { return l.key }
 // a lease that joins then has too. If it is first asked for when the lease has ended, it
 // may join nothing.
 func (l *Lease) Owner() string {
+	var t ownerText
 	owner, token := l.show(l.hold(l.key))
+	t.WriteString(owner)
 	if len(l.holds) == 1 {
-		return ownerText(owner, "", token)
+		t.add("", token)
+		return t.text()
 	}
 	for _, h := range l.holds {
-		owner = ownerText(owner, h.key, l.tokenAt(h))
+		t.add(h.key, l.tokenAt(h))
 	}
-	return owner
+	return t.text()
 }
 
 // show returns the owner of h, a hold of the lease, and the lease's token. From now on

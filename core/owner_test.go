@@ -2,6 +2,12 @@ package core_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,6 +157,82 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		for _, lease := range []*core.Lease{elsewhere, same, outer} {
 			release(t, lease)
+		}
+	})
+}
+
+// checked appends the check of an owner's text.
+func checked(text string) string {
+	h := fnv.New64a()
+	h.Write([]byte(text))
+	return text + "." + strconv.FormatUint(h.Sum64(), 36)
+}
+
+func TestContextWithOwner_ChangedText(t *testing.T) {
+	t.Parallel()
+	sim(t, "changed text joins nothing", func(t *testing.T) {
+		l, store := setup(t)
+		other := newLocker(t, store.inner)
+		for _, o := range [][]core.AcquireOption{nil, opts(core.Also("order:2")), opts(core.Shared())} {
+			outer := acquire(t, t.Context(), other, "order:1", o...)
+			text := outer.Owner()
+			secret, _, _ := strings.Cut(text, ".")
+			changed := []string{
+				" ", text + " ", " " + text, text + "\n", text + text, text + "." + text, text + ".",
+				secret, checked(""), checked(secret[1:]), checked(secret + "A"), checked(strings.ToLower(secret)),
+			}
+			for i := range text {
+				changed = append(changed, text[:i], text[i+1:])
+				for _, letter := range "A7.-" {
+					changed = append(changed, text[:i]+string(letter)+text[i+1:])
+				}
+			}
+			for _, c := range changed {
+				if c == text {
+					continue
+				}
+				ctx := core.ContextWithOwner(t.Context(), c)
+				if _, err := l.TryAcquire(ctx, "order:1"); !errors.Is(err, core.ErrBusy) {
+					t.Fatalf("held key, %q of %q: got %v, want %v", c, text, err, core.ErrBusy)
+				}
+				release(t, acquire(t, ctx, l, "order:9"))
+			}
+			release(t, outer)
+		}
+	})
+	sim(t, "token of another grant", func(t *testing.T) {
+		l, store := setup(t)
+		other := newLocker(t, store.inner)
+		outer := acquire(t, t.Context(), other, "order:1")
+		secret, _, _ := strings.Cut(outer.Owner(), ".")
+		for _, token := range []uint64{outer.Token() + core.TokenStep, outer.Token() * 2, math.MaxUint64} {
+			ctx := core.ContextWithOwner(t.Context(), checked(fmt.Sprint(secret, ".", token)))
+			_, err := l.Acquire(ctx, "order:1")
+			wantErr(t, err, core.ErrInvalid)
+		}
+		wantHeldLease(t, outer)
+		release(t, outer)
+		synctest.Wait()
+		wantFree(t, store.inner, "order:1") // nothing of the refused ones is left
+	})
+}
+
+func FuzzContextWithOwner(f *testing.F) {
+	l, err := core.New(memStore())
+	if err != nil {
+		f.Fatal(err)
+	}
+	outer, err := l.Acquire(f.Context(), "order:1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(outer.Owner() + "A")
+	f.Add(checked("nobody.1-2.3"))
+	f.Add(checked("."))
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := l.TryAcquire(core.ContextWithOwner(t.Context(), text), "order:1")
+		if !errors.Is(err, core.ErrBusy) {
+			t.Errorf("%q: got %v, want %v", text, err, core.ErrBusy)
 		}
 	})
 }
