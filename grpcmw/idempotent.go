@@ -52,7 +52,7 @@ const operation = "grpc"
 // no attempt, and nothing is kept of it. What the
 // handler answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
 // DEADLINE_EXCEEDED of the handler say that it is not known how far it came; after
-// other errors that are not kept it runs again.
+// other errors that are not kept, and after once.NotFinal, it runs again.
 //
 // A key counts for all methods, and all services that keep their answers in the
 // same store: a handler that passes the key on to another of them is told that
@@ -100,8 +100,7 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	if err != nil {
 		return nil, c.refuse(ctx, &m.config, keyRefusal(c, m.callName, err))
 	}
-	e := execution{idempotent: m, c: c, next: next}
-	outer := ctx
+	e := execution{idempotent: m, c: c, next: next, outer: ctx}
 	if m.detached {
 		var end func()
 		ctx, end = e.detach(ctx)
@@ -112,9 +111,9 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	case e.ran:
 		return e.reply, e.failure // whatever err is: saved or not, the answer stands
 	case err != nil:
-		return nil, c.refuse(outer, &m.config, m.onceRefusal(outer, c, err))
+		return nil, c.refuse(e.outer, &m.config, m.onceRefusal(e.outer, c, err))
 	}
-	return m.replay(outer, c, out.Value)
+	return m.replay(e.outer, c, out.Value)
 }
 
 // identify says which call it is.
@@ -155,6 +154,7 @@ type execution struct {
 	*idempotent
 	c       *call
 	next    int
+	outer   context.Context
 	decided atomic.Bool // by what came first, the handler or the end of a call that it is detached from
 	ran     bool
 	reply   any
@@ -169,6 +169,9 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	}
 	e.ran = true
 	e.reply, e.failure = e.c.run(ctx, e.next)
+	if !once.IsFinal(ctx) {
+		once.NotFinal(e.outer) // an Idempotent outside has the same answer
+	}
 	if e.withdrawn(ctx) {
 		return once.Answer{}, once.Withdraw(e.failure)
 	}

@@ -24,9 +24,10 @@ import (
 // once.AttemptFromContext tells the handler how many there were. For
 // once.AtMostOnce, an error of a handler whose context has ended, or that matches
 // context.Canceled or context.DeadlineExceeded, says that it is not known how far
-// it came: that run died midway. After other errors it runs again. The key is busy
-// while the task is being run elsewhere, see Busy. A task that differs in type
-// or payload from the one that the key was used for is archived.
+// it came: that run died midway. After other errors it runs again. After
+// once.NotFinal and nil this task is done, and a later one under its key runs
+// again. The key is busy while the task is being run elsewhere, see Busy. A task
+// that differs in type or payload from the one that the key was used for is archived.
 //
 // The handler runs under the context of a lease, derived from that of the task,
 // which ends when the lease is lost. What it returns stands, also if its success
@@ -77,10 +78,14 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	d.enter(&m.conflict, true, call.Key)
 	defer d.end()
 	ran, answer := false, error(nil)
+	outer := ctx
 	_, err = m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
 		d.begin()
 		answer = next.ProcessTask(ctx, t)
+		if !once.IsFinal(ctx) {
+			once.NotFinal(outer) // an Idempotent outside has the same answer
+		}
 		return once.Answer{}, outcome(ctx, answer)
 	})
 	d.leave(err == nil)

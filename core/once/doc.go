@@ -22,7 +22,7 @@
 //
 //	nothing          fn runs, as attempt 1
 //	in progress      ErrInProgress, or with Acquire(core.Wait(d)) the other's answer
-//	failed           fn runs, as the next attempt
+//	failed           fn runs, as the next attempt; NotFinal leaves this state too
 //	died midway      fn runs, as the next attempt; with AtMostOnce ErrIndeterminate
 //	done             the answer
 //	unreplayable     ErrUnreplayable

@@ -47,9 +47,9 @@ func Retain(d time.Duration) Option {
 // it counts as one that died only for a call that comes after its TTL and before
 // that.
 //
-// It is not for an fn that returns an error: that says that the work was not
-// done, and it is run again. An fn that cannot tell, since what it called timed
-// out, returns an error that matches ErrIndeterminate, and is not.
+// It is not for an fn that returns an error or calls NotFinal: that says that the work
+// was not done, and it is run again. An fn that does not know, since what it called
+// timed out, returns an error that matches ErrIndeterminate, and is not.
 //
 // The policy that counts is that of the caller that finds the unfinished run.
 func AtMostOnce() Option { return func(c *config) { c.atMostOnce = true } }

@@ -15,7 +15,15 @@ type attemptKey struct{}
 type attempt struct {
 	number int
 	asked  atomic.Bool // for its number
+	answer atomic.Uint32
 }
+
+// The answer of an attempt. It can be marked until fn has returned.
+const (
+	isFinal uint32 = iota
+	isNotFinal
+	isReturned
+)
 
 // AttemptFromContext tells fn, under the context that Do runs it with, which
 // attempt it is: 1 for the first. From 2 on an earlier one failed or died, or
@@ -27,6 +35,22 @@ func AttemptFromContext(ctx context.Context) (int, bool) {
 	}
 	a.asked.Store(true)
 	return a.number, true
+}
+
+// NotFinal marks the answer of the run of ctx as not final: an API that always answers
+// 200, and says in the body that its channel is busy. The caller gets the answer as it
+// is. The answer is not stored, and the same call can be made again, as after an error
+// of fn, under AtMostOnce too. If fn returns an error or panics, that counts instead.
+//
+// NotFinal returns whether it had an effect. It returns false if ctx is not that of a
+// run, so a handler may call it whether or not it is mounted behind an adapter's
+// Idempotent. It also returns false once fn has returned, which is the handler, behind
+// an adapter. Of runs inside of one another it marks the innermost one.
+//
+// Further calls change nothing. NotFinal is safe for concurrent use.
+func NotFinal(ctx context.Context) bool {
+	a, ok := ctx.Value(attemptKey{}).(*attempt)
+	return ok && (a.answer.CompareAndSwap(isFinal, isNotFinal) || a.answer.Load() == isNotFinal)
 }
 
 // Withdraw marks err, which fn returns, as that of a run whose work has not begun:
@@ -59,8 +83,10 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 			_ = settle(o.broken(), nil)
 		}
 	}()
-	a, err := fn(context.WithValue(lease.Context(), attemptKey{}, &attempt{number: number}))
+	running := &attempt{number: number}
+	a, err := fn(context.WithValue(lease.Context(), attemptKey{}, running))
 	returned = true
+	final := running.answer.Swap(isReturned) == isFinal
 	t.worked = err
 
 	if w := (*withdrawn)(nil); errors.As(err, &w) {
@@ -77,6 +103,10 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 		return out, unsettled(err, settle(s, nil))
 	}
 	out.Value = a.Value
+	if !final {
+		t.worked = errNotFinal
+		return out, settle(failed, nil)
+	}
 	if a.Unreplayable || len(a.Value) > maxValue {
 		return out, settle(unreplayable, nil)
 	}

@@ -13,6 +13,7 @@ import (
 // and its caller: it can be a customer's data.
 var (
 	errFailed    = errors.New("the work returned an error")
+	errNotFinal  = errors.New("the work marked its answer as not final")
 	errPanicked  = errors.New("the work did not return")
 	errWithdrawn = errors.New("the run was taken back, its work had not begun")
 )
@@ -62,7 +63,7 @@ func (t *telling) tell() {
 // failure is why the run failed.
 func (t *telling) failure() error {
 	why := t.worked
-	if why != nil && !errors.Is(why, errPanicked) {
+	if why != nil && !errors.Is(why, errPanicked) && !errors.Is(why, errNotFinal) {
 		why = errFailed
 	}
 	switch {

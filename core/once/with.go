@@ -58,6 +58,15 @@ func AttemptAsked(ctx context.Context) bool {
 	return ok && a.asked.Load()
 }
 
+// IsFinal reports to an adapter, which has the context of a run, whether the answer
+// counts as final: NotFinal has not been called under ctx. An adapter around whose
+// run there is another one for the same answer passes the mark on, by NotFinal with
+// the context around.
+func IsFinal(ctx context.Context) bool {
+	a, ok := ctx.Value(attemptKey{}).(*attempt)
+	return !ok || a.answer.Load() != isNotFinal
+}
+
 // Terms tells an adapter how o claims its runs: with which Locker, and with which
 // options.
 func (o *Once) Terms() (*core.Locker, []core.AcquireOption) {

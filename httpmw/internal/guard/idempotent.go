@@ -132,7 +132,7 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 // Why a run is not kept.
 var (
 	errNotReached = once.Withdraw(errors.New("httpmw: the request was refused inside, or matches no route"))
-	errNotKept    = errors.New("httpmw: an answer of this status is not kept, or left to what is outside")
+	errNotKept    = errors.New("httpmw: an answer of this status is not kept, is not final, or is left to what is outside")
 	errCannotTell = fmt.Errorf("httpmw: the handler says so by an error: %w", once.ErrIndeterminate)
 	errGaveUp     = fmt.Errorf("httpmw: the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
 )
@@ -171,6 +171,9 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	w.end()
 	w.yield()
 	returned = true
+	if !once.IsFinal(ctx) {
+		once.NotFinal(r.Context()) // an Idempotent outside has the same answer
+	}
 
 	if err := e.flaw(ctx, told); err != nil {
 		return once.Answer{}, err
@@ -203,8 +206,9 @@ func (e *execution) flaw(ctx context.Context, told int) error {
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	unclear := slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, once.ErrIndeterminate) })
 	certain := !unclear && !w.passing && !once.AttemptAsked(ctx)
+	final := once.IsFinal(ctx)
 	switch {
-	case w.hijacked:
+	case w.hijacked && final:
 		return nil
 	case within == refused && certain:
 		return errNotReached
@@ -213,7 +217,7 @@ func (e *execution) flaw(ctx context.Context, told int) error {
 		return errGaveUp
 	case silent && !failed && e.x.Missed() && certain:
 		return errNotReached // the answer is the framework's
-	case !unanswered && within != refused && e.keep(final(w.Status())):
+	case final && !unanswered && within != refused && e.keep(statusOf(w.Status())):
 		return nil
 	case unclear:
 		return errCannotTell
@@ -250,9 +254,9 @@ func ofContext(err error) bool {
 	return false
 }
 
-// final is the status that the client takes for the answer's: what comes before
+// statusOf is the status that the client takes for the answer's: what comes before
 // the answer, such as 103, is followed by 200.
-func final(status int) int {
+func statusOf(status int) int {
 	if status < http.StatusOK {
 		return http.StatusOK
 	}
