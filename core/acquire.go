@@ -96,7 +96,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			lease.stop()
 			lease.endContext(nil)
 			// What was to be passed on later is not: the Locker is closed then.
-			lease.passOrGiveBack(ctx, nil, time.Now().Add(releaseLimit))
+			lease.passOrRelease(ctx, nil, time.Now().Add(releaseLimit))
 		}
 		l.countOut(lease)
 		over = true

@@ -84,6 +84,14 @@ func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	return max(0, trust(h.valid)-now.Since(h.from))
 }
 
+// expired reports whether the hold can have expired at the store since it was last
+// confirmed.
+func (h *hold) expired(now clock.Moment) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return now.Since(h.from) >= h.valid
+}
+
 // holder is the lease that has the hold, nil between two leases.
 func (h *hold) holder() *Lease {
 	h.mu.Lock()
@@ -367,6 +375,7 @@ func (h *hold) beginRelease() *confirmation {
 }
 
 // release releases the hold of l, and saves r, the record of a run; nil if there is none.
+// A hold that was trusted until l ended, and has expired meanwhile, is released.
 // If the store does not answer until until, it returns the reason and leaves the hold to
 // the clean-up. If an acquire of it had no answer the clean-up releases it again in any
 // case, so that a late one is refused.
@@ -377,6 +386,9 @@ func (h *hold) release(l *Lease, r *Record, until time.Time) (err error) {
 	defer func() { end.answer(err, assumed) }()
 	err = errNoEnd
 	assumed, err = h.locker.release(c, until)
+	if r == nil && errors.Is(err, ErrLost) && h.expired(h.locker.now()) {
+		assumed, err = true, nil
+	}
 	if l.unsure[h.key] || err != nil && !errors.Is(err, ErrLost) {
 		h.locker.cleanup.add(c, l, true, nil)
 	}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,11 +206,12 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	return err
 }
 
-// Release gives the lease back. It works on an ended ctx, and on a nil one. If the store
-// does not answer it takes about 3 seconds, or 6 if its hold was passed on to another
-// lease of this process whose release is under way. The lease counts as ended here then,
-// the store is told as soon as it answers, and the error matches ErrUnavailable. It is
-// ErrLost if the lease was no longer ours. A second call gives the answer of the first.
+// Release releases the lease, all its keys together. It is safe to call with a canceled or
+// nil ctx. If the store is unresponsive, Release returns an error matching ErrUnavailable
+// after about 3 seconds (6 if another lease of this process is releasing the same hold); the
+// release is then retried in the background. If the lease was lost, the error matches
+// ErrLost. A hold that expires while its release is under way was not lost. Later calls
+// return the result of the first.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.finish(ctx, "release", nil, false)
 	return err
@@ -265,7 +267,7 @@ func (l *Lease) conclude(ctx context.Context, op string, r *Record) (held time.D
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.passOrGiveBack(ctx, r, now.Time().Add(releaseLimit))
+		err = l.passOrRelease(ctx, r, now.Time().Add(releaseLimit))
 	}
 	return held, wasLost
 }
@@ -281,11 +283,11 @@ func (l *Lease) endError(op string, err error) error {
 	return unavailable(op, l.name, err)
 }
 
-// passOrGiveBack passes the lease's hold on to a waiter of this process, or releases it.
-func (l *Lease) passOrGiveBack(ctx context.Context, r *Record, until time.Time) error {
+// passOrRelease passes the lease's hold on to a waiter of this process, or releases it.
+func (l *Lease) passOrRelease(ctx context.Context, r *Record, until time.Time) error {
 	h := l.passable()
 	if h == nil {
-		return l.giveBack(r, until)
+		return l.releaseHolds(r, until)
 	}
 	ws := &l.locker.waiters
 	passed, placed, parked := ws.passOn(l, h)
@@ -306,7 +308,7 @@ func (l *Lease) passOrGiveBack(ctx context.Context, r *Record, until time.Time) 
 		case <-time.After(min(askTime, rest/4)):
 		}
 	}
-	return l.giveBack(r, until)
+	return l.releaseHolds(r, until)
 }
 
 // tell tells the observer of e, which happened to the lease.
@@ -328,22 +330,45 @@ func (l *Lease) passable() *hold {
 	return nil
 }
 
-// giveBack releases the holds of the lease, which has ended, and saves r, the record of a
-// run; nil if there is none.
-func (l *Lease) giveBack(r *Record, until time.Time) error {
+// releaseHolds releases the holds of the lease at the store, side by side, and saves r, the
+// record of a run; nil if there is none. A store sends calls that are made together in few
+// round trips.
+func (l *Lease) releaseHolds(r *Record, until time.Time) error {
 	for _, h := range l.holds {
 		h.retire()
 	}
-	var first error
-	for _, h := range slices.Backward(l.holds) {
-		if err := h.release(l, r, until); first == nil {
-			first = err
+	if len(l.holds) == 1 {
+		return l.holds[0].release(l, r, until)
+	}
+	errs, panics := make([]error, len(l.holds)), make([]any, len(l.holds))
+	var released sync.WaitGroup
+	for i, h := range l.holds {
+		released.Go(func() {
+			defer func() { panics[i] = recover() }()
+			errs[i] = h.release(l, r, until)
+		})
+	}
+	released.Wait()
+	if i := slices.IndexFunc(panics, func(p any) bool { return p != nil }); i >= 0 {
+		panic(panics[i])
+	}
+	failed, first := 0, error(nil)
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, ErrLost):
+			return err
+		case err != nil:
+			failed++
+			first = cmp.Or(first, err)
 		}
 	}
-	return first
+	if first != nil {
+		return fmt.Errorf("%d of %d keys are not released yet: %w", failed, len(l.holds), first)
+	}
+	return nil
 }
 
-// abandon is giveBack in the background.
+// abandon releases the holds in the background.
 func (l *Lease) abandon() {
 	l.stop()
 	l.endContext(nil)

@@ -86,10 +86,12 @@ func isNil(v any) bool {
 	return v == nil || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// Do runs fn under a lease of key, with the lease's context, and gives the
-// lease back when fn returns or panics. It returns what fn returned; if the
-// lease was lost while fn ran, the error matches ErrLost too, even if fn
-// returned nil. Errors of acquiring are those of Acquire, and fn did not run.
+// Do runs fn under a lease of key, with the lease's context, and releases the lease when fn
+// returns or panics. It returns the error of fn; if the lease was lost while fn ran, the
+// error matches ErrLost too, even if fn returned nil. A release that the store did not
+// confirm does not change the result of fn: the Released event has its error, and the
+// release is retried in the background. Errors of acquiring are those of Acquire, and fn
+// did not run.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	if fn == nil {
 		return fmt.Errorf("do: fn is nil: %w", ErrInvalid)

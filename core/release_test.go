@@ -1,8 +1,11 @@
 package core_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,7 +14,75 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// hazards 11, 47 and 50
+// TestRelease_ManyKeys is about hazard 11.
+func TestRelease_ManyKeys(t *testing.T) {
+	t.Parallel()
+	keys := func(n int) (names []string) {
+		for i := range n {
+			names = append(names, fmt.Sprintf("order:%03d", i))
+		}
+		return names
+	}
+	for _, trip := range []time.Duration{6 * time.Millisecond, 16 * time.Millisecond, 150 * time.Millisecond} {
+		sim(t, fmt.Sprintf("301 keys at %v a trip", trip), func(t *testing.T) {
+			l, store := setup(t)
+			lease := acquire(t, t.Context(), l, "order", core.Also(keys(300)...), core.TTL(time.Second))
+			store.set(slow(trip, 0), opRelease)
+			time.Sleep(time.Second / 2) // extended some time ago
+			start := time.Now()
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("got %v, want nil", err)
+			}
+			if took := time.Since(start); took != trip {
+				t.Errorf("got %v for all keys, want one trip", took)
+			}
+			wantFree(t, store.inner, keys(300)...)
+		})
+	}
+	for _, also := range [][]string{nil, keys(300)} {
+		sim(t, fmt.Sprintf("%d keys expire meanwhile", 1+len(also)), func(t *testing.T) {
+			l, store := setup(t)
+			lease := acquire(t, t.Context(), l, "order", core.Also(also...), core.TTL(time.Second), core.NoRenew())
+			time.Sleep(940 * time.Millisecond)
+			wantHeldLease(t, lease)
+			store.set(slow(100*time.Millisecond, 0), opRelease)
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("got %v, want nil", err)
+			}
+			late := acquire(t, t.Context(), l, "order", core.TTL(time.Second), core.NoRenew())
+			time.Sleep(960 * time.Millisecond)
+			wantErr(t, late.Release(t.Context()), core.ErrLost)
+		})
+	}
+	sim(t, "some keys unanswered", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order", core.Also(keys(4)...))
+		store.set(func(ctx context.Context, n int, do func() error) error {
+			if n%5 < 2 {
+				return hang(ctx, n, do)
+			}
+			return do()
+		}, opRelease)
+		err := lease.Release(t.Context())
+		wantErr(t, err, core.ErrUnavailable)
+		if err != nil && !strings.Contains(err.Error(), " of 5 keys are not released yet") {
+			t.Errorf("got %v, want the number of keys", err)
+		}
+		store.set(nil, opRelease)
+		time.Sleep(time.Second)
+		wantFree(t, store.inner, keys(4)...)
+	})
+	sim(t, "one key lost", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order", core.Also(keys(4)...))
+		store.set(func(_ context.Context, n int, do func() error) error {
+			return cmp.Or(do(), map[bool]error{true: core.ErrLost}[n == 2])
+		}, opRelease)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+		wantFree(t, store.inner, keys(4)...)
+	})
+}
+
 // TestRelease is about hazards 11, 47 and 50 of PROOF.md.
 func TestRelease(t *testing.T) {
 	t.Parallel()
