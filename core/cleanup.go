@@ -8,10 +8,16 @@ import (
 	"github.com/lockkit/lockkit/core/internal/order"
 )
 
-// cleanUpEvery is the pace of the releases that the store has not answered, and
-// cleanUpWidth how many are sent at a time.
 const (
-	cleanUpEvery = 100 * time.Millisecond
+	// cleanUpPause is the pause after a release that the store has not answered. It is
+	// constant, since a key is to be free soon after an outage. Only the pause of a claim
+	// with a value doubles, up to longestPause.
+	cleanUpPause = 100 * time.Millisecond
+	longestPause = 5 * time.Second
+	// maxResent is how many bytes of a value are sent before the record instead takes its
+	// place, if there is one.
+	maxResent = 8 << 20
+	// cleanUpWidth is how many releases are sent at a time.
 	cleanUpWidth = 32
 	// cleanUpLeast is how long to try at least, however short the TTL: an acquire can
 	// wait in the socket of a frozen server, which grants it when it goes on.
@@ -39,6 +45,8 @@ type pending struct {
 	mode   Mode
 	unsure bool // may be held
 	until  time.Time
+	pause  time.Duration // after the next try without an answer
+	resent int           // bytes of its value
 }
 
 func (u *pending) about() (key, hold string) { return u.claim.Key, HoldID(u.claim.Lease) }
@@ -50,7 +58,7 @@ func (cl *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
 	if c.Undo || c.Record != nil {
 		least = cleanUpRun
 	}
-	u := pending{claim: c, name: l.name, mode: l.opts.mode, unsure: unsure, until: time.Now().Add(max(c.TTL, least))}
+	u := pending{claim: c, name: l.name, mode: l.opts.mode, unsure: unsure, until: time.Now().Add(max(c.TTL, least)), pause: cleanUpPause}
 	cl.mu.Lock()
 	cl.pending.add(1)
 	cl.mu.Unlock()
@@ -65,7 +73,14 @@ func (cl *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
 // end, so that a server that is down does not delay the claims at others.
 func (cl *cleanup) tried(u pending, settled bool) {
 	if !settled {
-		time.Sleep(cleanUpEvery)
+		time.Sleep(u.pause)
+		if u.claim.Record != nil {
+			u.pause = min(2*u.pause, longestPause)
+			u.resent += len(u.claim.Record.Value)
+		}
+		if u.resent > maxResent {
+			u.claim.shorten()
+		}
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

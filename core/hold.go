@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -385,11 +386,11 @@ func (h *hold) release(l *Lease, r *Record, until time.Time) (err error) {
 	end, assumed := h.beginRelease(), false
 	defer func() { end.answer(err, assumed) }()
 	err = errNoEnd
-	assumed, err = h.locker.release(c, until)
+	assumed, settled, err := h.locker.release(&c, until)
 	if r == nil && errors.Is(err, ErrLost) && h.expired(h.locker.now()) {
 		assumed, err = true, nil
 	}
-	if l.unsure[h.key] || err != nil && !errors.Is(err, ErrLost) {
+	if l.unsure[h.key] || !settled {
 		h.locker.cleanup.add(c, l, true, nil)
 	}
 	return err
@@ -434,20 +435,47 @@ const releaseLimit = 3 * time.Second
 
 // release releases c at the store. Assumed is set if the store no longer had it, which is
 // put down to an earlier attempt without an answer.
-func (l *Locker) release(c Claim, until time.Time) (assumed bool, err error) {
+//
+// A store can refuse a long value by closing the connection, so a long one without an answer
+// is not sent again. The record instead takes its place, if there is one, in c too. If the
+// store has that one, or has one already, the claim is settled, and the error gives the
+// reason why the value may not be stored.
+func (l *Locker) release(c *Claim, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
+	var unsaved error // why the record was replaced
 	err = l.persist(c.TTL, until, func(ctx context.Context) error {
-		err := l.store.Release(ctx, c)
+		err := l.store.Release(ctx, *c)
 		switch {
 		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
 			assumed = true // by the earlier attempt
 			return nil
 		case err != nil && !errors.Is(err, ErrUnavailable):
 			unknown = true
+			if c.Record.isLong() && c.shorten() {
+				unsaved = err
+			}
 		}
 		return err
 	})
-	return assumed, err
+	settled = err == nil || errors.Is(err, ErrLost)
+	switch {
+	case !settled:
+		if c.Record.isLong() {
+			c.shorten()
+		}
+	case unsaved != nil:
+		err = fmt.Errorf("%w: the run is done, but its long value may not be stored: %w", ErrUnavailable, unsaved)
+	}
+	return assumed, settled, err
+}
+
+// shorten replaces the record by the one to save instead, and reports whether there is one.
+func (c *Claim) shorten() bool {
+	if c.Record == nil || c.Record.instead == nil {
+		return false
+	}
+	c.Record = c.Record.instead
+	return true
 }
 
 // persist repeats call until the store answers, at the pace of retry.Hiccup and no later

@@ -113,6 +113,23 @@ func (l *Lease) Finish(ctx context.Context, r Record) error {
 	return l.settle(ctx, "finish", &r, false)
 }
 
+// FinishLong is Finish for a record whose value may be longer than the store takes. A server
+// can refuse one by closing the connection, which looks like an outage. So the store is sent
+// a value of more than 512 KiB once if it does not answer, and three times if it refuses
+// the call; a shorter value is sent until 8 MiB were sent in vain. Then instead is saved in
+// its place, and the error matches ErrUnavailable: the server may have stored r before,
+// which stays then.
+func (l *Lease) FinishLong(ctx context.Context, r, instead Record) error {
+	r.instead = &instead
+	return l.Finish(ctx, r)
+}
+
+// longValue is the length above which a value is not sent again, see FinishLong. Redis'
+// least limit (proto-max-bulk-len) is 1 MiB.
+const longValue = 512 << 10
+
+func (r *Record) isLong() bool { return r != nil && len(r.Value) > longValue }
+
 // Withdraw is Release for a run whose work has not begun: in the same step the
 // store takes the run back, so that it does not count as an attempt and the
 // record is as Begin found it. It is bounded like Release. A second call gives the
@@ -153,7 +170,7 @@ func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool)
 func (l *Lease) settleLate(ctx context.Context, op string, r *Record, withdraw bool) error {
 	c := l.releaseClaim(&l.first)
 	c.Record, c.Undo = r, withdraw
-	_, err := l.locker.release(c, l.locker.now().Time().Add(releaseLimit))
+	_, _, err := l.locker.release(&c, l.locker.now().Time().Add(releaseLimit))
 	err = l.endError(op, err)
 	e := l.event(CleanedUp)
 	e.Err = err

@@ -68,7 +68,9 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // be saved, Do returns both the Outcome and an error: core.ErrLost if another run
 // has begun or has saved its answer, and core.ErrUnavailable if the store did not
 // confirm; unless the Locker was closed, that is tried further in the background,
-// and the answer may be kept after all. An error of fn that could not be noted
+// and the answer may be kept after all. An answer of more than 512 KiB is sent once if the
+// store does not answer, since its server may refuse that length without a word: the run
+// is done then, and later callers get ErrUnreplayable. An error of fn that could not be noted
 // matches these too.
 //
 // If ctx ends before fn has begun, fn is not run, which is no attempt, and the error

@@ -52,6 +52,22 @@ func TestOnRedis(t *testing.T) {
 			}
 		}
 	})
+	t.Run("answer above the limit of the server", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t, "--proto-max-bulk-len", "1mb")
+		o, c := onRedis(t, server.Addr), charge("long")
+		value := bytes.Repeat([]byte("x"), 3<<20)
+		out, err := o.Do(t.Context(), c, new(runs).work(string(value)))
+		if !errors.Is(err, core.ErrUnavailable) || !bytes.Equal(out.Value, value) || out.Replayed {
+			t.Errorf("got %d bytes, %v, want the answer and ErrUnavailable", len(out.Value), err)
+		}
+		refused(t, onRedis(t, server.Addr), c, once.ErrUnreplayable)
+		first(t, o, charge("next"), "receipt", 1)
+		read, err := strconv.Atoi(server.Field("stats", "total_net_input_bytes"))
+		if err != nil || read > 2*len(value) {
+			t.Errorf("the server has read %d bytes (%v), want at most %d", read, err, 2*len(value))
+		}
+	})
 	t.Run("what one process keeps, others answer with", func(t *testing.T) {
 		t.Parallel()
 		a, b := onRedis(t, server.Addr, once.AtMostOnce()), onRedis(t, server.Addr)

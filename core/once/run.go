@@ -110,7 +110,9 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	if a.Unreplayable || len(a.Value) > maxValue {
 		return out, settle(unreplayable, nil)
 	}
-	return out, settle(done, a.Value)
+	err = lease.FinishLong(ctx, o.settled(c, done, number, a.Value), o.settled(c, unreplayable, number, nil))
+	t.saved = err
+	return out, err
 }
 
 // broken is the state of a run that does not know how far it came.

@@ -1,0 +1,90 @@
+package core_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestFinishLong(t *testing.T) {
+	t.Parallel()
+	const long = 3 << 20
+	// refusing returns a fault that a value longer than limit meets.
+	refusing := func(limit int, store *scripted, f fault) fault {
+		return func(ctx context.Context, n int, do func() error) error {
+			calls := store.sent(opRelease)
+			if r := calls[len(calls)-1].claims[0].Record; r != nil && len(r.Value) > limit {
+				return f(ctx, n, do)
+			}
+			return do()
+		}
+	}
+	sent := func(store *scripted) (values, bytes int) {
+		for _, c := range store.sent(opRelease) {
+			if r := c.claims[0].Record; r != nil && len(r.Value) > 1000 {
+				values++
+				bytes += len(r.Value)
+			}
+		}
+		return values, bytes
+	}
+	for _, c := range []struct {
+		name   string
+		f      fault
+		values int // at most
+	}{
+		{"connection closed", loseRequest, 1},
+		{"no answer", hang, 1},
+		{"refused", refuse, 3},
+	} {
+		sim(t, c.name, func(t *testing.T) {
+			l, store := setup(t)
+			lease := begin(t, l, "pay:1", 1)
+			store.set(refusing(1<<20, store, c.f), opRelease)
+			err := lease.FinishLong(t.Context(), finished(strings.Repeat("x", long), 1), finished("too long", 1))
+			wantErr(t, err, core.ErrUnavailable)
+			synctest.Wait()
+			time.Sleep(time.Minute)
+			if values, _ := sent(store); values > c.values {
+				t.Errorf("got %d long values, want at most %d", values, c.values)
+			}
+			wantAnswer(t, l, "pay:1", "too long")
+			wantFree(t, store.inner, "pay:1")
+		})
+	}
+	sim(t, "reply lost", func(t *testing.T) {
+		l, store := setup(t)
+		lease := begin(t, l, "pay:1", 1)
+		store.set(first(1, loseReply), opRelease)
+		value := strings.Repeat("x", long)
+		wantErr(t, lease.FinishLong(t.Context(), finished(value, 1), finished("too long", 1)), core.ErrUnavailable)
+		wantAnswer(t, l, "pay:1", value) // was stored, and stays
+	})
+	sim(t, "stored", func(t *testing.T) {
+		l, _ := setup(t)
+		lease := begin(t, l, "pay:1", 1)
+		value := strings.Repeat("x", long)
+		if err := lease.FinishLong(t.Context(), finished(value, 1), finished("too long", 1)); err != nil {
+			t.Errorf("got %v, want nil", err)
+		}
+		wantAnswer(t, l, "pay:1", value)
+	})
+	sim(t, "shorter value in an outage", func(t *testing.T) {
+		l, store := setup(t)
+		lease := begin(t, l, "pay:1", 1)
+		store.set(refuse, opRelease)
+		err := lease.FinishLong(t.Context(), finished(strings.Repeat("x", 500<<10), 1), finished("too long", 1))
+		wantErr(t, err, core.ErrUnavailable)
+		time.Sleep(9 * time.Minute)
+		if values, bytes := sent(store); values < 2 || bytes > 11<<20 {
+			t.Errorf("got %d values of %d bytes, want some and at most 11 MiB", values, bytes)
+		}
+		store.set(nil, opRelease)
+		time.Sleep(10 * time.Second)
+		wantAnswer(t, l, "pay:1", "too long")
+	})
+}
