@@ -58,11 +58,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	}
 	over := false // the lease is the caller's, or has ended
 	defer func() {
-		switch {
-		case over:
-		case lease.begun: // the observer has panicked: the caller has no lease
-			lease.finish(ctx, "release", nil, true)
-		default: // it found a finished record, or the store or the observer has panicked
+		if !over { // it found a finished record, or the store has panicked
 			lease.abandon()
 			l.countOut(lease)
 		}

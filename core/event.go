@@ -232,7 +232,7 @@ func (l *Lease) ID() string {
 // observe tells the observer of e.
 func (l *Locker) observe(ctx context.Context, e Event) {
 	if l.listens(e.Kind) {
-		l.observer.Observe(ctx, e)
+		notify(ctx, l.observer, e)
 	}
 }
 

@@ -497,22 +497,20 @@ func (l *Lease) stop() (before state) {
 	return before
 }
 
-// announce tells the observer that the lease was acquired, and of its end if it has ended
-// already.
+// announce notifies the observer that the lease was acquired, and of its end if the lease is
+// lost or released already.
 func (l *Lease) announce(ctx context.Context, wait time.Duration) {
-	defer func() { // also if the observer panics, since it was told
-		l.mu.Lock()
-		l.announced = true
-		untold := l.untold
-		l.mu.Unlock()
-		if untold != nil {
-			untold()
-		}
-	}()
 	if l.locker.listens(Acquired) {
 		e := l.outcome(Acquired)
 		e.Wait = wait
 		l.locker.observe(ctx, e)
+	}
+	l.mu.Lock()
+	l.announced = true
+	untold := l.untold
+	l.mu.Unlock()
+	if untold != nil {
+		untold()
 	}
 }
 

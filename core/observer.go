@@ -3,7 +3,9 @@ package core
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -12,12 +14,14 @@ import (
 //
 // Observe is called on the path of the lock, by several goroutines at once, and
 // never under a mutex of the Locker. It must return quickly. ctx is that of the
-// acquire, or of the release; it may have ended.
+// acquire, or of the release; it may be done. A panic in Observe changes nothing for the
+// lock: it is logged to slog.Default as an error.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// Observers is an Observer that tells each of o, in order. Nils are left out.
+// Observers returns an Observer that notifies each of o, in order, even if one before it
+// panics. Nils are left out.
 func Observers(o ...Observer) Observer {
 	return fanOut(slices.DeleteFunc(slices.Clone(o), func(x Observer) bool { return x == nil }))
 }
@@ -26,8 +30,20 @@ type fanOut []Observer
 
 func (f fanOut) Observe(ctx context.Context, e Event) {
 	for _, o := range f {
-		o.Observe(ctx, e)
+		notify(ctx, o, e)
 	}
+}
+
+// notify notifies o of e. It contains a panic of o, which would end the program on a
+// goroutine of the kit, and leave a lock behind on that of a caller.
+func notify(ctx context.Context, o Observer, e Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Default().ErrorContext(ctx, "lockkit: observer panicked", "event", e.Kind.String(), "lock", e.Name,
+				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	o.Observe(ctx, e)
 }
 
 // lossLog is the observer of a Locker that was given none.

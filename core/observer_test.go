@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -273,6 +274,56 @@ func TestSlogObserver(t *testing.T) {
 		if got := out.String(); !strings.Contains(got, `level=WARN msg="lock clean-up failed" lock=order error="connection broken"`) {
 			t.Errorf("got %s", got)
 		}
+	})
+}
+
+// panicky is an observer that panics at each event.
+type panicky struct{ events atomic.Int64 }
+
+func (p *panicky) Observe(context.Context, core.Event) {
+	p.events.Add(1)
+	panic("broken metrics")
+}
+
+// It is alone, since the default logger is that of all.
+func TestObserver_Panics(t *testing.T) {
+	var mu sync.Mutex
+	var out bytes.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(lockedWriter{&mu, &out}, nil)))
+	broken, seen := &panicky{}, &recorder{}
+	synctest.Test(t, func(t *testing.T) {
+		l, store := setup(t, core.WithObserver(core.Observers(broken, seen)))
+		secrets := everything(t, l, store)
+		time.Sleep(time.Second)
+		if left := l.Left(); left != "" {
+			t.Errorf("got %s, want nothing left", left)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		text := out.String()
+		if n := int64(strings.Count(text, `msg="lockkit: observer panicked"`)); n == 0 || n != broken.events.Load() {
+			t.Errorf("got %d lines for %d panics", n, broken.events.Load())
+		}
+		for _, part := range []string{"event=extended", "event=lost", "event=cleaned_up", "lock=order", `panic="broken metrics"`, "observer_test.go"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("got no %s", part)
+			}
+		}
+		for _, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("got the secret %s", secret)
+			}
+		}
+	})
+	if n := int64(strings.Count(seen.kinds(), ",") + 1); n != broken.events.Load() {
+		t.Errorf("got %d events at the next observer, want %d", n, broken.events.Load())
+	}
+	alone := &panicky{}
+	synctest.Test(t, func(t *testing.T) {
+		l, store := setup(t, core.WithObserver(alone))
+		everything(t, l, store)
 	})
 }
 

@@ -59,5 +59,5 @@ func (s *Store) report(ctx context.Context, n *node, start time.Time, err error)
 	if err != nil {
 		e.Kind, e.Err = core.NodeOut, err
 	}
-	s.observer.Observe(ctx, e)
+	core.Observers(s.observer).Observe(ctx, e) // contains a panic
 }
