@@ -272,20 +272,25 @@ func (a *attempt) acquireError(c *Claim, err error) error {
 	return unavailable("acquire", a.name, err)
 }
 
-// ctxError is acquireError after the end of the caller's context.
+// ctxError is acquireError when the caller's context is done. The key was busy if the store
+// or the queue of this process has said so. If the store was asked and has not answered, it
+// is unavailable. Otherwise nothing is known of the key, and the error is the context's.
 func (a *attempt) ctxError(c *Claim, err error) error {
-	sentinel, cause := ErrBusy, context.Cause(a.ctx)
-	ended := cause
+	cause := context.Cause(a.ctx)
+	done := cause
 	if cause != a.ctx.Err() {
-		ended = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
+		done = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
 	}
-	if !a.busyTold && (a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable)) {
-		sentinel = ErrUnavailable
+	switch {
+	case a.busyTold || a.lease.contended:
+		return fmt.Errorf("acquire %s: %w: %w", a.name, ErrBusy, done)
+	case a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
 		if err != cause {
-			ended = fmt.Errorf("%w: %v", ended, err) // the store's error
+			done = fmt.Errorf("%w: %v", done, err) // the store's error
 		}
+		return fmt.Errorf("acquire %s: %w: %w", a.name, ErrUnavailable, done)
 	}
-	return fmt.Errorf("acquire %s: %w: %w", a.name, sentinel, ended)
+	return fmt.Errorf("acquire %s: not asked, the context is done: %w", a.name, done)
 }
 
 // unavailable is the error of an operation that the store did not answer.

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -63,7 +64,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 			_, err := other.TryAcquire(ctx, "order:1")
 			wantErr(t, err, core.ErrBusy)
 			_, err = l.TryAcquire(lease.Context(), "order:1")
-			wantErr(t, err, core.ErrBusy)
+			wantErr(t, err, context.Canceled)
 			lease = next
 		}
 		release(t, lease)

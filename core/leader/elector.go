@@ -185,7 +185,7 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	lease, err := e.locker.Acquire(under, e.key, e.acquire...)
 	switch {
 	case err == nil:
-	case errors.Is(err, core.ErrBusy), errors.Is(err, core.ErrUnavailable), errors.Is(err, core.ErrLost):
+	case under.Err() != nil, errors.Is(err, core.ErrBusy), errors.Is(err, core.ErrUnavailable), errors.Is(err, core.ErrLost):
 		return term{end: unelected, err: err}
 	default:
 		return term{end: final, err: err}

@@ -139,7 +139,7 @@ func acquireProblem(ctx context.Context, err error) Problem {
 		}
 	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
 		return failedProblem(err)
-	case errors.Is(err, core.ErrBusy) && ctx.Err() != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed):
+	case ctx.Err() != nil && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed):
 		return Problem{
 			Type: timeout, Title: "Out of time", Status: http.StatusServiceUnavailable,
 			Detail: "The request timed out before it began.", RetryAfter: defaultPause, Err: err,
