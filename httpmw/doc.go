@@ -36,7 +36,7 @@
 //     that [KeepHeaders] lists, never cookies. They are given again with
 //     Idempotent-Replayed: true.
 //   - 5xx, 401, 403, 407, 408, 409, 423, 425 and 429 are not kept: ask again with
-//     the same key, and the request is run again. [Keep] sets another policy. The
+//     the same key, and the request is run again. [KeepIf] sets another policy. The
 //     same goes for a run that died, unless [once.AtMostOnce] rules that out.
 //   - Neither is an answer that the handler has marked by [once.NotFinal]: a 200 that
 //     says in its body that the work was not done.

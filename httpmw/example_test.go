@@ -165,12 +165,12 @@ func ExampleKeyFunc() {
 }
 
 // Answers of 500 are kept as well: the charge may have been made.
-func ExampleKeep() {
+func ExampleKeepIf() {
 	locker, _ := core.New(memstore.New())
 	runs, _ := once.New(locker)
 	charges := 0
 	router := gin.New()
-	keepAll := httpmw.Keep(func(int) bool { return true })
+	keepAll := httpmw.KeepIf(func(httpmw.Kept) bool { return true })
 	router.POST("/pay", httpmw.Idempotent(runs, httpmw.AnyCaller(), keepAll), func(c *gin.Context) {
 		charges++
 		c.String(http.StatusInternalServerError, "attempt %d failed", charges)

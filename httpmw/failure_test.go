@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw"
 )
 
 // attempt is the attempt that the handler sees.
@@ -54,10 +55,10 @@ func testKeptStatuses(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("Keep sets another policy", func(t *testing.T) {
+	t.Run("KeepIf sets another policy", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
-		keep := mw.Keep(func(status int) bool { return status == http.StatusInternalServerError })
+		keep := mw.KeepIf(func(k httpmw.Kept) bool { return k.Status == http.StatusInternalServerError })
 		s.POST("/:status", mw.Idempotent(s.runs(), mw.AnyCaller(), keep), func(c *gin.Context) {
 			var status int
 			_, _ = fmt.Sscan(c.Param("status"), &status)

@@ -32,7 +32,7 @@ type framework struct {
 	Skip        func(skip func(c *gin.Context) bool) option
 	BodyLimit   func(n int64) option
 	ProblemBase func(uri string) option
-	Keep        func(keep func(status int) bool) option
+	KeepIf      func(keep func(httpmw.Kept) bool) option
 	KeepHeaders func(names ...string) option
 	AnswerLimit func(n int64) option
 	Methods     func(methods ...string) option
@@ -96,7 +96,7 @@ var onGin = framework{
 	Skip:        func(skip func(c *gin.Context) bool) option { return httpmw.Skip(skip) },
 	BodyLimit:   func(n int64) option { return httpmw.BodyLimit(n) },
 	ProblemBase: func(uri string) option { return httpmw.ProblemBase(uri) },
-	Keep:        func(keep func(status int) bool) option { return httpmw.Keep(keep) },
+	KeepIf:      func(keep func(httpmw.Kept) bool) option { return httpmw.KeepIf(keep) },
 	KeepHeaders: func(names ...string) option { return httpmw.KeepHeaders(names...) },
 	AnswerLimit: func(n int64) option { return httpmw.AnswerLimit(n) },
 	Methods:     func(methods ...string) option { return httpmw.Methods(methods...) },
@@ -148,7 +148,12 @@ var onNetHTTP = framework{
 	},
 	BodyLimit:   func(n int64) option { return stdmw.BodyLimit(n) },
 	ProblemBase: func(uri string) option { return stdmw.ProblemBase(uri) },
-	Keep:        func(keep func(status int) bool) option { return stdmw.Keep(keep) },
+	KeepIf: func(keep func(httpmw.Kept) bool) option {
+		if keep == nil {
+			return stdmw.KeepIf(nil)
+		}
+		return stdmw.KeepIf(func(k stdmw.Kept) bool { return keep(httpmw.Kept(k)) })
+	},
 	KeepHeaders: func(names ...string) option { return stdmw.KeepHeaders(names...) },
 	AnswerLimit: func(n int64) option { return stdmw.AnswerLimit(n) },
 	Methods:     func(methods ...string) option { return stdmw.Methods(methods...) },

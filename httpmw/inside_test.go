@@ -165,7 +165,7 @@ func TestKeepIsNotAskedAboutRefusals(t *testing.T) { onEach(t, testKeepIsNotAske
 
 func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 	t.Parallel()
-	all := mw.Keep(func(int) bool { return true })
+	all := mw.KeepIf(func(httpmw.Kept) bool { return true })
 	s := mw.newSite(t)
 	mount := func(path string, opts ...option) {
 		s.POST(path, mw.Idempotent(s.runs(), mw.AnyCaller(), all), mw.Lock(s.locker, "order", mw.JSON("id"), opts...), func(c *gin.Context) { c.String(http.StatusOK, "paid") })

@@ -74,18 +74,35 @@ func BodyLimit(n int64) Option { return Option(guard.BodyLimit(n)) }
 // "https://pay.example/problems/lock-busy". It panics if uri is empty or no URI.
 func ProblemBase(uri string) Option { return Option(guard.ProblemBase(uri)) }
 
-// Keep sets which answers of Idempotent are kept, by their status; the others are
-// sent, and the request can be made again, which runs the handler as a further
-// attempt. By default those are kept that would be the same another time: 2xx,
-// 3xx and 4xx, but not 401, 403, 407, 408, 409, 423, 425, 429 and 499. What a Lock or
-// an Idempotent inside refuses for the moment, such as a busy lock, is never kept, nor
-// is an answer of 400 or more without a body beside an error in c.Errors, whose body
-// may be written outside.
+// KeepIf sets which responses of Idempotent are kept. By default those are kept that
+// would be the same another time: 2xx, 3xx and 4xx, except 401, 403, 407, 408, 409,
+// 423, 425, 429 and 499. A response that is not kept is sent, and the request can be
+// made again, which runs the handler as a further attempt. An API that says in its body
+// that it failed has
+//
+//	httpmw.KeepIf(func(k httpmw.Kept) bool {
+//		return k.ByDefault && !bytes.Contains(k.Body, []byte(`"code":503`))
+//	})
 //
 // Where a 500 does not say that nothing was done, keep it too, as Stripe does:
 //
-//	httpmw.Keep(func(status int) bool { return true })
-func Keep(keep func(status int) bool) Option { return Option(guard.Keep(keep)) }
+//	httpmw.KeepIf(func(httpmw.Kept) bool { return true })
+//
+// Idempotent calls keep once for each response, when the handler has returned and
+// before anything is kept. If keep panics, nothing is kept, the panic goes on, and
+// once.AtMostOnce does not run the request again. keep is called by many goroutines.
+//
+// Some responses are never kept, and keep is not called for them: one that the handler
+// has marked by once.NotFinal; one of a Lock or an Idempotent inside that refused for
+// the moment, such as a busy lock; and one of 400 or more without a body beside an
+// error in c.Errors, whose body may be written outside. Neither is it called for a hijacked
+// connection, which is not run again. It panics if keep is nil.
+func KeepIf(keep func(k Kept) bool) Option {
+	if keep == nil {
+		panic("httpmw: KeepIf: the function is nil")
+	}
+	return Option(guard.KeepIf(func(k guard.Kept) bool { return keep(Kept(k)) }))
+}
 
 // KeepHeaders has Idempotent keep more headers of an answer than
 // Content-Disposition, Content-Encoding, Content-Language, Content-Location,

@@ -132,7 +132,7 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 // Why a run is not kept.
 var (
 	errNotReached = once.Withdraw(errors.New("httpmw: the request was refused inside, or matches no route"))
-	errNotKept    = errors.New("httpmw: an answer of this status is not kept, is not final, or is left to what is outside")
+	errNotKept    = errors.New("httpmw: the answer is not one that is kept, is not final, or is left to what is outside")
 	errCannotTell = fmt.Errorf("httpmw: the handler says so by an error: %w", once.ErrIndeterminate)
 	errGaveUp     = fmt.Errorf("httpmw: the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
 )
@@ -152,7 +152,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{}, once.Withdraw(fmt.Errorf("httpmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx)))
 	}
 	x, r, returned := e.x, e.x.Request(), false
-	w := newRecorder(x.Writer(), e.answerLimit)
+	w := newRecorder(x.Writer(), e.answerLimit, e.keepIf != nil)
 	w.execution = e
 	e.writer = w
 	defer func() {
@@ -217,12 +217,20 @@ func (e *execution) flaw(ctx context.Context, told int) error {
 		return errGaveUp
 	case silent && !failed && e.x.Missed() && certain:
 		return errNotReached // the answer is the framework's
-	case final && !unanswered && within != refused && e.keep(statusOf(w.Status())):
+	case final && !unanswered && within != refused && e.keeps():
 		return nil
 	case unclear:
 		return errCannotTell
 	}
 	return errNotKept
+}
+
+// keeps reports whether the answer is kept.
+func (e *execution) keeps() bool {
+	if e.keepIf == nil {
+		return keeps(statusOf(e.writer.Status()))
+	}
+	return e.keepIf(e.writer.shown())
 }
 
 // What a middleware notes of what is inside of it, for an Idempotent outside.

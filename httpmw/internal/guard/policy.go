@@ -20,7 +20,7 @@ const maxKeptHeaders = 64 << 10
 // policy is what the options of Idempotent alone add up to.
 type policy struct {
 	callName    string
-	keep        func(status int) bool
+	keepIf      func(Kept) bool // nil: keeps
 	headers     []string
 	answerLimit int64
 	methods     []string
@@ -32,7 +32,7 @@ type policy struct {
 
 func newPolicy() policy {
 	return policy{
-		keep: keeps, headers: keptHeaders, answerLimit: defaultAnswerLimit,
+		headers: keptHeaders, answerLimit: defaultAnswerLimit,
 		methods: []string{http.MethodPost, http.MethodPatch},
 	}
 }
@@ -48,12 +48,21 @@ func keeps(status int) bool {
 	return status >= http.StatusOK && status < http.StatusInternalServerError
 }
 
-// Keep sets which answers are kept, by their status.
-func Keep(keep func(status int) bool) Option {
+// Kept is a response of which KeepIf decides whether it is kept.
+type Kept struct {
+	Status       int
+	Header       http.Header
+	Body         []byte
+	Unreplayable bool
+	ByDefault    bool
+}
+
+// KeepIf sets which answers are kept.
+func KeepIf(keep func(Kept) bool) Option {
 	if keep == nil {
-		panic("httpmw: Keep: the function is nil")
+		panic("httpmw: KeepIf: the function is nil")
 	}
-	return func(g *Config) { g.keep = keep; g.forOnce = append(g.forOnce, "Keep") }
+	return func(g *Config) { g.keepIf = keep; g.forOnce = append(g.forOnce, "KeepIf") }
 }
 
 // neverKept are headers of the connection, the moment, the caller, or of what is

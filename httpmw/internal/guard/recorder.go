@@ -22,6 +22,7 @@ type Recorder struct {
 	Writer
 	execution *execution
 	most      int64
+	shows     bool        // the answer, to a KeepIf
 	before    http.Header // before the handler ran
 	// header is what the handler sees and changes. The writer outside has a map of
 	// its own, because the timer of a held flush can write while the handler sets a
@@ -33,9 +34,9 @@ type Recorder struct {
 	few     [4]call     // room for those of most answers
 	sent    http.Header // as of the first write; what is set later is not sent
 	status  int
-	chosen  bool // the status was set
-	size    int  // -1 before the first write, as gin has it
-	body    []byte
+	chosen  bool   // the status was set
+	size    int    // -1 before the first write, as gin has it
+	body    []byte // not of what passes, unless it is shown
 	passing bool
 	// announced is the Content-Length that was sent, -1 if there is none.
 	announced int64
@@ -48,13 +49,13 @@ type Recorder struct {
 	hijacked bool
 }
 
-func newRecorder(w Writer, most int64) *Recorder {
+func newRecorder(w Writer, most int64, shows bool) *Recorder {
 	before := w.Header().Clone()
 	if before == nil {
 		before = http.Header{}
 	}
 	r := &Recorder{
-		Writer: w, most: most, before: before, header: before.Clone(), log: calls{seen: before, most: maxCalls},
+		Writer: w, most: most, shows: shows, before: before, header: before.Clone(), log: calls{seen: before, most: maxCalls},
 		status: w.Status(), size: -1, announced: -1, outside: w.Status(), passing: w.Written(),
 	}
 	r.log.list = r.few[:0]
@@ -130,7 +131,9 @@ func (w *Recorder) Write(data []byte) (int, error) {
 	if pass, err := w.room(callWrite, len(data)); err != nil {
 		return 0, err
 	} else if pass {
-		return w.Writer.Write(data)
+		n, err := w.Writer.Write(data)
+		w.body = append(w.body, data[:w.shownOf(n)]...)
+		return n, err
 	}
 	w.body = append(w.body, data...)
 	return len(data), nil
@@ -142,7 +145,9 @@ func (w *Recorder) WriteString(data string) (int, error) {
 	if pass, err := w.room(callWriteString, len(data)); err != nil {
 		return 0, err
 	} else if pass {
-		return w.Writer.WriteString(data)
+		n, err := w.Writer.WriteString(data)
+		w.body = append(w.body, data[:w.shownOf(n)]...)
+		return n, err
 	}
 	w.body = append(w.body, data...)
 	return len(data), nil
@@ -240,7 +245,35 @@ func (w *Recorder) send() {
 	}
 	w.passing = true
 	w.log.play(w.Writer, w.before, w.body)
-	w.body = nil
+	if !w.shows {
+		w.body = nil
+	}
+}
+
+// shownOf is how much of n bytes that have passed is shown to a KeepIf.
+func (w *Recorder) shownOf(n int) int {
+	if !w.shows {
+		return 0
+	}
+	return int(max(0, min(int64(n), w.most-int64(len(w.body)))))
+}
+
+// shown is the answer as KeepIf sees it, after the handler.
+func (w *Recorder) shown() Kept {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	status, header := w.status, w.header
+	switch {
+	case w.passing:
+		status, header = w.Writer.Status(), w.Writer.Header()
+	case w.log.begun:
+		header = w.sent
+	}
+	status = statusOf(status)
+	return Kept{
+		Status: status, Header: header.Clone(), Body: w.body[:len(w.body):len(w.body)],
+		Unreplayable: w.passing, ByDefault: keeps(status),
+	}
 }
 
 // pass sends what was held back, after the handler.
