@@ -186,3 +186,44 @@ func testBounds(t *testing.T, mw framework) {
 		s.gone("over", "/over")
 	})
 }
+
+// A fingerprint is taken at a cost in proportion to the body.
+func TestFingerprint_Cost(t *testing.T) {
+	const (
+		length    = 1 << 20
+		factor    = 100
+		multipart = "multipart/form-data; boundary=b"
+	)
+	s := onGin.newSite(t)
+	s.POST("/", onGin.Idempotent(s.runs(), onGin.AnyCaller()), func(c *gin.Context) { c.Status(http.StatusOK) })
+	fill := func(text, tail string) string {
+		return strings.Repeat(text, (length-len(tail))/len(text)) + tail
+	}
+	fields := strings.Builder{}
+	for i := 0; fields.Len() < length-20; i++ {
+		fmt.Fprintf(&fields, "x%d=&", i)
+	}
+	part := "--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\n\r\n"
+	for _, c := range []struct{ name, contentType, body string }{
+		{"many parts", multipart, fill(part, "--b--")},
+		{"parts without headers", multipart, fill("--b\r\n\r\n\r\n", "--b--")},
+		{"many headers", multipart, "--b\r\n" + fill("A: b\r\n", "\r\n\r\n--b--\r\n")},
+		{"one header", multipart, "--b\r\nA: " + fill("x", "\r\n\r\n\r\n--b--\r\n")[9:]},
+		{"no parts", multipart, fill("--b", "--b--")},
+		{"blank lines", multipart, fill("\r\n", "--b--")},
+		{"one part", multipart, "--b\r\n\r\n" + fill("x", "\r\n--b--")[8:]},
+		{"many fields", formType, fields.String()},
+		{"one field", formType, fill("a&", "")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body[:min(len(c.body), length)]))
+			r.Header.Set("Content-Type", c.contentType)
+			r.Header.Set("Idempotency-Key", strings.ReplaceAll(c.name, " ", "-"))
+			n := allocated(func() { s.ServeHTTP(w, r) })
+			if w.Code != http.StatusOK || n > factor*length {
+				t.Errorf("got %d and %d bytes allocated, want at most %d", w.Code, n, factor*length)
+			}
+			t.Logf("got %d and %d bytes allocated", w.Code, n)
+		})
+	}
+}

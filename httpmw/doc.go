@@ -32,17 +32,29 @@
 //   - A key is for one request: same method, path, query, media type and body. It
 //     counts for the caller that used it, and for 24 hours from the answer, or as
 //     [once.Retain] says. After that it is a new request.
+//   - 422 does not say that the first request failed. A client that sends the same work
+//     under a new key then may have it done twice. It repeats the first request
+//     unchanged, or finds out by another way whether that was carried out.
 //   - Answers of 2xx, 3xx and of most 4xx are kept, with their body and the headers
 //     that [KeepHeaders] lists, never cookies. They are given again with
 //     Idempotent-Replayed: true.
 //   - 5xx, 401, 403, 407, 408, 409, 423, 425 and 429 are not kept: ask again with
 //     the same key, and the request is run again. [KeepIf] sets another policy. The
 //     same goes for a run that died, unless [once.AtMostOnce] rules that out.
-//   - Neither is an answer that the handler has marked by [once.NotFinal]: a 200 that
-//     says in its body that the work was not done.
+//   - A response that the handler has marked by [once.NotFinal] is not kept either: a
+//     200 that says in its body that the work was not done.
 //   - Nothing is kept of a request that Idempotent refused, as below. Of what a
 //     Lock inside answers, a missing key is kept, as its status says, and a busy
 //     lock never is.
+//
+// A client that makes a request anew for a retry often writes it in another way. Of
+// that, these differences do not count: the boundary of a multipart body, the order of
+// the fields of an urlencoded form and of the query and how they are escaped, the
+// parameters of the media type, and whether the body is chunked. A multipart body
+// counts by the headers and the content of its parts, in their order. What counts is
+// any byte of another body: the order of JSON's fields and its blanks, and the time in
+// the header of a gzip. [Fingerprint] names the fields that count instead. Decompress
+// outside of Idempotent.
 //
 // A handler that runs again, since an earlier run died or failed, finds the
 // attempt by [once.AttemptFromContext]: it can ask the bank before it charges, or

@@ -128,8 +128,9 @@ func AnswerLimit(n int64) Option { return Option(guard.AnswerLimit(n)) }
 func Methods(methods ...string) Option { return Option(guard.Methods(methods)) }
 
 // Fingerprint sets what else than method and path has to be the same when a key
-// is used again, instead of query, media type and the body's bytes. It is for
-// clients that write the same request in another way when they repeat it:
+// is used again, instead of query, media type and body. It is for clients that write
+// the same request in another way when they repeat it, such as JSON with its fields
+// in another order:
 //
 //	httpmw.Fingerprint(httpmw.Join(httpmw.JSON("order"), httpmw.JSON("amount")))
 //

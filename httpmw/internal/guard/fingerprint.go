@@ -1,16 +1,24 @@
 package guard
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"io"
+	"maps"
 	"mime"
+	"mime/multipart"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 )
 
 // fingerprintOf is what tells a request that is sent again from another one
 // under the same key: method and path with what of says, or with query, media
-// type and body if of is nil.
+// type and body if of is nil. A form counts by its fields, a multipart body by its
+// parts, and any other body by its bytes.
 func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 	if of != nil {
 		value, err := of(x)
@@ -29,7 +37,50 @@ func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return digest(x.Request(), "whole", mediaType(x.Request()), data), nil
+	media, boundary := mediaType(x.Request())
+	if media == formType {
+		return digest(x.Request(), "whole", media, []byte(canonicalQuery(string(data)))), nil
+	}
+	if parts, ok := partsOf(data, boundary); ok {
+		return digest(x.Request(), "parts", media, parts), nil
+	}
+	return digest(x.Request(), "whole", media, data), nil
+}
+
+const formType = "application/x-www-form-urlencoded"
+
+// partsOf is what counts of a multipart body: the header of each part and the digest of
+// its content, in their order. A client that makes the body anew chooses another
+// boundary. ok is false for a body that is not, or not well-formed, multipart.
+func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
+	// multipart.Reader takes a body that breaks off in a header for one that is over.
+	delimiter := []byte("--" + boundary)
+	last := bytes.LastIndex(data, delimiter)
+	if boundary == "" || last < 0 || !bytes.HasPrefix(data[last+len(delimiter):], []byte("--")) {
+		return nil, false
+	}
+	content, buffer := sha256.New(), make([]byte, min(len(data), 32<<10)) // for all parts
+	for r := multipart.NewReader(bytes.NewReader(data), boundary); ; {
+		part, err := r.NextRawPart()
+		if err == io.EOF {
+			return parts, true
+		}
+		if err != nil {
+			return nil, false
+		}
+		parts = binary.AppendUvarint(parts, uint64(len(part.Header)))
+		for _, name := range slices.Sorted(maps.Keys(part.Header)) {
+			parts = binary.AppendUvarint(appendString(parts, name), uint64(len(part.Header[name])))
+			for _, value := range part.Header[name] {
+				parts = appendString(parts, value)
+			}
+		}
+		content.Reset()
+		if _, err := io.CopyBuffer(content, part, buffer); err != nil {
+			return nil, false
+		}
+		parts = content.Sum(parts)
+	}
 }
 
 // errBodyGone says that a request cannot be told from another one.
@@ -53,7 +104,7 @@ func formerBody(r *http.Request) ([]byte, error) {
 // it, so that nothing can run into its neighbour.
 func digest(r *http.Request, kind, value string, data []byte) []byte {
 	path, query := r.URL.EscapedPath(), ""
-	if kind == "whole" {
+	if kind != "part" {
 		query = canonicalQuery(r.URL.RawQuery)
 	}
 	head := make([]byte, 0, 64+len(path)+len(query)+len(value))
@@ -80,14 +131,18 @@ func canonicalQuery(raw string) string {
 }
 
 // mediaType is the content type without its parameters, and as it is if it
-// cannot be read.
-func mediaType(r *http.Request) string {
+// cannot be read. boundary is that of a multipart body.
+func mediaType(r *http.Request) (media, boundary string) {
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" || contentType == "application/json" {
-		return contentType
+		return contentType, ""
 	}
-	if media, _, err := mime.ParseMediaType(contentType); err == nil {
-		return media
+	media, params, err := mime.ParseMediaType(contentType)
+	switch {
+	case err != nil:
+		return contentType, ""
+	case strings.HasPrefix(media, "multipart/"):
+		return media, params["boundary"]
 	}
-	return contentType
+	return media, ""
 }

@@ -34,7 +34,8 @@ func runProblem(ctx context.Context, err error) Problem {
 	case errors.Is(err, once.ErrMismatch):
 		return Problem{
 			Type: "idempotency-mismatch", Title: idempotencyHeader + " used before", Status: http.StatusUnprocessableEntity,
-			Detail: "The key was used with another request. Use a new key.", Err: err,
+			Detail: "The key was used with another request, which may have been carried out. " +
+				"Repeat that request to get its answer. A new key makes a new request.", Err: err,
 		}
 	case errors.Is(err, once.ErrIndeterminate):
 		return Problem{
