@@ -15,17 +15,22 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Check tells whether some route of e has each path parameter that Param was
-// asked for; call it when e has all its routes, before it serves. It fails with
-// core.ErrInvalid, and names all that no route has.
+// Check reports an engine whose middlewares cannot work; call it when e has all its
+// routes, before it serves. It fails with core.ErrInvalid if no route of e has a path
+// parameter that Param was asked for, and names all of these. It also fails if
+// e.ContextWithFallback is false, which is gin's default, and the program has made a
+// Lock or an Idempotent. A *gin.Context then does not lead to the context of its
+// request: work to which a handler hands c itself is not canceled when the lock is lost,
+// does not find the lease, and waits for itself if it acquires the same key. Check does
+// not see a later change of the field.
 //
 // gin does not tell which middleware a route has, and that limits what Check can
 // see:
 //
 //   - A name that another route has is not reported. The first request to the
 //     route that lacks it tells core.Misused.
-//   - Check looks at each name that the program gave to Param since the last
-//     Check, mounted or not. A program with several engines has to make the
+//   - Check looks at each name that the program gave to Param, and at each
+//     middleware that it made, since the last Check, mounted or not. A program with several engines has to make the
 //     routes of one and check it, and then go on with the next.
 //   - A Param that a KeyFunc makes while it runs is not known before.
 //
@@ -45,12 +50,18 @@ func Check(e *gin.Engine) error {
 	}
 	var problems []error
 	for _, name := range asked.of(e) {
-		if !there[name] {
+		switch {
+		case name == anyMiddleware && !e.ContextWithFallback:
+			problems = append(problems, fmt.Errorf("httpmw: check: ContextWithFallback of the engine is false, set it: a context.Context that is a *gin.Context ignores the loss of a lock: %w", core.ErrInvalid))
+		case name != anyMiddleware && !there[name]:
 			problems = append(problems, fmt.Errorf("httpmw: check: no route has a path parameter %q: %w", name, core.ErrInvalid))
 		}
 	}
 	return errors.Join(problems...)
 }
+
+// anyMiddleware is in the place of a parameter's name, which is not empty.
+const anyMiddleware = ""
 
 // parameter is the name of the parameter in a segment of a route's path. As gin
 // has it, there is one at most, and it goes on to the segment's end.
@@ -66,8 +77,8 @@ func parameter(segment string) (name string, ok bool) {
 	return "", false
 }
 
-// asked is what Param was asked for in this program: neither gin nor a function
-// tells what a route's middleware was made of.
+// asked is what Param was asked for in this program, and anyMiddleware: neither gin
+// nor a function shows the middlewares of a route.
 var asked = names{fresh: make(map[string]bool), checked: make(map[weak.Pointer[gin.Engine]]map[string]bool)}
 
 type names struct {

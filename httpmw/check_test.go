@@ -1,15 +1,18 @@
 package httpmw_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/httpmw"
 )
 
@@ -20,6 +23,7 @@ func TestCheck(t *testing.T) {
 	s := onGin.newSite(t)
 	router := func(param, path string) *gin.Engine {
 		r := gin.New()
+		r.ContextWithFallback = true
 		r.POST(path, httpmw.Lock(s.locker, "order", httpmw.Param(param)), ok)
 		return r
 	}
@@ -53,6 +57,65 @@ func TestCheck(t *testing.T) {
 	}
 	if err := httpmw.Check(nil); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("no engine: got %v", err)
+	}
+}
+
+// Not beside tests that run at once, as TestCheck.
+func TestCheck_ContextWithFallback(t *testing.T) {
+	s := onGin.newSite(t)
+	all := httpmw.KeyFunc(func(*gin.Context) (string, error) { return "all", nil })
+	for name, mount := range map[string]func(r *gin.Engine){
+		"Lock":       func(r *gin.Engine) { r.POST("/", httpmw.Lock(s.locker, "order", all), ok) },
+		"Idempotent": func(r *gin.Engine) { r.POST("/", httpmw.Idempotent(s.runs(), all), ok) },
+		"on a group": func(r *gin.Engine) { r.Group("/pay").Use(httpmw.Lock(s.locker, "order", all)).POST("/", ok) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_ = httpmw.Check(gin.New()) // forget what other tests made
+			r := gin.New()
+			if err := httpmw.Check(r); err != nil {
+				t.Errorf("got %v without a middleware, want nil", err)
+			}
+			mount(r)
+			for range 2 {
+				if err := httpmw.Check(r); !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), "ContextWithFallback") {
+					t.Errorf("got %v, want one that names ContextWithFallback", err)
+				}
+			}
+			r.ContextWithFallback = true
+			if err := httpmw.Check(r); err != nil {
+				t.Errorf("got %v, want nil", err)
+			}
+		})
+	}
+}
+
+// What Check asks for: a handler that hands c itself on.
+func TestGinContextAsContext(t *testing.T) {
+	t.Parallel()
+	s := onGin.newSite(t)
+	s.ContextWithFallback = true
+	lock := httpmw.Lock(s.locker, "order", httpmw.Param("id"), httpmw.Acquire(core.TTL(2*time.Second)))
+	s.POST("/again/:id", lock, func(c *gin.Context) {
+		err := s.locker.Do(c, core.Key("order", c.Param("id")), func(context.Context) error { return nil })
+		c.String(http.StatusOK, "%v", err)
+	})
+	s.POST("/lost/:id", lock, func(c *gin.Context) {
+		gone := core.ErrLost
+		s.store.extend.Store(&gone)
+		<-c.Done()
+		c.String(http.StatusOK, "%v", context.Cause(c.Request.Context()))
+	})
+	s.POST("/final/:id", httpmw.Idempotent(s.runs(), httpmw.AnyCaller()), func(c *gin.Context) {
+		c.String(http.StatusOK, "%v", once.NotFinal(c))
+	})
+	if r := s.send("POST", "/again/1", ""); r.body != "<nil>" {
+		t.Errorf("got %q, want the same key to re-enter", r.body)
+	}
+	if r := s.pay("k", "/final/1", ""); r.body != "true" {
+		t.Errorf("got %q, want the run to be found", r.body)
+	}
+	if r := s.send("POST", "/lost/2", ""); !strings.Contains(r.body, core.ErrLost.Error()) {
+		t.Errorf("got %q, want the loss", r.body)
 	}
 }
 

@@ -8,7 +8,16 @@
 // arrive. A second click while the first is being worked on is answered with
 // 409 and does not run. The handler finds its lease, and the fencing token, by
 // core.LeaseFromContext(c.Request.Context()); that context ends when the lease
-// is lost. The client still gets what the handler answers then, even a 200: check the
+// is lost:
+//
+//	func handler(c *gin.Context) {
+//		ctx := c.Request.Context() // not c, which does not end by itself
+//		err := charge(ctx, c.Param("id"))
+//
+// gin's own context leads to that of its request only if the engine has
+// ContextWithFallback, which is off by default. Without it a query that is given c runs
+// on after the loss of the lock, and locker.Do(c, …) for the same key waits for itself.
+// [Check] reports such an engine before it serves. The client still gets what the handler answers then, even a 200: check the
 // context before you commit.
 //
 // Code outside of HTTP locks the same thing with core.Key:
@@ -86,8 +95,8 @@
 // JSON fields that differ in case only, JSON sent under another content type.
 // [Join] makes a key of several values.
 //
-// [Check] tells at start-up of a parameter that no route has. What it cannot see
-// tells the Locker's observer core.Misused with its first request, once for a
+// [Check] reports a parameter that no route has at start-up. What it cannot see is
+// notified to the Locker's observer as core.Misused with its first request, once for a
 // middleware.
 //
 // # Answers

@@ -21,13 +21,15 @@ import (
 // about 3 seconds. What a handler started and did not wait for is not covered.
 //
 // A middleware or handler below that acquires the same key, with the context of
-// c.Request and the same store, re-enters.
+// c.Request and the same store, re-enters. With another context it waits for itself.
+// c is such a context unless the engine has ContextWithFallback, see Check.
 //
 // It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, an option is nil or not for Lock, or an acquire option is not allowed. The returned
 // handler is safe for concurrent use and keeps no state between requests.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerFunc {
 	m := guard.NewLock(l, name, key.inner(), withReport(opts))
+	asked.add(anyMiddleware)
 	return func(c *gin.Context) { m.Serve(exchange{c}) }
 }
 
@@ -68,6 +70,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // returned handler is safe for concurrent use.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
 	m := guard.NewIdempotent(o, scope.inner(), withReport(opts))
+	asked.add(anyMiddleware)
 	return func(c *gin.Context) { m.Serve(exchange{c}) }
 }
 

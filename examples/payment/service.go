@@ -34,6 +34,7 @@ type service struct {
 func (s *service) routes(locks *core.Locker, runs *once.Once) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
+	r.ContextWithFallback = true // so that c, too, ends when the lock is lost
 	r.Use(gin.Recovery())
 	r.GET("/orders/:id", s.show)
 	if locks == nil {
