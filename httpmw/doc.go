@@ -85,6 +85,19 @@
 // has ended, its run's, a Lock's inside or one that a time-out left in c.Request, has
 // not answered.
 //
+// # Services that call each other
+//
+// A key counts within its scope for all services that keep their runs in the same
+// store. A handler that passes its client's Idempotency-Key on to another such service,
+// in the same scope, finds itself in progress there: 409 each time. [AnyCaller] is one
+// scope for all services. Let each service put its own name into its scope:
+//
+//	billing := func(*gin.Context) (string, error) { return "billing", nil }
+//	httpmw.Idempotent(runs, httpmw.Join(billing, account))
+//
+// or keep its runs under a prefix of its own, by redisstore.WithPrefix. A service that
+// already has answers begins anew when its scope changes.
+//
 // # Keys
 //
 // [Param], [Query], [Header], [Form] and [JSON] take one value from the request,
@@ -114,7 +127,7 @@
 // and by Idempotent with:
 //
 //	400  idempotency-key-invalid    the header, or the scope, is missing or not allowed
-//	409  idempotency-in-progress    the request is being worked on; with Retry-After
+//	409  idempotency-in-progress    a request of this key is being worked on, this one or another; with Retry-After
 //	422  idempotency-mismatch       the key was used with another request
 //	410  idempotency-unreplayable   done, but the answer was a stream, or too long to keep
 //	409  idempotency-indeterminate  a run died, and AtMostOnce rules out another

@@ -83,7 +83,9 @@ func JSON(path string) KeyFunc { return found(guard.JSON(path)) }
 func Join(parts ...KeyFunc) KeyFunc { return guard.Join(parts) }
 
 // AnyCaller is a scope for services whose callers are one, or cannot be told
-// apart: a key is all it takes to get its answer.
+// apart: a key is all it takes to get its answer. It is the same scope for all services
+// of a store: where one passes its client's key on to another, have each name itself in
+// its scope, as the documentation of httpmw shows.
 func AnyCaller() KeyFunc {
 	return func(*gin.Context) (string, error) { return "any", nil }
 }

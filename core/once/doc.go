@@ -28,7 +28,9 @@
 //	unreplayable     ErrUnreplayable
 //	indeterminate    ErrIndeterminate
 //
-// and ErrMismatch if the fingerprint is another one. In progress lasts as long
+// and ErrMismatch if the fingerprint is another one, except while a run is in
+// progress: its record is not read then, so a call with another fingerprint gets
+// ErrInProgress too, and ErrMismatch when the run is over. In progress lasts as long
 // as the lease: its TTL after the process died. How long an answer is kept is
 // apart from that, see Retain.
 //

@@ -13,7 +13,8 @@ var (
 	// a *core.BusyError too, unless the context ended while waiting; then it
 	// matches that context's cause.
 	ErrInProgress = errors.New("run in progress")
-	// ErrMismatch says that the key was used before with another fingerprint.
+	// ErrMismatch says that the key was used before with another fingerprint. While a
+	// run is in progress ErrInProgress takes its place.
 	ErrMismatch = errors.New("key was used with another request")
 	// ErrIndeterminate says that a run ended, that it is not known how far it
 	// came, and that it is not run again.
