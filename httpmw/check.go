@@ -30,8 +30,9 @@ import (
 //   - A name that another route has is not reported. The first request to the
 //     route that lacks it tells core.Misused.
 //   - Check looks at each name that the program gave to Param, and at each
-//     middleware that it made, since the last Check, mounted or not. A program with several engines has to make the
-//     routes of one and check it, and then go on with the next.
+//     middleware that it made, since the last Check, mounted or not. A program with
+//     several engines has to make the routes of one and check it, and then go on
+//     with the next.
 //   - A Param that a KeyFunc makes while it runs is not known before.
 //
 // Another Check of the same engine looks at the same names again, and at new

@@ -17,8 +17,8 @@
 // gin's own context leads to that of its request only if the engine has
 // ContextWithFallback, which is off by default. Without it a query that is given c runs
 // on after the loss of the lock, and locker.Do(c, …) for the same key waits for itself.
-// [Check] reports such an engine before it serves. The client still gets what the handler answers then, even a 200: check the
-// context before you commit.
+// [Check] reports such an engine before it serves. The client still gets what
+// the handler answers after a loss, even a 200: check the context before you commit.
 //
 // Code outside of HTTP locks the same thing with core.Key:
 //
@@ -127,7 +127,7 @@
 // and by Idempotent with:
 //
 //	400  idempotency-key-invalid    the header, or the scope, is missing or not allowed
-//	409  idempotency-in-progress    a request of this key is being worked on, this one or another; with Retry-After
+//	409  idempotency-in-progress    a request of this key is being worked on; with Retry-After
 //	422  idempotency-mismatch       the key was used with another request
 //	410  idempotency-unreplayable   done, but the answer was a stream, or too long to keep
 //	409  idempotency-indeterminate  a run died, and AtMostOnce rules out another

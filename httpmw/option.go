@@ -95,8 +95,9 @@ func ProblemBase(uri string) Option { return Option(guard.ProblemBase(uri)) }
 // Some responses are never kept, and keep is not called for them: one that the handler
 // has marked by once.NotFinal; one of a Lock or an Idempotent inside that refused for
 // the moment, such as a busy lock; and one of 400 or more without a body beside an
-// error in c.Errors, whose body may be written outside. Neither is it called for a hijacked
-// connection, which is not run again. It panics if keep is nil.
+// error in c.Errors, whose body may
+// be written outside. A hijacked connection is not run again, and keep is not
+// called for it either. It panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
 	if keep == nil {
 		panic("httpmw: KeepIf: the function is nil")
