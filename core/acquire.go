@@ -154,13 +154,12 @@ func (a *attempt) acquireKey(key string) (err error) {
 		}
 	}()
 	if t.ready != nil {
-		a.lease.contended = true
+		a.tellBusy(ErrBusy)
 		_, err := a.sleep(t.ready, forever, &BusyError{})
 		if err == nil {
 			err = t.answer
 		}
 		if err != nil {
-			a.tellBusy(err)
 			return a.acquireError(&c, err)
 		}
 	}

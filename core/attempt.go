@@ -240,7 +240,7 @@ func answered(ctx context.Context, err error) bool {
 	return says(ctx, err, ErrBusy) || says(ctx, err, ErrLost) || says(ctx, err, ErrInvalid) || says(ctx, err, ErrUnsupported)
 }
 
-// tellBusy tells the observer, once, that the key is busy.
+// tellBusy notifies the observer, once, that the key is busy.
 func (a *attempt) tellBusy(err error) {
 	if !a.busyTold && errors.Is(err, ErrBusy) {
 		a.busyTold, a.lease.contended = true, true

@@ -31,8 +31,10 @@ type BusyError struct {
 	// RetryAfter is a hint: how long the present holder may still hold if it
 	// does not extend. 0 if unknown.
 	RetryAfter time.Duration
-	// Waiting is about how many claims the store has waiting for the key, in all
-	// processes; 0 if it does not tell.
+	// Waiting is about how many claims wait for the key at the store, in all processes. It
+	// is at least half and at most twice their number, the caller's own included. It is 0
+	// if the caller did not wait at the store: it had Wait(0), or waited in the queue of
+	// its process, or the store keeps no list of waiters, as with plain keys.
 	Waiting int
 }
 

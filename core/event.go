@@ -15,7 +15,9 @@ const (
 	// Acquired: a lease was granted, after Wait. It ends by one Lost or one
 	// Released.
 	Acquired Kind = iota + 1
-	// Busy: the first attempt found the key busy; the caller waits, or gives up.
+	// Busy: an acquire found the key taken, by the answer of the store or since other
+	// callers of this process are before it. It waits, or gives up. Each acquire has at
+	// most one.
 	Busy
 	// GaveUp: an acquire ended without a lease, after Wait, with Err.
 	GaveUp

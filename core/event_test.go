@@ -428,6 +428,53 @@ func TestEndsAreToldAfterTheBeginning(t *testing.T) {
 	})
 }
 
+func TestBusyEvents(t *testing.T) {
+	t.Parallel()
+	sim(t, "one for each waiter", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		for name, of := range map[string]*core.Locker{"this process": l, "another process": newLocker(t, store.inner)} {
+			seen.forget()
+			holder := acquire(t, t.Context(), of, "order:1")
+			var waiters sync.WaitGroup
+			for range 3 {
+				waiters.Go(func() {
+					err := l.Do(t.Context(), "order:1", func(context.Context) error { time.Sleep(5 * time.Millisecond); return nil })
+					wantErr(t, err, nil)
+				})
+			}
+			synctest.Wait()
+			if n := len(seen.all(core.Busy)); n != 3 {
+				t.Errorf("%s: got %d while 3 wait, want 3", name, n)
+			}
+			for range 2 {
+				_, err := l.TryAcquire(t.Context(), "order:1")
+				wantErr(t, err, core.ErrBusy)
+			}
+			release(t, holder)
+			waiters.Wait()
+			if n := len(seen.all(core.Busy)); n != 5 {
+				t.Errorf("%s: got %d in all, want 5", name, n)
+			}
+			for _, e := range seen.all(core.Busy) {
+				if !e.Contended {
+					t.Errorf("%s: got one that is not contended", name)
+				}
+			}
+		}
+	})
+	sim(t, "none of a free key", func(t *testing.T) {
+		seen := &recorder{}
+		l, _ := setup(t, core.WithObserver(seen))
+		outer := acquire(t, t.Context(), l, "order:1")
+		release(t, acquire(t, outer.Context(), l, "order:1"))
+		release(t, outer)
+		if n := len(seen.all(core.Busy)); n != 0 {
+			t.Errorf("got %d, want none", n)
+		}
+	})
+}
+
 func TestHoldID(t *testing.T) {
 	t.Parallel()
 	sim(t, "the events of a hold have its ID, and no other lease's", func(t *testing.T) {
@@ -452,8 +499,8 @@ func TestHoldID(t *testing.T) {
 		for _, e := range seen.events {
 			n[e.Hold()]++
 		}
-		// The fourth caller asked under an ID of its own.
-		if n[ids[0]] < 3 || n[ids[1]] < 3 || n[ids[2]] != 4 || len(ids[0]) != 11 || slices.Contains(ids[1:], ids[0]) {
+		// The fourth caller was busy and acquired it, which its events show now.
+		if n[ids[0]] < 3 || n[ids[1]] < 3 || n[ids[2]] != 5 || len(ids[0]) != 11 || slices.Contains(ids[1:], ids[0]) {
 			t.Errorf("holds %v have so many events: %v", ids, n)
 		}
 		if (core.Event{}).Hold() != "" || core.HoldID("") != "" {

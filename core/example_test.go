@@ -156,6 +156,37 @@ func ExampleAlso() {
 	// <nil>
 }
 
+// A writer becomes a reader, and no other writer gets in between.
+func ExampleShared_downgrade() {
+	ctx := context.Background()
+	locks, err := core.New(memstore.New())
+	if err != nil {
+		panic(err)
+	}
+	writer, err := locks.Acquire(ctx, "stock:9")
+	if err != nil {
+		panic(err)
+	}
+	reader, err := locks.Acquire(core.ContextWithOwner(ctx, writer.Owner()), "stock:9", core.Shared())
+	if err != nil {
+		panic(err)
+	}
+	if err := writer.Release(ctx); err != nil {
+		panic(err)
+	}
+	_, errWriter := locks.TryAcquire(ctx, "stock:9")
+	other, errReader := locks.TryAcquire(ctx, "stock:9", core.Shared())
+	fmt.Println("reader:", reader.Context().Err())
+	fmt.Println("another writer:", errWriter)
+	fmt.Println("another reader:", errReader)
+	_ = other.Release(ctx)
+	_ = reader.Release(ctx)
+	// Output:
+	// reader: <nil>
+	// another writer: stock: lock is busy
+	// another reader: <nil>
+}
+
 func ExampleKeepFor() {
 	locks, ctx := newExample(), context.Background()
 	report := func(context.Context) error {

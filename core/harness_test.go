@@ -206,6 +206,12 @@ func (r *recorder) all(kind core.Kind) []core.Event {
 	return some
 }
 
+func (r *recorder) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = nil
+}
+
 // kinds are the kinds of all events in order, comma separated.
 func (r *recorder) kinds() string {
 	r.mu.Lock()

@@ -61,7 +61,7 @@ func TestEvents(t *testing.T) {
 		everything(t, l, store)
 		time.Sleep(time.Second)
 		for kind, want := range map[core.Kind]int{
-			core.Acquired: 6, core.Busy: 2, core.GaveUp: 1, core.Lost: 2, core.Released: 4, core.CleanedUp: 1, core.Overrun: 1, core.PassedOn: 1,
+			core.Acquired: 6, core.Busy: 3, core.GaveUp: 1, core.Lost: 2, core.Released: 4, core.CleanedUp: 1, core.Overrun: 1, core.PassedOn: 1,
 		} {
 			events := seen.all(kind)
 			if len(events) != want {

@@ -150,6 +150,10 @@ func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p 
 
 // Shared makes a reader: readers of a key hold it together, and keep exclusive
 // claims out. A reader gets no fencing token.
+//
+// A reader under a writer's context re-enters the writer's hold, and its own context ends
+// when the writer is released. To go on as a reader, downgrade: acquire the reader under
+// ContextWithOwner with the writer's Owner, and release the writer then.
 func Shared() AcquireOption {
 	return func(r *request) { r.setMode(ModeShared, 1, All) }
 }

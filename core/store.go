@@ -147,7 +147,8 @@ type Extension struct {
 type Store interface {
 	// Acquire tries once to admit c. The same claim again gives the same grant,
 	// lasting for a TTL from then. It fails with *BusyError (RetryAfter set to
-	// the time after which it makes sense to ask again even without a wake-up),
+	// the time after which it makes sense to ask again even without a wake-up, and
+	// Waiting for a claim with Wait if the store keeps a list of those),
 	// with ErrLost if c was released before it arrived, with ErrInvalid if c is
 	// heavier than the hold that it joins, and with ErrUnsupported, before
 	// anything is sent, if the store cannot serve claims of this kind.

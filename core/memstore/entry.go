@@ -56,8 +56,12 @@ func (e *entry) acquire(c core.Claim) (core.Grant, error) {
 		return core.Grant{}, core.ErrInvalid
 	}
 	if free, ok := e.room(c); !ok {
-		e.remember(c)
-		return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: free.Sub(e.now)}
+		busy := &core.BusyError{Key: c.Key, RetryAfter: free.Sub(e.now)}
+		if c.Wait {
+			e.remember(c)
+			busy.Waiting = len(e.places)
+		}
+		return core.Grant{}, busy
 	}
 	e.leave(c.Lease)
 	e.begin(c)
@@ -181,9 +185,6 @@ func (e *entry) fence(c core.Claim, held bool) uint64 {
 
 // remember gives c a place if it waits. A claim that asks again keeps its place.
 func (e *entry) remember(c core.Claim) {
-	if !c.Wait {
-		return
-	}
 	p := place{claim: c, since: e.now, until: e.now.Add(min(c.TTL, core.WaiterLife))}
 	if i := e.find(c.Lease); i >= 0 {
 		p.since = e.places[i].since

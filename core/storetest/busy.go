@@ -43,6 +43,17 @@ var busyCases = []testCase{
 		e.release(e.store, c)
 		e.retryWithin(e.busy(e.store, e.fair()), min(first.TTL, core.WaiterLife))
 	}},
+	{"a busy waiter learns the number of waiters", []Feature{Watching}, func(e *env) {
+		e.acquire(e.store, e.exclusive())
+		for n := 1; n <= 8; n++ {
+			c := e.waiting()
+			for range 2 { // asking again adds none
+				if busy := e.busy(e.store, c); busy.Waiting < (n+1)/2 || busy.Waiting > 2*n {
+					e.Errorf("got Waiting %d for %d waiters, want at least half and at most twice that", busy.Waiting, n)
+				}
+			}
+		}
+	}},
 	{"busy does not show the key", nil, func(e *env) {
 		e.acquire(e.store, e.exclusive())
 		_, err := e.other.Acquire(e.Context(), e.exclusive())

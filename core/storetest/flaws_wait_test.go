@@ -18,6 +18,9 @@ var waitFlaws = []flaw{
 	}, func(s *tampered) {
 		s.acquire = s.acquireBusy(func(*core.BusyError) *core.BusyError { return &core.BusyError{} })
 	}},
+	{"counts no waiters", []string{"busy/a busy waiter learns the number of waiters"}, func(s *tampered) {
+		s.acquire = s.acquireBusy(func(b *core.BusyError) *core.BusyError { return &core.BusyError{RetryAfter: b.RetryAfter} })
+	}},
 	{"says to ask again after the whole TTL", []string{
 		"busy/the time to ask again shrinks with what is left of the hold",
 		"busy/the time to ask again is the first at which there may be room",

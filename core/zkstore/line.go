@@ -2,6 +2,7 @@ package zkstore
 
 import (
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -60,6 +61,11 @@ func (l line) ahead(n node) []node {
 		}
 	}
 	return some
+}
+
+// waiting returns about how many nodes wait: all from the first one that is not held.
+func (l line) waiting() int {
+	return len(l.nodes) - sort.Search(len(l.nodes), func(i int) bool { return !l.admits(l.nodes[i]) })
 }
 
 // weigh adds up weights, each lease's once: it has a node for each session that

@@ -56,6 +56,7 @@ func (s *Store) wait(o *operation, c core.Claim, h *hold, l line) error {
 		}
 		return busy
 	}
+	busy.Waiting = l.waiting()
 	s.mu.Lock()
 	stale := s.spots[h.entry.id]
 	delete(s.spots, h.entry.id)
