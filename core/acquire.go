@@ -17,6 +17,9 @@ import (
 // The lease is extended until Release is called, also when ctx ends, since the
 // work may still be running then. So every lease has to be released.
 //
+// An acquire that gives up on a busy key withdraws its claim at the store before it
+// returns, for half a second at most, and in the background after that or if ctx is done.
+//
 // It fails with ErrBusy (a *BusyError, or matching ctx's cause too if ctx ended
 // the wait), ErrUnavailable if the store does not answer, the cause of a ctx that was done
 // before the store was asked, ErrLost if the outer lease was lost, ErrClosed, ErrUnsupported, or ErrInvalid for a key or option
@@ -114,6 +117,9 @@ func withoutKey(err error) error {
 	return err
 }
 
+// withdrawLimit bounds the wait for the withdrawal of a claim whose time to wait is over.
+const withdrawLimit = 500 * time.Millisecond
+
 // acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.claim(key, a.lease.first.id)
@@ -124,7 +130,13 @@ func (a *attempt) acquireKey(key string) (err error) {
 			c := a.claim(key, a.lease.first.id)
 			c.Record = nil
 			c.Undo = unsure && a.record != nil
-			a.cleanup.add(c, a.lease, unsure, nil)
+			end := &confirmation{done: make(chan struct{})}
+			a.cleanup.add(c, a.lease, unsure, end)
+			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
+				// The program may exit soon, and a fair place would keep others out for
+				// as long as the store remembers it.
+				_, _ = a.sleep(end.done, withdrawLimit, nil)
+			}
 		}
 	}()
 	switch outer := leaseOf(a.ctx, key, false); {
