@@ -8,6 +8,12 @@ CHECKS := all,-ST1003
 TIMEOUT ?= 20m
 # So many packages are tested at a time.
 SIDE_BY_SIDE ?= 2
+# `make test PKG="./core/redlock ./core/once" RUN=TestFaults COUNT=3 SHORT=1` tests some packages, with go test's -run, -count
+# and -short. BUSY=1 tests beside four busy loops a core. A package of a module inside needs MODULES=core/benchmarks PKG=. too.
+PKG ?=
+RUN ?=
+COUNT ?=
+BUSY ?=
 # `make proof PART=mutants,hazards` runs parts by their names.
 PART ?=
 # `make bench SHORT=1` is a quick look, `make bench BENCH=own,hand` some scenarios by parts of their names, `make bench
@@ -17,7 +23,7 @@ SHORT ?=
 FULL ?=
 
 # The kit, and each module inside of it: what benchmarks and tests need beside stays out of the kit's go.mod.
-MODULES := . $(patsubst ./%/go.mod,%,$(filter-out ./go.mod,$(shell find . -name '.?*' -prune -o -name testdata -prune -o -name go.mod -print)))
+MODULES := . $(if $(PKG),,$(patsubst ./%/go.mod,%,$(filter-out ./go.mod,$(shell find . -name '.?*' -prune -o -name testdata -prune -o -name go.mod -print))))
 
 .DEFAULT_GOAL := help
 .PHONY: help test newest proof bench lint
@@ -30,7 +36,7 @@ PROOF := /core/proof/(adapters|hazards|histories|matrix|sim|soak)$$
 
 # Tests with real processes wait most of the time and bear a busy machine, so some packages run side by side: in
 # reverse order, which has no long one left at the end with nothing beside it.
-test: ## Install missing servers where possible, then run every package's tests with the race detector
+test: ## Install missing servers where possible, then run every package's tests with the race detector (PKG=./core/once: those of one package, BUSY=1: beside busy loops)
 	@.ci/servers
 	@race=-race; \
 	if ! go build -race runtime/race >/dev/null 2>&1; then \
@@ -38,8 +44,9 @@ test: ## Install missing servers where possible, then run every package's tests 
 	fi; \
 	status=0; \
 	for module in $(MODULES); do \
-		(cd $$module && packages=$$(go list ./... | grep -vE '$(PROOF)' | sort -r) && set -x && \
-			go test $$race -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) $$packages) || status=1; \
+		(cd $$module && packages=$(if $(PKG),'$(PKG)',$$(go list ./... | grep -vE '$(PROOF)' | sort -r)) && set -x && \
+			$(if $(BUSY),$(CURDIR)/.ci/busy) go test $$race -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) \
+				$(if $(RUN),-run '$(RUN)') $(if $(COUNT),-count $(COUNT)) $(if $(SHORT),-short) $$packages) || status=1; \
 	done; \
 	exit $$status
 
