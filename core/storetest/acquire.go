@@ -49,17 +49,17 @@ var acquireCases = []testCase{
 	}},
 	{"a repeated claim lasts for its TTL from then", nil, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(10)
+		c.TTL = e.units(20)
 		e.acquire(e.store, c)
-		e.sleep(e.units(5))
+		e.sleep(e.units(10))
 		e.acquire(e.store, c)
-		e.sleep(e.units(6))
+		e.sleep(e.units(11))
 		e.isHeld()
 		e.extend(e.store, c)
 	}},
 	{"a repeated claim does not shorten what an extension gave", nil, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(5)
+		c.TTL = e.units(10)
 		e.acquire(e.store, c)
 		longer := c
 		longer.TTL = e.long

@@ -56,7 +56,7 @@ var cardCases = []testCase{
 	{"a card lasts as long as it is to", []Feature{Carding}, func(e *env) {
 		c := e.card()
 		e.put(e.store, c, e.units(1))
-		e.put(e.store, c, e.units(10))
+		e.put(e.store, c, e.long)
 		e.sleep(e.units(4))
 		e.showsCard(e.other, c)
 	}},

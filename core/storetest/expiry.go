@@ -22,7 +22,7 @@ var expiryCases = []testCase{
 	}},
 	{"an extended hold ends by itself, and not before its time", nil, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(6)
+		c.TTL = e.units(13)
 		e.acquire(e.store, c)
 		e.sleep(e.units(3))
 		passed := e.stopwatch()

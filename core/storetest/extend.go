@@ -5,20 +5,20 @@ import "github.com/lockkit/lockkit/core"
 var extendCases = []testCase{
 	{"a hold lasts for its TTL from the extension", nil, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(5)
+		c.TTL = e.units(10)
 		e.acquire(e.store, c)
 		c.TTL = e.long
 		e.extend(e.store, c)
-		e.sleep(e.units(6))
+		e.sleep(e.units(11))
 		e.isHeld()
 		e.extend(e.store, c)
 	}},
 	{"a hold lives as long as it is extended", nil, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(6)
+		c.TTL = e.units(14)
 		e.acquire(e.store, c)
 		for range 4 {
-			e.sleep(e.units(2))
+			e.sleep(e.units(4))
 			e.extend(e.store, c)
 		}
 		e.isHeld()

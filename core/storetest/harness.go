@@ -18,8 +18,8 @@ type Harness struct {
 
 	// Unit is the time scale, at least 10 ms: a hold that is not extended is
 	// gone, for everybody to see, one Unit after its TTL, and the store answers
-	// well within a Unit. TTLs are 1 to 60 Units. On a server, 200 ms leave
-	// enough room for a busy machine.
+	// well within a Unit. TTLs are 1 to 60 Units, and at least 9 where a case relies
+	// on a hold. On a server, 300 ms leave enough room for a busy machine.
 	Unit time.Duration
 
 	// Sleep lets d pass on the store's clock; nil means time.Sleep.

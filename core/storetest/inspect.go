@@ -94,9 +94,9 @@ var lookCases = []testCase{
 	{"what is kept is shown without an ID", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
-		e.release(e.store, keeping(c, e.units(5)))
+		e.release(e.store, keeping(c, e.units(10)))
 		e.showsKept(e.look(e.other), core.All)
-		e.outlive(e.units(5))
+		e.outlive(e.units(10))
 		e.shows(e.look(e.other))
 	}},
 	{"waiters are shown in their order", []Feature{Inspecting, Fair}, func(e *env) {

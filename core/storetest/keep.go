@@ -11,16 +11,16 @@ var keepCases = []testCase{
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		passed := e.stopwatch()
-		e.release(e.store, keeping(c, e.units(5)))
+		e.release(e.store, keeping(c, e.units(10)))
 		e.isHeld()
 		e.becomesFree(e.other, e.exclusive())
-		if at := passed(); at < e.units(5)-tick {
-			e.Errorf("another owner got in after %v, the key was to be kept for %v", at, e.units(5))
+		if at := passed(); at < e.units(10)-tick {
+			e.Errorf("another owner got in after %v, the key was to be kept for %v", at, e.units(10))
 		}
 	}},
 	{"a key is kept for longer than the hold would have lasted", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(5)
+		c.TTL = e.units(10)
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.long))
 		e.outlive(c.TTL)
@@ -64,10 +64,10 @@ var keepCases = []testCase{
 	{"a release with Keep can be repeated", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
-		e.release(e.store, keeping(c, e.units(5)))
+		e.release(e.store, keeping(c, e.units(10)))
 		e.notReleased(e.store, keeping(c, e.long))
 		e.isHeld()
-		e.outlive(e.units(5))
+		e.outlive(e.units(10))
 		e.isFree()
 	}},
 	{"a release with Keep of what is not held takes nothing", []Feature{Keeping}, func(e *env) {
@@ -104,11 +104,11 @@ var keepCases = []testCase{
 		a, b := e.permits(2, 4), e.permits(1, 4)
 		e.acquire(e.store, a)
 		e.acquire(e.store, b)
-		e.release(e.store, keeping(a, e.units(5)))
-		e.release(e.store, keeping(b, e.units(5)))
+		e.release(e.store, keeping(a, e.units(10)))
+		e.release(e.store, keeping(b, e.units(10)))
 		e.busy(e.other, e.permits(2, 4))
 		e.acquire(e.other, e.permits(1, 4))
-		e.outlive(e.units(5))
+		e.outlive(e.units(10))
 		e.acquire(e.other, e.permits(3, 4))
 	}},
 	{"tokens grow over what was kept", []Feature{Keeping, Fencing}, func(e *env) {

@@ -86,7 +86,7 @@ var recordCases = []testCase{
 		c := e.run("begun")
 		e.acquire(e.store, c)
 		last := e.done(c, "answer")
-		last.Record.Retain = e.units(5)
+		last.Record.Retain = e.units(10)
 		e.release(e.store, last)
 		e.answered(e.other, e.run("again"), "answer")
 		e.outlive(last.Record.Retain)

@@ -57,7 +57,7 @@ var reentryCases = []testCase{
 	}},
 	{"an outer hold ends by itself", []Feature{Reentry}, func(e *env) {
 		outer := e.exclusive()
-		outer.TTL = e.units(5)
+		outer.TTL = e.units(10)
 		inner := nested(outer)
 		inner.TTL = e.long
 		e.acquire(e.store, outer)

@@ -33,7 +33,7 @@ var revokeCases = []testCase{
 	}},
 	{"a revoked key stays taken for what is left of the hold", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(10)
+		c.TTL = e.units(13)
 		e.acquire(e.store, c)
 		e.sleep(e.units(4))
 		passed := e.stopwatch()
@@ -50,7 +50,7 @@ var revokeCases = []testCase{
 	}},
 	{"a revoked key stays taken for longer if it is to", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
-		c.TTL = e.units(2)
+		c.TTL = e.units(9)
 		e.acquire(e.store, c)
 		passed := e.stopwatch()
 		e.revoke(e.other, c, e.units(12))

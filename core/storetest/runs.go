@@ -24,6 +24,7 @@ var runCases = []testCase{
 		c.TTL = e.units(1)
 		e.begins(e.store, c, "begun", 1)
 		e.outlive(c.TTL)
+		c.TTL = e.long
 		e.begins(e.other, c, "begun", 1)
 		e.isHeld()
 		e.release(e.store, e.failed(c, "failed", 1))

@@ -101,9 +101,9 @@ var savingCases = []testCase{
 	}},
 	{"an extension does not shorten the life of a record", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
-		c.TTL = e.units(1)
+		c.TTL = e.units(9)
 		e.begins(e.store, c, "begun", 1)
-		c.TTL = e.units(3)
+		c.TTL = e.units(10)
 		e.extend(e.store, c)
 		e.outlive(c.TTL)
 		e.begins(e.other, e.run("again"), "begun", 2)

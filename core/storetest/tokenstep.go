@@ -44,7 +44,7 @@ var stepCases = []testCase{
 	}},
 	{"so has one after an expiry that a waiter was there to see", []Feature{Fencing}, func(e *env) {
 		c, w := e.ahead(), e.waiting()
-		c.TTL = e.units(2)
+		c.TTL = e.units(9)
 		g := e.acquire(e.store, c)
 		e.busy(e.other, w)
 		e.outlive(c.TTL)

@@ -17,7 +17,7 @@ var wakeCases = []testCase{
 	}},
 	{"giving up an unknown claim wakes a waiter for a free key", []Feature{Watching}, func(e *env) {
 		crashed, w := e.exclusive(), e.waiting()
-		crashed.TTL = e.units(5)
+		crashed.TTL = min(e.units(10), core.WaiterLife/2) // the waiter is remembered
 		e.acquire(e.store, crashed)
 		e.busy(e.other, w)
 		woken := e.watch(e.other, w)
