@@ -24,13 +24,16 @@ import (
 // walk returns what List shows of all keys.
 func walk(t testing.TB, s *redisstore.Store, most int) (all []core.State, pages int) {
 	t.Helper()
-	for after := ""; ; pages++ {
-		page, next, err := s.List(t.Context(), after, most)
+	for from, after := "", ""; ; pages++ {
+		page, err := asked(func() (page []core.State, err error) {
+			page, after, err = s.List(t.Context(), from, most)
+			return page, err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, page...)
-		if after = next; next == "" {
+		if from = after; after == "" {
 			return all, pages + 1
 		}
 	}

@@ -30,10 +30,10 @@ func wantRecord(t testing.TB, g core.Grant, value string, attempt int, done bool
 func TestRecordValues(t *testing.T) {
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
-	noise := make([]byte, 12<<20)
+	noise := make([]byte, 2<<20)
 	_, _ = rand.Read(noise)
 	for name, value := range map[string][]byte{
-		"empty": {}, "a zero byte": {0}, "RESP": []byte("$-1\r\n*0\r\n"), "Lua": []byte("]]%d%%s\\0"), "12 MiB of noise": noise,
+		"empty": {}, "a zero byte": {0}, "RESP": []byte("$-1\r\n*0\r\n"), "Lua": []byte("]]%d%%s\\0"), "2 MiB of noise": noise,
 		"fields": []byte("\th:a 1 2 b\tv c\tt 3"),
 	} {
 		for _, begun := range []bool{true, false} {

@@ -214,8 +214,10 @@ func TestReplicas(t *testing.T) {
 						proxy, s := start()
 						c := claimed()
 						fault := proxy.Inject(testserver.Match{Command: command}, lost)
-						_, err := s.Acquire(t.Context(), c)
-						fault.Await(t)
+						err := hit(t, fault, func() error {
+							_, err := s.Acquire(t.Context(), c)
+							return err
+						})
 						unknown(t, "acquire", err)
 						if err := r.direct.Release(t.Context(), c); err != nil && (command != "set" || lost != testserver.CloseRequest) {
 							t.Errorf("%s: release: %v", command, err)

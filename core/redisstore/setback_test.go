@@ -82,7 +82,7 @@ func TestClockSetBack(t *testing.T) {
 }
 
 func testClockSetBack(t *testing.T, claimed func() core.Claim) {
-	const hour, ttl = time.Hour, 2 * time.Second
+	const hour, ttl = time.Hour, 5 * time.Second
 	r := newRig(t, testserver.StartRedis(t), nil)
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
 
@@ -98,7 +98,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		if !errors.As(err, &busy) || busy.RetryAfter > ttl {
 			t.Fatalf("acquire: got %v, want busy for no longer than the TTL", err)
 		}
-		after := granted(t, r, next, ttl+slack)
+		after := granted(t, r, next, ttl+soon)
 		// By the server's clock, which is not the test's, nor as fine.
 		if took := time.Since(start); took < ttl-20*time.Millisecond {
 			t.Errorf("the key was free after %v, which is less than the TTL", took)
@@ -114,7 +114,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 	t.Run("a live holder keeps the key under every kind of claim", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
-		c.TTL = 2 * time.Second
+		c.TTL = ttl
 		acquire(t, r.direct, c)
 		r.setBack(t, c, hour)
 		for end := time.Now().Add(2 * c.TTL); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -167,7 +167,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		next := claimOf(short.Key)
 		_, err := r.direct.Acquire(t.Context(), next)
 		wantIs(t, "acquire", err, core.ErrBusy)
-		testserver.Eventually(t, ttl+slack, "the short reader's hold is dropped", func() bool {
+		testserver.Eventually(t, ttl+soon, "the short reader's hold is dropped", func() bool {
 			_, err := r.direct.Acquire(t.Context(), next)
 			wantIs(t, "acquire", err, core.ErrBusy)
 			return r.fields(t, short)["h:"+short.Lease] == ""
@@ -185,7 +185,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		acquire(t, r.direct, c)
 		release(t, r.direct, c)
 		r.setBack(t, c, hour)
-		granted(t, r, claimOf(c.Key), ttl+slack)
+		granted(t, r, claimOf(c.Key), ttl+soon)
 	})
 	t.Run("a dead waiter at the head of the queue holds up no other", func(t *testing.T) {
 		t.Parallel()
@@ -242,10 +242,10 @@ func TestPersistedKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	c := claimed()
-	c.TTL = 200 * time.Millisecond
+	c.TTL = 5 * time.Second
 	acquire(t, r.direct, c)
 	if !r.asks.Persist(t.Context(), stored(c)).Val() {
 		t.Fatal("vacuous: the key had no end")
 	}
-	granted(t, r, claimOf(c.Key), 5*slack)
+	granted(t, r, claimOf(c.Key), soon)
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Most tests wait for time to pass or for a server, so many of them fit a few
-// processors.
+// Most tests wait for time to pass or for a server, so several of them fit one
+// processor. On a busy machine, more of them delay each other by seconds.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
 	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
 	if !parallel {
-		_ = flag.Set("test.parallel", "16")
+		_ = flag.Set("test.parallel", "8")
 	}
 	logging.Disable() // clients tell of every server that a test has ended
 	// A pool whose dials failed looks once a second whether it has been closed.
