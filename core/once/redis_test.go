@@ -204,7 +204,8 @@ func TestFaults(t *testing.T) {
 				}
 				proxy.Heal()
 				testserver.Eventually(t, patience, "the run is taken back", func() bool {
-					return !db.HExists(t.Context(), at, "r").Val()
+					stored, err := testclient.Fields(t.Context(), db, at)
+					return err == nil && stored["r"] == ""
 				})
 				first(t, onRedis(t, server.Addr, append(opts, wait(patience))...), c, "receipt", 1)
 			}
