@@ -300,6 +300,38 @@ func TestOutage(t *testing.T) {
 			return err == nil && last.Release(t.Context()) == nil
 		})
 	})
+	t.Run("timed out calls say why", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		var hangs atomic.Bool
+		over, end := context.WithCancel(context.Background())
+		t.Cleanup(end)
+		s := newStore(t, testclient.Redis(t, server.Addr, new(dialed).edit, func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if hangs.Load() {
+					<-over.Done()
+					return nil, context.Canceled
+				}
+				return dial(ctx, network, addr)
+			}
+		}))
+		held := claimed()
+		acquire(t, s, held)
+		server.Kill()
+		learn(t, s)
+		hangs.Store(true)
+		for op, call := range map[string]func(ctx context.Context) error{
+			"release": func(ctx context.Context) error { return s.Release(ctx, held) },
+			"extend":  func(ctx context.Context) error { return s.Extend(ctx, []core.Claim{held})[0].Err },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("%s: got %v, want the end of the context and the refused connection", op, err)
+			}
+			cancel()
+		}
+	})
 	for name, down := range map[string]func(*testserver.Redis){"dead": (*testserver.Redis).Kill, "silent": (*testserver.Redis).Pause} {
 		t.Run("a "+name+" node of a Cluster does not fail the keys of others", func(t *testing.T) { clusterOutage(t, down) })
 	}

@@ -1,8 +1,8 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -101,9 +101,9 @@ func (b *bulk) read(ctx context.Context, results []Result) {
 		b.state.leave()
 		b.second.leave()
 	}
-	_ = b.server.judge(ctx, b.begun, b.outcome(ctx))
+	err := b.server.judge(ctx, b.begun, b.outcome(ctx))
 	for n, i := range b.indexes {
-		results[i] = b.result(ctx, n)
+		results[i] = b.result(ctx, n, err)
 	}
 }
 
@@ -120,23 +120,23 @@ func (b *bulk) outcome(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (b *bulk) result(ctx context.Context, n int) Result {
+// result returns the result of the call at position n. The judged error is nil if
+// anything was answered.
+func (b *bulk) result(ctx context.Context, n int, judged error) Result {
 	c, s := &b.calls[n], &b.state
 	if c.answered.Load() {
 		return Result{Reply: c.answer}
 	}
-	v, err := any(nil), context.Cause(ctx)
-	switch {
-	case b.ended:
-		last := c
-		if w := b.again[n]; w != nil {
-			last, s = w, &b.second
-		}
-		if v, err = last.Cmd.Result(); err == nil && v == nil {
-			err = b.err
-		}
-	case err == nil:
-		err = errors.New("no answer")
+	if !b.ended {
+		return Result{Err: s.outcome(cmp.Or(judged, context.Cause(ctx), errNoReply))}
+	}
+	last := c
+	if w := b.again[n]; w != nil {
+		last, s = w, &b.second
+	}
+	v, err := last.Cmd.Result()
+	if err == nil && v == nil {
+		err = b.err
 	}
 	return Result{v, s.outcome(err)}
 }
