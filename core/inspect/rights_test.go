@@ -68,7 +68,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		for range 3 {
 			nodes = append(nodes, user("no-get", "get"))
 		}
-		quorum, err := redlock.New(nodes)
+		quorum, err := redlock.New(nodes, redlock.WithNodeTimeout(5*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

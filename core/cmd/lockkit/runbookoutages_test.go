@@ -66,7 +66,7 @@ func quorumScene(s *scene) {
 	}
 	servers[0].Restart("--appendonly", "yes")
 	var log logged
-	store, err := redlock.New(nodes, redlock.WithObserver(core.SlogObserver(slog.New(slog.NewTextHandler(&log, nil)))))
+	store, err := redlock.New(nodes, redlock.WithNodeTimeout(time.Second), redlock.WithObserver(core.SlogObserver(slog.New(slog.NewTextHandler(&log, nil)))))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func quorumScene(s *scene) {
 		for _, server := range three {
 			nodes = append(nodes, onRedis(s.t, server.Addr))
 		}
-		store, err := redlock.New(nodes)
+		store, err := redlock.New(nodes, redlock.WithNodeTimeout(time.Second))
 		if err != nil {
 			s.t.Fatal(err)
 		}
