@@ -40,6 +40,9 @@ func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis,
 
 // Nothing in here changes the cluster, so all of it shares one.
 func TestOnCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as all other tests")
+	}
 	t.Parallel()
 	rounds := tally.Trials(100)
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
