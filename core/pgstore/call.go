@@ -37,7 +37,7 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 	begun := s.gate.Begin()
 	waiting, cancel := context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
 	defer cancel()
-	conn, err := s.pool.Acquire(waiting)
+	conn, err := s.connection(waiting)
 	if err != nil {
 		if cause := context.Cause(waiting); cause == nil {
 			s.judge(begun, err)
@@ -53,6 +53,9 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 		defer stop()
 		defer conn.Release()
 		rows, err := s.send(going, conn, st)
+		if err != nil && going.Err() != nil {
+			s.silent.Store(true)
+		}
 		s.judge(begun, err)
 		return rows, err
 	})
@@ -105,12 +108,15 @@ func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) ([][]
 	if err == nil {
 		err = errors.New("the answer is not complete")
 	}
+	if c, ok := classOf(err); ok && !c.kept {
+		shut(conn)
+	}
 	return nil, verdict(err)
 }
 
 // once runs a statement that changes no data.
 func (s *Store) once(ctx context.Context, text string) ([][][]byte, error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.connection(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ const checkLimit = 5 * callLimit
 // nil, or one error that lists what is unfit and what to do about it:
 //
 //   - the schema is missing or older than this package: Migrate makes it;
-//   - the server is a replica or read-only, or is older than PostgreSQL 14;
+//   - the server is a standby or read-only, or is older than PostgreSQL 14;
 //   - a crash would forget locks: fsync is off, or their table is not logged;
 //   - the server's clock is behind the tokens that it has given;
 //   - the user lacks rights: the error has each GRANT that is missing;
@@ -44,7 +44,7 @@ func (s *Store) Check(ctx context.Context) error {
 
 // inspect returns what speaks against the server.
 func (s *Store) inspect(ctx context.Context) ([]string, error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.connection(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: no connection: %w", core.ErrUnavailable, err)
 	}
@@ -53,7 +53,15 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if err := supported(pg); err != nil {
 		return []string{err.Error()}, nil
 	}
-	rows, err := results(ctx, pg, rights, 1)
+	// A standby refuses all else where transactions are SERIALIZABLE by default.
+	rows, err := results(ctx, pg, "BEGIN ISOLATION LEVEL READ COMMITTED;SELECT pg_catalog.pg_is_in_recovery()"+commit, 3)
+	if err != nil {
+		return nil, err
+	}
+	if string(rows[0][0]) == "t" {
+		return []string{"the server is a standby: connect to the primary (target_session_attrs=read-write)"}, nil
+	}
+	rows, err = results(ctx, pg, rights, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +75,7 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if v < version {
 		return []string{fmt.Sprintf("the schema lockkit has version %d, %d is needed: call pgstore.Migrate", v, version)}, nil
 	}
-	rows, err = results(ctx, pg, `SELECT pg_is_in_recovery(),
-		current_setting('default_transaction_read_only') = 'on', current_setting('fsync') = 'off',
+	rows, err = results(ctx, pg, `SELECT current_setting('default_transaction_read_only') = 'on', current_setting('fsync') = 'off',
 		EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			WHERE n.nspname = 'lockkit' AND c.relkind = 'r' AND c.relpersistence <> 'p')`, 1)
 	if err != nil {
@@ -76,7 +83,6 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	}
 	var faults []string
 	for i, advice := range []string{
-		"the server is a replica: connect to the primary (target_session_attrs=read-write)",
 		"transactions are read-only by default: set default_transaction_read_only = off for this user",
 		"fsync is off, a crash can forget every lock: set fsync = on",
 		"a table of the schema lockkit is not logged, a crash forgets every lock: ALTER TABLE … SET LOGGED",

@@ -10,70 +10,106 @@ import (
 	"github.com/lockkit/lockkit/core/internal/brief"
 )
 
-// codeRights is the code of the error for a missing right.
-const codeRights = "42501"
+const (
+	// codeRights is the code of the error for a missing right.
+	codeRights = "42501"
+	// codeIsolation is what begin_call raises, see sql/state.sql.
+	codeIsolation = "LK001"
+	// codeSerialization is that of a transaction with one snapshot that met another one.
+	codeSerialization = "40001"
+)
 
-// codeIsolation is what begin_call raises, see sql/state.sql.
-const codeIsolation = "LK001"
-
-// codeSerialization is that of a transaction with one snapshot that met another one.
-const codeSerialization = "40001"
-
-// refusals are the classes of SQLSTATE with which a server tells that it did
-// not do a statement, whose transaction has ended then. Not among them are those
-// that also a pooler uses for a connection that it has lost (08), that tell of a
-// shutdown or a crash (57P), and errors of the system (58, XX, F0).
-var refusals = map[string]bool{
-	"0A": true,                         // not supported
-	"21": true, "22": true, "23": true, // data
-	"25": true,             // among others: the server is a replica
-	"28": true,             // the user's name or password
-	"3D": true, "3F": true, // no such database or schema
-	"40": true,             // serialization failure, deadlock
-	"42": true,             // no such function, no right to it
-	"53": true,             // too few resources
-	"54": true, "55": true, // too complex; a row is locked
-	"P0": true, codeIsolation[:2]: true,
+// class is what follows from an error of a server or a pooler. Its zero value is that of an
+// unknown one: the outcome is unknown, and the connection is closed.
+type class struct {
+	// unchanged: the server has not executed the statement, and has ended its transaction.
+	unchanged bool
+	// kept: the connection can be used for the next call. All others are closed, so that
+	// the next call dials: the session is over, or belongs to the wrong server.
+	kept bool
+	// away: no lock can be taken at this server. Acquires wait for a probe that finds one.
+	away bool
+	// advice precedes the server's message.
+	advice string
 }
 
-// refusalCodes are those of other classes: a cancelled statement, one out of
-// time, and a server that does not take connections.
-var refusalCodes = map[string]bool{"57014": true, "57P03": true}
+var (
+	refusal   = class{unchanged: true, kept: true}
+	ended     = class{unchanged: true}
+	uncertain = class{}
+	standby   = class{unchanged: true, away: true, advice: "the server is read-only, perhaps a standby: connect to the primary (target_session_attrs=read-write)"}
+	missing   = class{unchanged: true, kept: true, advice: "the schema lockkit is missing or of another version: call pgstore.Migrate"}
+)
+
+// classes has the class of an SQLSTATE, or of all that begin with two characters. Where both
+// are there, the SQLSTATE counts.
+var classes = map[string]class{
+	"08": uncertain, // connection; poolers use it for a server's connection that broke
+	"0A": standby,   // not supported: READ WRITE and SERIALIZABLE while the server is in recovery
+	"21": refusal,   // cardinality
+	"22": refusal,   // data
+	"23": refusal,   // constraints
+	"25": refusal,   // state of the transaction
+	"28": refusal,   // the user's name or password
+	"3D": refusal,   // no such database
+	"3F": refusal,   // no such schema
+	"40": refusal,   // serialization failure, deadlock
+	"42": refusal,   // no such function, no right to it
+	"53": refusal,   // out of memory, disk full
+	"54": refusal,   // too complex
+	"55": refusal,   // a row is locked
+	"57": uncertain, // shutdown, crash, dropped database: the transaction may be committed
+	"58": uncertain, // system errors; poolers use it too
+	"F0": uncertain, // configuration files
+	"P0": refusal,   // raised in a function
+	"XX": uncertain, // internal errors
+	"LK": refusal,   // raised by this package's functions
+
+	"25006": standby, // read-only: a standby, or the server of a name that has moved
+	"25P03": ended,   // idle in a transaction for too long
+	"25P04": ended,   // in a transaction for too long
+	"3F000": missing,
+	"40003": uncertain, // the server does not know whether it was completed
+	"42501": {unchanged: true, kept: true, advice: "the user lacks a right, Check says which GRANT is missing"},
+	"42703": missing,                       // column
+	"42704": missing,                       // type
+	"42883": missing,                       // function
+	"42P01": missing,                       // table
+	"53300": ended,                         // too many connections
+	"55000": ended,                         // the server is not in the state for it
+	"57014": refusal,                       // cancelled, or out of time
+	"57P03": {unchanged: true, away: true}, // the server starts, stops or recovers
+	"57P05": ended,                         // idle for too long
+}
+
+// classOf returns the class of an error, and false if no server has sent it.
+func classOf(err error) (class, bool) {
+	reply, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || len(reply.Code) != 5 {
+		return uncertain, ok
+	}
+	c, known := classes[reply.Code]
+	if !known {
+		c = classes[reply.Code[:2]]
+	}
+	return c, true
+}
 
 // verdict says of an error of the server or of the connection whether anything
 // can have changed. It does not ask pgconn.SafeToRetry: a connection that breaks
 // while an answer is read fails with an error that claims to be safe, since the
 // first look at the next message closes it and the second one tells of that.
 func verdict(err error) error {
-	reply, ok := errors.AsType[*pgconn.PgError](err)
+	c, _ := classOf(err)
 	switch {
 	case err == nil:
 		return nil
-	case ok && missing(reply):
-		return fmt.Errorf("%w: the schema lockkit is missing or of another version: call pgstore.Migrate: %w", core.ErrUnavailable, brief.Error(err))
-	case ok && reply.Code == codeRights:
-		return fmt.Errorf("%w: the user lacks a right, Check says which GRANT is missing: %w", core.ErrUnavailable, brief.Error(err))
-	case ok && refused(reply):
-		return fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err))
+	case !c.unchanged:
+		return fmt.Errorf("outcome unknown: %w", brief.Error(err))
+	case c.advice != "":
+		return fmt.Errorf("%w: %s: %w", core.ErrUnavailable, c.advice, brief.Error(err))
 	}
-	return fmt.Errorf("outcome unknown: %w", brief.Error(err))
-}
-
-// refused tells that the server changed nothing.
-func refused(e *pgconn.PgError) bool {
-	if len(e.Code) != 5 || e.Code == "40003" { // whether it was completed is not known
-		return false
-	}
-	return refusals[e.Code[:2]] || refusalCodes[e.Code]
-}
-
-// missing tells that the server does not know what Migrate makes.
-func missing(e *pgconn.PgError) bool {
-	switch e.Code {
-	case "3F000", "42883", "42P01", "42704", "42703": // schema, function, table, type, column
-		return true
-	}
-	return false
+	return fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err))
 }
 
 func hasCode(err error, code string) bool {

@@ -57,6 +57,29 @@
 // few seconds: pgx's own is two minutes, for which a server that is cut off
 // without a word keeps the place of each connection that was begun.
 //
+// A load balancer or a firewall may forget idle connections without a message to either side.
+// pgxpool pings a connection that was idle for a second. If there is no answer within a
+// second, a call takes a new connection. The other idle ones are pinged too, and those that
+// do not answer are closed. So one call is late, by a second. A connection that falls silent
+// while it is in use fails one call, after two seconds and with an unknown outcome.
+// These settings of the pool make both rarer: a MaxConnIdleTime of less than the time after
+// which connections are forgotten (the default is 30 minutes), and a HealthCheckPeriod of
+// less than half of that (a minute). Where pgxpool has a PingTimeout, a second is enough.
+//
+// # After a failover
+//
+// The name of the primary may lead to a standby for some time, or the old primary may become
+// one, and connections to it stay open. A connection whose server says that it is read-only
+// is closed, so that the next call dials. The idle connections of the pool and the one that
+// listens are closed too, and those in use are left alone: the pool may have other users.
+// Until a probe finds a server that takes writes, other acquires fail at once, as while the
+// server is down. A connection is also closed if the server shuts down, ends the session, or
+// leaves the outcome of a statement unknown.
+//
+// The parameter target_session_attrs=read-write keeps the pool from connecting to a standby.
+// It is needed if the URL has several hosts. Behind a pooler the connections of the pooler
+// count: have it reconnect, as with RECONNECT of pgbouncer. Check reports a standby.
+//
 // # While the server is down
 //
 // A server that refuses connections, or has answered neither a call nor a probe within

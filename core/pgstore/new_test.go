@@ -121,6 +121,35 @@ func TestErrorReplies(t *testing.T) {
 		t.Errorf("a connection that is closed: got %v, want an unknown outcome", err)
 	}
 
+	t.Run("each class by the server", func(t *testing.T) {
+		t.Parallel()
+		server := database(t)
+		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
+		s := newStore(t, pool)
+		// The key is the SQLSTATE.
+		server.Exec(`DROP FUNCTION lockkit.extend(bytea, bytea, bigint);
+			CREATE FUNCTION lockkit.extend(key bytea, bytea, bigint) RETURNS integer LANGUAGE plpgsql AS $$
+			BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = convert_from(key, 'UTF8'); END $$`)
+		answers := func() { // at the latest after a probe
+			testserver.Eventually(t, patience, "the server is known to answer", func() bool {
+				_, err := s.Acquire(t.Context(), claimed())
+				return err == nil
+			})
+		}
+		for code, class := range pgstore.Classes() {
+			answers()
+			before := pool.Stat().NewConnsCount()
+			err := s.Extend(t.Context(), []core.Claim{exclusive(code)})[0].Err
+			if err == nil || errors.Is(err, core.ErrUnavailable) != class.Unchanged() {
+				t.Errorf("%s: got %v, want that nothing was changed to be certain: %v", code, err, class.Unchanged())
+			}
+			answers()
+			if kept := pool.Stat().NewConnsCount() == before; kept != class.Kept() {
+				t.Errorf("%s: got a connection that is kept: %v, want %v", code, kept, class.Kept())
+			}
+		}
+	})
+
 	t.Run("of a server that refuses, nothing is taken", func(t *testing.T) {
 		t.Parallel()
 		server := database(t)

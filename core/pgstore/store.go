@@ -33,7 +33,11 @@ type Store struct {
 	// Transactions of this database see one snapshot by default: each call sets its
 	// isolation level.
 	isolated atomic.Bool
-	gate     outage.Gate // of the server
+	// A server took no locks, and no other one was found since.
+	away atomic.Bool
+	// A connection did not answer: the next call takes a new one.
+	silent atomic.Bool
+	gate   outage.Gate // of the server
 }
 
 var (

@@ -176,6 +176,26 @@ func (h *hub) end(l *listener, why error) {
 	l.cancel()
 }
 
+// relocate ends the listener, if there is one, so that the next watch connects anew.
+func (h *hub) relocate(why error) {
+	h.mu.Lock()
+	l := h.on
+	h.mu.Unlock()
+	if l != nil {
+		h.end(l, why)
+	}
+}
+
+// background runs f, and reports whether it does: not after close, which waits for f.
+func (h *hub) background(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.wg.Go(f)
+	}
+	return !h.closed
+}
+
 // close ends the listener, and waits for it for at most two seconds.
 func (h *hub) close() error {
 	h.mu.Lock()

@@ -1,0 +1,87 @@
+package pgstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// silenceLimit is how long an idle connection may take to answer a ping.
+	silenceLimit = callLimit / 2
+	// silenceMin is how long a caller that leaves earlier has to have waited for it at
+	// least, so that the connection is doubted.
+	silenceMin = callLimit / 10
+)
+
+// connection takes a connection from the pool, which pings one that was idle for a second.
+// Such a ping has no time limit of its own. It is never answered if a load balancer or a
+// firewall has forgotten the connection. Then connection takes a new one, see renewed.
+//
+// A wait for the pool or for a new connection is not cut short: it would lose its place.
+func (s *Store) connection(ctx context.Context) (*pgxpool.Conn, error) {
+	if s.silent.CompareAndSwap(true, false) {
+		return s.renewed(ctx)
+	}
+	if s.pool.Stat().IdleConns() == 0 {
+		return s.pool.Acquire(ctx)
+	}
+	begun := time.Now()
+	pinging, cancel := context.WithTimeout(ctx, silenceLimit)
+	defer cancel()
+	conn, err := s.pool.Acquire(pinging)
+	switch {
+	case err == nil || pinging.Err() == nil:
+	case ctx.Err() == nil:
+		return s.renewed(ctx)
+	case time.Since(begun) >= silenceMin:
+		s.silent.Store(true)
+	}
+	return conn, err
+}
+
+// renewed takes a connection that has just been made or has just answered. All idle ones
+// are pinged first, side by side, and those that do not answer are closed. The pool is the
+// user's: what answers stays, and what is in use is left alone.
+func (s *Store) renewed(ctx context.Context) (*pgxpool.Conn, error) {
+	for _, idle := range s.idle() {
+		ask := func() {
+			defer idle.Release()
+			defer func() { _ = recover() }() // in a hook of the configuration
+			pinging, cancel := context.WithTimeout(context.Background(), silenceLimit)
+			defer cancel()
+			_ = idle.Ping(pinging) // which closes a connection that does not answer
+		}
+		if !s.hub.background(ask) {
+			idle.Release()
+		}
+	}
+	return s.pool.Acquire(ctx)
+}
+
+// abandon closes the idle connections of the pool, and the one that listens. They lead to
+// a server that has become a standby, perhaps. Connections in use are left alone.
+func (s *Store) abandon(why error) {
+	for _, idle := range s.idle() {
+		shut(idle.Conn().PgConn())
+		idle.Release()
+	}
+	s.hub.relocate(why)
+}
+
+// idle takes all idle connections of the pool, without a ping. A hook of the pool that asks
+// the server gets no time, and then has the pool close the connection.
+func (s *Store) idle() []*pgxpool.Conn {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	return s.pool.AcquireAllIdle(over)
+}
+
+// shut closes a connection, which the pool drops when it is released.
+func shut(conn *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.Background(), silenceLimit)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

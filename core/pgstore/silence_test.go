@@ -1,0 +1,103 @@
+package pgstore_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// forget has a network forget the connections of a proxy that there are: they stay open,
+// and nothing passes there any more. New ones work.
+func forget(proxy *testserver.Proxy) {
+	last := 0
+	for _, r := range proxy.Requests() {
+		last = max(last, r.Link)
+	}
+	proxy.OnRequest(func(r testserver.Request) testserver.Action {
+		if r.Link <= last {
+			return testserver.DropRequest
+		}
+		return testserver.Pass
+	})
+}
+
+// hazard 23
+func TestSilentConnections(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	const size = 4
+	for _, c := range []struct {
+		name     string
+		idle     time.Duration // at least
+		budget   time.Duration
+		failures int
+	}{
+		{"idle", 1100 * time.Millisecond, patience, 0},
+		{"idle with short calls", 1100 * time.Millisecond, 500 * time.Millisecond, 1},
+		{"used just before", 0, patience, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			proxy := testserver.NewPostgresProxy(t, server.Addr)
+			pool := testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=4"))
+			s := newStore(t, pool)
+			fill(t, pool, size)
+			time.Sleep(c.idle) // pgxpool pings connections that were idle for a second
+			forget(proxy)
+			failures := 0
+			for range 2 * size {
+				ctx, cancel := context.WithTimeout(t.Context(), c.budget)
+				if _, err := s.Acquire(ctx, claimed()); err != nil {
+					t.Logf("acquire: %v", err)
+					failures++
+				}
+				cancel()
+			}
+			if failures > c.failures {
+				t.Errorf("got %d failures, want at most %d", failures, c.failures)
+			}
+		})
+	}
+	t.Run("idle with several callers", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewPostgresProxy(t, server.Addr)
+		pool := testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=4"))
+		s := newStore(t, pool)
+		fill(t, pool, size)
+		time.Sleep(1100 * time.Millisecond)
+		forget(proxy)
+		var all sync.WaitGroup
+		for range size {
+			all.Go(func() {
+				if _, err := s.Acquire(t.Context(), claimed()); err != nil {
+					t.Errorf("acquire: got %v, want a grant", err)
+				}
+			})
+		}
+		all.Wait()
+	})
+	t.Run("others that answer stay", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewPostgresProxy(t, server.Addr)
+		pool := testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=8"))
+		s := newStore(t, pool)
+		fill(t, pool, size)
+		time.Sleep(1100 * time.Millisecond)
+		lost := proxy.Inject(testserver.Statement("ping"), testserver.DropRequest)
+		acquire(t, s, claimed())
+		lost.Await(t)
+		for range 2 * size {
+			acquire(t, s, claimed())
+		}
+		if n := pool.Stat().NewConnsCount(); n > size+1 {
+			t.Errorf("got %d connections, want at most %d", n, size+1)
+		}
+		testserver.Eventually(t, patience, "the silent connection is closed", func() bool {
+			return pool.Stat().TotalConns() == pool.Stat().IdleConns() && int64(pool.Stat().TotalConns()) == pool.Stat().NewConnsCount()-1
+		})
+	})
+}
