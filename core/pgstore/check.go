@@ -5,7 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -22,6 +25,7 @@ const checkLimit = 5 * callLimit
 //   - a crash would forget locks: fsync is off, or their table is not logged;
 //   - the server's clock is behind the tokens that it has given;
 //   - the user lacks rights: the error has each GRANT that is missing;
+//   - row-level security hides a table from the user: the error has the ALTER TABLE for it;
 //   - wake-ups do not arrive, for a Store that relies on them.
 //
 // The error matches core.ErrUnavailable if the server could not be asked.
@@ -68,6 +72,13 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if lacks := string(rows[0][0]); lacks != "" {
 		return []string{"the user lacks rights: " + lacks}, nil
 	}
+	secured, err := hidden(ctx, pg, "keys", "floor", "version")
+	if err != nil {
+		return nil, err
+	}
+	if secured != "" {
+		return []string{secured}, nil
+	}
 	v, err := installed(ctx, pg)
 	if err != nil {
 		return nil, err
@@ -99,6 +110,9 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(rows) == 0 {
+		return []string{"the table lockkit.floor is empty, or a policy hides its row from the user: call pgstore.Migrate, or change the policy"}, nil
+	}
 	if ahead, ok := number(rows[0][0]); ok && ahead > 60 {
 		faults = append(faults, fmt.Sprintf("the server's clock is %d s behind tokens that it has given: set it", ahead))
 	}
@@ -124,6 +138,29 @@ const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO 
 			SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'lockkit'
 				WHERE NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
 	) needed`
+
+// hidden returns what to do about those of these tables all rows of which row-level security
+// hides from the user: it is on, the user does not bypass it, and no policy lets the user
+// read. The result is empty if there are none. hidden reads the catalogs only.
+func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, error) {
+	rows, err := results(ctx, pg, concealed(tables), 1)
+	if err != nil {
+		return "", err
+	}
+	return string(rows[0][0]), nil
+}
+
+// concealed asks for what hidden returns.
+func concealed(tables []string) string {
+	return `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
+		' from the user: ' || pg_catalog.string_agg('ALTER TABLE lockkit.' || c.relname || ' DISABLE ROW LEVEL SECURITY', '; ' ORDER BY c.relname) ||
+		'; or ALTER ROLE ' || pg_catalog.quote_ident(current_user) || ' BYPASSRLS', '')
+	FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'lockkit'
+	WHERE c.relname IN ('` + strings.Join(tables, "','") + `') AND pg_catalog.row_security_active(c.oid) AND NOT EXISTS (
+		SELECT FROM pg_catalog.pg_policy p, pg_catalog.unnest(p.polroles) r
+			WHERE p.polrelid = c.oid AND p.polpermissive AND p.polcmd IN ('r', '*')
+				AND (r = 0 OR pg_catalog.pg_has_role(r, 'USAGE')))`
+}
 
 // try does with a key of its own what the Store does with any.
 func (s *Store) try(ctx context.Context) error {

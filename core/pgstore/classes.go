@@ -92,7 +92,18 @@ func classOf(err error) (class, bool) {
 	if !known {
 		c = classes[reply.Code[:2]]
 	}
+	if ofRows(err) {
+		c.advice = "row-level security keeps rows of the schema lockkit from the user: disable it there, or ALTER ROLE … BYPASSRLS"
+	}
 	return c, true
+}
+
+// ofRows reports whether the server has refused a statement because of row-level security.
+// The code is that of a missing right, and the text can be in any language, so these are
+// the functions of the server that say it.
+func ofRows(err error) bool {
+	reply, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && reply.Code == codeRights && (reply.Routine == "ExecWithCheckOptions" || reply.Routine == "check_enable_rls")
 }
 
 // verdict says of an error of the server or of the connection whether anything

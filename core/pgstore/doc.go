@@ -100,6 +100,10 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.cards TO app; -- for core.Cards
 //	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit TO app; -- if default privileges deny it
 //
+// Row-level security that is on for a table and has no policy for the user hides all rows
+// and refuses new ones. Check, Migrate and acquires name it. It has to be off for the tables
+// of the schema (ALTER TABLE … DISABLE ROW LEVEL SECURITY), or the user has BYPASSRLS.
+//
 // An operator (core.Inspector) needs USAGE, and SELECT on lockkit.keys; to revoke, UPDATE
 // too.
 //

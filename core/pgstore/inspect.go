@@ -16,7 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/inspection"
 )
 
-// Look implements core.Inspector in one round trip. It locks no row, and reads no value
+// Look implements core.Inspector in one round trip, or in two for a free key: the second
+// one asks whether row-level security hides the table. It locks no row, and reads no value
 // of a record.
 func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 	const op = "look"
@@ -30,7 +31,7 @@ func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 	return states[0], nil
 }
 
-// List implements core.Inspector in one round trip a page, in the order of the keys'
+// List implements core.Inspector in one round trip a page, and one more for an empty one, in the order of the keys'
 // bytes. Next is the last key of the page, in hex.
 func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
 	const op = "list"
@@ -90,11 +91,26 @@ func (s *Store) shown(ctx context.Context, op string, st statement) ([]core.Stat
 	if err != nil {
 		return nil, needs(looking, unchanged(err))
 	}
+	if len(rows) == 0 {
+		return nil, s.visible(ctx, op, "keys")
+	}
 	states, ok := parseStates(rows)
 	if !ok {
 		return nil, fmt.Errorf("pgstore: %s: %w: the answer cannot be read", op, core.ErrUnavailable)
 	}
 	return states, nil
+}
+
+// visible returns an error if row-level security hides a table, which then looks empty.
+func (s *Store) visible(ctx context.Context, op, table string) error {
+	rows, err := s.do(ctx, op, statement(concealed([]string{table})))
+	if err != nil {
+		return unchanged(err)
+	}
+	if secured := string(rows[0][0]); secured != "" {
+		return fmt.Errorf("pgstore: %s: %w: %s", op, core.ErrUnavailable, secured)
+	}
+	return nil
 }
 
 // unchanged gives the error of a call that reads its class.
@@ -170,11 +186,14 @@ func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
 	return needs(carding, err)
 }
 
-// Cards implements core.Cards in one round trip.
+// Cards implements core.Cards in one round trip, or in two if there are none.
 func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
 	rows, err := s.do(ctx, "cards", call("shown_cards").end())
 	if err != nil {
 		return nil, needs(carding, unchanged(err))
+	}
+	if len(rows) == 0 {
+		return nil, s.visible(ctx, "cards", "cards")
 	}
 	var cards []core.Card
 	for _, row := range rows {
@@ -197,7 +216,7 @@ func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
 // about, in any language.
 func needs(grant string, err error) error {
 	reply, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || reply.Code != codeRights {
+	if !ok || reply.Code != codeRights || ofRows(err) {
 		return err
 	}
 	switch {

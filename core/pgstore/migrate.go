@@ -42,8 +42,9 @@ const migrating = 0x6c6f636b6b6974 // "lockkit"
 // its tables.
 //
 // It fails with core.ErrUnsupported if the server is older than PostgreSQL 14 or refuses
-// the schema, and with core.ErrUnavailable if the server is down or the user lacks a
-// right. Nothing was changed in either case.
+// the schema, and with core.ErrUnavailable if the server is down or read-only, the user
+// lacks a right, or row-level security hides a table from the user. Nothing was changed in
+// any of these cases.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return fmt.Errorf("pgstore: migrate: pool is nil: %w", core.ErrInvalid)
@@ -60,6 +61,11 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if v, err := installed(ctx, pg); err != nil || v >= version {
 		return wrap("migrate", err)
 	}
+	if secured, err := hidden(ctx, pg, "cards", "floor", "keys", "seen", "version"); err != nil {
+		return wrap("migrate", err)
+	} else if secured != "" {
+		return wrap("migrate", fmt.Errorf("%w: %s", core.ErrUnavailable, secured))
+	}
 	// A connection that is released in the middle of a transaction is closed, and
 	// the transaction with it.
 	if _, err := results(ctx, pg, fmt.Sprintf("%s SELECT pg_advisory_xact_lock(%d)", begin, int64(migrating)), 2); err != nil {
@@ -71,7 +77,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	switch {
 	case err == nil:
-	case hasCode(err, codeRights):
+	case hasCode(err, codeRights) && !ofRows(err):
 		return wrap("migrate", fmt.Errorf("%w: %s: %w", core.ErrUnavailable, creation, brief.Error(err)))
 	case refusesSchema(err):
 		return wrap("migrate", fmt.Errorf("%w: PostgreSQL %s refuses the schema: %w",

@@ -54,7 +54,7 @@ func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) e
 	const note = `INSERT INTO lockkit.seen AS s (resource, token) VALUES ($1, $2)
 		ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token WHERE s.token <= EXCLUDED.token`
 	tag, err := tx.Exec(ctx, note, pgx.QueryExecModeExec, resource, int64(token))
-	if hasCode(err, codeRights) {
+	if hasCode(err, codeRights) && !ofRows(err) {
 		// Check does not test for these rights, since another user may call CheckToken.
 		err = fmt.Errorf("%w: the user lacks a right, it needs GRANT USAGE ON SCHEMA lockkit and "+
 			"GRANT SELECT, INSERT, UPDATE ON lockkit.seen: %w", core.ErrUnavailable, brief.Error(err))

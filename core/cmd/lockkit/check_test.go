@@ -89,7 +89,8 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
 		t.Parallel()
-		url := testserver.StartPostgres(t).URL()
+		server := testserver.StartPostgres(t)
+		url := server.URL()
 		unfit(t, do(t, url, "check"), "the schema lockkit")
 		do(t, url, "run", "p:1", "--", "true").want(t, 69, "pgstore.Migrate")
 		if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, url)); err != nil {
@@ -98,6 +99,11 @@ func TestCheck(t *testing.T) {
 		if c := do(t, url, "check"); c.code > 1 || c.code == 1 && !strings.HasPrefix(c.out, "fsync is off") {
 			t.Errorf("%+v", c) // the tests' server does not sync
 		}
+		server.Exec("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA lockkit TO app; " +
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lockkit TO app; ALTER TABLE lockkit.keys ENABLE ROW LEVEL SECURITY")
+		app := strings.Replace(url, "postgres@", "app@", 1)
+		unfit(t, do(t, app, "check"), "row-level security hides lockkit.keys from the user: ALTER TABLE lockkit.keys DISABLE ROW LEVEL SECURITY")
+		do(t, app, "ls", "-all").want(t, 69, "row-level security hides lockkit.keys")
 	})
 	t.Run("ZooKeeper", func(t *testing.T) {
 		t.Parallel()
