@@ -87,6 +87,15 @@
 // of a connection ("connection refused") the client tells its logger only, and errors
 // say that it is not connected.
 //
+// Pings of the client keep load balancers and firewalls from forgetting an idle connection,
+// if they remember it for a third of the session's time-out. A connection that falls silent
+// all the same is replaced by the client, with the same session, within two thirds of the
+// time-out. Calls that were sent on it fail then, with an unknown outcome. A lease that was
+// not confirmed meanwhile is lost after half of the time-out.
+//
+// A request that a server refuses because it is read-only or throttled, or because a quota
+// is used up, fails with core.ErrUnavailable and says so.
+//
 // # What the servers have to be
 //
 // One server is as good as its disk. With its setting forceSync=no, a restart may

@@ -25,6 +25,25 @@ func CardOf(text []byte, since time.Duration) (core.Card, bool) {
 	return parseCard("AAAAAAAA", text, since)
 }
 
+// Replies are the codes of the errors in the table, of those with a variable too: whether
+// nothing was changed, and a word of the error.
+func Replies() map[int32]struct {
+	Refused bool
+	Advice  string
+} {
+	all := make(map[int32]struct {
+		Refused bool
+		Advice  string
+	})
+	for code, r := range codes {
+		all[int32(code)] = struct {
+			Refused bool
+			Advice  string
+		}{r.refused, r.advice}
+	}
+	return all
+}
+
 // Admitted is which of the children are held, and by what wait for which.
 func Admitted(children []string) map[string]bool {
 	l := newLine(children)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -182,10 +181,9 @@ func (s *session) do(ctx context.Context, request func() error) (id int64, from 
 	}
 	begun := s.gate.Begin()
 	from = time.Now()
-	switch err = request(); err {
-	case nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion:
+	if err = request(); err == nil || replyOf(err).answered {
 		s.gate.Answered()
-	case zk.ErrConnectionClosed, zk.ErrNoServer:
+	} else {
 		_ = s.gate.Doubt(context.Background(), begun)
 	}
 	if err == nil && !s.current(id) {
@@ -209,41 +207,4 @@ func (s *session) write(ctx context.Context, ops ...any) (answers []zk.MultiResp
 	}
 	s.confirm(id, from, stat.Mtime)
 	return answers, stat, id, nil
-}
-
-// refused are the errors after which nothing has changed: the request was not
-// sent, or the servers would not do it.
-var refused = []error{
-	zk.ErrNoServer, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrSessionMoved, zk.ErrInvalidPath,
-	zk.ErrBadArguments,
-}
-
-// unknown tells that a request may have been served, whatever it has answered.
-func unknown(err error) bool {
-	if err == nil || errors.Is(err, core.ErrUnavailable) {
-		return false
-	}
-	for _, known := range append([]error{
-		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrSessionExpired,
-	}, refused...) {
-		if errors.Is(err, known) {
-			return false
-		}
-	}
-	return true
-}
-
-// outcome says what an error of a request means. After a step that has changed
-// something, nothing says that nothing was changed.
-func outcome(op string, err error, changed bool) error {
-	switch {
-	case changed && errors.Is(err, core.ErrUnavailable):
-		return fmt.Errorf("zkstore: %s: %v", op, err)
-	case errors.Is(err, core.ErrUnavailable):
-		return fmt.Errorf("zkstore: %s: %w", op, err)
-	}
-	if !changed && slices.ContainsFunc(refused, func(r error) bool { return errors.Is(err, r) }) {
-		return unsent(op, err)
-	}
-	return fmt.Errorf("zkstore: %s: %w", op, err)
 }

@@ -1,0 +1,140 @@
+package zkstore_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/zkstore"
+)
+
+// refusing is a connection to a server that answers the next multi request with an error
+// code, and does not execute it.
+type refusing struct {
+	net.Conn
+	code    *atomic.Int32 // 0: execute
+	replies *io.PipeReader
+	inject  *io.PipeWriter
+}
+
+func (c refusing) Read(b []byte) (int, error) { return c.replies.Read(b) }
+
+func (c refusing) Write(b []byte) (int, error) {
+	const multi = 14
+	if len(b) >= 12 && int32(binary.BigEndian.Uint32(b[8:])) == multi {
+		if code := c.code.Swap(0); code != 0 {
+			answer := binary.BigEndian.AppendUint32(nil, 16)
+			answer = append(answer, b[4:8]...) // of which request
+			answer = binary.BigEndian.AppendUint64(answer, 0)
+			answer = binary.BigEndian.AppendUint32(answer, uint32(code))
+			_, err := c.inject.Write(answer)
+			return len(b), err
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+func (c refusing) Close() error {
+	_ = c.inject.Close()
+	return c.Conn.Close()
+}
+
+// refuse returns a client whose server answers as code says.
+func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
+	t.Helper()
+	conn, _, err := zk.Connect([]string{server}, session, zk.WithLogInfo(false), zk.WithLogger(silent{}),
+		zk.WithDialer(func(network, addr string, limit time.Duration) (net.Conn, error) {
+			raw, err := net.DialTimeout(network, addr, limit)
+			if err != nil {
+				return nil, err
+			}
+			out, in := io.Pipe()
+			go func() {
+				for { // a reply at a time, so that none is cut in two
+					size := make([]byte, 4)
+					if _, err := io.ReadFull(raw, size); err != nil {
+						_ = in.CloseWithError(err)
+						return
+					}
+					body := make([]byte, binary.BigEndian.Uint32(size))
+					if _, err := io.ReadFull(raw, body); err != nil {
+						_ = in.CloseWithError(err)
+						return
+					}
+					if _, err := in.Write(append(size, body...)); err != nil {
+						return
+					}
+				}
+			}()
+			return refusing{raw, code, out, in}, nil
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	eventually(t, "there is a session", func() bool { return conn.State() == zk.StateHasSession })
+	return conn
+}
+
+// hazard 17
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	var code atomic.Int32
+	s := newStoreOn(t, refuse(t, testserver.SharedZooKeeper(t), &code))
+	defer s.Close()
+	named := zkstore.Replies()
+	for _, n := range []int32{-102, -112, -114, -115, -118, -123, -8} {
+		r := named[n]
+		r.Refused = true
+		named[n] = r
+	}
+	named[-100], named[-999] = named[-1], named[-1]
+	for n, want := range named {
+		c := exclusive(fmt.Sprint("reply", -n))
+		code.Store(n)
+		_, err := s.Acquire(t.Context(), c)
+		if err == nil || errors.Is(err, core.ErrUnavailable) != want.Refused || !strings.Contains(err.Error(), want.Advice) {
+			t.Errorf("%d: got %v, want that nothing was changed to be certain: %v, and %q", n, err, want.Refused, want.Advice)
+		}
+		grant(t, s, c)
+	}
+}
+
+// A load balancer forgets the connection. Pings keep that from happening while it is
+// idle, and the client replaces it within the session.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	proxy := testserver.NewZooKeeperProxy(t, testserver.SharedZooKeeper(t))
+	s, conn := storeOn(t, 2*short, []string{proxy.Addr})
+	grant(t, s, exclusive("silent"))
+	id := conn.SessionID()
+	var first atomic.Int64
+	proxy.OnRequest(func(r testserver.Request) testserver.Action {
+		first.CompareAndSwap(0, int64(r.Link))
+		if int64(r.Link) == first.Load() {
+			return testserver.DropRequest
+		}
+		return testserver.Pass
+	})
+	_, err := s.Acquire(t.Context(), exclusive("silent next"))
+	if err == nil || errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("acquire on the silent connection: got %v, want an unknown outcome", err)
+	}
+	eventually(t, "a key is granted on the next connection", func() bool {
+		_, err := s.Acquire(t.Context(), exclusive("silent next"))
+		return err == nil || errors.Is(err, core.ErrBusy)
+	})
+	if now := conn.SessionID(); now != id {
+		t.Errorf("got session %x, want %x", now, id)
+	}
+}
