@@ -73,3 +73,6 @@ lint: ## Check formatting, go vet, staticcheck and go.mod
 		(cd $$module && set -ex && \
 			go vet ./... && go run $(STATICCHECK) -checks $(CHECKS) ./... && go mod tidy -diff) || exit 1; \
 	done
+	@# An int of 32 bits, and a system without Unix's signals.
+	GOARCH=386 CGO_ENABLED=0 go build ./...
+	GOOS=windows CGO_ENABLED=0 go build ./...

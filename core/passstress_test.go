@@ -66,12 +66,17 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var rmu sync.Mutex
 	r := func(n int) int { rmu.Lock(); defer rmu.Unlock(); return rng.IntN(n) }
+	within := func(d time.Duration) time.Duration {
+		rmu.Lock()
+		defer rmu.Unlock()
+		return time.Duration(rng.Int64N(int64(d)))
+	}
 	mem := &watching{Store: memstore.New()}
 	ttl := []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[r(3)]
 	var quiet atomic.Int32
 	hook := func() time.Duration {
 		if pauses && quiet.Load() == 0 && r(3000) == 0 && !underMutex() {
-			time.Sleep(time.Duration(r(int(ttl) * 3 / 2)))
+			time.Sleep(within(ttl * 3 / 2))
 		}
 		return 0
 	}
@@ -96,7 +101,7 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 				case 4:
 					return hangAfter(ctx, n, do)
 				default:
-					return late(time.Duration(r(int(ttl))))(ctx, n, do)
+					return late(within(ttl))(ctx, n, do)
 				}
 			}
 			return slow(d, d)(ctx, n, do)
@@ -176,7 +181,7 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 				if r(4) > 0 {
 					time.Sleep(time.Duration(r(400)) * time.Microsecond)
 				} else if r(20) == 0 {
-					time.Sleep(time.Duration(r(int(ttl))))
+					time.Sleep(within(ttl))
 				}
 				if joins {
 					switch r(25) {
@@ -244,7 +249,7 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 	if deletes {
 		wg.Go(func() {
 			for time.Now().Before(end) {
-				time.Sleep(time.Duration(r(int(30 * time.Millisecond))))
+				time.Sleep(within(30 * time.Millisecond))
 				mu.Lock()
 				var one *stay
 				for a := range active {

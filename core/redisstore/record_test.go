@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,8 @@ func TestRecordValues(t *testing.T) {
 
 func TestRecordRefusals(t *testing.T) {
 	t.Parallel()
+	tooMany := math.MaxInt32
+	tooMany++ // negative where an int has 32 bits
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
 	held := begins(claimed(), "begun")
@@ -79,7 +82,7 @@ func TestRecordRefusals(t *testing.T) {
 		"a value that is too long": {core.Record{Value: make([]byte, 64<<20+1), Retain: time.Hour}, true},
 		"a negative retention":     {core.Record{Retain: -time.Hour}, true},
 		"a negative count":         {core.Record{Attempt: -1, Retain: time.Hour}, false},
-		"a count without end":      {core.Record{Attempt: 1 << 41, Retain: time.Hour}, false},
+		"a count without end":      {core.Record{Attempt: tooMany, Retain: time.Hour}, false},
 	} {
 		begin, last := claimed(), held
 		begin.Record, last.Record = &c.record, &c.record

@@ -1,47 +1,13 @@
 package testserver
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 )
-
-// asPostgres makes cmd run as a user that PostgreSQL accepts: it refuses to be run by
-// root.
-func asPostgres(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	if os.Getuid() != 0 {
-		return nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		return err
-	}
-	uid, errU := strconv.ParseUint(u.Uid, 10, 32)
-	gid, errG := strconv.ParseUint(u.Gid, 10, 32)
-	if err := errors.Join(errU, errG); err != nil {
-		return err
-	}
-	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return nil
-}
-
-// give makes a directory that user's.
-func give(dir string) error {
-	cmd := exec.Command("true")
-	if err := asPostgres(cmd); err != nil || os.Getuid() != 0 {
-		return err
-	}
-	owner := cmd.SysProcAttr.Credential
-	return os.Chown(dir, int(owner.Uid), int(owner.Gid))
-}
 
 // postgresDir is a tempDir of that user.
 func postgresDir(t testing.TB) string {

@@ -194,7 +194,7 @@ func (p *Process) Pause() {
 	defer p.mu.Unlock()
 	p.mustRun()
 	// The parent first: it starts no further children then.
-	p.signal(p.cmd.Process.Pid, syscall.SIGSTOP)
+	p.signal(p.cmd.Process.Pid, sigStop)
 	p.paused = true
 	if !p.tree {
 		return
@@ -203,13 +203,13 @@ func (p *Process) Pause() {
 	if p.guard == nil {
 		guard, err := newGuard(all)
 		if err != nil {
-			p.signal(p.cmd.Process.Pid, syscall.SIGCONT)
+			p.signal(p.cmd.Process.Pid, sigCont)
 			p.t.Fatalf("testserver: pause: %v", err)
 		}
 		p.guard = guard
 	}
 	for _, pid := range all[1:] {
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		_ = send(pid, sigStop)
 	}
 }
 
@@ -221,10 +221,10 @@ func (p *Process) Resume() {
 	p.mustRun()
 	if p.tree {
 		for _, pid := range family(p.cmd.Process.Pid)[1:] {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
+			_ = send(pid, sigCont)
 		}
 	}
-	p.signal(p.cmd.Process.Pid, syscall.SIGCONT)
+	p.signal(p.cmd.Process.Pid, sigCont)
 	p.guard.end()
 	p.guard, p.paused = nil, false
 }
@@ -235,7 +235,7 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 		p.t.Fatalf("testserver: %s: %v", p.name, err)
 	}
 	// Where there is no such file, it cannot be seen whether the process stands.
-	for deadline := time.Now().Add(10 * time.Second); sig == syscall.SIGSTOP && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); sig == sigStop && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if _, state, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(state, "T") {
 			return
@@ -262,13 +262,13 @@ func (p *Process) kill() {
 	}
 	_ = p.cmd.Process.Kill()
 	for _, pid := range all[1:] {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_ = send(pid, syscall.SIGKILL)
 	}
 	<-p.ended
 	p.guard.end()
 	p.guard, p.cmd = nil, nil
 	for _, pid := range all[1:] {
-		for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(10 * time.Second); send(pid, 0) == nil && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 	}

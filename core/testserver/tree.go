@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // family is a process and its children, where the system tells.
@@ -41,7 +40,7 @@ type guard struct {
 func newGuard(pids []int) (*guard, error) {
 	list := strings.Trim(fmt.Sprint(pids), "[]")
 	cmd := exec.Command("sh", "-c", "read x; kill -KILL "+list)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ownGroup(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ package claims
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -27,8 +28,8 @@ const (
 	// maxValue is the length of a record's value: Redis takes no word of more than
 	// 512 MiB, and does nothing else while it copies one.
 	maxValue = 64 << 20
-	// maxAttempt is exact as a number in Lua, with room to count on.
-	maxAttempt = 1 << 40
+	// maxAttempt is an int on every platform: what one process saves, each can read.
+	maxAttempt = math.MaxInt32
 )
 
 // Check refuses c for op: "acquire", "extend", "release" or "watch". It looks at what op
@@ -97,7 +98,7 @@ func badRecord(op string, r *core.Record) string {
 	case r.Retain < 0 || op == "acquire" && r.Retain < time.Millisecond:
 		return "a record is kept for at least 1ms"
 	case op == "release" && (r.Attempt < 0 || r.Attempt > maxAttempt):
-		return "a record counts from 0 to 2^40 attempts"
+		return "a record counts from 0 to 2^31-1 attempts"
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package claims_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	ops := []string{"acquire", "extend", "release", "watch"}
+	tooMany := math.MaxInt32
+	tooMany++ // negative where an int has 32 bits
 	for _, c := range []struct {
 		what    string
 		of      func(c *core.Claim)
@@ -42,7 +45,8 @@ func TestCheck(t *testing.T) {
 		{"a record of more than 64 MiB", func(c *core.Claim) {
 			c.Record = &core.Record{Retain: time.Hour, Value: make([]byte, 64<<20+1)}
 		}, "ar", core.ErrInvalid, "64 MiB"},
-		{"too many attempts", func(c *core.Claim) { c.Record = &core.Record{Retain: time.Hour, Attempt: 1<<40 + 1} }, "r", core.ErrInvalid, "2^40"},
+		{"the most attempts", func(c *core.Claim) { c.Record = &core.Record{Retain: time.Hour, Attempt: math.MaxInt32} }, "", nil, ""},
+		{"too many attempts", func(c *core.Claim) { c.Record = &core.Record{Retain: time.Hour, Attempt: tooMany} }, "r", core.ErrInvalid, "2^31-1"},
 		{"fewer than no attempts", func(c *core.Claim) { c.Record = &core.Record{Retain: time.Hour, Attempt: -1} }, "r", core.ErrInvalid, "attempts"},
 	} {
 		for _, op := range ops {
