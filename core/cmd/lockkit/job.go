@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,9 +23,10 @@ const stuck = 2 * time.Second
 
 // job is a command in a process group of its own, which its children are in as well.
 type job struct {
-	cmd   *exec.Cmd
-	guard *guard
-	ended chan struct{} // closed when the command has ended and was reaped
+	cmd    *exec.Cmd
+	guard  *guard
+	ended  chan struct{}      // closed when the command was reaped
+	status syscall.WaitStatus // of the command, then
 }
 
 // startJob starts the command. The goroutine that calls it must last as long as the
@@ -49,15 +51,31 @@ func startJob(path string, args, env []string) (*job, error) {
 		return nil, err
 	}
 	j := &job{cmd: cmd, guard: g, ended: make(chan struct{})}
-	go func() {
-		defer close(j.ended)
-		_ = cmd.Wait() // ProcessState says it all
-	}()
+	go j.reap()
 	if err := g.watch(j.group()); err != nil {
 		j.stop(time.Now())
 		return nil, err
 	}
 	return j, nil
+}
+
+// reap waits for every child of this process: for the command, and for the processes
+// that its descendants leave behind and adopt hands to this one. Nothing else may wait
+// for the command, which would take its exit status from here.
+func (j *job) reap() {
+	for running := true; ; {
+		var status syscall.WaitStatus
+		switch pid, err := syscall.Wait4(-1, &status, 0, nil); {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return // no child is left, also not the guard
+		case pid == j.guard.cmd.Process.Pid:
+			j.guard.reaped.Store(true)
+		case running && pid == j.group():
+			j.status, running = status, false
+			close(j.ended)
+		}
+	}
 }
 
 func (j *job) group() int { return j.cmd.Process.Pid }
@@ -71,12 +89,6 @@ func (j *job) gone() bool {
 	case <-j.ended:
 	default:
 		return false
-	}
-	for {
-		// Those that it left to this process.
-		if pid, err := syscall.Wait4(-j.group(), nil, syscall.WNOHANG, nil); pid <= 0 && !errors.Is(err, syscall.EINTR) {
-			break
-		}
 	}
 	return errors.Is(syscall.Kill(-j.group(), 0), syscall.ESRCH)
 }
@@ -107,17 +119,18 @@ func (j *job) stop(kill time.Time) bool {
 
 // exit is the command's exit code as a shell has it. The command has ended.
 func (j *job) exit() int {
-	if s, ok := j.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-		return exitSignal + int(s.Signal())
+	if j.status.Signaled() {
+		return exitSignal + int(j.status.Signal())
 	}
-	return j.cmd.ProcessState.ExitCode()
+	return j.status.ExitStatus()
 }
 
 // guard is a process that kills the group when this one is gone, however that
 // happened.
 type guard struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	reaped atomic.Bool // another process may have its number
 }
 
 func newGuard() (*guard, error) {
@@ -135,7 +148,7 @@ func newGuard() (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the process that watches over this one cannot be started: %w", err)
 	}
-	return &guard{cmd, in}, nil
+	return &guard{cmd: cmd, in: in}, nil
 }
 
 // watch says which group it is.
@@ -144,9 +157,12 @@ func (g *guard) watch(group int) error {
 	return err
 }
 
-// end ends the guard before it sees the end of this process.
+// end ends the guard before it sees the end of this process. Once the command has been
+// started, reap may be the one that waits for it.
 func (g *guard) end() {
-	_ = g.cmd.Process.Kill()
+	if !g.reaped.Load() {
+		_ = g.cmd.Process.Kill()
+	}
 	_ = g.cmd.Wait()
 }
 

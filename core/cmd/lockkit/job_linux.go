@@ -10,7 +10,7 @@ import (
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 // adopt makes this process the parent of what its descendants leave behind, so that
-// it can reap that: in a container no other process may do so.
+// reap gets that: in a container no other process may do so.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // self is this program, also after its file was replaced.
