@@ -15,7 +15,10 @@
 //
 //	locks.Do(ctx, core.Key("account", "9"), settle)
 //
-// [Idempotent] runs a task once, where Lock runs tasks one after the other.
+// [Idempotent] runs a task once, where Lock runs tasks one after the other. A handler
+// writes its result by [WriteResult], so that a duplicate has it too:
+//
+//	err := taskmw.WriteResult(ctx, task, receipt) // in place of task.ResultWriter().Write(receipt)
 //
 // # Order
 //
@@ -43,8 +46,8 @@
 //
 // and with Idempotent
 //
-//	done before                            done
-//	done before, and it was not recorded   done
+//	done before                            done, with the result of WriteResult
+//	done before, and it was not recorded   done, without a result
 //	its run goes on elsewhere              as Busy says
 //	another payload under the same key     archived
 //	its run died midway, or its time was

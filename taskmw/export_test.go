@@ -1,6 +1,12 @@
 package taskmw
 
-import "github.com/hibiken/asynq"
+import (
+	"context"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core/once"
+)
 
 // Remembered is how many busy keys the server of cfg knows of, and how many
 // tasks wait in its slots.
@@ -9,4 +15,15 @@ func Remembered(cfg asynq.Config) (keys, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.of), s.waiting
+}
+
+// CallOf is the call of an Idempotent of this name whose key is the task's type.
+func CallOf(name string, t *asynq.Task) once.Call {
+	g := configure("CallOf", name, Type(), nil)
+	m := &idempotent{conflict: conflict{config: &g}, key: Type()}
+	c, err := m.call(context.Background(), t)
+	if err != nil {
+		panic(err)
+	}
+	return c
 }

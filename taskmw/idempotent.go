@@ -34,6 +34,9 @@ import (
 // could not be noted: the task is done, but a later one may run again. The run
 // is held until the handler returns, as Lock holds its lock.
 //
+// What the handler writes by WriteResult is stored with the run, and is the result of
+// later tasks too.
+//
 // A task that a Lock inside refused, since its key is busy, bad or not to be found
 // or the store is down, is no attempt. Mount it inside of a Lock where duplicates
 // are rare: outside, a task that finds the lock busy costs two more calls.
@@ -79,21 +82,30 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	defer d.end()
 	ran, answer := false, error(nil)
 	outer := ctx
-	_, err = m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
+	out, err := m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
 		d.begin()
-		answer = next.ProcessTask(ctx, t)
+		inside, r := noting(ctx)
+		answer = next.ProcessTask(inside, t)
 		if !once.IsFinal(ctx) {
 			once.NotFinal(outer) // an Idempotent outside has the same answer
 		}
-		return once.Answer{}, outcome(ctx, answer)
+		if err := outcome(ctx, answer); err != nil {
+			return once.Answer{}, err
+		}
+		return r.answer(), nil
 	})
 	d.leave(err == nil)
 	switch {
 	case ran:
 		// The handler's answer stands, saved or not.
 		return answer
-	case err == nil, errors.Is(err, once.ErrUnreplayable):
+	case err == nil:
+		if err := replay(ctx, t, out.Value); err != nil {
+			return notRun(err) // and is tried again
+		}
+		return nil
+	case errors.Is(err, once.ErrUnreplayable):
 		return nil
 	case errors.Is(err, once.ErrInProgress):
 		if busy, ok := errors.AsType[*core.BusyError](err); ok {

@@ -1,0 +1,90 @@
+package taskmw
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// maxResult is the length of the longest result that is kept with a run, in bytes.
+const maxResult = 256 << 10
+
+// resultVersion is the first byte of a result that is kept. A run without one keeps
+// nothing.
+const resultVersion = 1
+
+var errResult = errors.New("taskmw: the kept result has a version that this program does not know")
+
+// WriteResult writes the result of t as t.ResultWriter().Write(data) does, and notes
+// it for Idempotent, which stores it with the run. A later task under the same key is
+// done with the same result. Only the last result of a run counts.
+//
+// ctx is that of the handler. Without an Idempotent around it, WriteResult only writes.
+// Without a server, as in a unit test, it only notes. Idempotent cannot see what a
+// handler writes to ResultWriter itself: a later task is then done without a result.
+//
+// A result of more than 256 KiB is written to t, and is not stored: later tasks are
+// done without a result. An error is that of the ResultWriter; the result is noted all
+// the same. WriteResult is safe for concurrent use.
+func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
+	if r, ok := ctx.Value(resultKey{}).(*result); ok {
+		r.note(data)
+	}
+	w := t.ResultWriter()
+	if w == nil {
+		return nil
+	}
+	_, err := w.Write(data)
+	return err
+}
+
+type resultKey struct{}
+
+// result is that of a run, as far as it was noted.
+type result struct {
+	outer *result // of an Idempotent around this one, which has the same
+
+	mu   sync.Mutex
+	kept once.Answer
+}
+
+// noting returns a context in which WriteResult notes for the result, too.
+func noting(ctx context.Context) (context.Context, *result) {
+	r := &result{}
+	r.outer, _ = ctx.Value(resultKey{}).(*result)
+	return context.WithValue(ctx, resultKey{}, r), r
+}
+
+func (r *result) note(data []byte) {
+	kept := once.Answer{Unreplayable: true}
+	if len(data) <= maxResult {
+		kept = once.Answer{Value: append([]byte{resultVersion}, data...)}
+	}
+	for ; r != nil; r = r.outer {
+		r.mu.Lock()
+		r.kept = kept
+		r.mu.Unlock()
+	}
+}
+
+// answer is what is stored of the run.
+func (r *result) answer() once.Answer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kept
+}
+
+// replay writes the result of an earlier run to t.
+func replay(ctx context.Context, t *asynq.Task, value []byte) error {
+	switch {
+	case len(value) == 0:
+		return nil
+	case value[0] != resultVersion:
+		return errResult
+	}
+	return WriteResult(ctx, t, value[1:])
+}
