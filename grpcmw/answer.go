@@ -6,16 +6,28 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// answerVersion is the first byte of an answer that is kept; the rest is a
+// The first byte of an answer that is kept is its version. The rest is a
 // google.rpc.Status. An error is that as it is, and a reply is the one detail of
-// OK.
-const answerVersion = 1
+// OK. An answer with metadata has that before it, with its length.
+const (
+	answerVersion   = 1
+	metadataVersion = 2
+)
+
+// headOf is the beginning of an answer with this metadata.
+func headOf(block []byte) []byte {
+	if len(block) == 0 {
+		return []byte{answerVersion}
+	}
+	return protowire.AppendBytes([]byte{metadataVersion}, block)
+}
 
 // urlPrefix is what names of messages in an Any begin with.
 const urlPrefix = "type.googleapis.com/"
@@ -27,11 +39,11 @@ const (
 	valueField   = 2
 )
 
-// encodeReply fails if the reply could not be made again, or not be kept in
-// limit bytes. A handler's nil is sent as an empty message, and kept as one. The
+// encodeReply puts the reply behind head. It fails if the reply could not be made
+// again, or not be kept in limit bytes, of which metadata takes none. A handler's nil is sent as an empty message, and kept as one. The
 // Status and the Any around the message are put there by hand: a message may be
 // large, and is not copied into one after the other.
-func encodeReply(reply any, limit int) ([]byte, error) {
+func encodeReply(head []byte, reply any, limit int) ([]byte, error) {
 	m, ok := reply.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("grpcmw: the reply is a %T, which is no protobuf message", reply)
@@ -46,7 +58,8 @@ func encodeReply(reply any, limit int) ([]byte, error) {
 	if total > limit {
 		return nil, errTooLarge
 	}
-	data := append(make([]byte, 0, total), answerVersion)
+	total += len(head) - 1
+	data := append(make([]byte, 0, total), head...)
 	data = protowire.AppendVarint(protowire.AppendTag(data, detailsField, protowire.BytesType), uint64(packed))
 	data = protowire.AppendVarint(protowire.AppendTag(data, urlField, protowire.BytesType), uint64(url))
 	data = append(append(data, urlPrefix...), name...)
@@ -66,13 +79,13 @@ var errTooLarge = errors.New("grpcmw: the answer is too large to be kept")
 
 // encodeFailure makes the message one that can be encoded, as gRPC does when it
 // sends it.
-func encodeFailure(s *status.Status, limit int) ([]byte, error) {
+func encodeFailure(head []byte, s *status.Status, limit int) ([]byte, error) {
 	s.Message = string([]rune(s.GetMessage()))
-	data, err := proto.MarshalOptions{}.MarshalAppend([]byte{answerVersion}, s)
+	data, err := proto.MarshalOptions{}.MarshalAppend(head, s)
 	if err != nil {
 		return nil, fmt.Errorf("grpcmw: the answer: %w", err)
 	}
-	if len(data) > limit {
+	if len(data)-len(head)+1 > limit {
 		return nil, errTooLarge
 	}
 	return data, nil
@@ -81,23 +94,46 @@ func encodeFailure(s *status.Status, limit int) ([]byte, error) {
 // errAnswer says that what is kept was not written by this package.
 var errAnswer = errors.New("grpcmw: the answer that is kept cannot be read")
 
-// decodeAnswer is the reply, or the error with which the call was answered.
-func decodeAnswer(data []byte) (reply proto.Message, answer *grpcstatus.Status, err error) {
-	if len(data) == 0 || data[0] != answerVersion {
-		return nil, nil, fmt.Errorf("%w: unknown version", errAnswer)
+// answer is what a call was answered with: a reply or an error, and metadata.
+type answer struct {
+	reply           proto.Message
+	failure         *grpcstatus.Status
+	header, trailer metadata.MD
+}
+
+// decodeAnswer reads what is kept.
+func decodeAnswer(data []byte) (a answer, err error) {
+	version := byte(0)
+	if len(data) > 0 {
+		version, data = data[0], data[1:]
 	}
-	if packed, rest, ok := take(data[1:], detailsField); ok && len(rest) == 0 {
-		reply, err = decodeReply(packed)
-		return reply, nil, err
+	switch version {
+	case answerVersion:
+	case metadataVersion:
+		block, n := protowire.ConsumeBytes(data)
+		if n < 0 {
+			return a, errMetadata
+		}
+		if a.header, a.trailer, err = decodeMetadata(block); err != nil {
+			return answer{}, err
+		}
+		data = data[n:]
+	default:
+		return a, fmt.Errorf("%w: unknown version", errAnswer)
+	}
+	if packed, rest, ok := take(data, detailsField); ok && len(rest) == 0 {
+		a.reply, err = decodeReply(packed)
+		return a, err
 	}
 	s := new(status.Status)
-	if err := proto.Unmarshal(data[1:], s); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errAnswer, err)
+	if err := proto.Unmarshal(data, s); err != nil {
+		return answer{}, fmt.Errorf("%w: %w", errAnswer, err)
 	}
 	if codes.Code(s.GetCode()) == codes.OK {
-		return nil, nil, errAnswer
+		return answer{}, errAnswer
 	}
-	return nil, grpcstatus.FromProto(s), nil
+	a.failure = grpcstatus.FromProto(s)
+	return a, nil
 }
 
 // decodeReply is the message in an encoded Any.

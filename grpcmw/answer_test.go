@@ -41,7 +41,11 @@ func TestKeptAnswers(t *testing.T) {
 			return append([]byte{1}, data...)
 		}
 		for name, value := range map[string][]byte{
-			"nothing": {}, "another version": {2}, "no status": {1, 0xff}, "no reply": packed(&status.Status{}),
+			"nothing": {}, "another version": {3, 0}, "metadata cut off": {2, 5, 10}, "metadata alone": {2, 0}, "damaged metadata": {2, 2, 0xff, 0xff, 8, 5},
+			"a header without a name":   {2, 2, 0x0a, 0, 8, 5},
+			"a header that is not kept": append([]byte{2, 8, 0x0a, 6, 0x0a, 4, 'd', 'a', 't', 'e'}, 8, 5),
+			"a header with more behind": append([]byte{2, 7, 0x0a, 5, 0x0a, 1, 'x', 8, 5}, 8, 5),
+			"no status":                 {1, 0xff}, "no reply": packed(&status.Status{}),
 			"a type that is not known": packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/unknown.Type"}}}),
 			"a reply with more behind": append(packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt", Value: []byte{}}}}), 8, 0),
 			"a reply cut off":          packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt", Value: []byte("abc")}}})[:36],
@@ -119,6 +123,7 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(data[:len(data)-1])
 	}
 	f.Add([]byte{1, 8, 5, 18, 1, 'x'})
+	f.Add([]byte{2, 8, 0x0a, 6, 0x0a, 1, 'x', 0x12, 1, 0xff, 8, 5})
 	f.Add([]byte{1, 26, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		reply, err := grpcmw.DecodeAnswer(data)

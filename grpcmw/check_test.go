@@ -128,7 +128,7 @@ func TestBadArgumentsPanic(t *testing.T) {
 		"Render: the function is nil":     func() { grpcmw.Render(nil) },
 		"Skip: the function is nil":       func() { grpcmw.Skip(nil) },
 		"Key: the key is nil":             func() { grpcmw.Key(nil) },
-		"Keep: the function is nil":       func() { grpcmw.Keep(nil) },
+		"KeepIf: the function is nil":     func() { grpcmw.KeepIf(nil) },
 		"Fingerprint: the function":       func() { grpcmw.Fingerprint(nil) },
 		"AnswerLimit is 0":                func() { grpcmw.AnswerLimit(0) },
 		"the Once is nil":                 func() { grpcmw.Idempotent(nil, any) },

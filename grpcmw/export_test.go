@@ -22,14 +22,16 @@ func FingerprintOf(fullMethod string, m proto.Message) []byte {
 // DecodeAnswer is what Idempotent reads in an answer that is kept, and
 // EncodeReply what it keeps of a reply.
 func DecodeAnswer(data []byte) (proto.Message, error) {
-	reply, failure, err := decodeAnswer(data)
-	if failure != nil {
-		err = failure.Err()
+	a, err := decodeAnswer(data)
+	if a.failure != nil {
+		err = a.failure.Err()
 	}
-	return reply, err
+	return a.reply, err
 }
 
-func EncodeReply(reply proto.Message) ([]byte, error) { return encodeReply(reply, math.MaxInt) }
+func EncodeReply(reply proto.Message) ([]byte, error) {
+	return encodeReply(headOf(nil), reply, math.MaxInt)
+}
 
 // AnnotatedIn is Annotated for the services in files.
 func AnnotatedIn(files *protoregistry.Files, l *core.Locker, opts ...AnnotatedOption) (Rules, error) {

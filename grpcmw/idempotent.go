@@ -39,10 +39,10 @@ const operation = "grpc"
 // A request is the same if the method and all fields are; fields that this
 // program does not know are ignored. See Fingerprint.
 //
-// A reply is made again as a message of the same type, an error that Keep keeps
-// with its details. What is given again has "idempotent-replayed: true" in the
+// A reply is made again as a message of the same type, an error that is kept with its
+// details, see KeepIf. What is given again has "idempotent-replayed: true" in the
 // trailer, and replies in the header too. Headers and trailers of the handler are
-// not kept. A reply that is larger than AnswerLimit, or of a type that the
+// kept where KeepMetadata names them. A reply that is larger than AnswerLimit, or of a type that the
 // program has not registered, is not kept either.
 //
 // The handler runs under a context that ends when the client goes away, see
@@ -168,28 +168,48 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{}, once.Withdraw(fmt.Errorf("grpcmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx)))
 	}
 	e.ran = true
-	e.reply, e.failure = e.c.run(ctx, e.next)
-	if !once.IsFinal(ctx) {
+	var set *recorder
+	if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil && (e.keepIf != nil || len(e.metadata) > 0) {
+		set = &recorder{ServerTransportStream: stream}
+		e.reply, e.failure = e.c.run(grpc.NewContextWithServerTransportStream(ctx, set), e.next)
+	} else {
+		e.reply, e.failure = e.c.run(ctx, e.next)
+	}
+	final := once.IsFinal(ctx)
+	if !final {
 		once.NotFinal(e.outer) // an Idempotent outside has the same answer
 	}
 	if e.withdrawn(ctx) {
 		return once.Answer{}, once.Withdraw(e.failure)
 	}
-	var value []byte
-	var err error
-	if e.failure == nil {
-		value, err = encodeReply(e.reply, e.limit)
-	} else {
-		s, lasting := e.lasting(ctx, e.failure)
-		if !lasting {
-			return once.Answer{}, unclear(s, e.failure)
-		}
-		value, err = encodeFailure(s.Proto(), e.limit) // of a copy
+	s, lasting := e.lasting(ctx, e.failure)
+	if !lasting {
+		return once.Answer{}, unclear(s, e.failure)
 	}
-	if err != nil {
-		return once.Answer{Unreplayable: true}, nil
+	k := Kept{Method: e.c.name, Reply: e.reply, Status: s, ByDefault: e.failure == nil || isDeterministic(s)}
+	k.Header, k.Trailer = set.noted()
+	value, err := e.encode(&k)
+	k.Unreplayable = err != nil
+	keep := k.ByDefault
+	if final && e.keepIf != nil {
+		keep = e.keepIf(k)
 	}
-	return once.Answer{Value: value}, nil
+	if !keep {
+		return once.Answer{}, unclear(s, e.failure)
+	}
+	return once.Answer{Value: value, Unreplayable: k.Unreplayable}, nil
+}
+
+// encode is what is kept of k.
+func (e *execution) encode(k *Kept) ([]byte, error) {
+	block := encodeMetadata(e.metadata, k.Header, k.Trailer)
+	switch {
+	case len(block) > maxKeptMetadata:
+		return nil, errMuchMetadata
+	case e.failure == nil:
+		return encodeReply(headOf(block), e.reply, e.limit)
+	}
+	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // of a copy
 }
 
 // withdrawn tells whether a rule further in refused the call, so that the handler was
@@ -203,8 +223,12 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 	return ours && !once.AttemptAsked(ctx)
 }
 
-// lasting tells whether an error is kept.
+// lasting is the status that is sent, and whether it is one of the handler's work that
+// can be kept.
 func (e *execution) lasting(ctx context.Context, failure error) (*status.Status, bool) {
+	if failure == nil {
+		return status.New(codes.OK, ""), true
+	}
 	s, ok := status.FromError(failure)
 	if !ok {
 		s = status.FromContextError(failure) // as the server sends it
@@ -215,11 +239,17 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 	if ours := (*refused)(nil); errors.As(failure, &ours) || errors.Is(failure, once.ErrIndeterminate) {
 		return s, false // nothing ran, or that is not known
 	}
-	return s, s.Code() != codes.OK && e.keep(s)
+	return s, s.Code() != codes.OK
 }
+
+// errNotKept is why a reply is not kept.
+var errNotKept = errors.New("grpcmw: KeepIf does not keep the reply")
 
 // unclear is failure, marked for once if it does not say that nothing was done.
 func unclear(s *status.Status, failure error) error {
+	if failure == nil {
+		return errNotKept
+	}
 	ours := (*refused)(nil)
 	if (s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded) && !errors.As(failure, &ours) {
 		return fmt.Errorf("%w: %w", once.ErrIndeterminate, failure)
@@ -245,19 +275,22 @@ func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 
 // replay gives an answer again.
 func (m *idempotent) replay(ctx context.Context, c *call, value []byte) (any, error) {
-	reply, failure, err := decodeAnswer(value)
+	a, err := decodeAnswer(value)
 	if err != nil {
 		r := failedRefusal(c, m.callName, err)
 		r.Message = "the answer that is kept cannot be read"
 		return nil, c.refuse(ctx, &m.config, r)
 	}
 	mark := metadata.Pairs(replayedMetadata, "true")
-	_ = grpc.SetTrailer(ctx, mark)
-	if failure != nil {
-		return nil, failure.Err() // without a header
+	_ = grpc.SetTrailer(ctx, metadata.Join(a.trailer, mark))
+	if a.failure != nil {
+		if len(a.header) > 0 { // or none, as the first time
+			_ = grpc.SetHeader(ctx, a.header)
+		}
+		return nil, a.failure.Err()
 	}
-	_ = grpc.SetHeader(ctx, mark)
-	return reply, nil
+	_ = grpc.SetHeader(ctx, metadata.Join(a.header, mark))
+	return a.reply, nil
 }
 
 func (m *idempotent) inspect(to *method) []error {

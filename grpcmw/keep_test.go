@@ -83,7 +83,7 @@ func TestIdempotentKeeps(t *testing.T) {
 		}
 	})
 
-	t.Run("Keep is asked about errors of any kind, as they are sent", func(t *testing.T) {
+	t.Run("KeepIf is asked about errors of any kind, as they are sent", func(t *testing.T) {
 		t.Parallel()
 		for want, failure := range map[codes.Code]error{
 			codes.Unknown:          errors.New("ledger: out of sync"),
@@ -91,8 +91,8 @@ func TestIdempotentKeeps(t *testing.T) {
 		} {
 			s, runs, asked := newShop(t), atomic.Int64{}, atomic.Int64{}
 			s.pay = func(context.Context, *Order) (*Receipt, error) { runs.Add(1); return nil, failure }
-			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Keep(func(s *status.Status) bool {
-				asked.Store(int64(s.Code()))
+			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.KeepIf(func(k grpcmw.Kept) bool {
+				asked.Store(int64(k.Status.Code()))
 				return true
 			}))))
 			first, second := s.call("5", key, "k"), s.call("5", key, "k")
@@ -105,7 +105,7 @@ func TestIdempotentKeeps(t *testing.T) {
 		}
 	})
 
-	t.Run("a handler that stopped because its call was over is not for Keep", func(t *testing.T) {
+	t.Run("a handler that stopped because its call was over is not for KeepIf", func(t *testing.T) {
 		t.Parallel()
 		for _, atMostOnce := range []bool{false, true} {
 			s, runs, began, stopped := newShop(t), atomic.Int64{}, make(chan struct{}), make(chan struct{})
@@ -122,7 +122,7 @@ func TestIdempotentKeeps(t *testing.T) {
 			if atMostOnce {
 				opts = append(opts, once.AtMostOnce())
 			}
-			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller(), grpcmw.Keep(func(*status.Status) bool { return true }))))
+			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller(), grpcmw.KeepIf(func(grpcmw.Kept) bool { return true }))))
 			ctx, leave := context.WithCancel(t.Context())
 			go func() { <-began; leave() }()
 			ask(ctx, s.client.Pay, &Order{Id: "5"}, key, "k")
@@ -146,7 +146,7 @@ func TestIdempotentKeeps(t *testing.T) {
 		s.pay = func(context.Context, *Order) (*Receipt, error) {
 			return nil, status.Errorf(codes.Internal, "run %d", runs.Add(1))
 		}
-		keep := grpcmw.Keep(func(s *status.Status) bool { return s.Code() == codes.Internal })
+		keep := grpcmw.KeepIf(func(k grpcmw.Kept) bool { return k.Status.Code() == codes.Internal })
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keep)))
 		for range 2 {
 			if r := s.call("5", key, "k"); status.Convert(r.err).Message() != "run 1" {

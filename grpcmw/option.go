@@ -3,8 +3,11 @@ package grpcmw
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/lockkit/lockkit/core"
@@ -34,7 +37,8 @@ type config struct {
 
 	callName    string
 	id          KeyFunc
-	keep        func(*status.Status) bool
+	keepIf      func(Kept) bool // nil: as ByDefault says
+	metadata    []string
 	fingerprint KeyFunc
 	limit       int
 	detached    bool
@@ -134,34 +138,97 @@ func Key(key KeyFunc) Option {
 	}
 }
 
-// Keep sets which errors of a handler Idempotent keeps and gives again, as it
-// does replies: by default those that would be the same another time,
-// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and
-// OUT_OF_RANGE. After any other error the call can be made again, which runs the
-// handler as a further attempt. An error without a status counts as what the server
-// sends for it, UNKNOWN, or CANCELLED or DEADLINE_EXCEEDED for a context's; that of
-// the handler's own context, which had ended, is not kept. Where an error does not
-// say that nothing was done, keep it too:
+// Kept is what a handler has answered. KeepIf decides whether it is kept.
+type Kept struct {
+	// Method is the full method.
+	Method string
+	// Reply is the handler's reply, nil beside an error. It must not be changed.
+	Reply any
+	// Status is the status that the client gets: OK beside a reply.
+	Status *status.Status
+	// Header and Trailer are copies of the metadata that the handler has set.
+	Header, Trailer metadata.MD
+	// Unreplayable says that the answer cannot be replayed: it is larger than
+	// AnswerLimit, its metadata is larger than 64 KiB, or the type of its reply is not
+	// registered. If it is kept, a later call is refused with FAILED_PRECONDITION, and
+	// not run again.
+	Unreplayable bool
+	// ByDefault says whether the answer is kept without a KeepIf.
+	ByDefault bool
+}
+
+// KeepIf sets which answers of a handler Idempotent keeps and gives again. By default
+// those are kept that would be the same another time: replies, and errors of
+// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and OUT_OF_RANGE. An
+// answer that is not kept is sent, and the call can be made again, which runs the
+// handler as a further attempt. A service whose replies say that they failed has
 //
-//	grpcmw.Keep(func(*status.Status) bool { return true })
+//	grpcmw.KeepIf(func(k grpcmw.Kept) bool {
+//		r, ok := k.Reply.(*pb.Receipt)
+//		return k.ByDefault && !(ok && r.GetCode() == 503)
+//	})
 //
-// It panics if keep is nil.
-func Keep(keep func(s *status.Status) bool) Option {
+// An error without a status counts as what the server sends for it, UNKNOWN, or
+// CANCELLED or DEADLINE_EXCEEDED for a context's. Where an error does not say that
+// nothing was done, keep it too:
+//
+//	grpcmw.KeepIf(func(grpcmw.Kept) bool { return true })
+//
+// Idempotent calls keep once for each answer, when the handler has returned and before
+// anything is kept. If keep panics, nothing is kept, the panic goes on, and
+// once.AtMostOnce does not run the call again. keep is called by many goroutines.
+//
+// Some answers are never kept, and keep is not called for them: one that the handler
+// has marked by once.NotFinal; a refusal of a rule inside; an error that matches
+// once.ErrIndeterminate; and that of the handler's own context, which was done.
+//
+// With KeepIf, grpc.SetSendCompressor fails in the handler: call it in an interceptor
+// outside. It panics if keep is nil.
+func KeepIf(keep func(k Kept) bool) Option {
 	if keep == nil {
-		panic("grpcmw: Keep: the function is nil")
+		panic("grpcmw: KeepIf: the function is nil")
 	}
 	return func(g *config) {
-		g.is("Keep", forIdempotent)
-		g.keep = keep
+		g.is("KeepIf", forIdempotent)
+		g.keepIf = keep
 	}
 }
 
-// keepDeterministic keeps what the same request would be told again. Not
+// KeepMetadata has Idempotent keep headers and trailers that the handler sets, by their
+// names, and set them again with a replay. By default none are kept. Values of names
+// that end in "-bin" can be any bytes. Several KeepMetadata add up.
+//
+//	grpcmw.KeepMetadata("location", "x-http-code")
+//
+// What interceptors outside of Idempotent set is not kept: they set it again. An answer
+// whose metadata takes more than 64 KiB is not kept, see Kept.Unreplayable.
+//
+// With KeepMetadata, grpc.SetSendCompressor fails in the handler: call it in an
+// interceptor outside. It panics if there is no name, or one is not of the form
+// [A-Za-z0-9._-]+, or of metadata of the connection, the moment, the caller or the kit,
+// such as "grpc-*", "content-type", "date", "set-cookie" and "idempotent-replayed".
+func KeepMetadata(names ...string) Option {
+	if len(names) == 0 {
+		panic("grpcmw: KeepMetadata: there are no names")
+	}
+	names = slices.Clone(names)
+	for i, name := range names {
+		if names[i] = strings.ToLower(name); !isKeepable(names[i]) {
+			panic(fmt.Sprintf("grpcmw: KeepMetadata: %q is no name, or of metadata of the connection, the moment, the caller or the kit", name))
+		}
+	}
+	return func(g *config) {
+		g.is("KeepMetadata", forIdempotent)
+		g.metadata = append(slices.Clip(g.metadata), names...)
+	}
+}
+
+// isDeterministic reports whether the same request would get the same again. Not
 // UNAUTHENTICATED and PERMISSION_DENIED, which are about the caller's rights and
 // are mended without another request, nor UNIMPLEMENTED, which the next
 // deployment mends. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED ask to be asked
 // again, and the others are accidents.
-func keepDeterministic(s *status.Status) bool {
+func isDeterministic(s *status.Status) bool {
 	switch s.Code() {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
 		return true
@@ -232,7 +299,7 @@ func Detached() Option {
 func configure(rule string, k kind, opts []Option) config {
 	g := config{
 		render:   func(_ context.Context, r Refusal) *status.Status { return r.Status() },
-		callName: operation, id: idempotencyKey, keep: keepDeterministic, limit: 256 << 10,
+		callName: operation, id: idempotencyKey, limit: 256 << 10,
 	}
 	for _, o := range opts {
 		if o == nil {

@@ -113,14 +113,14 @@ func TestLockAndIdempotent(t *testing.T) {
 				}
 				return counting(&runs)(ctx, o)
 			}
-			all := grpcmw.Keep(func(*status.Status) bool { return true })
+			all := grpcmw.KeepIf(func(grpcmw.Kept) bool { return true })
 			rules := []grpcmw.Rule{s.lock(), grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), all)}
 			if !outside {
 				rules[0], rules[1] = rules[1], rules[0]
 			}
 			s.open(on(Orders_Pay_FullMethodName, rules...))
 
-			// What the lock refuses is never kept, whatever Keep says.
+			// What the lock refuses is never kept, whatever KeepIf says.
 			release := s.hold("order:5")
 			r := s.call("5", key, "k")
 			if r.refused(t, codes.Aborted, grpcmw.ReasonBusy); len(r.trailer.Get(pushback)) != 1 {

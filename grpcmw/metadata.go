@@ -1,0 +1,133 @@
+package grpcmw
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/lockkit/lockkit/core/keys"
+)
+
+// maxKeptMetadata is the length of the metadata that is kept with an answer, encoded
+// and in bytes.
+const maxKeptMetadata = 64 << 10
+
+// neverKept is metadata of the connection, the moment, the caller, or of the kit.
+var neverKept = []string{
+	"access-control-*", "age", "authorization", "connection", "content-length", "content-type", "cookie", "date", "grpc-*",
+	"grpcgateway-*", "host", "idempotency-key", "keep-alive", "lockkit-*", "proxy-*", "retry-after", "server", "set-cookie",
+	"te", "trailer", "transfer-encoding", "upgrade", "user-agent", "vary", "www-authenticate", replayedMetadata,
+}
+
+// isKeepable reports whether metadata of this name, in lower case, may be kept.
+func isKeepable(name string) bool {
+	return keys.IsLabel(name) && !slices.ContainsFunc(neverKept, func(never string) bool {
+		prefix, all := strings.CutSuffix(never, "*")
+		return name == never || all && strings.HasPrefix(name, prefix)
+	})
+}
+
+// recorder notes the metadata that a handler sets, and passes it on.
+type recorder struct {
+	grpc.ServerTransportStream
+
+	mu              sync.Mutex
+	header, trailer metadata.MD
+}
+
+func (r *recorder) SetHeader(md metadata.MD) error {
+	return r.note(&r.header, md, r.ServerTransportStream.SetHeader)
+}
+
+func (r *recorder) SendHeader(md metadata.MD) error {
+	return r.note(&r.header, md, r.ServerTransportStream.SendHeader)
+}
+
+func (r *recorder) SetTrailer(md metadata.MD) error {
+	return r.note(&r.trailer, md, r.ServerTransportStream.SetTrailer)
+}
+
+func (r *recorder) note(in *metadata.MD, md metadata.MD, set func(metadata.MD) error) error {
+	err := set(md)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		*in = metadata.Join(*in, md)
+	}
+	return err
+}
+
+// noted returns copies of what was set.
+func (r *recorder) noted() (header, trailer metadata.MD) {
+	if r == nil {
+		return nil, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.header.Copy(), r.trailer.Copy()
+}
+
+// The fields of kept metadata: headers and trailers, and of each its name and values.
+const (
+	headerField  = 1
+	trailerField = 2
+
+	mdNameField  = 1
+	mdValueField = 2
+)
+
+// encodeMetadata is the metadata of these names, empty if there is none.
+func encodeMetadata(names []string, header, trailer metadata.MD) (block []byte) {
+	add := func(field protowire.Number, md metadata.MD) {
+		for _, name := range slices.Sorted(maps.Keys(md)) {
+			if !slices.Contains(names, name) || len(md[name]) == 0 {
+				continue
+			}
+			entry := protowire.AppendString(protowire.AppendTag(nil, mdNameField, protowire.BytesType), name)
+			for _, value := range md[name] {
+				entry = protowire.AppendString(protowire.AppendTag(entry, mdValueField, protowire.BytesType), value)
+			}
+			block = protowire.AppendBytes(protowire.AppendTag(block, field, protowire.BytesType), entry)
+		}
+	}
+	add(headerField, header)
+	add(trailerField, trailer)
+	return block
+}
+
+// decodeMetadata is the inverse of encodeMetadata.
+func decodeMetadata(block []byte) (header, trailer metadata.MD, err error) {
+	header, trailer = metadata.MD{}, metadata.MD{}
+	for len(block) > 0 {
+		md := header
+		entry, rest, ok := take(block, headerField)
+		if !ok {
+			md = trailer
+			entry, rest, ok = take(block, trailerField)
+		}
+		name, values, named := take(entry, mdNameField)
+		if !ok || !named || !isKeepable(string(name)) {
+			return nil, nil, errMetadata
+		}
+		for len(values) > 0 {
+			var value []byte
+			if value, values, ok = take(values, mdValueField); !ok {
+				return nil, nil, errMetadata
+			}
+			md.Append(string(name), string(value))
+		}
+		block = rest
+	}
+	return header, trailer, nil
+}
+
+var errMetadata = fmt.Errorf("%w: its metadata", errAnswer)
+
+var errMuchMetadata = errors.New("grpcmw: the metadata of the answer is too large to be kept")
