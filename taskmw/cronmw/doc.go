@@ -4,6 +4,9 @@
 //	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(cronmw.Locker(locks, 30*time.Second)))
 //	c := cron.New(cron.WithChain(cronmw.Once(locks, "reports", 30*time.Second, cron.DefaultLogger)))
 //
+// Each job needs a name of its own, since jobs of one name exclude each other: in gocron
+// by gocron.WithName, without which Locker refuses the job, in cron by a Once of its own.
+//
 // A replica that has run a job early gives its lock back, and the next one, whose
 // clock is a little behind, would run it again. So the lock is kept for a time from
 // when it was taken, whether the job is over by then or not. That time is longer than

@@ -3,6 +3,10 @@ package cronmw
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -13,7 +17,13 @@ import (
 
 // Locker is for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. A job
 // of gocron is locked by its name, so give each one (gocron.WithName): the key is
-// core.Key("cron", name). keep is how long the key is kept from when it was taken, as the
+// core.Key("cron", name). Jobs without a name have that of their function, which two of
+// them can share, as those of one closure do: they would exclude each other. So a name
+// that looks like a function's is refused on each run, with core.ErrInvalid, and the
+// job does not run: "main.report", "example.com/jobs.Report", "jobs.New.func1". The
+// observer of l is notified of the first by core.Misused.
+//
+// keep is how long the key is kept from when it was taken, as the
 // package says; opts are those of each acquire. There is one attempt. A run that did not
 // get the lock is skipped; gocron's monitors and event listeners see why: core.ErrBusy
 // where another replica runs it, or has.
@@ -28,15 +38,23 @@ func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocr
 // as for Locker, and it panics as that does. A run that did not get the lock is skipped,
 // which logger is told: at Info where another replica runs the job, or has, and as an
 // error if the store did not answer. That the lock was lost while the job ran is an error
-// too. Several jobs need several names.
+// too.
+//
+// Several jobs need several names, and so several Once: jobs of one exclude each other.
+// When a second job is wrapped, by a chain of the whole cron.Cron for example, logger
+// gets an error that matches core.ErrInvalid.
 func Once(l *core.Locker, name string, keep time.Duration, logger cron.Logger, opts ...core.AcquireOption) cron.JobWrapper {
 	locks := newLocker(l, keep, opts)
 	if logger == nil {
 		panic("cronmw: logger is nil")
 	}
+	var jobs atomic.Int32
 	return func(job cron.Job) cron.Job {
+		if jobs.Add(1) == 2 {
+			logger.Error(errShared, "wrap", "job", name)
+		}
 		return cron.FuncJob(func() {
-			lock, err := locks.Lock(context.Background(), name)
+			lock, err := locks.lock(context.Background(), name)
 			switch {
 			case errors.Is(err, core.ErrBusy):
 				logger.Info("skip", "job", name)
@@ -55,9 +73,21 @@ func Once(l *core.Locker, name string, keep time.Duration, logger cron.Logger, o
 	}
 }
 
+// What is wrong with the names of jobs. A name is not shown: it is a part of the key.
+var (
+	errUnnamed = fmt.Errorf("cronmw: the job has no name of its own, see gocron.WithName: %w", core.ErrInvalid)
+	errShared  = fmt.Errorf("cronmw: a second job has this name, and they exclude each other: %w", core.ErrInvalid)
+)
+
+// functionName matches the names that gocron gives to jobs without one: those of
+// functions of package main or of a path with a domain, closures, methods and their
+// values.
+var functionName = regexp.MustCompile(`^main\.|^[^/ ]+\.[^/ ]+/.*\.[^/]+$|\.func\d+(\.\d+|\.func\d+)*$|\.\(\*|-fm$|\[\.\.\.\]`)
+
 type locker struct {
-	locks *core.Locker
-	opts  []core.AcquireOption
+	locks  *core.Locker
+	opts   []core.AcquireOption
+	misuse *sync.Once
 }
 
 func newLocker(l *core.Locker, keep time.Duration, opts []core.AcquireOption) locker {
@@ -71,11 +101,20 @@ func newLocker(l *core.Locker, keep time.Duration, opts []core.AcquireOption) lo
 	if _, err := l.Check(opts...); err != nil {
 		panic("cronmw: " + err.Error())
 	}
-	return locker{l, opts}
+	return locker{l, opts, new(sync.Once)}
 }
 
-// Lock takes the lock of the job of that name, if it is free.
+// Lock implements gocron.Locker.
 func (l locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	if functionName.MatchString(name) {
+		l.misuse.Do(func() { l.locks.Observe(ctx, core.Event{Kind: core.Misused, Name: "cron", Err: errUnnamed}) })
+		return nil, errUnnamed
+	}
+	return l.lock(ctx, name)
+}
+
+// lock takes the lock of the job of that name, if it is free.
+func (l locker) lock(ctx context.Context, name string) (gocron.Lock, error) {
 	lease, err := l.locks.TryAcquire(ctx, core.Key("cron", name), l.opts...)
 	if err != nil {
 		return nil, err

@@ -257,6 +257,95 @@ func TestLocker(t *testing.T) {
 	})
 }
 
+// method is the function of jobs whose names gocron makes of it.
+type method struct{ runs *atomic.Int32 }
+
+func (m *method) run() { m.runs.Add(1) }
+
+func named() {}
+
+// misuses counts events of misuse.
+type misuses struct{ atomic.Int32 }
+
+func (m *misuses) Observe(_ context.Context, e core.Event) {
+	if e.Kind == core.Misused && errors.Is(e.Err, core.ErrInvalid) {
+		m.Add(1)
+	}
+}
+
+// refusing counts the jobs that a locker refuses as invalid.
+type refusing struct {
+	gocron.Locker
+	atomic.Int32
+}
+
+func (r *refusing) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	lock, err := r.Locker.Lock(ctx, name)
+	if errors.Is(err, core.ErrInvalid) {
+		r.Add(1)
+	}
+	return lock, err
+}
+
+func TestLocker_JobsWithoutNames(t *testing.T) {
+	t.Parallel()
+	sim(t, "jobs of gocron", func(t *testing.T) {
+		var misused misuses
+		var ran atomic.Int32
+		l, err := core.New(memstore.New(), core.WithObserver(&misused))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusals := &refusing{Locker: cronmw.Locker(l, keep)}
+		s, err := gocron.NewScheduler(gocron.WithDistributedLocker(refusals))
+		if err != nil {
+			t.Fatal(err)
+		}
+		closure := func() func() { return func() { ran.Add(1) } }
+		m := &method{&ran}
+		for _, task := range []any{closure(), closure(), m.run, named} {
+			if _, err := s.NewJob(gocron.DurationJob(time.Second), gocron.NewTask(task)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.NewJob(gocron.DurationJob(time.Second), gocron.NewTask(closure()), gocron.WithName("report.daily")); err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		time.Sleep(1500 * time.Millisecond)
+		if misused.Load() != 1 || refusals.Load() != 4 || ran.Load() != 1 {
+			t.Errorf("got %d notifications, %d refusals and %d runs, want 1, 4 and 1", misused.Load(), refusals.Load(), ran.Load())
+		}
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, unnamed := range map[string]bool{
+		"report": false, "report.daily": false, "reports/daily": false, "daily report at 5.30": false, "a/b.c": false, "func1": false,
+		"main.report": true, "main.main.func1": true, "example.com/shop/jobs.Report": true, "jobs.New.func2.1": true, "jobs.(*Runner).Run": true,
+		"jobs.Runner.Run-fm": true, "jobs.Sync[...]": true, "jobs.New.func1.func2": true,
+	} {
+		lock, err := cronmw.Locker(newLocker(t, memstore.New()), keep).Lock(t.Context(), name)
+		if got := errors.Is(err, core.ErrInvalid); got != unnamed || (lock != nil) == unnamed {
+			t.Errorf("%s: got %v, want it refused: %v", name, err, unnamed)
+		}
+	}
+}
+
+func TestOnce_SecondJob(t *testing.T) {
+	t.Parallel()
+	logged := &log{}
+	c := cron.New(cron.WithChain(cronmw.Once(newLocker(t, memstore.New()), "report", keep, logged)))
+	for i, want := range []int{0, 1, 1} {
+		if _, err := c.AddFunc("@hourly", func() {}); err != nil {
+			t.Fatal(err)
+		}
+		if len(logged.errs) != want || want > 0 && !errors.Is(logged.errs[0], core.ErrInvalid) {
+			t.Errorf("job %d: got %v, want %d errors", i+1, logged.errs, want)
+		}
+	}
+}
+
 func TestElector(t *testing.T) {
 	t.Parallel()
 	sim(t, "gocron's jobs run on the leader, and on the next one when it has gone", func(t *testing.T) {
