@@ -22,7 +22,7 @@ const (
 // class is what follows from an error of a server or a pooler. Its zero value is that of an
 // unknown one: the outcome is unknown, and the connection is closed.
 type class struct {
-	// unchanged: the server has not executed the statement, and has ended its transaction.
+	// unchanged: the server has not executed the statement, and has rolled back.
 	unchanged bool
 	// kept: the connection can be used for the next call. All others are closed, so that
 	// the next call dials: the session is over, or belongs to the wrong server.

@@ -12,7 +12,7 @@ import (
 // reply is what follows from an error of a request. Its zero value is that of an unknown
 // one: the outcome is unknown, and no server may have answered. What becomes of the
 // connection is up to the client: it replaces one that is closed or silent, and begins a
-// new session when the servers have ended the old one.
+// new session when the servers have expired the old one.
 type reply struct {
 	// unchanged: the servers have not executed the request.
 	unchanged bool
