@@ -13,10 +13,15 @@ import (
 // granted when a majority of all nodes has granted it and some of its time is left. Calls
 // of nodes that have not answered by then go on in the background.
 //
+// Acquire waits for a majority until ctx is done, Limit is over, or a grant could not be
+// valid any more. If a majority has answered but is split, it waits for the others only for
+// the time-out of a node.
+//
 // If the claim fails, the nodes that have granted it release it. They do so before Acquire
 // returns if a majority answers but refuses. They do so in the background if there is no
-// majority that answers, if ctx ends, or if the majority came too late. The error then says
-// that the outcome is unknown, and the caller releases the claim, as after any such error.
+// majority that answers, or if the majority came too late. The error then says that the
+// outcome is unknown, and the caller releases the claim, as after any such error. A grant
+// that comes after the end is released when it comes.
 //
 // A split vote is settled here: the claim that has the first node asks again a few times,
 // and the other claims are released.
@@ -24,14 +29,18 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return core.Grant{}, err
 	}
+	start := time.Now()
+	ctx, cancel := s.question(ctx, s.valid(c.TTL))
+	defer cancel()
+	if ctx.Err() == nil {
+		if err := s.membership.ready(ctx); err != nil {
+			return core.Grant{}, fmt.Errorf("redlock: acquire: %w", err)
+		}
+	}
 	if ctx.Err() != nil {
 		return core.Grant{}, fmt.Errorf("redlock: acquire: %w: %w", core.ErrUnavailable, context.Cause(ctx))
 	}
-	if err := s.membership.ready(ctx); err != nil {
-		return core.Grant{}, fmt.Errorf("redlock: acquire: %w", err)
-	}
 	c.Push = false // a node alone cannot admit it
-	start := time.Now()
 	b, v := s.vote(ctx, c, start)
 	if v != won {
 		return core.Grant{}, b.failure(ctx, v)
@@ -74,22 +83,24 @@ const leastBallots = 3
 // It does not ask the nodes that were overdue. While it waited for them, it would keep other
 // claims from the nodes that it has got.
 func (s *Store) vote(ctx context.Context, c core.Claim, start time.Time) (*ballot, verdict) {
-	pause, overdue := firstPause, votes(nil)
+	pause, overdue, nodeTime := firstPause, votes(nil), s.timeout
 	for round := 1; ; round++ {
 		b := s.newBallot(c)
 		b.mu.Lock()
 		copy(b.votes, overdue)
 		b.mu.Unlock()
 		b.ask(ctx, func(v vote) bool { return v.kind == silent })
-		v := b.retryIfFirst(ctx, b.await(ctx), start)
+		v := b.await(ctx)
+		nodeTime = max(nodeTime, time.Since(b.begun))
+		v = b.retryIfFirst(ctx, v, start, nodeTime)
 		if v != refused {
 			if v != won {
 				b.release(ctx)
 			}
 			return b, v
 		}
-		some, took := b.releaseAndWait(ctx), time.Since(start)
-		enough := round >= leastBallots && took > s.timeout/2 || took > 2*s.timeout
+		some, took := b.releaseAndWait(ctx, nodeTime), time.Since(start)
+		enough := round >= leastBallots && took > nodeTime/2 || took > 2*nodeTime
 		if !some || enough || !sleep(ctx, pause+rand.N(2*pause)) {
 			return b, v
 		}

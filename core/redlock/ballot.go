@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -19,8 +20,9 @@ type ballot struct {
 	mu      sync.Mutex
 	votes   votes
 	verdict verdict
-	final   bool          // the ballot is over and was not won: a grant is of no use any more
-	since   time.Time     // when nodes were asked last
+	final   bool // the ballot is over and was not won: a grant is of no use any more
+	begun   time.Time
+	late    bool          // the time of a node is over: the others may decide
 	owner   string        // once won: the owner that the majority has granted the claim to
 	done    chan struct{} // closed at the verdict
 	news    chan struct{} // receives when an answer has come
@@ -32,7 +34,9 @@ var (
 )
 
 func (s *Store) newBallot(c core.Claim) *ballot {
-	return &ballot{store: s, claim: c, votes: make(votes, len(s.nodes)), news: make(chan struct{}, 1)}
+	return &ballot{
+		store: s, claim: c, votes: make(votes, len(s.nodes)), begun: time.Now(), news: make(chan struct{}, 1),
+	}
 }
 
 // ask sends the claim to each node for which again is true. It leaves out nodes to which a
@@ -40,7 +44,7 @@ func (s *Store) newBallot(c core.Claim) *ballot {
 func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 	s := b.store
 	b.mu.Lock()
-	b.verdict, b.done, b.since = undecided, make(chan struct{}), time.Now()
+	b.verdict, b.done = undecided, make(chan struct{})
 	var nodes []*node
 	requests := make([]request, len(s.nodes))
 	for i, n := range s.nodes {
@@ -78,7 +82,7 @@ func (b *ballot) send(ctx context.Context, n *node, r request) {
 	s := b.store
 	var v vote
 	start := time.Now()
-	s.call(ctx, n, s.budget(b.claim.TTL), func(ctx context.Context) error {
+	s.call(ctx, n, func(ctx context.Context) error {
 		err := s.awaitReleases(ctx, &b.claim, n.index, r)
 		if err != nil {
 			v.kind = failed
@@ -130,35 +134,47 @@ func (b *ballot) settle(ctx context.Context, n *node, r request, v vote) {
 
 // decide sets the verdict if it is certain. It is called with the mutex held.
 func (b *ballot) decide() {
-	if b.verdict, b.owner = b.votes.verdict(b.store.quorum); b.verdict != undecided {
+	if b.verdict, b.owner = b.votes.verdict(b.store.quorum, b.late); b.verdict != undecided {
 		close(b.done)
 	}
 }
 
-// await waits for the verdict until the time of a node is over, or ctx ends.
+// await waits for the verdict. When the time of a node is over, the nodes that have answered
+// decide, if they are a majority. Otherwise the others are waited for until ctx is done.
 func (b *ballot) await(ctx context.Context) verdict {
-	timer := time.NewTimer(b.store.budget(b.claim.TTL) + b.store.timeout/10)
+	timer := time.NewTimer(b.store.timeout - time.Since(b.begun))
 	defer timer.Stop()
-	expired := false
 	select {
 	case <-b.done:
 	case <-ctx.Done():
+		b.beLate()
 	case <-timer.C:
-		expired = true
+		b.beLate()
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.verdict == undecided {
-		b.verdict = callerLeft
-		if expired {
-			b.verdict = b.votes.withoutPending(b.store.quorum)
-		}
+		b.verdict = noMajority
 	}
 	return b.verdict
 }
 
+// beLate lets the nodes that have answered decide.
+func (b *ballot) beLate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.late = true; b.verdict == undecided {
+		b.decide()
+	}
+}
+
 // A claim that is refused asks the busy nodes again. It does so at least leastRetries
-// times, and for half of a node's time. The pauses grow, beginning with firstPause.
+// times, and for half of a node's time. That is the node time-out, or the time of the first
+// answers if it was longer. The pauses grow, beginning with firstPause.
 const (
 	leastRetries = 7
 	firstPause   = time.Millisecond
@@ -166,10 +182,10 @@ const (
 )
 
 // retry asks the busy nodes again while the claim is refused and allowed is true.
-func (b *ballot) retry(ctx context.Context, v verdict, start time.Time, allowed func() bool) verdict {
+func (b *ballot) retry(ctx context.Context, v verdict, start time.Time, nodeTime time.Duration, allowed func() bool) verdict {
 	pause, begun := firstPause, time.Now()
-	for round := 0; round < leastRetries || time.Since(begun) < b.store.timeout/2; round++ {
-		if v != refused || !allowed() || time.Since(start) > 3*b.store.timeout {
+	for round := 0; round < leastRetries || time.Since(begun) < nodeTime/2; round++ {
+		if v != refused || !allowed() || time.Since(start) > 3*nodeTime {
 			return v
 		}
 		if !sleep(ctx, pause/2+rand.N(pause)) {
@@ -184,11 +200,11 @@ func (b *ballot) retry(ctx context.Context, v verdict, start time.Time, allowed 
 
 // retryIfFirst is retry for a split vote: the claim that has the first node asks again,
 // and the other claims release meanwhile.
-func (b *ballot) retryIfFirst(ctx context.Context, v verdict, start time.Time) verdict {
+func (b *ballot) retryIfFirst(ctx context.Context, v verdict, start time.Time, nodeTime time.Duration) verdict {
 	if v == refused {
 		b.awaitFirst(ctx)
 	}
-	return b.retry(ctx, v, start, b.hasFirst)
+	return b.retry(ctx, v, start, nodeTime, b.hasFirst)
 }
 
 // firstGrace is the least time for the first nodes to answer.
@@ -198,7 +214,7 @@ const firstGrace = 5 * time.Millisecond
 // answered too. Without their answers it is not certain which claim has the first node. It
 // does not wait for a node whose time is over, or that did not answer its last call.
 func (b *ballot) awaitFirst(ctx context.Context) {
-	took := time.Since(b.since)
+	took := time.Since(b.begun)
 	timer := time.NewTimer(min(b.store.timeout-took, max(firstGrace, 2*took)))
 	defer timer.Stop()
 	for b.firstPending() {
@@ -217,7 +233,7 @@ func (b *ballot) firstPending() bool {
 	defer b.mu.Unlock()
 	for i, v := range b.votes {
 		switch {
-		case v.pending && b.store.nodes[i].silent.Load():
+		case v.pending && b.store.nodes[i].isSilent():
 		case v.pending || v.kind == granted || v.kind == busy:
 			return v.pending
 		}
@@ -232,20 +248,19 @@ func (b *ballot) hasFirst() bool {
 }
 
 // releaseAndWait has the nodes release their grants of a claim that was refused, and waits
-// for as long as one node may take. It tells whether any node had granted it.
-func (b *ballot) releaseAndWait(ctx context.Context) (some bool) {
+// for as long as one node may take. It reports whether any node had granted it.
+func (b *ballot) releaseAndWait(ctx context.Context, nodeTime time.Duration) (some bool) {
 	s := b.store
 	released, some := b.release(ctx)
 	if !some {
 		return false
 	}
-	// Each call settles within its budget, or its node does not keep to its ctx.
 	settled := make(chan struct{})
 	s.run(func() {
 		released.Wait()
 		close(settled)
 	})
-	timer := time.NewTimer(s.budget(b.claim.TTL))
+	timer := time.NewTimer(nodeTime)
 	defer timer.Stop()
 	select {
 	case <-settled:
@@ -321,7 +336,7 @@ func (b *ballot) expectsVotes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, v := range b.votes {
-		if v.pending && !b.store.nodes[i].silent.Load() {
+		if v.pending && !b.store.nodes[i].isSilent() {
 			return true
 		}
 	}
@@ -361,8 +376,8 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	reason := error(newShortage(b.store.nodes, b.store.quorum, b.votes))
-	if v == callerLeft {
-		reason = context.Cause(ctx)
+	if cause := context.Cause(ctx); cause != nil && cause != errTimeout {
+		reason = fmt.Errorf("%w: %w", cause, reason)
 	}
 	return b.votes.failure(b.claim.Key, v, b.store.quorum, reason)
 }
@@ -372,7 +387,7 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 func (s *Store) releaseGrant(ctx context.Context, n *node, c core.Claim, done func(error)) {
 	brief := c
 	brief.TTL, brief.Wait, brief.Keep = 0, false, 0
-	s.call(ctx, n, s.budget(c.TTL), func(ctx context.Context) error {
+	s.call(ctx, n, func(ctx context.Context) error {
 		return n.store.Release(ctx, brief)
 	}, func(err error) {
 		k := kindOf(err)

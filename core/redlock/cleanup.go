@@ -10,9 +10,10 @@ import (
 
 const (
 	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
+	silentPause  = time.Second            // the same if the node has been silent for a while
 	resendLimit  = 3 * time.Second        // a claim that was not sent again by then is over
 	maxTasks     = 4096                   // further claims end with their TTL
-	cleanupWidth = 64                     // tries side by side
+	cleanupWidth = 64                     // tries that begin at once
 )
 
 // cleanup releases claims at single nodes in the background, until the node has
@@ -134,14 +135,22 @@ func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 	return due, wait, true
 }
 
-// tryAll tries the tasks side by side.
+// tryAll tries the tasks side by side. After the time of a node it goes on without the nodes
+// that have not answered.
 func (u *cleanup) tryAll(due []task) {
-	var all sync.WaitGroup
+	done := make(chan struct{}, len(due))
 	for _, t := range due {
-		all.Add(1)
-		u.try(t, all.Done)
+		u.try(t, func() { done <- struct{}{} })
 	}
-	all.Wait()
+	timer := time.NewTimer(u.store.timeout)
+	defer timer.Stop()
+	for range due {
+		select {
+		case <-done:
+		case <-timer.C:
+			return
+		}
+	}
 }
 
 // try sends the release of t, and adds t again if it is not over then.
@@ -162,7 +171,7 @@ func (u *cleanup) try(t task, done func()) {
 		t.claim.TTL = 0
 	}
 	n := s.nodes[t.node]
-	s.call(s.ctx, n, s.timeout, func(ctx context.Context) error {
+	s.call(s.ctx, n, func(ctx context.Context) error {
 		return n.store.Release(ctx, t.claim)
 	}, func(err error) {
 		defer done()
@@ -173,12 +182,14 @@ func (u *cleanup) try(t task, done func()) {
 			u.drop(t)
 			return
 		}
-		t.at = time.Now().Add(cleanupPause)
-		if k == granted {
-			t.at = time.Now()
+		t.at = time.Now()
+		switch {
+		case k == granted:
+		case n.isSilent():
+			t.at = t.at.Add(silentPause)
+		default:
+			t.at = t.at.Add(cleanupPause)
 		}
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.tasks = append(u.tasks, t)
+		u.add(t)
 	})
 }

@@ -33,13 +33,16 @@
 //
 // # Nodes that are slow or down
 //
-// All nodes are asked at once. Each has the time of WithNodeTimeout, whatever the time-outs
-// of its client are. Acquire returns when a majority has granted the claim, or as soon as no
-// majority can. A claim that a majority answers but does not grant is busy. If no majority
-// answers, the error is core.ErrUnavailable if nothing can have changed; otherwise the
-// outcome is unknown. Answers that come later are handled: if the claim has failed, a late
-// grant is released. A node that has not confirmed a release is told again in the background,
-// for the TTL, and for at least a minute if an acquire may still reach it.
+// All nodes are asked at once. A call returns when a majority has decided, or as soon as no
+// majority can. Until then it waits for slow nodes: until its ctx is done, for Limit at most,
+// and no longer than a grant could be valid. A dead node adds nothing to that. Only if the
+// others are split does a call wait for it, for the time of WithNodeTimeout.
+//
+// A claim that a majority answers but does not grant is busy. If no majority answers, the
+// error is core.ErrUnavailable if nothing can have changed; otherwise the outcome is unknown.
+// Answers that come later are handled: if the claim has failed, a late grant is released. A
+// release that a node has not confirmed is sent again in the background, for the TTL, and for
+// at least a minute if an acquire may still reach it.
 //
 // A node that lacks a lock because it was down or restarted gets it back when a majority
 // confirms the next extension. In a split vote the claim that has the first node asks the

@@ -13,6 +13,8 @@ import (
 
 // Extend implements core.Store. A claim is extended when a majority of all nodes has
 // extended it. It is lost when so many nodes have no such hold that no majority can have it.
+// Extend waits until that is decided, ctx is done, Limit is over, or no extension could be
+// valid any more.
 //
 // If a majority has confirmed a claim, a node that lacks the claim gets it back in the
 // background. So a node that was restarted or cut off for a while does not leave the lock on
@@ -37,25 +39,24 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	if len(ask) == 0 {
 		return answers
 	}
-	budget := s.timeout
+	var longest time.Duration
 	for _, c := range ask {
-		budget = min(budget, s.budget(c.TTL))
+		longest = max(longest, s.valid(c.TTL))
 	}
 	x.claims, x.tallies = ask, make([]tally, len(ask))
 	x.unsettled.Add(len(s.nodes))
 	s.requests.extendSent(ask)
 	for _, n := range s.nodes {
-		x.send(ctx, n, budget)
+		x.send(ctx, n)
 	}
 	s.run(func() {
 		x.unsettled.Wait()
 		s.requests.extendDone(ask)
 	})
-	timer := time.NewTimer(budget + s.timeout/10)
-	defer timer.Stop()
+	ctx, cancel := s.question(ctx, longest)
+	defer cancel()
 	select {
 	case <-x.done:
-	case <-timer.C:
 	case <-ctx.Done():
 	}
 	x.mu.Lock()
@@ -96,10 +97,10 @@ type tally struct {
 	valid time.Duration // the shortest validity of all answers; 0 if no node has told one
 }
 
-func (x *extension) send(ctx context.Context, n *node, budget time.Duration) {
+func (x *extension) send(ctx context.Context, n *node) {
 	var got []core.Extension
 	start := time.Now()
-	x.store.call(ctx, n, budget, func(ctx context.Context) error {
+	x.store.call(ctx, n, func(ctx context.Context) error {
 		got = n.store.Extend(ctx, x.claims)
 		return nil
 	}, func(err error) {
@@ -147,9 +148,11 @@ func (x *extension) settle(ctx context.Context, n *node, got []core.Extension, e
 			}
 			t.lack = nil
 		}
-		open = open || !confirmed && t.lost <= len(s.nodes)-s.quorum
+		lost := t.lost > len(s.nodes)-s.quorum
+		canBe := len(t.have)+x.pending >= s.quorum || t.lost+x.pending > len(s.nodes)-s.quorum
+		open = open || !confirmed && !lost && canBe
 	}
-	if !x.decided && (!open || x.pending == 0) {
+	if !x.decided && !open {
 		x.decided = true
 		close(x.done)
 	}
@@ -173,13 +176,7 @@ func (x *extension) answer(ctx context.Context, i int) core.Extension {
 	case t.lost > len(s.nodes)-s.quorum:
 		return core.Extension{Err: fmt.Errorf("redlock: extend: %w", core.ErrLost)}
 	}
-	cause := t.err
-	if ctx.Err() != nil {
-		cause = context.Cause(ctx)
-	} else if cause == nil {
-		cause = errTimeout
-	}
-	return core.Extension{Err: &uncertain{op: "extend", cause: cause}}
+	return core.Extension{Err: &uncertain{op: "extend", cause: causeOf(ctx, t.err)}}
 }
 
 // heal gives node n the claims that it lacks, while the confirmation is fresh. It stops at
@@ -199,7 +196,7 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 				continue
 			}
 			settled := make(chan kind, 1)
-			s.call(ctx, n, s.budget(c.TTL), func(ctx context.Context) error {
+			s.call(ctx, n, func(ctx context.Context) error {
 				err := s.awaitReleases(ctx, &c, n.index, r)
 				if err == nil {
 					_, err = n.store.Acquire(ctx, c)
@@ -239,7 +236,7 @@ func (x *extension) addToken(ctx context.Context, c *core.Claim, i int) bool {
 		tokens := make(chan uint64, 1)
 		n := s.nodes[at]
 		var g core.Grant
-		s.call(ctx, n, s.budget(c.TTL), func(ctx context.Context) (err error) {
+		s.call(ctx, n, func(ctx context.Context) (err error) {
 			if err = s.awaitReleases(ctx, c, at, r); err == nil {
 				g, err = n.store.Acquire(ctx, *c)
 			}

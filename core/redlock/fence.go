@@ -35,7 +35,8 @@ func (s *Store) fence(ctx context.Context, c core.Claim, owner string, b *ballot
 	b = s.newBallot(c)
 	b.ask(ctx, func(vote) bool { return true })
 	// Nodes may still be busy with claims that were refused and are not released yet.
-	v := b.retry(ctx, b.await(ctx), time.Now(), func() bool { return true })
+	v := b.await(ctx)
+	v = b.retry(ctx, v, time.Now(), max(s.timeout, time.Since(b.begun)), func() bool { return true })
 	if v != won {
 		b.release(ctx)
 		return 0, &uncertain{op: "acquire", cause: b.failure(ctx, v)}

@@ -245,15 +245,18 @@ func (s *Store) inspectable(ctx context.Context, op string) error {
 	return nil
 }
 
-// poll asks all nodes side by side, each within its time, and returns their errors by node.
-// When ctx ends it does not wait for further answers.
+// poll asks all nodes side by side and returns their errors by node. After the time of a node
+// it does not wait for those that make no majority any more. It ends with ctx, and after
+// Limit.
 func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, in core.Inspector) error) []error {
 	type answer struct {
 		node int
 		err  error
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errNodeTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit(), errNodeTimeout)
 	defer cancel()
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
 	answers := make(chan answer, len(s.nodes))
 	errs := make([]error, len(s.nodes))
 	for _, n := range s.nodes {
@@ -264,9 +267,22 @@ func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, i
 			err = ask(ctx, n.index, n.store.(core.Inspector))
 		})
 	}
-	for range s.nodes {
-		a := <-answers // every store returns soon after its ctx ends
-		errs[a.node] = a.err
+	timer := time.NewTimer(s.timeout)
+	defer timer.Stop()
+	late, good, pending := false, 0, len(s.nodes)
+	for pending > 0 {
+		select {
+		case a := <-answers: // every store returns soon after its ctx is done
+			pending--
+			if errs[a.node] = a.err; kindOf(a.err) < failed {
+				good++
+			}
+		case <-timer.C:
+			late = true
+		}
+		if late && (good >= s.quorum || good+pending < s.quorum) {
+			leave(errNodeTimeout)
+		}
 	}
 	return errs
 }

@@ -168,9 +168,10 @@ func TestLateMessages(t *testing.T) {
 	late(t, "a node at which a release of the claim timed out is not asked for it", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
-		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: time.Second})
+		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: 2 * store.Limit()})
 		c := claim("ours")
-		s.busy(store, c) // node 0 has granted it, and is told to release it a second later
+		s.busy(store, c) // node 0 has granted it, and gets its release later
+		time.Sleep(store.Limit())
 		s.free(1)
 		asked := s.faults[0].Calls(storetest.OpAcquire)
 		if _, err := store.Acquire(s.Context(), c); err == nil {

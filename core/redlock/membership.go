@@ -40,6 +40,7 @@ type server struct {
 	info     core.NodeInfo
 	at       time.Time // when info was told; zero for never
 	asked    time.Time // when the call began that told info
+	heard    bool      // it has answered a look, with or without info
 	admitted string    // the ID of a server that may vote although it is young
 }
 
@@ -73,13 +74,47 @@ func (m *membership) ready(ctx context.Context) error {
 	asked := m.asked
 	m.mu.Unlock()
 	if !asked {
-		_ = m.look(ctx, false) // a node that did not answer is judged when it votes
+		m.awaitLook(ctx)
 	}
 	err := m.fault()
 	if err != nil {
 		m.lookAgain()
 	}
 	return err
+}
+
+// awaitLook has all servers asked, and waits for their answers. After lookTime it goes on if
+// a majority may vote: a server that did not answer is judged when it votes.
+func (m *membership) awaitLook(ctx context.Context) {
+	s := m.store
+	looked := make(chan struct{})
+	s.run(func() {
+		_ = m.look(s.ctx, false)
+		close(looked)
+	})
+	ticker := time.NewTicker(s.lookTime())
+	defer ticker.Stop()
+	for enough := false; !enough; enough = m.mayVote() >= s.quorum {
+		select {
+		case <-looked:
+			return
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// mayVote returns how many nodes have answered a look and may vote.
+func (m *membership) mayVote() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.servers {
+		if m.servers[i].heard && m.barred(i) == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // known tells that at least one node can describe its server.
@@ -136,6 +171,11 @@ func (m *membership) note(i int, asked time.Time, info core.NodeInfo) {
 func (m *membership) quarantine(i int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.barred(i)
+}
+
+// barred is quarantine for callers that hold the mutex.
+func (m *membership) barred(i int) error {
 	s := &m.servers[i]
 	if s.at.IsZero() || s.admitted == s.info.ID {
 		return nil
@@ -205,7 +245,12 @@ func (m *membership) look(ctx context.Context, anyway bool) error {
 
 // askAll asks all servers side by side.
 func (m *membership) askAll(ctx context.Context) error {
-	return m.everyNode(ctx, func(ctx context.Context, n *node) error {
+	return m.everyNode(ctx, func(ctx context.Context, n *node) (err error) {
+		defer func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.servers[n.index].heard = err == nil
+		}()
 		if n.server == nil {
 			return nil
 		}
@@ -263,7 +308,7 @@ func (m *membership) admitNew(ctx context.Context) {
 		brief := mark
 		brief.TTL = 0
 		for _, n := range taken {
-			s.call(ctx, n, s.timeout, func(ctx context.Context) error { return n.store.Release(ctx, brief) }, func(error) {})
+			s.call(ctx, n, func(ctx context.Context) error { return n.store.Release(ctx, brief) }, func(error) {})
 		}
 		return
 	}
@@ -277,16 +322,16 @@ func (m *membership) admitNew(ctx context.Context) {
 	}
 }
 
-// everyNode calls fn for each node, and waits for all nodes for as long as a look may
-// take.
+// everyNode calls fn for each node, and waits for all nodes until ctx is done or Limit is
+// over.
 func (m *membership) everyNode(ctx context.Context, fn func(ctx context.Context, n *node) error) error {
 	s := m.store
 	answers := make(chan error, len(s.nodes))
 	for _, n := range s.nodes {
-		s.call(ctx, n, s.lookTime(), func(ctx context.Context) error { return fn(ctx, n) }, func(err error) { answers <- err })
+		s.call(ctx, n, func(ctx context.Context) error { return fn(ctx, n) }, func(err error) { answers <- err })
 	}
-	timer := time.NewTimer(s.lookTime() * 5 / 4)
-	defer timer.Stop()
+	ctx, cancel := s.question(ctx, s.Limit())
+	defer cancel()
 	var first error
 	for range s.nodes {
 		select {
@@ -294,8 +339,6 @@ func (m *membership) everyNode(ctx context.Context, fn func(ctx context.Context,
 			if first == nil && err != nil {
 				first = err
 			}
-		case <-timer.C:
-			return fmt.Errorf("%w: %w", core.ErrUnavailable, errNodeTimeout)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
 		}

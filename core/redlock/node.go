@@ -22,7 +22,7 @@ type node struct {
 	index  int
 	room   chan struct{} // has an element for each call on its way
 	health
-	silent atomic.Bool // the last call that returned was not answered: the node is not worth waiting for
+	silence
 }
 
 var (
@@ -30,10 +30,10 @@ var (
 	errCrowded     = fmt.Errorf("%w: too many calls of the node are without an answer", core.ErrUnavailable)
 )
 
-// call runs fn in the background, within budget, and then settle with its error. The call
+// call runs fn in the background, within Limit, and then settle with its error. The call
 // does not end with ctx, of which fn gets the values only: a request that was sent is
 // followed to its end. If too many calls of the node are unanswered, fn is not run.
-func (s *Store) call(ctx context.Context, n *node, budget time.Duration, fn func(ctx context.Context) error, settle func(err error)) {
+func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) error, settle func(err error)) {
 	select {
 	case n.room <- struct{}{}:
 	default:
@@ -41,15 +41,45 @@ func (s *Store) call(ctx context.Context, n *node, budget time.Duration, fn func
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
+	n.asked()
 	s.run(func() {
 		defer func() { <-n.room }()
-		ctx, cancel := context.WithTimeoutCause(ctx, budget, errNodeTimeout)
+		ctx, cancel := context.WithTimeoutCause(ctx, s.Limit(), errNodeTimeout)
 		defer cancel()
 		err := fn(ctx)
-		// Set before settle, and only for an error that cannot be the node's answer.
-		n.silent.Store(err != nil && (ctx.Err() != nil || outage.Known(err)) && kindOf(err) >= failed)
+		// Noted before settle.
+		switch noAnswer := err != nil && kindOf(err) >= failed; {
+		case noAnswer && outage.Known(err):
+			n.down()
+		case noAnswer && ctx.Err() != nil:
+		default:
+			n.answered()
+		}
 		settle(err)
 	})
+}
+
+// silence knows whether a node is worth waiting for. It is not if nothing was answered for
+// the node time-out since the first call that is unanswered, or if its server is down.
+type silence struct {
+	patience time.Duration
+	epoch    time.Time
+	since    atomic.Int64 // when the first unanswered call began, after epoch; 0 if there is none
+}
+
+func newSilence(patience time.Duration) silence {
+	return silence{patience: patience, epoch: time.Now()}
+}
+
+func (s *silence) asked() { s.since.CompareAndSwap(0, max(1, int64(time.Since(s.epoch)))) }
+
+func (s *silence) answered() { s.since.Store(0) }
+
+func (s *silence) down() { s.since.Store(-int64(s.patience)) }
+
+func (s *silence) isSilent() bool {
+	since := time.Duration(s.since.Load())
+	return since != 0 && time.Since(s.epoch)-since >= s.patience
 }
 
 // counts is nil if a grant that the node has just made counts as a vote.

@@ -27,12 +27,13 @@ type config struct {
 	unhealed   bool          // for tests: no node gets a claim back that it lacks
 }
 
-// WithNodeTimeout sets the time for one node to answer before the others decide without it.
-// The default is 50 ms; 1 ms to 10 s are allowed. It is cut to half of a claim's TTL.
+// WithNodeTimeout sets the time after which the other nodes may decide without a node that
+// has not answered. The default is 50 ms; 1 ms to 10 s are allowed.
 //
-// It should be a few times the round trip to the farthest node, with room to dial it, and far
-// below the TTL. A frozen node costs this time where its vote is needed. A refusal can cost
-// half of it while a node lacks the holder's claim.
+// It is no limit for a call. As long as the nodes that have answered cannot decide, a call
+// waits for the others until its ctx is done, and at most for Limit. A few times the round
+// trip to the farthest node is enough. A frozen node costs this time where the others are
+// split. A refusal can cost half of it while a node lacks the holder's claim.
 func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
@@ -92,12 +93,4 @@ func (c *config) check() error {
 // valid is the time for which a claim may be trusted after it was sent.
 func (c *config) valid(ttl time.Duration) time.Duration {
 	return ttl - time.Duration(c.drift*float64(ttl)) - leastDrift
-}
-
-// budget is the time for one node to answer a claim with this TTL.
-func (c *config) budget(ttl time.Duration) time.Duration {
-	if ttl > 0 {
-		return min(c.timeout, max(ttl/2, time.Millisecond))
-	}
-	return c.timeout
 }

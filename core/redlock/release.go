@@ -14,12 +14,14 @@ import (
 //
 // It returns nil when a majority of all nodes had the claim. It returns ErrLost when so
 // many nodes did not have it that no majority can have had it. If too few nodes answer to
-// decide that, the outcome is unknown, even though some have released it.
+// decide that before ctx is done or Limit is over, the outcome is unknown, even though some
+// have released it.
 //
 // It does not wait for nodes that make no difference. The exception is a claim with a TTL
 // of 0. It leaves no tombstone, so it may be sent again at once, also by another process. A
 // request of this process that is still on its way would end the new grant. So Release then
-// waits until all nodes have answered or their time is over.
+// waits until all nodes have answered, or the time-out of a node is over and the others
+// decide.
 func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err
@@ -28,19 +30,31 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 		return fmt.Errorf("redlock: release: %w: %w", core.ErrUnavailable, context.Cause(ctx))
 	}
 	s.requests.stopHealing(&c)
+	ctx, cancel := s.question(ctx, s.Limit())
+	defer cancel()
 	if c.TTL == 0 {
-		s.awaitAcquires(ctx, &c, 0) // no tombstone would refuse them
+		waiting, stop := context.WithTimeout(ctx, s.timeout)
+		s.awaitAcquires(waiting, &c, 0) // no tombstone would refuse them
+		stop()
 	}
 	r := &release{store: s, claim: c, done: make(chan struct{}), pending: len(s.nodes)}
 	for _, n := range s.nodes {
 		r.send(ctx, n)
 	}
-	timer := time.NewTimer(s.overtakeGrace() + s.timeout + s.timeout/10)
+	timer := time.NewTimer(s.overtakeGrace() + s.timeout)
 	defer timer.Stop()
 	select {
 	case <-r.done:
-	case <-timer.C:
 	case <-ctx.Done():
+	case <-timer.C:
+		r.mu.Lock()
+		r.late = true
+		r.decide()
+		r.mu.Unlock()
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+		}
 	}
 	return r.verdict(ctx)
 }
@@ -57,6 +71,7 @@ type release struct {
 	failed  int // nodes that were certainly not told
 	bad     int // nodes that have refused the claim as invalid or unsupported
 	err     error
+	late    bool // the time of a node is over: the others may decide
 	decided bool
 	done    chan struct{}
 }
@@ -66,7 +81,7 @@ type release struct {
 func (r *release) send(ctx context.Context, n *node) {
 	s := r.store
 	unsure, ttl := s.requests.fullReleaseSent(&r.claim, n.index)
-	if n.silent.Load() || s.requests.acquireUnderWay(&r.claim, n.index) == nil {
+	if n.isSilent() || s.requests.acquireUnderWay(&r.claim, n.index) == nil {
 		r.tell(ctx, n, unsure, ttl)
 		return
 	}
@@ -92,7 +107,7 @@ func (r *release) tell(ctx context.Context, n *node, unsure bool, ttl time.Durat
 		c.TTL = max(c.TTL, ttl)
 	}
 	start := time.Now()
-	s.call(ctx, n, s.timeout, func(ctx context.Context) error {
+	s.call(ctx, n, func(ctx context.Context) error {
 		return n.store.Release(ctx, c)
 	}, func(err error) {
 		s.report(ctx, n, start, err)
@@ -127,9 +142,17 @@ func (r *release) settle(k kind, err error) {
 			r.err = err
 		}
 	}
+	r.decide()
+}
+
+// decide ends the waiting if the answers under way cannot change the result, or if the others
+// may decide without them. It is called with the mutex held.
+func (r *release) decide() {
 	n, q := len(r.store.nodes), r.store.quorum
-	certain := r.claim.TTL > 0 && (r.had >= q || r.hadNot > n-q)
-	if !r.decided && (certain || r.pending == 0) {
+	certain := r.had >= q || r.hadNot > n-q
+	open := !certain && (r.had+r.pending >= q || r.hadNot+r.pending > n-q)
+	wait := r.claim.TTL == 0 && !r.late && r.pending > 0
+	if !r.decided && !open && !wait {
 		r.decided = true
 		close(r.done)
 	}
@@ -149,13 +172,7 @@ func (r *release) verdict(ctx context.Context) error {
 	case r.failed == n:
 		return fmt.Errorf("redlock: release: %w: %w", core.ErrUnavailable, r.err)
 	}
-	cause := r.err
-	if ctx.Err() != nil {
-		cause = context.Cause(ctx)
-	} else if cause == nil {
-		cause = errTimeout
-	}
-	return &uncertain{op: "release", cause: cause}
+	return &uncertain{op: "release", cause: causeOf(ctx, r.err)}
 }
 
 // overtakeGrace is the longest time for which a release waits for an acquire.

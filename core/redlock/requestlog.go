@@ -381,20 +381,16 @@ func (s *Store) awaitReleases(ctx context.Context, c *core.Claim, i int, r reque
 	return nil
 }
 
-// awaitAcquires waits until acquires of c are on their way to at most that many nodes, for
-// as long as one node may take.
+// awaitAcquires waits until acquires of c are on their way to at most that many nodes, or
+// ctx is done.
 func (s *Store) awaitAcquires(ctx context.Context, c *core.Claim, most int) {
-	returned := s.requests.moreAcquires(c, most)
-	if returned == nil {
-		return
-	}
-	timer := time.NewTimer(s.budget(c.TTL))
-	defer timer.Stop()
-	for ; returned != nil; returned = s.requests.moreAcquires(c, most) {
+	for {
+		returned := s.requests.moreAcquires(c, most)
+		if returned == nil {
+			return
+		}
 		select {
 		case <-returned:
-		case <-timer.C:
-			return
 		case <-ctx.Done():
 			return
 		}

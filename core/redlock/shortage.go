@@ -29,7 +29,7 @@ func newShortage(nodes []*node, quorum int, vs votes) *shortage {
 		case v.kind < failed && v.kind != uncounted:
 			err = nil
 		}
-		if errors.Is(err, errNotAsked) && !nodes[i].silent.Load() {
+		if errors.Is(err, errNotAsked) && !nodes[i].isSilent() {
 			err = nil // it was not asked because the other nodes are too few, and its last call was answered
 		}
 		switch q := (*quarantined)(nil); {

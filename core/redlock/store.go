@@ -74,7 +74,7 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 				return nil, fmt.Errorf("redlock: nodes %d and %d are the same: %w", j, i, core.ErrInvalid)
 			}
 		}
-		n := &node{store: store, index: i, room: make(chan struct{}, nodeWidth)}
+		n := &node{store: store, index: i, room: make(chan struct{}, nodeWidth), silence: newSilence(s.timeout)}
 		n.server, _ = store.(core.Node)
 		s.nodes = append(s.nodes, n)
 	}
@@ -87,9 +87,17 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limit implements core.Prompt. It is the time of a look at the servers, two rounds, a split
-// vote, and the releases after a refusal.
-func (s *Store) Limit() time.Duration { return 3*s.lookTime() + 12*s.timeout + 10*firstGrace }
+// Limit implements core.Prompt. It is 2 seconds, or ten node time-outs if those are longer.
+// A split vote and the releases after a refusal take less than that.
+func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
+
+const callLimit = 2 * time.Second
+
+// question bounds the ctx of a call. A call ends after Limit, or when an answer could not be
+// valid any more.
+func (s *Store) question(ctx context.Context, valid time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, min(valid, s.Limit()), errTimeout)
+}
 
 // Check asks every node for its server. It returns nil if all servers have answered, are
 // different and may vote, and none is a replica. It returns core.ErrInvalid if two nodes are
@@ -136,9 +144,10 @@ func (s *Store) Braces() bool {
 	return true
 }
 
-// Close ends all background work and waits for it. Claims that are still being released in
-// the background end with their TTL, and the channels of watches are closed. Close does not
-// close the nodes. Claims can still be extended and released.
+// Close ends all background work and waits for it, for Limit at most where a node does not
+// answer. Claims that are still being released in the background end with their TTL, and the
+// channels of watches are closed. Close does not close the nodes. Claims can still be
+// extended and released.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -196,8 +205,9 @@ func (s *Store) worker(fn func()) {
 	fn()
 }
 
-// lookTime is the time for a look at all servers. It is longer than the time for a vote,
-// since a look is rare and often dials the servers for the first time.
+// lookTime is the time after which a claim may go on without a server that has not answered
+// the first look. It is longer than the time-out of a node, since a look often dials the
+// servers for the first time.
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
 
 // usable refuses a claim that a majority cannot decide.

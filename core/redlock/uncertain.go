@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -17,6 +19,16 @@ type uncertain struct {
 
 func (e *uncertain) Error() string {
 	return fmt.Sprintf("redlock: %s: outcome unknown: %v", e.op, e.cause)
+}
+
+// causeOf returns the reason of an uncertain outcome: the end of the caller's ctx, the error
+// of a node, or that time was up.
+func causeOf(ctx context.Context, node error) error {
+	cause := context.Cause(ctx)
+	if node != nil && (cause == nil || cause == errTimeout) {
+		return node
+	}
+	return cmp.Or(cause, errTimeout)
 }
 
 // Down tells that it is no use to ask again at once.

@@ -38,12 +38,12 @@ const (
 	won                // a majority has granted the claim
 	refused            // a majority has answered, but has not granted it
 	noMajority         // too few nodes answer
-	callerLeft
 )
 
 // verdict returns the result, as soon as the answers under way cannot change it, and the
-// owner that most nodes have granted the claim to.
-func (vs votes) verdict(quorum int) (result verdict, owner string) {
+// owner that most nodes have granted the claim to. If late is set, the nodes that have
+// answered also decide that the claim is refused, whatever the others would answer.
+func (vs votes) verdict(quorum int, late bool) (result verdict, owner string) {
 	owners := make(map[string]int, 1)
 	pending, answered, most := 0, 0, 0
 	for _, v := range vs {
@@ -64,7 +64,7 @@ func (vs votes) verdict(quorum int) (result verdict, owner string) {
 	switch {
 	case most >= quorum:
 		return won, owner
-	case most+pending >= quorum:
+	case most+pending >= quorum && !(late && answered >= quorum):
 		return undecided, owner
 	case answered >= quorum:
 		return refused, owner
@@ -72,20 +72,6 @@ func (vs votes) verdict(quorum int) (result verdict, owner string) {
 		return noMajority, owner
 	}
 	return undecided, owner // the pending answers decide between refused and noMajority
-}
-
-// withoutPending is the verdict if the pending answers do not come any more.
-func (vs votes) withoutPending(quorum int) verdict {
-	answered := 0
-	for _, v := range vs {
-		if v.answered() {
-			answered++
-		}
-	}
-	if answered >= quorum {
-		return refused
-	}
-	return noMajority
 }
 
 // grantedTo returns the votes that have granted the claim to owner.

@@ -10,7 +10,8 @@ import (
 )
 
 // Watch implements core.Watcher. It watches at all nodes. It returns when a majority of the
-// watches has begun, and its channel is closed when fewer are left.
+// watches has begun, and its channel is closed when fewer are left. It waits for them until
+// ctx is done or Limit is over.
 //
 // It wakes the caller when a majority of the nodes has sent a wake-up, or a moment after the
 // first. A release takes a moment to reach all nodes; until then an acquire finds too few
@@ -35,7 +36,7 @@ func (s *Store) Watch(parent context.Context, c core.Claim) (<-chan struct{}, er
 	for i, node := range able {
 		s.run(func() { w.follow(ctx, i, node) })
 	}
-	timer := time.NewTimer(4 * s.timeout)
+	timer := time.NewTimer(s.Limit())
 	defer timer.Stop()
 	select {
 	case <-w.ready:
