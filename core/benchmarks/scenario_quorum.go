@@ -18,10 +18,11 @@ import (
 	"github.com/lockkit/lockkit/core/redlock"
 )
 
-// quorum is a lock on a majority of three servers, of which one may be silent.
-func quorum(silent bool) scenario {
+// quorum is a lock on a majority of three or five servers, of which one may be silent.
+func quorum(servers int, silent bool) scenario {
+	number := map[int]string{3: "three", 5: "five"}[servers]
 	sc := scenario{
-		name: "quorum", title: "a majority of three servers",
+		name: "quorum", title: fmt.Sprintf("a majority of %s servers", number),
 		columns: []Column{
 			{Key: "p50", Title: "p50 ms", Digits: 2, Better: Less, Ratio: true},
 			{Key: "p99", Title: "p99 ms", Digits: 2, Better: Less, Ratio: true},
@@ -33,29 +34,32 @@ func quorum(silent bool) scenario {
 			{who: "lockkit plain keys", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}, // as redsync's are
 		},
 	}
+	if servers != 3 {
+		sc.name += "-" + number
+	}
 	if silent {
-		sc.name, sc.title = "quorum-silent", "a majority of three servers, one of them silent"
+		sc.name, sc.title = sc.name+"-silent", sc.title+", one of them silent"
 		sc.targets = append(sc.targets, target{who: "lockkit", key: "p99", of: "redsync", limit: 0.1})
 	}
-	sc.about = "Acquire and release of free keys by one goroutine, on three servers"
+	sc.about = fmt.Sprintf("Acquire and release of free keys by one goroutine, on %s servers", number)
 	if silent {
 		sc.about += ", of which the last one is stopped: connections stay open and nothing answers"
 	}
 	sc.about += ". Milliseconds a cycle; redsync with its own time-outs, once as it is and once with WithFailFast."
-	sc.run = func(b *bench, s *Section) error { return b.quorum(s, silent) }
+	sc.run = func(b *bench, s *Section) error { return b.quorum(s, servers, silent) }
 	return sc
 }
 
-// quorumContenders are the contenders that can lock a majority of servers.
-func quorumContenders() []quorumContender {
+// quorumContenders are the contenders that can lock a majority of servers, for a TTL.
+func quorumContenders(ttl time.Duration) []quorumContender {
 	return []quorumContender{
-		{"lockkit", Kit, func(clients []*redis.Client) (*locks, error) { return openRedlock(clients) }},
+		{"lockkit", Kit, func(clients []*redis.Client) (*locks, error) { return openRedlock(clients, ttl) }},
 		{"lockkit plain keys", Kit, func(clients []*redis.Client) (*locks, error) {
-			return openRedlock(clients, redisstore.WithPlainKeys())
+			return openRedlock(clients, ttl, redisstore.WithPlainKeys())
 		}},
-		{"redsync", Peer, func(clients []*redis.Client) (*locks, error) { return openRedsyncs(clients) }},
+		{"redsync", Peer, func(clients []*redis.Client) (*locks, error) { return openRedsyncs(clients, ttl) }},
 		{"redsync fail fast", Peer, func(clients []*redis.Client) (*locks, error) {
-			return openRedsyncs(clients, redsync.WithFailFast(true))
+			return openRedsyncs(clients, ttl, redsync.WithFailFast(true))
 		}},
 	}
 }
@@ -66,7 +70,7 @@ type quorumContender struct {
 	open func(clients []*redis.Client) (*locks, error)
 }
 
-func openRedlock(clients []*redis.Client, opts ...redisstore.Option) (*locks, error) {
+func openRedlock(clients []*redis.Client, ttl time.Duration, opts ...redisstore.Option) (*locks, error) {
 	var nodes []core.Store
 	var closers []func() error
 	for _, c := range clients {
@@ -87,7 +91,7 @@ func openRedlock(clients []*redis.Client, opts ...redisstore.Option) (*locks, er
 	return lockerLocks(locker, append([]func() error{store.Close}, closers...)...), nil
 }
 
-func openRedsyncs(clients []*redis.Client, opts ...redsync.Option) (*locks, error) {
+func openRedsyncs(clients []*redis.Client, ttl time.Duration, opts ...redsync.Option) (*locks, error) {
 	var pools []redsyncredis.Pool
 	for _, c := range clients {
 		pools = append(pools, goredis.NewPool(c))
@@ -107,23 +111,15 @@ func openRedsyncs(clients []*redis.Client, opts ...redsync.Option) (*locks, erro
 }
 
 // quorum measures the contenders in turns, each with servers' clients of its own.
-func (b *bench) quorum(s *Section, silent bool) (err error) {
-	var servers []*server
-	defer func() {
-		for _, s := range servers {
-			err = errors.Join(err, s.stop())
-		}
-	}()
-	for range 3 {
-		server, err := startServer(b.ctx)
-		if err != nil {
-			return err
-		}
-		servers = append(servers, server)
+func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
+	servers, stop, err := b.startServers(n)
+	defer func() { err = errors.Join(err, stop()) }()
+	if err != nil {
+		return err
 	}
 	var stations []station
 	var clients []*redis.Client
-	for _, c := range quorumContenders() {
+	for _, c := range quorumContenders(ttl) {
 		var own []*redis.Client
 		for _, s := range servers {
 			own = append(own, goRedis(opening{addr: s.addr, conns: 64}))
@@ -144,7 +140,7 @@ func (b *bench) quorum(s *Section, silent bool) (err error) {
 		}})
 	}
 	if silent {
-		if err := servers[2].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		if err := servers[n-1].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
 	}
@@ -153,6 +149,24 @@ func (b *bench) quorum(s *Section, silent bool) (err error) {
 		err = errors.Join(err, c.Close())
 	}
 	return err
+}
+
+// startServers starts n servers, which stop ends, also after an error.
+func (b *bench) startServers(n int) (servers []*server, stop func() error, err error) {
+	stop = func() (err error) {
+		for _, s := range servers {
+			err = errors.Join(err, s.stop())
+		}
+		return err
+	}
+	for range n {
+		s, err := startServer(b.ctx)
+		if err != nil {
+			return servers, stop, err
+		}
+		servers = append(servers, s)
+	}
+	return servers, stop, nil
 }
 
 // persist tries again where a node did not answer in its time, since the machine

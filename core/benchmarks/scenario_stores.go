@@ -49,7 +49,7 @@ var places = []place{
 			c := goRedis(opening{addr: s.addr, conns: 8})
 			clients, closers = append(clients, c), append(closers, c.Close, s.stop)
 		}
-		l, err := openRedlock(clients)
+		l, err := openRedlock(clients, ttl)
 		return l.and(closers...), err
 	}},
 	{"ZooKeeper", func(b *bench) (*locks, error) {
