@@ -11,8 +11,11 @@
 //	go run ./examples/payment -store postgres -postgres postgres://user@127.0.0.1/db
 //	go run ./examples/payment -serve       # keeps serving, see -addr
 //
-// It exits 0 if every order was charged exactly once, 1 if not, and 2 if it
-// could not tell: because something failed, or because -unlocked did no harm.
+// A click that is answered 503 is repeated a few times, as nothing was charged then.
+//
+// It exits 0 if every order was charged exactly once, 1 if not, and 2 if it could not say:
+// because -unlocked did no harm, or because something failed. If the service stays
+// unavailable for an order, the orders are named.
 // With -unlocked no client gives up waiting.
 //
 // The orders are kept in Redis, wherever the locks are. So are the answers to an

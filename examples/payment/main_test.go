@@ -47,6 +47,48 @@ func TestPayment(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a quorum that is down", func(t *testing.T) {
+		t.Parallel()
+		node := testserver.StartRedis(t).Addr
+		out, status := run(t, program, "-store", "redlock", "-redlock", node+",127.0.0.1:1,127.0.0.1:2",
+			"-orders", "2", "-clicks", "3", "-retries", "0", "-redis", node)
+		if status != 2 || !strings.Contains(out, "0 charged once, 0 more than once, 2 never; 0 clicks refused, 30 repeated after 503, 6 failed") ||
+			!strings.Contains(out, "the service was unavailable for the orders") {
+			t.Errorf("got exit status %d, want 2:\n%s", status, out)
+		}
+	})
+	t.Run("a quorum that comes back", func(t *testing.T) {
+		t.Parallel()
+		var nodes []*testserver.Redis
+		var addrs []string
+		for range 3 {
+			s := testserver.StartRedis(t)
+			nodes, addrs = append(nodes, s), append(addrs, s.Addr)
+		}
+		orders := testserver.StartRedis(t).Addr
+		replica := serve(t, program, "-store", "redlock", "-redlock", strings.Join(addrs, ","), "-redis", orders)
+		paid, err := click(t.Context(), []string{replica}, []string{"before"}, 1)
+		if err != nil || paid[0].Paid != 1 {
+			t.Fatalf("got %+v and %v, want a receipt", paid, err)
+		}
+		for _, s := range nodes[:2] {
+			s.Pause()
+		}
+		time.AfterFunc(time.Second, func() {
+			for _, s := range nodes[:2] {
+				s.Resume()
+			}
+		})
+		results, err := click(t.Context(), []string{replica}, []string{"1", "2"}, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Charged != 1 || r.Paid == 0 || r.Failed > 0 {
+				t.Errorf("got %+v, want one charge and no failures", r)
+			}
+		}
+	})
 	for name, start := range stores {
 		t.Run("every order is charged once with the locks in "+name, func(t *testing.T) {
 			t.Parallel()

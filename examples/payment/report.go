@@ -5,16 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 )
 
 // report prints what came of it and returns the exit status.
 func report(c config, results []result, insisted []insistence) (int, error) {
-	var once, more, never, clicks, refused, failed int
+	var once, more, never, clicks, refused, again, failed int
+	var unserved []string
 	for _, r := range results {
 		clicks += r.Clicks
 		refused += r.Refused
+		again += r.Again
 		failed += r.Failed
+		if r.unserved() {
+			unserved = append(unserved, r.Order)
+		}
 		switch {
 		case r.Charged == 1:
 			once++
@@ -24,8 +30,8 @@ func report(c config, results []result, insisted []insistence) (int, error) {
 			never++
 		}
 	}
-	summary := fmt.Sprintf("%d orders, %d clicks at %d replicas: %d charged once, %d more than once, %d never; %d clicks refused, %d failed",
-		len(results), clicks, c.replicas, once, more, never, refused, failed)
+	summary := fmt.Sprintf("%d orders, %d clicks at %d replicas: %d charged once, %d more than once, %d never; %d clicks refused, %d repeated after 503, %d failed",
+		len(results), clicks, c.replicas, once, more, never, refused, again, failed)
 	satisfied, unanswered, retries := 0, 0, ""
 	for _, r := range insisted {
 		switch {
@@ -53,6 +59,9 @@ func report(c config, results []result, insisted []insistence) (int, error) {
 	switch {
 	case c.unlocked && more == 0:
 		return 2, errors.New("without the lock no order was charged twice: this run shows nothing, try more -clicks")
+	case more == 0 && len(unserved) > 0 && never == len(unserved):
+		return 2, fmt.Errorf("the service was unavailable for the orders %s: %d clicks failed after up to %d tries each, and nothing was charged there",
+			strings.Join(unserved, ", "), failed, tries.Attempts)
 	case failed > 0 && more == 0 && never == 0:
 		return 2, fmt.Errorf("%d clicks got neither a receipt nor a refusal", failed)
 	case more > 0 || never > 0 || satisfied+unanswered < len(insisted):
@@ -66,9 +75,9 @@ func report(c config, results []result, insisted []insistence) (int, error) {
 // table prints the results for people.
 func table(results []result, insisted []insistence, summary, retries string) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "order\tclicks\tcharged\tpaid\trefused\tfailed\t")
+	fmt.Fprintln(out, "order\tclicks\tcharged\tpaid\trefused\trepeated\tfailed\t")
 	for _, r := range results {
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Order, r.Clicks, r.Charged, r.Paid, r.Refused, r.Failed)
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t\n", r.Order, r.Clicks, r.Charged, r.Paid, r.Refused, r.Again, r.Failed)
 	}
 	if err := out.Flush(); err != nil {
 		return err

@@ -58,8 +58,7 @@ func openRedlock(_ context.Context, c config, closers *closers) (core.Store, err
 		closers.add(node.Close)
 		nodes = append(nodes, node)
 	}
-	// All of this shares one machine, which may be busy: patience with a node.
-	store, err := redlock.New(nodes, redlock.WithFencing(), redlock.WithNodeTimeout(500*time.Millisecond))
+	store, err := redlock.New(nodes, redlock.WithFencing())
 	if err != nil {
 		return nil, err
 	}
