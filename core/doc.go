@@ -83,7 +83,9 @@
 //     to them, while the others choose another master.
 //   - A server whose clock is set forward, or a replica that is promoted and whose
 //     clock is ahead, ends leases early.
-//   - A quorum of which a majority has its clocks set forward ends leases early.
+//   - A quorum ends leases early if the clocks of all servers are set forward that a
+//     holder's majority and another one share. That is a majority of the servers if all
+//     clients reach all of them, and can be one server if each is cut off from some.
 //   - A server whose clock is faster than the holder's by more than the margin
 //     ends leases before their holders know.
 //   - Tokens go back if the server's clock is set back while the key is absent, or
@@ -99,7 +101,7 @@
 //   - A run whose begin got no answer looks like a run that died, from the end of its
 //     lease until the clean-up takes it back.
 //
-// In the first seven a resource that compares tokens still takes no write of a
+// In the first eight a resource that compares tokens still takes no write of a
 // holder once it has seen a later one; copies of one holder it may not tell apart.
 //
 // PROOF.md beside this file lists what can go wrong, each with its defence and

@@ -23,8 +23,12 @@
 // validity of a grant counts from the moment at which the claim was sent. The drift is taken
 // off, and the holder is told of its loss before the rest has passed.
 //
-// There can be two holders if one was paused after it last checked its context, or if the
-// clock of a server jumps; see
+// The clock of each node that two majorities share has to keep to that. If all clients reach
+// all nodes, the others outvote a minority of clocks that jump. If two clients reach
+// different majorities, such as 0, 1, 2 and 2, 3, 4 of five nodes, the clock of node 2 alone
+// is enough for two holders.
+//
+// There can also be two holders if one was paused after it last checked its context; see
 // https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html.
 // A resource is protected if it compares tokens: WithFencing gives tokens that grow from
 // majority to majority. Each grant raises the token by 16 ms or more. If a key is granted so
