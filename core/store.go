@@ -164,7 +164,8 @@ type Store interface {
 	// has it or never had. An unknown lease is remembered for c.TTL, so that an
 	// Acquire that was overtaken by its Release is refused with ErrLost; with a
 	// TTL of 0 it is not. If the key has room and a claim waits, one waiter is
-	// woken.
+	// woken. If only kept weight leaves no room for a waiter, one of these is woken and
+	// keeps its place: when it asks, it learns when that weight is free.
 	//
 	// With a record, nil says that this record is saved, and ErrLost that it is
 	// not; Record says when it is. A claim that only waits saves nothing. The same Release again, after a

@@ -3,6 +3,8 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +142,63 @@ func TestWaitingContext(t *testing.T) {
 			if n := store.count(); n != 0 {
 				t.Errorf("%d calls were sent, want none", n)
 			}
+		})
+	}
+}
+
+// TestWait_KeptKey is about hazard 40 of PROOF.md.
+func TestWait_KeptKey(t *testing.T) {
+	t.Parallel()
+	for _, waiters := range []int{1, 30} {
+		sim(t, fmt.Sprintf("%d waiting processes", waiters), func(t *testing.T) {
+			there, store := setup(t)
+			start := time.Now()
+			holder := acquire(t, t.Context(), there, "order:1", core.KeepFor(1500*time.Millisecond))
+			var all sync.WaitGroup
+			first := make(chan time.Duration, waiters)
+			for range waiters {
+				l := newLocker(t, store)
+				all.Go(func() {
+					lease, err := l.Acquire(t.Context(), "order:1")
+					if err != nil {
+						t.Errorf("got %v, want a lease", err)
+						return
+					}
+					first <- time.Since(start)
+					release(t, lease)
+				})
+			}
+			time.Sleep(500 * time.Millisecond)
+			asked := store.count(opAcquire)
+			release(t, holder)
+			time.Sleep(999 * time.Millisecond)
+			if n := store.count(opAcquire) - asked; n != 1 {
+				t.Errorf("got %d questions while the key was kept, want 1", n)
+			}
+			if took := <-first; took < 1500*time.Millisecond || took > 1600*time.Millisecond {
+				t.Errorf("got the first lease after %v, want it within 100ms of 1.5s", took)
+			}
+			all.Wait()
+		})
+	}
+	for _, revoked := range []bool{false, true} {
+		sim(t, fmt.Sprintf("holder does not renew, revoked %t", revoked), func(t *testing.T) {
+			store := memstore.New()
+			start := time.Now()
+			holder := acquire(t, t.Context(), newLocker(t, store), "order:1", core.NoRenew(), core.TTL(2500*time.Millisecond))
+			if revoked {
+				time.AfterFunc(time.Second, func() {
+					if err := store.Revoke(t.Context(), "order:1", holder.ID(), time.Millisecond); err != nil {
+						t.Errorf("got %v, want nil", err)
+					}
+				})
+			}
+			lease := acquire(t, t.Context(), newLocker(t, store), "order:1")
+			if took := time.Since(start); took < 2500*time.Millisecond || took > 2520*time.Millisecond {
+				t.Errorf("got the lease after %v, want it soon after 2.5s", took)
+			}
+			release(t, lease)
+			wantErr(t, holder.Release(t.Context()), core.ErrLost)
 		})
 	}
 }

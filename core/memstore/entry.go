@@ -209,9 +209,9 @@ func (e *entry) find(lease string) int {
 }
 
 // woken returns the leases of the waiting claims to wake: every claim that a finished record
-// answers, and the earliest claim that would be admitted now. Of these a fair claim keeps its
-// place until it asks. Any other claim loses its place, so that the next change wakes the
-// next waiter.
+// answers, the earliest claim that would be admitted now, and the earliest one before it for
+// which only kept holds leave no room. Of these a fair claim and the last one keep their
+// places. Any other claim loses its place, so that the next change wakes the next waiter.
 func (e *entry) woken() (leases []string) {
 	e.places = slices.DeleteFunc(e.places, func(p place) bool {
 		if e.answers(p.claim) {
@@ -220,12 +220,22 @@ func (e *entry) woken() (leases []string) {
 		}
 		return false
 	})
+	kept := e.kept
+	hinted := len(kept) == 0
 	for _, p := range e.places {
 		if _, fits := e.room(p.claim); fits {
 			if !p.claim.Fair {
 				e.leave(p.claim.Lease)
 			}
 			return append(leases, p.claim.Lease)
+		}
+		if !hinted {
+			e.kept = nil
+			_, hinted = e.room(p.claim)
+			e.kept = kept
+			if hinted {
+				leases = append(leases, p.claim.Lease)
+			}
 		}
 	}
 	return leases

@@ -18,7 +18,7 @@ import (
 // version is that of the schema and its functions. A change of a function's
 // arguments makes a function beside the old one, so that a program of the last
 // version works on while it is replaced.
-const version = 5
+const version = 6
 
 // systemOnly is the search path of all that is done, see schema.sql.
 const systemOnly = "pg_catalog, pg_temp"

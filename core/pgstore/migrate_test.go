@@ -159,7 +159,7 @@ func TestMigrate(t *testing.T) {
 			}
 		}
 		exec(t, pool, `SELECT lockkit.sweep(1); SELECT * FROM lockkit.locks; SELECT * FROM lockkit.seen;
-			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 5)`)
+			SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 6)`)
 	})
 
 	t.Run("what a program of version 2 calls is there, and grants as all do", func(t *testing.T) {

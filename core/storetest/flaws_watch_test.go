@@ -166,6 +166,62 @@ var watchFlaws = []flaw{
 			return err
 		}
 	}},
+	{"wakes no waiter of a kept key", []string{
+		"wake-ups/waiter of kept key",
+		"wake-ups/fair waiter of kept key",
+		"wake-ups/waiter of kept permits",
+		"wake-ups/second waiter of kept key",
+		"wake-ups/waiter of kept key keeps its place",
+	}, func(s *tampered) {
+		s.watch = s.watchGated
+		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+			s.gate(func() bool {
+				g, err = s.Store.Acquire(ctx, c)
+				return true
+			})
+			return g, err
+		}
+		s.release = func(ctx context.Context, c core.Claim) (err error) {
+			s.gate(func() bool {
+				err = s.Store.Release(ctx, c)
+				return c.Keep == 0
+			})
+			return err
+		}
+	}},
+	{"wakes only the first waiter of a key that is kept in part", []string{
+		"wake-ups/waiter beside kept permits",
+	}, func(s *tampered) {
+		s.watch = s.watchGated
+		s.release = func(ctx context.Context, c core.Claim) (err error) {
+			s.gateSome(func() (pass int) {
+				err = s.Store.Release(ctx, c)
+				return 1
+			})
+			return err
+		}
+	}},
+	{"forgets the place of a waiter that is woken for a kept key", []string{
+		"wake-ups/waiter of kept key keeps its place",
+	}, func(s *tampered) {
+		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+			g, err := s.Store.Acquire(ctx, c)
+			if errors.Is(err, core.ErrBusy) && c.Wait {
+				s.queue(c)
+			}
+			return g, err
+		}
+		s.release = func(ctx context.Context, c core.Claim) error {
+			err := s.Store.Release(ctx, c)
+			for _, w := range s.queued() {
+				if c.Keep > 0 {
+					w.TTL = 0
+					_ = s.Store.Release(ctx, w)
+				}
+			}
+			return err
+		}
+	}},
 	{"ignores the context", []string{
 		"contexts/an ended context opens no watch",
 	}, func(s *tampered) {

@@ -68,6 +68,73 @@ var wakeCases = []testCase{
 			return c
 		})
 	}},
+	{"waiter of kept key", []Feature{Watching, Keeping}, func(e *env) {
+		e.waitForKept(e.exclusive(), e.waiting())
+	}},
+	{"fair waiter of kept key", []Feature{Watching, Keeping, Fair}, func(e *env) {
+		e.waitForKept(e.exclusive(), e.fair())
+	}},
+	{"waiter of kept permits", []Feature{Watching, Keeping, Permits}, func(e *env) {
+		other, w := e.permits(2, 4), e.waiting()
+		e.acquire(e.other, other)
+		w.Weight, w.Limit = 2, 4
+		e.waitForKept(e.permits(2, 4), w)
+	}},
+	{"waiter beside kept permits", []Feature{Watching, Keeping, Permits, Overtaking}, func(e *env) {
+		kept, c, heavy, light := e.permits(1, 4), e.permits(3, 4), e.waiting(), e.waiting()
+		e.acquire(e.store, kept)
+		e.acquire(e.store, c)
+		heavy.Weight, heavy.Limit = 4, 4
+		light.Weight, light.Limit = 3, 4
+		e.busy(e.other, heavy)
+		e.busy(e.store, light)
+		e.watch(e.other, heavy)
+		woken := e.watch(e.store, light)
+		e.release(e.store, keeping(kept, e.long))
+		e.release(e.store, c)
+		e.wakes(woken)
+		e.acquire(e.store, light)
+	}},
+	{"second waiter of kept key", []Feature{Watching, Keeping}, func(e *env) {
+		c, first, second := e.exclusive(), e.waiting(), e.waiting()
+		e.acquire(e.store, c)
+		e.busy(e.store, first)
+		e.busy(e.other, second)
+		firstWoken, secondWoken := e.watch(e.store, first), e.watch(e.other, second)
+		e.release(e.store, keeping(c, e.long))
+		e.wakes(firstWoken)
+		e.giveUp(e.store, first)
+		e.wakes(secondWoken)
+		e.retryWithin(e.busy(e.other, second), e.long)
+	}},
+	{"waiter of kept key keeps its place", []Feature{Watching, Keeping, Overtaking}, func(e *env) {
+		c, w, hasty := e.exclusive(), e.waiting(), e.exclusive()
+		e.acquire(e.store, c)
+		e.busy(e.other, w)
+		woken := e.watch(e.other, w)
+		e.release(e.store, keeping(c, e.units(1)))
+		e.wakes(woken)
+		e.becomesFree(e.store, hasty)
+		for e.wokenBy(woken, e.units(1)) { // hints may come too often
+		}
+		e.release(e.store, hasty)
+		e.wakes(woken)
+		e.acquire(e.other, w)
+	}},
+}
+
+// waitForKept has w wait for c, which is released with Keep. It is woken then, to hear
+// when the key is free.
+func (e *env) waitForKept(c, w core.Claim) {
+	e.Helper()
+	e.acquire(e.store, c)
+	e.busy(e.other, w)
+	woken := e.watch(e.other, w)
+	e.release(e.store, keeping(c, e.units(5)))
+	e.wakes(woken)
+	e.retryWithin(e.busy(e.other, w), e.units(5))
+	e.outlive(e.units(5))
+	e.acquire(e.other, w)
 }
 
 func (e *env) leaveWhenWoken(first, second core.Claim) {

@@ -139,25 +139,31 @@ BEGIN
   RETURN s;
 END $$;
 
--- rouse notifies the claims that wait for a finished record, and the first claim that
--- would be admitted now. A fair claim keeps its place until it asks, and its weight
--- counts for the fair claims behind it. Any other claim has to ask again.
+-- rouse notifies the claims that wait for a finished record, the first claim that would be
+-- admitted now, and the first one before it for which only kept holds leave no room. The last
+-- one keeps its place. So does a fair claim until it asks, and its weight counts for the fair
+-- claims behind it. Any other claim has to ask again.
 CREATE OR REPLACE FUNCTION lockkit.rouse(_key bytea, s lockkit.state) RETURNS lockkit.state LANGUAGE plpgsql AS $$
 DECLARE
   everything CONSTANT bigint := 2147483647;
   kept lockkit.place[] := '{}';
   p lockkit.place;
   held bigint;
+  later bigint; -- of these, what is kept
   own bigint;
   ahead bigint := 0;
   lowest bigint := everything;
   need bigint;
+  most bigint;
   roused boolean := false;
+  hinted boolean;
   seen integer := 0;
   -- A stuck listener somewhere must not make this transaction fail.
   room boolean := pg_notification_queue_usage() < 0.5;
 BEGIN
-  held := coalesce((SELECT sum(h.weight) FROM unnest(s.holds) h), 0);
+  SELECT coalesce(sum(h.weight), 0), coalesce(sum(h.weight) FILTER (WHERE h.owner IS NULL), 0) INTO held, later
+    FROM unnest(s.holds) h;
+  hinted := later = 0;
   FOREACH p IN ARRAY s.places LOOP
     IF p.run AND s.run_done THEN
       IF room AND p.wake <> '' THEN
@@ -173,20 +179,20 @@ BEGIN
     IF NOT roused THEN
       own := coalesce((SELECT sum(h.weight) FROM unnest(s.holds) h WHERE h.owner = p.owner), 0);
       need := held - own + p.weight;
+      most := p.cap;
       IF p.fair AND own = 0 THEN
         need := need + ahead;
         ahead := ahead + p.weight;
         lowest := least(lowest, p.cap);
-        roused := need <= lowest;
-      ELSE
-        roused := need <= p.cap;
+        most := lowest;
       END IF;
-      roused := roused AND p.wake <> '';
-      IF roused THEN
+      roused := need <= most AND p.wake <> '';
+      IF roused OR NOT hinted AND need - later <= most AND p.wake <> '' THEN
+        hinted := true;
         IF room THEN
           PERFORM pg_notify(p.wake, encode(p.lease, 'hex') || ' ' || encode(_key, 'hex'));
         END IF;
-        IF NOT p.fair THEN
+        IF roused AND NOT p.fair THEN
           CONTINUE;
         END IF;
       END IF;

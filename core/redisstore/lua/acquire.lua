@@ -178,9 +178,7 @@ else
 end
 s.own = {deadline = deadline, weight = weight, owner = who}
 s.leases['h:' .. lease] = text(deadline - now, who, weight)
-if #s.waits > 1 and s.sum < ALL then
-  wake(s)
-end
+wake(s)
 save(s)
 announce(s)
 if run then

@@ -146,9 +146,7 @@ if state == '1' and answer == OK and #s.waits > 1 then
   end
   s.waits = table.concat(kept)
 end
-if #s.waits > 1 and s.sum < ALL then
-  wake(s)
-end
+wake(s)
 save(s, true)
 announce(s)
 return answer

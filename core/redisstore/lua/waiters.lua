@@ -53,8 +53,14 @@ end
 -- wake tells the first waiter that fits now and can be reached. One that
 -- can be granted the key by message is, when announce is called; any other has to ask. A fair
 -- waiter keeps its place till then, and what it asks for counts for the fair ones behind
--- it. In a cluster the count of receivers tells nothing, as they may be at another node.
+-- it. So does the first one for which only kept holds leave no room: it is woken, to hear when
+-- they end. In a cluster the count of receivers tells nothing, as they may be at another node.
 local function wake(s)
+  local kept = s.owners['']
+  kept = kept and kept.sum or 0
+  if #s.waits <= 1 or s.sum - kept >= ALL then
+    return
+  end
   -- listening counts the subscribers of a process's own channel: PUBLISH also counts
   -- those of a pattern of channels. It is false where that must not be asked.
   local function listening(id)
@@ -79,11 +85,16 @@ local function wake(s)
       message = string.format('%s %s\n%s %.0f %.0f', key, lease, deadline, token, age + WINDOW)}
     return true
   end
+  -- notify wakes a waiter, and reports whether its process may hear that.
+  local function notify(id, lease)
+    -- pcall: without the right to publish, waiters poll.
+    local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
+    return has('c') or type(got) ~= 'number' or got > 0 and listening(id) ~= 0
+  end
   s.granted = {}
-  local cluster = has('c')
-  local kept, pos, reached = '', 2, false
+  local left, pos, reached, hinted = '', 2, false, kept == 0
   local ahead, cap = 0, ALL
-  while pos <= #s.waits and not reached and s.sum < ALL do
+  while pos <= #s.waits and not reached and (s.sum < ALL or not hinted) do
     local stop = string.find(s.waits, '\n', pos, true)
     local line = string.sub(s.waits, pos, stop)
     local lease, deadline, kind, weight, limit, owner, id = string.match(line, ENTRY)
@@ -101,22 +112,22 @@ local function wake(s)
         if kind >= '4' and not held and grant(id, lease, deadline, weight, owner) then
           stay, fair = false, false
         else
-          -- pcall: without the right to publish, waiters poll.
-          local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
-          reached = cluster or type(got) ~= 'number' or got > 0 and listening(id) ~= 0
+          reached = notify(id, lease)
           stay = fair or not reached
         end
+      elseif not hinted and sum - kept <= most then
+        hinted = notify(id, lease)
       end
       if fair and not held then
         ahead, cap = ahead + weight, most
       end
     end
     if stay then
-      kept = kept .. line
+      left = left .. line
     end
     pos = stop + 1
   end
-  s.waits = '\n' .. kept .. string.sub(s.waits, pos)
+  s.waits = '\n' .. left .. string.sub(s.waits, pos)
 end
 
 -- announce publishes the grants of wake, once they are written. One that no process hears
