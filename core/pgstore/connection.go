@@ -43,16 +43,28 @@ func (s *Store) connection(ctx context.Context) (*pgxpool.Conn, error) {
 }
 
 // renewed takes a connection that has just been made or has just answered. All idle ones
-// are pinged first, side by side, and those that do not answer are closed. The pool is the
-// user's: what answers stays, and what is in use is left alone.
+// are pinged first, side by side, and those that do not answer are closed. If the pool is at
+// its limit, the one that was idle for longest makes room. The pool is the user's: what
+// answers stays, and what is in use is left alone.
 func (s *Store) renewed(ctx context.Context) (*pgxpool.Conn, error) {
-	for _, idle := range s.idle() {
+	all := s.idle()
+	if stat := s.pool.Stat(); len(all) > 0 && stat.TotalConns() >= stat.MaxConns() {
+		// The pool has no room for a new one. The last one was idle for longest.
+		last := all[len(all)-1]
+		all = all[:len(all)-1]
+		shut(last.Conn().PgConn())
+		last.Release()
+	}
+	for _, idle := range all {
 		ask := func() {
 			defer idle.Release()
 			defer func() { _ = recover() }() // in a hook of the configuration
 			pinging, cancel := context.WithTimeout(context.Background(), silenceLimit)
 			defer cancel()
-			_ = idle.Ping(pinging) // which closes a connection that does not answer
+			if idle.Ping(pinging) != nil {
+				// pgx closes it, and may hold its place for 15 s to read what arrives.
+				_ = idle.Conn().PgConn().Conn().Close()
+			}
 		}
 		if !s.hub.background(ask) {
 			idle.Release()

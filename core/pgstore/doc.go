@@ -61,7 +61,9 @@
 // pgxpool pings a connection that was idle for a second. If there is no answer within a
 // second, a call takes a new connection. The other idle ones are pinged too, and those that
 // do not answer are closed. So one call is late, by a second. A connection that falls silent
-// while it is in use fails one call, after two seconds and with an unknown outcome.
+// while it is in use fails one call, after two seconds and with an unknown outcome. Newer
+// versions of pgx hold the place of a connection that they gave up for up to 15 s, so the
+// pool should be larger than the number of calls at a time.
 // These settings of the pool make both rarer: a MaxConnIdleTime of less than the time after
 // which connections are forgotten (the default is 30 minutes), and a HealthCheckPeriod of
 // less than half of that (a minute). Where pgxpool has a PingTimeout, a second is enough.
