@@ -41,7 +41,7 @@ func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis,
 // Nothing in here changes the cluster, so all of it shares one.
 func TestOnCluster(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes as long as all other tests")
+		t.Skip("the longest test of the package")
 	}
 	t.Parallel()
 	rounds := tally.Trials(100)
