@@ -123,7 +123,7 @@ const withdrawLimit = 500 * time.Millisecond
 // acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.claim(key, a.lease.first.id)
-	a.placed, a.failed = false, nil
+	a.placed, a.failed, a.byText = false, nil, false
 	defer func() { // runs after the one below, when the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {
@@ -144,6 +144,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 	case outer == nil:
 		owner, _ := a.ctx.Value(ownerKey{}).(string)
 		c.Via, a.joinToken = splitOwner(owner, key)
+		a.byText = true
 	case outer.locker == a.Locker:
 		return a.join(&c, outer)
 	default: // of another Locker, perhaps at the same store

@@ -23,7 +23,8 @@ type attempt struct {
 	busyTold  bool      // the observer was told that the store has answered busy
 	placed    bool      // the claim may have a place in the store's list
 	failed    error     // the store's error, if it did not answer
-	joinToken uint64    // the token of the hold to join, if its owner's text has it
+	joinToken uint64    // the token of the hold to join, if it is known
+	byText    bool      // it is from an owner's text, not from a lease of this process
 }
 
 // asHead acquires c as the head of the queue: it asks the store, and while the answer is
@@ -211,9 +212,9 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, cmp.Or(g.Valid, c.TTL)
 	joined := c.Via != "" && c.Via == g.Owner
 	if joined && a.joinToken > 0 && g.Token > 0 {
-		// The owner has one token, which a resource may have seen already. The store may not
-		// know it, or only an earlier one of the same grant. It is never a later one.
-		if a.joinToken >= g.Token+TokenStep {
+		// The owner has one token, which a resource may have seen already. The store may
+		// report another one, see Grant.Token. Only a text can be made up.
+		if a.byText && a.joinToken >= g.Token+TokenStep {
 			return fmt.Errorf("%w: the owner's token is not one of its grant", ErrInvalid)
 		}
 		h.token = a.joinToken
