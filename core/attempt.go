@@ -58,6 +58,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		}
 	}
 	var pause func() (time.Duration, bool)
+	woken := false // since the last question
 	for {
 		// A place in the store's list without a watch would take the wake-up from a
 		// waiter that receives it. A fair claim needs its place all the same.
@@ -83,13 +84,15 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 			return err
 		}
 		if w.live() {
-			d = wakeUpWait(busy)
+			d = wakeUpWait(busy, woken)
 		}
 		if c.Wait {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
 		}
 		a.waiters.asleep(t, busy)
+		asleep := time.Now()
 		closed, err := a.sleep(w.wakeUps, d, busy)
+		woken = time.Since(asleep) < d
 		a.waiters.asleep(t, nil)
 		if err != nil {
 			return err
@@ -202,6 +205,11 @@ func (a *attempt) ask(c *Claim) error {
 	return err
 }
 
+// roughToken is how much less than an owner's token the one may be that a store reports to a
+// claim that joins. Tokens of Redis are microseconds, and it knows the time of a grant to
+// the millisecond.
+const roughToken = 4096
+
 // admit adds the hold that was granted to c by a call from start on.
 func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	h := &a.lease.first
@@ -214,7 +222,7 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	if joined && a.joinToken > 0 && g.Token > 0 {
 		// The owner has one token, which a resource may have seen already. The store may
 		// report another one, see Grant.Token. Only a text can be made up.
-		if a.byText && a.joinToken >= g.Token+TokenStep {
+		if a.byText && a.joinToken >= g.Token+TokenStep+roughToken {
 			return fmt.Errorf("%w: the owner's token is not one of its grant", ErrInvalid)
 		}
 		h.token = a.joinToken

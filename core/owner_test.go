@@ -205,7 +205,7 @@ func TestContextWithOwner_ChangedText(t *testing.T) {
 		other := newLocker(t, store.inner)
 		outer := acquire(t, t.Context(), other, "order:1")
 		secret, _, _ := strings.Cut(outer.Owner(), ".")
-		for _, token := range []uint64{outer.Token() + core.TokenStep, outer.Token() * 2, math.MaxUint64} {
+		for _, token := range []uint64{outer.Token() + core.TokenStep + 4096, outer.Token() + 1<<20, math.MaxUint64} {
 			ctx := core.ContextWithOwner(t.Context(), checked(fmt.Sprint(secret, ".", token)))
 			_, err := l.Acquire(ctx, "order:1")
 			wantErr(t, err, core.ErrInvalid)

@@ -66,12 +66,12 @@ func (w *watch) close() {
 }
 
 // wakeUpWait is how long to wait for a wake-up before asking again. What the holder has
-// left bounds it, since a hold that expires wakes no waiter; of many waiters a few ask
-// then.
-func wakeUpWait(busy *BusyError) time.Duration {
+// left bounds it, since a hold that expires wakes no waiter. Of many waiters a few ask
+// then, and the one that was woken to learn that time.
+func wakeUpWait(busy *BusyError, woken bool) time.Duration {
 	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMax)
 	d += rand.N(d / 10)
-	if holder := busy.RetryAfter; holder > 0 && rand.N(max(busy.Waiting, 1)) < pollShare {
+	if holder := busy.RetryAfter; holder > 0 && (woken || rand.N(max(busy.Waiting, 1)) < pollShare) {
 		d = min(d, max(holder, 10*time.Millisecond)+rand.N(5*time.Millisecond))
 	}
 	return d

@@ -54,7 +54,7 @@ end
 -- can be granted the key by message is, when announce is called; any other has to ask. A fair
 -- waiter keeps its place till then, and what it asks for counts for the fair ones behind
 -- it. So does the first one for which only kept holds leave no room: it is woken, to hear when
--- they end. In a cluster the count of receivers tells nothing, as they may be at another node.
+-- they end. In a cluster the count of receivers means nothing, since they may be at another node.
 local function wake(s)
   local kept = s.owners['']
   kept = kept and kept.sum or 0
