@@ -22,9 +22,9 @@ import (
 //
 // It fails with ErrBusy (a *BusyError, or matching ctx's cause too if ctx ended
 // the wait), ErrUnavailable if the store does not answer, the cause of a ctx that was done
-// before the store was asked, ErrLost if the outer lease was lost, ErrClosed, ErrUnsupported, or ErrInvalid for a key or option
-// that is not allowed, a nil ctx, or a claim heavier than the one it re-enters. After
-// any error nothing is held.
+// before the store was asked, ErrLost if the outer lease was lost, ErrClosed,
+// ErrUnsupported, or ErrInvalid for a key or option that is not allowed, a nil ctx, or a
+// claim heavier than the one it re-enters. After any error nothing is held.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {

@@ -40,9 +40,10 @@ const (
 )
 
 // encodeReply puts the reply behind head. It fails if the reply could not be made
-// again, or not be kept in limit bytes, of which metadata takes none. A handler's nil is sent as an empty message, and kept as one. The
-// Status and the Any around the message are put there by hand: a message may be
-// large, and is not copied into one after the other.
+// again, or not be kept in limit bytes, of which metadata takes none. A handler's nil is
+// sent as an empty message, and kept as one. The Status and the Any around the message
+// are put there by hand: a message may be large, and is not copied into one after the
+// other.
 func encodeReply(head []byte, reply any, limit int) ([]byte, error) {
 	m, ok := reply.(proto.Message)
 	if !ok {

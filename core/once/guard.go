@@ -12,8 +12,9 @@ import (
 //
 // The caller whose call runs fn gets what fn returned, as it is, together with an error
 // if that could not be saved. If it cannot be written as JSON, the run is kept as
-// unreplayable. After NotFinal it is neither written nor kept. If what is kept cannot be read as a Resp, since that type has
-// changed, the answer is an error, and fn is not run again.
+// unreplayable. After NotFinal it is neither written nor kept. If what is kept cannot be
+// read as a Resp, since that type has changed, the answer is an error, and fn is not run
+// again.
 func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 	fn func(context.Context, Req) (Resp, error),
 ) func(context.Context, Req) (Resp, error) {

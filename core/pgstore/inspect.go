@@ -31,8 +31,8 @@ func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 	return states[0], nil
 }
 
-// List implements core.Inspector in one round trip a page, and one more for an empty one, in the order of the keys'
-// bytes. Next is the last key of the page, in hex.
+// List implements core.Inspector in one round trip a page, and one more for an empty one,
+// in the order of the keys' bytes. Next is the last key of the page, in hex.
 func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
 	const op = "list"
 	if err := inspection.CheckPage("pgstore: list", most); err != nil {
