@@ -124,9 +124,9 @@ func digest(text string) string {
 // ContextWithOwner returns a context under which Acquire joins the hold that owner has, in
 // this process or in another: the key is then held by both, and free when both have
 // released it. The owner is Lease.Owner of the hold to join. A text that Owner has not
-// returned, or whose owner does not hold the key, is ignored. A text with a token that the
-// hold does not have makes Acquire fail with ErrInvalid. Any caller that knows the owner
-// can join, so pass it on like a secret.
+// returned, or whose owner does not hold the key, is ignored. A token of the text that the
+// hold cannot have is not believed: the lease has the one that the store reports. Any
+// caller that knows the owner can join, so pass it on like a secret.
 func ContextWithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }

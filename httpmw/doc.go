@@ -60,7 +60,8 @@
 // that, these differences do not count: the boundary of a multipart body, the order of
 // the fields of an urlencoded form and of the query and how they are escaped, the
 // parameters of the media type, and whether the body is chunked. A multipart body
-// counts by the headers and the content of its parts, in their order. What counts is
+// counts by the headers and the content of its parts, in their order, if it has at most
+// 1,000. What counts is
 // any byte of another body: the order of JSON's fields and its blanks, and the time in
 // the header of a gzip. [Fingerprint] names the fields that count instead. Decompress
 // outside of Idempotent.

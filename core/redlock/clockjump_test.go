@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,10 +30,10 @@ func TestClockJump(t *testing.T) {
 		{"limit: jump and cut", true, true, true},
 	} {
 		late(t, c.name, 5, func(s *scene) {
-			var held core.Claim // by the holder at node 2
+			var held atomic.Pointer[core.Claim] // by the holder at node 2
 			s.faults[2].Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
-				if op == storetest.OpExtend && held.Key == "" {
-					held = claims[0]
+				if op == storetest.OpExtend {
+					held.CompareAndSwap(nil, &claims[0])
 				}
 				return storetest.Fault{}
 			})
@@ -66,7 +67,7 @@ func TestClockJump(t *testing.T) {
 			defer old.Release(s.Context())
 			time.Sleep(3 * ttl) // the lease is extended
 			if c.jumps {
-				expired := held
+				expired := *held.Load()
 				expired.TTL = 0
 				if err := s.inner[2].Release(s.Context(), expired); err != nil {
 					s.Fatal(err)

@@ -51,7 +51,8 @@ const formType = "application/x-www-form-urlencoded"
 
 // partsOf is what counts of a multipart body: the header of each part and the digest of
 // its content, in their order. A client that makes the body anew chooses another
-// boundary. ok is false for a body that is not, or not well-formed, multipart.
+// boundary. ok is false for a body that is not, or not well-formed, multipart, or has more
+// than maxParts.
 func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 	// multipart.Reader takes a body that breaks off in a header for one that is over.
 	delimiter := []byte("--" + boundary)
@@ -60,7 +61,8 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 		return nil, false
 	}
 	content, buffer := sha256.New(), make([]byte, min(len(data), 32<<10)) // for all parts
-	for r := multipart.NewReader(bytes.NewReader(data), boundary); ; {
+	r := multipart.NewReader(bytes.NewReader(data), boundary)
+	for range maxParts + 1 {
 		part, err := r.NextRawPart()
 		if err == io.EOF {
 			return parts, true
@@ -81,7 +83,12 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 		}
 		parts = content.Sum(parts)
 	}
+	return nil, false
 }
+
+// maxParts is how many parts of a body are compared, as many as package mime/multipart
+// takes in a form. A part takes a kilobyte of memory while it is read.
+const maxParts = 1000
 
 // errBodyGone says that a request cannot be told from another one.
 var errBodyGone = errors.New("httpmw: the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
