@@ -123,7 +123,7 @@ const withdrawLimit = 500 * time.Millisecond
 // acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.claim(key, a.lease.first.id)
-	a.placed, a.failed, a.byText = false, nil, false
+	a.placed, a.failed, a.byText, a.unheard = false, nil, false, false
 	defer func() { // runs after the one below, when the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {

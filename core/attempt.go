@@ -23,6 +23,7 @@ type attempt struct {
 	busyTold  bool      // the observer was told that the store has answered busy
 	placed    bool      // the claim may have a place in the store's list
 	failed    error     // the store's error, if it did not answer
+	unheard   bool      // the store was asked for this key and has not answered
 	joinToken uint64    // the token of the hold to join, if it is known
 	byText    bool      // it is from an owner's text, not from a lease of this process
 }
@@ -148,6 +149,7 @@ func (a *attempt) askRetrying(c *Claim) error {
 			a.tellBusy(err)
 			return err
 		}
+		a.unheard = true
 		if pause == nil {
 			pause = retry.Hiccup.Delays()
 		}
@@ -292,7 +294,7 @@ func (a *attempt) ctxError(c *Claim, err error) error {
 	switch {
 	case a.busyTold || a.lease.contended:
 		return fmt.Errorf("acquire %s: %w: %w", a.name, ErrBusy, done)
-	case a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
+	case a.unheard || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
 		if err != cause {
 			done = fmt.Errorf("%w: %v", done, err) // the store's error
 		}

@@ -118,6 +118,14 @@ func TestWaitingContext(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		release(t, holder)
 	})
+	sim(t, "done while the store refuses", func(t *testing.T) {
+		l, store := setup(t)
+		store.set(refuse, opAcquire)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := l.Acquire(ctx, "order:1")
+		wantErr(t, err, core.ErrUnavailable, context.DeadlineExceeded)
+	})
 	for name, cause := range map[string]error{
 		"":                                 nil,
 		" because of something":            errBored,

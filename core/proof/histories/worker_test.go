@@ -234,8 +234,8 @@ func outcome(err error) string {
 		return "lost"
 	case errors.Is(err, core.ErrUnavailable):
 		return "unavailable"
-	case errors.Is(err, core.ErrBusy) && errors.Is(err, context.DeadlineExceeded):
-		return "gave up" // its context has ended, perhaps before any answer
+	case errors.Is(err, context.DeadlineExceeded):
+		return "gave up" // perhaps before any answer
 	case errors.Is(err, core.ErrBusy):
 		return "busy"
 	}

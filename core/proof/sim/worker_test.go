@@ -104,7 +104,8 @@ func (w *worker) note(key string, from time.Duration, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.waits = append(j.waits, wait{key: key, from: from, until: j.now(), granted: err == nil, outcome: outcome})
-	if err != nil && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
+	left := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) // before the store was asked, too
+	if err != nil && !left && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
 		j.stuck = append(j.stuck, fmt.Sprintf("%s: an acquire failed with %v", key, err))
 	}
 }

@@ -172,7 +172,7 @@ func (l *load) turn(s *service) {
 		l.count("lost")
 	case errors.Is(err, core.ErrUnavailable):
 		l.count("unavailable")
-	case errors.Is(err, core.ErrBusy):
+	case errors.Is(err, core.ErrBusy), errors.Is(err, context.DeadlineExceeded):
 		l.count("busy")
 	default:
 		l.t.Errorf("an error of no class: %v", err)
