@@ -13,9 +13,11 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// gone checks that the request of key is refused from now on.
+// gone checks that the request of key is refused once its run is over. The client of a
+// hijacked connection has its answer before that.
 func (s *site) gone(key, path string) {
 	s.t.Helper()
+	eventually(s.t, "the run is over", func() bool { return s.pay(key, path, "").status != http.StatusConflict })
 	for range 2 {
 		r := s.pay(key, path, "")
 		p := r.problem(s.t, http.StatusGone)
