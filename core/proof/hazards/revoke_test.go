@@ -150,6 +150,7 @@ func TestRevokedHolds(t *testing.T) {
 		})
 		t.Run(name+": so is the lease that a hold has just been passed on to (hazard 66)", func(t *testing.T) {
 			t.Parallel()
+			lost := newBites(t, "a lease was notified of the revoke", count(100)/2)
 			trials(t, count(100), func(t *testing.T, n int) {
 				r, key := open(t), fmt.Sprintf("passed on:%d", n)
 				c := newChild(t, r.plan)
@@ -160,16 +161,15 @@ func TestRevokedHolds(t *testing.T) {
 				next := r.succeed(t, key, ttl)
 				c.tell(order{Op: "stop"})
 				c.await(loop, "looped")
-				spans, lost := []span{next}, 0
+				// No lease is notified if the hold was between two leases, or if its release was
+				// under way for so long that the hold had expired by the answer.
+				spans, notified := []span{next}, false
 				for _, h := range c.all("hold") {
 					spans = append(spans, h.Span)
-					if h.Count["kept"] == 0 && h.Span.From < next.From {
-						lost++
-					}
+					notified = notified || h.Count["kept"] == 0 && h.Span.From < next.From
 				}
-				// On a majority a revoke can meet the rest of a hold whose release is under way.
-				if lost == 0 && r.plan.Kind != "redlock" {
-					t.Error("no lease was told of the loss")
+				if notified {
+					lost.add()
 				}
 				slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.From, b.From) })
 				for i, s := range spans[1:] {

@@ -3,6 +3,7 @@ package hazards_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -48,7 +49,12 @@ func (p plan) openSeveral() (store core.Store, end func(), err error) {
 		if bad != nil {
 			return nil, end, bad
 		}
-		store, err = redlock.New(nodes, redlock.WithQuarantine(0), redlock.WithNodeTimeout(500*time.Millisecond))
+		s, bad := redlock.New(nodes, redlock.WithQuarantine(0), redlock.WithNodeTimeout(500*time.Millisecond))
+		if bad != nil {
+			return nil, end, bad
+		}
+		ends = slices.Insert(ends, 0, func() { _ = s.Close() })
+		store = s
 	case "zookeeper":
 		conn, _, cannot := zk.Connect(p.Addrs, 10*time.Second, zk.WithLogInfo(false))
 		if cannot != nil {
