@@ -1,13 +1,11 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -158,35 +156,4 @@ func (w *cardWriter) trace(ctx context.Context) (id string) {
 // printable reports whether s is UTF-8 of at most so many bytes, without control characters.
 func printable(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
-}
-
-// standing is a lease that is held or waited for, and for how long it has been.
-type standing struct {
-	lease   *Lease
-	waiting bool
-	age     time.Duration
-}
-
-// longest returns what has been held or waited for since at least from, oldest first
-// and at most so many. It holds a mutex only for a short part of the work at a time.
-func (l *Locker) longest(from time.Duration, most int) []standing {
-	var all []standing
-	now := l.now()
-	l.eachTally(func(_ tallyOf, t *tally) (looked int) {
-		for _, s := range [...]stage{acquiring, holding} {
-			n := 0
-			for lease := t[s].First(); lease != nil && n < most; lease = lease.node.Next() {
-				age := now.Since(lease.listed)
-				if age < from {
-					break // those behind it came later
-				}
-				all = append(all, standing{lease, s == acquiring, age})
-				n++
-			}
-			looked += n + 1
-		}
-		return looked
-	})
-	slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
-	return all[:min(most, len(all))]
 }

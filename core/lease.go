@@ -566,3 +566,35 @@ func (l *Lease) isReleased() bool {
 	defer l.mu.Unlock()
 	return l.state == gone || l.releasing
 }
+
+// event is an event of the lease.
+func (l *Lease) event(k Kind) Event {
+	return Event{Kind: k, Name: l.name, Mode: l.opts.mode, of: l}
+}
+
+// outcome is an event of the lease's acquire, or of one that comes after it.
+func (l *Lease) outcome(k Kind) Event {
+	e := l.event(k)
+	e.Contended, e.Reentered = l.contended, l.reentered
+	return e
+}
+
+func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
+
+// ID names the lease's hold in logs and for operators. It is neither key, owner nor
+// token, and tells none of them. A hold that is passed on keeps its ID, so leases
+// that have it one after the other have one ID. Of a lease over several keys all
+// holds have the same.
+//
+// It is HoldID of the lease ID that the store knows. Those are of one form: 8 letters of
+// the process, made anew by each New, and 26 of chance. The 8 are no secret, and
+// ProcessOf tells them; the whole is one, as it is mostly the Owner too.
+func (l *Lease) ID() string {
+	l.mu.Lock()
+	id := l.first.id
+	if len(l.holds) > 0 {
+		id = l.holds[0].id
+	}
+	l.mu.Unlock()
+	return HoldID(id)
+}

@@ -165,3 +165,34 @@ func (m tallies) leases() (all []*Lease) {
 	}
 	return all
 }
+
+// standing is a lease that is held or waited for, and for how long it has been.
+type standing struct {
+	lease   *Lease
+	waiting bool
+	age     time.Duration
+}
+
+// longest returns what has been held or waited for since at least from, oldest first
+// and at most so many. It holds a mutex only for a short part of the work at a time.
+func (l *Locker) longest(from time.Duration, most int) []standing {
+	var all []standing
+	now := l.now()
+	l.eachTally(func(_ tallyOf, t *tally) (looked int) {
+		for _, s := range [...]stage{acquiring, holding} {
+			n := 0
+			for lease := t[s].First(); lease != nil && n < most; lease = lease.node.Next() {
+				age := now.Since(lease.listed)
+				if age < from {
+					break // those behind it came later
+				}
+				all = append(all, standing{lease, s == acquiring, age})
+				n++
+			}
+			looked += n + 1
+		}
+		return looked
+	})
+	slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
+	return all[:min(most, len(all))]
+}

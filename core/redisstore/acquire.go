@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -197,52 +199,27 @@ func granted(c *core.Claim, a answer) (core.Grant, error) {
 	return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 }
 
-// Release implements core.Store in one round trip, and a second one if the
-// server does not know the script.
-func (s *Store) Release(ctx context.Context, c core.Claim) error {
-	if err := s.usable("release", &c); err != nil {
-		return err
-	}
-	if s.plain {
-		return s.releasePlain(ctx, &c)
-	}
-	flags := releaseFlags{undo: c.Undo && c.Record == nil}
-	cmd := s.newCommand(releaseScript, c.Key, s.releases.release(flags)).
-		Text(c.Lease).Num(millis(c.TTL))
-	if c.Last > 0 {
-		cmd.Num(int64(c.Last))
+// takenKeys remembers some keys that were taken when they were asked for last. It
+// may forget one, or take another for it: that costs a round trip, or a script.
+type takenKeys [64]atomic.Uint64
+
+var seed = maphash.MakeSeed()
+
+func (t *takenKeys) slot(key string) (*atomic.Uint64, uint64) {
+	h := maphash.String(seed, key) | 1
+	return &t[h>>1%uint64(len(t))], h
+}
+
+func (t *takenKeys) has(key string) bool {
+	slot, h := t.slot(key)
+	return slot.Load() == h
+}
+
+func (t *takenKeys) note(key string, taken bool) {
+	slot, h := t.slot(key)
+	if taken {
+		slot.Store(h)
 	} else {
-		cmd.Word(unknownToken)
+		slot.CompareAndSwap(h, 0)
 	}
-	if c.Keep > 0 || c.Undo || c.Record != nil {
-		cmd.Num(millis(c.Keep))
-	}
-	if c.Record != nil {
-		save(cmd, &c)
-		return s.settleReplicated(ctx, "release", cmd)
-	}
-	return s.settle(ctx, "release", cmd)
-}
-
-// unknownToken stands for the last token that was used, if that is not known.
-var unknownToken any = ""
-
-// settle sends a command that is answered like release.lua.
-func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
-	a, err := s.call(ctx, op, cmd)
-	if err != nil {
-		return err
-	}
-	return confirmed(op, a)
-}
-
-// confirmed reads the answer of extend.lua and release.lua.
-func confirmed(op string, a answer) error {
-	switch a.word {
-	case okay:
-		return nil
-	case lost:
-		return fmt.Errorf("redisstore: %s: %w", op, core.ErrLost)
-	}
-	return fmt.Errorf("redisstore: %s: outcome unknown: answer cannot be read", op)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"hash/maphash"
-	"sync/atomic"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -26,31 +24,6 @@ func plainly(op string, c *core.Claim) error {
 		return nil
 	}
 	return fmt.Errorf("redisstore: %s: %s with plain keys: %w", op, what, core.ErrUnsupported)
-}
-
-// takenKeys remembers some keys that were taken when they were asked for last. It
-// may forget one, or take another for it: that costs a round trip, or a script.
-type takenKeys [64]atomic.Uint64
-
-var seed = maphash.MakeSeed()
-
-func (t *takenKeys) slot(key string) (*atomic.Uint64, uint64) {
-	h := maphash.String(seed, key) | 1
-	return &t[h>>1%uint64(len(t))], h
-}
-
-func (t *takenKeys) has(key string) bool {
-	slot, h := t.slot(key)
-	return slot.Load() == h
-}
-
-func (t *takenKeys) note(key string, taken bool) {
-	slot, h := t.slot(key)
-	if taken {
-		slot.Store(h)
-	} else {
-		slot.CompareAndSwap(h, 0)
-	}
 }
 
 // releasePlain leaves a key that is kept to a random owner.

@@ -113,6 +113,3 @@ func parse(op string, v any) (answer, error) {
 	}
 	return answer{}, fmt.Errorf("redisstore: %s: outcome unknown: answer of type %T cannot be read", op, v)
 }
-
-// Limit implements core.Prompt.
-func (s *Store) Limit() time.Duration { return pipeline.Limit }

@@ -190,3 +190,6 @@ func (s *Store) Close() error {
 	s.pipeline.Close()
 	return s.hub.close()
 }
+
+// Limit implements core.Prompt.
+func (s *Store) Limit() time.Duration { return pipeline.Limit }

@@ -1,0 +1,54 @@
+package core
+
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+)
+
+// ownerText returns the text by which others join the holds of an owner: the owner, its
+// token of each key, and a check of both, joined by dots. The token of a key is followed by
+// the key's digest, except if it is the only one. Without a fencing token there is none.
+type ownerText struct{ strings.Builder }
+
+func (t *ownerText) add(key string, token uint64) {
+	if token == 0 {
+		return
+	}
+	t.WriteString("." + strconv.FormatUint(token, 10))
+	if key != "" {
+		t.WriteString("-" + digest(key))
+	}
+}
+
+func (t *ownerText) text() string { return t.String() + "." + digest(t.String()) }
+
+// splitOwner returns the owner of a text and the token of its hold of key, 0 if the text has
+// none. A text that ownerText has not made has no owner: the check finds what was cut,
+// changed or added on the way. It is no secret, so admit compares the token with the grant's.
+func splitOwner(text, key string) (owner string, token uint64) {
+	end := strings.LastIndexByte(text, '.')
+	if end < 0 || digest(text[:end]) != text[end+1:] {
+		return "", 0
+	}
+	owner, tokens, _ := strings.Cut(text[:end], ".")
+	if ProcessOf(owner) == "" {
+		return "", 0
+	}
+	for tokens != "" {
+		var one string
+		one, tokens, _ = strings.Cut(tokens, ".")
+		digits, of, named := strings.Cut(one, "-")
+		if token, err := strconv.ParseUint(digits, 10, 64); err == nil && (!named || of == digest(key)) {
+			return owner, token
+		}
+	}
+	return owner, 0
+}
+
+// digest returns a short text that differs for nearly all pairs of texts.
+func digest(text string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(text))
+	return strconv.FormatUint(h.Sum64(), 36)
+}

@@ -1,0 +1,59 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+)
+
+// Release implements core.Store in one round trip, and a second one if the
+// server does not know the script.
+func (s *Store) Release(ctx context.Context, c core.Claim) error {
+	if err := s.usable("release", &c); err != nil {
+		return err
+	}
+	if s.plain {
+		return s.releasePlain(ctx, &c)
+	}
+	flags := releaseFlags{undo: c.Undo && c.Record == nil}
+	cmd := s.newCommand(releaseScript, c.Key, s.releases.release(flags)).
+		Text(c.Lease).Num(millis(c.TTL))
+	if c.Last > 0 {
+		cmd.Num(int64(c.Last))
+	} else {
+		cmd.Word(unknownToken)
+	}
+	if c.Keep > 0 || c.Undo || c.Record != nil {
+		cmd.Num(millis(c.Keep))
+	}
+	if c.Record != nil {
+		save(cmd, &c)
+		return s.settleReplicated(ctx, "release", cmd)
+	}
+	return s.settle(ctx, "release", cmd)
+}
+
+// unknownToken stands for the last token that was used, if that is not known.
+var unknownToken any = ""
+
+// settle sends a command that is answered like release.lua.
+func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
+	a, err := s.call(ctx, op, cmd)
+	if err != nil {
+		return err
+	}
+	return confirmed(op, a)
+}
+
+// confirmed reads the answer of extend.lua and release.lua.
+func confirmed(op string, a answer) error {
+	switch a.word {
+	case okay:
+		return nil
+	case lost:
+		return fmt.Errorf("redisstore: %s: %w", op, core.ErrLost)
+	}
+	return fmt.Errorf("redisstore: %s: outcome unknown: answer cannot be read", op)
+}

@@ -1,0 +1,108 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/retry"
+)
+
+// budget bounds one call to the store: short against ttl, so that several attempts fit
+// into it.
+func budget(ttl time.Duration) time.Duration {
+	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
+}
+
+// errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.
+var errNoAnswer = errors.New("the store gave no answer")
+
+// extend asks the store once, for limit at most, to extend holds, each for ttl or, if that
+// is 0, for its own TTL, and notes what the store confirms. It returns the beginning of the
+// call, and the answer for each hold; Valid is set in it.
+func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []Extension) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	start = l.now()
+	claims := make([]Claim, len(holds))
+	for i, h := range holds {
+		claims[i] = h.claim()
+		claims[i].TTL = cmp.Or(ttl, h.ttl)
+	}
+	answers = slices.Repeat([]Extension{{Err: errNoAnswer}}, len(holds)) // where the store gives none
+	copy(answers, l.store.Extend(ctx, claims))
+	for i, h := range holds {
+		if x := &answers[i]; x.Err == nil {
+			x.Valid = cmp.Or(x.Valid, ttl, h.ttl)
+			h.confirm(start, x.Valid)
+		}
+	}
+	return start, answers
+}
+
+// releaseLimit bounds a release that the store does not answer.
+const releaseLimit = 3 * time.Second
+
+// release releases c at the store. Assumed is set if the store no longer had it, which is
+// put down to an earlier attempt without an answer.
+//
+// A store can refuse a long value by closing the connection, so a long one without an answer
+// is not sent again. The record instead takes its place, if there is one, in c too. If the
+// store has that one, or has one already, the claim is settled, and the error gives the
+// reason why the value may not be stored.
+func (l *Locker) release(c *Claim, until time.Time) (assumed, settled bool, err error) {
+	unknown := false
+	var unsaved error // why the record was replaced
+	err = l.persist(c.TTL, until, func(ctx context.Context) error {
+		err := l.store.Release(ctx, *c)
+		switch {
+		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
+			assumed = true // by the earlier attempt
+			return nil
+		case err != nil && !errors.Is(err, ErrUnavailable):
+			unknown = true
+			if c.Record.isLong() && c.shorten() {
+				unsaved = err
+			}
+		}
+		return err
+	})
+	settled = err == nil || errors.Is(err, ErrLost)
+	switch {
+	case !settled:
+		if c.Record.isLong() {
+			c.shorten()
+		}
+	case unsaved != nil:
+		err = fmt.Errorf("%w: the run is done, but its long value may not be stored: %w", ErrUnavailable, unsaved)
+	}
+	return assumed, settled, err
+}
+
+// shorten replaces the record by the one to save instead, and reports whether there is one.
+func (c *Claim) shorten() bool {
+	if c.Record == nil || c.Record.instead == nil {
+		return false
+	}
+	c.Record = c.Record.instead
+	return true
+}
+
+// persist repeats call until the store answers, at the pace of retry.Hiccup and no later
+// than until. Each call has the budget of ttl.
+func (l *Locker) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
+	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := l.bounded(ctx, min(budget(ttl), time.Until(until)))
+		defer cancel()
+		err := call(ctx)
+		if errors.Is(err, ErrLost) || time.Until(until) <= retry.Hiccup.Max {
+			err = retry.Stop(err)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
