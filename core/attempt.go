@@ -51,9 +51,11 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 			w.reopen = time.Time{} // it gets more time if the key is busy
 		}
 	case t.ready != nil:
-		if !w.open(a, c, budget(c.TTL)) && t.pause > 0 {
-			// Other processes cannot be woken either: the key is left to them for a while.
-			if _, err := a.sleep(nil, t.pause, &BusyError{}); err != nil {
+		w.open(a, c, budget(c.TTL))
+	}
+	if a.wait != 0 && !w.live() && !a.wakeable.Load() {
+		if d := a.waiters.rest(t, a.step()); d > 0 && a.lastsFor(d) {
+			if _, err := a.sleep(nil, d, &BusyError{}); err != nil {
 				return err
 			}
 		}
@@ -84,8 +86,11 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		if !left {
 			return err
 		}
-		if w.live() {
+		switch {
+		case w.live():
 			d = wakeUpWait(busy, woken)
+		case a.pace.Attempts == 0 && busy.RetryAfter <= c.TTL && busy.RetryAfter > c.TTL-freshTime:
+			d = min(d, a.step()) // processes take turns: a longer pause finds the key free less often
 		}
 		if c.Wait {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
@@ -102,6 +107,23 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 			w.failed(a)
 		}
 	}
+}
+
+// freshTime is the age of a hold up to which its key is taken to change hands all the time:
+// some turns of passTime.
+const freshTime = 50 * time.Millisecond
+
+// step is the first pause of the acquire's pace.
+func (a *attempt) step() time.Duration {
+	d, _ := a.pace.Delays()()
+	return d
+}
+
+// lastsFor reports whether the acquire has more time than d.
+func (a *attempt) lastsFor(d time.Duration) bool {
+	end := time.Now().Add(d)
+	deadline, ends := a.ctx.Deadline()
+	return (a.until.IsZero() || end.Before(a.until)) && (!ends || end.Before(deadline))
 }
 
 // forever is longer than any caller waits.

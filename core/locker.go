@@ -66,6 +66,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	}
 	l.waiters.locker = l
 	l.waiters.of, l.waiters.contended = make(map[string]*queue), make(map[string]bool)
+	l.waiters.turns = make(turns)
 	l.watchdog.locker, l.watchdog.epoch = l, time.Now()
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
 	l.cleanup.locker = l

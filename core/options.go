@@ -144,8 +144,9 @@ func Wait(d time.Duration) AcquireOption {
 }
 
 // Retry sets the pace of the attempts while no wake-up can be relied on,
-// retry.LockWait by default. When the policy's attempts are used up the acquire
-// gives up with ErrBusy.
+// retry.LockWait by default. While the key changes hands all the time, the pauses of a
+// policy without a bound on attempts do not grow. When the policy's attempts are used up the
+// acquire gives up with ErrBusy.
 func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
 
 // Shared makes a reader: readers of a key hold it together, and keep exclusive

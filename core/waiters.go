@@ -29,9 +29,10 @@ type waiters struct {
 	// contended are some keys whose last lone caller had to wait. The next lone caller
 	// opens its watch before it asks.
 	contended map[string]bool
+	turns     turns
 }
 
-// mostContended is how many keys contended has at the most.
+// mostContended is how many keys contended and turns have at most.
 const mostContended = 1024
 
 // queue is the callers that want a key, in order of arrival.
@@ -52,6 +53,7 @@ type waiter struct {
 	tryOnly   bool              // does not wait for a busy key
 	contended bool              // found the queue empty, but the key will probably be busy
 	refused   bool              // was the head, and the store answered busy
+	slept     bool              // since then
 	node      fifo.Node[waiter] // in its queue
 	// ready is closed when it is the head, was given a hold, or was refused. It is nil if
 	// the waiter found the queue empty, and asks the store at once.
@@ -194,6 +196,14 @@ func (ws *waiters) noteContention(w *waiter) {
 	ws.contended[w.key] = true
 }
 
+// rest is how long w, the head, leaves its key to other processes before it asks, where
+// they cannot be woken either.
+func (ws *waiters) rest(w *waiter, step time.Duration) time.Duration {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return max(w.pause, ws.turns.rest(w.key, step))
+}
+
 // refusal is the answer to a caller that does not wait, while the head waits; nil while
 // the head asks the store.
 func (q *queue) refusal() error {
@@ -214,6 +224,11 @@ func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	q := ws.of[w.key]
 	q.asleep = busy
 	if busy != nil {
+		// The first answer can be due to a hold of this process that is being released.
+		if w.slept && q.holder == nil && !ws.locker.wakeable.Load() {
+			ws.turns.noteRival(w.key)
+		}
+		w.slept = true
 		w.notePlaced()
 		ws.refuseBehind(q, busy, false)
 	}
@@ -274,6 +289,7 @@ func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
 	q.asleep, q.parked = nil, false
 	if h != nil && h.remaining(ws.locker.now()) > 0 {
 		q.holder = h // else it was lost before the queue knew of it
+		ws.turns.noteGrant(w.key)
 	}
 	next := q.head()
 	switch {
@@ -309,6 +325,9 @@ func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{
 		w.given, q.parked = h, false
 		close(w.ready)
 		return true, nil, false
+	}
+	ws.turns.noteRelease(h.key)
+	switch {
 	case q.parked && !ws.locker.wakeable.Load():
 		return false, nil, true
 	case q.parked:
