@@ -66,7 +66,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			l.countOut(lease)
 		}
 	}()
-	a := attempt{Locker: l, request: r, ctx: ctx, lease: lease}
+	a := attempt{locker: l, request: r, ctx: ctx, lease: lease}
 	if r.wait > 0 {
 		a.until = start.Time().Add(r.wait)
 	}
@@ -122,16 +122,16 @@ const withdrawLimit = 500 * time.Millisecond
 
 // acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.
 func (a *attempt) acquireKey(key string) (err error) {
-	c := a.claim(key, a.lease.first.id)
+	c := a.request.claim(key, a.lease.first.id)
 	a.placed, a.failed, a.byText, a.unheard = false, nil, false, false
 	defer func() { // runs after the one below, when the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {
-			c := a.claim(key, a.lease.first.id)
+			c := a.request.claim(key, a.lease.first.id)
 			c.Record = nil
-			c.Undo = unsure && a.record != nil
+			c.Undo = unsure && a.request.record != nil
 			end := &confirmation{done: make(chan struct{})}
-			a.cleanup.add(c, a.lease, unsure, end)
+			a.locker.cleanup.add(c, a.lease, unsure, end)
 			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
 				// The program may exit soon, and a fair place would keep others out for
 				// as long as the store remembers it.
@@ -140,12 +140,12 @@ func (a *attempt) acquireKey(key string) (err error) {
 		}
 	}()
 	switch outer := leaseOf(a.ctx, key, false); {
-	case a.mode == ModePermits || a.mode == ModeRun:
+	case a.request.mode == ModePermits || a.request.mode == ModeRun:
 	case outer == nil:
 		owner, _ := a.ctx.Value(ownerKey{}).(string)
 		c.Via, a.joinToken = splitOwner(owner, key)
 		a.byText = true
-	case outer.locker == a.Locker:
+	case outer.locker == a.locker:
 		return a.join(&c, outer)
 	default: // of another Locker, perhaps at the same store
 		c.Via, a.joinToken = outer.show(outer.hold(key))
@@ -153,16 +153,16 @@ func (a *attempt) acquireKey(key string) (err error) {
 	if c.Via != "" {
 		// The holder to join may be waiting for this caller, so it does not queue
 		// behind callers that wait for that holder.
-		if err := a.askRetrying(&c); err == nil || !errors.Is(err, ErrBusy) || a.wait == 0 {
+		if err := a.askRetrying(&c); err == nil || !errors.Is(err, ErrBusy) || a.request.wait == 0 {
 			return a.acquireError(&c, err)
 		}
 	}
-	t := &a.waiter
-	*t = waiter{key: key, tryOnly: a.wait == 0, ttl: c.TTL, minToken: c.MinToken}
-	t.accepts = a.usual && a.wait != 0 && a.record == nil && c.Via == ""
-	a.waiters.enter(t)
+	t := &a.request.waiter
+	*t = waiter{key: key, tryOnly: a.request.wait == 0, ttl: c.TTL, minToken: c.MinToken}
+	t.accepts = a.request.usual && a.request.wait != 0 && a.request.record == nil && c.Via == ""
+	a.locker.waiters.enter(t)
 	defer func() { // the queue learns of the lease's hold here, to have it passed on later
-		if unused := a.waiters.leave(t, a.lease.passable(), a.failed); unused != nil {
+		if unused := a.locker.waiters.leave(t, a.lease.passable(), a.failed); unused != nil {
 			unused.abandon(a.lease)
 		}
 	}()
@@ -182,7 +182,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 // join adds a hold of c for outer's owner. It fails with ErrLost if the store says that
 // this owner does not hold the key any more.
 func (a *attempt) join(c *Claim, outer *Lease) error {
-	lost := fmt.Errorf("acquire %s again: %w", a.name, ErrLost)
+	lost := fmt.Errorf("acquire %s again: %w", a.request.name, ErrLost)
 	if !outer.trusted() {
 		return lost
 	}

@@ -15,8 +15,8 @@ import (
 
 // attempt is one acquire under way.
 type attempt struct {
-	*Locker
-	*request
+	locker    *Locker
+	request   *request
 	ctx       context.Context // of the caller; that of the lease also ends if an earlier key is lost
 	lease     *Lease
 	until     time.Time // end of the waiting, zero if there is none
@@ -36,7 +36,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		if h.giveTo(a.lease) {
 			return nil
 		}
-		a.waiters.holdEnded(h)
+		a.locker.waiters.holdEnded(h)
 		h.abandon(a.lease)
 	}
 	var w watch
@@ -45,16 +45,16 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 	// waited behind others of this process, or comes after a lone caller that had to
 	// wait, will probably have to wait: it opens the watch first.
 	switch {
-	case a.wait == 0:
-	case t.contended && a.wakeable.Load():
+	case a.request.wait == 0:
+	case t.contended && a.locker.wakeable.Load():
 		if !w.open(a, c, min(budget(c.TTL), earlyLimit)) {
 			w.reopen = time.Time{} // it gets more time if the key is busy
 		}
 	case t.ready != nil:
 		w.open(a, c, budget(c.TTL))
 	}
-	if a.wait != 0 && !w.live() && !a.wakeable.Load() {
-		if d := a.waiters.rest(t, a.step()); d > 0 && a.lastsFor(d) {
+	if a.request.wait != 0 && !w.live() && !a.locker.wakeable.Load() {
+		if d := a.locker.waiters.rest(t, a.step()); d > 0 && a.lastsFor(d) {
 			if _, err := a.sleep(nil, d, &BusyError{}); err != nil {
 				return err
 			}
@@ -65,10 +65,10 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 	for {
 		// A place in the store's list without a watch would take the wake-up from a
 		// waiter that receives it. A fair claim needs its place all the same.
-		c.Wait = a.wait != 0 && (c.Fair || w.live())
+		c.Wait = a.request.wait != 0 && (c.Fair || w.live())
 		c.Push = c.Wait && w.live()
 		err := a.askRetrying(c)
-		if !errors.Is(err, ErrBusy) || a.wait == 0 || a.ctx.Err() != nil {
+		if !errors.Is(err, ErrBusy) || a.request.wait == 0 || a.ctx.Err() != nil {
 			return err // ctx may have ended since the answer came
 		}
 		busy, ok := errors.AsType[*BusyError](err)
@@ -80,7 +80,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 			continue // there may have been room before the watch was live
 		}
 		if pause == nil {
-			pause = a.pace.Delays()
+			pause = a.request.pace.Delays()
 		}
 		d, left := pause()
 		if !left {
@@ -89,17 +89,17 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 		switch {
 		case w.live():
 			d = wakeUpWait(busy, woken)
-		case a.pace.Attempts == 0 && busy.RetryAfter <= c.TTL && busy.RetryAfter > c.TTL-freshTime:
+		case a.request.pace.Attempts == 0 && busy.RetryAfter <= c.TTL && busy.RetryAfter > c.TTL-freshTime:
 			d = min(d, a.step()) // processes take turns: a longer pause finds the key free less often
 		}
 		if c.Wait {
 			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
 		}
-		a.waiters.asleep(t, busy)
+		a.locker.waiters.asleep(t, busy)
 		asleep := time.Now()
 		closed, err := a.sleep(w.wakeUps, d, busy)
 		woken = time.Since(asleep) < d
-		a.waiters.asleep(t, nil)
+		a.locker.waiters.asleep(t, nil)
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ const freshTime = 50 * time.Millisecond
 
 // step is the first pause of the acquire's pace.
 func (a *attempt) step() time.Duration {
-	d, _ := a.pace.Delays()()
+	d, _ := a.request.pace.Delays()()
 	return d
 }
 
@@ -151,7 +151,7 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 			return false, &BusyError{RetryAfter: max(0, busy.RetryAfter-d), Waiting: busy.Waiting}
 		}
 		return false, nil
-	case <-a.closing.Done():
+	case <-a.locker.closing.Done():
 		return false, ErrClosed
 	case <-a.lease.Context().Done():
 		return false, context.Cause(a.lease.Context())
@@ -198,16 +198,16 @@ func (a *attempt) ask(c *Claim) error {
 			a.lease.markUnsure(c.Key)
 		}
 	}()
-	start := a.now()
-	ctx, cancel := a.bounded(a.ctx, budget(c.TTL))
+	start := a.locker.now()
+	ctx, cancel := a.locker.bounded(a.ctx, budget(c.TTL))
 	defer cancel()
-	g, err := a.store.Acquire(ctx, *c)
-	short := err == nil && a.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
+	g, err := a.locker.store.Acquire(ctx, *c)
+	short := err == nil && a.request.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
 	if short {
 		// A grant by message (Claim.Push) is short, since it is to be extended. This
 		// lease is not extended: the same claim again makes it last for its TTL.
-		start = a.now()
-		g, err = a.store.Acquire(ctx, *c)
+		start = a.locker.now()
+		g, err = a.locker.store.Acquire(ctx, *c)
 	}
 	if err != nil {
 		// After a short grant the store has that one.
@@ -240,7 +240,7 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	if len(a.lease.holds) > 0 {
 		h = &hold{id: c.Lease}
 	}
-	h.locker, h.key, h.owner, h.weight, h.limit, h.ttl = a.Locker, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
+	h.locker, h.key, h.owner, h.weight, h.limit, h.ttl = a.locker, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, cmp.Or(g.Valid, c.TTL)
 	joined := c.Via != "" && c.Via == g.Owner
 	if joined && a.joinToken > 0 && g.Token > 0 {
@@ -250,7 +250,7 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 			h.token = a.joinToken
 		}
 	}
-	h.arrived = a.now()
+	h.arrived = a.locker.now()
 	if h.remaining(h.arrived) == 0 {
 		// The answer took longer than the trust in it lasts.
 		return errors.New("the grant had expired when it arrived")
@@ -276,7 +276,7 @@ func answered(ctx context.Context, err error) bool {
 func (a *attempt) tellBusy(err error) {
 	if !a.busyTold && errors.Is(err, ErrBusy) {
 		a.busyTold, a.lease.contended = true, true
-		a.observe(a.ctx, a.lease.outcome(Busy))
+		a.locker.observe(a.ctx, a.lease.outcome(Busy))
 	}
 }
 
@@ -289,7 +289,7 @@ func (a *attempt) acquireError(c *Claim, err error) error {
 	case a.ctx.Err() != nil:
 		return a.ctxError(c, err)
 	case errors.Is(err, ErrBusy):
-		e := &BusyError{Key: c.Key, Name: a.name}
+		e := &BusyError{Key: c.Key, Name: a.request.name}
 		if busy, ok := errors.AsType[*BusyError](err); ok {
 			e.RetryAfter, e.Waiting = busy.RetryAfter, busy.Waiting
 		}
@@ -297,11 +297,11 @@ func (a *attempt) acquireError(c *Claim, err error) error {
 	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
 		// This process has not released it. The store (redlock, or Redis with replicas)
 		// did, after an attempt without an answer, and does not grant it again.
-		return fmt.Errorf("acquire %s: %w: %v", a.name, ErrUnavailable, err)
+		return fmt.Errorf("acquire %s: %w: %v", a.request.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
-		return fmt.Errorf("acquire %s: %w", a.name, err)
+		return fmt.Errorf("acquire %s: %w", a.request.name, err)
 	}
-	return unavailable("acquire", a.name, err)
+	return unavailable("acquire", a.request.name, err)
 }
 
 // ctxError is acquireError when the caller's context is done. The key was busy if the store
@@ -315,14 +315,14 @@ func (a *attempt) ctxError(c *Claim, err error) error {
 	}
 	switch {
 	case a.busyTold || a.lease.contended:
-		return fmt.Errorf("acquire %s: %w: %w", a.name, ErrBusy, done)
+		return fmt.Errorf("acquire %s: %w: %w", a.request.name, ErrBusy, done)
 	case a.unheard || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
 		if err != cause {
 			done = fmt.Errorf("%w: %v", done, err) // the store's error
 		}
-		return fmt.Errorf("acquire %s: %w: %w", a.name, ErrUnavailable, done)
+		return fmt.Errorf("acquire %s: %w: %w", a.request.name, ErrUnavailable, done)
 	}
-	return fmt.Errorf("acquire %s: not asked, the context is done: %w", a.name, done)
+	return fmt.Errorf("acquire %s: not asked, the context is done: %w", a.request.name, done)
 }
 
 // unavailable is the error of an operation that the store did not answer.

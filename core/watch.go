@@ -31,7 +31,7 @@ func (w *watch) live() bool { return w.wakeUps != nil }
 // open opens the watch within most, and reports whether it did. It does nothing if the
 // watch is open, has failed a short time ago, or the store has no wake-ups.
 func (w *watch) open(a *attempt, c *Claim, most time.Duration) bool {
-	store, ok := a.store.(Watcher)
+	store, ok := a.locker.store.(Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
 		return false
 	}
@@ -43,7 +43,7 @@ func (w *watch) open(a *attempt, c *Claim, most time.Duration) bool {
 		w.failed(a)
 		return false
 	}
-	a.wakeable.Store(true)
+	a.locker.wakeable.Store(true)
 	w.wakeUps, w.cancel = wakeUps, cancel
 	return true
 }
@@ -54,7 +54,7 @@ func (w *watch) failed(a *attempt) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
 	if a.ctx.Err() == nil {
-		a.wakeable.Store(false)
+		a.locker.wakeable.Store(false)
 	}
 }
 
