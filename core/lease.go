@@ -283,51 +283,11 @@ func (l *Lease) endError(op string, err error) error {
 	return unavailable(op, l.name, err)
 }
 
-// passOrRelease passes the lease's hold on to a waiter of this process, or releases it.
-func (l *Lease) passOrRelease(ctx context.Context, r *Record, until time.Time) error {
-	h := l.passable()
-	if h == nil {
-		return l.releaseHolds(r, until)
-	}
-	ws := &l.locker.waiters
-	passed, placed, parked := ws.passOn(l, h)
-	if passed {
-		l.locker.observe(ctx, l.event(PassedOn))
-		return h.confirmed(until)
-	}
-	if parked {
-		defer ws.holdEnded(h) // not before: the head is to ask when the key is free
-	}
-	if placed != nil {
-		// The waiter's place keeps the order among processes. The hold is not extended
-		// any more, and has to last until it is released.
-		rest := h.remaining(l.locker.now())
-		h.retire()
-		select {
-		case <-placed:
-		case <-time.After(min(askTime, rest/4)):
-		}
-	}
-	return l.releaseHolds(r, until)
-}
-
 // tell tells the observer of e, which happened to the lease.
 func (l *Lease) tell(e Event) {
 	if l.locker.listens(e.Kind) {
 		l.locker.observe(context.WithoutCancel(l.ctx.Context), e)
 	}
-}
-
-// passable is the lease's hold if it can be passed on: the lease has usual terms, it has
-// one hold and joined no other, and no attempt of its acquire is without an answer.
-func (l *Lease) passable() *hold {
-	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
-		return nil
-	}
-	if h := l.holds[0]; h.owner == h.id {
-		return h
-	}
-	return nil
 }
 
 // releaseHolds releases the holds of the lease at the store, side by side, and saves r, the
@@ -384,7 +344,7 @@ func (l *Lease) releaseClaim(h *hold) Claim {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.owner == h.id && h.token > 0 {
-		c.Last = h.token + uint64(h.passes)
+		c.Last = h.token + uint64(h.passing.passes)
 	}
 	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
 		c.TTL = left - left%time.Millisecond

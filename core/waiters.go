@@ -9,10 +9,6 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// askTime bounds the wait of a release until the next waiter of its process has asked
-// the store.
-const askTime = 50 * time.Millisecond
-
 // queues are used again, each when it has become empty.
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
@@ -139,41 +135,6 @@ func (ws *waiters) heldBy(h *hold) *queue {
 		return q
 	}
 	return nil
-}
-
-// park has the head wait for the hold of this process instead of asking the store, and
-// reports whether it does. Where waiters can be woken, the head is parked only for a hold
-// that fits and as long as that may be passed on; then it asks the store for a place in
-// its list. Where they cannot be woken there is no such list: the head is parked in any
-// case, until the hold is passed on or released.
-func (ws *waiters) park(q *queue) bool {
-	w, h := q.head(), q.holder
-	if h == nil || w.tryOnly || ws.locker.wakeable.Load() && (!w.fits(h) || !h.awaitPass(ws)) {
-		return false
-	}
-	q.parked = true
-	if w.ready == nil {
-		w.ready = make(chan struct{})
-	}
-	if q.tries > 0 {
-		ws.refuseBehind(q, q.refusal(), false)
-	}
-	return true
-}
-
-// fits reports whether h can be passed on to w.
-func (w *waiter) fits(h *hold) bool {
-	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
-}
-
-// unpark has the head that is parked for h ask the store, since h is not passed on any
-// more. Where waiters cannot be woken it stays parked until the key is released.
-func (ws *waiters) unpark(h *hold) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if q := ws.heldBy(h); q != nil && q.parked && ws.locker.wakeable.Load() {
-		q.wakeToAsk()
-	}
 }
 
 // wakeToAsk wakes a head that was parked, or that has just become the head.
@@ -305,55 +266,4 @@ func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
 	}
 	ws.dropEmpty(w.key, q)
 	return unused
-}
-
-// passOn passes h, the hold of l, which has ended, on to the parked head. If it cannot,
-// the key is about to be released, and the head asks the store for a place in its list
-// first, if it has none yet: placed is closed when it has been answered. Where waiters
-// cannot be woken the head stays parked (parked): the caller calls holdEnded when the
-// hold is released.
-func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{}, parked bool) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	q := ws.heldBy(h)
-	if q == nil {
-		return false, nil, false
-	}
-	w := q.head()
-	switch {
-	case q.parked && ws.locker.closing.Err() == nil && w.fits(h) && h.pass(l):
-		w.given, q.parked = h, false
-		close(w.ready)
-		return true, nil, false
-	}
-	ws.turns.noteRelease(h.key)
-	switch {
-	case q.parked && !ws.locker.wakeable.Load():
-		return false, nil, true
-	case q.parked:
-		q.wakeToAsk()
-	}
-	if w != nil {
-		placed = w.placed
-	}
-	q.holder = nil
-	ws.dropEmpty(h.key, q)
-	return false, placed, false
-}
-
-// holdEnded notes that h no longer has its key: a parked head has to ask the store.
-func (ws *waiters) holdEnded(h *hold) {
-	now := ws.locker.now()
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	q := ws.heldBy(h)
-	if q == nil {
-		return
-	}
-	q.holder = nil
-	if q.parked {
-		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // other processes get half of the time that this one had
-		q.wakeToAsk()
-	}
-	ws.dropEmpty(h.key, q)
 }

@@ -1,0 +1,367 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+)
+
+// Passing on: a lease that is released while others of its process wait gives its hold to
+// the first of them, and sends nothing before that. DESIGN.md says why, and what is kept.
+//
+//	a lease has the hold, the head of the queue is parked for it
+//	   │ the lease is released
+//	   ├─ pass: yes ──→ between two leases ──┬─ giveTo ──────→ the head's lease has it
+//	   │                 confirmed: asks     ├─ mayMoveOn ──→ the next waiter is given it
+//	   │                 the store           └─ abandon ────→ released in the background
+//	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
+//
+// The queue's part of the state is parked, holder and the last fields of waiter, under the
+// mutex of waiters. The hold's part is passing, under the mutex of the hold.
+
+// passing is what a hold knows of being passed on. The mutex of the hold guards it.
+type passing struct {
+	barred    bool  // it is not passed on any more
+	timed     bool  // a timer calls waiters.unpark when its time to be passed on is over
+	releasing bool  // its release has begun, and answers next
+	passes    uint8 // how many leases have had it before this one
+
+	asked *confirmation // the last one for which the store was asked
+	next  *confirmation // for callers that came after that
+}
+
+// passTime bounds the time after its grant in which a hold is passed on, and the age of
+// its last confirmation then.
+const passTime = 10 * time.Millisecond
+
+// askTime bounds the wait of a release until the next waiter of its process has asked
+// the store.
+const askTime = 50 * time.Millisecond
+
+// confirmation is one call that asks whether the store has the hold, and the callers that
+// wait for its answer. One call is under way at a time:
+//
+//	a caller           waits for the next call: passing.next
+//	the first of them  makes it, when the one before it (passing.asked) is answered
+//	answer "lost"      is the answer of passing.next too
+//	no answer          is that of these callers only; passing.next asks again
+//	the release        is the next call of passing.next, and of all callers after it
+type confirmation struct {
+	done chan struct{} // closed when err is known
+	err  error
+
+	// assumed is set for a release that was sent twice: the first had no answer, and the
+	// second found nothing. Then err is nil, since the first probably ended the hold. That
+	// is a guess: it may have been lost before.
+	assumed bool
+}
+
+// errNoEnd is the answer to callers that wait for a call that has panicked.
+var errNoEnd = errors.New("the call did not come to its end")
+
+// answer gives the waiting callers err. A nil confirmation has none.
+func (c *confirmation) answer(err error, assumed bool) {
+	if c != nil {
+		c.err, c.assumed = err, assumed
+		close(c.done)
+	}
+}
+
+// fits reports whether h can be passed on to w.
+func (w *waiter) fits(h *hold) bool {
+	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
+}
+
+// park has the head wait for the hold of this process instead of asking the store, and
+// reports whether it does. Where waiters can be woken, the head is parked only for a hold
+// that fits and as long as that may be passed on; then it asks the store for a place in
+// its list. Where they cannot be woken there is no such list: the head is parked in any
+// case, until the hold is passed on or released.
+func (ws *waiters) park(q *queue) bool {
+	w, h := q.head(), q.holder
+	if h == nil || w.tryOnly || ws.locker.wakeable.Load() && (!w.fits(h) || !h.awaitPass(ws)) {
+		return false
+	}
+	q.parked = true
+	if w.ready == nil {
+		w.ready = make(chan struct{})
+	}
+	if q.tries > 0 {
+		ws.refuseBehind(q, q.refusal(), false)
+	}
+	return true
+}
+
+// unpark has the head that is parked for h ask the store, since h is not passed on any
+// more. Where waiters cannot be woken it stays parked until the key is released.
+func (ws *waiters) unpark(h *hold) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.heldBy(h); q != nil && q.parked && ws.locker.wakeable.Load() {
+		q.wakeToAsk()
+	}
+}
+
+// passOn passes h, the hold of l, which has ended, on to the parked head. If it cannot,
+// the key is about to be released, and the head asks the store for a place in its list
+// first, if it has none yet: placed is closed when it has been answered. Where waiters
+// cannot be woken the head stays parked (parked): the caller calls holdEnded when the
+// hold is released.
+func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{}, parked bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := ws.heldBy(h)
+	if q == nil {
+		return false, nil, false
+	}
+	w := q.head()
+	if q.parked && ws.locker.closing.Err() == nil && w.fits(h) && h.pass(l) {
+		w.given, q.parked = h, false
+		close(w.ready)
+		return true, nil, false
+	}
+	ws.turns.noteRelease(h.key)
+	switch {
+	case q.parked && !ws.locker.wakeable.Load():
+		return false, nil, true
+	case q.parked:
+		q.wakeToAsk()
+	}
+	if w != nil {
+		placed = w.placed
+	}
+	q.holder = nil
+	ws.dropEmpty(h.key, q)
+	return false, placed, false
+}
+
+// holdEnded notes that h no longer has its key: a parked head has to ask the store.
+func (ws *waiters) holdEnded(h *hold) {
+	now := ws.locker.now()
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := ws.heldBy(h)
+	if q == nil {
+		return
+	}
+	q.holder = nil
+	if q.parked {
+		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // other processes get half of the time that this one had
+		q.wakeToAsk()
+	}
+	ws.dropEmpty(h.key, q)
+}
+
+// passable is the lease's hold if it can be passed on: the lease has usual terms, it has
+// one hold and joined no other, and no attempt of its acquire is without an answer.
+func (l *Lease) passable() *hold {
+	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
+		return nil
+	}
+	if h := l.holds[0]; h.owner == h.id {
+		return h
+	}
+	return nil
+}
+
+// passOrRelease passes the lease's hold on to a waiter of this process, or releases it.
+func (l *Lease) passOrRelease(ctx context.Context, r *Record, until time.Time) error {
+	h := l.passable()
+	if h == nil {
+		return l.releaseHolds(r, until)
+	}
+	ws := &l.locker.waiters
+	passed, placed, parked := ws.passOn(l, h)
+	if passed {
+		l.locker.observe(ctx, l.event(PassedOn))
+		return h.confirmed(until)
+	}
+	if parked {
+		defer ws.holdEnded(h) // not before: the head is to ask when the key is free
+	}
+	if placed != nil {
+		// The waiter's place keeps the order among processes. The hold is not extended
+		// any more, and has to last until it is released.
+		rest := h.remaining(l.locker.now())
+		h.retire()
+		select {
+		case <-placed:
+		case <-time.After(min(askTime, rest/4)):
+		}
+	}
+	return l.releaseHolds(r, until)
+}
+
+// awaitPass reports whether the head can be parked for the hold, since that may still be
+// passed on; pass decides whether it is. A timer calls ws.unpark when the time for it is
+// over.
+func (h *hold) awaitPass(ws *waiters) bool {
+	now := h.locker.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.passExpired(now) || h.tokensUsed() {
+		return false
+	}
+	if !h.passing.timed {
+		h.passing.timed = true
+		time.AfterFunc(passTime-now.Since(h.arrived), func() { ws.unpark(h) })
+	}
+	return true
+}
+
+// pass takes the hold from l, which has ended, for the next lease, and reports whether
+// that is allowed. It is not allowed
+//   - after Owner of l was shown: a caller may join it,
+//   - after l was extended by its caller, or held for longer than its MaxHold,
+//   - after passTime, TokenStep leases, a loss or an unanswered confirmation,
+//   - without a recent confirmation by the store.
+//
+// The caller holds the waiters' mutex.
+func (h *hold) pass(l *Lease) bool {
+	now := h.locker.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.shown || l.tooOld(now) || h.reach != 0 || h.passExpired(now) || h.tokensUsed() || h.unconfirmed(now) {
+		return false
+	}
+	h.passing.passes++
+	h.lease, l.passed = nil, true
+	return true
+}
+
+// giveTo gives l the hold that was passed on to it. It returns false if the hold is lost or
+// no longer trusted.
+func (h *hold) giveTo(l *Lease) bool {
+	now := h.locker.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.trustLeft(now) == 0 {
+		return false
+	}
+	h.lease = l
+	l.holds = append(l.one[:0], h)
+	l.since, l.tokenOffset = now, h.passing.passes
+	return true
+}
+
+// mayMoveOn reports whether the hold may go to another waiter, if the one to which it was
+// passed on leaves without it. No lease has had it since pass, so what pass says of a
+// lease and of the tokens still holds.
+func (h *hold) mayMoveOn() bool {
+	now := h.locker.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.passExpired(now) && !h.unconfirmed(now)
+}
+
+// passExpired reports whether the time in which the hold may be passed on is over, or it is
+// not trusted any more or barred from that. The caller holds the mutex.
+func (h *hold) passExpired(now clock.Moment) bool {
+	return h.passing.barred || h.trustLeft(now) == 0 || now.Since(h.arrived) >= passTime
+}
+
+// tokensUsed reports whether no token is left for another lease. The caller holds the mutex.
+func (h *hold) tokensUsed() bool { return h.passing.passes >= TokenStep-1 }
+
+// unconfirmed reports whether the last confirmation is too old to pass the hold on. The
+// caller holds the mutex.
+func (h *hold) unconfirmed(now clock.Moment) bool {
+	return now.Since(h.from) > min(passTime, h.valid/50)
+}
+
+// confirmed asks the store whether it has the hold, for a lease that has passed it on.
+// Callers that come while the store is being asked share the next call, or the release
+// of the hold. It returns nil, ErrLost, or the reason why there is no answer. After an
+// error the hold is not passed on any more.
+func (h *hold) confirmed(until time.Time) (err error) {
+	c, asks := h.confirmation()
+	if !asks {
+		<-c.done
+		return c.err
+	}
+	err = errNoEnd // stays if the store panics
+	defer func() { err = h.confirmAnswered(c, err) }()
+	return h.locker.persist(h.ttl, until, func(ctx context.Context) error {
+		_, answers := h.locker.extend(ctx, budget(h.ttl), 0, []*hold{h})
+		return answers[0].Err
+	})
+}
+
+// confirmation returns the confirmation that a caller shares, and whether the caller is to
+// ask the store for it.
+func (h *hold) confirmation() (c *confirmation, asks bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.passing.next != nil {
+		return h.passing.next, false
+	}
+	c = &confirmation{done: make(chan struct{})}
+	before := h.passing.asked
+	h.passing.next = c
+	h.mu.Unlock()
+	runtime.Gosched() // those that are about to pass it on share the call, or release it
+	if before != nil {
+		select {
+		case <-before.done:
+		case <-c.done: // the release has come first
+		}
+	}
+	h.mu.Lock()
+	if h.passing.next != c || h.passing.releasing {
+		return c, false // a loss or the release answers it
+	}
+	h.passing.asked, h.passing.next = c, nil
+	return c, true
+}
+
+// confirmAnswered gives the callers of c the store's answer. After a loss the callers that
+// came later have the same answer: the next call could only say the same, or have no
+// answer. It returns the answer for the caller that has asked.
+func (h *hold) confirmAnswered(c *confirmation, err error) error {
+	lost := errors.Is(err, ErrLost)
+	h.mu.Lock()
+	next, ending := h.passing.next, h.passing.releasing
+	final := lost && !ending // no release is under way that may have ended it
+	if final {
+		h.passing.next = nil
+	}
+	h.passing.barred = h.passing.barred || err != nil
+	h.mu.Unlock()
+	if lost && ending {
+		// Its release was under way and has perhaps come first. A release waits for no
+		// confirmation, so this wait ends.
+		if <-next.done; !next.assumed {
+			err = next.err
+		}
+	}
+	c.answer(err, false)
+	if final {
+		next.answer(err, false)
+		h.lose()
+	}
+	return err
+}
+
+// beginRelease notes that the hold is about to be released, and returns the confirmation
+// that the answer to that is: all callers that wait for one get it. It is nil if the hold
+// was never passed on, so that no caller waits.
+func (h *hold) beginRelease() *confirmation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.passing.barred = true
+	if h.passing.passes == 0 || h.passing.releasing { // a release that has panicked was answered
+		return nil
+	}
+	h.passing.releasing = true
+	if h.passing.next == nil {
+		h.passing.next = &confirmation{done: make(chan struct{})}
+	}
+	return h.passing.next
+}
