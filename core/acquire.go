@@ -117,9 +117,6 @@ func withoutKey(err error) error {
 	return err
 }
 
-// withdrawLimit bounds the wait for the withdrawal of a claim whose time to wait is over.
-const withdrawLimit = 500 * time.Millisecond
-
 // acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.request.claim(key, a.lease.first.id)

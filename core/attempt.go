@@ -109,10 +109,6 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 	}
 }
 
-// freshTime is the age of a hold up to which its key is taken to change hands all the time:
-// some turns of passTime.
-const freshTime = 50 * time.Millisecond
-
 // step is the first pause of the acquire's pace.
 func (a *attempt) step() time.Duration {
 	d, _ := a.request.pace.Delays()()

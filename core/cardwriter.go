@@ -13,12 +13,8 @@ import (
 )
 
 const (
-	cardEvery = 10 * time.Second
-	cardTTL   = 30 * time.Second
-	cardLimit = 3 * time.Second // of one write
-	cardFrom  = 5 * time.Second // younger holds and waiters have no entry
-	maxLabel  = 128             // of Service and Version, in bytes
-	maxTrace  = 64
+	maxLabel = 128 // of Service and Version, in bytes
+	maxTrace = 64
 
 	maxEntries = 1000
 )

@@ -9,22 +9,11 @@ import (
 )
 
 const (
-	// cleanUpPause is the pause after a release that the store has not answered. It is
-	// constant, since a key is to be free soon after an outage. Only the pause of a claim
-	// with a value doubles, up to longestPause.
-	cleanUpPause = 100 * time.Millisecond
-	longestPause = 5 * time.Second
 	// maxResent is how many bytes of a value are sent before the record instead takes its
 	// place, if there is one.
 	maxResent = 8 << 20
 	// cleanUpWidth is how many releases are sent at a time.
 	cleanUpWidth = 32
-	// cleanUpLeast is how long to try at least, however short the TTL: an acquire can
-	// wait in the socket of a frozen server, which grants it when it goes on.
-	cleanUpLeast = time.Minute
-	// cleanUpRun is the same where a run has to be saved or undone: without that it
-	// counts as a run that died for as long as its record is kept.
-	cleanUpRun = 10 * time.Minute
 )
 
 // cleanup releases claims that have no lease: the caller gave up, or the outcome is

@@ -41,12 +41,6 @@ func (h *hold) claim() Claim {
 	return Claim{Key: h.key, Owner: h.owner, Lease: h.id, Weight: h.weight, Limit: h.limit, TTL: h.ttl}
 }
 
-// trust is the part of a validity on which a holder relies. The margin covers clocks
-// that run at different rates and a timer that fires late on a busy machine.
-func trust(valid time.Duration) time.Duration {
-	return valid - valid/20 - 2*time.Millisecond
-}
-
 // remaining is how long this process relies on the hold from now on, 0 at least. It is 0
 // if the hold was lost or retired.
 func (h *hold) remaining(now clock.Moment) time.Duration {

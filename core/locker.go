@@ -161,7 +161,7 @@ func (l *Locker) Close(ctx context.Context) error {
 
 	if !done(ctx, idle) {
 		l.releaseAll()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
 		done(last, idle) // acquires that were under way
 		l.settle(last)

@@ -13,11 +13,6 @@ import (
 )
 
 const (
-	defaultTTL = 30 * time.Second
-	minTTL     = 100 * time.Millisecond
-	minRetain  = time.Millisecond
-	maxTTL     = 24 * 24 * time.Hour
-
 	defaultWaitingPerKey = 1 << 14
 	defaultWaiting       = 1 << 16
 )

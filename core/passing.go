@@ -33,14 +33,6 @@ type passing struct {
 	next  *confirmation // for callers that came after that
 }
 
-// passTime bounds the time after its grant in which a hold is passed on, and the age of
-// its last confirmation then.
-const passTime = 10 * time.Millisecond
-
-// askTime bounds the wait of a release until the next waiter of its process has asked
-// the store.
-const askTime = 50 * time.Millisecond
-
 // confirmation is one call that asks whether the store has the hold, and the callers that
 // wait for its answer. One call is under way at a time:
 //

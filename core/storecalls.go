@@ -12,12 +12,6 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// budget bounds one call to the store: short against ttl, so that several attempts fit
-// into it.
-func budget(ttl time.Duration) time.Duration {
-	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
-}
-
 // errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.
 var errNoAnswer = errors.New("the store gave no answer")
 
@@ -43,9 +37,6 @@ func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*
 	}
 	return start, answers
 }
-
-// releaseLimit bounds a release that the store does not answer.
-const releaseLimit = 3 * time.Second
 
 // release releases c at the store. Assumed is set if the store no longer had it, which is
 // put down to an earlier attempt without an answer.

@@ -6,19 +6,6 @@ import (
 	"time"
 )
 
-// A waiter that watches asks every pollEvery too, since a wake-up can be lost. Where many
-// wait, all of them together ask pollShare times a second, and each at least every
-// pollMax: it is enough if one of them finds that the key is free.
-const (
-	pollEvery = 2 * time.Second
-	pollShare = 20
-	pollMax   = 5 * time.Second
-)
-
-// earlyLimit bounds the opening of a watch before its caller has asked: the key may be
-// free.
-const earlyLimit = 50 * time.Millisecond
-
 // watch receives the store's wake-ups for the head of a queue. Its zero value is closed.
 type watch struct {
 	wakeUps <-chan struct{} // nil while closed

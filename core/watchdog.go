@@ -18,9 +18,6 @@ const batch = 512
 // firstCalls is how many calls run side by side at first for the holds that are due.
 const firstCalls = 8
 
-// lookEvery is how often the clock is looked at for a suspension, while anything is held.
-const lookEvery = time.Second
-
 // watchdog extends the holds of a Locker. It has one timer for a queue by due time. Holds
 // that are due together are extended in batches, in several calls side by side, so that a
 // call that hangs delays the others little. Meanwhile a hold is in the queue for the end of
