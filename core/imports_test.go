@@ -41,7 +41,7 @@ var rooms = map[string]room{
 	"core/inspect": {kit: []string{"core", "core/internal/brief", "core/internal/claims", "core/internal/inspection", "core/internal/visible"}},
 
 	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
-	"core/named":  {kit: []string{"core", "core/internal/keyed", "retry"}},
+	"core/named":  {kit: []string{"core", "core/internal/keyed"}},
 
 	// OpenTelemetry's API: these modules by name, since the SDK and the exporters begin the same.
 	"core/otellock": {kit: []string{"core", "core/once"}, outside: []string{

@@ -5,7 +5,6 @@
 //	DB      pressly/goose: lock.Locker, for migrations that every replica starts
 //	Plain   gofiber/fiber: idempotency.Locker
 //	Seen    ThreeDotsLabs/watermill: ExpiringKeyRepository
-//	Until   RichardKnop/machinery: iface.Lock
 //
 // Where there is a choice, core.Locker.Do is better: it tells the work when the lock
 // is lost. A lock by name cannot tell it. The process that took it learns of a loss

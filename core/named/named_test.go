@@ -229,15 +229,13 @@ func TestLocks(t *testing.T) {
 	sim(t, "what is not allowed panics", func(t *testing.T) {
 		lk, _ := process(t, memstore.New())
 		for what, make := range map[string]func(){
-			"no locker":          func() { named.New(nil) },
-			"a bad option":       func() { named.New(lk, core.TTL(1)) },
-			"DB, a nil option":   func() { named.NewDB(lk, "x", nil) },
-			"Plain, no time":     func() { named.NewPlain(lk, 0) },
-			"Seen, no time":      func() { named.NewSeen(lk, 0) },
-			"Seen, no locker":    func() { named.NewSeen(nil, time.Second) },
-			"Seen, too long":     func() { named.NewSeen(lk, 1000*time.Hour) },
-			"Until, no time":     func() { named.NewUntil(lk, 0) },
-			"Until, bad options": func() { named.NewUntil(lk, 1, core.TTL(1)) },
+			"no locker":        func() { named.New(nil) },
+			"a bad option":     func() { named.New(lk, core.TTL(1)) },
+			"DB, a nil option": func() { named.NewDB(lk, "x", nil) },
+			"Plain, no time":   func() { named.NewPlain(lk, 0) },
+			"Seen, no time":    func() { named.NewSeen(lk, 0) },
+			"Seen, no locker":  func() { named.NewSeen(nil, time.Second) },
+			"Seen, too long":   func() { named.NewSeen(lk, 1000*time.Hour) },
 		} {
 			func() {
 				defer func() {
@@ -316,30 +314,5 @@ func TestVariations(t *testing.T) {
 		cancel()
 		_, err = named.NewSeen(lk, time.Hour).IsDuplicate(ctx, "key")
 		want(t, err, context.Canceled)
-	})
-	sim(t, "Until has a key until its time, and no longer", func(t *testing.T) {
-		store := memstore.New()
-		a, _ := process(t, store)
-		b, _ := process(t, store)
-		one, other := named.NewUntil(a, 10*time.Second), named.NewUntil(b, 2*time.Minute)
-		end := time.Now().Add(time.Minute)
-		want(t, one.Lock("key", end.UnixNano()))
-		want(t, other.Lock("key", end.UnixNano()), core.ErrBusy)
-		want(t, one.LockWithRetries("key", end.UnixNano()), core.ErrBusy)
-		later := end.Add(time.Minute)
-		want(t, other.LockWithRetries("key", later.UnixNano()))
-		if now := time.Now(); now.Before(end) || now.After(end.Add(2*time.Second)) {
-			t.Errorf("it was free %v after its time", now.Sub(end))
-		}
-		time.Sleep(time.Until(later) - time.Second)
-		want(t, one.Lock("key", later.UnixNano()), core.ErrBusy)
-		time.Sleep(2 * time.Second)
-		want(t, one.Lock("key", later.UnixNano()), core.ErrInvalid)
-		asked := time.Now()
-		want(t, one.LockWithRetries("key", later.UnixNano()), core.ErrInvalid)
-		if took := time.Since(asked); took > 0 {
-			t.Errorf("an error that stays was asked for again, for %v", took)
-		}
-		want(t, one.Lock("key", later.Add(time.Hour).UnixNano()))
 	})
 }

@@ -17,12 +17,4 @@ var (
 	_ lock.Locker                      = (*named.DB)(nil)
 	_ idempotency.Locker               = (*named.Plain)(nil)
 	_ middleware.ExpiringKeyRepository = (*named.Seen)(nil)
-	_ machineryLock                    = (*named.Until)(nil)
 )
-
-// machineryLock is iface.Lock of github.com/RichardKnop/machinery, as it stands in its
-// v2/locks/iface/interfaces.go: the module proxy refuses to serve that module, with 403.
-type machineryLock interface {
-	LockWithRetries(key string, value int64) error
-	Lock(key string, value int64) error
-}
