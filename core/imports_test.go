@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strconv"
@@ -95,12 +94,6 @@ var rooms = map[string]room{
 	}},
 	"grpcmw/lockkitpb": {outside: []string{"google.golang.org/protobuf"}},
 	"taskmw":           {kit: []string{"core", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
-}
-
-// topLevel is all that may stand beside go.mod.
-var topLevel = []string{
-	"go.mod", "go.sum", "core", "httpmw", "grpcmw", "taskmw", "retry", "examples", "README.md",
-	"LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".ci", ".gitignore",
 }
 
 // talk is what a library must not use: its user decides what is printed and
@@ -218,28 +211,6 @@ func TestImports(t *testing.T) {
 		})
 		if err != nil || files != 0 || len(complaints) != 0 {
 			t.Errorf("got %q, %d files, %v; want nothing", complaints, files, err)
-		}
-	})
-}
-
-func TestTopLevel(t *testing.T) {
-	t.Parallel()
-
-	t.Run("the top level holds the named entries only", func(t *testing.T) {
-		t.Parallel()
-		git := exec.CommandContext(t.Context(), "git", "ls-files", "-z") // so that what is ignored or not added yet does not count
-		git.Dir = ".."
-		out, err := git.Output()
-		if err != nil {
-			t.Skipf("not a git checkout, or no git: %v", err)
-		}
-		seen := map[string]bool{}
-		for file := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-			entry, _, _ := strings.Cut(file, "/")
-			if entry != "" && !seen[entry] && !slices.Contains(topLevel, entry) {
-				t.Errorf("%s: no place at the top level, which holds %s and nothing else; put it into one of these", entry, strings.Join(topLevel, " "))
-			}
-			seen[entry] = true
 		}
 	})
 }
