@@ -135,7 +135,7 @@ var onNetHTTP = framework{
 			g.chosen = false // it is already
 			c.Writer = g
 			c.Abort()
-			render(c, httpmw.Problem(p))
+			render(c, p)
 			g.end()
 			c.Writer = before
 		})
@@ -148,12 +148,7 @@ var onNetHTTP = framework{
 	},
 	BodyLimit:   func(n int64) option { return stdmw.BodyLimit(n) },
 	ProblemBase: func(uri string) option { return stdmw.ProblemBase(uri) },
-	KeepIf: func(keep func(httpmw.Kept) bool) option {
-		if keep == nil {
-			return stdmw.KeepIf(nil)
-		}
-		return stdmw.KeepIf(func(k stdmw.Kept) bool { return keep(httpmw.Kept(k)) })
-	},
+	KeepIf:      func(keep func(httpmw.Kept) bool) option { return stdmw.KeepIf(keep) },
 	KeepHeaders: func(names ...string) option { return stdmw.KeepHeaders(names...) },
 	AnswerLimit: func(n int64) option { return stdmw.AnswerLimit(n) },
 	Methods:     func(methods ...string) option { return stdmw.Methods(methods...) },

@@ -14,6 +14,32 @@ type Option func(*config)
 // config is what the options of one middleware add up to.
 type config = guard.Config
 
+// Problem is the response to a request that may not run, after RFC 9457. Its JSON is the
+// problem details object.
+//
+//   - Type string: a URI that identifies the kind of problem.
+//   - Title string: the kind, for people.
+//   - Status int: the HTTP status.
+//   - Detail string: what is wrong with this request, for people.
+//   - Lock string: the name given to Lock or by CallName, or "".
+//   - RetryAfter time.Duration: how long the client should wait before it asks again. 0
+//     means that asking again is of no use.
+//   - Err error: the reason. It is not part of the response, since the error of a KeyFunc
+//     can say anything.
+type Problem = guard.Problem
+
+// Kept is a response as KeepIf sees it.
+//
+//   - Status int: the HTTP status.
+//   - Header http.Header: a copy, with the headers that outer middlewares have set.
+//   - Body []byte: what the handler wrote, at most the first AnswerLimit bytes. It must not
+//     be changed.
+//   - Unreplayable bool: reports that the response is longer than AnswerLimit or was sent as
+//     a stream. It is not kept, and Body may be its beginning only. If KeepIf returns true,
+//     the same request is refused with 410; otherwise it can be made again.
+//   - ByDefault bool: reports whether the response is kept without KeepIf, by its status.
+type Kept = guard.Kept
+
 // Acquire sets how Lock acquires: its TTL, how long to wait, and so on. Several add up, the later one wins. Lock panics if a value is not
 // allowed; whether it fits the Locker's own defaults shows with the first
 // request, which is answered with 500 if not.
@@ -29,11 +55,7 @@ func Acquire(opts ...core.AcquireOption) Option { return Option(guard.Acquire(op
 // matters, and two requests that name the same keys do not deadlock. Several add
 // up.
 func Also(keys ...KeyFunc) Option {
-	inner := make([]guard.KeyFunc, len(keys))
-	for i, k := range keys {
-		inner[i] = k.inner()
-	}
-	return Option(guard.Also(inner))
+	return Option(guard.Also(keys, KeyFunc.inner))
 }
 
 // FailOpen lets a Lock's requests run without the lock where the store cannot be
@@ -52,7 +74,7 @@ func Render(render func(c *gin.Context, p Problem)) Option {
 	if render == nil {
 		panic("httpmw: Render: the function is nil")
 	}
-	return Option(guard.Render(func(x guard.Exchange, p guard.Problem) { render(x.(exchange).Context, Problem(p)) }))
+	return Option(guard.Render(func(x guard.Exchange, p guard.Problem) { render(x.(exchange).Context, p) }))
 }
 
 // Skip lets requests for which skip returns true run without the middleware.
@@ -99,10 +121,7 @@ func ProblemBase(uri string) Option { return Option(guard.ProblemBase(uri)) }
 // be written outside. A hijacked connection is not run again, and keep is not
 // called for it either. It panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
-	if keep == nil {
-		panic("httpmw: KeepIf: the function is nil")
-	}
-	return Option(guard.KeepIf(func(k guard.Kept) bool { return keep(Kept(k)) }))
+	return Option(guard.KeepIf(keep))
 }
 
 // KeepHeaders has Idempotent keep more headers of an answer than

@@ -42,14 +42,15 @@ func Acquire(opts []core.AcquireOption) Option {
 	return func(g *Config) { g.acquire = append(g.acquire, opts...); g.forLock = append(g.forLock, "Acquire") }
 }
 
-// Also has a Lock lock more keys.
-func Also(keys []KeyFunc) Option {
-	for _, k := range keys {
-		if k == nil {
+// Also has a Lock lock more keys, whose KeyFuncs inner makes.
+func Also[F any](keys []F, inner func(F) KeyFunc) Option {
+	also := make([]KeyFunc, len(keys))
+	for i, k := range keys {
+		if also[i] = inner(k); also[i] == nil {
 			panic("httpmw: Also: a key is nil")
 		}
 	}
-	return func(g *Config) { g.also = append(g.also, keys...); g.forLock = append(g.forLock, "Also") }
+	return func(g *Config) { g.also = append(g.also, also...); g.forLock = append(g.forLock, "Also") }
 }
 
 // FailOpen lets a Lock's requests run without the lock where the store is down.
