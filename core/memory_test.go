@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -47,7 +48,7 @@ func TestMemory(t *testing.T) {
 		if each := (heap() - before) / n; each > 1024 {
 			t.Errorf("it takes %d bytes", each)
 		} else {
-			t.Logf("it takes %d bytes", each)
+			t.Logf("it takes %d bytes, %d of them for the Lease", each, unsafe.Sizeof(core.Lease{}))
 		}
 		for _, lease := range leases {
 			release(t, lease)
