@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -235,6 +236,36 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 			t.Errorf("it is kept for %v", left)
 		}
 	})
+}
+
+// A server that is busy can answer the TIME behind a SET much later than the SET. The token is
+// that time, and the next one is later although the clock was set back in between. hazard 34
+func TestClockSetBack_LateToken(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	r := newRig(t, testserver.StartRedis(t), nil)
+	for name, read := range map[string]bool{"read before": true, "not read before": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := claimed()
+			value := fmt.Sprintf("%d %s %s", c.TTL.Milliseconds(), c.Owner, c.Lease)
+			if ok, err := r.asks.SetNX(t.Context(), stored(c), value, c.TTL).Result(); !ok || err != nil {
+				t.Fatalf("set: got %v and %v", ok, err)
+			}
+			time.Sleep(20 * time.Millisecond)
+			token := uint64(r.asks.Time(t.Context()).Val().UnixMicro())
+			if read {
+				waits := claimOf(c.Key)
+				waits.Wait = true
+				busyWith(t, r.direct, waits)
+			}
+			r.setBack(t, c, hour)
+			release(t, r.direct, c)
+			if next := acquire(t, r.direct, claimOf(c.Key)); next.Token < token+uint64(hour.Microseconds())+core.TokenStep {
+				t.Errorf("got token %d, want %d or more", next.Token, token+uint64(hour.Microseconds())+core.TokenStep)
+			}
+		})
+	}
 }
 
 // A key whose end something else has removed is free after its TTL all the same.

@@ -35,7 +35,9 @@
 --              that grant, too (core.TokenStep), so it stays until the clock has passed them.
 --              Where a script has found the short string above, t is the end of the
 --              millisecond after that in which its key was set, until its holder tells
---              the last token that it has used: all earlier grants have lower ones
+--              the last token that it has used: all earlier grants have lower ones. The
+--              holder's own can be later, but not than the end of the hold: that is t
+--              where the clock was set back
 --   w          the waiters, in order of arrival: a line for each (see waiters.lua)
 --   v          the value of the record, as it came
 -- Since is when it was written, in us on the clock of this server, and it lasts
