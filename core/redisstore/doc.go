@@ -96,6 +96,13 @@
 // know them, which can be at any moment. The first argument begins with the
 // operation, for readers of SLOWLOG or MONITOR.
 //
+// A load balancer may forget idle connections without a message to either side. After a
+// call that was late, the Store sends a PING over each idle connection of the client, at
+// most once in four seconds. Calls use new connections meanwhile. A silent connection is
+// closed when its PING times out. A PING also makes a connection that a call had no time
+// to make. Set ConnMaxIdleTime below the idle timeout of the load balancer (go-redis has
+// 30 minutes): then no call is late.
+//
 // # While a server is down
 //
 // A Store knows of each server, by the outcomes of its calls, whether it is down: it

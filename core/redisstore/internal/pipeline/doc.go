@@ -49,6 +49,12 @@
 // both their caller and their worker are done with them; those that were left, or copied
 // by a hook, or whose batch failed, are not, since the client may still have them.
 //
+// # Late
+//
+// After a call that was late each idle connection of the client is asked for a PING, or a
+// new one if none is idle, at most once in four seconds. Silent connections leave the pool
+// by that, and a connection is made that no call had the time to make.
+//
 // # While a server is down
 //
 // By the outcomes of its calls it is known of each server whether it is down. Then a

@@ -76,13 +76,18 @@ func (p *Pipeline) once(ctx context.Context, c *Call) (any, error) {
 		}
 		return p.server.do(ctx, c)
 	}
-	last := c
-	if to := p.serverOf(ctx, c.key.String()); to != nil {
-		v, err := to.do(ctx, c)
-		if !elsewhere(err) || !c.state.again() {
-			return v, err
-		}
-		last = c.whole(ctx)
+	if !p.located.Load() {
+		var cancel context.CancelFunc
+		ctx, cancel = Bounded(ctx)
+		defer cancel()
+	}
+	to, err := p.serverOf(ctx, c.key.String())
+	if err != nil {
+		return nil, err
+	}
+	v, err := to.do(ctx, c)
+	if !elsewhere(err) || !c.state.again() {
+		return v, err
 	}
 	if c.timed {
 		return nil, ErrElsewhere
@@ -91,11 +96,9 @@ func (p *Pipeline) once(ctx context.Context, c *Call) (any, error) {
 	ctx, cancel := Bounded(ctx)
 	defer cancel()
 	return detached(ctx, c.state, func() (any, error) {
+		last := c.whole(ctx)
 		for tries := 1; ; tries++ {
 			err := p.client.Process(ctx, last)
-			if err == nil {
-				p.located.Store(true)
-			}
 			if !moved(err) || !c.state.again() || !pursue(ctx, tries) {
 				return c.result(last)
 			}
@@ -110,8 +113,9 @@ func (p *Pipeline) once(ctx context.Context, c *Call) (any, error) {
 func (p *Pipeline) DoWait(ctx context.Context, c *Call, replicas int, limit time.Duration) (Replicated, error) {
 	to := p.server
 	if p.cluster != nil {
-		if to = p.serverOf(ctx, c.key.String()); to == nil {
-			to = &server{} // of which nothing is known
+		var err error
+		if to, err = p.serverOf(ctx, c.key.String()); err != nil {
+			return Replicated{}, c.state.outcome(err)
 		}
 	}
 	if err := to.enter(ctx, c); err != nil {
@@ -185,7 +189,8 @@ func (p *Pipeline) bulks(ctx context.Context, script *Script, word any, items []
 	}
 	all := make([]*bulk, 0, len(groups))
 	for master, indexes := range groups {
-		all = append(all, newBulk(ctx, p.known(master), script, word, items, indexes))
+		to, _ := p.wayTo(master)
+		all = append(all, newBulk(ctx, to, script, word, items, indexes))
 	}
 	return all
 }
@@ -212,31 +217,43 @@ func (p *Pipeline) Close() {
 	})
 }
 
-// serverOf returns the way to the master of a key, nil if that is not known.
-func (p *Pipeline) serverOf(ctx context.Context, key string) *server {
-	if !p.located.Load() {
-		return nil
-	}
-	master, err := p.cluster.MasterForKey(ctx, key)
+// serverOf returns the way to the master of a key.
+func (p *Pipeline) serverOf(ctx context.Context, key string) (*server, error) {
+	master, err := p.masterOf(ctx, key)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	if to, ok := p.masters.Load(master); ok {
-		return to.(*server)
-	}
-	to, known := p.masters.LoadOrStore(master, newServer(master, p.closed.Load()))
+	to, known := p.wayTo(master)
 	if !known {
 		p.forget(master)
 	}
-	return to.(*server)
+	return to, nil
 }
 
-// known is the way to a master, or one of which nothing is known.
-func (p *Pipeline) known(master *redis.Client) *server {
-	if to, ok := p.masters.Load(master); ok {
-		return to.(*server)
+// masterOf returns the master of a key. The client may first have to ask where the slots are.
+// The caller can leave that, which has Limit: the next call may find them.
+func (p *Pipeline) masterOf(ctx context.Context, key string) (*redis.Client, error) {
+	if p.located.Load() {
+		return p.cluster.MasterForKey(ctx, key)
 	}
-	return &server{}
+	return Detached(ctx, func() (*redis.Client, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit)
+		defer cancel()
+		master, err := p.cluster.MasterForKey(ctx, key)
+		if err == nil {
+			p.located.Store(true)
+		}
+		return master, err
+	})
+}
+
+// wayTo returns the way to a master, and whether there was one already.
+func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
+	way, known := p.masters.Load(master)
+	if !known {
+		way, known = p.masters.LoadOrStore(master, newServer(master, p.closed.Load()))
+	}
+	return way.(*server), known
 }
 
 // forget drops the ways that are not used, but for one: their masters may be gone.

@@ -67,10 +67,7 @@ func newSender(client redis.UniversalClient) *sender {
 // connections is how many pipelines a client can have under way. Some clients
 // refuse one more instead of waiting.
 func connections(o *redis.Options) int {
-	n := o.PoolSize
-	if o.MaxActiveConns > 0 {
-		n = min(n, o.MaxActiveConns)
-	}
+	n := poolSize(o)
 	switch {
 	case o.PipelinePoolSize > 0:
 		n += o.PipelinePoolSize
@@ -78,6 +75,14 @@ func connections(o *redis.Options) int {
 		n += redis.DefaultPipelinePoolSize
 	}
 	return max(n, 1)
+}
+
+// poolSize returns how many connections there can be for what is no pipeline.
+func poolSize(o *redis.Options) int {
+	if o.MaxActiveConns > 0 {
+		return min(o.PoolSize, o.MaxActiveConns)
+	}
+	return o.PoolSize
 }
 
 func (s *sender) now() time.Duration { return time.Since(s.born) }

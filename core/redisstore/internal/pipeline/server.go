@@ -20,10 +20,11 @@ import (
 type server struct {
 	sender *sender
 	gate   outage.Gate
-	client *redis.Client // nil if it cannot be probed
+	client *redis.Client // nil if it cannot be probed, or no more
 
-	mu    sync.Mutex
-	spare *sender // on the connections of the probe that ended an outage; nil mostly
+	mu        sync.Mutex
+	spare     *sender   // on the connections of the probe that ended an outage; nil mostly
+	refreshed time.Time // when the last refresh began
 }
 
 // newServer returns the way by client. It is not probed if the Pipeline is closed.
@@ -75,6 +76,9 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 	default:
 		if why := v.gate.Doubt(ctx, begun); why != nil {
 			return fmt.Errorf("%w: %v", err, why)
+		}
+		if late(ctx, err) {
+			v.refresh()
 		}
 	}
 	return err
@@ -133,6 +137,7 @@ func (v *server) close() {
 	v.gate.Close()
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.client = nil // no probe is under way any more
 	if v.spare != nil {
 		v.spare.close()
 		_ = v.spare.client.Close()

@@ -1,0 +1,115 @@
+package pipeline_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// behindProxy returns a proxy before a Redis server, and clients of it by name.
+func behindProxy(t *testing.T) (*testserver.Proxy, map[string]redis.UniversalClient) {
+	t.Helper()
+	server := testserver.StartRedis(t, "--cluster-enabled", "yes")
+	server.Do("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	testserver.Eventually(t, time.Minute, "all slots are served", func() bool {
+		return strings.Contains(server.Do("CLUSTER", "INFO").(string), "cluster_state:ok")
+	})
+	proxy := testserver.NewRedisProxy(t, server.Addr)
+	_, port, _ := strings.Cut(proxy.Addr, ":")
+	server.Do("CONFIG", "SET", "cluster-announce-port", port)
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{proxy.Addr}, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = cluster.Close() })
+	return proxy, map[string]redis.UniversalClient{
+		"context timeouts":    testclient.Redis(t, proxy.Addr),
+		"no context timeouts": testclient.Redis(t, proxy.Addr, func(o *redis.Options) { o.ContextTimeoutEnabled = false }),
+		"few connections":     testclient.Redis(t, proxy.Addr, func(o *redis.Options) { o.MaxActiveConns = 10 }),
+		"cluster":             cluster,
+	}
+}
+
+// A load balancer forgets idle connections without a word. One call finds that out.
+func TestRefresh_SilentIdleConnections(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"context timeouts", "no context timeouts", "few connections", "cluster"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, clients := behindProxy(t)
+			client := clients[name]
+			master, ok := client.(*redis.Client)
+			if !ok {
+				testserver.Eventually(t, time.Minute, "the master is known", func() bool {
+					var err error
+					master, err = client.(*redis.ClusterClient).MasterForKey(t.Context(), newKey())
+					return err == nil
+				})
+			}
+			const idle = 8
+			conns := make([]*redis.Conn, idle)
+			for i := range conns {
+				conns[i] = master.Conn()
+				testserver.Eventually(t, time.Minute, "a connection is made", func() bool { return conns[i].Ping(t.Context()).Err() == nil })
+			}
+			for _, c := range conns {
+				_ = c.Close()
+			}
+			testserver.Eventually(t, time.Minute, "they are idle", func() bool { return master.PoolStats().IdleConns >= idle })
+			last := 0
+			for _, r := range proxy.Requests() {
+				last = max(last, r.Link)
+			}
+			var calls, pings atomic.Int64
+			proxy.OnRequest(func(r testserver.Request) testserver.Action {
+				switch {
+				case r.Link > last:
+					return testserver.Pass
+				case r.Name == "ping":
+					pings.Add(1)
+				default:
+					calls.Add(1)
+				}
+				return testserver.DropRequest
+			})
+			p := newPipeline(t, client)
+			for range idle {
+				if _, err := take(t.Context(), p, newKey()); err != nil {
+					testserver.Eventually(t, 10*time.Second, "the others are pinged", func() bool { return pings.Load() >= idle-1 })
+				}
+			}
+			if got := calls.Load(); got != 1 {
+				t.Errorf("got %d calls on silent connections, want 1", got)
+			}
+			testserver.Eventually(t, time.Minute, "a call is answered", func() bool {
+				_, err := take(t.Context(), p, newKey())
+				return err == nil
+			})
+		})
+	}
+}
+
+// To connect takes longer than any of the calls lasts. A connection is made nevertheless.
+func TestRefresh_SlowDial(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"context timeouts", "no context timeouts", "few connections", "cluster"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, clients := behindProxy(t)
+			p := newPipeline(t, clients[name])
+			// A call takes two trips at most, and a new connection three more.
+			const trip = 200 * time.Millisecond
+			proxy.Delay(trip / 2)
+			testserver.Eventually(t, time.Minute, "a call is answered", func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*trip)
+				defer cancel()
+				_, err := take(ctx, p, newKey())
+				return err == nil
+			})
+		})
+	}
+}
