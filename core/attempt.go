@@ -195,7 +195,7 @@ func (a *attempt) ask(c *Claim) error {
 		}
 	}()
 	start := a.locker.now()
-	ctx, cancel := a.locker.bounded(a.ctx, budget(c.TTL))
+	ctx, cancel := a.locker.bounded(a.ctx, budget(c.TTL), c.TTL)
 	defer cancel()
 	g, err := a.locker.store.Acquire(ctx, *c)
 	short := err == nil && a.request.noRenew && g.Valid > 0 && g.Valid < c.TTL/2

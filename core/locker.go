@@ -240,14 +240,6 @@ func (l *Locker) heldLeases() []*Lease {
 
 func (l *Locker) now() clock.Moment { return l.clock() }
 
-// bounded bounds a call to the store, unless the store does.
-func (l *Locker) bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if l.callTime > 0 && l.callTime <= d {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, d)
-}
-
 // FailOpen is for adapters with an option of that name. It tells whether work whose
 // acquire under ctx failed with err may run without its lock, and gives the context
 // for that, of which Unlocked is true. It may if the store could not be asked

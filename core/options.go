@@ -107,7 +107,8 @@ type request struct {
 
 // TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The
 // key is free at most this long after its holder died. The watchdog extends the
-// lease every third of it.
+// lease every third of it. A call to the store may take a sixth of it, at least 20 ms and
+// at most 2 seconds.
 func TTL(d time.Duration) AcquireOption { return func(r *request) { r.ttl = d } }
 
 // NoRenew makes a fixed lease: no watchdog, the lease ends TTL after Acquire

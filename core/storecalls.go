@@ -12,6 +12,28 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
+// bounded bounds a call to the store, for a claim of ttl, by d. The store may do it itself.
+func (l *Locker) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
+	if l.callTime > 0 && l.callTime <= d {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, d, &lateError{d, ttl})
+}
+
+// lateError is the cause of the context of a call that has taken longer than limit. It
+// matches context.DeadlineExceeded.
+type lateError struct{ limit, ttl time.Duration }
+
+func (e *lateError) Error() string {
+	text := fmt.Sprintf("no answer within %d ms", e.limit.Milliseconds())
+	if e.limit == budget(e.ttl) && e.limit < budget(maxTTL) {
+		text += fmt.Sprintf(", the limit of a call where the TTL is %v (a longer TTL raises it)", e.ttl)
+	}
+	return text
+}
+
+func (*lateError) Unwrap() error { return context.DeadlineExceeded }
+
 // errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.
 var errNoAnswer = errors.New("the store gave no answer")
 
@@ -87,7 +109,7 @@ func (c *Claim) shorten() bool {
 // than until. Each call has the budget of ttl.
 func (l *Locker) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
-		ctx, cancel := l.bounded(ctx, min(budget(ttl), time.Until(until)))
+		ctx, cancel := l.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
 		defer cancel()
 		err := call(ctx)
 		if errors.Is(err, ErrLost) || time.Until(until) <= retry.Hiccup.Max {
