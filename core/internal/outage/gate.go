@@ -13,36 +13,34 @@ import (
 )
 
 const (
-	// grace is how long Enter waits at the most for a probe that is under way, and
-	// first how long if it has begun it: where a server is back, that one is to get in.
-	grace = 40 * time.Millisecond
-	first = 180 * time.Millisecond
-	// pace is how long after a probe has ended the next one begins at the earliest.
-	pace = grace / 2
+	// patience limits how long Enter waits for the probe. Where a server is back, the
+	// callers that wait are to get in.
+	patience = 100 * time.Millisecond
+	// pace is the least time between the end of a probe and the beginning of the next one.
+	pace = 20 * time.Millisecond
 	// calm is how long a probe that was answered puts off the next one while the gate is
 	// open, since callers may leave all the time.
 	calm = time.Second
-	// hearsay is how long a caller whose time is over waits at the most to be told what
-	// the connection says. A connection that is refused says so in much less.
+	// hearsay limits how long a caller whose deadline has passed waits for the error of the
+	// probe. A connection that is refused has it in much less.
 	hearsay = 10 * time.Millisecond
 )
 
-// Gate is what is known of one server by the outcomes of its calls. A server is
-// down from the first call or probe that could not reach it, until anything has been
-// answered. While it is, one probe at a time asks it, on behalf of all that want to
-// enter. A Gate is safe for concurrent use; its zero value is open, and stays so
-// until Watch.
+// Gate is open or closed: what is known of one server by the outcomes of its calls. The
+// first call or probe that could not reach the server closes it, and any answer opens it.
+// While it is closed, one probe at a time asks the server, on behalf of all that want to
+// enter. A Gate is safe for concurrent use; its zero value is open, and stays so until
+// Watch.
 type Gate struct {
 	answers atomic.Uint64         // so far; they wrap
-	why     atomic.Pointer[error] // what the connection said; nil while it is not down
+	why     atomic.Pointer[error] // what the connection said; nil while the gate is open
 
-	mu      sync.Mutex
-	probe   func(ctx context.Context) error // nil before Watch and after Close
-	limit   time.Duration
-	news    chan struct{} // closed at the end of a probe, or when something was answered; nil without waiters
-	probing bool
-	last    time.Time          // when the last probe ended
-	stop    context.CancelFunc // of the probe
+	mu    sync.Mutex
+	probe func(ctx context.Context) error // nil before Watch and after Close
+	limit time.Duration
+	done  chan struct{}      // closed at the end of the probe under way; nil without one
+	last  time.Time          // when the last probe ended
+	stop  context.CancelFunc // of the probe
 
 	probes sync.WaitGroup
 }
@@ -66,23 +64,12 @@ func (g *Gate) Begin() Mark { return Mark(g.answers.Load()) }
 func (g *Gate) Answered() {
 	g.answers.Add(1)
 	if g.Why() != nil {
-		g.mu.Lock()
-		defer g.mu.Unlock()
 		g.open()
 	}
 }
 
 func (g *Gate) open() {
 	g.why.Store(nil)
-	g.tell()
-}
-
-// tell wakes those that listen.
-func (g *Gate) tell() {
-	if g.news != nil {
-		close(g.news)
-		g.news = nil
-	}
 }
 
 // Failed says that a call could not reach the server: it is down, unless something was
@@ -108,27 +95,25 @@ func (g *Gate) fail(begun Mark, err error) {
 
 // Doubt says that a call had no answer. Its caller may have had little time, or its
 // connection may have been idle for too long, or lost. So it is only a reason to probe.
-// Doubt returns what Why does. If the time of ctx is over, it waits for the outcome of
-// the probe first, for 10 ms at the most.
+// Doubt returns what Why does. If the deadline of ctx has passed, it waits for the end of
+// the probe first, for at most 10 ms.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= calm) {
 		g.ask()
 	}
-	if end, ok := ctx.Deadline(); !g.probing || g.Why() != nil || !ok || time.Now().Before(end) {
-		g.mu.Unlock()
-		return g.Why()
-	}
-	news := g.listen()
+	done := g.done
 	g.mu.Unlock()
-	select {
-	case <-news:
-	case <-time.After(hearsay):
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) && done != nil && g.Why() == nil {
+		select {
+		case <-done:
+		case <-time.After(hearsay):
+		}
 	}
 	return g.Why()
 }
 
-// Why is what the connection said, or nil if the server is not down.
+// Why returns what the connection said, or nil while the gate is open.
 func (g *Gate) Why() error {
 	if why := g.why.Load(); why != nil {
 		return *why
@@ -136,9 +121,9 @@ func (g *Gate) Why() error {
 	return nil
 }
 
-// Enter returns nil unless the server is down. If it is, Enter waits for the probe that
-// is under way, for 40 ms at the most, or for 180 if it has begun the probe. Its error
-// is Known, and matches the cause of ctx if that has ended.
+// Enter returns nil while the gate is open. Otherwise it waits for the probe that is under
+// way, or begins one, for at most 100 ms. Its error is Known, and matches the cause of ctx
+// if that is done.
 func (g *Gate) Enter(ctx context.Context) error {
 	if g.Why() == nil {
 		return nil
@@ -148,15 +133,12 @@ func (g *Gate) Enter(ctx context.Context) error {
 		g.mu.Unlock()
 		return nil
 	}
-	wait := grace
-	if g.ask() {
-		wait = first
-	}
-	news := g.listen()
+	g.ask()
+	done := g.done
 	g.mu.Unlock()
 	select {
-	case <-news:
-	case <-time.After(wait):
+	case <-done:
+	case <-time.After(patience):
 	case <-ctx.Done():
 	}
 	why := g.Why()
@@ -169,25 +151,19 @@ func (g *Gate) Enter(ctx context.Context) error {
 	return &downError{why}
 }
 
-// listen returns what is closed when there is something new to know.
-func (g *Gate) listen() <-chan struct{} {
-	if g.news == nil {
-		g.news = make(chan struct{})
-	}
-	return g.news
-}
-
 // ask begins a probe, unless one is under way.
-func (g *Gate) ask() bool {
-	if g.probing || g.probe == nil {
-		return false
+func (g *Gate) ask() {
+	if g.done != nil || g.probe == nil {
+		return
 	}
-	g.probing = true
+	done := make(chan struct{})
+	g.done = done
 	wait := max(time.Until(g.last.Add(pace)), 0)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), wait+g.limit, fmt.Errorf("no answer within %v", g.limit))
 	g.stop = cancel
 	probe := g.probe
 	g.probes.Go(func() {
+		defer close(done)
 		defer cancel()
 		time.Sleep(wait)
 		begun, err := g.Begin(), errors.New("the client has ended the goroutine that asked")
@@ -201,21 +177,18 @@ func (g *Gate) ask() bool {
 			err = context.Cause(ctx)
 		}
 	})
-	return true
 }
 
 // verdict ends a probe.
 func (g *Gate) verdict(begun Mark, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.probing, g.last = false, time.Now()
 	if err == nil {
-		g.answers.Add(1)
-		g.open()
-		return
+		g.Answered()
+	} else {
+		g.fail(begun, err)
 	}
-	g.fail(begun, err)
-	g.tell()
+	g.done, g.last = nil, time.Now()
 }
 
 // Close opens the gate for good, and waits for the probe that is under way.
