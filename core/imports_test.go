@@ -58,6 +58,7 @@ var rooms = map[string]room{
 	"core/internal/clock":   {outside: []string{"golang.org/x/sys"}},
 
 	"core/internal/claims":     {kit: []string{"core"}},
+	"core/internal/hub":        {},
 	"core/internal/inspection": {kit: []string{"core"}},
 
 	"core/testserver": {tests: true},
@@ -68,13 +69,13 @@ var rooms = map[string]room{
 	"core/memstore": {kit: []string{"core", "core/internal/claims", "core/internal/inspection"}},
 	"core/redlock":  {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}},
 	"core/redisstore": {
-		kit:     []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/inspection", "core/redisstore/internal/pipeline"},
+		kit:     []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/redisstore/internal/pipeline"},
 		outside: []string{"github.com/redis/go-redis/v9"},
 	},
 	"core/redisstore/internal/pipeline": {kit: []string{"core/internal/calls", "core/internal/outage"}, outside: []string{"github.com/redis/go-redis/v9"}},
 
 	"core/zkstore": {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/pgstore": {kit: []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/pgstore": {kit: []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/jackc/pgx/v5"}},
 
 	"core/cmd/lockkit": {kit: []string{"core", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/zkstore"}, program: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "golang.org/x/sys",

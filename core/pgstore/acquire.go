@@ -36,7 +36,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 // claim adds the arguments that admit takes.
 func (s *Store) claim(st statement, c *core.Claim) statement {
 	st = st.text(c.Lease).text(c.Owner).text(c.Via).num(c.Weight).num(c.Limit).num(millis(c.TTL)).
-		bool(c.Fair).bool(c.Wait).num(int64(c.MinToken)).word(s.hub.name())
+		bool(c.Fair).bool(c.Wait).num(int64(c.MinToken)).word(s.listensOn())
 	if c.Record == nil {
 		return st.null("bytea").num(0)
 	}

@@ -66,7 +66,7 @@ func (s *Store) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 				_ = idle.Conn().PgConn().Conn().Close()
 			}
 		}
-		if !s.hub.background(ask) {
+		if !s.hub.Go(ask) {
 			idle.Release()
 		}
 	}
@@ -80,7 +80,7 @@ func (s *Store) abandon(why error) {
 		shut(idle.Conn().PgConn())
 		idle.Release()
 	}
-	s.hub.relocate(why)
+	s.hub.End(why)
 }
 
 // idle takes all idle connections of the pool, without a ping. A hook of the pool that asks

@@ -9,52 +9,20 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/internal/hub"
 )
 
-// These bound how long a waiter relies on a connection that died in silence, and how long
-// an unused connection is kept.
+// These bound how long a waiter relies on a connection that died in silence.
 const (
-	pingEvery  = 2 * time.Second
-	pingLimit  = 3 * time.Second
-	closeAfter = time.Minute
-	deafFor    = time.Minute // until a pooler is tried again: its mode may have been changed
+	pingEvery = 2 * time.Second
+	pingLimit = 3 * time.Second
+	deafFor   = time.Minute // until a pooler is tried again: its mode may have been changed
 )
 
-// listener listens to the Store's channel on one connection.
-type listener struct {
-	live   chan struct{} // closed when it receives notifications
-	ended  chan struct{} // closed when it broke, after err was set
-	err    error
-	cancel context.CancelFunc
-
-	// Under the hub's mutex.
-	watchers map[string][]*watcher
-	used     time.Time // when a watch last came or went
-}
-
-// open starts a listener. The caller holds the mutex.
-func (h *hub) open() *listener {
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &listener{
-		live: make(chan struct{}), ended: make(chan struct{}),
-		cancel: cancel, watchers: make(map[string][]*watcher),
-	}
-	h.wg.Go(func() {
-		defer cancel()
-		err := h.run(ctx, l)
-		h.end(l, err)
-	})
-	return l
-}
-
-// run returns when the listener ends.
-func (h *hub) run(ctx context.Context, l *listener) (err error) {
-	defer func() {
-		if r := recover(); r != nil { // in a hook of the configuration
-			err = fmt.Errorf("panic in the client: %v", r)
-		}
-	}()
-	conn, err := h.connect(ctx)
+// listen is for the hub.
+func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
+	conn, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,23 +35,23 @@ func (h *hub) run(ctx context.Context, l *listener) (err error) {
 	}()
 	setting, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if _, err := conn.PgConn().Exec(setting, "LISTEN "+h.channel).ReadAll(); err != nil {
+	if _, err := conn.PgConn().Exec(setting, "LISTEN "+s.channel).ReadAll(); err != nil {
 		return err
 	}
-	if err := h.hears(setting, conn); err != nil {
+	if err := s.hears(setting, conn); err != nil {
 		return err
 	}
-	close(l.live)
+	l.Live()
 	for {
 		waiting, stop := context.WithTimeout(ctx, pingEvery)
 		n, err := conn.WaitForNotification(waiting)
 		stop()
 		switch {
 		case err == nil:
-			h.wake(l, n.Payload)
+			l.Wake(n.Payload, nil)
 		case ctx.Err() != nil || waiting.Err() == nil:
 			return err
-		case h.unused(l):
+		case l.Unused():
 			return errors.New("the connection that listens is not used")
 		default:
 			pinging, stop := context.WithTimeout(ctx, pingLimit)
@@ -97,17 +65,17 @@ func (h *hub) run(ctx context.Context, l *listener) (err error) {
 }
 
 // connect makes a connection like those of the pool, or as WithListener says.
-func (h *hub) connect(ctx context.Context) (*pgx.Conn, error) {
+func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if h.store.separate {
-		return pgx.ConnectConfig(ctx, h.store.listenOn.Copy())
+	if s.separate {
+		return pgx.ConnectConfig(ctx, s.listenOn.Copy())
 	}
-	return h.connectAs(ctx, h.store.pool.Config())
+	return s.connectAs(ctx, s.pool.Config())
 }
 
 // connectAs connects as a pool does.
-func (h *hub) connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
+func (s *Store) connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {
 		if err := pool.BeforeConnect(ctx, config); err != nil {
@@ -122,7 +90,7 @@ func (h *hub) connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, e
 // connection of the server to another client after each transaction they go
 // astray. The process that answers tells that there is no pooler; if there is
 // one, a notification is sent from elsewhere while this connection is idle.
-func (h *hub) hears(ctx context.Context, conn *pgx.Conn) error {
+func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	rows, err := conn.PgConn().Exec(ctx, "SELECT pg_backend_pid()").ReadAll()
 	if err != nil {
 		return err
@@ -131,7 +99,7 @@ func (h *hub) hears(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	probe := rand.Text()
-	if _, err := h.store.once(ctx, fmt.Sprintf("SELECT pg_notify('%s', '%s')", h.channel, probe)); err != nil {
+	if _, err := s.once(ctx, fmt.Sprintf("SELECT pg_notify('%s', '%s')", s.channel, probe)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit/2)
@@ -143,15 +111,11 @@ func (h *hub) hears(ctx context.Context, conn *pgx.Conn) error {
 			return nil
 		case err == nil:
 		case ctx.Err() != nil && !conn.IsClosed():
+			until := time.Now().Add(deafFor)
+			s.deaf.Store(&until)
 			return errDeaf
 		default:
 			return err
 		}
 	}
-}
-
-func (h *hub) unused(l *listener) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(l.watchers) == 0 && time.Since(l.used) > closeAfter
 }

@@ -18,7 +18,7 @@ var (
 // probe asks the server whether it takes writes, on a connection of its own, since all
 // connections of the pool may be in use or lead to another server.
 func (s *Store) probe(ctx context.Context) error {
-	conn, err := s.hub.connectAs(ctx, s.pool.Config())
+	conn, err := s.connectAs(ctx, s.pool.Config())
 	if err == nil {
 		defer conn.Close(ctx)
 		err = s.writable(ctx, conn.PgConn())

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/hub"
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
@@ -29,7 +31,11 @@ const callLimit = 2 * time.Second
 type Store struct {
 	config
 	pool *pgxpool.Pool
-	hub  hub
+	// channel is that of the wake-ups for this Store, on which the hub listens.
+	channel string
+	hub     *hub.Hub[struct{}]
+	// deaf is until when notifications are known not to arrive, nil at first.
+	deaf atomic.Pointer[time.Time]
 	// Transactions of this database see one snapshot by default: each call sets its
 	// isolation level.
 	isolated atomic.Bool
@@ -68,8 +74,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if s.separate && s.listenOn == nil {
 		return nil, fmt.Errorf("pgstore: the configuration to listen on is nil: %w", core.ErrInvalid)
 	}
-	s.hub.channel = "lockkit_" + strings.ToLower(rand.Text())
-	s.hub.store = s
+	s.channel = "lockkit_" + strings.ToLower(rand.Text())
+	s.hub = hub.New(s.listen)
 	s.gate.Watch(callLimit, s.probe)
 	return s, nil
 }
@@ -82,5 +88,8 @@ func (s *Store) Limit() time.Duration { return callLimit }
 // extended and released.
 func (s *Store) Close() error {
 	s.gate.Close()
-	return s.hub.close()
+	if !s.hub.Close(callLimit) {
+		return errors.New("pgstore: close: the connection that listens hangs, and will end by its own time-out")
+	}
+	return nil
 }

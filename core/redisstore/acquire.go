@@ -107,7 +107,7 @@ func (s *Store) acquireUntold(ctx context.Context, c *core.Claim, r pipeline.Rep
 // acquirePushed is Acquire for a claim that may have been granted by message.
 func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, error) {
 	of := s.key(c.Key) + " " + c.Lease
-	g, watching := s.hub.pushedTo(of)
+	g, watching := s.pushedTo(of)
 	if g != nil && ctx.Err() == nil {
 		g.Owner = c.Owner
 		return *g, nil
@@ -122,7 +122,8 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, er
 	}
 	if a.word == busy && len(a.list) > 3 {
 		until, _ := a.list[3].(int64)
-		s.hub.placed(of, place{asked, strconv.FormatInt(until, 10)})
+		got := place{asked, strconv.FormatInt(until, 10)}
+		s.hub.Each(of, func(w *watched) { w.place = got })
 	}
 	return granted(&c, a)
 }

@@ -63,23 +63,17 @@ func (s *Store) pushable(c *core.Claim) bool {
 	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= core.WaiterLife && !s.acks && s.cluster == nil
 }
 
-// pushedTo takes the grant that has come for a claim, and tells whether the
-// claim is watching.
-func (h *hub) pushedTo(of string) (g *core.Grant, watching bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.sub == nil {
-		return nil, false
-	}
-	all := h.sub.watchers[of]
-	for _, w := range all {
+// pushedTo takes the grant that has come for a claim, and reports whether the claim is
+// watching.
+func (s *Store) pushedTo(of string) (g *core.Grant, watching bool) {
+	watching = s.hub.Each(of, func(w *watched) {
 		p := w.pushed
 		w.pushed = nil
 		if g == nil && p != nil && p.until == w.place.until {
 			g = p.grant(w.place.asked, time.Now())
 		}
-	}
-	return g, len(all) > 0
+	})
+	return g, watching
 }
 
 // grant returns the grant with its validity at now; it came after asked.
@@ -94,15 +88,4 @@ func (p *pushed) grant(asked, now time.Time) *core.Grant {
 		return nil
 	}
 	return &core.Grant{Token: p.token, Valid: left}
-}
-
-// placed notes the place that a watching claim was given.
-func (h *hub) placed(of string, p place) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.sub != nil {
-		for _, w := range h.sub.watchers[of] {
-			w.place = p
-		}
-	}
 }

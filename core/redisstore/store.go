@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
+	"github.com/lockkit/lockkit/core/internal/hub"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
@@ -31,7 +33,8 @@ type Store struct {
 	cluster *redis.ClusterClient // the same, if it is one
 
 	pipeline *pipeline.Pipeline
-	hub      hub
+	channel  string // of the wake-ups for this Store
+	hub      *hub.Hub[watched]
 	// The first arguments of scripts, by their flags.
 	acquires whats
 	releases whats
@@ -85,7 +88,8 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s.acquires = newWhats("acquire", acquireLetters, s.cluster != nil, common)
 	s.releases = newWhats("release", releaseLetters, s.cluster != nil, common)
 	s.pipeline = pipeline.New(client)
-	s.hub.client, s.hub.channel = client, wake+id
+	s.channel = wake + id
+	s.hub = hub.New(s.listen)
 	return s, nil
 }
 
@@ -188,7 +192,10 @@ func millis(d time.Duration) int64 {
 // extended and released.
 func (s *Store) Close() error {
 	s.pipeline.Close()
-	return s.hub.close()
+	if !s.hub.Close(pipeline.Limit) {
+		return errors.New("redisstore: close: the subscription's connection hangs and will end by its own time-out")
+	}
+	return nil
 }
 
 // Limit implements core.Prompt.
