@@ -4,10 +4,17 @@ package core
 // Nothing is taken under the last two, and none is held while the store, an observer
 // or a function of the caller is called.
 type (
-	waitersRank  [1]struct{}
-	leaseRank    [2]struct{}
-	holdRank     [3]struct{}
-	watchdogRank [4]struct{}
-	lockerRank   [5]struct{}
-	cleanupRank  [5]struct{}
+	waitersRank  struct{}
+	leaseRank    struct{}
+	holdRank     struct{}
+	watchdogRank struct{}
+	lockerRank   struct{}
+	cleanupRank  struct{}
 )
+
+func (waitersRank) Rank() int  { return 1 }
+func (leaseRank) Rank() int    { return 2 }
+func (holdRank) Rank() int     { return 3 }
+func (watchdogRank) Rank() int { return 4 }
+func (lockerRank) Rank() int   { return 5 }
+func (cleanupRank) Rank() int  { return 5 }

@@ -82,9 +82,12 @@ func TestMutexesAreTakenInOrder(t *testing.T) {
 }
 
 type (
-	one [1]struct{}
-	two [2]struct{}
+	one struct{}
+	two struct{}
 )
+
+func (one) Rank() int { return 1 }
+func (two) Rank() int { return 2 }
 
 func TestMutexesOutOfOrderAreReported(t *testing.T) {
 	var texts []string

@@ -6,6 +6,8 @@ package order
 
 import "sync"
 
-// Mutex is a sync.Mutex with a rank, the length of the array type R. One is taken before
-// those of a greater rank.
-type Mutex[R any] struct{ sync.Mutex }
+// Rank is a type that names a place in the order.
+type Rank interface{ Rank() int }
+
+// Mutex is a sync.Mutex with the rank of R. One is taken before those of a greater rank.
+type Mutex[R Rank] struct{ sync.Mutex }

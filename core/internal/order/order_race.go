@@ -5,31 +5,34 @@
 package order
 
 import (
-	"reflect"
 	"sync"
 	"sync/atomic"
 )
 
-// Mutex is a sync.Mutex with a rank, the length of the array type R.
-type Mutex[R any] struct{ mu sync.Mutex }
+// Rank is a type that names a place in the order.
+type Rank interface{ Rank() int }
+
+// Mutex is a sync.Mutex with the rank of R. One is taken before those of a greater rank.
+type Mutex[R Rank] struct{ mu sync.Mutex }
 
 // Seen is called before each Lock and after each Unlock, while it is not nil.
 var Seen atomic.Pointer[func(rank int, locks bool)]
 
 // Lock is that of sync.Mutex.
 func (m *Mutex[R]) Lock() {
-	m.tell(true)
+	m.notify(true)
 	m.mu.Lock()
 }
 
 // Unlock is that of sync.Mutex.
 func (m *Mutex[R]) Unlock() {
 	m.mu.Unlock()
-	m.tell(false)
+	m.notify(false)
 }
 
-func (m *Mutex[R]) tell(locks bool) {
+func (m *Mutex[R]) notify(locks bool) {
 	if seen := Seen.Load(); seen != nil {
-		(*seen)(reflect.TypeFor[R]().Len(), locks)
+		var r R
+		(*seen)(r.Rank(), locks)
 	}
 }
