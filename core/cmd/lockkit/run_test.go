@@ -61,14 +61,14 @@ func TestRun(t *testing.T) {
 			t.Parallel()
 			store := store(t)
 			t.Run("the exit code is the command's", func(t *testing.T) {
-				do(t, store, "run", "code:1", "--", "sh", "-c", "exit 7").want(t, 7, "")
-				do(t, store, "run", "code:1", "--", "sh", "-c", "kill -9 $$").want(t, 137, "")
-				do(t, store, "run", "code:1", "--", "true").want(t, 0, "")
+				served(t, store, "run", "code:1", "--", "sh", "-c", "exit 7").want(t, 7, "")
+				served(t, store, "run", "code:1", "--", "sh", "-c", "kill -9 $$").want(t, 137, "")
+				served(t, store, "run", "code:1", "--", "true").want(t, 0, "")
 			})
 			t.Run("two at once exclude each other", func(t *testing.T) {
 				first, second, third := file(t), file(t), file(t)
 				p := runWorker(t, store, first, "two:1")
-				c := do(t, store, "run", "two:1", "--", self(t), "worker", second)
+				c := served(t, store, "run", "two:1", "--", self(t), "worker", second)
 				c.want(t, 75, "two: lock is busy")
 				if sign(second, signBegin) != 0 {
 					t.Error("the second command ran")
@@ -84,7 +84,7 @@ func TestRun(t *testing.T) {
 			t.Run("the token grows", func(t *testing.T) {
 				var last uint64
 				for range 3 {
-					c := do(t, store, "run", "token:1", "--", "sh", "-c", "echo $LOCKKIT_TOKEN")
+					c := served(t, store, "run", "token:1", "--", "sh", "-c", "echo $LOCKKIT_TOKEN")
 					token, err := strconv.ParseUint(strings.TrimSpace(c.out), 10, 64)
 					if err != nil || token <= last {
 						t.Fatalf("token %q after %d: %v, %q", c.out, last, err, c.errs)
@@ -93,14 +93,14 @@ func TestRun(t *testing.T) {
 				}
 			})
 			t.Run("a key that is kept is busy when its command has ended", func(t *testing.T) {
-				do(t, store, "run", "-keep", "1m", "keep:1", "--", "true").want(t, 0, "")
-				do(t, store, "run", "-keep", "1m", "keep:1", "--", "true").want(t, 75, "busy")
+				served(t, store, "run", "-keep", "1m", "keep:1", "--", "true").want(t, 0, "")
+				served(t, store, "run", "-keep", "1m", "keep:1", "--", "true").want(t, 75, "busy")
 			})
 			t.Run("so many run at once as there are permits", func(t *testing.T) {
 				for range 2 {
 					runWorker(t, store, file(t), "-permits", "1/2", "permits:1")
 				}
-				do(t, store, "run", "-permits", "1/2", "permits:1", "--", "true").want(t, 75, "busy")
+				served(t, store, "run", "-permits", "1/2", "permits:1", "--", "true").want(t, 75, "busy")
 			})
 			t.Run("those that share run together, without a token", func(t *testing.T) {
 				runWorker(t, store, file(t), "-shared", "shared:1")
@@ -109,19 +109,19 @@ func TestRun(t *testing.T) {
 				if c := end(t, cmd); c.out != "none\n" {
 					t.Errorf("%+v", c)
 				}
-				do(t, store, "run", "shared:1", "--", "true").want(t, 75, "busy")
+				served(t, store, "run", "shared:1", "--", "true").want(t, 75, "busy")
 			})
 			t.Run("a command joins the lock that it runs under, if both say so", func(t *testing.T) {
 				inner := func(flag string) string {
 					return `"$0" run ` + flag + ` join:1 -- sh -c 'echo $LOCKKIT_TOKEN'`
 				}
-				c := do(t, store, "run", "-join", "join:1", "--", "sh", "-c", "echo $LOCKKIT_TOKEN; "+inner("-join"), self(t))
+				c := served(t, store, "run", "-join", "join:1", "--", "sh", "-c", "echo $LOCKKIT_TOKEN; "+inner("-join"), self(t))
 				c.want(t, 0, "")
 				if lines := strings.Fields(c.out); len(lines) != 2 || lines[0] != lines[1] {
 					t.Errorf("tokens %q", c.out)
 				}
-				do(t, store, "run", "-join", "join:1", "--", "sh", "-c", inner(""), self(t)).want(t, 75, "busy")
-				do(t, store, "run", "join:1", "--", "sh", "-c", inner("-join"), self(t)).want(t, 75, "busy")
+				served(t, store, "run", "-join", "join:1", "--", "sh", "-c", inner(""), self(t)).want(t, 75, "busy")
+				served(t, store, "run", "join:1", "--", "sh", "-c", inner("-join"), self(t)).want(t, 75, "busy")
 			})
 		})
 	}
