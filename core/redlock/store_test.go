@@ -291,13 +291,16 @@ func TestStoreOnServers(t *testing.T) {
 				continue // each takes half a minute, mostly to wait for holds to expire
 			}
 			t.Run(fmt.Sprintf("of %d, fencing %v", n, fencing), func(t *testing.T) {
+				if n > 3 && testing.Short() {
+					t.Skip("the same cases as on three servers")
+				}
 				_, connect := servers(t, n)
 				lacks, opts := lacking(fencing)
 				lacks = append(lacks[:len(lacks):len(lacks)], storetest.SameToken)
 				storetest.Run(t, storetest.Harness{
 					New: func(t testing.TB) func() core.Store {
 						return func() core.Store {
-							return unhurriedly(fit(t, newStore(t, connect(t), append(opts, redlock.WithNodeTimeout(10*time.Second))...)))
+							return unhurriedly(fit(t, newStore(t, connect(t), append(opts, redlock.WithNodeTimeout(slow))...)))
 						}
 					},
 					Unit: time.Second, Without: lacks,

@@ -51,13 +51,15 @@ func Wanted() bool {
 
 // Trials is how many of n trials a test makes: all of them in a long run (LONG=1),
 // a tenth of them but at least ten in the proof, and else a few, since the proof
-// makes the others.
+// makes the others. With -short these are fewer.
 func Trials(n int) int {
 	switch {
 	case os.Getenv("LONG") == "1":
 		return n
 	case os.Getenv(Asked) == "1":
 		return max(10, n/10)
+	case testing.Short():
+		return max(3, n/200)
 	}
 	return max(3, n/50)
 }
