@@ -60,13 +60,14 @@ var rooms = map[string]room{
 	"core/internal/claims":     {kit: []string{"core"}},
 	"core/internal/hub":        {},
 	"core/internal/inspection": {kit: []string{"core"}},
+	"core/internal/keystate":   {kit: []string{"core"}},
 
 	"core/testserver": {tests: true},
 	"core/testserver/testclient": {kit: []string{"core/testserver"}, tests: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5",
 	}},
 
-	"core/memstore": {kit: []string{"core", "core/internal/claims", "core/internal/inspection"}},
+	"core/memstore": {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/keystate"}},
 	"core/redlock":  {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}},
 	"core/redisstore": {
 		kit:     []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/redisstore/internal/pipeline"},

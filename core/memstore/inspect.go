@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/internal/keystate"
 )
 
 // Look implements core.Inspector.
@@ -21,9 +22,9 @@ func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 		return core.State{}, err
 	}
 	var state core.State
-	err := s.step(ctx, key, func(e *entry) (changed bool) {
-		state = e.show(key)
-		return false
+	err := s.step(ctx, key, func(k *keystate.State, now time.Time) (wake []string) {
+		state = k.Look(now, key)
+		return nil
 	})
 	if err != nil {
 		return core.State{}, fmt.Errorf("%s: %w", op, err)
@@ -51,9 +52,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 		if key <= after {
 			continue
 		}
-		e := s.keys[key]
-		e.expire(now)
-		state := e.show(key)
+		state := s.keys[key].Look(now, key)
 		if len(state.Holds) == 0 && len(state.Waiters) == 0 && state.Run == nil {
 			continue
 		}
@@ -75,9 +74,9 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		return err
 	}
 	found := false
-	err := s.step(ctx, key, func(e *entry) (changed bool) {
-		found = e.revoke(hold, keep)
-		return found
+	err := s.step(ctx, key, func(k *keystate.State, now time.Time) (wake []string) {
+		wake, found = k.Revoke(now, hold, keep)
+		return wake
 	})
 	switch {
 	case err != nil:
@@ -86,48 +85,4 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		return inspection.Lost(op)
 	}
 	return nil
-}
-
-// show is the operator's view of the live holds and waiters.
-func (e *entry) show(key string) core.State {
-	state := core.State{Key: key}
-	for lease, h := range e.holds {
-		state.Holds = append(state.Holds, e.shown(lease, *h))
-	}
-	for _, h := range e.kept {
-		state.Holds = append(state.Holds, e.shown("", h))
-	}
-	for _, p := range e.places {
-		w := e.shown(p.claim.Lease, hold{weight: p.claim.Weight, since: p.since, until: p.until})
-		w.Fair = p.claim.Fair
-		state.Waiters = append(state.Waiters, w)
-	}
-	if r := e.record; r != nil {
-		state.Run = &core.Run{Attempt: r.Attempt, Done: r.Done, Left: r.until.Sub(e.now)}
-	}
-	return state
-}
-
-// shown is what is shown of a lease; of what is kept, which has none, there is no ID.
-func (e *entry) shown(lease string, h hold) core.Hold {
-	shown := core.Hold{Process: core.ProcessOf(lease), Weight: h.weight, Age: e.now.Sub(h.since), Left: h.until.Sub(e.now)}
-	if lease != "" {
-		shown.ID = core.HoldID(lease)
-	}
-	return shown
-}
-
-// revoke ends the hold with this ID, and reports whether there was one.
-func (e *entry) revoke(id string, keep time.Duration) bool {
-	for lease, h := range e.holds {
-		if core.HoldID(lease) != id {
-			continue
-		}
-		delete(e.holds, lease)
-		if keep > 0 {
-			e.kept = append(e.kept, hold{weight: h.weight, since: e.now, until: later(h.until, e.now.Add(keep))})
-		}
-		return true
-	}
-	return false
 }

@@ -11,10 +11,12 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/keystate"
 )
 
 // Store is a core.Store, core.Watcher, core.Inspector and core.Cards in memory. It is safe
@@ -22,7 +24,7 @@ import (
 // ended, a call changes nothing and fails with core.ErrUnavailable.
 type Store struct {
 	mu      sync.Mutex
-	keys    map[string]*entry
+	keys    map[string]*keystate.State
 	watches map[watched][]chan struct{}
 	sweepAt int             // number of keys at which sweep looks at all of them
 	cards   map[string]card // by process
@@ -39,7 +41,7 @@ const minSweep = 64
 // New returns an empty store.
 func New() *Store {
 	return &Store{
-		keys:    make(map[string]*entry),
+		keys:    make(map[string]*keystate.State),
 		watches: make(map[watched][]chan struct{}),
 		cards:   make(map[string]card),
 		sweepAt: minSweep,
@@ -47,15 +49,13 @@ func New() *Store {
 }
 
 // Acquire implements core.Store.
-func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *Store) Acquire(ctx context.Context, c core.Claim) (g core.Grant, err error) {
 	if err := check(c); err != nil {
 		return core.Grant{}, err
 	}
-	var g core.Grant
-	var err error
-	ctxErr := s.step(ctx, c.Key, func(e *entry) (changed bool) {
-		g, err = e.acquire(c)
-		return err == nil
+	ctxErr := s.step(ctx, c.Key, func(k *keystate.State, now time.Time) (wake []string) {
+		g, wake, err = k.Acquire(now, c)
+		return wake
 	})
 	if ctxErr != nil {
 		return core.Grant{}, fmt.Errorf("memstore: acquire: %w", ctxErr)
@@ -67,9 +67,9 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
 	answers := make([]core.Extension, len(claims))
 	for i, c := range claims {
-		ctxErr := s.step(ctx, c.Key, func(e *entry) (changed bool) {
-			answers[i].Err = e.extend(c)
-			return false
+		ctxErr := s.step(ctx, c.Key, func(k *keystate.State, now time.Time) (wake []string) {
+			answers[i].Err = k.Extend(now, c)
+			return nil
 		})
 		if ctxErr != nil {
 			answers[i].Err = fmt.Errorf("memstore: extend: %w", ctxErr)
@@ -79,11 +79,10 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 }
 
 // Release implements core.Store.
-func (s *Store) Release(ctx context.Context, c core.Claim) error {
-	var err error
-	ctxErr := s.step(ctx, c.Key, func(e *entry) (changed bool) {
-		err = e.release(c)
-		return true
+func (s *Store) Release(ctx context.Context, c core.Claim) (err error) {
+	ctxErr := s.step(ctx, c.Key, func(k *keystate.State, now time.Time) (wake []string) {
+		wake, err = k.Release(now, c)
+		return wake
 	})
 	if ctxErr != nil {
 		return fmt.Errorf("memstore: release: %w", ctxErr)
@@ -91,28 +90,25 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	return err
 }
 
-// step runs fn on the entry of key, after expire. If fn changed it, step wakes the waiters
-// that can now be admitted or answered. It forgets the key if its entry is empty.
-func (s *Store) step(ctx context.Context, key string, fn func(e *entry) (changed bool)) error {
+// step runs fn on the state of key, and wakes the waiters that fn returns. It forgets the key
+// if its state is empty.
+func (s *Store) step(ctx context.Context, key string, fn func(k *keystate.State, now time.Time) (wake []string)) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
 	}
 	s.mu.Lock()
 	now := time.Now()
 	s.sweep(now)
-	e := s.keys[key]
-	if e == nil {
-		e = newEntry()
-		s.keys[key] = e
+	k := s.keys[key]
+	if k == nil {
+		k = new(keystate.State)
+		s.keys[key] = k
 	}
-	e.expire(now)
 	var woken []chan struct{}
-	if fn(e) {
-		for _, lease := range e.woken() {
-			woken = append(woken, s.watches[watched{key, lease}]...)
-		}
+	for _, lease := range fn(k, now) {
+		woken = append(woken, s.watches[watched{key, lease}]...)
 	}
-	if e.empty() {
+	if k.Empty(now) {
 		delete(s.keys, key)
 	}
 	s.mu.Unlock()
@@ -122,18 +118,13 @@ func (s *Store) step(ctx context.Context, key string, fn func(e *entry) (changed
 	return nil
 }
 
-// sweep forgets empty entries. It looks at all keys whenever their number has doubled, so the
+// sweep forgets empty states. It looks at all keys whenever their number has doubled, so the
 // cost for each new key is constant.
 func (s *Store) sweep(now time.Time) {
 	if len(s.keys) < s.sweepAt {
 		return
 	}
-	for key, e := range s.keys {
-		e.expire(now)
-		if e.empty() {
-			delete(s.keys, key)
-		}
-	}
+	maps.DeleteFunc(s.keys, func(_ string, k *keystate.State) bool { return k.Empty(now) })
 	s.sweepAt = max(minSweep, 2*len(s.keys))
 }
 

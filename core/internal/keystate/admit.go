@@ -1,0 +1,135 @@
+package keystate
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// waiter returns what counts of c for its admission.
+func waiter(now time.Time, c core.Claim) Waiter {
+	return Waiter{
+		Lease: c.Lease, Owner: c.Owner, Via: c.Via, Weight: c.Weight, Limit: c.Limit, Fair: c.Fair, Run: c.Record != nil,
+		Since: now, Until: now.Add(min(c.TTL, core.WaiterLife)),
+	}
+}
+
+// join returns the owner that the hold of w would belong to, and the weight of the heaviest
+// hold that the owner has, or 0.
+func (s *State) join(w Waiter) (owner string, heaviest int64) {
+	if w.Via != "" {
+		if heaviest := s.heaviest(w.Via); heaviest > 0 {
+			return w.Via, heaviest
+		}
+	}
+	return w.Owner, s.heaviest(w.Owner)
+}
+
+func (s *State) heaviest(owner string) (weight int64) {
+	for i := range s.Holds {
+		if h := &s.Holds[i]; h.Owner == owner {
+			weight = max(weight, h.Weight)
+		}
+	}
+	return weight
+}
+
+// room is the admission rule: it reports whether w fits, beside holds without an owner too
+// if kept is true. If it does not, free is the earliest end of what keeps it out.
+func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
+	owner, heaviest := s.join(w)
+	sum, limit := w.Weight, w.Limit
+	count := func(weight int64, until time.Time) {
+		sum += weight
+		if free.IsZero() || until.Before(free) {
+			free = until
+		}
+	}
+	for i := range s.Holds {
+		if h := &s.Holds[i]; h.Owner != owner && (kept || h.Owner != "") {
+			count(h.Weight, h.Until)
+		}
+	}
+	if w.Fair && heaviest == 0 {
+		// Earlier fair waiters count as if they had their holds. So a claim that is
+		// admitted before them takes no room from them.
+		for i := range s.Waiters {
+			p := &s.Waiters[i]
+			if p.Lease == w.Lease {
+				break
+			}
+			if p.Fair {
+				count(p.Weight, p.Until)
+				limit = min(limit, p.Limit)
+			}
+		}
+	}
+	return free, sum <= limit
+}
+
+// fence returns the token of a claim that is admitted. If held, its owner holds the whole key
+// already, so that the last grant was its own.
+func (s *State) fence(now time.Time, c core.Claim, held bool) uint64 {
+	if c.Weight < core.All {
+		return 0
+	}
+	if !held {
+		s.Token = max(s.Token+core.TokenStep, uint64(now.UnixMicro()))
+	}
+	s.Token = max(s.Token, c.MinToken)
+	return s.Token
+}
+
+// enter puts w in line. A claim that asks again keeps its place.
+func (s *State) enter(w Waiter) {
+	if i := s.place(w.Lease); i >= 0 {
+		w.Since = s.Waiters[i].Since
+		s.Waiters[i] = w
+		return
+	}
+	s.Waiters = append(s.Waiters, w)
+}
+
+// leave removes the place of lease, and reports whether it had one.
+func (s *State) leave(lease string) bool {
+	i := s.place(lease)
+	if i < 0 {
+		return false
+	}
+	s.Waiters = slices.Delete(s.Waiters, i, i+1)
+	return true
+}
+
+func (s *State) place(lease string) int {
+	return slices.IndexFunc(s.Waiters, func(w Waiter) bool { return w.Lease == lease })
+}
+
+// wake returns the leases of the waiting claims to wake: every claim that a finished record
+// answers, the earliest claim that would be admitted now, and the earliest one before it for
+// which only holds without an owner leave no room. Of these a fair claim and the last one
+// keep their places. Any other claim loses its place, so that the next change wakes the next.
+func (s *State) wake() (leases []string) {
+	s.Waiters = slices.DeleteFunc(s.Waiters, func(w Waiter) bool {
+		if !s.answers(w) {
+			return false
+		}
+		leases = append(leases, w.Lease)
+		return true
+	})
+	hinted := !slices.ContainsFunc(s.Holds, func(h Hold) bool { return h.Owner == "" })
+	for _, w := range s.Waiters {
+		if _, fits := s.room(w, true); fits {
+			if !w.Fair {
+				s.leave(w.Lease)
+			}
+			return append(leases, w.Lease)
+		}
+		if !hinted {
+			if _, hinted = s.room(w, false); hinted {
+				leases = append(leases, w.Lease)
+			}
+		}
+	}
+	return leases
+}

@@ -1,0 +1,142 @@
+package keystate
+
+import (
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Acquire admits or refuses c as core.Store.Acquire does. It also returns the leases to wake.
+func (s *State) Acquire(now time.Time, c core.Claim) (g core.Grant, wake []string, err error) {
+	s.expire(now)
+	if g, err = s.acquire(now, c); err == nil {
+		wake = s.wake()
+	}
+	return g, wake, err
+}
+
+func (s *State) acquire(now time.Time, c core.Claim) (core.Grant, error) {
+	w := waiter(now, c)
+	if s.answers(w) {
+		return core.Grant{Owner: c.Owner, Record: s.recorded(now, c)}, nil
+	}
+	if i := s.find(c.Lease); i >= 0 {
+		h := &s.Holds[i]
+		h.Until = later(h.Until, now.Add(c.TTL))
+		if s.Record == nil {
+			s.begin(now, c)
+		}
+		return core.Grant{Owner: h.Owner, Token: s.fence(now, c, true), Record: s.recorded(now, c)}, nil
+	}
+	if s.refuses(c.Lease) {
+		return core.Grant{}, core.ErrLost
+	}
+	owner, heaviest := s.join(w)
+	if heaviest > 0 && c.Weight > heaviest {
+		return core.Grant{}, core.ErrInvalid
+	}
+	if free, fits := s.room(w, true); !fits {
+		busy := &core.BusyError{Key: c.Key, RetryAfter: free.Sub(now)}
+		if c.Wait {
+			s.enter(w)
+			busy.Waiting = len(s.Waiters)
+		}
+		return core.Grant{}, busy
+	}
+	s.leave(c.Lease)
+	s.begin(now, c)
+	token := s.fence(now, c, heaviest == core.All)
+	s.Holds = append(s.Holds, Hold{c.Lease, owner, c.Weight, now, now.Add(c.TTL)})
+	return core.Grant{Owner: owner, Token: token, Record: s.recorded(now, c)}, nil
+}
+
+// Extend extends the hold of c as core.Store.Extend does for one claim.
+func (s *State) Extend(now time.Time, c core.Claim) error {
+	s.expire(now)
+	i := s.find(c.Lease)
+	if i < 0 {
+		return core.ErrLost
+	}
+	s.Holds[i].Until = later(s.Holds[i].Until, now.Add(c.TTL))
+	return nil
+}
+
+// Release ends the hold of c as core.Store.Release does. It returns the leases to wake, also
+// with an error.
+func (s *State) Release(now time.Time, c core.Claim) (wake []string, err error) {
+	s.expire(now)
+	err = s.release(now, c)
+	return s.wake(), err
+}
+
+func (s *State) release(now time.Time, c core.Claim) error {
+	if c.Undo && c.Record == nil {
+		s.undo(now, c.Lease)
+	}
+	if i := s.find(c.Lease); i >= 0 {
+		s.end(i, now, c.Keep)
+		if c.Record != nil {
+			s.saveFor(now, c)
+		}
+		return nil
+	}
+	if s.saved(c) {
+		return nil
+	}
+	waited := s.leave(c.Lease)
+	if c.Record != nil && s.begun(c.Lease) {
+		s.saveFor(now, c)
+		return nil
+	}
+	// A claim that waits gets a tombstone too: its Acquire may have been sent again and
+	// still be on the way.
+	s.bury(c.Lease, now.Add(c.TTL))
+	if waited && c.Record == nil {
+		return nil
+	}
+	return core.ErrLost
+}
+
+// Revoke ends the hold that has this ID as core.Inspector.Revoke does. It returns the leases
+// to wake, and whether there was such a hold.
+func (s *State) Revoke(now time.Time, id string, keep time.Duration) (wake []string, found bool) {
+	s.expire(now)
+	for i, h := range s.Holds {
+		if h.Owner == "" || core.HoldID(h.Lease) != id {
+			continue
+		}
+		if keep > 0 {
+			keep = max(keep, h.Until.Sub(now))
+		}
+		s.end(i, now, keep)
+		return s.wake(), true
+	}
+	return nil, false
+}
+
+// Look returns what an operator may see of the key.
+func (s *State) Look(now time.Time, key string) core.State {
+	s.expire(now)
+	view := core.State{Key: key}
+	for _, h := range s.Holds {
+		view.Holds = append(view.Holds, h.show(now))
+	}
+	for _, w := range s.Waiters {
+		// A hold without an owner has no ID, a waiter always does.
+		shown := Hold{w.Lease, w.Owner, w.Weight, w.Since, w.Until}.show(now)
+		shown.Fair = w.Fair
+		view.Waiters = append(view.Waiters, shown)
+	}
+	if r := s.Record; r != nil {
+		view.Run = &core.Run{Attempt: r.Attempt, Done: r.Done, Left: r.Until.Sub(now)}
+	}
+	return view
+}
+
+func (h Hold) show(now time.Time) core.Hold {
+	shown := core.Hold{Weight: h.Weight, Age: now.Sub(h.Since), Left: h.Until.Sub(now)}
+	if h.Owner != "" {
+		shown.ID, shown.Process = core.HoldID(h.Lease), core.ProcessOf(h.Lease)
+	}
+	return shown
+}

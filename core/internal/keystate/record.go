@@ -1,0 +1,71 @@
+package keystate
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// answers reports whether w need not be admitted, because its answer is recorded.
+func (s *State) answers(w Waiter) bool { return w.Run && s.Record != nil && s.Record.Done }
+
+// begun reports whether lease has begun the last run, and nothing was saved since.
+func (s *State) begun(lease string) bool { return s.Record != nil && s.Record.Beginner == lease }
+
+// begin starts a run under an admitted claim, if it asks for one and has not begun it already.
+func (s *State) begin(now time.Time, c core.Claim) {
+	if c.Record == nil || s.begun(c.Lease) {
+		return
+	}
+	run, before := core.Record{Value: c.Record.Value, Attempt: 1, Retain: c.Record.Retain}, s.Record
+	if before != nil {
+		run.Value, run.Attempt = before.Value, before.Attempt+1
+		before.Before = nil
+	}
+	s.save(now, run)
+	s.Record.Beginner, s.Record.Fresh, s.Record.Before = c.Lease, before == nil, before
+}
+
+// undo takes back the last run, if lease has begun it and not ended it.
+func (s *State) undo(now time.Time, lease string) {
+	r := s.Record
+	switch {
+	case !s.begun(lease):
+	case r.Fresh, r.Before != nil && !r.Before.Until.After(now):
+		s.Record = nil
+	case r.Before != nil:
+		s.Record = r.Before
+	default:
+		r.Attempt--
+		r.Beginner = ""
+	}
+}
+
+// save keeps r. A record that is kept for no time is gone with the next operation.
+func (s *State) save(now time.Time, r core.Record) {
+	s.Record = &Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Until: now.Add(r.Retain)}
+}
+
+// saveFor keeps the record of a release.
+func (s *State) saveFor(now time.Time, c core.Claim) {
+	s.save(now, *c.Record)
+	s.Record.Saver = c.Lease
+}
+
+// saved reports whether c's lease has saved what c would save, and no run has begun since:
+// the reply to an earlier release was lost.
+func (s *State) saved(c core.Claim) bool {
+	r := s.Record
+	return c.Record != nil && r != nil && r.Saver == c.Lease &&
+		r.Done == c.Record.Done && r.Attempt == c.Record.Attempt && bytes.Equal(r.Value, c.Record.Value)
+}
+
+// recorded returns a copy of the record for a claim that asked with one.
+func (s *State) recorded(now time.Time, c core.Claim) *core.Record {
+	r := s.Record
+	if c.Record == nil || r == nil {
+		return nil
+	}
+	return &core.Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Retain: r.Until.Sub(now)}
+}
