@@ -72,7 +72,7 @@ func (s *Store) acquireFree(ctx context.Context, c *core.Claim) (g core.Grant, o
 	}
 	r, err := s.send(ctx, cmd)
 	switch {
-	case errors.Is(err, pipeline.ErrElsewhere), err != nil && refused(err), err == nil && r.Reply == nil:
+	case errors.Is(err, pipeline.ErrElsewhere), pipeline.ClassOf(err).Unchanged, err == nil && r.Reply == nil:
 		return g, false, nil
 	case err != nil:
 		return s.acquireUntold(ctx, c, r, s.failure(ctx, "acquire", err))

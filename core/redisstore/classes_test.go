@@ -4,56 +4,64 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
+
+// errorReplies are error replies: whether they are refusals, and whether they have the idle
+// connections closed.
+var errorReplies = []struct {
+	reply     string
+	refused   bool
+	displaced bool
+}{
+	{"READONLY You can't write against a read only replica.", true, true},
+	{"LOADING Redis is loading the dataset in memory", true, true},
+	{"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", true, true},
+	{"CLUSTERDOWN The cluster is down", true, true},
+	{"CLUSTERDOWN Hash slot not served", true, true},
+	{"TRYAGAIN Multiple keys request during rehashing of slot", true, false},
+	{"NOREPLICAS Not enough good replicas to write.", true, true},
+	{"OOM command not allowed when used memory > 'maxmemory'.", true, false},
+	{"NOAUTH Authentication required.", true, true},
+	{"ERR Protocol error: unauthenticated bulk length", true, true},
+	{"WRONGPASS invalid username-password pair or user is disabled.", true, false},
+	{"NOPERM this user has no permissions to run the 'evalsha' command", true, false},
+	{"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.", true, false},
+	{"BUSY Redis is busy running a script.", true, false},
+	{"UNKILLABLE Sorry the script already executed write commands against the dataset.", true, false},
+	{"WRONGTYPE Operation against a key holding the wrong kind of value", true, false},
+	{"MOVED 3999 127.0.0.1:6381", true, true},
+	{"ASK 3999 127.0.0.1:6381", true, false},
+	{"CROSSSLOT Keys in request don't hash to the same slot", true, false},
+	{"ERR max number of clients reached", true, false},
+	{"ERR unknown command 'evalsha', with args beginning with: ", true, false},
+	{"ERR The user executing the script can't run this command or subcommand script: ab, on @user_script:1.", true, false},
+	{"ERR ACL failure in script: User locks has no permissions to run the 'hset' command script: ab, on @user_script:1.", true, false},
+	{"ERR ACL failure in script: No permissions to access a channel script: ab, on @user_script:1.", true, false},
+	{"ERR Error running script (call to f_ab): @user_script:40: @user_script: 40: -OOM command not allowed", true, false},
+	{"ERR Error running script (call to f_ab): @user_script:40: -READONLY You can't write", true, true},
+	{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:40.", true, false},
+
+	{"ERR Error running script (call to f_ab): @user_script:40: attempt to index a nil value", false, false},
+	{"ERR user_script:40: attempt to index a nil value script: ab, on @user_script:40.", false, false},
+	{"ERR internal error", false, false},
+	{"EXECABORT Transaction discarded because of previous errors.", false, false},
+	{"SOMETHING new", false, false},
+	{"SOMETHING long" + strings.Repeat(" and longer", 1000), false, false},
+}
 
 // Error replies and what they mean (hazard 17).
 func TestErrorReplies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	for _, c := range []struct {
-		reply   string
-		refused bool
-	}{
-		{"READONLY You can't write against a read only replica.", true},
-		{"LOADING Redis is loading the dataset in memory", true},
-		{"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", true},
-		{"CLUSTERDOWN The cluster is down", true},
-		{"CLUSTERDOWN Hash slot not served", true},
-		{"TRYAGAIN Multiple keys request during rehashing of slot", true},
-		{"NOREPLICAS Not enough good replicas to write.", true},
-		{"OOM command not allowed when used memory > 'maxmemory'.", true},
-		{"NOAUTH Authentication required.", true},
-		{"WRONGPASS invalid username-password pair or user is disabled.", true},
-		{"NOPERM this user has no permissions to run the 'evalsha' command", true},
-		{"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.", true},
-		{"BUSY Redis is busy running a script.", true},
-		{"UNKILLABLE Sorry the script already executed write commands against the dataset.", true},
-		{"WRONGTYPE Operation against a key holding the wrong kind of value", true},
-		{"MOVED 3999 127.0.0.1:6381", true},
-		{"ASK 3999 127.0.0.1:6381", true},
-		{"CROSSSLOT Keys in request don't hash to the same slot", true},
-		{"ERR max number of clients reached", true},
-		{"ERR unknown command 'evalsha', with args beginning with: ", true},
-		{"ERR The user executing the script can't run this command or subcommand script: ab, on @user_script:1.", true},
-		{"ERR ACL failure in script: User locks has no permissions to run the 'hset' command script: ab, on @user_script:1.", true},
-		{"ERR ACL failure in script: No permissions to access a channel script: ab, on @user_script:1.", true},
-		{"ERR Error running script (call to f_ab): @user_script:40: @user_script: 40: -OOM command not allowed", true},
-		{"ERR Error running script (call to f_ab): @user_script:40: -READONLY You can't write", true},
-		{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:40.", true},
-
-		{"ERR Error running script (call to f_ab): @user_script:40: attempt to index a nil value", false},
-		{"ERR user_script:40: attempt to index a nil value script: ab, on @user_script:40.", false},
-		{"ERR internal error", false},
-		{"EXECABORT Transaction discarded because of previous errors.", false},
-		{"SOMETHING new", false},
-		{"SOMETHING long" + strings.Repeat(" and longer", 1000), false},
-	} {
+	for _, c := range errorReplies {
 		t.Run(c.reply[:min(len(c.reply), 100)], func(t *testing.T) {
 			lock := claimed()
 			calls := map[string]func() error{
@@ -126,6 +134,54 @@ func TestErrorReplies(t *testing.T) {
 			unknown(t, "extend", extend(r.store, lock))
 			r.proxy.Inject(testserver.Match{Script: "release", Arg: lock.Lease}, action)
 			unknown(t, "release", r.store.Release(t.Context(), lock))
+		})
+	}
+}
+
+// Connections to a server that has lost its role are not used again (hazard 23).
+func TestErrorReplies_Connections(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	for _, c := range errorReplies {
+		t.Run(c.reply[:min(len(c.reply), 100)], func(t *testing.T) {
+			r := newRig(t, server, func(o *redis.Options) {
+				o.ContextTimeoutEnabled, o.ReadTimeout = false, time.Minute // a late call closes none
+			})
+			acquire(t, r.store, claimed())
+			testclient.Idle(t, r.client, 3)
+			last := 0
+			for _, q := range r.proxy.Requests() {
+				last = max(last, q.Link)
+			}
+			r.proxy.OnRequest(func(q testserver.Request) testserver.Action {
+				if q.Link <= last && (q.Name == "set" || q.Script == "acquire") {
+					return testserver.ErrorReply(c.reply)
+				}
+				return testserver.Pass
+			})
+			_, err := r.store.Acquire(t.Context(), claimed())
+			if err == nil && !c.displaced {
+				t.Fatal("got a grant, want an error")
+			}
+			if c.displaced {
+				testserver.Eventually(t, 20*time.Second, "no old connection is left", func() bool {
+					fresh := make(map[int]bool)
+					for _, q := range r.proxy.Requests() {
+						if q.Link > last {
+							fresh[q.Link] = true
+						}
+					}
+					stats := r.client.PoolStats()
+					return int(stats.TotalConns+stats.PipelineStats.TotalConns) <= len(fresh)
+				})
+				return
+			}
+			testclient.Idle(t, r.client, 3)
+			for _, q := range r.proxy.Requests() {
+				if q.Link > last {
+					t.Fatalf("got connection %d, want none of more than %d", q.Link, last)
+				}
+			}
 		})
 	}
 }

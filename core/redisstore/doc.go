@@ -103,6 +103,13 @@
 // to make. Set ConnMaxIdleTime below the idle timeout of the load balancer (go-redis has
 // 30 minutes): then no call is late.
 //
+// After a failover the address of the client may lead to another server, while its
+// connections lead to the former one. If a server answers LOADING, MASTERDOWN, READONLY,
+// MOVED, CLUSTERDOWN, NOREPLICAS or NOAUTH, the Store closes the idle connections of the
+// client, at most once a second. Later calls then connect to the server of the address. It
+// does so by a PING that fails before anything is sent, which hooks see. A cluster client
+// looks for the masters by itself, so its connections stay.
+//
 // # While a server is down
 //
 // A Store knows of each server, by the outcomes of its calls, whether it is down: it

@@ -61,6 +61,19 @@ func TestRefusals(t *testing.T) {
 		t.Parallel()
 		check(t, newStore(t, testclient.Redis(t, testserver.StartRedis(t, "--requirepass", "secret").Addr)), "NOAUTH")
 	})
+	t.Run("a server with too many clients", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		last := testclient.Redis(t, server.Addr)
+		if err := last.ConfigSet(t.Context(), "maxclients", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		s := newStore(t, testclient.Redis(t, server.Addr))
+		testserver.Eventually(t, 20*time.Second, "the error has the server's reason", func() bool {
+			_, err := s.Acquire(t.Context(), claimed())
+			return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), "max number of clients reached")
+		})
+	})
 	t.Run("MISCONF: the server cannot save", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, "--save", "3600 1", "--dbfilename", "dump")
@@ -125,6 +138,37 @@ func TestRefusals(t *testing.T) {
 		server.Kill()
 		unknown(t, "acquire", <-done)
 	})
+}
+
+// The name of a server leads to another one after a failover, and the former one still
+// answers (hazard 23).
+func TestRefusals_NameMoves(t *testing.T) {
+	t.Parallel()
+	for name, commands := range map[string][][]any{
+		"replica":                    {{"REPLICAOF", "127.0.0.1", 1}},
+		"replica without its master": {{"CONFIG", "SET", "replica-serve-stale-data", "no"}, {"REPLICAOF", "127.0.0.1", 1}},
+		"master without replicas":    {{"CONFIG", "SET", "min-replicas-to-write", 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			former := testserver.StartRedis(t)
+			r := newRig(t, former, nil)
+			c := claimed()
+			acquire(t, r.store, c) // by the pool for pipelines
+			release(t, r.store, c) // by the other one
+			for _, command := range commands {
+				former.Do(command...)
+			}
+			r.proxy.Retarget(testserver.StartRedis(t).Addr)
+			testserver.Eventually(t, 20*time.Second, "a lock is granted", func() bool {
+				_, err := r.store.Acquire(t.Context(), claimed())
+				if err != nil {
+					wantIs(t, "acquire", err, core.ErrUnavailable)
+				}
+				return err == nil
+			})
+		})
+	}
 }
 
 // Replies of Redis 6.2 to a script whose command is refused.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
@@ -50,9 +52,10 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 	if s.cluster != nil {
 		s.cluster.ReloadState(ctx)
 	}
-	unchanged := !pipeline.Sent(err) || refused(err)
-	if isReply(err, "READONLY") {
-		err = fmt.Errorf("the server is a replica (a failover client with ReplicaOnly talks to one): %w", err)
+	class := pipeline.ClassOf(err)
+	unchanged := !pipeline.Sent(err) || class.Unchanged
+	if class.Advice != "" {
+		err = fmt.Errorf("%s: %w", class.Advice, err)
 	}
 	err = because(ctx, err)
 	if unchanged {
@@ -60,6 +63,9 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 	}
 	return fmt.Errorf("redisstore: %s: outcome unknown: %w", op, err)
 }
+
+// isReply reports whether err is an error reply with this code.
+func isReply(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
 // unanswered is failure for a question, which changes nothing.
 func (s *Store) unanswered(ctx context.Context, op string, err error) error {

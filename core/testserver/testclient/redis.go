@@ -27,6 +27,22 @@ func Redis(t testing.TB, addr string, edit ...func(*redis.Options)) *redis.Clien
 	return c
 }
 
+// Idle has the client's pool, not that for pipelines, hold at least n idle connections.
+func Idle(t testing.TB, client *redis.Client, n int) {
+	t.Helper()
+	testserver.Eventually(t, time.Minute, "the pool has idle connections", func() bool {
+		for range n {
+			conn := client.Conn() // one of its own until it is closed
+			defer conn.Close()
+			if conn.Ping(t.Context()).Err() != nil {
+				return false
+			}
+		}
+		return true
+	})
+	testserver.Eventually(t, time.Minute, "they are idle", func() bool { return int(client.PoolStats().IdleConns) >= n })
+}
+
 // Cluster returns a client of the cluster with the defaults of go-redis, which edit
 // may change. It is closed after the test.
 func Cluster(t testing.TB, cluster *testserver.Cluster, edit ...func(*redis.ClusterOptions)) *redis.ClusterClient {

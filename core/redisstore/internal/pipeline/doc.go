@@ -55,6 +55,11 @@
 // new one if none is idle, at most once in four seconds. Silent connections leave the pool
 // by that, and a connection is made that no call had the time to make.
 //
+// # Displaced
+//
+// After an error reply of a server that has lost its role, the idle connections of a client
+// of one server are closed. Then later calls dial.
+//
 // # While a server is down
 //
 // By the outcomes of its calls it is known of each server whether it is down. Then a

@@ -31,6 +31,7 @@ func New(client redis.UniversalClient) *Pipeline {
 		p.cluster = cluster
 	} else {
 		p.server = newServer(client, false)
+		p.server.named = true
 	}
 	return p
 }

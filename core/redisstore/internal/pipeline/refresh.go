@@ -9,9 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refreshInterval is the minimum time between two refreshes of a client. The PINGs of the
-// first have mostly returned by then.
-const refreshInterval = 2 * Limit
+const (
+	// refreshInterval is the minimum time between two refreshes of a client. The PINGs of the
+	// first have mostly returned by then.
+	refreshInterval = 2 * Limit
+	// dropInterval is the minimum time between two times that idle connections are closed:
+	// the user's own calls connect anew each time.
+	dropInterval = time.Second
+)
 
 // late reports whether a call under ctx failed by its time, and not because its caller left.
 func late(ctx context.Context, err error) bool {
@@ -61,3 +66,51 @@ func inBackground(n int, ping func(context.Context)) {
 		}()
 	}
 }
+
+// drop closes the idle connections of the client in the background, within dropInterval. They
+// lead to a server that has lost its role, and new ones perhaps to the server that has it now.
+func (v *server) drop() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.dropping || !v.named {
+		return
+	}
+	v.dropping = true
+	time.AfterFunc(time.Until(v.dropped.Add(dropInterval)), func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.dropping, v.dropped = false, time.Now()
+		if client := v.client; client != nil {
+			inBackground(1, func(ctx context.Context) { closeIdle(ctx, client) })
+		}
+	})
+}
+
+// closeIdle has the client write a command that fails over each idle connection. If other
+// calls take the connection first, there may be none left: a command would then dial.
+func closeIdle(ctx context.Context, client *redis.Client) {
+	ping := func() redis.Cmder { return single{redis.NewCmd(ctx, "ping", unwritable{})} }
+	for range client.PoolStats().IdleConns {
+		if client.PoolStats().IdleConns > 0 {
+			_ = client.Process(ctx, ping())
+		}
+	}
+	if client.PoolStats().PipelineStats == nil {
+		return
+	}
+	for range client.PoolStats().PipelineStats.IdleConns {
+		if client.PoolStats().PipelineStats.IdleConns > 0 {
+			pipe := client.Pipeline()
+			_ = pipe.Process(ctx, ping())
+			_, _ = pipe.Exec(ctx)
+		}
+	}
+}
+
+var errDropped = errors.New("the connection is closed, since its server has lost its role")
+
+// unwritable is an argument that fails when a client writes it. Nothing is sent, and the
+// client closes the connection.
+type unwritable struct{}
+
+func (unwritable) MarshalBinary() ([]byte, error) { return nil, errDropped }

@@ -51,15 +51,7 @@ func TestRefresh_SilentIdleConnections(t *testing.T) {
 				})
 			}
 			const idle = 8
-			conns := make([]*redis.Conn, idle)
-			for i := range conns {
-				conns[i] = master.Conn()
-				testserver.Eventually(t, time.Minute, "a connection is made", func() bool { return conns[i].Ping(t.Context()).Err() == nil })
-			}
-			for _, c := range conns {
-				_ = c.Close()
-			}
-			testserver.Eventually(t, time.Minute, "they are idle", func() bool { return master.PoolStats().IdleConns >= idle })
+			testclient.Idle(t, master, idle)
 			last := 0
 			for _, r := range proxy.Requests() {
 				last = max(last, r.Link)

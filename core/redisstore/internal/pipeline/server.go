@@ -21,10 +21,13 @@ type server struct {
 	sender *sender
 	gate   outage.Gate
 	client *redis.Client // nil if it cannot be probed, or no more
+	named  bool          // its address may lead to another server later; in a Cluster the client looks for that
 
 	mu        sync.Mutex
 	spare     *sender   // on the connections of the probe that ended an outage; nil mostly
 	refreshed time.Time // when the last refresh began
+	dropped   time.Time // when idle connections were closed last
+	dropping  bool      // they are about to be closed
 }
 
 // newServer returns the way by client. It is not probed if the Pipeline is closed.
@@ -71,6 +74,9 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 	switch {
 	case answers(err):
 		v.gate.Answered()
+		if ClassOf(err).displaced {
+			v.drop()
+		}
 	case refusedDial(err):
 		v.gate.Failed(begun, err)
 	default:
@@ -93,6 +99,7 @@ func (v *server) probe(ctx context.Context) error {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.PushNotificationProcessor = nil
 	client := redis.NewClient(&o)
+	client.AddHook(greeting{})
 	_, err := Detached(ctx, func() (struct{}, error) {
 		return struct{}{}, client.Process(ctx, single{redis.NewCmd(ctx, "ping")})
 	})
@@ -105,6 +112,27 @@ func (v *server) probe(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// greeting is a hook that ends a connection to a server that has too many clients, with
+// what it said. go-redis takes that for an old server that does not know HELLO, and goes on
+// with a connection that the server has closed.
+type greeting struct{}
+
+func (greeting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "hello" && replied(err, "max number of clients") {
+			return errors.New(err.Error())
+		}
+		return err
+	}
+}
+
+func (greeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // lend has calls go by a sender for a time, if they find no other connection.

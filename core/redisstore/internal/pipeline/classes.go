@@ -1,0 +1,85 @@
+package pipeline
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Class is what follows from an error reply. Its zero value is that of an unknown one: the
+// outcome is unknown.
+type Class struct {
+	// Unchanged: the server has changed nothing. Inside a script an error of a command comes
+	// up at its first write. The exception is NOPERM: it can come later, and the script then
+	// undoes its writes.
+	Unchanged bool
+	// Advice precedes the server's message.
+	Advice string
+	// displaced: the connection leads to a server that cannot be asked now, and perhaps
+	// another one has its name or its role. The idle connections of a client of one server
+	// are closed, so that later calls dial. All other errors leave them open.
+	displaced bool
+}
+
+var (
+	refusal   = Class{Unchanged: true}
+	displaced = Class{Unchanged: true, displaced: true}
+)
+
+// classes has the class of an error reply by its code.
+var classes = map[string]Class{
+	"ASK":         refusal,   // the slot is about to move
+	"BUSY":        refusal,   // a script runs for too long
+	"CLUSTERDOWN": displaced, // the server is cut off from the others, or slots are not served
+	"CROSSSLOT":   refusal,   // keys of several slots
+	"LOADING":     displaced, // the server has started, and may come back as a replica
+	"MASTERDOWN":  displaced, // a replica without its master
+	"MISCONF":     refusal,   // the server cannot save
+	"MOVED":       displaced, // another server has the slot
+	"NOAUTH":      displaced, // the connection has lost its user, or never had one
+	"NOPERM":      refusal,   // the user lacks a right
+	"NOREPLICAS":  displaced, // a master that is cut off from its replicas
+	"NOSCRIPT":    refusal,   // the server does not know the script
+	"OOM":         refusal,   // the memory is used up
+	"READONLY":    {Unchanged: true, displaced: true, Advice: "the server is a replica (a failover client with ReplicaOnly talks to one)"},
+	"TRYAGAIN":    refusal, // the slot moves, and its keys are on two servers
+	"UNKILLABLE":  refusal, // the script that runs for too long has written
+	"WRONGPASS":   refusal, // of a connection that is being made: the client closes it
+	"WRONGTYPE":   refusal, // the key is something else
+}
+
+// texts has the class of an error reply with the code ERR, or with none, by how it begins.
+var texts = map[string]Class{
+	"max number of clients reached":       refusal, // the server closes the connection
+	"unknown command":                     refusal,
+	"The user executing the script can't": refusal,   // NOPERM inside a script
+	"ACL failure in script":               refusal,   // the same since 7.2
+	"Protocol error: unauthenticated":     displaced, // NOAUTH to a command as long as ours
+}
+
+// inScript is the text that servers before 7.0 put before an error inside a script. They
+// leave out the dash of its code if the error comes from a command, and not from a check
+// before the command.
+var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_\w+\): )?(?:@user_script: ?\d+: )+-?`)
+
+// ClassOf returns the class of an error reply, and the zero value for another error.
+func ClassOf(err error) Class {
+	reply, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return Class{}
+	}
+	text := inScript.ReplaceAllString(reply.Error(), "")
+	code, _, _ := strings.Cut(text, " ")
+	if c, known := classes[code]; known {
+		return c
+	}
+	text = strings.TrimPrefix(text, "ERR ")
+	for begin, c := range texts {
+		if strings.HasPrefix(text, begin) {
+			return c
+		}
+	}
+	return Class{}
+}
