@@ -105,7 +105,7 @@ func release(t testing.TB, s *redisstore.Store, c core.Claim) {
 }
 
 // extend returns the error of one extension.
-func extend(s *redisstore.Store, c core.Claim) error {
+func extend(s core.Store, c core.Claim) error {
 	_, err := asked(func() (struct{}, error) {
 		return struct{}{}, s.Extend(context.Background(), []core.Claim{c})[0].Err
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/keystate"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -27,11 +28,13 @@ const (
 	swift  = time.Second          // what a sequence may take, far below all other times in it
 )
 
-// twin is one of two keys to which the same is done.
+// twin is one of the keys to which the same is done.
 type twin struct {
 	key  string
-	long bool   // there is always more in it
-	last uint64 // token that was seen
+	long bool            // there is always more in it
+	rule *keystate.State // of the one that is not in Redis
+	woke []string        // by the rule: the leases that the last step wakes
+	last uint64          // token that was seen
 
 	owners map[string]bool // of the holds that were seen last
 }
@@ -66,10 +69,24 @@ func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 // twins, and times are nearly so.
 type seen struct {
 	says  string
+	all   []string         // what is stored, apart from times
+	live  []string         // what of it has not expired, and for how long
+	token bool             // there is a new one
+	queue int              // how many wait, by the answer of a busy key
 	times [3]time.Duration // of the key, of the answer, and of its record
 	there bool
 	holds []int  // by the lease
 	fault string // what no key may show
+}
+
+func (s seen) whole() string {
+	return fmt.Sprintf("%s, %d wait, stored %q, a new token: %v", s.says, s.queue, s.all, s.token)
+}
+
+// current is what shows without what has expired. Redis only estimates how many wait, and
+// keeps a token for longer.
+func (s seen) current() string {
+	return fmt.Sprintf("%s, some wait: %v, live %q", s.says, s.queue > 0, s.live)
 }
 
 // look takes the outcome of a step, and what is stored then.
@@ -91,8 +108,8 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 			s.times[2] = r.Retain
 		}
 	case errors.As(err, &busy):
-		fmt.Fprintf(says, "busy behind %d", busy.Waiting)
-		s.times[1] = busy.RetryAfter
+		says.WriteString("busy")
+		s.queue, s.times[1] = busy.Waiting, busy.RetryAfter
 	case errors.Is(err, core.ErrLost):
 		says.WriteString("lost")
 	case errors.Is(err, core.ErrInvalid):
@@ -100,23 +117,14 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 	default:
 		s.fault = err.Error()
 	}
-	name := stored(core.Claim{Key: k.key})
-	var fields map[string]string
-	for {
-		if fields, err = testclient.Fields(ctx, asks, name); err != nil {
-			s.fault = err.Error()
-		}
-		delete(fields, beside)
-		// The tokens of a grant stay until the clock has passed them.
-		if _, only := fields["t"]; len(fields) != 1 || !only || asks.PTTL(ctx, name).Val() > 5*time.Millisecond {
-			break
-		}
-		time.Sleep(time.Millisecond)
+	fields, left, err := k.fields(ctx, asks)
+	if err != nil {
+		s.fault = err.Error()
 	}
 	isNew, owners := false, make(map[string]bool)
 	for name, value := range fields {
 		if words := strings.Split(value, " "); strings.HasPrefix(name, "h:") {
-			owners[words[2]] = true
+			owners[words[2]] = owners[words[2]] || lasting(value) > 0
 			isNew = isNew || !k.owners[words[2]]
 		}
 		if i, err := strconv.Atoi(strings.TrimPrefix(name, "h:")); err == nil {
@@ -125,8 +133,8 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 	}
 	slices.Sort(s.holds)
 	if s.there = len(fields) > 0; s.there {
-		s.times[0] = asks.PTTL(ctx, name).Val()
-		token, short := last(fields), !strings.HasPrefix(asks.Get(ctx, name).Val(), "f")
+		s.times[0] = left
+		token, short := last(fields), k.rule == nil && !strings.HasPrefix(asks.Get(ctx, stored(core.Claim{Key: k.key})).Val(), "f")
 		if short || token == 0 && k.last < uint64(time.Now().UnixMicro()) {
 			token = k.last // the short string does not tell it; what began anew need not
 		}
@@ -139,14 +147,30 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 			s.fault = fmt.Sprintf("stored is token %d, after %d", token, k.last)
 		}
 		k.last = max(k.last, token)
-		fmt.Fprintf(says, "; stored %q", timeless(fields))
+		s.all, s.live = timeless(fields), live(fields)
 	}
 	k.owners = owners
-	if k.last > before && isNew || k.last > before+far {
-		says.WriteString("; there is a new token")
-	}
+	s.token = k.last > before && isNew || k.last > before+far
 	s.says = says.String()
 	return s
+}
+
+// fields returns what is stored of the key, and how long it has it. The tokens of a grant
+// stay until the clock has passed them, for which it waits.
+func (k *twin) fields(ctx context.Context, asks *redis.Client) (fields map[string]string, left time.Duration, err error) {
+	if k.rule != nil {
+		return ruled(k.rule), time.Minute, nil
+	}
+	name := stored(core.Claim{Key: k.key})
+	for {
+		fields, err = testclient.Fields(ctx, asks, name)
+		delete(fields, beside)
+		left = asks.PTTL(ctx, name).Val()
+		if _, only := fields["t"]; len(fields) != 1 || !only || left > 5*time.Millisecond {
+			return fields, left, err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // waiting is a line of the wait list: a lease, a deadline, what it asks for, a channel.
@@ -189,6 +213,8 @@ type cast struct {
 	// listens is the store that asks so, each claim once, so that no message can
 	// answer for the server. All else goes through calls.
 	calls, listens *redisstore.Store
+	// ruled says that the rule in Go takes part: it grants nothing by message.
+	ruled bool
 }
 
 func (p *cast) one(in int) bool { return p.IntN(in) == 0 }
@@ -258,7 +284,7 @@ func (p *cast) acquires(i int, free bool) (m move) {
 	if c.Weight == core.All && !free && p.one(12) {
 		c.MinToken = uint64(time.Now().Add(5 * time.Minute).UnixMicro())
 	}
-	c.Push = !free && c.Wait && c.Record == nil && c.Via == "" && c.TTL > moment && c.MinToken == 0 && p.one(2) && !p.pushed[i]
+	c.Push = !p.ruled && !free && c.Wait && c.Record == nil && c.Via == "" && c.TTL > moment && c.MinToken == 0 && p.one(2) && !p.pushed[i]
 	if c.Push {
 		p.pushed[i], s = true, p.listens
 	}
@@ -272,7 +298,7 @@ func (p *cast) acquires(i int, free bool) (m move) {
 				return core.Grant{}, err
 			}
 		}
-		return s.Acquire(ctx, c)
+		return k.store(s).Acquire(ctx, c)
 	}
 	return m
 }
@@ -296,7 +322,7 @@ func (p *cast) releases(i int) (m move) {
 		if told {
 			c.Last = k.last
 		}
-		return core.Grant{}, p.calls.Release(context.Background(), c)
+		return core.Grant{}, k.store(p.calls).Release(context.Background(), c)
 	}
 	return m
 }
@@ -305,7 +331,17 @@ func (p *cast) extends(i int) (m move) {
 	c := p.claims[i]
 	c.TTL = p.lasts(&m.brief, 0)
 	m.name = fmt.Sprintf("extend %s for %v", c.Lease, c.TTL)
-	m.do = func(k *twin) (core.Grant, error) { return core.Grant{}, extend(p.calls, k.of(c)) }
+	m.do = func(k *twin) (core.Grant, error) { return core.Grant{}, extend(k.store(p.calls), k.of(c)) }
+	return m
+}
+
+func (p *cast) revokes(i int) (m move) {
+	id, keep := core.HoldID(p.claims[i].Lease), p.lasts(&m.brief, 3)
+	m.brief = false // what the hold has left is longer
+	m.name = fmt.Sprintf("revoke %s, keep %v", p.claims[i].Lease, keep)
+	m.do = func(k *twin) (core.Grant, error) {
+		return core.Grant{}, k.store(p.calls).Revoke(context.Background(), k.key, id, keep)
+	}
 	return m
 }
 
@@ -314,6 +350,8 @@ func (p *cast) next() move {
 	switch n, i := p.IntN(20), p.IntN(len(p.claims)); {
 	case !p.now.there:
 		return p.acquires(i, true)
+	case p.ruled && p.one(12):
+		return p.revokes(p.holder())
 	case n < 9:
 		return p.acquires(i, false)
 	case n < 12:
@@ -351,10 +389,13 @@ func TestShortcutsAgree(t *testing.T) {
 func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace []string, fault string) {
 	begun := time.Now()
 	twins := []*twin{{key: name + ":free"}, {key: name + ":long", long: true}}
+	if p.ruled {
+		twins = append(twins, &twin{key: name, rule: new(keystate.State)})
+	}
 	for range 16 {
 		m := p.next()
 		trace = append(trace, m.name)
-		all, grants, errs := [2]seen{}, [2]core.Grant{}, [2]error{}
+		all, grants, errs := [3]seen{}, [3]core.Grant{}, [3]error{}
 		for i, k := range twins {
 			if err := k.fill(ctx, asks); err != nil {
 				return trace, err.Error()
@@ -370,11 +411,18 @@ func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace
 		if time.Since(begun) > swift {
 			return trace, ""
 		}
-		if all[0].fault != "" || all[1].fault != "" {
-			return trace, fmt.Sprintf("faults: by a shortcut %q, without %q", all[0].fault, all[1].fault)
+		if all[0].fault != "" || all[1].fault != "" || all[2].fault != "" {
+			return trace, fmt.Sprintf("faults: by a shortcut %q, without %q, by the rule %q", all[0].fault, all[1].fault, all[2].fault)
 		}
-		if all[0].says != all[1].says {
-			return trace, "by a shortcut: " + all[0].says + "\nwithout:       " + all[1].says
+		if a, b := all[0].whole(), all[1].whole(); a != b {
+			return trace, "by a shortcut: " + a + "\nwithout:       " + b
+		}
+		if a, b := all[0].current(), all[2].current(); p.ruled && a != b {
+			// Redis wakes no waiter that is to join a hold, so it keeps its place there.
+			if all[0].live = without(all[0].live, twins[2].woke); all[0].current() == b {
+				return trace, ""
+			}
+			return trace, "in Redis:    " + a + "\nby the rule: " + b
 		}
 		for i, d := range all[0].times {
 			if (d - all[1].times[i]).Abs() > slack {

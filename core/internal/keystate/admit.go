@@ -52,14 +52,14 @@ func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 		}
 	}
 	if w.Fair && heaviest == 0 {
-		// Earlier fair waiters count as if they had their holds. So a claim that is
-		// admitted before them takes no room from them.
+		// Earlier fair waiters of other owners count as if they had their holds. So a
+		// claim that is admitted before them takes no room from them.
 		for i := range s.Waiters {
 			p := &s.Waiters[i]
 			if p.Lease == w.Lease {
 				break
 			}
-			if p.Fair {
+			if p.Fair && p.Owner != owner {
 				count(p.Weight, p.Until)
 				limit = min(limit, p.Limit)
 			}
