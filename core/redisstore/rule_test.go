@@ -1,7 +1,9 @@
 package redisstore_test
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -50,10 +52,16 @@ type deciding interface {
 
 // store returns where the same is done to k: s, unless k is the rule's.
 func (k *twin) store(s *redisstore.Store) deciding {
-	if k.rule != nil {
-		return byRule{k}
+	if k.rule == nil {
+		return s
 	}
-	return s
+	// It is saved and loaded between the steps.
+	text, err := json.Marshal(k.rule)
+	k.rule = new(keystate.State)
+	if err = cmp.Or(err, json.Unmarshal(text, k.rule)); err != nil {
+		panic(err)
+	}
+	return byRule{k}
 }
 
 // byRule is a store of one key, which the rule in Go decides about.

@@ -418,7 +418,7 @@ func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace
 			return trace, "by a shortcut: " + a + "\nwithout:       " + b
 		}
 		if a, b := all[0].current(), all[2].current(); p.ruled && a != b {
-			// Redis wakes no waiter that is to join a hold, so it keeps its place there.
+			// A waiter that is to join a hold may not be woken by Redis, and keeps its place.
 			if all[0].live = without(all[0].live, twins[2].woke); all[0].current() == b {
 				return trace, ""
 			}
