@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redlock"
@@ -75,7 +74,7 @@ var infoCommand = testserver.Match{Command: "info"}
 // settled waits until nothing is on its way to a node.
 func settled(t *testing.T, s *redlock.Store) {
 	t.Helper()
-	testserver.Eventually(t, time.Minute, "nothing is on its way", func() bool {
+	testserver.Eventually(t, patience, "nothing is on its way", func() bool {
 		claims, tasks := s.Unsettled()
 		return claims+tasks == 0
 	})

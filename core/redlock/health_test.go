@@ -82,7 +82,7 @@ func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 		all[0].Kill()
 		all[2].Pause()
 		defer all[2].Resume()
-		testserver.Eventually(t, time.Minute, "the error gives both reasons", func() bool {
+		testserver.Eventually(t, patience, "the error gives both reasons", func() bool {
 			_, err := s.Acquire(t.Context(), claim("ours"))
 			if err == nil {
 				t.Fatal("granted by one of three")
@@ -186,13 +186,13 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 		_ = s.Release(t.Context(), c)
 	}
 	before := ""
-	testserver.Eventually(t, time.Minute, "all nodes count", func() bool {
+	testserver.Eventually(t, patience, "all nodes count", func() bool {
 		use()
 		before = o.seen()
 		return strings.Count(before, "node_out") == strings.Count(before, "node_back")
 	})
 	all[1].Kill()
-	testserver.Eventually(t, time.Minute, "a node that is dead is out", func() bool {
+	testserver.Eventually(t, patience, "a node that is dead is out", func() bool {
 		use()
 		return strings.HasSuffix(o.seen(), "node-1 node_out")
 	})
@@ -200,7 +200,7 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 		use()
 	}
 	all[1].Restart()
-	testserver.Eventually(t, time.Minute, "it is back", func() bool {
+	testserver.Eventually(t, patience, "it is back", func() bool {
 		use()
 		return strings.HasSuffix(o.seen(), "node-1 node_back")
 	})

@@ -35,7 +35,7 @@ func TestTokensGrowOnServers(t *testing.T) {
 		}
 		c := claim(fmt.Sprint(i))
 		var g core.Grant
-		testserver.Eventually(t, 30*time.Second, "a grant", func() (granted bool) {
+		testserver.Eventually(t, patience, "a grant", func() (granted bool) {
 			var err error
 			g, err = s.Acquire(t.Context(), c) // a busy machine may need several attempts
 			return err == nil
@@ -50,7 +50,7 @@ func TestTokensGrowOnServers(t *testing.T) {
 		for _, n := range away {
 			proxies[n].Heal()
 		}
-		testserver.Eventually(t, 30*time.Second, "no cleanup task is left", func() bool {
+		testserver.Eventually(t, patience, "no cleanup task is left", func() bool {
 			_, tasks := s.Unsettled()
 			return tasks == 0
 		})
