@@ -67,6 +67,9 @@ type Record struct {
 // Empty reports whether the key can be forgotten at now. Its last token is kept until the
 // clock has passed it.
 func (s *State) Empty(now time.Time) bool {
+	if len(s.Holds) > 0 && s.Holds[0].Until.After(now) {
+		return false // as mostly: it need not look at a crowd
+	}
 	s.expire(now)
 	return len(s.Holds) == 0 && len(s.Waiters) == 0 && len(s.Tombs) == 0 && s.Record == nil &&
 		s.Token+core.TokenStep <= uint64(now.UnixMicro())
