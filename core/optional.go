@@ -147,22 +147,6 @@ type Hold struct {
 	Left time.Duration
 }
 
-// Mode tells the mode from the weight, which is all that stores keep of it: ModeExclusive
-// for All, ModePermits for less than that, and ModeShared for 1, where a reader and a
-// single permit are the same to a store. A claim with a record, as a call of package once
-// makes, is ModeExclusive. It is 0 without a weight. The CardEntry of the hold knows better.
-func (h Hold) Mode() Mode {
-	switch {
-	case h.Weight >= All:
-		return ModeExclusive
-	case h.Weight > 1:
-		return ModePermits
-	case h.Weight == 1:
-		return ModeShared
-	}
-	return 0
-}
-
 // Run is what State shows of a Record.
 type Run struct {
 	Attempt int           // how many runs have begun

@@ -100,17 +100,33 @@ type Hold struct {
 	// nil if there is none.
 	Card  *core.Card
 	Trace string    // as the card's entry tells
-	told  core.Mode // by the card's entry
+	named core.Mode // by the card's entry
 }
 
-// Mode is as the card's entry tells it, and without one as the core.Hold does.
-func (h Hold) Mode() core.Mode { return cmp.Or(h.told, h.Hold.Mode()) }
+// Mode returns the mode of the card's entry. Without a card it returns the mode of the
+// weight, which is all that stores keep of it: core.ModeExclusive for core.All,
+// core.ModePermits for less than that, core.ModeShared for 1, and 0 for no weight. A reader
+// and a single permit are the same to a store, as are a run of package once and an exclusive
+// hold.
+func (h Hold) Mode() core.Mode {
+	switch {
+	case h.named != 0:
+		return h.named
+	case h.Weight >= core.All:
+		return core.ModeExclusive
+	case h.Weight > 1:
+		return core.ModePermits
+	case h.Weight == 1:
+		return core.ModeShared
+	}
+	return 0
+}
 
 // Kind says for a reader how a hold excludes others: "exclusive", "shared", "3 permits".
 // Where no card tells, a weight of 1 can be either.
 func (h Hold) Kind() string {
 	switch {
-	case h.Weight == 1 && h.told == 0:
+	case h.Weight == 1 && h.named == 0:
 		return "shared or a permit"
 	case h.Mode() == core.ModePermits && h.Weight == 1:
 		return "1 permit"
@@ -327,7 +343,7 @@ func (known cards) join(h core.Hold) Hold {
 	if h.Age == 0 {
 		h.Age = e.For
 	}
-	return Hold{Hold: h, Card: e.card, Trace: e.Trace, told: modeOf(e.Mode)}
+	return Hold{Hold: h, Card: e.card, Trace: e.Trace, named: modeOf(e.Mode)}
 }
 
 // modeOf is the mode with this name, 0 for none that is known here.
