@@ -124,7 +124,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 	defer func() { // runs after the one below, when the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {
-			c := a.request.claim(key, a.lease.first.id)
+			c := releasing{Claim: a.request.claim(key, a.lease.first.id)}
 			c.Record = nil
 			c.Undo = unsure && a.request.record != nil
 			end := &confirmation{done: make(chan struct{})}

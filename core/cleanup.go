@@ -29,7 +29,7 @@ type cleanup struct {
 }
 
 type pending struct {
-	claim  Claim
+	claim  releasing
 	name   string
 	mode   Mode
 	unsure bool // may be held
@@ -42,7 +42,7 @@ func (u *pending) about() (key, hold string) { return u.claim.Key, HoldID(u.clai
 
 // add releases c, a claim of l, in the background. Its first try does not wait for other
 // claims, and is the answer for the callers that wait for end.
-func (cl *cleanup) add(c Claim, l *Lease, unsure bool, end *confirmation) {
+func (cl *cleanup) add(c releasing, l *Lease, unsure bool, end *confirmation) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
 		least = cleanUpRun
@@ -122,7 +122,7 @@ func (cl *cleanup) wait(ctx context.Context) bool {
 func (cl *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
-	c := u.claim
+	c := u.claim.Claim
 	if !u.unsure {
 		c.TTL = 0 // nothing is on its way that would have to be refused
 	}

@@ -153,8 +153,7 @@ func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
 // the clean-up. If an acquire of it had no answer the clean-up releases it again in any
 // case, so that a late one is refused.
 func (h *hold) release(l *Lease, r *Record, until time.Time) (err error) {
-	c := l.releaseClaim(h)
-	c.Record = r
+	c := l.releaseClaim(h, r)
 	end, assumed := h.beginRelease(), false
 	defer func() { end.answer(err, assumed) }()
 	err = errNoEnd
@@ -173,5 +172,5 @@ func (h *hold) release(l *Lease, r *Record, until time.Time) (err error) {
 func (h *hold) abandon(l *Lease) {
 	h.locker.waiters.holdEnded(h)
 	h.retire()
-	h.locker.cleanup.add(l.releaseClaim(h), l, l.unsure[h.key], h.beginRelease())
+	h.locker.cleanup.add(l.releaseClaim(h, nil), l, l.unsure[h.key], h.beginRelease())
 }

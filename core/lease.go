@@ -337,10 +337,13 @@ func (l *Lease) abandon() {
 	}
 }
 
-// releaseClaim is the claim that releases h. Its TTL is how long a late acquire of it has to
-// be refused. A run that has not begun is undone.
-func (l *Lease) releaseClaim(h *hold) Claim {
-	c := h.claim()
+// releaseClaim returns the claim that releases h, and saves r if it is not nil. Its TTL is
+// how long a late acquire of it has to be refused. A run that has not begun is undone.
+func (l *Lease) releaseClaim(h *hold, r *Record) releasing {
+	c := releasing{Claim: h.claim()}
+	if r != nil {
+		c.Record, c.instead = r, l.run.instead
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.owner == h.id && h.token > 0 {

@@ -13,6 +13,7 @@ type run struct {
 	found     Record    // what the store keeps of it
 	settling  sync.Once // by the first Finish or Withdraw
 	withdrawn bool      // that was Withdraw
+	instead   *Record   // of FinishLong, for its release
 	err       error     // its answer
 }
 
@@ -107,10 +108,15 @@ func checkRecord(r *Record) error {
 // is not of Begin, and if Retain is not 1ms at least. A second call gives the
 // answer of the first.
 func (l *Lease) Finish(ctx context.Context, r Record) error {
-	if err := checkRecord(&r); err != nil {
+	return l.save(ctx, &r, nil)
+}
+
+// save is Finish for r. If its value is too long, instead is saved in its place.
+func (l *Lease) save(ctx context.Context, r, instead *Record) error {
+	if err := checkRecord(r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
 	}
-	return l.settle(ctx, "finish", &r, false)
+	return l.settle(ctx, "finish", r, instead, false)
 }
 
 // FinishLong is Finish for a record whose value may be longer than the store takes. A server
@@ -120,15 +126,14 @@ func (l *Lease) Finish(ctx context.Context, r Record) error {
 // its place, and the error matches ErrUnavailable: the server may have stored r before,
 // which stays then.
 func (l *Lease) FinishLong(ctx context.Context, r, instead Record) error {
-	r.instead = &instead
-	return l.Finish(ctx, r)
+	return l.save(ctx, &r, &instead)
 }
 
 // longValue is the length above which a value is not sent again, see FinishLong. Redis'
 // least limit (proto-max-bulk-len) is 1 MiB.
 const longValue = 512 << 10
 
-func (r *Record) isLong() bool { return r != nil && len(r.Value) > longValue }
+func isLong(r *Record) bool { return r != nil && len(r.Value) > longValue }
 
 // Withdraw is Release for a run whose work has not begun: in the same step the
 // store takes the run back, so that it does not count as an attempt and the
@@ -141,17 +146,17 @@ func (r *Record) isLong() bool { return r != nil && len(r.Value) > longValue }
 // that goes on in the background, unless the lease was given back before. It fails
 // with ErrInvalid, and does nothing, for a lease that is not of Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
-	return l.settle(ctx, "withdraw", nil, true)
+	return l.settle(ctx, "withdraw", nil, nil, true)
 }
 
 // settle is Finish and Withdraw: the first call ends the lease, if nothing else
 // has, and the others have its answer.
-func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool) error {
+func (l *Lease) settle(ctx context.Context, op string, r, instead *Record, withdraw bool) error {
 	if l.opts.record == nil {
 		return fmt.Errorf("%s %s: not a lease of Begin: %w", op, l.name, ErrInvalid)
 	}
 	l.run.settling.Do(func() {
-		l.run.withdrawn = withdraw
+		l.run.withdrawn, l.run.instead = withdraw, instead
 		err := l.endError(op, errNoEnd)
 		defer func() { l.run.err = err }()
 		var first bool
@@ -168,8 +173,8 @@ func (l *Lease) settle(ctx context.Context, op string, r *Record, withdraw bool)
 // settleLate settles a run whose lease was given back before. Nothing goes on in
 // the background after it, since its Locker may have been closed.
 func (l *Lease) settleLate(ctx context.Context, op string, r *Record, withdraw bool) error {
-	c := l.releaseClaim(&l.first)
-	c.Record, c.Undo = r, withdraw
+	c := l.releaseClaim(&l.first, r)
+	c.Undo = withdraw
 	_, _, err := l.locker.release(&c, l.locker.now().Time().Add(releaseLimit))
 	err = l.endError(op, err)
 	e := l.event(CleanedUp)

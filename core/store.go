@@ -101,8 +101,6 @@ type Record struct {
 	// for Acquire, while Release with 0 leaves no record. In a Grant it is what
 	// is left of that.
 	Retain time.Duration
-
-	instead *Record // saved in its place if the value is too long, see Lease.FinishLong
 }
 
 // Grant is an admitted claim.

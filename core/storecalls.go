@@ -60,6 +60,12 @@ func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*
 	return start, answers
 }
 
+// releasing is a claim that is being released.
+type releasing struct {
+	Claim
+	instead *Record // saved in place of Record if that is too long, see Lease.FinishLong
+}
+
 // release releases c at the store. Assumed is set if the store no longer had it, which is
 // put down to an earlier attempt without an answer.
 //
@@ -67,18 +73,18 @@ func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*
 // is not sent again. The record instead takes its place, if there is one, in c too. If the
 // store has that one, or has one already, the claim is settled, and the error gives the
 // reason why the value may not be stored.
-func (l *Locker) release(c *Claim, until time.Time) (assumed, settled bool, err error) {
+func (l *Locker) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // why the record was replaced
 	err = l.persist(c.TTL, until, func(ctx context.Context) error {
-		err := l.store.Release(ctx, *c)
+		err := l.store.Release(ctx, c.Claim)
 		switch {
 		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
 			assumed = true // by the earlier attempt
 			return nil
 		case err != nil && !errors.Is(err, ErrUnavailable):
 			unknown = true
-			if c.Record.isLong() && c.shorten() {
+			if isLong(c.Record) && c.shorten() {
 				unsaved = err
 			}
 		}
@@ -87,7 +93,7 @@ func (l *Locker) release(c *Claim, until time.Time) (assumed, settled bool, err 
 	settled = err == nil || errors.Is(err, ErrLost)
 	switch {
 	case !settled:
-		if c.Record.isLong() {
+		if isLong(c.Record) {
 			c.shorten()
 		}
 	case unsaved != nil:
@@ -97,11 +103,11 @@ func (l *Locker) release(c *Claim, until time.Time) (assumed, settled bool, err 
 }
 
 // shorten replaces the record by the one to save instead, and reports whether there is one.
-func (c *Claim) shorten() bool {
-	if c.Record == nil || c.Record.instead == nil {
+func (c *releasing) shorten() bool {
+	if c.Record == nil || c.instead == nil {
 		return false
 	}
-	c.Record = c.Record.instead
+	c.Record, c.instead = c.instead, nil
 	return true
 }
 
