@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"time"
 )
 
@@ -182,16 +180,6 @@ func (e Event) OfHold(id string) Event {
 type holdOf string
 
 func (h holdOf) about() (key, hold string) { return "", string(h) }
-
-// HoldID is the ID that the hold of a claim with this Claim.Lease has in logs and for
-// operators: 11 letters, digits, '-' and '_'. The lease cannot be found from it.
-func HoldID(lease string) string {
-	if lease == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte("hold\x00" + lease))
-	return base64.RawURLEncoding.EncodeToString(sum[:8])
-}
 
 // Report has the acquire write into e what its events say of it: Name, Mode,
 // Contended, Reentered, Wait and the hold. It is for packages that tell more of what

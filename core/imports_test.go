@@ -31,7 +31,7 @@ type room struct {
 // anything. A new package needs a line here; it says where the package stands.
 var rooms = map[string]room{
 	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
-	"core":  {kit: []string{"retry", "core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/order", "core/internal/outage"}},
+	"core":  {kit: []string{"retry", "core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/leaseid", "core/internal/order", "core/internal/outage"}},
 
 	"core/keys":      {kit: []string{"core"}},
 	"core/once":      {kit: []string{"core", "core/keys", "retry"}},
@@ -51,6 +51,7 @@ var rooms = map[string]room{
 	"core/internal/calls":   {},
 	"core/internal/due":     {},
 	"core/internal/keyed":   {},
+	"core/internal/leaseid": {},
 	"core/internal/order":   {},
 	"core/internal/outage":  {},
 	"core/internal/visible": {},

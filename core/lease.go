@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/fifo"
+	"github.com/lockkit/lockkit/core/internal/leaseid"
 	"github.com/lockkit/lockkit/core/internal/order"
 	"github.com/lockkit/lockkit/retry"
 )
@@ -70,7 +71,7 @@ const (
 
 func newLease(l *Locker, ctx context.Context, r *request) *Lease {
 	lease := &Lease{locker: l, key: r.key, name: r.name, opts: r.terms}
-	lease.first.id = l.newID()
+	lease.first.id = leaseid.New(l.process)
 	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
 	lease.ctx.lease = lease
@@ -106,7 +107,7 @@ func (l *Lease) show(h *hold) (owner string, token uint64) {
 	defer l.mu.Unlock()
 	l.shown = true
 	if l.passed {
-		return l.locker.newID(), 0 // the hold may be another lease's by now
+		return leaseid.New(l.locker.process), 0 // the hold may be another lease's by now
 	}
 	return h.owner, l.tokenAt(h)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/leaseid"
 	"github.com/lockkit/lockkit/core/internal/order"
 )
 
@@ -55,7 +56,7 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	l := &Locker{
 		config:  c,
 		store:   store,
-		process: newProcess(),
+		process: leaseid.NewProcess(),
 		tallies: make(tallies),
 	}
 	l.closing, l.beginClose = context.WithCancel(context.Background())

@@ -2,7 +2,11 @@ package core
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/leaseid"
 )
 
 // Watcher is a Store that can wake waiters.
@@ -110,8 +114,8 @@ type Inspector interface {
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error
 }
 
-// MaxKeep is the longest keep of Inspector.Revoke.
-const MaxKeep = maxTTL
+// MaxKeep is the longest keep of Inspector.Revoke, and the longest TTL of a lease.
+const MaxKeep = 24 * 24 * time.Hour
 
 // MostListed is the longest page of Inspector.List.
 const MostListed = 1000
@@ -153,3 +157,18 @@ type Run struct {
 	Done    bool          // finished: it has an answer
 	Left    time.Duration // how long it is kept
 }
+
+// HoldID is the ID that the hold of a claim with this Claim.Lease has in logs and for
+// operators: 11 letters, digits, '-' and '_'. The lease cannot be found from it.
+func HoldID(lease string) string {
+	if lease == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("hold\x00" + lease))
+	return base64.RawURLEncoding.EncodeToString(sum[:8])
+}
+
+// ProcessOf is the ID of the process (to be exact, of its Locker) that made a claim
+// with this Claim.Lease, 8 letters and digits; "" for a lease that no Locker has named.
+// It is for stores that show their holds to operators. Unlike the lease it is no secret.
+func ProcessOf(lease string) string { return leaseid.ProcessOf(lease) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/leaseid"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -257,7 +258,7 @@ func (l *Locker) serves(r *request) error {
 	if !ok {
 		return nil
 	}
-	c := r.claim("check", l.newID())
+	c := r.claim("check", leaseid.New(l.process))
 	c.Keep = r.keep
 	if err := s.CheckClaim(c); err != nil {
 		return fmt.Errorf("acquire %s: %w", r.name, err)

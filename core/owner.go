@@ -4,6 +4,8 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
+
+	"github.com/lockkit/lockkit/core/internal/leaseid"
 )
 
 // ownerText returns the text by which others join the holds of an owner: the owner, its
@@ -32,7 +34,7 @@ func splitOwner(text, key string) (owner string, token uint64) {
 		return "", 0
 	}
 	owner, tokens, _ := strings.Cut(text[:end], ".")
-	if ProcessOf(owner) == "" {
+	if leaseid.ProcessOf(owner) == "" {
 		return "", 0
 	}
 	for tokens != "" {

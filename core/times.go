@@ -8,7 +8,7 @@ import "time"
 const (
 	defaultTTL = 30 * time.Second
 	minTTL     = 100 * time.Millisecond // a busy machine and a slow network fit in
-	maxTTL     = 24 * 24 * time.Hour    // in milliseconds less than 2^31
+	maxTTL     = MaxKeep                // in milliseconds less than 2^31
 	minRetain  = time.Millisecond
 )
 
