@@ -66,8 +66,8 @@ const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKK
   -plain         plain Redis keys, as other programs write them
 `
 
-// store is a store, and its client.
-type store struct {
+// storeClient is a store with its client.
+type storeClient struct {
 	core.Store
 	servers   string                          // for an operator
 	connected func(ctx context.Context) error // waits for a connection, where the client makes it in advance
@@ -78,7 +78,7 @@ type store struct {
 // open connects to nothing yet, but for ZooKeeper, where session is how long the key
 // of a crashed holder stays taken. Its errors match core.ErrInvalid and have no
 // password.
-func (f *storeFlags) open(session time.Duration) (*store, error) {
+func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	raw := f.url
 	if raw == "" {
 		raw = os.Getenv(storeVariable)
@@ -91,7 +91,7 @@ func (f *storeFlags) open(session time.Duration) (*store, error) {
 		return nil, fmt.Errorf("the store is no URL such as redis://host:6379: %w", core.ErrInvalid)
 	}
 	kind, how, _ := strings.Cut(scheme, "+")
-	var s *store
+	var s *storeClient
 	var err error
 	switch {
 	case kind == "redis" || kind == "rediss" || scheme == "unix":
@@ -151,7 +151,7 @@ func safe(raw string, err error) error {
 	return err
 }
 
-func (f *storeFlags) openRedis(raw, how string) (*store, error) {
+func (f *storeFlags) openRedis(raw, how string) (*storeClient, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, err
@@ -202,10 +202,10 @@ func (f *storeFlags) openRedis(raw, how string) (*store, error) {
 		_ = client.Close()
 		return nil, err
 	}
-	return &store{Store: s, connected: atOnce, check: s.Check, close: func() { _, _ = s.Close(), client.Close() }}, nil
+	return &storeClient{Store: s, connected: atOnce, check: s.Check, close: func() { _, _ = s.Close(), client.Close() }}, nil
 }
 
-func openPostgres(raw string) (*store, error) {
+func openPostgres(raw string) (*storeClient, error) {
 	config, err := pgxpool.ParseConfig(raw)
 	if err != nil {
 		return nil, err
@@ -219,12 +219,12 @@ func openPostgres(raw string) (*store, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &store{Store: s, connected: atOnce, check: s.Check, close: func() { _ = s.Close(); pool.Close() }}, nil
+	return &storeClient{Store: s, connected: atOnce, check: s.Check, close: func() { _ = s.Close(); pool.Close() }}, nil
 }
 
 // openZooKeeper reads user:password@host:port,host:port/root, of which net/url
 // takes one host only.
-func openZooKeeper(rest string, timeout time.Duration) (*store, error) {
+func openZooKeeper(rest string, timeout time.Duration) (*storeClient, error) {
 	hosts, root, _ := strings.Cut(rest, "/")
 	var opts []zkstore.Option
 	if root = strings.TrimSuffix(root, "/"); root != "" {
@@ -256,7 +256,7 @@ func openZooKeeper(rest string, timeout time.Duration) (*store, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &store{
+	return &storeClient{
 		Store:     s,
 		connected: func(ctx context.Context) error { return session(ctx, conn) },
 		check:     func(ctx context.Context) error { return try(ctx, s) },
