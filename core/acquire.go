@@ -100,21 +100,16 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		l.countOut(lease)
 		over = true
 		e := lease.outcome(GaveUp)
-		e.Wait, e.Err = wait, withoutKey(err)
+		e.Wait, e.Err = wait, err
+		if busy, ok := err.(*BusyError); ok {
+			e.Err = busy.WithoutKey()
+		}
 		l.observe(ctx, e)
 		return nil, err
 	}
 	lease.announce(ctx, wait)
 	over = true
 	return lease, nil
-}
-
-// withoutKey is err without the key: events are logged where keys must not be.
-func withoutKey(err error) error {
-	if busy, ok := err.(*BusyError); ok {
-		return &BusyError{Name: busy.Name, RetryAfter: busy.RetryAfter, Waiting: busy.Waiting}
-	}
-	return err
 }
 
 // acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.

@@ -46,5 +46,13 @@ func (e *BusyError) Error() string {
 	return e.Name + ": " + ErrBusy.Error()
 }
 
+// WithoutKey returns the error for events and others that show or store what is in an
+// error: a key can be a customer's data.
+func (e *BusyError) WithoutKey() *BusyError {
+	shown := *e
+	shown.Key = ""
+	return &shown
+}
+
 // Is makes errors.Is(err, ErrBusy) true.
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -81,6 +82,14 @@ func TestBusyError(t *testing.T) {
 		}
 		if got := (&core.BusyError{Key: "order:secret"}).Error(); got != "lock is busy" {
 			t.Errorf("got text %q without a name", got)
+		}
+	})
+	t.Run("WithoutKey leaves the key out", func(t *testing.T) {
+		t.Parallel()
+		busy := &core.BusyError{Key: "order:secret", Name: "order", RetryAfter: time.Second, Waiting: 2}
+		want := core.BusyError{Name: "order", RetryAfter: time.Second, Waiting: 2}
+		if got := busy.WithoutKey(); *got != want || busy.Key == "" {
+			t.Errorf("got %+v of %+v, want %+v", got, busy, want)
 		}
 	})
 	for key, name := range map[string]string{

@@ -81,7 +81,5 @@ func discreet(err error) error {
 	if !ok {
 		return err
 	}
-	shown := *busy
-	shown.Key = ""
-	return fmt.Errorf("%w: %w", ErrInProgress, &shown)
+	return fmt.Errorf("%w: %w", ErrInProgress, busy.WithoutKey())
 }
