@@ -94,7 +94,7 @@ func (d *delivery) enter(c *conflict, run bool, keys ...string) {
 	}
 	d.places = make([]place, len(keys))
 	for i, key := range keys {
-		d.places[i] = place{locker: c.observer, key: key}
+		d.places[i] = place{locker: c.locker, key: key}
 		if run {
 			d.places[i].run = c.name
 		}

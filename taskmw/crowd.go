@@ -26,7 +26,7 @@ const (
 
 // place is a key that tasks can wait for.
 type place struct {
-	locker core.Observer
+	locker *core.Locker
 	run    string // the name of an Idempotent, whose keys are not those of Lock
 	key    string
 }

@@ -65,8 +65,8 @@ var errNotConfigured = errors.New("a busy task burns a retry: the server's asynq
 // conflict is what becomes of a task whose key is busy.
 type conflict struct {
 	*config
-	observer core.Observer
-	told     atomic.Bool
+	locker   *core.Locker
+	notified atomic.Bool
 }
 
 // end returns what the middleware answers for a task that did not run since its
@@ -76,14 +76,14 @@ func (c *conflict) end(ctx context.Context, d *delivery, busy *core.BusyError) e
 		return nil
 	}
 	// Without the key: a caller that takes errors apart may store what is in them.
-	err := failure{"taskmw " + c.name + ": busy", []error{&core.BusyError{Name: busy.Name, RetryAfter: busy.RetryAfter}}}
+	err := failure{"taskmw " + c.name + ": busy", []error{busy.WithoutKey()}}
 	switch {
 	case c.busy == Drop:
 		err.causes = append(err.causes, asynq.RevokeTask)
 	case c.busy == Fail, d.last:
 		return &err
-	case d.server && !d.configured && c.told.CompareAndSwap(false, true):
-		c.observer.Observe(ctx, core.Event{Kind: core.Misused, Name: c.name, Err: errNotConfigured})
+	case d.server && !d.configured && c.notified.CompareAndSwap(false, true):
+		c.locker.Observe(ctx, core.Event{Kind: core.Misused, Name: c.name, Err: errNotConfigured})
 	}
 	again := &contention{failure: err, after: busy.RetryAfter}
 	if d.crowd != nil {

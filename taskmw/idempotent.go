@@ -56,7 +56,7 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.Mi
 		panic("taskmw: Idempotent: FailOpen is for Lock")
 	}
 	l, acquire := o.Terms()
-	m := &idempotent{conflict: conflict{config: &g, observer: l}, once: o, key: key}
+	m := &idempotent{conflict: conflict{config: &g, locker: l}, once: o, key: key}
 	m.terms = termsOf("Idempotent", l, acquire)
 	if m.wait == 0 {
 		m.wait = -1 // which is what a Once does if it was told nothing

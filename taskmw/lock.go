@@ -39,7 +39,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.Middle
 	if g.fingerprint != nil {
 		panic("taskmw: Lock: Fingerprint is for Idempotent")
 	}
-	m := &lock{conflict: conflict{config: &g, observer: l}, locker: l, keys: append([]KeyFunc{key}, g.also...)}
+	m := &lock{conflict: conflict{config: &g, locker: l}, keys: append([]KeyFunc{key}, g.also...)}
 	m.terms = termsOf("Lock", l, append([]core.AcquireOption{core.Wait(unasked), core.Name(name)}, g.acquire...))
 	return middleware(m.process)
 }
@@ -47,8 +47,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.Middle
 type lock struct {
 	conflict
 	terms
-	locker *core.Locker
-	keys   []KeyFunc
+	keys []KeyFunc
 }
 
 func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
