@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Acquire takes the lock on key. While the key is busy it waits, until ctx ends or as
@@ -173,7 +175,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 
 // join adds a hold of c for outer's owner. It fails with ErrLost if the store says that
 // this owner does not hold the key any more.
-func (a *attempt) join(c *Claim, outer *Lease) error {
+func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	lost := fmt.Errorf("acquire %s again: %w", a.request.name, ErrLost)
 	if !outer.trusted() {
 		return lost

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/outage"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -30,7 +31,7 @@ type attempt struct {
 
 // asHead acquires c as the head of the queue: it asks the store, and while the answer is
 // busy it waits for a wake-up or a delay and asks again.
-func (a *attempt) asHead(t *waiter, c *Claim) error {
+func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	if h := t.given; h != nil {
 		t.given = nil
 		if h.giveTo(a.lease) {
@@ -93,7 +94,7 @@ func (a *attempt) asHead(t *waiter, c *Claim) error {
 			d = min(d, a.step()) // processes take turns: a longer pause finds the key free less often
 		}
 		if c.Wait {
-			d = min(d, min(c.TTL, WaiterLife)*2/3) // or the place is gone
+			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // or the place is gone
 		}
 		a.locker.waiters.asleep(t, busy)
 		asleep := time.Now()
@@ -156,7 +157,7 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 
 // askRetrying asks the store, again after errors that may pass, and adds the hold that is
 // granted. It does not ask again if the store knows that its server is down.
-func (a *attempt) askRetrying(c *Claim) error {
+func (a *attempt) askRetrying(c *store.Claim) error {
 	var pause func() (time.Duration, bool)
 	for {
 		err := a.ask(c)
@@ -183,7 +184,7 @@ func (a *attempt) askRetrying(c *Claim) error {
 }
 
 // ask sends the claim once, and adds the hold that is granted.
-func (a *attempt) ask(c *Claim) error {
+func (a *attempt) ask(c *store.Claim) error {
 	if a.ctx.Err() != nil {
 		return context.Cause(a.ctx)
 	}
@@ -200,8 +201,8 @@ func (a *attempt) ask(c *Claim) error {
 	g, err := a.locker.store.Acquire(ctx, *c)
 	short := err == nil && a.request.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
 	if short {
-		// A grant by message (Claim.Push) is short, since it is to be extended. This
-		// lease is not extended: the same claim again makes it last for its TTL.
+		// A grant by message (store.Claim.Push) is short, since it is to be extended.
+		// This lease is not extended: the same claim again makes it last for its TTL.
 		start = a.locker.now()
 		g, err = a.locker.store.Acquire(ctx, *c)
 	}
@@ -231,7 +232,7 @@ func (a *attempt) ask(c *Claim) error {
 const roughToken = 4096
 
 // admit adds the hold that was granted to c by a call from start on.
-func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
+func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error {
 	h := &a.lease.first
 	if len(a.lease.holds) > 0 {
 		h = &hold{id: c.Lease}
@@ -241,8 +242,8 @@ func (a *attempt) admit(c *Claim, g Grant, start clock.Moment) error {
 	joined := c.Via != "" && c.Via == g.Owner
 	if joined && a.joinToken > 0 && g.Token > 0 {
 		// The owner has one token, which a resource may have seen already. The store may
-		// report another one, see Grant.Token. Only a text can be made up.
-		if !a.byText || a.joinToken < g.Token+TokenStep+roughToken {
+		// report another one, see store.Grant.Token. Only a text can be made up.
+		if !a.byText || a.joinToken < g.Token+store.TokenStep+roughToken {
 			h.token = a.joinToken
 		}
 	}
@@ -278,7 +279,7 @@ func (a *attempt) tellBusy(err error) {
 
 // acquireError is the error for the caller when the acquire of c has ended with err, the
 // last one of the store or of the waiting; nil if it has a hold.
-func (a *attempt) acquireError(c *Claim, err error) error {
+func (a *attempt) acquireError(c *store.Claim, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -303,7 +304,7 @@ func (a *attempt) acquireError(c *Claim, err error) error {
 // ctxError is acquireError when the caller's context is done. The key was busy if the store
 // or the queue of this process has said so. If the store was asked and has not answered, it
 // is unavailable. Otherwise nothing is known of the key, and the error is the context's.
-func (a *attempt) ctxError(c *Claim, err error) error {
+func (a *attempt) ctxError(c *store.Claim, err error) error {
 	cause := context.Cause(a.ctx)
 	done := cause
 	if cause != a.ctx.Err() {

@@ -63,16 +63,16 @@ func TestProofBounds(t *testing.T) {
 func TestProofBoundsAreCompared(t *testing.T) {
 	t.Parallel()
 	for text, fine := range map[string]bool{
-		"10 ms (`core.passTime`)":                            true,
-		"11 ms (`core.passTime`)":                            false,
-		"10 s (`core.passTime`)":                             false,
-		"10 parsecs (`core.passTime`)":                       false,
-		"10 ms (`core.noSuchTime`)":                          false,
-		"10 ms (`core/nowhere.passTime`)":                    false,
-		"16,384 (`core.defaultWaitingPerKey`)":               true,
-		"1 MiB (`httpmw/internal/guard.DefaultLimit`)":       true,
-		"1 KiB (`httpmw/internal/guard.DefaultLimit`)":       false,
-		"64 (`core.TokenStep`) of the grant, the 10 seconds": true,
+		"10 ms (`core.passTime`)":                                  true,
+		"11 ms (`core.passTime`)":                                  false,
+		"10 s (`core.passTime`)":                                   false,
+		"10 parsecs (`core.passTime`)":                             false,
+		"10 ms (`core.noSuchTime`)":                                false,
+		"10 ms (`core/nowhere.passTime`)":                          false,
+		"16,384 (`core.defaultWaitingPerKey`)":                     true,
+		"1 MiB (`httpmw/internal/guard.DefaultLimit`)":             true,
+		"1 KiB (`httpmw/internal/guard.DefaultLimit`)":             false,
+		"64 (`core/store.TokenStep`) of the grant, the 10 seconds": true,
 	} {
 		m := cited.FindStringSubmatch(text)
 		if m == nil {

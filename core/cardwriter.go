@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -30,7 +32,7 @@ const (
 // the card with it. The card of a process that was killed ends within 30 s. A Locker with
 // a card has to be closed.
 //
-// New fails with ErrUnsupported if the store keeps no cards (see Cards), and with
+// New fails with ErrUnsupported if the store keeps no cards (see store.Cards), and with
 // ErrInvalid if another field of c is set, or if Service or Version is not printable
 // UTF-8 of at most 128 bytes.
 func WithCard(c Card) Option {
@@ -40,7 +42,7 @@ func WithCard(c Card) Option {
 // cardWriter writes the card of a Locker's process.
 type cardWriter struct {
 	locker *Locker
-	store  Cards
+	store  store.Cards
 	card   Card // without entries
 
 	ctx    context.Context // of its calls
@@ -59,7 +61,7 @@ func (w *cardWriter) start() error {
 	if !printable(c.Service, maxLabel) || !printable(c.Version, maxLabel) {
 		return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
 	}
-	store, ok := w.locker.store.(Cards)
+	store, ok := w.locker.store.(store.Cards)
 	if !ok || errors.Is(store.Put(context.Background(), Card{}, 0), ErrUnsupported) { // nothing is sent
 		return fmt.Errorf("WithCard: the store keeps no cards: %w", ErrUnsupported)
 	}
@@ -89,7 +91,7 @@ func (w *cardWriter) run() {
 	}
 }
 
-func (w *cardWriter) put(entries []CardEntry, ttl time.Duration) {
+func (w *cardWriter) put(entries []store.CardEntry, ttl time.Duration) {
 	ctx, cancel := context.WithTimeout(w.ctx, cardLimit)
 	defer cancel()
 	c := w.card
@@ -110,19 +112,19 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 
 // entries are those of the card, as many as it has room for: one for each key that a lease
 // holds, or for the key that it waits for.
-func (w *cardWriter) entries() (all []CardEntry) {
+func (w *cardWriter) entries() (all []store.CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {
 		return nil
 	}
-	room := MaxCard - len(bare) - len(`,"entries":[]`)
+	room := store.MaxCard - len(bare) - len(`,"entries":[]`)
 	for _, s := range w.locker.longest(cardFrom, maxEntries) {
 		l := s.lease
 		holds := []*hold{{key: l.key}}
 		if !s.waiting {
 			holds = l.holds // which do not change after the acquire
 		}
-		e := CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Trace: w.trace(l.ctx.Context), Waiting: s.waiting, For: s.age}
+		e := store.CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Trace: w.trace(l.ctx.Context), Waiting: s.waiting, For: s.age}
 		for _, h := range holds {
 			e.Key = h.key
 			text, err := json.Marshal(e)

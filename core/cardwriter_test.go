@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // cardStore is a store whose cards go as a test says, and that counts them.
@@ -106,7 +107,7 @@ func TestCard(t *testing.T) {
 		release(t, lease)
 	})
 	sim(t, "it has what was held or waited for longer than 5 s, oldest first, with its trace", func(t *testing.T) {
-		l, store := carded(t, core.Card{Trace: func(ctx context.Context) string {
+		l, s := carded(t, core.Card{Trace: func(ctx context.Context) string {
 			noMutex()
 			id, _ := ctx.Value(traceKey{}).(string)
 			return id
@@ -123,13 +124,13 @@ func TestCard(t *testing.T) {
 		lost := acquire(t, t.Context(), l, "lost:1")
 		time.Sleep(4 * time.Second) // 10 s: written
 		synctest.Wait()
-		want := []core.CardEntry{
+		want := []store.CardEntry{
 			{Name: "order", Mode: "exclusive", Hold: a.ID(), Key: "order:1", Trace: "t1", For: 10 * time.Second},
 			{Name: "order", Mode: "exclusive", Key: "order:1", Trace: "t2", Waiting: true, For: 9 * time.Second},
 			{Name: "both", Mode: "shared", Hold: two.ID(), Key: "pay:1", For: 8 * time.Second},
 			{Name: "both", Mode: "shared", Hold: two.ID(), Key: "pay:2", For: 8 * time.Second},
 		}
-		entries := store.card(t, 1).Entries
+		entries := s.card(t, 1).Entries
 		if len(entries) > 1 {
 			want[1].Hold = entries[1].Hold // it is not known elsewhere yet
 		}
@@ -137,7 +138,7 @@ func TestCard(t *testing.T) {
 			t.Errorf("got  %+v\nwant %+v", entries, want)
 		}
 		release(t, young)
-		if err := store.Revoke(t.Context(), "lost:1", lost.ID(), time.Millisecond); err != nil {
+		if err := s.Revoke(t.Context(), "lost:1", lost.ID(), time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 		<-lost.Context().Done()
@@ -146,7 +147,7 @@ func TestCard(t *testing.T) {
 		release(t, two)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if e := store.card(t, 1).Entries; len(e) != 1 || e[0].Hold != next.ID() || e[0].Waiting || e[0].Trace != "t2" {
+		if e := s.card(t, 1).Entries; len(e) != 1 || e[0].Hold != next.ID() || e[0].Waiting || e[0].Trace != "t2" {
 			t.Errorf("got %+v, want what the second caller holds", e)
 		}
 		release(t, next)
@@ -226,7 +227,7 @@ func TestCard(t *testing.T) {
 		}
 	})
 	sim(t, "of many leases it has the oldest, and never more than a card may have", func(t *testing.T) {
-		l, store := carded(t, core.Card{Service: "s", Trace: func(context.Context) string { return strings.Repeat("<", 64) }})
+		l, s := carded(t, core.Card{Service: "s", Trace: func(context.Context) string { return strings.Repeat("<", 64) }})
 		var leases []*core.Lease
 		hold := func(name string, n int) {
 			for i := range n {
@@ -239,10 +240,10 @@ func TestCard(t *testing.T) {
 		hold("new", 3000)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		c := store.card(t, 1)
+		c := s.card(t, 1)
 		text, err := json.Marshal(c)
-		if err != nil || len(text) > core.MaxCard || len(text) < core.MaxCard-4000 {
-			t.Errorf("the card has %d bytes of %d (%v)", len(text), core.MaxCard, err)
+		if err != nil || len(text) > store.MaxCard || len(text) < store.MaxCard-4000 {
+			t.Errorf("the card has %d bytes of %d (%v)", len(text), store.MaxCard, err)
 		}
 		for i, e := range c.Entries {
 			if old := strings.HasPrefix(e.Name, "old"); old != (i < 40) {
@@ -274,7 +275,7 @@ func TestCardIsRefused(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]core.Card{
 		"a process": {Process: "ABCDEFGH"}, "a host": {Host: "h"}, "a PID": {PID: 1}, "a start": {Start: time.Now()},
-		"entries": {Entries: []core.CardEntry{}}, "a long service": {Service: strings.Repeat("s", 129)},
+		"entries": {Entries: []store.CardEntry{}}, "a long service": {Service: strings.Repeat("s", 129)},
 		"a version of two lines": {Version: "1\n2"}, "a service that is no text": {Service: "\xff"},
 	} {
 		t.Run(what, func(t *testing.T) {

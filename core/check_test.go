@@ -7,12 +7,13 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // unfair is a store that tells that it serves nothing fair, and no runs.
 type unfair struct{ *memstore.Store }
 
-func (unfair) CheckClaim(c core.Claim) error {
+func (unfair) CheckClaim(c store.Claim) error {
 	if c.Fair || c.Record != nil {
 		return fmt.Errorf("not here: %w", core.ErrUnsupported)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // hazard 51
@@ -98,12 +99,12 @@ type counting struct {
 	calls int
 }
 
-func (s *counting) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *counting) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	s.calls++
 	return s.Store.Acquire(ctx, c)
 }
 
-func (s *counting) Release(ctx context.Context, c core.Claim) error {
+func (s *counting) Release(ctx context.Context, c store.Claim) error {
 	s.calls++
 	return s.Store.Release(ctx, c)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/order"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -38,7 +39,7 @@ type pending struct {
 	resent int           // bytes of its value
 }
 
-func (u *pending) about() (key, hold string) { return u.claim.Key, HoldID(u.claim.Lease) }
+func (u *pending) about() (key, hold string) { return u.claim.Key, store.HoldID(u.claim.Lease) }
 
 // add releases c, a claim of l, in the background. Its first try does not wait for other
 // claims, and is the answer for the callers that wait for end.

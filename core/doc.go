@@ -17,11 +17,12 @@
 //
 // # What only stores need
 //
-// A [Claim] says how much of a key its owner wants, and for how long. A [Store] admits
-// claims and remembers them. It never waits, retries or extends. A [Grant] is an
-// admitted claim, an [Extension] the answer to an extend, a [Record] what is kept of a
-// run. Optional interfaces of a store are [Watcher], [Inspector], [Cards], [Checker],
-// [Node], [Braced] and [Prompt]. Package storetest has the cases that a store must pass.
+// A [store.Claim] says how much of a key its owner wants, and for how long. A [Store]
+// admits claims and remembers them. It never waits, retries or extends. A [store.Grant]
+// is an admitted claim, an [store.Extension] the answer to an extend, a [store.Record]
+// what is kept of a run. Optional interfaces of a store are [store.Watcher],
+// [store.Inspector], [store.Cards], [store.Checker], [store.Node], [store.Braced] and
+// [store.Prompt]. Package storetest has the cases that a store must pass.
 //
 // A Locker turns claims into leases: it queues the callers of its own process, asks the
 // store, waits for wake-ups, extends what is held, and ends a lease's context when the

@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestLabels(t *testing.T) {
@@ -503,7 +504,7 @@ func TestHoldID(t *testing.T) {
 		if n[ids[0]] < 3 || n[ids[1]] < 3 || n[ids[2]] != 5 || len(ids[0]) != 11 || slices.Contains(ids[1:], ids[0]) {
 			t.Errorf("holds %v have so many events: %v", ids, n)
 		}
-		if (core.Event{}).Hold() != "" || core.HoldID("") != "" {
+		if (core.Event{}).Hold() != "" || store.HoldID("") != "" {
 			t.Error("there is an ID of nothing")
 		}
 		closeNow(l)

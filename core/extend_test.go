@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // hazard 15
@@ -108,4 +109,4 @@ func TestExtend(t *testing.T) {
 // mute forgets to answer extensions.
 type mute struct{ core.Store }
 
-func (*mute) Extend(context.Context, []core.Claim) []core.Extension { return nil }
+func (*mute) Extend(context.Context, []store.Claim) []store.Extension { return nil }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestMain(m *testing.M) {
@@ -102,10 +103,10 @@ func wantNot(t *testing.T, err error, these ...error) {
 
 // stranger is a fair claim of another owner for the whole key: it is refused
 // while anything holds or waits.
-func stranger(key string) core.Claim {
+func stranger(key string) store.Claim {
 	id := rand.Text()
-	return core.Claim{
-		Key: key, Owner: id, Lease: id, Weight: core.All, Limit: core.All,
+	return store.Claim{
+		Key: key, Owner: id, Lease: id, Weight: store.All, Limit: store.All,
 		TTL: 100 * time.Millisecond, Fair: true,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/due"
 	"github.com/lockkit/lockkit/core/internal/order"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // hold is one grant of a key at the store, and the lease that has it. What happens at
@@ -37,8 +38,8 @@ type hold struct {
 }
 
 // claim is the claim that extends the hold.
-func (h *hold) claim() Claim {
-	return Claim{Key: h.key, Owner: h.owner, Lease: h.id, Weight: h.weight, Limit: h.limit, TTL: h.ttl}
+func (h *hold) claim() store.Claim {
+	return store.Claim{Key: h.key, Owner: h.owner, Lease: h.id, Weight: h.weight, Limit: h.limit, TTL: h.ttl}
 }
 
 // remaining is how long this process relies on the hold from now on, 0 at least. It is 0
@@ -152,7 +153,7 @@ func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
 // If the store does not answer until until, it returns the reason and leaves the hold to
 // the clean-up. If an acquire of it had no answer the clean-up releases it again in any
 // case, so that a late one is refused.
-func (h *hold) release(l *Lease, r *Record, until time.Time) (err error) {
+func (h *hold) release(l *Lease, r *store.Record, until time.Time) (err error) {
 	c := l.releaseClaim(h, r)
 	end, assumed := h.beginRelease(), false
 	defer func() { end.answer(err, assumed) }()

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestLeaseIDs(t *testing.T) {
@@ -15,27 +15,27 @@ func TestLeaseIDs(t *testing.T) {
 	sim(t, "a lease ID is the process and 26 random letters", func(t *testing.T) {
 		processes, rest := map[string]int{}, map[string]bool{}
 		for range 2 {
-			l, store := setup(t)
+			l, s := setup(t)
 			for range 50 {
 				lease := acquire(t, t.Context(), l, "order:1")
-				if owner, _, _ := strings.Cut(lease.Owner(), "."); owner != store.sent(opAcquire)[0].claims[0].Lease {
+				if owner, _, _ := strings.Cut(lease.Owner(), "."); owner != s.sent(opAcquire)[0].claims[0].Lease {
 					t.Fatalf("owner %s is not the lease", owner)
 				}
 				if strings.Contains(lease.Owner(), lease.ID()) {
 					t.Fatal("the hold's ID is a part of the owner")
 				}
 				release(t, lease)
-				store.forget()
+				s.forget()
 			}
 			for range 50 {
 				release(t, acquire(t, t.Context(), l, "order:1"))
 			}
-			for _, c := range store.sent(opAcquire) {
+			for _, c := range s.sent(opAcquire) {
 				id := c.claims[0].Lease
 				if !regexp.MustCompile("^[A-Z2-7]{34}$").MatchString(id) {
 					t.Fatalf("a lease is %s", id)
 				}
-				processes[core.ProcessOf(id)]++
+				processes[store.ProcessOf(id)]++
 				rest[id[8:]] = true
 			}
 		}
@@ -55,7 +55,7 @@ func TestLeaseIDs(t *testing.T) {
 		synctest.Wait()
 		release(t, lease)
 		owner, _, _ := strings.Cut(lease.Owner(), ".")
-		if core.ProcessOf(owner) == "" {
+		if store.ProcessOf(owner) == "" {
 			t.Errorf("it is %s", lease.Owner())
 		}
 		synctest.Wait()
@@ -64,11 +64,11 @@ func TestLeaseIDs(t *testing.T) {
 	t.Run("a lease of another form has no process", func(t *testing.T) {
 		t.Parallel()
 		for _, lease := range []string{"", "abc", strings.Repeat("A", 33), strings.Repeat("A", 35), strings.Repeat("a", 34), strings.Repeat("A", 33) + " ", strings.Repeat("A", 33) + "1"} {
-			if p := core.ProcessOf(lease); p != "" {
+			if p := store.ProcessOf(lease); p != "" {
 				t.Errorf("%q is of process %q", lease, p)
 			}
 		}
-		if p := core.ProcessOf("ABCDEFGH" + strings.Repeat("7", 26)); p != "ABCDEFGH" {
+		if p := store.ProcessOf("ABCDEFGH" + strings.Repeat("7", 26)); p != "ABCDEFGH" {
 			t.Errorf("got %q", p)
 		}
 	})

@@ -31,13 +31,15 @@ type room struct {
 // anything. A new package needs a line here; it says where the package stands.
 var rooms = map[string]room{
 	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
-	"core":  {kit: []string{"retry", "core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/leaseid", "core/internal/order", "core/internal/outage"}},
+	"core":  {kit: []string{"core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/leaseid", "core/internal/order", "core/internal/outage", "core/store", "retry"}},
+
+	"core/store": {kit: []string{"core/internal/leaseid"}},
 
 	"core/keys":      {kit: []string{"core"}},
-	"core/once":      {kit: []string{"core", "core/keys", "retry"}},
-	"core/storetest": {kit: []string{"core", "retry"}, tests: true},
+	"core/once":      {kit: []string{"core", "core/keys", "core/store", "retry"}},
+	"core/storetest": {kit: []string{"core", "core/store", "retry"}, tests: true},
 
-	"core/inspect": {kit: []string{"core", "core/internal/brief", "core/internal/claims", "core/internal/inspection", "core/internal/visible"}},
+	"core/inspect": {kit: []string{"core", "core/internal/brief", "core/internal/claims", "core/internal/inspection", "core/internal/visible", "core/store"}},
 
 	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
 	"core/named":  {kit: []string{"core", "core/internal/keyed"}},
@@ -58,28 +60,28 @@ var rooms = map[string]room{
 	"core/internal/fifo":    {},
 	"core/internal/clock":   {outside: []string{"golang.org/x/sys"}},
 
-	"core/internal/claims":     {kit: []string{"core"}},
+	"core/internal/claims":     {kit: []string{"core/store"}},
 	"core/internal/hub":        {},
-	"core/internal/inspection": {kit: []string{"core"}},
-	"core/internal/keystate":   {kit: []string{"core"}},
+	"core/internal/inspection": {kit: []string{"core/store"}},
+	"core/internal/keystate":   {kit: []string{"core/store"}},
 
 	"core/testserver": {tests: true},
 	"core/testserver/testclient": {kit: []string{"core/testserver"}, tests: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5",
 	}},
 
-	"core/memstore": {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/keystate"}},
-	"core/redlock":  {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}},
+	"core/memstore": {kit: []string{"core/internal/claims", "core/internal/inspection", "core/internal/keystate", "core/store"}},
+	"core/redlock":  {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage", "core/store"}},
 	"core/redisstore": {
-		kit:     []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/redisstore/internal/pipeline"},
+		kit:     []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/redisstore/internal/pipeline", "core/store"},
 		outside: []string{"github.com/redis/go-redis/v9"},
 	},
 	"core/redisstore/internal/pipeline": {kit: []string{"core/internal/calls", "core/internal/outage"}, outside: []string{"github.com/redis/go-redis/v9"}},
 
-	"core/zkstore": {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/pgstore": {kit: []string{"core", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/internal/outage"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/zkstore": {kit: []string{"core/internal/claims", "core/internal/inspection", "core/internal/outage", "core/store"}, outside: []string{"github.com/go-zookeeper/zk"}},
+	"core/pgstore": {kit: []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/internal/outage", "core/store"}, outside: []string{"github.com/jackc/pgx/v5"}},
 
-	"core/cmd/lockkit": {kit: []string{"core", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/zkstore"}, program: true, outside: []string{
+	"core/cmd/lockkit": {kit: []string{"core", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/store", "core/zkstore"}, program: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "golang.org/x/sys",
 	}},
 

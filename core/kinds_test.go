@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestShared(t *testing.T) {
@@ -256,9 +257,9 @@ func TestKeepFor(t *testing.T) {
 // unfenced is a store that cannot fence.
 type unfenced struct{ core.Store }
 
-func (s unfenced) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s unfenced) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if c.MinToken > 0 {
-		return core.Grant{}, fmt.Errorf("unfenced: %w", core.ErrUnsupported)
+		return store.Grant{}, fmt.Errorf("unfenced: %w", core.ErrUnsupported)
 	}
 	g, err := s.Store.Acquire(ctx, c)
 	g.Token = 0

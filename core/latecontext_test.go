@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // However late it is asked for, the context of a lease tells why the lease has ended.
@@ -217,7 +218,7 @@ func TestLossIsToldBesideAnother(t *testing.T) {
 // brief is a store whose grants of some keys last for hardly longer than the margin.
 type brief struct{ core.Store }
 
-func (s brief) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil && strings.HasPrefix(c.Key, "brief:") {
 		g.Valid = 3 * time.Millisecond

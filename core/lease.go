@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/fifo"
 	"github.com/lockkit/lockkit/core/internal/leaseid"
 	"github.com/lockkit/lockkit/core/internal/order"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -220,7 +221,7 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // finish ends the lease for Release, for Finish if there is a record to save, and for
 // Withdraw. First is set for the call that ended the lease; later calls have its answer.
-func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool) (first bool, err error) {
+func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw bool) (first bool, err error) {
 	ctx = orBackground(ctx)
 	l.mu.Lock()
 	if l.releasing {
@@ -248,7 +249,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *Record, withdraw bool)
 // conclude ends the lease, in this process and at the store, and lets all calls of finish
 // return, also if a call panics. It returns for how long the lease was held, and whether
 // it had been lost.
-func (l *Lease) conclude(ctx context.Context, op string, r *Record) (held time.Duration, wasLost bool) {
+func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held time.Duration, wasLost bool) {
 	err := errNoEnd
 	defer func() {
 		l.err = l.endError(op, err)
@@ -294,7 +295,7 @@ func (l *Lease) tell(e Event) {
 // releaseHolds releases the holds of the lease at the store, side by side, and saves r, the
 // record of a run; nil if there is none. A store sends calls that are made together in few
 // round trips.
-func (l *Lease) releaseHolds(r *Record, until time.Time) error {
+func (l *Lease) releaseHolds(r *store.Record, until time.Time) error {
 	for _, h := range l.holds {
 		h.retire()
 	}
@@ -340,7 +341,7 @@ func (l *Lease) abandon() {
 
 // releaseClaim returns the claim that releases h, and saves r if it is not nil. Its TTL is
 // how long a late acquire of it has to be refused. A run that has not begun is undone.
-func (l *Lease) releaseClaim(h *hold, r *Record) releasing {
+func (l *Lease) releaseClaim(h *hold, r *store.Record) releasing {
 	c := releasing{Claim: h.claim()}
 	if r != nil {
 		c.Record, c.instead = r, l.run.instead
@@ -550,9 +551,9 @@ func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 // that have it one after the other have one ID. Of a lease over several keys all
 // holds have the same.
 //
-// It is HoldID of the lease ID that the store knows. Those are of one form: 8 letters of
-// the process, made anew by each New, and 26 of chance. The 8 are no secret, and
-// ProcessOf tells them; the whole is one, as it is mostly the Owner too.
+// It is store.HoldID of the lease ID that the store knows. Those are of one form: 8
+// letters of the process, made anew by each New, and 26 of chance. The 8 are no secret,
+// and store.ProcessOf tells them; the whole is one, as it is mostly the Owner too.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	id := l.first.id
@@ -560,5 +561,5 @@ func (l *Lease) ID() string {
 		id = l.holds[0].id
 	}
 	l.mu.Unlock()
-	return HoldID(id)
+	return store.HoldID(id)
 }

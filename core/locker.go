@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/leaseid"
 	"github.com/lockkit/lockkit/core/internal/order"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Locker turns claims at a store into leases. One Locker serves a whole
@@ -23,7 +24,7 @@ type Locker struct {
 	process  string        // at the beginning of its lease IDs
 	callTime time.Duration // that a call to the store takes at most, 0 if unknown
 
-	wakeable atomic.Bool // waiters can be woken: the store is a Watcher, and its last watch opened
+	wakeable atomic.Bool // waiters can be woken: the store is a store.Watcher, and its last watch opened
 
 	waiters  waiters
 	watchdog watchdog
@@ -45,8 +46,8 @@ type Locker struct {
 //
 // It fails with ErrInvalid if store or an option is nil or a default is not
 // allowed, and as WithCard says.
-func New(store Store, opts ...Option) (*Locker, error) {
-	if isNil(store) {
+func New(s Store, opts ...Option) (*Locker, error) {
+	if isNil(s) {
 		return nil, fmt.Errorf("new locker: store is nil: %w", ErrInvalid)
 	}
 	c, err := configure(opts)
@@ -55,14 +56,14 @@ func New(store Store, opts ...Option) (*Locker, error) {
 	}
 	l := &Locker{
 		config:  c,
-		store:   store,
+		store:   s,
 		process: leaseid.NewProcess(),
 		tallies: make(tallies),
 	}
 	l.closing, l.beginClose = context.WithCancel(context.Background())
-	_, wakes := store.(Watcher)
+	_, wakes := s.(store.Watcher)
 	l.wakeable.Store(wakes)
-	if p, ok := store.(Prompt); ok {
+	if p, ok := s.(store.Prompt); ok {
 		l.callTime = p.Limit()
 	}
 	l.waiters.locker = l

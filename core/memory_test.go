@@ -10,22 +10,23 @@ import (
 	"unsafe"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // granting is a store that admits everything and keeps nothing. It counts what it
 // has extended.
 type granting struct{ extended *atomic.Int64 }
 
-func (granting) Acquire(_ context.Context, c core.Claim) (core.Grant, error) {
-	return core.Grant{Owner: c.Owner, Token: 1}, nil
+func (granting) Acquire(_ context.Context, c store.Claim) (store.Grant, error) {
+	return store.Grant{Owner: c.Owner, Token: 1}, nil
 }
 
-func (s granting) Extend(_ context.Context, claims []core.Claim) []core.Extension {
+func (s granting) Extend(_ context.Context, claims []store.Claim) []store.Extension {
 	s.extended.Add(int64(len(claims)))
-	return make([]core.Extension, len(claims))
+	return make([]store.Extension, len(claims))
 }
 
-func (granting) Release(context.Context, core.Claim) error { return nil }
+func (granting) Release(context.Context, store.Claim) error { return nil }
 
 // It runs before the parallel tests go on, so that what they take does not count.
 func TestMemory(t *testing.T) {

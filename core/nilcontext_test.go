@@ -6,20 +6,21 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestNilContext(t *testing.T) {
 	t.Parallel()
 	var none context.Context
 	sim(t, "an acquire without a context is invalid, and leaves nothing behind", func(t *testing.T) {
-		l, store := setup(t)
+		l, s := setup(t)
 		_, err := l.Acquire(none, "order:1")
 		_, errTry := l.TryAcquire(none, "order:1")
-		_, _, errRun := l.Begin(none, "order:1", core.Record{Retain: time.Minute})
+		_, _, errRun := l.Begin(none, "order:1", store.Record{Retain: time.Minute})
 		for _, err := range []error{err, errTry, errRun, l.Do(none, "order:1", unreached(t))} {
 			wantErr(t, err, core.ErrInvalid)
 		}
-		if n := store.count(); n != 0 {
+		if n := s.count(); n != 0 {
 			t.Errorf("%d calls were sent, want none", n)
 		}
 	})
@@ -43,16 +44,16 @@ func TestNilContext(t *testing.T) {
 		wantFree(t, store.inner, "order:1")
 	})
 	sim(t, "a lease is given back without a context", func(t *testing.T) {
-		l, store := setup(t, core.WithObserver(looking{}))
+		l, s := setup(t, core.WithObserver(looking{}))
 		wantErr(t, acquire(t, t.Context(), l, "order:1").Release(none), nil)
-		run, _, err := l.Begin(t.Context(), "order:1", core.Record{Retain: time.Minute})
+		run, _, err := l.Begin(t.Context(), "order:1", store.Record{Retain: time.Minute})
 		wantErr(t, err, nil)
 		wantErr(t, run.Withdraw(none), nil)
-		run, _, err = l.Begin(t.Context(), "order:1", core.Record{Retain: time.Minute})
+		run, _, err = l.Begin(t.Context(), "order:1", store.Record{Retain: time.Minute})
 		wantErr(t, err, nil)
 		wantErr(t, run.Release(none), nil)
-		wantErr(t, run.Finish(none, core.Record{Retain: time.Minute, Done: true, Attempt: 1}), nil)
-		wantFree(t, store.inner, "order:1")
+		wantErr(t, run.Finish(none, store.Record{Retain: time.Minute, Done: true, Attempt: 1}), nil)
+		wantFree(t, s.inner, "order:1")
 	})
 }
 

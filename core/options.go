@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/leaseid"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -83,7 +84,7 @@ type terms struct {
 	mode    Mode
 	maxHold time.Duration // 0: no end
 	keep    time.Duration
-	record  *Record // of Begin
+	record  *store.Record // of Begin
 }
 
 // request is the sum of the options of one acquire.
@@ -153,7 +154,7 @@ func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p 
 // when the writer is released. To go on as a reader, downgrade: acquire the reader under
 // ContextWithOwner with the writer's Owner, and release the writer then.
 func Shared() AcquireOption {
-	return func(r *request) { r.setMode(ModeShared, 1, All) }
+	return func(r *request) { r.setMode(ModeShared, 1, store.All) }
 }
 
 // Permits takes n of a semaphore's permits, 1 <= n <= of < All. All claims of
@@ -162,8 +163,8 @@ func Shared() AcquireOption {
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))
-		if n < 1 || n > of || int64(of) >= All {
-			r.refuse("Permits(%d, %d): 1 <= n <= of < %d is allowed", n, of, All)
+		if n < 1 || n > of || int64(of) >= store.All {
+			r.refuse("Permits(%d, %d): 1 <= n <= of < %d is allowed", n, of, store.All)
 		}
 	}
 }
@@ -231,7 +232,7 @@ func (r *request) refuse(format string, args ...any) {
 // its ctx ends it. Adapters call it once, to refuse bad options when they are
 // built instead of with the first request. It fails with ErrInvalid, and with
 // ErrUnsupported for what the store does not serve, if the store tells that (see
-// Checker). Nothing is sent.
+// store.Checker). Nothing is sent.
 func (l *Locker) Check(opts ...AcquireOption) (wait time.Duration, err error) {
 	r, err := l.request("check", opts)
 	if err != nil {
@@ -254,7 +255,7 @@ func (l *Locker) Limits(opts ...AcquireOption) (ttl, maxHold time.Duration, err 
 
 // serves asks the store whether it serves claims of this request.
 func (l *Locker) serves(r *request) error {
-	s, ok := l.store.(Checker)
+	s, ok := l.store.(store.Checker)
 	if !ok {
 		return nil
 	}
@@ -274,7 +275,7 @@ var requests = sync.Pool{New: func() any { return new(request) }}
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := requests.Get().(*request)
 	r.key, r.ttl, r.wait, r.pace = key, defaultTTL, -1, retry.LockWait
-	r.mode, r.weight, r.limit = ModeExclusive, All, All
+	r.mode, r.weight, r.limit = ModeExclusive, store.All, store.All
 	for _, some := range [...][]AcquireOption{l.defaults, opts} {
 		for _, o := range some {
 			if o == nil {
@@ -284,11 +285,11 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 			o(r)
 		}
 	}
-	b, ok := l.store.(Braced)
+	b, ok := l.store.(store.Braced)
 	if err := r.check(ok && b.Braces()); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
-	r.usual = len(r.also) == 0 && r.weight == All && !r.fair && !r.noRenew && r.keep == 0
+	r.usual = len(r.also) == 0 && r.weight == store.All && !r.fair && !r.noRenew && r.keep == 0
 	r.keys = append(append(r.one[:0], key), r.also...)
 	slices.Sort(r.keys)
 	r.keys = slices.Compact(r.keys)
@@ -334,8 +335,8 @@ func isLabel(s string) bool {
 }
 
 // claim is the claim of this request for one of its keys.
-func (r *request) claim(key, id string) Claim {
-	c := Claim{Key: key, Owner: id, Lease: id, Weight: r.weight, Limit: r.limit, TTL: r.ttl, Fair: r.fair, Record: r.record}
+func (r *request) claim(key, id string) store.Claim {
+	c := store.Claim{Key: key, Owner: id, Lease: id, Weight: r.weight, Limit: r.limit, TTL: r.ttl, Fair: r.fair, Record: r.record}
 	if r.fenced {
 		c.MinToken = 1
 	}

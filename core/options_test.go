@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -46,7 +47,7 @@ var refused = []struct {
 	{"no permits", "order:1", opts(core.Permits(0, 3)), "Permits(0, 3)"},
 	{"permits of nothing", "order:1", opts(core.Permits(0, 0)), "Permits(0, 0)"},
 	{"negative permits", "order:1", opts(core.Permits(-1, 3)), "Permits(-1, 3)"},
-	{"permits of All", "order:1", opts(core.Permits(1, int(core.All))), "Permits(1, 2147483647)"},
+	{"permits of All", "order:1", opts(core.Permits(1, int(store.All))), "Permits(1, 2147483647)"},
 	{"Shared with Permits", "order:1", opts(core.Shared(), core.Permits(1, 2)), "Shared and Permits"},
 	{"Fenced with Shared", "order:1", opts(core.Fenced(), core.Shared()), "Fenced"},
 	{"Fenced with Permits", "order:1", opts(core.Permits(1, 2), core.Fenced()), "Fenced"},
@@ -155,10 +156,10 @@ func TestDefaults(t *testing.T) {
 		release(t, b)
 	})
 	sim(t, "without options a lease is exclusive, unfair and lasts 30 seconds", func(t *testing.T) {
-		l, store := setup(t)
+		l, s := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
-		c := store.sent(opAcquire)[0].claims[0]
-		if c.TTL != 30*time.Second || c.Weight != core.All || c.Limit != core.All || c.Fair || c.Wait || c.MinToken != 0 || c.Via != "" {
+		c := s.sent(opAcquire)[0].claims[0]
+		if c.TTL != 30*time.Second || c.Weight != store.All || c.Limit != store.All || c.Fair || c.Wait || c.MinToken != 0 || c.Via != "" {
 			t.Errorf("got claim %+v", c)
 		}
 		if len(lease.Owner()) < 26 { // 128 bits in base 32
@@ -172,7 +173,7 @@ func TestDefaults(t *testing.T) {
 			strings.Repeat("k", 512): core.TTL(100 * time.Millisecond),
 			"order:24 days":          core.TTL(24 * 24 * time.Hour),
 			"order:kept":             core.KeepFor(0),
-			"order:permits":          core.Permits(int(core.All)-1, int(core.All)-1),
+			"order:permits":          core.Permits(int(store.All)-1, int(store.All)-1),
 			"order:one":              core.Permits(1, 1),
 			"order:none":             core.Retry(retry.None),
 			" ~é東":                   core.Name("A-z_0.9"),

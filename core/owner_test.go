@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestContextWithOwner(t *testing.T) {
@@ -201,11 +202,11 @@ func TestContextWithOwner_ChangedText(t *testing.T) {
 		}
 	})
 	sim(t, "token of another grant", func(t *testing.T) {
-		l, store := setup(t)
-		other := newLocker(t, store.inner)
+		l, s := setup(t)
+		other := newLocker(t, s.inner)
 		outer := acquire(t, t.Context(), other, "order:1")
 		secret, _, _ := strings.Cut(outer.Owner(), ".")
-		for _, token := range []uint64{outer.Token() + core.TokenStep + 4096, outer.Token() + 1<<20, math.MaxUint64} {
+		for _, token := range []uint64{outer.Token() + store.TokenStep + 4096, outer.Token() + 1<<20, math.MaxUint64} {
 			ctx := core.ContextWithOwner(t.Context(), checked(fmt.Sprint(secret, ".", token)))
 			joined := acquire(t, ctx, l, "order:1")
 			if joined.Token() != outer.Token() {
@@ -215,7 +216,7 @@ func TestContextWithOwner_ChangedText(t *testing.T) {
 		}
 		wantHeldLease(t, outer)
 		release(t, outer)
-		wantFree(t, store.inner, "order:1")
+		wantFree(t, s.inner, "order:1")
 	})
 }
 

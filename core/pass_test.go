@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // trip is how long a call takes in these tests.
@@ -147,9 +148,9 @@ func TestPassingOn(t *testing.T) {
 		release(t, lease)
 	})
 	sim(t, "a hold has as many leases as tokens, and then the store is asked", func(t *testing.T) {
-		l, store := setup(t)
-		const waiters = 3*core.TokenStep - 1
-		lease, x := row(t, l, store, waiters)
+		l, s := setup(t)
+		const waiters = 3*store.TokenStep - 1
+		lease, x := row(t, l, s, waiters)
 		seen := map[uint64]bool{}
 		for n := 1; n <= waiters; n++ {
 			if seen[lease.Token()] {
@@ -161,7 +162,7 @@ func TestPassingOn(t *testing.T) {
 			_ = done
 		}
 		release(t, lease)
-		if n := store.count(opRelease); n != 3 {
+		if n := s.count(opRelease); n != 3 {
 			t.Errorf("%d releases at the store for %d leases, want 3", n, waiters+1)
 		}
 	})
@@ -313,12 +314,12 @@ func TestPassingOn(t *testing.T) {
 		wantFree(t, store.inner, "order:1")
 	})
 	sim(t, "a waiter elsewhere is served soon", func(t *testing.T) {
-		l, store := setup(t)
-		other := newLocker(t, store.inner)
+		l, s := setup(t)
+		other := newLocker(t, s.inner)
 		events := &recorder{}
-		l2 := newLocker(t, store, core.WithObserver(events))
+		l2 := newLocker(t, s, core.WithObserver(events))
 		_ = l
-		store.setAll(slow(trip/2, trip/2))
+		s.setAll(slow(trip/2, trip/2))
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 32 {
@@ -335,7 +336,7 @@ func TestPassingOn(t *testing.T) {
 			time.Sleep(rand.N(5 * time.Millisecond))
 			before := len(events.all(core.Acquired))
 			lease := acquire(t, t.Context(), other, "order:1")
-			if n := len(events.all(core.Acquired)) - before; n > 2*core.TokenStep+2 {
+			if n := len(events.all(core.Acquired)) - before; n > 2*store.TokenStep+2 {
 				t.Errorf("%d leases were granted to others meanwhile", n)
 			}
 			release(t, lease)

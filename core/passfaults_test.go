@@ -10,14 +10,15 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // tokenless is a store that cannot fence.
 type tokenless struct{ *memstore.Store }
 
-func (s tokenless) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s tokenless) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if c.MinToken > 0 {
-		return core.Grant{}, core.ErrUnsupported
+		return store.Grant{}, core.ErrUnsupported
 	}
 	g, err := s.Store.Acquire(ctx, c)
 	g.Token = 0

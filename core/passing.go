@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Passing on: a lease that is released while others of its process wait gives its hold to
@@ -160,7 +161,7 @@ func (l *Lease) passable() *hold {
 }
 
 // passOrRelease passes the lease's hold on to a waiter of this process, or releases it.
-func (l *Lease) passOrRelease(ctx context.Context, r *Record, until time.Time) error {
+func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.Time) error {
 	h := l.passable()
 	if h == nil {
 		return l.releaseHolds(r, until)
@@ -208,7 +209,7 @@ func (h *hold) awaitPass(ws *waiters) bool {
 // that is allowed. It is not allowed
 //   - after Owner of l was shown: a caller may join it,
 //   - after l was extended by its caller, or held for longer than its MaxHold,
-//   - after passTime, TokenStep leases, a loss or an unanswered confirmation,
+//   - after passTime, store.TokenStep leases, a loss or an unanswered confirmation,
 //   - without a recent confirmation by the store.
 //
 // The caller holds the waiters' mutex.
@@ -260,7 +261,7 @@ func (h *hold) passExpired(now clock.Moment) bool {
 }
 
 // tokensUsed reports whether no token is left for another lease. The caller holds the mutex.
-func (h *hold) tokensUsed() bool { return h.passing.passes >= TokenStep-1 }
+func (h *hold) tokensUsed() bool { return h.passing.passes >= store.TokenStep-1 }
 
 // unconfirmed reports whether the last confirmation is too old to pass the hold on. The
 // caller holds the mutex.

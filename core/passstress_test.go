@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // stay is a lease of a caller that believes that it holds it.
@@ -27,10 +28,10 @@ type stay struct {
 type watching struct {
 	*memstore.Store
 	mu   sync.Mutex
-	last core.Claim
+	last store.Claim
 }
 
-func (s *watching) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *watching) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil && c.Key == "order:1" {
 		s.mu.Lock()

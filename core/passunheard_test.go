@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestShortGrant(t *testing.T) {
@@ -70,7 +71,7 @@ func TestPassingOnWithoutWatches(t *testing.T) {
 // shortly is a store whose grants last for a moment, as far as it says.
 type shortly struct{ core.Store }
 
-func (s *shortly) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *shortly) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	g.Valid = time.Second
 	return g, err

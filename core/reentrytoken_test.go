@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // shifting is a store that reports another token of a grant to a claim that joins it: a
@@ -13,11 +14,11 @@ import (
 // the time of the grant only roughly.
 type shifting struct {
 	core.Store
-	core.Watcher
+	store.Watcher
 	by int
 }
 
-func (s shifting) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s shifting) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if c.Via != "" && g.Token > 0 {
 		g.Token += uint64(s.by)

@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // run is the part of a lease of Begin that other leases do not have.
 type run struct {
-	found     Record    // what the store keeps of it
-	settling  sync.Once // by the first Finish or Withdraw
-	withdrawn bool      // that was Withdraw
-	instead   *Record   // of FinishLong, for its release
-	err       error     // its answer
+	found     store.Record  // what the store keeps of it
+	settling  sync.Once     // by the first Finish or Withdraw
+	withdrawn bool          // that was Withdraw
+	instead   *store.Record // of FinishLong, for its release
+	err       error         // its answer
 }
 
 // Begin is Acquire for a run whose answer the store keeps under the key. If a
@@ -38,14 +40,14 @@ type run struct {
 // It fails like Acquire, with ErrUnsupported if the store keeps no records, and
 // with ErrInvalid also for Shared, Permits, Also and KeepFor, and if Retain is
 // not 1ms at least.
-func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...AcquireOption) (*Lease, Record, error) {
+func (l *Locker) Begin(ctx context.Context, key string, begin store.Record, opts ...AcquireOption) (*Lease, store.Record, error) {
 	r, err := l.runRequest(key, begin, opts)
 	if err != nil {
-		return nil, Record{}, err
+		return nil, store.Record{}, err
 	}
 	lease, err := l.acquire(ctx, r)
 	if err != nil {
-		return nil, Record{}, err
+		return nil, store.Record{}, err
 	}
 	if found := lease.run.found; found.Done {
 		return nil, found, nil
@@ -55,7 +57,7 @@ func (l *Locker) Begin(ctx context.Context, key string, begin Record, opts ...Ac
 
 // CheckRun is Check for Begin.
 func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error) {
-	r, err := l.runRequest("check", Record{Retain: minRetain}, opts)
+	r, err := l.runRequest("check", store.Record{Retain: minRetain}, opts)
 	if err != nil {
 		return 0, err
 	}
@@ -63,7 +65,7 @@ func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error)
 }
 
 // runRequest is request for a run.
-func (l *Locker) runRequest(key string, begin Record, opts []AcquireOption) (*request, error) {
+func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption) (*request, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
 		return nil, err
@@ -78,7 +80,7 @@ func (l *Locker) runRequest(key string, begin Record, opts []AcquireOption) (*re
 // checkRun refuses what makes no sense for a run.
 func (r *request) checkRun() error {
 	switch {
-	case r.weight != All:
+	case r.weight != store.All:
 		return errors.New("a run is exclusive, Shared and Permits are not allowed")
 	case len(r.also) > 0:
 		return errors.New("a run has one key, Also is not allowed")
@@ -88,7 +90,7 @@ func (r *request) checkRun() error {
 	return checkRecord(r.record)
 }
 
-func checkRecord(r *Record) error {
+func checkRecord(r *store.Record) error {
 	if r.Retain < minRetain {
 		return fmt.Errorf("a record is retained for %v, %v at least is allowed", r.Retain, minRetain)
 	}
@@ -107,12 +109,12 @@ func checkRecord(r *Record) error {
 // given back before. It fails with ErrInvalid, and does nothing, for a lease that
 // is not of Begin, and if Retain is not 1ms at least. A second call gives the
 // answer of the first.
-func (l *Lease) Finish(ctx context.Context, r Record) error {
+func (l *Lease) Finish(ctx context.Context, r store.Record) error {
 	return l.save(ctx, &r, nil)
 }
 
 // save is Finish for r. If its value is too long, instead is saved in its place.
-func (l *Lease) save(ctx context.Context, r, instead *Record) error {
+func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 	if err := checkRecord(r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
 	}
@@ -125,7 +127,7 @@ func (l *Lease) save(ctx context.Context, r, instead *Record) error {
 // the call; a shorter value is sent until 8 MiB were sent in vain. Then instead is saved in
 // its place, and the error matches ErrUnavailable: the server may have stored r before,
 // which stays then.
-func (l *Lease) FinishLong(ctx context.Context, r, instead Record) error {
+func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }
 
@@ -133,7 +135,7 @@ func (l *Lease) FinishLong(ctx context.Context, r, instead Record) error {
 // least limit (proto-max-bulk-len) is 1 MiB.
 const longValue = 512 << 10
 
-func isLong(r *Record) bool { return r != nil && len(r.Value) > longValue }
+func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
 
 // Withdraw is Release for a run whose work has not begun: in the same step the
 // store takes the run back, so that it does not count as an attempt and the
@@ -151,7 +153,7 @@ func (l *Lease) Withdraw(ctx context.Context) error {
 
 // settle is Finish and Withdraw: the first call ends the lease, if nothing else
 // has, and the others have its answer.
-func (l *Lease) settle(ctx context.Context, op string, r, instead *Record, withdraw bool) error {
+func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record, withdraw bool) error {
 	if l.opts.record == nil {
 		return fmt.Errorf("%s %s: not a lease of Begin: %w", op, l.name, ErrInvalid)
 	}
@@ -172,7 +174,7 @@ func (l *Lease) settle(ctx context.Context, op string, r, instead *Record, withd
 
 // settleLate settles a run whose lease was given back before. Nothing goes on in
 // the background after it, since its Locker may have been closed.
-func (l *Lease) settleLate(ctx context.Context, op string, r *Record, withdraw bool) error {
+func (l *Lease) settleLate(ctx context.Context, op string, r *store.Record, withdraw bool) error {
 	c := l.releaseClaim(&l.first, r)
 	c.Undo = withdraw
 	_, _, err := l.locker.release(&c, l.locker.now().Time().Add(releaseLimit))

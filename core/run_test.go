@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // begun and finished are the records of a run.
-func begun() core.Record { return core.Record{Value: []byte("begun"), Retain: time.Hour} }
+func begun() store.Record { return store.Record{Value: []byte("begun"), Retain: time.Hour} }
 
-func finished(value string, attempt int) core.Record {
-	return core.Record{Value: []byte(value), Attempt: attempt, Done: true, Retain: time.Hour}
+func finished(value string, attempt int) store.Record {
+	return store.Record{Value: []byte(value), Attempt: attempt, Done: true, Retain: time.Hour}
 }
 
 // begin begins a run, which must not have been answered.
@@ -101,7 +102,7 @@ func TestRun(t *testing.T) {
 		l, _ := setup(t)
 		release(t, begin(t, l, "pay:1", 1))
 		lease := begin(t, l, "pay:1", 2)
-		failed := core.Record{Value: []byte("failed"), Attempt: 2, Retain: time.Hour}
+		failed := store.Record{Value: []byte("failed"), Attempt: 2, Retain: time.Hour}
 		if err := lease.Finish(t.Context(), failed); err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestRun(t *testing.T) {
 
 func TestRunRefusals(t *testing.T) {
 	t.Parallel()
-	l, store := setup(t)
+	l, s := setup(t)
 	for name, opts := range map[string][]core.AcquireOption{
 		"Shared": {core.Shared()}, "Permits": {core.Permits(1, 2)}, "Also": {core.Also("b")}, "KeepFor": {core.KeepFor(time.Second)},
 	} {
@@ -172,9 +173,9 @@ func TestRunRefusals(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, core.ErrInvalid)
 		}
 	}
-	_, _, err := l.Begin(t.Context(), "a", core.Record{})
+	_, _, err := l.Begin(t.Context(), "a", store.Record{})
 	wantErr(t, err, core.ErrInvalid)
-	if n := store.count(); n != 0 {
+	if n := s.count(); n != 0 {
 		t.Errorf("%d calls were made", n)
 	}
 	lease := acquire(t, t.Context(), l, "a")
@@ -182,7 +183,7 @@ func TestRunRefusals(t *testing.T) {
 	wantHeldLease(t, lease)
 	release(t, lease)
 	run := begin(t, l, "b", 1)
-	wantErr(t, run.Finish(t.Context(), core.Record{Done: true}), core.ErrInvalid)
+	wantErr(t, run.Finish(t.Context(), store.Record{Done: true}), core.ErrInvalid)
 	wantHeldLease(t, run)
 	release(t, run)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // scripted is a store between the engine and another one. It notes every call,
@@ -36,7 +37,7 @@ const (
 type call struct {
 	op     op
 	at     time.Time // when the engine sent it
-	claims []core.Claim
+	claims []store.Claim
 }
 
 // fault decides how one call goes: whether and when do, which asks the store,
@@ -79,7 +80,7 @@ func (s *scripted) setWatch(watch func(ctx context.Context, n int) (<-chan struc
 	s.watch = watch
 }
 
-func (s *scripted) begin(o op, claims ...core.Claim) fault {
+func (s *scripted) begin(o op, claims ...store.Claim) fault {
 	noMutex()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,31 +134,31 @@ func (s *scripted) forget() {
 	s.calls, s.most = nil, 0
 }
 
-func (s *scripted) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *scripted) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	f := s.begin(opAcquire, c)
 	defer s.end()
 	if f == nil {
 		return s.inner.Acquire(ctx, c)
 	}
-	var g core.Grant
+	var g store.Grant
 	err := f(ctx, 0, func() (err error) {
 		g, err = s.inner.Acquire(context.WithoutCancel(ctx), c)
 		return err
 	})
 	if err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	return g, nil
 }
 
-func (s *scripted) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *scripted) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	f := s.begin(opExtend, claims...)
 	defer s.end()
 	if f == nil {
 		return s.inner.Extend(ctx, claims)
 	}
 	claims = slices.Clone(claims)
-	answers := make([]core.Extension, len(claims))
+	answers := make([]store.Extension, len(claims))
 	err := f(ctx, 0, func() error {
 		copy(answers, s.inner.Extend(context.WithoutCancel(ctx), claims))
 		return nil
@@ -165,14 +166,14 @@ func (s *scripted) Extend(ctx context.Context, claims []core.Claim) []core.Exten
 	if err == nil {
 		return answers
 	}
-	failed := make([]core.Extension, len(claims))
+	failed := make([]store.Extension, len(claims))
 	for i := range failed {
 		failed[i].Err = err
 	}
 	return failed
 }
 
-func (s *scripted) Release(ctx context.Context, c core.Claim) error {
+func (s *scripted) Release(ctx context.Context, c store.Claim) error {
 	f := s.begin(opRelease, c)
 	defer s.end()
 	if f == nil {
@@ -181,7 +182,7 @@ func (s *scripted) Release(ctx context.Context, c core.Claim) error {
 	return f(ctx, 0, func() error { return s.inner.Release(context.WithoutCancel(ctx), c) })
 }
 
-func (s *scripted) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+func (s *scripted) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	s.begin(opWatch, c)
 	defer s.end()
 	s.mu.Lock()
@@ -190,7 +191,7 @@ func (s *scripted) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, er
 	if watch != nil {
 		return watch(ctx, s.count(opWatch))
 	}
-	w, ok := s.inner.(core.Watcher)
+	w, ok := s.inner.(store.Watcher)
 	if !ok {
 		return nil, core.ErrUnsupported
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func wantSnapshot(t *testing.T, l *core.Locker, cleanUps int, want ...core.LockCount) {
@@ -80,12 +81,12 @@ func TestSnapshot(t *testing.T) {
 		wantSnapshot(t, l, 0)
 	})
 	sim(t, "a run that was lost counts as lost until its answer is saved", func(t *testing.T) {
-		l, store := setup(t)
+		l, s := setup(t)
 		run := begin(t, l, "pay:1", 1, core.NoRenew())
 		lossTime(t, run)
-		store.set(slow(time.Second, 0), opRelease)
+		s.set(slow(time.Second, 0), opRelease)
 		saved := make(chan error, 1)
-		go func() { saved <- run.Finish(t.Context(), core.Record{Value: []byte("paid"), Retain: time.Hour}) }()
+		go func() { saved <- run.Finish(t.Context(), store.Record{Value: []byte("paid"), Retain: time.Hour}) }()
 		synctest.Wait()
 		wantSnapshot(t, l, 0, core.LockCount{Name: "pay", Mode: core.ModeRun, Lost: 1})
 		wantErr(t, <-saved, nil)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -40,16 +41,16 @@ var errNoAnswer = errors.New("the store gave no answer")
 // extend asks the store once, for limit at most, to extend holds, each for ttl or, if that
 // is 0, for its own TTL, and notes what the store confirms. It returns the beginning of the
 // call, and the answer for each hold; Valid is set in it.
-func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []Extension) {
+func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start = l.now()
-	claims := make([]Claim, len(holds))
+	claims := make([]store.Claim, len(holds))
 	for i, h := range holds {
 		claims[i] = h.claim()
 		claims[i].TTL = cmp.Or(ttl, h.ttl)
 	}
-	answers = slices.Repeat([]Extension{{Err: errNoAnswer}}, len(holds)) // where the store gives none
+	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(holds)) // where the store gives none
 	copy(answers, l.store.Extend(ctx, claims))
 	for i, h := range holds {
 		if x := &answers[i]; x.Err == nil {
@@ -62,8 +63,8 @@ func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*
 
 // releasing is a claim that is being released.
 type releasing struct {
-	Claim
-	instead *Record // saved in place of Record if that is too long, see Lease.FinishLong
+	store.Claim
+	instead *store.Record // saved in place of Record if that is too long, see Lease.FinishLong
 }
 
 // release releases c at the store. Assumed is set if the store no longer had it, which is

@@ -1,6 +1,10 @@
 package core
 
-import "time"
+import (
+	"time"
+
+	"github.com/lockkit/lockkit/core/store"
+)
 
 // The time limits and pauses of the engine, each with its reason.
 
@@ -8,7 +12,7 @@ import "time"
 const (
 	defaultTTL = 30 * time.Second
 	minTTL     = 100 * time.Millisecond // a busy machine and a slow network fit in
-	maxTTL     = MaxKeep                // in milliseconds less than 2^31
+	maxTTL     = store.MaxKeep          // in milliseconds less than 2^31
 	minRetain  = time.Millisecond
 )
 
@@ -78,7 +82,7 @@ const (
 // lookEvery is how often the clock is looked at for a suspension, while anything is held.
 const lookEvery = time.Second
 
-// Cards.
+// store.Cards.
 const (
 	cardEvery = 10 * time.Second
 	cardTTL   = 30 * time.Second

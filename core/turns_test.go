@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // hotKey is a key that processes of 16 goroutines want without pause, at a store without
@@ -39,7 +40,7 @@ type granted struct {
 	process int
 }
 
-func (g granted) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (g granted) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	grant, err := g.hotKey.Acquire(ctx, c)
 	if err == nil {
 		g.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // TestUnbegunRun is about runs that the store began and no caller was told of
@@ -26,7 +27,7 @@ func TestUnbegunRun(t *testing.T) {
 	// failedOnce leaves a run that failed.
 	failedOnce := func(t *testing.T, l *core.Locker, key string) {
 		t.Helper()
-		failed := core.Record{Value: []byte("failed"), Attempt: 1, Retain: time.Hour}
+		failed := store.Record{Value: []byte("failed"), Attempt: 1, Retain: time.Hour}
 		if err := begin(t, l, key, 1).Finish(t.Context(), failed); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +35,7 @@ func TestUnbegunRun(t *testing.T) {
 	// wantNext fails the test unless the next run is this attempt, with that value.
 	wantNext := func(t *testing.T, l *core.Locker, key, value string, attempt int) {
 		t.Helper()
-		lease, r, err := l.Begin(t.Context(), key, core.Record{Value: []byte("next"), Retain: time.Hour}, core.Wait(0))
+		lease, r, err := l.Begin(t.Context(), key, store.Record{Value: []byte("next"), Retain: time.Hour}, core.Wait(0))
 		if err != nil || r.Attempt != attempt || string(r.Value) != value {
 			t.Fatalf("Begin gave %+v and %v, want attempt %d with %q", r, err, attempt, value)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // watch receives the store's wake-ups for the head of a queue. Its zero value is closed.
@@ -17,8 +19,8 @@ func (w *watch) live() bool { return w.wakeUps != nil }
 
 // open opens the watch within most, and reports whether it did. It does nothing if the
 // watch is open, has failed a short time ago, or the store has no wake-ups.
-func (w *watch) open(a *attempt, c *Claim, most time.Duration) bool {
-	store, ok := a.locker.store.(Watcher)
+func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
+	store, ok := a.locker.store.(store.Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // served acquires order:1 while another process holds it for ten seconds, and
@@ -82,10 +83,10 @@ func TestBrokenWatch(t *testing.T) {
 		}
 	})
 	sim(t, "a watch that breaks is opened again, and wakes again", func(t *testing.T) {
-		l, store := setup(t)
-		inner := store.inner.(core.Watcher)
-		store.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
-			claim := store.sent(opWatch)[n-1].claims[0]
+		l, s := setup(t)
+		inner := s.inner.(store.Watcher)
+		s.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
+			claim := s.sent(opWatch)[n-1].claims[0]
 			if n > 1 {
 				return inner.Watch(ctx, claim)
 			}
@@ -93,22 +94,22 @@ func TestBrokenWatch(t *testing.T) {
 			time.AfterFunc(3*time.Second, func() { close(short) })
 			return short, nil
 		})
-		if wait := served(t, l, store); wait != 0 {
+		if wait := served(t, l, s); wait != 0 {
 			t.Errorf("served %v after the release", wait)
 		}
-		if n := store.count(opWatch); n != 2 {
+		if n := s.count(opWatch); n != 2 {
 			t.Errorf("the watch was opened %d times, want 2", n)
 		}
 	})
 	sim(t, "a watch ends with the waiting", func(t *testing.T) {
-		l, store := setup(t)
+		l, s := setup(t)
 		var watching context.Context
-		inner := store.inner.(core.Watcher)
-		store.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
+		inner := s.inner.(store.Watcher)
+		s.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
 			watching = ctx
-			return inner.Watch(ctx, store.sent(opWatch)[n-1].claims[0])
+			return inner.Watch(ctx, s.sent(opWatch)[n-1].claims[0])
 		})
-		served(t, l, store)
+		served(t, l, s)
 		if watching == nil || watching.Err() == nil {
 			t.Error("the watch is still on after the lease was granted")
 		}
@@ -215,12 +216,12 @@ func TestBrokenWatch(t *testing.T) {
 		}
 	})
 	sim(t, "a release between the first question and the watch is not missed", func(t *testing.T) {
-		l, store := setup(t)
-		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
-		inner := store.inner.(core.Watcher)
-		store.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
+		l, s := setup(t)
+		holder := acquire(t, t.Context(), newLocker(t, s.inner), "order:1")
+		inner := s.inner.(store.Watcher)
+		s.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
 			release(t, holder)
-			return inner.Watch(ctx, store.sent(opWatch)[n-1].claims[0])
+			return inner.Watch(ctx, s.sent(opWatch)[n-1].claims[0])
 		})
 		start := time.Now()
 		lease := acquire(t, t.Context(), l, "order:1")

@@ -10,6 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/due"
 	"github.com/lockkit/lockkit/core/internal/order"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // batch is how many holds travel in one Extend.
@@ -174,7 +175,7 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 
 // answered handles the answer to an extension of h that began at start, and schedules the
 // next one.
-func (w *watchdog) answered(h *hold, start clock.Moment, x Extension) {
+func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	kind, now := Extended, w.locker.now()
 	switch {
 	case errors.Is(x.Err, ErrLost):

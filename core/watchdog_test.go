@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // hazards 45 and 46
@@ -211,14 +212,14 @@ type stingy struct {
 	valid time.Duration
 }
 
-func (s *stingy) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *stingy) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	c.TTL = s.valid
 	g, err := s.Store.Acquire(ctx, c)
 	g.Valid = s.valid
 	return g, err
 }
 
-func (s *stingy) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *stingy) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	for i := range claims {
 		claims[i].TTL = s.valid
 	}

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestAcquire_WithdrawsItsPlace(t *testing.T) {
 	t.Parallel()
-	waiters := func(t *testing.T, store *scripted) int {
+	waiters := func(t *testing.T, s *scripted) int {
 		t.Helper()
-		state, err := store.inner.(core.Inspector).Look(t.Context(), "order:1")
+		state, err := s.inner.(store.Inspector).Look(t.Context(), "order:1")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // stub is a store whose answers a test can replace.
@@ -22,26 +22,26 @@ type stub struct {
 	releases atomic.Int32
 }
 
-func (s *stub) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *stub) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	s.attempts.Add(1)
 	if err := s.acquire.Load(); err != nil {
-		return core.Grant{}, *err
+		return store.Grant{}, *err
 	}
 	g, err := s.Store.Acquire(ctx, c)
 	if s.unheard.Load() {
-		return core.Grant{}, errors.New("the reply was lost")
+		return store.Grant{}, errors.New("the reply was lost")
 	}
 	return g, err
 }
 
-func (s *stub) Release(ctx context.Context, c core.Claim) error {
+func (s *stub) Release(ctx context.Context, c store.Claim) error {
 	s.releases.Add(1)
 	return s.Store.Release(ctx, c)
 }
 
-func (s *stub) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *stub) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	if err := s.extend.Load(); err != nil {
-		answers := make([]core.Extension, len(claims))
+		answers := make([]store.Extension, len(claims))
 		for i := range answers {
 			answers[i].Err = *err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // soon is a deadline for what should not take long, on a busy machine.
@@ -184,17 +185,17 @@ type stub struct {
 	releases atomic.Int32
 }
 
-func (s *stub) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *stub) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	s.attempts.Add(1)
 	if err := s.acquire.Load(); err != nil {
-		return core.Grant{}, *err
+		return store.Grant{}, *err
 	}
 	return s.Store.Acquire(ctx, c)
 }
 
-func (s *stub) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *stub) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	if err := s.extend.Load(); err != nil {
-		answers := make([]core.Extension, len(claims))
+		answers := make([]store.Extension, len(claims))
 		for i := range answers {
 			answers[i].Err = *err
 		}
@@ -203,7 +204,7 @@ func (s *stub) Extend(ctx context.Context, claims []core.Claim) []core.Extension
 	return s.Store.Extend(ctx, claims)
 }
 
-func (s *stub) Release(ctx context.Context, c core.Claim) error {
+func (s *stub) Release(ctx context.Context, c store.Claim) error {
 	s.releases.Add(1)
 	if err := s.release.Load(); err != nil {
 		return *err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -147,7 +148,7 @@ type late struct {
 	granted context.CancelFunc
 }
 
-func (s *late) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *late) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {
 		s.granted()

@@ -17,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -320,7 +321,7 @@ type mute struct {
 	well atomic.Bool
 }
 
-func (m *mute) Release(ctx context.Context, c core.Claim) error {
+func (m *mute) Release(ctx context.Context, c store.Claim) error {
 	if m.well.Load() {
 		return m.deaf.Release(ctx, c)
 	}

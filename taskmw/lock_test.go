@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
@@ -254,15 +255,15 @@ func TestLock(t *testing.T) {
 // broken is a store that does not answer.
 type broken struct{ *memstore.Store }
 
-func (broken) Acquire(context.Context, core.Claim) (core.Grant, error) {
-	return core.Grant{}, fmt.Errorf("dial: %w", core.ErrUnavailable)
+func (broken) Acquire(context.Context, store.Claim) (store.Grant, error) {
+	return store.Grant{}, fmt.Errorf("dial: %w", core.ErrUnavailable)
 }
 
 // deaf is a store that grants, and then hears nothing.
 type deaf struct{ *memstore.Store }
 
-func (deaf) Extend(_ context.Context, claims []core.Claim) []core.Extension {
-	answers := make([]core.Extension, len(claims))
+func (deaf) Extend(_ context.Context, claims []store.Claim) []store.Extension {
+	answers := make([]store.Extension, len(claims))
 	for i := range answers {
 		answers[i].Err = core.ErrUnavailable
 	}

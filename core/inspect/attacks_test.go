@@ -21,6 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // watched serves h and fails the test if a URL, a header or a link has the secret, or if a
@@ -75,16 +76,16 @@ func watched(t *testing.T, h http.Handler, secret string) *httptest.Server {
 func TestNoURLHasAKey(t *testing.T) {
 	t.Parallel()
 	const secret = "person-4711"
-	onStores(t, func(t *testing.T, store core.Store) {
-		fill(t, store, 400)
+	onStores(t, func(t *testing.T, s core.Store) {
+		fill(t, s, 400)
 		first, second := claim("order:"+secret), claim("order:second "+secret)
-		take(t, store, first)
-		take(t, store, second)
-		card := core.Card{Process: "P1", Entries: []core.CardEntry{{Name: "order", Hold: core.HoldID(first.Lease), Key: first.Key, For: time.Minute}}}
-		if err := store.(core.Cards).Put(t.Context(), card, time.Minute); err != nil {
+		take(t, s, first)
+		take(t, s, second)
+		card := core.Card{Process: "P1", Entries: []store.CardEntry{{Name: "order", Hold: store.HoldID(first.Lease), Key: first.Key, For: time.Minute}}}
+		if err := s.(store.Cards).Put(t.Context(), card, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		server := watched(t, inspect.Handler(newInspector(t, store), all("ann")), secret)
+		server := watched(t, inspect.Handler(newInspector(t, s), all("ann")), secret)
 		client := server.Client()
 		at, err := url.Parse(server.URL + "/locks")
 		if err != nil {
@@ -100,7 +101,7 @@ func TestNoURLHasAKey(t *testing.T) {
 		}
 		body, at := click(t, client, at, "GET", "?", nil)
 		body, at = click(t, client, at, "POST", "?view=lock", hidden(t, body, "?view=lock"))
-		shows(body, first.Key, core.HoldID(first.Lease))
+		shows(body, first.Key, store.HoldID(first.Lease))
 		body, at = click(t, client, at, "POST", "?view=release", hidden(t, body, "?view=release"))
 		shows(body, first.Key, "There can be two holders")
 		body, at = click(t, client, at, "POST", "?view=lock", hidden(t, body, "?view=lock"))
@@ -120,11 +121,11 @@ func TestNoURLHasAKey(t *testing.T) {
 // What a page of another site can send or read as JSON is nothing.
 func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
+	st := memstore.New()
 	held := claim("order:1")
-	take(t, store, held)
-	id := core.HoldID(held.Lease)
-	in := newInspector(t, store)
+	take(t, st, held)
+	id := store.HoldID(held.Lease)
+	in := newInspector(t, st)
 	h := inspect.Handler(in, all("ann"))
 	form := url.Values{"key": {held.Key}, "hold": {id}, "confirm": {id}}
 	foreign := func(r *http.Request) {
@@ -192,7 +193,7 @@ func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 	if got := ids(t, in, held.Key); !slices.Equal(got, []string{id}) {
 		t.Errorf("the holds are %q", got)
 	}
-	if x := store.Extend(t.Context(), []core.Claim{held}); x[0].Err != nil {
+	if x := st.Extend(t.Context(), []store.Claim{held}); x[0].Err != nil {
 		t.Error(x[0].Err)
 	}
 }
@@ -255,16 +256,16 @@ func invisible(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 
 func TestEveryByteOfAKeyIsFoundAndListed(t *testing.T) {
 	t.Parallel()
-	onEveryStore(t, func(t *testing.T, store core.Store) {
-		h := inspect.Handler(newInspector(t, store), all("ann"))
-		held := make(map[string]core.Claim)
+	onEveryStore(t, func(t *testing.T, s core.Store) {
+		h := inspect.Handler(newInspector(t, s), all("ann"))
+		held := make(map[string]store.Claim)
 		for _, key := range wholeKeys(t) {
 			held[key] = claim(key)
-			take(t, store, held[key])
+			take(t, s, held[key])
 		}
 		for key, c := range held {
 			asked := post(h, "view=lock&format=json", url.Values{"key": {key}}).want(t, 200)
-			if l := asked.json(t).Lock; l.Key != key || len(l.Holds) != 1 || l.Holds[0].ID != core.HoldID(c.Lease) {
+			if l := asked.json(t).Lock; l.Key != key || len(l.Holds) != 1 || l.Holds[0].ID != store.HoldID(c.Lease) {
 				t.Errorf("looked up is %+v, want %q", l, key)
 			}
 			body := post(h, "view=lock", url.Values{"key": {key}}).want(t, 200).body
@@ -300,9 +301,9 @@ func TestEveryByteOfAKeyIsFoundAndListed(t *testing.T) {
 				t.Errorf("%q is not listed", key)
 				continue
 			}
-			id := core.HoldID(c.Lease)
+			id := store.HoldID(c.Lease)
 			post(h, "view=release", url.Values{"lock": {sealed}, "hold": {id}, "confirm": {id}}).want(t, 200)
-			if x := store.Extend(t.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
+			if x := s.Extend(t.Context(), []store.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
 				t.Errorf("%q was released, and its hold: %v", key, x[0].Err)
 			}
 		}
@@ -325,15 +326,15 @@ func TestEveryByteOfAKeyIsFoundAndListed(t *testing.T) {
 // is told that it is gone, and the other reader is not touched.
 func TestTwoOperatorsTakeOneOfTwoReaders(t *testing.T) {
 	t.Parallel()
-	onEveryStore(t, func(t *testing.T, store core.Store) {
-		h := inspect.Handler(newInspector(t, store), all("ann"))
+	onEveryStore(t, func(t *testing.T, st core.Store) {
+		h := inspect.Handler(newInspector(t, st), all("ann"))
 		for i := range 20 {
 			key := fmt.Sprintf("order:%d", i)
 			gone, stays := claim(key), claim(key)
 			gone.Weight, stays.Weight = 1, 1
-			take(t, store, gone)
-			take(t, store, stays)
-			id := core.HoldID(gone.Lease)
+			take(t, st, gone)
+			take(t, st, stays)
+			id := store.HoldID(gone.Lease)
 			var answers [2]answer
 			var wg sync.WaitGroup
 			for j, view := range []string{"revoke", "release"} {
@@ -351,14 +352,14 @@ func TestTwoOperatorsTakeOneOfTwoReaders(t *testing.T) {
 			if s := late.want(t, http.StatusConflict).json(t); s.Error != "There is no such hold any more. Nothing has changed." {
 				t.Fatalf("the other one is told %q", s.Error)
 			}
-			if x := store.Extend(t.Context(), []core.Claim{gone, stays}); !errors.Is(x[0].Err, core.ErrLost) || x[1].Err != nil {
+			if x := st.Extend(t.Context(), []store.Claim{gone, stays}); !errors.Is(x[0].Err, core.ErrLost) || x[1].Err != nil {
 				t.Fatalf("the hold that was taken: %v; the other one: %v", x[0].Err, x[1].Err)
 			}
-			want := []string{core.HoldID(stays.Lease)}
+			want := []string{store.HoldID(stays.Lease)}
 			if kept {
 				want = append(want, "")
 			}
-			got := ids(t, newInspector(t, store), key)
+			got := ids(t, newInspector(t, st), key)
 			slices.Sort(got)
 			slices.Sort(want)
 			if !slices.Equal(got, want) {

@@ -18,6 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -93,20 +94,20 @@ func TestBrowser(t *testing.T) {
 	t.Parallel()
 	testserver.RequireBrowser(t)
 	browser := testserver.StartBrowser(t, "--host-resolver-rules=MAP *.test 127.0.0.1")
-	store := newRedis(t)
-	in := newInspector(t, store)
+	st := newRedis(t)
+	in := newInspector(t, st)
 
-	l := newLocker(t, store)
+	l := newLocker(t, st)
 	lease := acquire(t, l, "order:4711", core.TTL(9*time.Second))
 	for i := range 3 {
-		go newLocker(t, store).Acquire(t.Context(), fmt.Sprintf("stock:%d", i), core.Shared())
+		go newLocker(t, st).Acquire(t.Context(), fmt.Sprintf("stock:%d", i), core.Shared())
 	}
 	waited, stopWaiting := context.WithCancel(t.Context())
 	defer stopWaiting()
 	waiting := make(chan struct{})
 	go func() {
 		defer close(waiting)
-		newLocker(t, store).Acquire(waited, "order:4711")
+		newLocker(t, st).Acquire(waited, "order:4711")
 	}()
 	testserver.Eventually(t, time.Minute, "a waiter is seen", func() bool {
 		l, err := in.Look(t.Context(), "order:4711")
@@ -117,17 +118,17 @@ func TestBrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := core.Key("order", "4711", "<script>document.title='x'</script>", strings.Repeat("long", 90))
-	take(t, store, claim(long))
+	take(t, st, claim(long))
 	for i, c := range []core.Card{
-		{Process: lease.Owner()[:8], Service: "payments", Version: "1.4.2", Host: "node-7.example.com", PID: 4711, Start: time.Now().Add(-3 * time.Hour), Entries: []core.CardEntry{
+		{Process: lease.Owner()[:8], Service: "payments", Version: "1.4.2", Host: "node-7.example.com", PID: 4711, Start: time.Now().Add(-3 * time.Hour), Entries: []store.CardEntry{
 			{Name: "order", Hold: lease.ID(), Key: "order:4711", Mode: "exclusive", Trace: "4bf92f3577b34da6a3ce929d0e0e4736", For: 97 * time.Second},
 			{Name: "ledger", Hold: "xW3jd8Kq0aE", For: 26 * time.Hour},
 		}},
-		{Process: look.Waiters[0].Process, Service: "payments", Version: "1.4.2", Host: "node-9.example.com", PID: 88, Entries: []core.CardEntry{
+		{Process: look.Waiters[0].Process, Service: "payments", Version: "1.4.2", Host: "node-9.example.com", PID: 88, Entries: []store.CardEntry{
 			{Name: "order", Hold: look.Waiters[0].ID, Key: "order:4711", Waiting: true, For: 61 * time.Second},
 		}},
 	} {
-		if err := store.Put(t.Context(), c, time.Hour); err != nil {
+		if err := st.Put(t.Context(), c, time.Hour); err != nil {
 			t.Fatal(i, err)
 		}
 	}

@@ -13,6 +13,6 @@
 // third of its TTL, there can be two, and only a resource that checks fencing tokens is
 // safe from the old one.
 //
-// All goes through core.Inspector and core.Cards of the store: nothing is on the path of
-// a lock, and nothing shows an owner, a lease or the answer of a run.
+// All goes through store.Inspector and store.Cards of the store: nothing is on the path
+// of a lock, and nothing shows an owner, a lease or the answer of a run.
 package inspect

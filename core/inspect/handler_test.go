@@ -20,6 +20,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // everyView asks for each page, as an operator and with mistakes.
@@ -39,11 +40,11 @@ func everyView(h http.Handler, key, hold string) map[string]answer {
 
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
+	s := memstore.New()
 	c := claim("order:1")
-	take(t, store, c)
+	take(t, s, c)
 	for _, opts := range [][]inspect.HandlerOption{nil, {all("ann")}, {inspect.Allow(nobody)}} {
-		for name, a := range everyView(inspect.Handler(newInspector(t, store), opts...), "order:1", core.HoldID(c.Lease)) {
+		for name, a := range everyView(inspect.Handler(newInspector(t, s), opts...), "order:1", store.HoldID(c.Lease)) {
 			for header, want := range map[string]string{
 				"Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 				"Cache-Control":           "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
@@ -73,20 +74,20 @@ func nobody(*http.Request, inspect.Action) (string, error) {
 func TestNoKeysWithoutTheRight(t *testing.T) {
 	t.Parallel()
 	const secret = "person-4711"
-	onStores(t, func(t *testing.T, store core.Store) {
+	onStores(t, func(t *testing.T, s core.Store) {
 		var first string
 		for i := range 300 {
 			c := claim(fmt.Sprintf("order:%s-%d", secret, i))
-			take(t, store, c)
+			take(t, s, c)
 			if i == 0 {
-				first = core.HoldID(c.Lease)
+				first = store.HoldID(c.Lease)
 			}
 		}
-		card := core.Card{Process: "P1", Host: "host", Entries: []core.CardEntry{{Name: "order", Hold: first, Key: "order:" + secret + "-0", For: time.Minute}}}
-		if err := store.(core.Cards).Put(t.Context(), card, time.Minute); err != nil {
+		card := core.Card{Process: "P1", Host: "host", Entries: []store.CardEntry{{Name: "order", Hold: first, Key: "order:" + secret + "-0", For: time.Minute}}}
+		if err := s.(store.Cards).Put(t.Context(), card, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		in := newInspector(t, store)
+		in := newInspector(t, s)
 		noKeys := inspect.Allow(func(_ *http.Request, a inspect.Action) (string, error) {
 			if a == inspect.ShowKeys {
 				return "", errors.New("no")
@@ -122,7 +123,7 @@ func TestNoKeysWithoutTheRight(t *testing.T) {
 		if post(stranger, "view=lock", url.Values{"lock": {list.Next}}).Code != http.StatusBadRequest {
 			t.Error("a place of a list is taken for a key")
 		}
-		if post(inspect.Handler(newInspector(t, store)), "view=list", url.Values{"after": {list.Next}}).Code != http.StatusBadRequest {
+		if post(inspect.Handler(newInspector(t, s)), "view=list", url.Values{"after": {list.Next}}).Code != http.StatusBadRequest {
 			t.Error("what another process has sealed is taken")
 		}
 	})
@@ -143,11 +144,11 @@ func ids(t testing.TB, in *inspect.Inspector, key string) (all []string) {
 
 func TestChangesNeedTheRight(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
+	s := memstore.New()
 	c := claim("order:1")
-	take(t, store, c)
-	id := core.HoldID(c.Lease)
-	in := newInspector(t, store)
+	take(t, s, c)
+	id := store.HoldID(c.Lease)
+	in := newInspector(t, s)
 	only := func(actions ...inspect.Action) inspect.HandlerOption {
 		return inspect.Allow(func(_ *http.Request, a inspect.Action) (string, error) {
 			if !slices.Contains(actions, a) {
@@ -189,11 +190,11 @@ func TestChangesNeedTheRight(t *testing.T) {
 
 func TestReleaseNowAsksAgain(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store core.Store) {
+	onStores(t, func(t *testing.T, s core.Store) {
 		c := claim("order:1")
-		take(t, store, c)
-		id := core.HoldID(c.Lease)
-		in := newInspector(t, store)
+		take(t, s, c)
+		id := store.HoldID(c.Lease)
+		in := newInspector(t, s)
 		var entries []inspect.Entry
 		h := inspect.Handler(in, all("ann"), inspect.Audit(func(_ context.Context, e inspect.Entry) error {
 			entries = append(entries, e)
@@ -226,24 +227,24 @@ func TestReleaseNowAsksAgain(t *testing.T) {
 
 func TestTwoOperatorsRevokeOneHold(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store core.Store) {
-		h := inspect.Handler(newInspector(t, store), all("ann"))
+	onStores(t, func(t *testing.T, s core.Store) {
+		h := inspect.Handler(newInspector(t, s), all("ann"))
 		for i := range 50 {
 			key := fmt.Sprintf("order:%d", i)
 			c := claim(key)
-			take(t, store, c)
+			take(t, s, c)
 			var wg sync.WaitGroup
 			var codes [2]int
 			for j := range codes {
 				wg.Go(func() {
-					codes[j] = post(h, "view=revoke", url.Values{"key": {key}, "hold": {core.HoldID(c.Lease)}}).Code
+					codes[j] = post(h, "view=revoke", url.Values{"key": {key}, "hold": {store.HoldID(c.Lease)}}).Code
 				})
 			}
 			wg.Wait()
 			if slices.Sort(codes[:]); codes != [2]int{200, http.StatusConflict} {
 				t.Fatalf("the two get %v", codes)
 			}
-			if _, err := store.Acquire(t.Context(), claim(key)); !errors.Is(err, core.ErrBusy) {
+			if _, err := s.Acquire(t.Context(), claim(key)); !errors.Is(err, core.ErrBusy) {
 				t.Fatalf("the key is not kept: %v", err)
 			}
 		}
@@ -252,23 +253,23 @@ func TestTwoOperatorsRevokeOneHold(t *testing.T) {
 
 func TestRevokeOfAHoldThatIsGoneEndsNoOther(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store core.Store) {
+	onStores(t, func(t *testing.T, st core.Store) {
 		old, successor := claim("order:1"), claim("order:1")
-		take(t, store, old)
-		if err := store.Release(t.Context(), old); err != nil {
+		take(t, st, old)
+		if err := st.Release(t.Context(), old); err != nil {
 			t.Fatal(err)
 		}
-		take(t, store, successor)
-		h := inspect.Handler(newInspector(t, store), all("ann"))
+		take(t, st, successor)
+		h := inspect.Handler(newInspector(t, st), all("ann"))
 		for _, view := range []string{"revoke", "release"} {
 			a := post(h, "view="+view+"&format=json", url.Values{
-				"key": {"order:1"}, "hold": {core.HoldID(old.Lease)}, "confirm": {core.HoldID(old.Lease)},
+				"key": {"order:1"}, "hold": {store.HoldID(old.Lease)}, "confirm": {store.HoldID(old.Lease)},
 			}).want(t, http.StatusConflict)
-			if s := a.json(t); !strings.Contains(s.Error, "Nothing has changed") || s.Lock == nil || s.Lock.Holds[0].ID != core.HoldID(successor.Lease) {
+			if s := a.json(t); !strings.Contains(s.Error, "Nothing has changed") || s.Lock == nil || s.Lock.Holds[0].ID != store.HoldID(successor.Lease) {
 				t.Errorf("shown is %s", a.body)
 			}
 		}
-		if err := store.Release(t.Context(), successor); err != nil {
+		if err := st.Release(t.Context(), successor); err != nil {
 			t.Errorf("the successor's release: %v", err)
 		}
 	})
@@ -276,8 +277,8 @@ func TestRevokeOfAHoldThatIsGoneEndsNoOther(t *testing.T) {
 
 func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	h := inspect.Handler(newInspector(t, store), all("ann"))
+	s := memstore.New()
+	h := inspect.Handler(newInspector(t, s), all("ann"))
 	set := func(pairs ...string) func(*http.Request) {
 		return func(r *http.Request) {
 			r.Header.Del("Origin")
@@ -302,13 +303,13 @@ func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	} {
 		for _, view := range []string{"lock", "list", "revoke", "release"} {
 			claimed := claim("order:" + c.name + view)
-			take(t, store, claimed)
-			id := core.HoldID(claimed.Lease)
+			take(t, s, claimed)
+			id := store.HoldID(claimed.Lease)
 			a := post(h, "view="+view, url.Values{"key": {claimed.Key}, "hold": {id}, "confirm": {id}}, c.edit)
 			if want := map[bool]int{true: 200, false: http.StatusForbidden}[c.taken]; a.Code != want {
 				t.Errorf("%s of %s: status %d, want %d", view, c.name, a.Code, want)
 			}
-			if held := store.Release(t.Context(), claimed) == nil; !c.taken && !held {
+			if held := s.Release(t.Context(), claimed) == nil; !c.taken && !held {
 				t.Errorf("%s of %s has ended a hold", view, c.name)
 			}
 		}
@@ -422,16 +423,16 @@ func TestKeysAreTextOnThePage(t *testing.T) {
 
 func TestCardsAreTextOnThePage(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
+	s := memstore.New()
 	const bad = `<script>alert("1")</script>`
-	card := core.Card{Process: "P1", Service: bad, Version: bad, Host: bad, Entries: []core.CardEntry{
+	card := core.Card{Process: "P1", Service: bad, Version: bad, Host: bad, Entries: []store.CardEntry{
 		{Name: bad, Hold: bad, Key: bad, Trace: bad, For: time.Minute}, {Name: bad, Hold: bad, Waiting: true},
 	}}
-	if err := store.Put(t.Context(), card, time.Minute); err != nil {
+	if err := s.Put(t.Context(), card, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	for _, opts := range [][]inspect.HandlerOption{nil, {all("ann")}} {
-		a := get(inspect.Handler(newInspector(t, store), opts...), "").want(t, 200)
+		a := get(inspect.Handler(newInspector(t, s), opts...), "").want(t, 200)
 		if strings.Contains(a.body, "<script") || !strings.Contains(a.body, "&lt;script&gt;") {
 			t.Errorf("the page is %s", a.body)
 		}
@@ -509,7 +510,7 @@ type slow struct {
 	now   *atomic.Int64
 }
 
-func (s slow) List(ctx context.Context, after string, most int) ([]core.State, string, error) {
+func (s slow) List(ctx context.Context, after string, most int) ([]store.State, string, error) {
 	s.most.Store(max(s.most.Load(), s.now.Add(1)))
 	defer s.now.Add(-1)
 	s.begun <- struct{}{}
@@ -543,12 +544,12 @@ func TestOneListAtATime(t *testing.T) {
 
 func TestKeysAreNotTakenFromURLs(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
+	s := memstore.New()
 	c := claim("order:1")
-	take(t, store, c)
-	in := newInspector(t, store)
+	take(t, s, c)
+	in := newInspector(t, s)
 	h := inspect.Handler(in, all("ann"))
-	query := "&key=order:1&hold=" + core.HoldID(c.Lease) + "&confirm=" + core.HoldID(c.Lease)
+	query := "&key=order:1&hold=" + store.HoldID(c.Lease) + "&confirm=" + store.HoldID(c.Lease)
 	for _, view := range []string{"lock", "revoke", "release"} {
 		get(h, "view="+view+query).want(t, http.StatusMethodNotAllowed)
 		post(h, "view="+view+query, nil).want(t, http.StatusBadRequest)

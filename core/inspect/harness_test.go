@@ -19,6 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
@@ -126,11 +127,11 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 }
 
 // claim is that of a process of its own.
-func claim(key string) core.Claim {
-	return core.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: core.All, Limit: core.All, TTL: time.Minute}
+func claim(key string) store.Claim {
+	return store.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: time.Minute}
 }
 
-func take(t testing.TB, store core.Store, c core.Claim) {
+func take(t testing.TB, store core.Store, c store.Claim) {
 	t.Helper()
 	if _, err := store.Acquire(t.Context(), c); err != nil {
 		t.Fatal(err)

@@ -15,15 +15,16 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Inspector shows what a store has of locks, and takes holds away. Its methods are safe
 // for concurrent use, return soon after ctx ends, and fail with the errors of
-// core.Inspector: ErrInvalid, ErrUnsupported, ErrUnavailable; none names a key.
+// store.Inspector: ErrInvalid, ErrUnsupported, ErrUnavailable; none names a key.
 type Inspector struct {
 	config
-	store core.Inspector
-	cards core.Cards // nil: the store keeps none
+	store store.Inspector
+	cards store.Cards // nil: the store keeps none
 }
 
 // Option is a setting of New.
@@ -52,19 +53,19 @@ func Secret(secret []byte) Option {
 const leastSecret = sha256.Size
 
 // New returns an Inspector of store. It sends nothing. It fails with
-// core.ErrUnsupported if store is no core.Inspector; one that was set up so that it
+// core.ErrUnsupported if store is no store.Inspector; one that was set up so that it
 // cannot be inspected answers so later. It fails with core.ErrInvalid if store or an
 // option is nil, and for a secret that is too short.
-func New(store core.Store, opts ...Option) (*Inspector, error) {
-	if store == nil {
+func New(s core.Store, opts ...Option) (*Inspector, error) {
+	if s == nil {
 		return nil, fmt.Errorf("inspect: new: a store is needed: %w", core.ErrInvalid)
 	}
-	looked, ok := store.(core.Inspector)
+	looked, ok := s.(store.Inspector)
 	if !ok {
 		return nil, fmt.Errorf("inspect: new: the store shows nothing of its locks: %w", core.ErrUnsupported)
 	}
 	in := &Inspector{store: looked}
-	in.cards, _ = store.(core.Cards)
+	in.cards, _ = s.(store.Cards)
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("inspect: new: an option is nil: %w", core.ErrInvalid)
@@ -88,13 +89,13 @@ type Lock struct {
 	Digest  string // Digest of the key
 	Holds   []Hold // the oldest first
 	Waiters []Hold // in order of arrival, as far as the store knows them
-	Run     *core.Run
+	Run     *store.Run
 }
 
 // Hold is a hold, or a claim that waits, with the process that has it. Where the store
 // does not know its Age, it is that of the card's entry.
 type Hold struct {
-	core.Hold
+	store.Hold
 	// Card is that of its process, without entries. It is found by the process, and where
 	// the store does not know that, by the ID of the hold among the entries of all cards;
 	// nil if there is none.
@@ -104,7 +105,7 @@ type Hold struct {
 }
 
 // Mode returns the mode of the card's entry. Without a card it returns the mode of the
-// weight, which is all that stores keep of it: core.ModeExclusive for core.All,
+// weight, which is all that stores keep of it: core.ModeExclusive for store.All,
 // core.ModePermits for less than that, core.ModeShared for 1, and 0 for no weight. A reader
 // and a single permit are the same to a store, as are a run of package once and an exclusive
 // hold.
@@ -112,7 +113,7 @@ func (h Hold) Mode() core.Mode {
 	switch {
 	case h.named != 0:
 		return h.named
-	case h.Weight >= core.All:
+	case h.Weight >= store.All:
 		return core.ModeExclusive
 	case h.Weight > 1:
 		return core.ModePermits
@@ -138,7 +139,7 @@ func (h Hold) Kind() string {
 
 // entry is one hold or waiter of a card. Cards list those that are some seconds old.
 type entry struct {
-	core.CardEntry
+	store.CardEntry
 	card *core.Card
 }
 
@@ -159,8 +160,8 @@ func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
 }
 
 // List shows the locks of which something is alive, page by page, as List of
-// core.Inspector does: in no particular order from page to page, the oldest hold first in
-// a page. The store may have to walk over everything that it has.
+// store.Inspector does: in no particular order from page to page, the oldest hold first
+// in a page. The store may have to walk over everything that it has.
 //
 // next is the store's own, and can contain a key.
 func (in *Inspector) List(ctx context.Context, after string, most int) (page []Lock, next string, err error) {
@@ -197,13 +198,13 @@ type Overview struct {
 
 // Long is what a process has held, or waited for, longer than some seconds.
 type Long struct {
-	core.CardEntry           // For is as of when the card was written
-	Digest         string    // of its key; "" if the card does not have the key
-	Process        core.Card // without entries
+	store.CardEntry           // For is as of when the card was written
+	Digest          string    // of its key; "" if the card does not have the key
+	Process         core.Card // without entries
 }
 
 // Now shows what has been held and waited for the longest, in all processes that write
-// cards (core.Cards). It asks for no lock, and is the cheap way to see all that are
+// cards (store.Cards). It asks for no lock, and is the cheap way to see all that are
 // stuck. It fails with core.ErrUnsupported where the store keeps no cards.
 func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 	if in.cards == nil {
@@ -241,7 +242,7 @@ func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 // core.ErrLost before another process is granted the key.
 //
 // It fails with core.ErrLost if there is no such hold; nothing has changed then. After an
-// error that is none of core.Inspector's the hold may have ended or not; the same call
+// error that is none of store.Inspector's the hold may have ended or not; the same call
 // again tells.
 func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
 	return in.end(ctx, key, hold, time.Millisecond) // the store keeps it for the rest of the hold
@@ -332,7 +333,7 @@ func (in *Inspector) known(ctx context.Context) (known cards) {
 }
 
 // join adds what the cards tell of a hold.
-func (known cards) join(h core.Hold) Hold {
+func (known cards) join(h store.Hold) Hold {
 	e := known.holds[h.ID]
 	if h.Process != "" {
 		card := known.of[h.Process]
@@ -356,7 +357,7 @@ func modeOf(name string) core.Mode {
 	return 0
 }
 
-func (in *Inspector) lock(s core.State, known cards) Lock {
+func (in *Inspector) lock(s store.State, known cards) Lock {
 	l := Lock{Key: s.Key, Name: Name(s.Key), Digest: in.Digest(s.Key), Run: s.Run}
 	for _, h := range s.Holds {
 		l.Holds = append(l.Holds, known.join(h))

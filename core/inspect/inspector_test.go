@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // mute is a Store that shows nothing.
@@ -24,7 +25,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Errorf("no store: %v", err)
 	}
 	if _, err := inspect.New(mute{memstore.New()}); !errors.Is(err, core.ErrUnsupported) {
-		t.Errorf("a store that is no core.Inspector: %v", err)
+		t.Errorf("a store that is no store.Inspector: %v", err)
 	}
 	if _, err := inspect.New(memstore.New(), nil); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("a nil option: %v", err)
@@ -87,19 +88,19 @@ func TestDigests(t *testing.T) {
 
 func TestLookJoinsTheCards(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store core.Store) {
-		l := newLocker(t, store)
+	onStores(t, func(t *testing.T, s core.Store) {
+		l := newLocker(t, s)
 		held := acquire(t, l, "order:1")
 		read := acquire(t, l, "stock:1", core.Shared())
-		card := core.Card{Process: held.Owner()[:8], Service: "payments", Host: "host-7", PID: 42, Entries: []core.CardEntry{
+		card := core.Card{Process: held.Owner()[:8], Service: "payments", Host: "host-7", PID: 42, Entries: []store.CardEntry{
 			{Name: "order", Hold: held.ID(), Key: "order:1", Trace: "4bf92f", For: 7 * time.Second},
 			{Name: "order", Hold: "waiter-1", For: 9 * time.Second, Waiting: true},
 			{Name: "stock", Hold: read.ID(), For: time.Hour},
 		}}
-		if err := store.(core.Cards).Put(t.Context(), card, time.Minute); err != nil {
+		if err := s.(store.Cards).Put(t.Context(), card, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		in := newInspector(t, store)
+		in := newInspector(t, s)
 		got, err := in.Look(t.Context(), "order:1")
 		if err != nil || len(got.Holds) != 1 {
 			t.Fatalf("%+v, %v", got, err)
@@ -133,8 +134,8 @@ func TestLookJoinsTheCards(t *testing.T) {
 // The card of a process is found before it lists the hold, and tells what stores do not.
 func TestLookFindsTheProcess(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store core.Store) {
-		l, other := newLocker(t, store), newLocker(t, store)
+	onStores(t, func(t *testing.T, s core.Store) {
+		l, other := newLocker(t, s), newLocker(t, s)
 		held := acquire(t, l, "order:1")
 		permit := acquire(t, l, "pool:1", core.Permits(1, 3))
 		read := acquire(t, l, "stock:1", core.Shared())
@@ -142,18 +143,18 @@ func TestLookFindsTheProcess(t *testing.T) {
 		process := held.Owner()[:8]
 		put := func(c core.Card) {
 			t.Helper()
-			if err := store.(core.Cards).Put(t.Context(), c, time.Minute); err != nil {
+			if err := s.(store.Cards).Put(t.Context(), c, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}
-		put(core.Card{Process: process, Host: "host-7", PID: 42, Entries: []core.CardEntry{
+		put(core.Card{Process: process, Host: "host-7", PID: 42, Entries: []store.CardEntry{
 			{Name: "pool", Mode: "permits", Hold: permit.ID(), For: 7 * time.Second},
 		}})
 		// What a card says of the hold of another process is not true.
-		put(core.Card{Process: "EVIL", Host: "evil", Entries: []core.CardEntry{
+		put(core.Card{Process: "EVIL", Host: "evil", Entries: []store.CardEntry{
 			{Name: "order", Mode: "shared", Hold: held.ID(), Trace: "evil", For: 7 * time.Hour},
 		}})
-		in := newInspector(t, store)
+		in := newInspector(t, s)
 		look := func(key string) inspect.Hold {
 			t.Helper()
 			got, err := in.Look(t.Context(), key)
@@ -188,7 +189,7 @@ func TestLookFindsTheProcess(t *testing.T) {
 // bare is a Store that is an Inspector and keeps no cards.
 type bare struct {
 	core.Store
-	core.Inspector
+	store.Inspector
 }
 
 func TestNowWithoutCards(t *testing.T) {

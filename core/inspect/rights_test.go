@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
@@ -55,9 +56,9 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 			return store
 		}
 		c := claim("order:1")
-		store := user("holds", "flushall")
-		take(t, store, c)
-		hold := core.HoldID(c.Lease)
+		s := user("holds", "flushall")
+		take(t, s, c)
+		hold := store.HoldID(c.Lease)
 		for _, x := range []struct{ without, view string }{
 			{"scan", "list"}, {"get", "lock"}, {"hgetall", ""}, {"get", "revoke"}, {"set", "revoke"}, {"set", "release"},
 		} {
@@ -76,13 +77,13 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		for _, view := range []string{"lock", "revoke", "release"} {
 			refused(t, quorum, view, hold, "get")
 		}
-		if x := store.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 			t.Errorf("the hold has ended: %v", x[0].Err)
 		}
 
 		server.Kill()
 		for _, view := range []string{"lock", "revoke", "release"} {
-			a := post(inspect.Handler(newInspector(t, store), all("ann")), "view="+view, url.Values{"key": {"order:1"}, "hold": {hold}, "confirm": {hold}})
+			a := post(inspect.Handler(newInspector(t, s), all("ann")), "view="+view, url.Values{"key": {"order:1"}, "hold": {hold}, "confirm": {hold}})
 			if a.want(t, http.StatusServiceUnavailable); strings.Contains(a.body, "order:1") {
 				t.Errorf("%s of a dead server shows %s", view, a.body)
 			}
@@ -95,10 +96,10 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		if err := pgstore.Migrate(t.Context(), owner); err != nil {
 			t.Fatal(err)
 		}
-		store := newPostgres(t, owner)
+		s := newPostgres(t, owner)
 		c := claim("order:1")
-		take(t, store, c)
-		hold := core.HoldID(c.Lease)
+		take(t, s, c)
+		hold := store.HoldID(c.Lease)
 		server.Exec("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit FROM PUBLIC")
 		user := func(name string, grants ...string) core.Store {
 			server.Exec("CREATE ROLE " + name + " LOGIN")
@@ -121,7 +122,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		refused(t, reads, "revoke", hold, "GRANT SELECT, UPDATE ON lockkit.keys")
 		refused(t, reads, "release", hold, "GRANT SELECT, UPDATE ON lockkit.keys")
 		post(inspect.Handler(newInspector(t, reads)), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
-		if x := store.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 			t.Errorf("the hold has ended: %v", x[0].Err)
 		}
 	})
@@ -140,13 +141,13 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 			t.Cleanup(func() { store.Close() })
 			return store
 		}
-		store := user("ours")
+		s := user("ours")
 		c := claim("order:1")
-		take(t, store, c)
-		if err := store.Put(t.Context(), core.Card{Process: "P1"}, time.Hour); err != nil {
+		take(t, s, c)
+		if err := s.Put(t.Context(), core.Card{Process: "P1"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		hold := core.HoldID(c.Lease)
+		hold := store.HoldID(c.Lease)
 		stranger, reads := user("nobody"), user("reads")
 		for _, view := range []string{"lock", "list", "", "revoke", "release"} {
 			refused(t, stranger, view, hold, "the right READ")
@@ -154,7 +155,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		refused(t, reads, "revoke", hold, "CREATE or DELETE")
 		refused(t, reads, "release", hold, "CREATE or DELETE")
 		post(inspect.Handler(newInspector(t, reads)), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
-		if x := store.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 			t.Errorf("the hold has ended: %v", x[0].Err)
 		}
 	})

@@ -12,15 +12,16 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // The page shows the same of ZooKeeper as of any store, though its nodes have digests only.
 func TestThePageOnZooKeeper(t *testing.T) {
 	t.Parallel()
-	store := newZooKeeper(t)
+	st := newZooKeeper(t)
 	var entries []inspect.Entry
-	h := inspect.Handler(newInspector(t, store), all("ann"), inspect.Audit(func(_ context.Context, e inspect.Entry) error {
+	h := inspect.Handler(newInspector(t, st), all("ann"), inspect.Audit(func(_ context.Context, e inspect.Entry) error {
 		entries = append(entries, e)
 		return nil
 	}))
@@ -28,22 +29,22 @@ func TestThePageOnZooKeeper(t *testing.T) {
 	if page := get(h, "view=list&format=json").want(t, 200).json(t); len(page.Locks) != 0 || page.Next != "" {
 		t.Errorf("a store of no locks shows %+v", page)
 	}
-	l := newLocker(t, store)
+	l := newLocker(t, st)
 	lease := acquire(t, l, "order:1", core.TTL(5*time.Second))
 	other := acquire(t, l, "order:2")
 	waited, stop := context.WithCancel(t.Context())
 	waiting := make(chan struct{})
 	go func() {
 		defer close(waiting)
-		newLocker(t, store).Acquire(waited, "order:1", core.TTL(time.Minute))
+		newLocker(t, st).Acquire(waited, "order:1", core.TTL(time.Minute))
 	}()
 	defer func() { stop(); <-waiting }()
-	state, err := store.Look(t.Context(), "order:1")
+	state, err := st.Look(t.Context(), "order:1")
 	if err != nil || len(state.Holds) != 1 || state.Holds[0].Process == "" {
 		t.Fatalf("got %+v, %v", state, err)
 	}
-	card := core.Card{Process: state.Holds[0].Process, Service: "payments", Host: "host-7", Entries: []core.CardEntry{{Name: "order", Hold: lease.ID(), Key: "order:1", For: time.Minute}}}
-	if err := store.Put(t.Context(), card, time.Hour); err != nil {
+	card := core.Card{Process: state.Holds[0].Process, Service: "payments", Host: "host-7", Entries: []store.CardEntry{{Name: "order", Hold: lease.ID(), Key: "order:1", For: time.Minute}}}
+	if err := st.Put(t.Context(), card, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	lookUp := func(key string) shownLock {

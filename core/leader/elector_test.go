@@ -16,6 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -434,9 +435,9 @@ func (n namer) Observe(_ context.Context, e core.Event) { n[e.Name] = true }
 // tokenless is a store without fencing tokens.
 type tokenless struct{ core.Store }
 
-func (s tokenless) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s tokenless) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if c.MinToken > 0 {
-		return core.Grant{}, core.ErrUnsupported
+		return store.Grant{}, core.ErrUnsupported
 	}
 	g, err := s.Store.Acquire(ctx, c)
 	g.Token = 0

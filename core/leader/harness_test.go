@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -68,21 +69,21 @@ func (s *link) call() error {
 	return nil
 }
 
-func (s *link) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	if c.Weight == core.All {
+func (s *link) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if c.Weight == store.All {
 		s.mu.Lock()
 		s.asked++
 		s.mu.Unlock()
 	}
 	if err := s.call(); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	return s.Store.Acquire(ctx, c)
 }
 
-func (s *link) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *link) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	if err := s.call(); err != nil {
-		answers := make([]core.Extension, len(claims))
+		answers := make([]store.Extension, len(claims))
 		for i := range answers {
 			answers[i].Err = err
 		}
@@ -91,7 +92,7 @@ func (s *link) Extend(ctx context.Context, claims []core.Claim) []core.Extension
 	return s.Store.Extend(ctx, claims)
 }
 
-func (s *link) Release(ctx context.Context, c core.Claim) error {
+func (s *link) Release(ctx context.Context, c store.Claim) error {
 	if err := s.call(); err != nil {
 		return err
 	}

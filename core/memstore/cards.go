@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // card is a kept card.
@@ -17,15 +17,15 @@ type card struct {
 	until time.Time
 }
 
-// Put implements core.Cards.
-func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
+// Put implements store.Cards.
+func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "memstore: put a card"
 	text, err := inspection.EncodeCard(op, c, ttl)
 	if err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w: %w", op, core.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("%s: %w: %w", op, store.ErrUnavailable, context.Cause(ctx))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,15 +35,15 @@ func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
 	return nil
 }
 
-// Cards implements core.Cards.
-func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
+// Cards implements store.Cards.
+func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("memstore: cards: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+		return nil, fmt.Errorf("memstore: cards: %w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	var cards []core.Card
+	var cards []store.Card
 	for _, process := range slices.Sorted(maps.Keys(s.cards)) {
 		if c, ok := inspection.DecodeCard(process, s.cards[process].text); ok && s.cards[process].until.After(now) {
 			cards = append(cards, c)

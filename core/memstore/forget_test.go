@@ -8,14 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-func claim(key, lease string) core.Claim {
-	return core.Claim{
+func claim(key, lease string) store.Claim {
+	return store.Claim{
 		Key: key, Owner: lease, Lease: lease,
-		Weight: core.All, Limit: core.All, TTL: time.Second,
+		Weight: store.All, Limit: store.All, TTL: time.Second,
 	}
 }
 
@@ -26,7 +26,7 @@ func inBubble(t *testing.T, fn func(t *testing.T, s *memstore.Store)) {
 	synctest.Test(t, func(t *testing.T) { fn(t, memstore.New()) })
 }
 
-func acquire(t *testing.T, s *memstore.Store, c core.Claim) core.Grant {
+func acquire(t *testing.T, s *memstore.Store, c store.Claim) store.Grant {
 	t.Helper()
 	g, err := s.Acquire(t.Context(), c)
 	if err != nil {
@@ -69,10 +69,10 @@ func TestStoreForgets(t *testing.T) {
 			for i := range 2_000 {
 				c := claim(fmt.Sprint("key ", i), "a")
 				c.TTL = time.Millisecond
-				if x := s.Extend(t.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
+				if x := s.Extend(t.Context(), []store.Claim{c}); !errors.Is(x[0].Err, store.ErrLost) {
 					t.Fatal(x[0].Err)
 				}
-				if err := s.Release(t.Context(), c); !errors.Is(err, core.ErrLost) {
+				if err := s.Release(t.Context(), c); !errors.Is(err, store.ErrLost) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Millisecond)
@@ -92,7 +92,7 @@ func TestStoreForgets(t *testing.T) {
 				t.Errorf("got token %d after %d", next.Token, g.Token)
 			}
 			time.Sleep(time.Hour)
-			if err := s.Release(t.Context(), claim("another key", "c")); !errors.Is(err, core.ErrLost) {
+			if err := s.Release(t.Context(), claim("another key", "c")); !errors.Is(err, store.ErrLost) {
 				t.Fatal(err)
 			}
 			if next := acquire(t, s, claim("key", "d")); next.Token <= g.Token {
@@ -125,28 +125,28 @@ func TestStoreForgets(t *testing.T) {
 func TestStoreRefusesWhatNoLockerSends(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	for name, change := range map[string]func(c *core.Claim){
-		"no key":             func(c *core.Claim) { c.Key = "" },
-		"no owner":           func(c *core.Claim) { c.Owner = "" },
-		"no lease":           func(c *core.Claim) { c.Lease = "" },
-		"no weight":          func(c *core.Claim) { c.Weight = 0 },
-		"a negative weight":  func(c *core.Claim) { c.Weight = -1 },
-		"weight above limit": func(c *core.Claim) { c.Limit = 1 },
-		"no TTL":             func(c *core.Claim) { c.TTL = 0 },
-		"less than the tick": func(c *core.Claim) { c.TTL = time.Microsecond },
-		"a negative TTL":     func(c *core.Claim) { c.TTL = -time.Second },
-		"a token too high":   func(c *core.Claim) { c.MinToken = 1<<52 + 1 },
+	for name, change := range map[string]func(c *store.Claim){
+		"no key":             func(c *store.Claim) { c.Key = "" },
+		"no owner":           func(c *store.Claim) { c.Owner = "" },
+		"no lease":           func(c *store.Claim) { c.Lease = "" },
+		"no weight":          func(c *store.Claim) { c.Weight = 0 },
+		"a negative weight":  func(c *store.Claim) { c.Weight = -1 },
+		"weight above limit": func(c *store.Claim) { c.Limit = 1 },
+		"no TTL":             func(c *store.Claim) { c.TTL = 0 },
+		"less than the tick": func(c *store.Claim) { c.TTL = time.Microsecond },
+		"a negative TTL":     func(c *store.Claim) { c.TTL = -time.Second },
+		"a token too high":   func(c *store.Claim) { c.MinToken = 1<<52 + 1 },
 	} {
 		c := claim("key", "a")
 		change(&c)
-		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrInvalid) {
-			t.Errorf("%s: acquire: got %v, want %v", name, err, core.ErrInvalid)
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: acquire: got %v, want %v", name, err, store.ErrInvalid)
 		}
 	}
 	c := claim("key", "a")
 	c.Weight, c.MinToken = 1, 1
-	if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrUnsupported) {
-		t.Errorf("a token for a reader: got %v, want %v", err, core.ErrUnsupported)
+	if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("a token for a reader: got %v, want %v", err, store.ErrUnsupported)
 	}
 	if keys, _ := s.Size(); keys != 0 {
 		t.Errorf("%d keys were left behind", keys)
@@ -163,13 +163,13 @@ func TestStoreChangesNothingAfterTheContextHasEnded(t *testing.T) {
 	cancel(cause)
 	check := func(op string, err error) {
 		t.Helper()
-		if !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, cause) {
-			t.Errorf("%s: got %v, want %v and the context's cause", op, err, core.ErrUnavailable)
+		if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, cause) {
+			t.Errorf("%s: got %v, want %v and the context's cause", op, err, store.ErrUnavailable)
 		}
 	}
 	_, err := s.Acquire(ctx, claim("free", "a"))
 	check("acquire", err)
-	check("extend", s.Extend(ctx, []core.Claim{held})[0].Err)
+	check("extend", s.Extend(ctx, []store.Claim{held})[0].Err)
 	check("release", s.Release(ctx, held))
 	_, err = s.Watch(ctx, held)
 	check("watch", err)

@@ -9,41 +9,41 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/internal/keystate"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements core.Inspector.
-func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
+// Look implements store.Inspector.
+func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "memstore: look"
 	if err := claims.CheckKey(op, key, true); err != nil {
-		return core.State{}, err
+		return store.State{}, err
 	}
-	var state core.State
+	var state store.State
 	err := s.step(ctx, key, func(k *keystate.State, now time.Time) (wake []string) {
 		state = k.Look(now, key)
 		return nil
 	})
 	if err != nil {
-		return core.State{}, fmt.Errorf("%s: %w", op, err)
+		return store.State{}, fmt.Errorf("%s: %w", op, err)
 	}
 	return state, nil
 }
 
-// List implements core.Inspector, in the order of the keys. Next is the last key of
+// List implements store.Inspector, in the order of the keys. Next is the last key of
 // the page.
-func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
+func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "memstore: list"
 	if err := inspection.CheckPage(op, most); err != nil {
 		return nil, "", err
 	}
 	if !utf8.ValidString(after) || strings.ContainsRune(after, 0) {
-		return nil, "", fmt.Errorf("%s: there is no such page: %w", op, core.ErrInvalid)
+		return nil, "", fmt.Errorf("%s: there is no such page: %w", op, store.ErrInvalid)
 	}
 	if ctx.Err() != nil {
-		return nil, "", fmt.Errorf("%s: %w: %w", op, core.ErrUnavailable, context.Cause(ctx))
+		return nil, "", fmt.Errorf("%s: %w: %w", op, store.ErrUnavailable, context.Cause(ctx))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 	return page, "", nil
 }
 
-// Revoke implements core.Inspector.
+// Revoke implements store.Inspector.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op = "memstore: revoke"
 	if err := claims.CheckKey(op, key, true); err != nil {

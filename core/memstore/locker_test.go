@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // This is how a user's test lets leases expire without waiting for them.
@@ -24,11 +25,11 @@ func TestLeaseExpiresInVirtualTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
-		if cause := context.Cause(lease.Context()); !errors.Is(cause, core.ErrLost) {
-			t.Errorf("the lease ended because of %v, want %v", cause, core.ErrLost)
+		if cause := context.Cause(lease.Context()); !errors.Is(cause, store.ErrLost) {
+			t.Errorf("the lease ended because of %v, want %v", cause, store.ErrLost)
 		}
-		if err := lease.Release(t.Context()); !errors.Is(err, core.ErrLost) {
-			t.Errorf("release: got %v, want %v", err, core.ErrLost)
+		if err := lease.Release(t.Context()); !errors.Is(err, store.ErrLost) {
+			t.Errorf("release: got %v, want %v", err, store.ErrLost)
 		}
 	})
 }

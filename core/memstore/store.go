@@ -1,5 +1,5 @@
 // Package memstore keeps locks in the memory of one process. It is the reference
-// implementation of core.Store, and a store for tests of code that uses a core.Locker:
+// implementation of store.Store, and a store for tests of code that uses a core.Locker:
 //
 //	locker, err := core.New(memstore.New())
 //
@@ -15,13 +15,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/keystate"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store is a core.Store, core.Watcher, core.Inspector and core.Cards in memory. It is safe
-// for concurrent use, waits for nothing but its own mutex, and needs no Close. If ctx has
-// ended, a call changes nothing and fails with core.ErrUnavailable.
+// Store is a store.Store, store.Watcher, store.Inspector and store.Cards in memory. It is
+// safe for concurrent use, waits for nothing but its own mutex, and needs no Close. If
+// ctx has ended, a call changes nothing and fails with store.ErrUnavailable.
 type Store struct {
 	mu      sync.Mutex
 	keys    map[string]*keystate.State
@@ -31,9 +31,9 @@ type Store struct {
 }
 
 var (
-	_ core.Watcher   = (*Store)(nil)
-	_ core.Inspector = (*Store)(nil)
-	_ core.Cards     = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Cards     = (*Store)(nil)
 )
 
 const minSweep = 64
@@ -48,24 +48,24 @@ func New() *Store {
 	}
 }
 
-// Acquire implements core.Store.
-func (s *Store) Acquire(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+// Acquire implements store.Store.
+func (s *Store) Acquire(ctx context.Context, c store.Claim) (g store.Grant, err error) {
 	if err := check(c); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	ctxErr := s.step(ctx, c.Key, func(k *keystate.State, now time.Time) (wake []string) {
 		g, wake, err = k.Acquire(now, c)
 		return wake
 	})
 	if ctxErr != nil {
-		return core.Grant{}, fmt.Errorf("memstore: acquire: %w", ctxErr)
+		return store.Grant{}, fmt.Errorf("memstore: acquire: %w", ctxErr)
 	}
 	return g, err
 }
 
-// Extend implements core.Store.
-func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	answers := make([]core.Extension, len(claims))
+// Extend implements store.Store.
+func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	answers := make([]store.Extension, len(claims))
 	for i, c := range claims {
 		ctxErr := s.step(ctx, c.Key, func(k *keystate.State, now time.Time) (wake []string) {
 			answers[i].Err = k.Extend(now, c)
@@ -78,8 +78,8 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	return answers
 }
 
-// Release implements core.Store.
-func (s *Store) Release(ctx context.Context, c core.Claim) (err error) {
+// Release implements store.Store.
+func (s *Store) Release(ctx context.Context, c store.Claim) (err error) {
 	ctxErr := s.step(ctx, c.Key, func(k *keystate.State, now time.Time) (wake []string) {
 		wake, err = k.Release(now, c)
 		return wake
@@ -94,7 +94,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) (err error) {
 // if its state is empty.
 func (s *Store) step(ctx context.Context, key string, fn func(k *keystate.State, now time.Time) (wake []string)) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
 	s.mu.Lock()
 	now := time.Now()
@@ -132,24 +132,24 @@ func (s *Store) sweep(now time.Time) {
 // could not be granted any more.
 const maxToken = 1 << 52
 
-// CheckClaim implements core.Checker.
-func (s *Store) CheckClaim(c core.Claim) error { return check(c) }
+// CheckClaim implements store.Checker.
+func (s *Store) CheckClaim(c store.Claim) error { return check(c) }
 
 // check refuses claims that no Locker sends.
-func check(c core.Claim) error {
+func check(c store.Claim) error {
 	switch {
 	case c.Key == "" || c.Owner == "" || c.Lease == "":
-		return fmt.Errorf("memstore: claim without key, owner or lease: %w", core.ErrInvalid)
+		return fmt.Errorf("memstore: claim without key, owner or lease: %w", store.ErrInvalid)
 	case c.Weight < 1 || c.Weight > c.Limit:
-		return fmt.Errorf("memstore: claim of %d of %d: %w", c.Weight, c.Limit, core.ErrInvalid)
+		return fmt.Errorf("memstore: claim of %d of %d: %w", c.Weight, c.Limit, store.ErrInvalid)
 	case c.TTL < time.Millisecond:
-		return fmt.Errorf("memstore: claim with a TTL of %v: %w", c.TTL, core.ErrInvalid)
+		return fmt.Errorf("memstore: claim with a TTL of %v: %w", c.TTL, store.ErrInvalid)
 	case c.Record != nil && c.Record.Retain < time.Millisecond:
-		return fmt.Errorf("memstore: record to be kept for %v: %w", c.Record.Retain, core.ErrInvalid)
+		return fmt.Errorf("memstore: record to be kept for %v: %w", c.Record.Retain, store.ErrInvalid)
 	case c.MinToken > maxToken:
-		return fmt.Errorf("memstore: a least token of at most 2^52 leaves room to grow below 2^53: %w", core.ErrInvalid)
-	case c.MinToken > 0 && c.Weight < core.All:
-		return fmt.Errorf("memstore: token for a claim that is not exclusive: %w", core.ErrUnsupported)
+		return fmt.Errorf("memstore: a least token of at most 2^52 leaves room to grow below 2^53: %w", store.ErrInvalid)
+	case c.MinToken > 0 && c.Weight < store.All:
+		return fmt.Errorf("memstore: token for a claim that is not exclusive: %w", store.ErrUnsupported)
 	}
 	return nil
 }

@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // watched is the claim of a watch.
 type watched struct{ key, lease string }
 
-// Watch implements core.Watcher. The channel has room for one wake-up, further
+// Watch implements store.Watcher. The channel has room for one wake-up, further
 // ones fall together with it. It is never closed: the watch does not break, and
 // when ctx ends it only falls silent.
-func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("memstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+		return nil, fmt.Errorf("memstore: watch: %w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
 	at, ch := watched{c.Key, c.Lease}, make(chan struct{}, 1)
 	s.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/named"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,18 +39,18 @@ type link struct {
 
 var errCut = fmt.Errorf("cut off: %w", core.ErrUnavailable)
 
-func (s *link) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *link) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if s.cut.Load() {
-		return core.Grant{}, errCut
+		return store.Grant{}, errCut
 	}
 	return s.Store.Acquire(ctx, c)
 }
 
-func (s *link) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *link) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	if !s.cut.Load() {
 		return s.Store.Extend(ctx, claims)
 	}
-	answers := make([]core.Extension, len(claims))
+	answers := make([]store.Extension, len(claims))
 	for i := range answers {
 		answers[i].Err = errCut
 	}

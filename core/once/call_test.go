@@ -9,6 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 func TestCallRefusals(t *testing.T) {
@@ -95,7 +96,7 @@ func TestScope(t *testing.T) {
 	sim(t, "a record that lies in another call's place is no answer, and is not run over", func(t *testing.T) {
 		mine, others := charge("1"), charge("1")
 		others.Scope = "somebody else"
-		for name, kept := range map[string]core.Record{
+		for name, kept := range map[string]store.Record{
 			"done":          {Value: once.Encode(others, once.Done, 1, []byte("secret")), Attempt: 1, Done: true},
 			"unreplayable":  {Value: once.Encode(others, once.Unreplayable, 1, nil), Attempt: 1, Done: true},
 			"indeterminate": {Value: once.Encode(others, once.Indeterminate, 1, nil), Attempt: 1, Done: true},
@@ -147,9 +148,9 @@ func TestScope(t *testing.T) {
 }
 
 // plant keeps a record in the place of c.
-func plant(t *testing.T, store core.Store, c once.Call, r core.Record) {
+func plant(t *testing.T, s core.Store, c once.Call, r store.Record) {
 	t.Helper()
-	lease, _, err := newLocker(t, store).Begin(t.Context(), once.StoreKey(c), core.Record{Retain: retained})
+	lease, _, err := newLocker(t, s).Begin(t.Context(), once.StoreKey(c), store.Record{Retain: retained})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,15 +161,15 @@ func plant(t *testing.T, store core.Store, c once.Call, r core.Record) {
 }
 
 // wantKept fails the test unless the record in the place of c is r.
-func wantKept(t *testing.T, store core.Store, c once.Call, r core.Record) {
+func wantKept(t *testing.T, s core.Store, c once.Call, r store.Record) {
 	t.Helper()
-	lease, kept, err := newLocker(t, store).Begin(t.Context(), once.StoreKey(c), core.Record{Retain: retained}, core.Wait(0))
+	lease, kept, err := newLocker(t, s).Begin(t.Context(), once.StoreKey(c), store.Record{Retain: retained}, core.Wait(0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if lease != nil {
 		kept.Attempt-- // that was us
-		_ = lease.Finish(t.Context(), core.Record{Value: kept.Value, Attempt: kept.Attempt, Retain: retained})
+		_ = lease.Finish(t.Context(), store.Record{Value: kept.Value, Attempt: kept.Attempt, Retain: retained})
 	}
 	if string(kept.Value) != string(r.Value) || kept.Attempt != r.Attempt || kept.Done != r.Done {
 		t.Errorf("kept is %q of attempt %d, done %v; want %q, %d, %v",

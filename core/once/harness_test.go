@@ -17,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
@@ -81,12 +82,12 @@ func (s *flaky) call(key string) error {
 	return nil
 }
 
-func (s *flaky) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *flaky) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.call(c.Key); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	if s.unlimited {
-		return core.Grant{Owner: c.Owner, Record: &core.Record{Value: c.Record.Value, Attempt: 1}}, nil
+		return store.Grant{Owner: c.Owner, Record: &store.Record{Value: c.Record.Value, Attempt: 1}}, nil
 	}
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil && s.granted != nil {
@@ -95,8 +96,8 @@ func (s *flaky) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	return g, err
 }
 
-func (s *flaky) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	answers := make([]core.Extension, len(claims))
+func (s *flaky) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	answers := make([]store.Extension, len(claims))
 	for i, c := range claims {
 		if answers[i].Err = s.call(c.Key); answers[i].Err == nil {
 			answers[i] = s.Store.Extend(ctx, claims[i:i+1])[0]
@@ -105,7 +106,7 @@ func (s *flaky) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	return answers
 }
 
-func (s *flaky) Release(ctx context.Context, c core.Claim) error {
+func (s *flaky) Release(ctx context.Context, c store.Claim) error {
 	if err := s.call(c.Key); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // maxValue bounds what is kept as an answer: less than what any store refuses,
@@ -128,8 +129,8 @@ func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (An
 }
 
 // begin claims the run of c. e is what is to be told of that.
-func (o *Once) begin(ctx context.Context, c *Call, e *core.Event) (*core.Lease, core.Record, error) {
-	first := core.Record{Value: encode(c, begun, 0, nil), Retain: o.unfinished()}
+func (o *Once) begin(ctx context.Context, c *Call, e *core.Event) (*core.Lease, store.Record, error) {
+	first := store.Record{Value: encode(c, begun, 0, nil), Retain: o.unfinished()}
 	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(o.labelOf(c)), core.Report(e))
 	ended := ctx.Err() != nil
 	lease, kept, err := o.locker.Begin(ctx, c.storeKey(), first, opts...)
@@ -154,6 +155,6 @@ func (r *record) answer(label string, attempt int) (Outcome, error) {
 }
 
 // settled is the record of a run of which it is known how it ended.
-func (o *Once) settled(c *Call, s state, attempt int, value []byte) core.Record {
-	return core.Record{Value: encode(c, s, attempt, value), Attempt: attempt, Done: s.finished(), Retain: o.retain}
+func (o *Once) settled(c *Call, s state, attempt int, value []byte) store.Record {
+	return store.Record{Value: encode(c, s, attempt, value), Attempt: attempt, Done: s.finished(), Retain: o.retain}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // die begins a run of c in a process that the store never hears of again.
@@ -129,7 +130,7 @@ func TestAtMostOnce(t *testing.T) {
 // acquireOnly is a store that goes down after each grant.
 type acquireOnly struct{ *flaky }
 
-func (s acquireOnly) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s acquireOnly) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.flaky.Acquire(ctx, c)
 	if err == nil {
 		s.set(true)

@@ -10,6 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var whole = once.Call{Name: "charge", Scope: "tenant", Key: "order 42", Fingerprint: []byte("10 EUR")}
@@ -85,10 +86,10 @@ func TestRecord(t *testing.T) {
 				if name == "finished in one place only" && !finished {
 					b = good
 				}
-				store := memstore.New()
-				kept := core.Record{Value: b, Attempt: 2, Done: finished}
-				plant(t, store, charge("1"), kept)
-				for _, o := range []*once.Once{newOnce(t, store), newOnce(t, store, once.AtMostOnce())} {
+				st := memstore.New()
+				kept := store.Record{Value: b, Attempt: 2, Done: finished}
+				plant(t, st, charge("1"), kept)
+				for _, o := range []*once.Once{newOnce(t, st), newOnce(t, st, once.AtMostOnce())} {
 					for range 2 {
 						err := refused(t, o, charge("1"), core.ErrUnsupported)
 						if !strings.Contains(err.Error(), "once charge: kept record ") {
@@ -96,7 +97,7 @@ func TestRecord(t *testing.T) {
 						}
 					}
 				}
-				wantKept(t, store, charge("1"), kept)
+				wantKept(t, st, charge("1"), kept)
 			}
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // A begin that the store applied, and of which it answered neither this nor the
@@ -101,9 +102,9 @@ type muteGrants struct {
 	hang, last bool
 }
 
-func (s *muteGrants) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *muteGrants) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if _, err := s.flaky.Acquire(ctx, c); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	if s.last {
 		s.set(true)
@@ -111,5 +112,5 @@ func (s *muteGrants) Acquire(ctx context.Context, c core.Claim) (core.Grant, err
 	if s.hang {
 		<-ctx.Done()
 	}
-	return core.Grant{}, errDown
+	return store.Grant{}, errDown
 }

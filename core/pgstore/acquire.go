@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // The answers of a function, see admit in sql/acquire.sql.
@@ -21,20 +21,20 @@ const (
 	locked   = "5" // in sql/release.sql
 )
 
-// Acquire implements core.Store in one round trip.
-func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+// Acquire implements store.Store in one round trip.
+func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := usable("acquire", &c); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	rows, err := s.do(ctx, "acquire", s.claim(call("acquire").text(c.Key), &c).end())
 	if err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	return granted(&c, rows)
 }
 
 // claim adds the arguments that admit takes.
-func (s *Store) claim(st statement, c *core.Claim) statement {
+func (s *Store) claim(st statement, c *store.Claim) statement {
 	st = st.text(c.Lease).text(c.Owner).text(c.Via).num(c.Weight).num(c.Limit).num(millis(c.TTL)).
 		bool(c.Fair).bool(c.Wait).num(int64(c.MinToken)).word(s.listensOn())
 	if c.Record == nil {
@@ -44,43 +44,43 @@ func (s *Store) claim(st statement, c *core.Claim) statement {
 }
 
 // granted reads the answer of acquire.
-func granted(c *core.Claim, rows [][][]byte) (core.Grant, error) {
+func granted(c *store.Claim, rows [][][]byte) (store.Grant, error) {
 	unknown := errors.New("pgstore: acquire: outcome unknown: answer cannot be read")
 	if len(rows) != 1 || len(rows[0]) != 7 {
-		return core.Grant{}, unknown
+		return store.Grant{}, unknown
 	}
 	row := rows[0]
 	switch string(row[0]) {
 	case okay:
 		owner, err := hex.DecodeString(string(row[1]))
 		token, ok := number(row[2])
-		g := core.Grant{Owner: string(owner), Token: uint64(token), Record: recorded(c, row[4:])}
+		g := store.Grant{Owner: string(owner), Token: uint64(token), Record: recorded(c, row[4:])}
 		if err == nil && ok && g.Owner != "" && (g.Record != nil) == (c.Record != nil) {
 			return g, nil
 		}
 	case finished:
-		if g := (core.Grant{Owner: c.Owner, Record: recorded(c, row[4:])}); g.Record != nil {
+		if g := (store.Grant{Owner: c.Owner, Record: recorded(c, row[4:])}); g.Record != nil {
 			g.Record.Done = true
 			return g, nil
 		}
 	case busy:
 		if after, ok := number(row[3]); ok {
 			waiting, _ := number(row[4])
-			return core.Grant{}, &core.BusyError{
+			return store.Grant{}, &store.BusyError{
 				Key: c.Key, RetryAfter: time.Duration(after) * time.Millisecond, Waiting: int(waiting),
 			}
 		}
 	case lost:
-		return core.Grant{}, fmt.Errorf("pgstore: acquire: released before: %w", core.ErrLost)
+		return store.Grant{}, fmt.Errorf("pgstore: acquire: released before: %w", store.ErrLost)
 	case heavy:
-		return core.Grant{}, fmt.Errorf("pgstore: acquire: heavier than the hold that it joins: %w", core.ErrInvalid)
+		return store.Grant{}, fmt.Errorf("pgstore: acquire: heavier than the hold that it joins: %w", store.ErrInvalid)
 	}
-	return core.Grant{}, unknown
+	return store.Grant{}, unknown
 }
 
 // recorded reads a record: its attempt, how long it is kept, and its value. It is nil if
 // the row cannot be read.
-func recorded(c *core.Claim, row [][]byte) *core.Record {
+func recorded(c *store.Claim, row [][]byte) *store.Record {
 	if c.Record == nil || row[2] == nil {
 		return nil
 	}
@@ -90,7 +90,7 @@ func recorded(c *core.Claim, row [][]byte) *core.Record {
 	if !okAttempt || !okLeft || err != nil {
 		return nil
 	}
-	return &core.Record{Attempt: int(attempt), Retain: time.Duration(left) * time.Millisecond, Value: value}
+	return &store.Record{Attempt: int(attempt), Retain: time.Duration(left) * time.Millisecond, Value: value}
 }
 
 func number(b []byte) (int64, bool) {

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/internal/calls"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var (
@@ -27,11 +27,11 @@ var (
 // small pool has fewer connections until then.
 func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("pgstore: %s: %w: %w", op, core.ErrUnavailable, context.Cause(ctx))
+		return nil, fmt.Errorf("pgstore: %s: %w: %w", op, store.ErrUnavailable, context.Cause(ctx))
 	}
 	if op == "acquire" {
 		if err := s.gate.Enter(ctx); err != nil {
-			return nil, wrap(op, fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err)))
+			return nil, wrap(op, fmt.Errorf("%w: %w", store.ErrUnavailable, brief.Error(err)))
 		}
 	}
 	begun := s.gate.Begin()
@@ -46,7 +46,7 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 				err = fmt.Errorf("%w: %w", cause, brief.Error(why))
 			}
 		}
-		return nil, wrap(op, fmt.Errorf("%w: no connection: %w", core.ErrUnavailable, err))
+		return nil, wrap(op, fmt.Errorf("%w: no connection: %w", store.ErrUnavailable, err))
 	}
 	going, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errNoAnswer)
 	rows, left, err := calls.Detached(waiting, func() ([][][]byte, error) {
@@ -90,7 +90,7 @@ func (s *Store) send(ctx context.Context, conn *pgxpool.Conn, st statement) ([][
 // committed when the last one is complete, even if the connection breaks after that.
 func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) ([][][]byte, error) {
 	if conn.IsClosed() || ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: not sent: %w", core.ErrUnavailable, cmp.Or(context.Cause(ctx), errClosed))
+		return nil, fmt.Errorf("%w: not sent: %w", store.ErrUnavailable, cmp.Or(context.Cause(ctx), errClosed))
 	}
 	all := conn.Exec(ctx, text)
 	var rows [][][]byte

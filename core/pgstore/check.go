@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // checkLimit is how long a Check takes at the most.
@@ -28,7 +28,7 @@ const checkLimit = 5 * callLimit
 //   - row-level security hides a table from the user: the error has the ALTER TABLE for it;
 //   - wake-ups do not arrive, for a Store that relies on them.
 //
-// The error matches core.ErrUnavailable if the server could not be asked.
+// The error matches store.ErrUnavailable if the server could not be asked.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
 	defer cancel()
@@ -50,7 +50,7 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	conn, err := s.connection(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no connection: %w", core.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: no connection: %w", store.ErrUnavailable, err)
 	}
 	defer conn.Release()
 	pg := conn.Conn().PgConn()
@@ -164,16 +164,16 @@ func concealed(tables []string) string {
 
 // try does with a key of its own what the Store does with any.
 func (s *Store) try(ctx context.Context) error {
-	claim := core.Claim{
+	claim := store.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
-		Weight: core.All, Limit: core.All, TTL: checkLimit, // a slow server is not to lose it meanwhile
+		Weight: store.All, Limit: store.All, TTL: checkLimit, // a slow server is not to lose it meanwhile
 	}
 	waits := claim
 	waits.Owner, waits.Lease, waits.Wait = rand.Text(), rand.Text(), true
 	if _, err := s.Acquire(ctx, claim); err != nil {
 		return tried(err)
 	}
-	if x := s.Extend(ctx, []core.Claim{claim}); x[0].Err != nil {
+	if x := s.Extend(ctx, []store.Claim{claim}); x[0].Err != nil {
 		return tried(x[0].Err)
 	}
 	watching, stop := context.WithCancel(ctx)
@@ -182,7 +182,7 @@ func (s *Store) try(ctx context.Context) error {
 	switch _, err := s.Acquire(ctx, waits); {
 	case err == nil:
 		return tried(errors.New("a held key was granted a second time"))
-	case !errors.Is(err, core.ErrBusy):
+	case !errors.Is(err, store.ErrBusy):
 		return tried(err)
 	}
 	if err := s.Release(ctx, claim); err != nil {

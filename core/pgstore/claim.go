@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -15,12 +15,12 @@ const (
 	maxLife = 100 * 365 * 24 * time.Hour
 )
 
-// CheckClaim implements core.Checker.
-func (s *Store) CheckClaim(c core.Claim) error { return usable("acquire", &c) }
+// CheckClaim implements store.Checker.
+func (s *Store) CheckClaim(c store.Claim) error { return usable("acquire", &c) }
 
 // usable refuses claims that the server would not take, before anything is sent. It takes
 // keys with braces, which no Locker sends.
-func usable(op string, c *core.Claim) error {
+func usable(op string, c *store.Claim) error {
 	var fault string
 	switch {
 	case len(c.Lease) > maxWord:
@@ -34,7 +34,7 @@ func usable(op string, c *core.Claim) error {
 	default:
 		return claims.Check("pgstore", op, c, true)
 	}
-	return fmt.Errorf("pgstore: %s: %s: %w", op, fault, core.ErrInvalid)
+	return fmt.Errorf("pgstore: %s: %s: %w", op, fault, store.ErrInvalid)
 }
 
 // millis rounds d up to whole milliseconds.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -118,9 +118,9 @@ func verdict(err error) error {
 	case !c.unchanged:
 		return fmt.Errorf("outcome unknown: %w", brief.Error(err))
 	case c.advice != "":
-		return fmt.Errorf("%w: %s: %w", core.ErrUnavailable, c.advice, brief.Error(err))
+		return fmt.Errorf("%w: %s: %w", store.ErrUnavailable, c.advice, brief.Error(err))
 	}
-	return fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err))
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, brief.Error(err))
 }
 
 func hasCode(err error, code string) bool {

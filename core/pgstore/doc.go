@@ -87,7 +87,7 @@
 // A server that refuses connections, or has answered neither a call nor a probe within
 // two seconds each, is known to be down. Then one probe at a time asks it, on a
 // connection of its own beside the pool's, and other acquires fail at once, with
-// core.ErrUnavailable and what the connection said, until the server answers. Extend
+// store.ErrUnavailable and what the connection said, until the server answers. Extend
 // and Release are always sent.
 //
 // # Rights
@@ -99,15 +99,15 @@
 //	GRANT SELECT, UPDATE ON lockkit.floor TO app;
 //	GRANT SELECT ON lockkit.version TO app; -- for Check, and for Migrate with nothing to do
 //	GRANT SELECT, INSERT, UPDATE ON lockkit.seen TO app; -- for CheckToken
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.cards TO app; -- for core.Cards
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.cards TO app; -- for store.Cards
 //	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit TO app; -- if default privileges deny it
 //
 // Row-level security that is on for a table and has no policy for the user hides all rows
 // and refuses new ones. Check, Migrate and acquires name it. It has to be off for the tables
 // of the schema (ALTER TABLE … DISABLE ROW LEVEL SECURITY), or the user has BYPASSRLS.
 //
-// An operator (core.Inspector) needs USAGE, and SELECT on lockkit.keys; to revoke, UPDATE
-// too.
+// An operator (store.Inspector) needs USAGE, and SELECT on lockkit.keys; to revoke,
+// UPDATE too.
 //
 // The functions have the rights of their caller. A user that may write lockkit.keys can
 // take and free every lock, so programs that do not trust each other have databases of

@@ -1,6 +1,6 @@
 package pgstore
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 // Verdict is verdict, for its table.
 var Verdict = verdict
@@ -19,4 +19,4 @@ func (c class) Unchanged() bool { return c.unchanged }
 func (c class) Kept() bool { return c.kept }
 
 // States reads what the function show answers.
-func States(rows [][][]byte) ([]core.State, bool) { return parseStates(rows) }
+func States(rows [][][]byte) ([]store.State, bool) { return parseStates(rows) }

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Extend implements core.Store. All claims travel in one round trip and are extended in
+// Extend implements store.Store. All claims travel in one round trip and are extended in
 // one transaction, which waits for no lock. Claims whose rows another transaction has
 // locked at that moment are asked for again, each alone.
-func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	answers := make([]core.Extension, len(claims))
+func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	answers := make([]store.Extension, len(claims))
 	valid := make([]int, 0, len(claims))
 	for i := range claims {
 		if answers[i].Err = usable("extend", &claims[i]); answers[i].Err == nil {
@@ -44,7 +44,7 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 }
 
 // extend extends one hold, for which it waits.
-func (s *Store) extend(ctx context.Context, c *core.Claim) error {
+func (s *Store) extend(ctx context.Context, c *store.Claim) error {
 	rows, err := s.do(ctx, "extend", call("extend").text(c.Key).text(c.Lease).num(millis(c.TTL)).end())
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *Store) extend(ctx context.Context, c *core.Claim) error {
 
 // extendAll extends those of claims that indexes tells, and returns those that
 // are to be asked for again.
-func (s *Store) extendAll(ctx context.Context, claims []core.Claim, indexes []int, answers []core.Extension) (again []int) {
+func (s *Store) extendAll(ctx context.Context, claims []store.Claim, indexes []int, answers []store.Extension) (again []int) {
 	st := append(call("extend_all"), "ARRAY["...)
 	for _, i := range indexes {
 		st = st.text(claims[i].Key)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -67,16 +67,16 @@ func TestFailover(t *testing.T) {
 				s := newStore(t, pool)
 				held := claimed()
 				acquire(t, s, held)
-				extend := func() error { return s.Extend(t.Context(), []core.Claim{held})[0].Err }
+				extend := func() error { return s.Extend(t.Context(), []store.Claim{held})[0].Err }
 
 				proxy.Retarget(standby.Addr)
 				proxy.Sever()
 				fill(t, pool, 4)
 				_, err := s.Acquire(t.Context(), claimed())
-				if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "read-only, perhaps a standby") {
+				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "read-only, perhaps a standby") {
 					t.Errorf("acquire on a standby: got %v, want ErrUnavailable that names a standby", err)
 				}
-				if err := extend(); !errors.Is(err, core.ErrUnavailable) {
+				if err := extend(); !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("extend on a standby: got %v, want ErrUnavailable", err)
 				}
 				if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "the server is a standby: connect to the primary") {
@@ -117,11 +117,11 @@ func TestFailover_Listener(t *testing.T) {
 	proxy := testserver.NewPostgresProxy(t, former.Addr)
 	pool := testclient.Postgres(t, former.URLAt(proxy.Addr, "pool_max_conns=4"))
 	s := newStore(t, pool)
-	held, waits := claimed(), core.Claim{}
+	held, waits := claimed(), store.Claim{}
 	acquire(t, s, held)
 	waits = exclusive(held.Key)
 	waits.Wait = true
-	wantIs(t, "acquire", second(s.Acquire(t.Context(), waits)), core.ErrBusy)
+	wantIs(t, "acquire", second(s.Acquire(t.Context(), waits)), store.ErrBusy)
 	woken, err := s.Watch(t.Context(), waits)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestFailover_Listener(t *testing.T) {
 	proxy.Retarget(primary.Addr)
 	testserver.Eventually(t, patience, "the server is read-only", func() bool {
 		_, err := s.Acquire(t.Context(), claimed())
-		return errors.Is(err, core.ErrUnavailable)
+		return errors.Is(err, store.ErrUnavailable)
 	})
 	testserver.Eventually(t, patience, "the watch is closed", func() bool {
 		select {
@@ -147,7 +147,7 @@ func TestFailover_Listener(t *testing.T) {
 		_, err := s.Acquire(t.Context(), held)
 		return err == nil
 	})
-	wantIs(t, "acquire", second(s.Acquire(t.Context(), waits)), core.ErrBusy)
+	wantIs(t, "acquire", second(s.Acquire(t.Context(), waits)), store.ErrBusy)
 	if woken, err = s.Watch(t.Context(), waits); err != nil {
 		t.Fatal(err)
 	}

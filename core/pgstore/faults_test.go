@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -77,11 +77,11 @@ var faultCases = []struct {
 		})
 		unknown(t, "acquire", err)
 		wantIs(t, "acquire", err, context.Canceled)
-		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
+		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
 		f.Deliver()
 		f.AwaitAnswer(t)
 		held(t, r.direct, c, false)
-		wantIs(t, "acquire", second(r.store.Acquire(t.Context(), c)), core.ErrLost)
+		wantIs(t, "acquire", second(r.store.Acquire(t.Context(), c)), store.ErrLost)
 	}},
 	{"a release whose reply is lost is sent again and lost by then (hazard 11)", 10, func(t *testing.T, r *rig) {
 		c := claimed()
@@ -89,7 +89,7 @@ var faultCases = []struct {
 		f := r.proxy.Inject(testserver.Statement("release", sql(c.Lease)), testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), c))
 		f.Await(t)
-		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
+		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
 		held(t, r.direct, c, false)
 	}},
 	{"a release that arrives late does not end the next one's hold (hazard 13)", 3, func(t *testing.T, r *rig) {
@@ -111,13 +111,13 @@ var faultCases = []struct {
 		c := claimed()
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(testserver.Statement("extend", sql(c.Lease)), testserver.HoldRequest)
-		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []core.Claim{c})[0].Err }))
+		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []store.Claim{c})[0].Err }))
 		release(t, r.direct, c)
 		next := exclusive(c.Key)
 		acquire(t, r.direct, next)
 		f.Deliver()
 		f.AwaitAnswer(t)
-		wantIs(t, "extend", r.direct.Extend(t.Context(), []core.Claim{c})[0].Err, core.ErrLost)
+		wantIs(t, "extend", r.direct.Extend(t.Context(), []store.Claim{c})[0].Err, store.ErrLost)
 		release(t, r.direct, next)
 		held(t, r.direct, c, false)
 	}},
@@ -127,7 +127,7 @@ var faultCases = []struct {
 		brief := c
 		brief.TTL = 50 * time.Millisecond
 		f := r.proxy.Inject(testserver.Statement("extend", sql(c.Lease)), testserver.HoldRequest)
-		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []core.Claim{brief})[0].Err }))
+		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []store.Claim{brief})[0].Err }))
 		f.Deliver()
 		f.AwaitAnswer(t)
 		time.Sleep(2 * brief.TTL) // a shortened hold would be over
@@ -137,7 +137,7 @@ var faultCases = []struct {
 		a, b := claimed(), claimed()
 		acquire(t, r.store, a)
 		acquire(t, r.store, b)
-		for _, claims := range [][]core.Claim{{a}, {a, b}} {
+		for _, claims := range [][]store.Claim{{a}, {a, b}} {
 			f := r.proxy.Inject(testserver.Statement("extend", sql(a.Lease)), testserver.CloseReply)
 			for _, x := range r.store.Extend(t.Context(), claims) {
 				unknown(t, "extend", x.Err)
@@ -152,7 +152,7 @@ var faultCases = []struct {
 	}},
 	{"an answer whose reply is lost is saved once, and a run whose begin was not confirmed is taken back (hazard 8)", 5, func(t *testing.T, r *rig) {
 		c := claimed()
-		c.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+		c.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
 		r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.CloseReply)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
@@ -165,7 +165,7 @@ var faultCases = []struct {
 			t.Errorf("attempt %d, want 1", g.Record.Attempt)
 		}
 		last := next
-		last.Record = &core.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
+		last.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
 		r.proxy.Inject(testserver.Statement("release", sql(next.Lease)), testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), last))
 		release(t, r.store, last)
@@ -186,10 +186,10 @@ var faultCases = []struct {
 		defer cancel()
 		c := claimed()
 		_, err = s.Acquire(ctx, c)
-		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
 		wantIs(t, "acquire", err, gone)
 		_, err = s.Acquire(t.Context(), c)
-		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
 		if n := len(r.proxy.Statements(sql(c.Lease))); n != 0 {
 			t.Errorf("%d statements were sent", n)
 		}

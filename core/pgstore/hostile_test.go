@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
@@ -46,19 +46,19 @@ func TestHostileSchema(t *testing.T) {
 	}
 	c, reader, run := claimed(), claimed(), claimed()
 	reader.Weight = 1
-	run.Record = &core.Record{Value: []byte("begun"), Retain: run.TTL}
-	for _, c := range []core.Claim{c, reader, run} {
+	run.Record = &store.Record{Value: []byte("begun"), Retain: run.TTL}
+	for _, c := range []store.Claim{c, reader, run} {
 		acquire(t, s, c)
 		acquire(t, s, nested(c))
 	}
-	for _, x := range s.Extend(t.Context(), []core.Claim{c, reader, run}) {
+	for _, x := range s.Extend(t.Context(), []store.Claim{c, reader, run}) {
 		if x.Err != nil {
 			t.Error(x.Err)
 		}
 	}
 	w := exclusive(c.Key)
 	w.Wait, w.Fair = true, true
-	wantIs(t, "acquire", second(s.Acquire(t.Context(), w)), core.ErrBusy)
+	wantIs(t, "acquire", second(s.Acquire(t.Context(), w)), store.ErrBusy)
 	release(t, s, reader)
 	release(t, s, run)
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "a", 1) })
@@ -79,12 +79,12 @@ func TestHostileKeys(t *testing.T) {
 	} {
 		c, other := exclusive(key), exclusive(key)
 		c.Owner, c.Lease = key[:min(len(key), 256)], key[:min(len(key), 256)]
-		c.Record = &core.Record{Value: []byte(key + "\x00\xff"), Retain: c.TTL}
+		c.Record = &store.Record{Value: []byte(key + "\x00\xff"), Retain: c.TTL}
 		if g := acquire(t, s, c); g.Owner != c.Owner || string(g.Record.Value) != string(c.Record.Value) {
 			t.Errorf("%q: got %+v", key, g)
 		}
 		other.Wait = true
-		wantIs(t, key, second(s.Acquire(t.Context(), other)), core.ErrBusy)
+		wantIs(t, key, second(s.Acquire(t.Context(), other)), store.ErrBusy)
 		woken, err := s.Watch(t.Context(), other)
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestHostileKeys(t *testing.T) {
 		<-woken
 		for _, token := range []uint64{2, 1} {
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, key, token) })
-			if errors.Is(err, core.ErrLost) != (token == 1) || token == 2 && err != nil {
+			if errors.Is(err, store.ErrLost) != (token == 1) || token == 2 && err != nil {
 				t.Errorf("%q: token %d: %v", key, token, err)
 			}
 		}
@@ -156,7 +156,7 @@ func TestRights(t *testing.T) {
 		}
 	}
 	_, none := user(calls)
-	if _, err := none.Acquire(t.Context(), claimed()); !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "Check says which GRANT is missing") {
+	if _, err := none.Acquire(t.Context(), claimed()); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "Check says which GRANT is missing") {
 		t.Errorf("acquire: got %v, want a word about Check", err)
 	}
 	url, _ := user()
@@ -167,7 +167,7 @@ func TestRights(t *testing.T) {
 	server.Exec("UPDATE lockkit.version SET version = 2")
 	url, _ = user(calls, keys, floor, version)
 	err := pgx.BeginFunc(t.Context(), testclient.Postgres(t, url), func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "a", 1) })
-	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT SELECT, INSERT, UPDATE ON lockkit.seen") || strings.Contains(err.Error(), "Check says") {
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT SELECT, INSERT, UPDATE ON lockkit.seen") || strings.Contains(err.Error(), "Check says") {
 		t.Errorf("check token: got %v, want the GRANT", err)
 	}
 	url, _ = user("SELECT, INSERT, UPDATE ON lockkit.seen")

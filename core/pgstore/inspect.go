@@ -11,36 +11,36 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements core.Inspector in one round trip, or in two for a free key: the second
+// Look implements store.Inspector in one round trip, or in two for a free key: the second
 // one asks whether row-level security hides the table. It locks no row, and reads no value
 // of a record.
-func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
+func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "look"
 	if err := claims.CheckKey("pgstore: look", key, false); err != nil {
-		return core.State{}, err
+		return store.State{}, err
 	}
 	states, err := s.shown(ctx, op, call("look").text(key).null("bytea").num(1).end())
 	if err != nil || len(states) == 0 {
-		return core.State{Key: key}, err
+		return store.State{Key: key}, err
 	}
 	return states[0], nil
 }
 
-// List implements core.Inspector in one round trip a page, and one more for an empty one,
-// in the order of the keys' bytes. Next is the last key of the page, in hex.
-func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
+// List implements store.Inspector in one round trip a page, and one more for an empty
+// one, in the order of the keys' bytes. Next is the last key of the page, in hex.
+func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "list"
 	if err := inspection.CheckPage("pgstore: list", most); err != nil {
 		return nil, "", err
 	}
 	last, err := hex.DecodeString(after)
 	if err != nil {
-		return nil, "", fmt.Errorf("pgstore: list: there is no such page: %w", core.ErrInvalid)
+		return nil, "", fmt.Errorf("pgstore: list: there is no such page: %w", store.ErrInvalid)
 	}
 	states, err := s.shown(ctx, op, call("look").null("bytea").bytes(last).num(int64(most)).end())
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 	return page, next, nil
 }
 
-// Revoke implements core.Inspector in one round trip.
+// Revoke implements store.Inspector in one round trip.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "pgstore: revoke"
 	if err := claims.CheckKey(name, key, false); err != nil {
@@ -86,7 +86,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 // idBytes is how long the ID of a hold is, as bytes.
 const idBytes = 8
 
-func (s *Store) shown(ctx context.Context, op string, st statement) ([]core.State, error) {
+func (s *Store) shown(ctx context.Context, op string, st statement) ([]store.State, error) {
 	rows, err := s.do(ctx, op, st)
 	if err != nil {
 		return nil, needs(looking, unchanged(err))
@@ -96,7 +96,7 @@ func (s *Store) shown(ctx context.Context, op string, st statement) ([]core.Stat
 	}
 	states, ok := parseStates(rows)
 	if !ok {
-		return nil, fmt.Errorf("pgstore: %s: %w: the answer cannot be read", op, core.ErrUnavailable)
+		return nil, fmt.Errorf("pgstore: %s: %w: the answer cannot be read", op, store.ErrUnavailable)
 	}
 	return states, nil
 }
@@ -108,21 +108,21 @@ func (s *Store) visible(ctx context.Context, op, table string) error {
 		return unchanged(err)
 	}
 	if secured := string(rows[0][0]); secured != "" {
-		return fmt.Errorf("pgstore: %s: %w: %s", op, core.ErrUnavailable, secured)
+		return fmt.Errorf("pgstore: %s: %w: %s", op, store.ErrUnavailable, secured)
 	}
 	return nil
 }
 
 // unchanged gives the error of a call that reads its class.
 func unchanged(err error) error {
-	if errors.Is(err, core.ErrUnavailable) {
+	if errors.Is(err, store.ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("%w (%w)", core.ErrUnavailable, err)
+	return fmt.Errorf("%w (%w)", store.ErrUnavailable, err)
 }
 
 // parseStates reads the answer of the function look.
-func parseStates(rows [][][]byte) (states []core.State, ok bool) {
+func parseStates(rows [][][]byte) (states []store.State, ok bool) {
 	for _, row := range rows {
 		if len(row) != 9 || len(row[1]) != 1 {
 			return nil, false
@@ -133,7 +133,7 @@ func parseStates(rows [][][]byte) (states []core.State, ok bool) {
 		}
 		kind := row[1][0]
 		if kind == '0' {
-			states = append(states, core.State{Key: string(key)})
+			states = append(states, store.State{Key: string(key)})
 			continue
 		}
 		if len(states) == 0 || states[len(states)-1].Key != string(key) {
@@ -143,10 +143,10 @@ func parseStates(rows [][][]byte) (states []core.State, ok bool) {
 		weight, okWeight := number(row[3]) // of a record its attempt
 		age, okAge := number(row[5])
 		rest, okRest := number(row[6])
-		if !okWeight || !okAge || !okRest || weight < 0 || weight > core.All || weight == 0 && kind != '3' {
+		if !okWeight || !okAge || !okRest || weight < 0 || weight > store.All || weight == 0 && kind != '3' {
 			return nil, false
 		}
-		h := core.Hold{Weight: weight, Fair: string(row[4]) == "t", Age: micros(age), Left: micros(rest)}
+		h := store.Hold{Weight: weight, Fair: string(row[4]) == "t", Age: micros(age), Left: micros(rest)}
 		switch {
 		case kind == '1' && row[2] == nil:
 			state.Holds = append(state.Holds, h)
@@ -162,7 +162,7 @@ func parseStates(rows [][][]byte) (states []core.State, ok bool) {
 				state.Waiters = append(state.Waiters, h)
 			}
 		case kind == '3':
-			state.Run = &core.Run{Attempt: int(weight), Done: string(row[7]) == "t", Left: h.Left}
+			state.Run = &store.Run{Attempt: int(weight), Done: string(row[7]) == "t", Left: h.Left}
 		default:
 			return nil, false
 		}
@@ -175,8 +175,8 @@ func micros(n int64) time.Duration {
 	return time.Duration(min(max(n, 0), 200*365*24*int64(time.Hour/time.Microsecond))) * time.Microsecond
 }
 
-// Put implements core.Cards in one round trip.
-func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
+// Put implements store.Cards in one round trip.
+func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	text, err := inspection.EncodeCard("pgstore: "+op, c, ttl)
 	if err != nil {
@@ -186,8 +186,8 @@ func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
 	return needs(carding, err)
 }
 
-// Cards implements core.Cards in one round trip, or in two if there are none.
-func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
+// Cards implements store.Cards in one round trip, or in two if there are none.
+func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	rows, err := s.do(ctx, "cards", call("shown_cards").end())
 	if err != nil {
 		return nil, needs(carding, unchanged(err))
@@ -195,7 +195,7 @@ func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
 	if len(rows) == 0 {
 		return nil, s.visible(ctx, "cards", "cards")
 	}
-	var cards []core.Card
+	var cards []store.Card
 	for _, row := range rows {
 		if len(row) != 2 {
 			continue

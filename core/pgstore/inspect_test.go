@@ -15,8 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
@@ -40,7 +40,7 @@ func TestNoValueOfARecordTravelsToAnInspector(t *testing.T) {
 	for i := range keys {
 		c := claimed()
 		c.Key = fmt.Sprintf("test:%d", i)
-		c.Record = &core.Record{Value: bytes.Repeat([]byte("v"), 64<<10), Retain: time.Hour}
+		c.Record = &store.Record{Value: bytes.Repeat([]byte("v"), 64<<10), Retain: time.Hour}
 		acquire(t, writes, c)
 	}
 	config, err := pgxpool.ParseConfig(server.URL())
@@ -86,19 +86,19 @@ func TestRightsOfAnInspector(t *testing.T) {
 	}
 	lacks := func(what string, err error, grant string) {
 		t.Helper()
-		if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT "+grant) {
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT "+grant) {
 			t.Errorf("%s: got %v, want one that names GRANT %s", what, err, grant)
 		}
 	}
 	c := claimed()
 	acquire(t, s, c)
-	id := core.HoldID(c.Lease)
+	id := store.HoldID(c.Lease)
 	nobody := user("inspects_nothing")
 	_, err := nobody.Look(t.Context(), c.Key)
 	lacks("look", err, "SELECT ON lockkit.keys")
 	_, _, err = nobody.List(t.Context(), "", 1)
 	lacks("list", err, "SELECT ON lockkit.keys")
-	lacks("put", nobody.Put(t.Context(), core.Card{Process: "p"}, time.Second), "SELECT, INSERT, UPDATE, DELETE ON lockkit.cards")
+	lacks("put", nobody.Put(t.Context(), store.Card{Process: "p"}, time.Second), "SELECT, INSERT, UPDATE, DELETE ON lockkit.cards")
 	_, err = nobody.Cards(t.Context())
 	lacks("cards", err, "SELECT, INSERT, UPDATE, DELETE ON lockkit.cards")
 	reader := user("inspects", "SELECT ON lockkit.keys")
@@ -110,8 +110,8 @@ func TestRightsOfAnInspector(t *testing.T) {
 	if err := operator.Revoke(t.Context(), c.Key, id, time.Millisecond); err != nil {
 		t.Errorf("revoke: %v", err)
 	}
-	if x := s.Extend(t.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
-		t.Errorf("extend: got %v, want %v", x[0].Err, core.ErrLost)
+	if x := s.Extend(t.Context(), []store.Claim{c}); !errors.Is(x[0].Err, store.ErrLost) {
+		t.Errorf("extend: got %v, want %v", x[0].Err, store.ErrLost)
 	}
 }
 
@@ -172,7 +172,7 @@ func FuzzStates(f *testing.F) {
 		}
 		for _, state := range states {
 			for _, h := range append(state.Holds, state.Waiters...) {
-				if h.Weight < 1 || h.Weight > core.All || h.Age < 0 || h.Left < 0 || h.ID != "" && len(h.ID) != 11 ||
+				if h.Weight < 1 || h.Weight > store.All || h.Age < 0 || h.Left < 0 || h.ID != "" && len(h.ID) != 11 ||
 					h.Process != "" && (len(h.Process) != 8 || h.ID == "") {
 					t.Errorf("%q shows %+v", text, h)
 				}
@@ -194,7 +194,7 @@ func TestCardsMeet(t *testing.T) {
 		for range 8 {
 			s := newStore(t, pool) // which does not know yet how transactions begin here
 			wg.Go(func() {
-				if err := s.Put(t.Context(), core.Card{Process: rand.Text()}, time.Millisecond); err != nil {
+				if err := s.Put(t.Context(), store.Card{Process: rand.Text()}, time.Millisecond); err != nil {
 					t.Error(err)
 				}
 			})

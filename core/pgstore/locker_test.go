@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -92,8 +93,8 @@ func TestLocker(t *testing.T) {
 		if err := errors.Join(outer.Release(t.Context()), inner.Release(t.Context())); err != nil {
 			t.Error(err)
 		}
-		if _, err := b.TryAcquire(t.Context(), "joined"); !errors.Is(err, core.ErrBusy) {
-			t.Errorf("got %v, want %v", err, core.ErrBusy)
+		if _, err := b.TryAcquire(t.Context(), "joined"); !errors.Is(err, store.ErrBusy) {
+			t.Errorf("got %v, want %v", err, store.ErrBusy)
 		}
 	})
 }
@@ -123,7 +124,7 @@ func TestNoDeadlock(t *testing.T) {
 	for i := range stores {
 		// Extensions of many keys at once, in any order.
 		extenders.Go(func() {
-			held := make([]core.Claim, keys)
+			held := make([]store.Claim, keys)
 			for k := range held {
 				held[k] = exclusive(fmt.Sprintf("few:%d", k))
 				held[k].Weight = 1
@@ -135,13 +136,13 @@ func TestNoDeadlock(t *testing.T) {
 				default:
 				}
 				rand.Shuffle(keys, func(a, b int) { held[a], held[b] = held[b], held[a] })
-				var all []core.Extension
+				var all []store.Extension
 				_ = unlocked(func() error {
 					all = stores[i].Extend(ctx, held)
 					return all[0].Err
 				})
 				for _, x := range all {
-					if !errors.Is(x.Err, core.ErrLost) {
+					if !errors.Is(x.Err, store.ErrLost) {
 						t.Errorf("extend: %v", x.Err)
 					}
 					extended.Add(1)
@@ -209,24 +210,24 @@ func TestRoundTrips(t *testing.T) {
 	}
 	c := claimed()
 	trips("acquire of a free key", 1, func() { acquire(t, s, c) })
-	trips("acquire of a held key", 1, func() { wantIs(t, "acquire", second(s.Acquire(t.Context(), exclusive(c.Key))), core.ErrBusy) })
-	trips("extension", 1, func() { s.Extend(t.Context(), []core.Claim{c}) })
+	trips("acquire of a held key", 1, func() { wantIs(t, "acquire", second(s.Acquire(t.Context(), exclusive(c.Key))), store.ErrBusy) })
+	trips("extension", 1, func() { s.Extend(t.Context(), []store.Claim{c}) })
 	trips("extension of 512", 1, func() {
-		many := []core.Claim{c}
+		many := []store.Claim{c}
 		for range 511 {
 			many = append(many, claimed())
 		}
-		if x := s.Extend(t.Context(), many); x[0].Err != nil || !errors.Is(x[511].Err, core.ErrLost) {
+		if x := s.Extend(t.Context(), many); x[0].Err != nil || !errors.Is(x[511].Err, store.ErrLost) {
 			t.Errorf("got %v and %v", x[0].Err, x[511].Err)
 		}
 	})
 	trips("release", 1, func() { release(t, s, c) })
 	trips("acquire of a key that was used before", 1, func() { acquire(t, s, c) })
 	run := claimed()
-	run.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+	run.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
 	trips("a run", 1, func() { acquire(t, s, run) })
 	last := run
-	last.Record = &core.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
+	last.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
 	trips("its answer", 1, func() { release(t, s, last) })
 	trips("a replay", 1, func() {
 		if g := acquire(t, s, run); g.Record == nil || !g.Record.Done {

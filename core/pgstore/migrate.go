@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // version is that of the schema and its functions. A change of a function's
@@ -41,22 +41,22 @@ const migrating = 0x6c6f636b6b6974 // "lockkit"
 // users need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on all of
 // its tables.
 //
-// It fails with core.ErrUnsupported if the server is older than PostgreSQL 14 or refuses
-// the schema, and with core.ErrUnavailable if the server is down or read-only, the user
+// It fails with store.ErrUnsupported if the server is older than PostgreSQL 14 or refuses
+// the schema, and with store.ErrUnavailable if the server is down or read-only, the user
 // lacks a right, or row-level security hides a table from the user. Nothing was changed in
 // any of these cases.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
-		return fmt.Errorf("pgstore: migrate: pool is nil: %w", core.ErrInvalid)
+		return fmt.Errorf("pgstore: migrate: pool is nil: %w", store.ErrInvalid)
 	}
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("pgstore: migrate: %w: %w", core.ErrUnavailable, err)
+		return fmt.Errorf("pgstore: migrate: %w: %w", store.ErrUnavailable, err)
 	}
 	defer conn.Release()
 	pg := conn.Conn().PgConn()
 	if err := supported(pg); err != nil {
-		return wrap("migrate", fmt.Errorf("%w: %w", err, core.ErrUnsupported))
+		return wrap("migrate", fmt.Errorf("%w: %w", err, store.ErrUnsupported))
 	}
 	if v, err := installed(ctx, pg); err != nil || v >= version {
 		return wrap("migrate", err)
@@ -64,7 +64,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if secured, err := hidden(ctx, pg, "cards", "floor", "keys", "seen", "version"); err != nil {
 		return wrap("migrate", err)
 	} else if secured != "" {
-		return wrap("migrate", fmt.Errorf("%w: %s", core.ErrUnavailable, secured))
+		return wrap("migrate", fmt.Errorf("%w: %s", store.ErrUnavailable, secured))
 	}
 	// A connection that is released in the middle of a transaction is closed, and
 	// the transaction with it.
@@ -78,12 +78,12 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	switch {
 	case err == nil:
 	case hasCode(err, codeRights) && !ofRows(err):
-		return wrap("migrate", fmt.Errorf("%w: %s: %w", core.ErrUnavailable, creation, brief.Error(err)))
+		return wrap("migrate", fmt.Errorf("%w: %s: %w", store.ErrUnavailable, creation, brief.Error(err)))
 	case refusesSchema(err):
 		return wrap("migrate", fmt.Errorf("%w: PostgreSQL %s refuses the schema: %w",
-			core.ErrUnsupported, pg.ParameterStatus("server_version"), brief.Error(err)))
+			store.ErrUnsupported, pg.ParameterStatus("server_version"), brief.Error(err)))
 	default:
-		return wrap("migrate", fmt.Errorf("%w: %w", core.ErrUnavailable, brief.Error(err)))
+		return wrap("migrate", fmt.Errorf("%w: %w", store.ErrUnavailable, brief.Error(err)))
 	}
 	_, err = results(ctx, pg, "COMMIT", 1)
 	return wrap("migrate", err)

@@ -15,17 +15,17 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // exclusive returns a claim of a new owner for all of a key.
-func exclusive(key string) core.Claim {
-	return core.Claim{
+func exclusive(key string) store.Claim {
+	return store.Claim{
 		Key: key, Owner: rand.Text(), Lease: rand.Text(),
-		Weight: core.All, Limit: core.All, TTL: time.Minute,
+		Weight: store.All, Limit: store.All, TTL: time.Minute,
 	}
 }
 
@@ -53,10 +53,10 @@ func TestMigrate(t *testing.T) {
 		_, errAcquire := s.Acquire(t.Context(), exclusive("order:42"))
 		for what, err := range map[string]error{
 			"acquire": errAcquire,
-			"extend":  s.Extend(t.Context(), []core.Claim{exclusive("order:42")})[0].Err,
+			"extend":  s.Extend(t.Context(), []store.Claim{exclusive("order:42")})[0].Err,
 			"release": s.Release(t.Context(), exclusive("order:42")),
 		} {
-			if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "pgstore.Migrate") {
+			if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "pgstore.Migrate") {
 				t.Errorf("%s: got %v, want ErrUnavailable and a word about pgstore.Migrate", what, err)
 			}
 		}
@@ -79,7 +79,7 @@ func TestMigrate(t *testing.T) {
 		if err := pgstore.Migrate(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
-		if x := s.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 			t.Error(x[0].Err)
 		}
 		locks(t, url)
@@ -144,16 +144,16 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("got %+v, %v; want the hold with token %d", again, err, ahead)
 		}
 		release(t, s, old)
-		if next := acquire(t, s, exclusive("old")); next.Token != ahead+core.TokenStep {
+		if next := acquire(t, s, exclusive("old")); next.Token != ahead+store.TokenStep {
 			t.Errorf("got token %d after %d", next.Token, ahead)
 		}
 		run := exclusive("run")
-		run.Record = &core.Record{Retain: time.Hour}
+		run.Record = &store.Record{Retain: time.Hour}
 		for range 2 { // the second finds a record that it has to give back
 			if _, err := s.Acquire(t.Context(), run); err != nil {
 				t.Fatal(err)
 			}
-			run.Record = &core.Record{Attempt: 1, Retain: time.Hour}
+			run.Record = &store.Record{Attempt: 1, Retain: time.Hour}
 			if err := s.Release(t.Context(), run); err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +181,7 @@ func TestMigrate(t *testing.T) {
 		c.MinToken = ahead
 		acquire(t, s, c)
 		exec(t, pool, fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED; SELECT 1 / (fence = %d)::int FROM lockkit.handover('held', '%s', 60000,
-			'next', 'next', 2147483647, 2147483647, 60000, false, 0, false); COMMIT`, ahead+core.TokenStep, c.Lease))
+			'next', 'next', 2147483647, 2147483647, 60000, false, 0, false); COMMIT`, ahead+store.TokenStep, c.Lease))
 	})
 
 	t.Run("what a program of version 4 calls is there, and shows what it did", func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestMigrate(t *testing.T) {
 		}
 		c := exclusive("held")
 		acquire(t, newStore(t, pool), c)
-		id := hex.EncodeToString(decoded(t, core.HoldID(c.Lease)))
+		id := hex.EncodeToString(decoded(t, store.HoldID(c.Lease)))
 		exec(t, pool, fmt.Sprintf(`SELECT 1 / (count(*) = 1)::int FROM lockkit.show('held', NULL, 1)
 			AS s (of, kind, id, weight, fair, age, rest, done) WHERE kind = 1 AND id = '%s' AND weight = 2147483647`, id))
 	})
@@ -231,8 +231,8 @@ func TestMigrate(t *testing.T) {
 		if err := newStore(t, pool).Check(t.Context()); err == nil || strings.Contains(err.Error(), "USAGE") || !strings.Contains(err.Error(), tables+name) {
 			t.Errorf("check: got %v, want what the user needs", err)
 		}
-		if _, err := newStore(t, pool).Acquire(t.Context(), exclusive("order:42")); !errors.Is(err, core.ErrUnavailable) {
-			t.Errorf("acquire: got %v, want %v", err, core.ErrUnavailable)
+		if _, err := newStore(t, pool).Acquire(t.Context(), exclusive("order:42")); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("acquire: got %v, want %v", err, store.ErrUnavailable)
 		}
 		exec(t, owner, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lockkit TO "+name)
 		if err := pgstore.Migrate(t.Context(), pool); err != nil {
@@ -314,8 +314,8 @@ func TestCheck(t *testing.T) {
 		testserver.RequirePgbouncer(t)
 		pooler := testserver.StartPgbouncer(t, migrated(t, durable.Get(t).NewDatabase(t)))
 		pool := testclient.Postgres(t, pooler.URL())
-		if err := newStore(t, pool).Check(t.Context()); !errors.Is(err, core.ErrUnsupported) || !strings.Contains(err.Error(), "WithListener") {
-			t.Errorf("got %v, want %v and a word about WithListener", err, core.ErrUnsupported)
+		if err := newStore(t, pool).Check(t.Context()); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "WithListener") {
+			t.Errorf("got %v, want %v and a word about WithListener", err, store.ErrUnsupported)
 		}
 		if err := newStore(t, pool, pgstore.WithoutWakeUps()).Check(t.Context()); err != nil {
 			t.Error(err)
@@ -334,8 +334,8 @@ func TestCheck(t *testing.T) {
 		server := start(t)
 		s := newStore(t, testclient.Postgres(t, server.URL()))
 		server.Kill()
-		if err := s.Check(t.Context()); !errors.Is(err, core.ErrUnavailable) {
-			t.Errorf("got %v, want %v", err, core.ErrUnavailable)
+		if err := s.Check(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("got %v, want %v", err, store.ErrUnavailable)
 		}
 	})
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -28,8 +28,8 @@ func TestNewRefuses(t *testing.T) {
 		"a nil migration":  pgstore.Migrate(t.Context(), nil),
 		"a nil tx's token": pgstore.CheckToken(t.Context(), nil, "a", 1),
 	} {
-		if !errors.Is(err, core.ErrInvalid) {
-			t.Errorf("%s: got %v, want %v", what, err, core.ErrInvalid)
+		if !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", what, err, store.ErrInvalid)
 		}
 	}
 }
@@ -38,44 +38,44 @@ func TestNewRefuses(t *testing.T) {
 func TestRefusedClaims(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, testclient.Postgres(t, "postgres://127.0.0.1:1/none"))
-	for what, edit := range map[string]func(c *core.Claim){
-		"no key":                     func(c *core.Claim) { c.Key = "" },
-		"a long key":                 func(c *core.Claim) { c.Key = strings.Repeat("k", 513) },
-		"a key that is not text":     func(c *core.Claim) { c.Key = "\xff" },
-		"a key with a control sign":  func(c *core.Claim) { c.Key = "a\x00" },
-		"no lease":                   func(c *core.Claim) { c.Lease = "" },
-		"no owner":                   func(c *core.Claim) { c.Owner = "" },
-		"a long owner to join":       func(c *core.Claim) { c.Via = strings.Repeat("v", 257) },
-		"no TTL":                     func(c *core.Claim) { c.TTL = 0 },
-		"a TTL of ages":              func(c *core.Claim) { c.TTL = math.MaxInt64 },
-		"no weight":                  func(c *core.Claim) { c.Weight = 0 },
-		"more than the limit":        func(c *core.Claim) { c.Limit = 1 },
-		"a limit beyond all":         func(c *core.Claim) { c.Limit = core.All + 1 },
-		"a token beyond all":         func(c *core.Claim) { c.MinToken = math.MaxUint64 },
-		"a record kept for no time":  func(c *core.Claim) { c.Record = &core.Record{} },
-		"a record kept for ages":     func(c *core.Claim) { c.Record = &core.Record{Retain: math.MaxInt64} },
-		"a record that is very long": func(c *core.Claim) { c.Record = &core.Record{Retain: time.Hour, Value: make([]byte, 65<<20)} },
+	for what, edit := range map[string]func(c *store.Claim){
+		"no key":                     func(c *store.Claim) { c.Key = "" },
+		"a long key":                 func(c *store.Claim) { c.Key = strings.Repeat("k", 513) },
+		"a key that is not text":     func(c *store.Claim) { c.Key = "\xff" },
+		"a key with a control sign":  func(c *store.Claim) { c.Key = "a\x00" },
+		"no lease":                   func(c *store.Claim) { c.Lease = "" },
+		"no owner":                   func(c *store.Claim) { c.Owner = "" },
+		"a long owner to join":       func(c *store.Claim) { c.Via = strings.Repeat("v", 257) },
+		"no TTL":                     func(c *store.Claim) { c.TTL = 0 },
+		"a TTL of ages":              func(c *store.Claim) { c.TTL = math.MaxInt64 },
+		"no weight":                  func(c *store.Claim) { c.Weight = 0 },
+		"more than the limit":        func(c *store.Claim) { c.Limit = 1 },
+		"a limit beyond all":         func(c *store.Claim) { c.Limit = store.All + 1 },
+		"a token beyond all":         func(c *store.Claim) { c.MinToken = math.MaxUint64 },
+		"a record kept for no time":  func(c *store.Claim) { c.Record = &store.Record{} },
+		"a record kept for ages":     func(c *store.Claim) { c.Record = &store.Record{Retain: math.MaxInt64} },
+		"a record that is very long": func(c *store.Claim) { c.Record = &store.Record{Retain: time.Hour, Value: make([]byte, 65<<20)} },
 	} {
 		c := claimed()
 		edit(&c)
-		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrInvalid) {
-			t.Errorf("%s: got %v, want %v", what, err, core.ErrInvalid)
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", what, err, store.ErrInvalid)
 		}
 	}
 	c := claimed()
 	c.Weight, c.MinToken = 1, 1
-	wantIs(t, "a reader's token", second(s.Acquire(t.Context(), c)), core.ErrUnsupported)
+	wantIs(t, "a reader's token", second(s.Acquire(t.Context(), c)), store.ErrUnsupported)
 	c = claimed()
 	c.Keep = -1
-	wantIs(t, "release", s.Release(t.Context(), c), core.ErrInvalid)
-	c.Keep, c.Record = 0, &core.Record{Attempt: -1}
-	wantIs(t, "release", s.Release(t.Context(), c), core.ErrInvalid)
+	wantIs(t, "release", s.Release(t.Context(), c), store.ErrInvalid)
+	c.Keep, c.Record = 0, &store.Record{Attempt: -1}
+	wantIs(t, "release", s.Release(t.Context(), c), store.ErrInvalid)
 	c.Record, c.Key = nil, ""
-	wantIs(t, "extend", s.Extend(t.Context(), []core.Claim{c})[0].Err, core.ErrInvalid)
-	wantIs(t, "watch", second(s.Watch(t.Context(), c)), core.ErrInvalid)
+	wantIs(t, "extend", s.Extend(t.Context(), []store.Claim{c})[0].Err, store.ErrInvalid)
+	wantIs(t, "watch", second(s.Watch(t.Context(), c)), store.ErrInvalid)
 
-	wantIs(t, "a call of a server that is not there", second(s.Acquire(t.Context(), claimed())), core.ErrUnavailable)
-	wantIs(t, "a watch of it", second(s.Watch(t.Context(), claimed())), core.ErrUnavailable)
+	wantIs(t, "a call of a server that is not there", second(s.Acquire(t.Context(), claimed())), store.ErrUnavailable)
+	wantIs(t, "a watch of it", second(s.Watch(t.Context(), claimed())), store.ErrUnavailable)
 }
 
 func TestClosedStore(t *testing.T) {
@@ -96,11 +96,11 @@ func TestClosedStore(t *testing.T) {
 	if _, open := <-woken; open {
 		t.Error("the watch is open")
 	}
-	wantIs(t, "watch", second(s.Watch(t.Context(), c)), core.ErrClosed)
+	wantIs(t, "watch", second(s.Watch(t.Context(), c)), store.ErrClosed)
 	release(t, s, c)
 
 	quiet := newStore(t, testclient.Postgres(t, server.URL()), pgstore.WithoutWakeUps())
-	wantIs(t, "watch", second(quiet.Watch(t.Context(), c)), core.ErrUnsupported)
+	wantIs(t, "watch", second(quiet.Watch(t.Context(), c)), store.ErrUnsupported)
 }
 
 // What an error of the server says about the outcome (hazard 17).
@@ -113,11 +113,11 @@ func TestErrorReplies(t *testing.T) {
 		"XX000": false, "XX001": false, "F0000": false, "40003": false, "": false, "?": false,
 	} {
 		err := pgstore.Verdict(&pgconn.PgError{Severity: "ERROR", Code: code})
-		if errors.Is(err, core.ErrUnavailable) != refused {
+		if errors.Is(err, store.ErrUnavailable) != refused {
 			t.Errorf("%q: got %v, and that it was not done is certain: %v", code, err, refused)
 		}
 	}
-	if err := pgstore.Verdict(net.ErrClosed); errors.Is(err, core.ErrUnavailable) {
+	if err := pgstore.Verdict(net.ErrClosed); errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a connection that is closed: got %v, want an unknown outcome", err)
 	}
 
@@ -139,8 +139,8 @@ func TestErrorReplies(t *testing.T) {
 		for code, class := range pgstore.Classes() {
 			answers()
 			before := pool.Stat().NewConnsCount()
-			err := s.Extend(t.Context(), []core.Claim{exclusive(code)})[0].Err
-			if err == nil || errors.Is(err, core.ErrUnavailable) != class.Unchanged() {
+			err := s.Extend(t.Context(), []store.Claim{exclusive(code)})[0].Err
+			if err == nil || errors.Is(err, store.ErrUnavailable) != class.Unchanged() {
 				t.Errorf("%s: got %v, want that nothing was changed to be certain: %v", code, err, class.Unchanged())
 			}
 			answers()
@@ -167,7 +167,7 @@ func TestErrorReplies(t *testing.T) {
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			wantIs(t, what, err, core.ErrUnavailable)
+			wantIs(t, what, err, store.ErrUnavailable)
 			held(t, owner, c, false)
 		}
 	})

@@ -12,7 +12,7 @@ type config struct {
 }
 
 // WithoutWakeUps makes the Store open no connection to listen on. Watch fails
-// with core.ErrUnsupported, and waiters ask again and again.
+// with store.ErrUnsupported, and waiters ask again and again.
 func WithoutWakeUps() Option {
 	return func(c *config) { c.quiet = true }
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 func knownDown(err error) bool {
-	return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
+	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
 // hazard 23
@@ -99,7 +100,7 @@ func TestOutage(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			_, err := s.Acquire(ctx, claimed())
 			cancel()
-			if !errors.Is(err, core.ErrUnavailable) || knownDown(err) {
+			if !errors.Is(err, store.ErrUnavailable) || knownDown(err) {
 				t.Errorf("got %v", err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -42,7 +43,7 @@ func TestFrozenServer(t *testing.T) {
 			// Callers return: when their contexts end, and by themselves.
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			if _, err := s.Acquire(ctx, exclusive("other")); err == nil || errors.Is(err, core.ErrBusy) {
+			if _, err := s.Acquire(ctx, exclusive("other")); err == nil || errors.Is(err, store.ErrBusy) {
 				t.Errorf("acquire: got %v", err)
 			}
 			if took := time.Since(frozen); took > patience/4 {
@@ -51,7 +52,7 @@ func TestFrozenServer(t *testing.T) {
 			var all sync.WaitGroup
 			for range 8 { // more than there are connections
 				all.Go(func() {
-					if err := s.Release(t.Context(), exclusive("other")); err == nil || errors.Is(err, core.ErrLost) {
+					if err := s.Release(t.Context(), exclusive("other")); err == nil || errors.Is(err, store.ErrLost) {
 						t.Errorf("release: got %v", err)
 					}
 				})
@@ -65,7 +66,7 @@ func TestFrozenServer(t *testing.T) {
 			// the last extension that was confirmed, which came before the freeze.
 			<-lease.Context().Done()
 			told := time.Now()
-			wantIs(t, "cause", context.Cause(lease.Context()), core.ErrLost)
+			wantIs(t, "cause", context.Cause(lease.Context()), store.ErrLost)
 			if deadline := lease.Deadline(); deadline.After(frozen.Add(ttl)) || deadline.Before(sent) {
 				t.Errorf("trusted until %v after the freeze", deadline.Sub(frozen))
 			}
@@ -102,7 +103,7 @@ func TestCancelledCallers(t *testing.T) {
 			cancelled++
 		}
 		cancel()
-		if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, core.ErrLost) {
+		if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, store.ErrLost) {
 			t.Errorf("release: %v", err)
 		}
 	}

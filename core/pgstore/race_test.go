@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
@@ -51,13 +51,13 @@ func TestRaces(t *testing.T) {
 				all.Go(func() {
 					<-begin
 					c := exclusive(key)
-					var g core.Grant
+					var g store.Grant
 					err := unlocked(func() (err error) {
 						g, err = s.Acquire(t.Context(), c)
 						return err
 					})
 					switch {
-					case errors.Is(err, core.ErrBusy):
+					case errors.Is(err, store.ErrBusy):
 					case err != nil:
 						t.Errorf("acquire: %v", err)
 					default:

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release implements core.Store in one round trip.
-func (s *Store) Release(ctx context.Context, c core.Claim) error {
+// Release implements store.Store in one round trip.
+func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := usable("release", &c); err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 }
 
 // released adds the arguments that give_up takes.
-func released(st statement, c *core.Claim) statement {
+func released(st statement, c *store.Claim) statement {
 	st = st.text(c.Lease).num(millis(c.TTL)).num(millis(c.Keep)).bool(c.Undo && c.Record == nil)
 	if r := c.Record; r != nil {
 		return st.num(int64(r.Attempt)).bool(r.Done).num(millis(r.Retain)).bytes(r.Value)
@@ -37,7 +37,7 @@ func confirmed(op, code string) error {
 	case okay:
 		return nil
 	case lost:
-		return fmt.Errorf("pgstore: %s: %w", op, core.ErrLost)
+		return fmt.Errorf("pgstore: %s: %w", op, store.ErrLost)
 	}
 	return fmt.Errorf("pgstore: %s: outcome unknown: answer cannot be read", op)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -28,7 +28,7 @@ func TestRows(t *testing.T) {
 			c.TTL = time.Millisecond
 			switch i % 4 {
 			case 0:
-				c.Record = &core.Record{Value: []byte("begun"), Retain: time.Millisecond}
+				c.Record = &store.Record{Value: []byte("begun"), Retain: time.Millisecond}
 				acquire(t, s, c)
 			case 1: // a tombstone
 				_ = s.Release(t.Context(), c)
@@ -61,7 +61,7 @@ func TestRows(t *testing.T) {
 
 	t.Run("a sweep waits for no lock, and leaves rows that are alive or in use", func(t *testing.T) {
 		alive, dead, used := claimed(), claimed(), claimed()
-		for _, c := range []core.Claim{alive, dead, used} {
+		for _, c := range []store.Claim{alive, dead, used} {
 			acquire(t, s, c)
 		}
 		release(t, s, dead)
@@ -72,7 +72,7 @@ func TestRows(t *testing.T) {
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for c, want := range map[*core.Claim]string{&alive: "1", &dead: "0", &used: "1"} {
+		for c, want := range map[*store.Claim]string{&alive: "1", &dead: "0", &used: "1"} {
 			if n := one(fmt.Sprintf("SELECT count(*) FROM lockkit.keys WHERE key = '%s'", c.Key)); n != want {
 				t.Errorf("%s rows are left, want %s", n, want)
 			}
@@ -87,7 +87,7 @@ func TestRows(t *testing.T) {
 		for range 200 {
 			c.Lease, c.Owner = claimed().Lease, claimed().Owner
 			acquire(t, s, c)
-			s.Extend(t.Context(), []core.Claim{c})
+			s.Extend(t.Context(), []store.Claim{c})
 			release(t, s, c)
 		}
 		pool.Close() // with it, the server's processes tell what they have counted
@@ -101,20 +101,20 @@ func TestRows(t *testing.T) {
 		acquire(t, s, stuck)
 		acquire(t, s, free)
 		tx := lockRow(t, server, stuck.Key)
-		wantIs(t, "acquire", second(s.Acquire(t.Context(), exclusive(stuck.Key))), core.ErrUnavailable)
-		wantIs(t, "release", s.Release(t.Context(), stuck), core.ErrUnavailable)
+		wantIs(t, "acquire", second(s.Acquire(t.Context(), exclusive(stuck.Key))), store.ErrUnavailable)
+		wantIs(t, "release", s.Release(t.Context(), stuck), store.ErrUnavailable)
 		start := time.Now()
-		x := s.Extend(t.Context(), []core.Claim{free, stuck, claimed(), free})
+		x := s.Extend(t.Context(), []store.Claim{free, stuck, claimed(), free})
 		if took := time.Since(start); took > patience/2 {
 			t.Errorf("it took %v", took)
 		}
-		if x[0].Err != nil || x[3].Err != nil || !errors.Is(x[1].Err, core.ErrUnavailable) || !errors.Is(x[2].Err, core.ErrLost) {
+		if x[0].Err != nil || x[3].Err != nil || !errors.Is(x[1].Err, store.ErrUnavailable) || !errors.Is(x[2].Err, store.ErrLost) {
 			t.Errorf("got %v", x)
 		}
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if x := s.Extend(t.Context(), []core.Claim{stuck, free}); x[0].Err != nil || x[1].Err != nil {
+		if x := s.Extend(t.Context(), []store.Claim{stuck, free}); x[0].Err != nil || x[1].Err != nil {
 			t.Errorf("got %v", x)
 		}
 		release(t, s, stuck)
@@ -127,7 +127,7 @@ func TestRows(t *testing.T) {
 			w := exclusive(c.Key)
 			w.Wait, w.Fair = true, i%2 == 0
 			_, err := s.Acquire(t.Context(), w)
-			if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Waiting != i+1 {
+			if busy, ok := errors.AsType[*store.BusyError](err); !ok || busy.Waiting != i+1 {
 				t.Fatalf("got %#v, want busy with %d waiting", err, i+1)
 			}
 		}

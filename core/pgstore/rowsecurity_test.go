@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -53,17 +53,17 @@ func TestRowSecurity(t *testing.T) {
 		}
 	}
 	_, err := s.Acquire(t.Context(), claimed())
-	wantIs(t, "acquire", err, core.ErrUnavailable)
+	wantIs(t, "acquire", err, store.ErrUnavailable)
 	named("acquire", err, `"keys"`)
 	err = s.Check(t.Context())
 	named("check", err, "ALTER TABLE lockkit.keys DISABLE ROW LEVEL SECURITY")
 	named("check", err, "ALTER ROLE "+name+" BYPASSRLS")
-	if errors.Is(err, core.ErrUnavailable) {
+	if errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("check: got %v, want an error that is not ErrUnavailable", err)
 	}
 	for what, pool := range map[string]*pgxpool.Pool{"migrate": pool, "migrate as the owner": ofOwner} {
 		err := pgstore.Migrate(t.Context(), pool)
-		wantIs(t, what, err, core.ErrUnavailable)
+		wantIs(t, what, err, store.ErrUnavailable)
 		named(what, err, "lockkit.version")
 	}
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "a", 1) })
@@ -74,7 +74,7 @@ func TestRowSecurity(t *testing.T) {
 	named("list", err, "lockkit.keys")
 	_, err = s.Cards(t.Context())
 	named("cards", err, "lockkit.cards")
-	named("put a card", s.Put(t.Context(), core.Card{Process: "PROCESS1"}, patience), `"cards"`)
+	named("put a card", s.Put(t.Context(), store.Card{Process: "PROCESS1"}, patience), `"cards"`)
 
 	_, bypassing := newUser(t, server, "BYPASSRLS")
 	if err := newStore(t, bypassing).Check(t.Context()); err != nil {

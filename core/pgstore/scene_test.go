@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -38,10 +38,10 @@ func newRig(t testing.TB, server *testserver.Postgres) *rig {
 }
 
 // claimed returns an exclusive claim of a key that nobody else uses.
-func claimed() core.Claim { return exclusive("key:" + rand.Text()) }
+func claimed() store.Claim { return exclusive("key:" + rand.Text()) }
 
 // nested returns a further claim of c's owner.
-func nested(c core.Claim) core.Claim {
+func nested(c store.Claim) store.Claim {
 	c.Lease = rand.Text()
 	return c
 }
@@ -49,7 +49,7 @@ func nested(c core.Claim) core.Claim {
 // sql is how a text stands in a statement.
 func sql(s string) string { return hex.EncodeToString([]byte(s)) }
 
-func acquire(t testing.TB, s core.Store, c core.Claim) core.Grant {
+func acquire(t testing.TB, s store.Store, c store.Claim) store.Grant {
 	t.Helper()
 	g, err := s.Acquire(t.Context(), c)
 	if err != nil {
@@ -58,7 +58,7 @@ func acquire(t testing.TB, s core.Store, c core.Claim) core.Grant {
 	return g
 }
 
-func release(t testing.TB, s core.Store, c core.Claim) {
+func release(t testing.TB, s store.Store, c store.Claim) {
 	t.Helper()
 	if err := s.Release(t.Context(), c); err != nil {
 		t.Fatalf("release: %v", err)
@@ -66,11 +66,11 @@ func release(t testing.TB, s core.Store, c core.Claim) {
 }
 
 // held fails the test unless another owner is kept out of c's key, or admitted.
-func held(t testing.TB, s core.Store, c core.Claim, want bool) {
+func held(t testing.TB, s store.Store, c store.Claim, want bool) {
 	t.Helper()
 	next := exclusive(c.Key)
 	_, err := s.Acquire(t.Context(), next)
-	if errors.Is(err, core.ErrBusy) != want || err != nil && !want {
+	if errors.Is(err, store.ErrBusy) != want || err != nil && !want {
 		t.Fatalf("another one's acquire: got %v, and the key should be held: %v", err, want)
 	}
 	if err == nil {
@@ -88,7 +88,7 @@ func wantIs(t testing.TB, what string, err, want error) {
 // unknown fails the test unless err leaves the outcome open.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
-	for _, other := range []error{core.ErrUnavailable, core.ErrLost, core.ErrBusy, core.ErrInvalid, core.ErrUnsupported} {
+	for _, other := range []error{store.ErrUnavailable, store.ErrLost, store.ErrBusy, store.ErrInvalid, store.ErrUnsupported} {
 		if err == nil || errors.Is(err, other) {
 			t.Fatalf("%s: got %v, want an unknown outcome", what, err)
 		}

@@ -32,7 +32,7 @@ END $$;
 
 CREATE TABLE IF NOT EXISTS lockkit.keys (
   key          bytea PRIMARY KEY,
-  token        bigint NOT NULL,      -- of the last exclusive grant, to which the 63 after it belong, too (core.TokenStep)
+  token        bigint NOT NULL,      -- of the last exclusive grant, to which the 63 after it belong, too (store.TokenStep)
   until        timestamptz NOT NULL, -- when nothing of this row is alive any more
   due          integer NOT NULL,     -- when to look for it then, see lockkit.bucket
   written      timestamptz NOT NULL, -- when the deadlines below were as far ahead as they are meant, see lockkit.load

@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -43,11 +44,11 @@ func TestRestart(t *testing.T) {
 			s := newStore(t, testclient.Postgres(t, server.URL()))
 			for range 3 {
 				lock, run := claimed(), claimed()
-				run.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+				run.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
 				g := acquire(t, s, lock)
 				acquire(t, s, run)
 				last := run
-				last.Record = &core.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
+				last.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
 				release(t, s, last)
 				server.Restart()
 				// The pool's connections are those of the old server.
@@ -89,7 +90,7 @@ func TestRestart(t *testing.T) {
 		if late := time.Since(deadline); late > patience/4 {
 			t.Errorf("told %v after its deadline", late)
 		}
-		wantIs(t, "cause", context.Cause(lease.Context()), core.ErrLost)
+		wantIs(t, "cause", context.Cause(lease.Context()), store.ErrLost)
 		server.Restart()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -167,7 +168,7 @@ func TestTerminatedConnections(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 				lease, err := l.Acquire(ctx, fmt.Sprintf("terminated:%d", key), core.TTL(2*time.Second))
 				cancel()
-				if errors.Is(err, core.ErrUnavailable) {
+				if errors.Is(err, store.ErrUnavailable) {
 					continue // three attempts met three ends
 				}
 				if err != nil {
@@ -181,7 +182,7 @@ func TestTerminatedConnections(t *testing.T) {
 				inside[key].leave(lease)
 				// Where the server has released it and its word was lost, that is
 				// found out.
-				if err := lease.Release(t.Context()); err != nil && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
+				if err := lease.Release(t.Context()); err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrLost) {
 					t.Logf("release: %v", err)
 				}
 			}
@@ -212,7 +213,7 @@ func TestBrokenListener(t *testing.T) {
 		w := exclusive(c.Key)
 		w.Wait = true
 		acquire(t, other, c)
-		wantIs(t, "acquire", second(s.Acquire(t.Context(), w)), core.ErrBusy)
+		wantIs(t, "acquire", second(s.Acquire(t.Context(), w)), store.ErrBusy)
 		woken, err := s.Watch(t.Context(), w)
 		if err != nil {
 			t.Fatal(err)

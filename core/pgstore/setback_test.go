@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // setBack makes what is stored for c look as it does after the server's clock
 // was set back: every moment in it is as much further ahead.
-func setBack(t *testing.T, server *testserver.Postgres, c core.Claim, by time.Duration) {
+func setBack(t *testing.T, server *testserver.Postgres, c store.Claim, by time.Duration) {
 	t.Helper()
 	if n := server.Exec(fmt.Sprintf(`UPDATE lockkit.keys k SET token = token + %[2]d, until = until + d, written = written + d,
 			holds = ARRAY(SELECT (h.lease, h.owner, h.weight, h.until + d)::lockkit.hold FROM unnest(holds) h),
@@ -25,13 +25,13 @@ func setBack(t *testing.T, server *testserver.Postgres, c core.Claim, by time.Du
 }
 
 // granted asks until the claim is granted, as a waiter does.
-func granted(t *testing.T, s core.Store, c core.Claim) core.Grant {
+func granted(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	t.Helper()
-	var g core.Grant
+	var g store.Grant
 	testserver.Eventually(t, patience, "the key is free", func() bool {
 		var err error
 		if g, err = s.Acquire(t.Context(), c); err != nil {
-			wantIs(t, "acquire", err, core.ErrBusy)
+			wantIs(t, "acquire", err, store.ErrBusy)
 		}
 		return err == nil
 	})
@@ -40,10 +40,10 @@ func granted(t *testing.T, s core.Store, c core.Claim) core.Grant {
 
 // busyFor fails the test unless c's key is taken for more than least and no
 // longer than most.
-func busyFor(t *testing.T, s core.Store, c core.Claim, least, most time.Duration) {
+func busyFor(t *testing.T, s store.Store, c store.Claim, least, most time.Duration) {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), exclusive(c.Key))
-	busy, ok := errors.AsType[*core.BusyError](err)
+	busy, ok := errors.AsType[*store.BusyError](err)
 	if !ok || busy.RetryAfter < least || busy.RetryAfter > most {
 		t.Fatalf("acquire: got %#v, want busy for %v to %v", err, least, most)
 	}
@@ -86,7 +86,7 @@ func TestClockSetBack(t *testing.T) {
 			c.TTL = 2 * time.Second
 			acquire(t, s, c)
 			setBack(t, server, c, back)
-			claims := append(make([]core.Claim, 0, 2), c)
+			claims := append(make([]store.Claim, 0, 2), c)
 			for range batch {
 				claims = append(claims, claimed())
 			}
@@ -101,9 +101,9 @@ func TestClockSetBack(t *testing.T) {
 	})
 	t.Run("a hold that is extended or claimed again for longer than before lasts that long", func(t *testing.T) {
 		t.Parallel()
-		for _, again := range []func(c core.Claim) error{
-			func(c core.Claim) error { return s.Extend(t.Context(), []core.Claim{c})[0].Err },
-			func(c core.Claim) error { return second(s.Acquire(t.Context(), c)) },
+		for _, again := range []func(c store.Claim) error{
+			func(c store.Claim) error { return s.Extend(t.Context(), []store.Claim{c})[0].Err },
+			func(c store.Claim) error { return second(s.Acquire(t.Context(), c)) },
 		} {
 			c := claimed()
 			c.TTL = ttl
@@ -127,14 +127,14 @@ func TestClockSetBack(t *testing.T) {
 		acquire(t, s, short)
 		acquire(t, s, long)
 		setBack(t, server, short, back)
-		extend := func(c core.Claim) error { return s.Extend(t.Context(), []core.Claim{c})[0].Err }
+		extend := func(c store.Claim) error { return s.Extend(t.Context(), []store.Claim{c})[0].Err }
 		if err := extend(long); err != nil {
 			t.Errorf("extend: %v", err)
 		}
 		testserver.Eventually(t, patience, "the short reader's hold is over", func() bool {
 			return server.Exec("SELECT holds FROM lockkit.locks WHERE key = '" + short.Key + "'")[0] == "1"
 		})
-		wantIs(t, "extend", extend(short), core.ErrLost)
+		wantIs(t, "extend", extend(short), store.ErrLost)
 		busyFor(t, s, long, time.Second, long.TTL)
 		release(t, s, long)
 		acquire(t, s, exclusive(long.Key))
@@ -154,9 +154,9 @@ func TestClockSetBack(t *testing.T) {
 		acquire(t, s, c)
 		dead, live, next := exclusive(c.Key), exclusive(c.Key), exclusive(c.Key)
 		dead.TTL = ttl
-		for _, w := range []*core.Claim{&dead, &live, &next} {
+		for _, w := range []*store.Claim{&dead, &live, &next} {
 			w.Fair, w.Wait = true, true
-			wantIs(t, "acquire", second(s.Acquire(t.Context(), *w)), core.ErrBusy)
+			wantIs(t, "acquire", second(s.Acquire(t.Context(), *w)), store.ErrBusy)
 		}
 		setBack(t, server, c, back)
 		release(t, s, c)
@@ -167,20 +167,20 @@ func TestClockSetBack(t *testing.T) {
 	t.Run("a straggler is refused after its release", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
-		wantIs(t, "release of an unknown lease", s.Release(t.Context(), c), core.ErrLost)
+		wantIs(t, "release of an unknown lease", s.Release(t.Context(), c), store.ErrLost)
 		setBack(t, server, c, back)
 		for range 2 {
-			wantIs(t, "the straggler", second(s.Acquire(t.Context(), c)), core.ErrLost)
+			wantIs(t, "the straggler", second(s.Acquire(t.Context(), c)), store.ErrLost)
 			held(t, s, c, false)
 		}
 	})
 	t.Run("an answer is kept for as long as it was meant to", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
-		c.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+		c.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
 		acquire(t, s, c)
 		last := c
-		last.Record = &core.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
+		last.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
 		release(t, s, last)
 		setBack(t, server, c, back)
 		held(t, s, c, false)

@@ -10,24 +10,24 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/hub"
 	"github.com/lockkit/lockkit/core/internal/outage"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // callLimit is how long a call takes at the most, the wait for a connection
 // included. The server gives up a wait for a row after half of it.
 const callLimit = 2 * time.Second
 
-// Store keeps locks in PostgreSQL. It implements core.Store, core.Watcher and
-// core.Prompt, and is safe for concurrent use.
+// Store keeps locks in PostgreSQL. It implements store.Store, store.Watcher and
+// store.Prompt, and is safe for concurrent use.
 //
 // Every call is one statement, sent once: the Store repeats only a statement that
 // certainly changed nothing. A call returns soon after its ctx ends, or after two
 // seconds. A statement that was sent by then goes on and keeps its connection, for two
 // seconds from sending at the most, so that callers that give up do not cost the pool
 // its connections. An error says whether anything can
-// have changed, as core.Store demands.
+// have changed, as store.Store demands.
 type Store struct {
 	config
 	pool *pgxpool.Pool
@@ -47,32 +47,32 @@ type Store struct {
 }
 
 var (
-	_ core.Store   = (*Store)(nil)
-	_ core.Watcher = (*Store)(nil)
-	_ core.Prompt  = (*Store)(nil)
+	_ store.Store   = (*Store)(nil)
+	_ store.Watcher = (*Store)(nil)
+	_ store.Prompt  = (*Store)(nil)
 
-	_ core.Inspector = (*Store)(nil)
-	_ core.Cards     = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Cards     = (*Store)(nil)
 )
 
 // New returns a Store that uses pool, which the caller keeps and closes after
 // the Store. It sends nothing: Migrate prepares the database, and Check says
 // whether it is fit.
 //
-// It fails with core.ErrInvalid for a nil pool and for options that cannot work.
+// It fails with store.ErrInvalid for a nil pool and for options that cannot work.
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("pgstore: pool is nil: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("pgstore: pool is nil: %w", store.ErrInvalid)
 	}
 	s := &Store{pool: pool}
 	for _, o := range opts {
 		if o == nil {
-			return nil, fmt.Errorf("pgstore: option is nil: %w", core.ErrInvalid)
+			return nil, fmt.Errorf("pgstore: option is nil: %w", store.ErrInvalid)
 		}
 		o(&s.config)
 	}
 	if s.separate && s.listenOn == nil {
-		return nil, fmt.Errorf("pgstore: the configuration to listen on is nil: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("pgstore: the configuration to listen on is nil: %w", store.ErrInvalid)
 	}
 	s.channel = "lockkit_" + strings.ToLower(rand.Text())
 	s.hub = hub.New(s.listen)
@@ -80,7 +80,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limit implements core.Prompt: two seconds.
+// Limit implements store.Prompt: two seconds.
 func (s *Store) Limit() time.Duration { return callLimit }
 
 // Close ends the background work of the Store: watches are closed, and

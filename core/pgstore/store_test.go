@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -78,13 +78,13 @@ func newStore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore
 
 // conformance runs the suite on stores of two processes: a pool each for all
 // cases, and a Store for each case.
-func conformance(t *testing.T, url string, connect func(t testing.TB, pool *pgxpool.Pool) core.Store) {
+func conformance(t *testing.T, url string, connect func(t testing.TB, pool *pgxpool.Pool) store.Store) {
 	t.Helper()
 	pools := []*pgxpool.Pool{testclient.Postgres(t, url), testclient.Postgres(t, url)}
 	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
+		New: func(t testing.TB) func() store.Store {
 			n := 0
-			return func() core.Store {
+			return func() store.Store {
 				n++
 				return connect(t, pools[n%2])
 			}
@@ -93,7 +93,7 @@ func conformance(t *testing.T, url string, connect func(t testing.TB, pool *pgxp
 	})
 }
 
-func plain(t testing.TB, pool *pgxpool.Pool) core.Store { return newStore(t, pool) }
+func plain(t testing.TB, pool *pgxpool.Pool) store.Store { return newStore(t, pool) }
 
 func TestStore(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestStoreThroughPooler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conformance(t, pooler.URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) core.Store {
+	conformance(t, pooler.URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) store.Store {
 		return newStore(t, pool, pgstore.WithListener(direct))
 	})
 }
@@ -128,9 +128,9 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",
 		"backslash_quote = off", "bytea_output = 'escape'", "client_encoding = 'SQL_ASCII'", "DateStyle = 'SQL, DMY'",
 		"IntervalStyle = 'sql_standard'", "TimeZone = 'America/St_Johns'")
-	conformance(t, server.URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) core.Store {
+	conformance(t, server.URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) store.Store {
 		faults := new(storetest.Faults)
-		faults.Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
+		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
 			// A claim can be refused and then granted as its repetition. A caller that
 			// waits finds that out by asking again, which the suite does not.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}

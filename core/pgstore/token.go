@@ -9,12 +9,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // CheckToken refuses the transaction of a stale holder. It notes the newest token that was
-// used for resource. If token is older, it fails with core.ErrLost, and the caller rolls
+// used for resource. If token is older, it fails with store.ErrLost, and the caller rolls
 // back. The same token can be used again. CheckToken is called in the transaction tx that
 // changes the resource, before the changes:
 //
@@ -37,18 +37,19 @@ import (
 // with the resource, and not before. The database must have the kit's tables (Migrate), but
 // the locks can be kept in another one.
 //
-// It fails with core.ErrInvalid, before anything is sent, for a token of 0, which no fenced
-// lease has, and for a resource that is empty, longer than 512 bytes, or not valid UTF-8.
+// It fails with store.ErrInvalid, before anything is sent, for a token of 0, which no
+// fenced lease has, and for a resource that is empty, longer than 512 bytes, or not valid
+// UTF-8.
 func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {
 	switch {
 	case tx == nil:
-		return fmt.Errorf("pgstore: check token: tx is nil: %w", core.ErrInvalid)
+		return fmt.Errorf("pgstore: check token: tx is nil: %w", store.ErrInvalid)
 	case resource == "" || len(resource) > 512 || !utf8.ValidString(resource) || strings.ContainsRune(resource, 0):
-		return fmt.Errorf("pgstore: check token: a resource of 1 to 512 bytes of UTF-8 is needed: %w", core.ErrInvalid)
+		return fmt.Errorf("pgstore: check token: a resource of 1 to 512 bytes of UTF-8 is needed: %w", store.ErrInvalid)
 	case token == 0:
-		return fmt.Errorf("pgstore: check token: 0 is no token, the lease is not fenced: %w", core.ErrInvalid)
+		return fmt.Errorf("pgstore: check token: 0 is no token, the lease is not fenced: %w", store.ErrInvalid)
 	case token > math.MaxInt64:
-		return fmt.Errorf("pgstore: check token: %d is no token of any store: %w", token, core.ErrInvalid)
+		return fmt.Errorf("pgstore: check token: %d is no token of any store: %w", token, store.ErrInvalid)
 	}
 	// The row is locked even if the condition is false.
 	const note = `INSERT INTO lockkit.seen AS s (resource, token) VALUES ($1, $2)
@@ -57,14 +58,14 @@ func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) e
 	if hasCode(err, codeRights) && !ofRows(err) {
 		// Check does not test for these rights, since another user may call CheckToken.
 		err = fmt.Errorf("%w: the user lacks a right, it needs GRANT USAGE ON SCHEMA lockkit and "+
-			"GRANT SELECT, INSERT, UPDATE ON lockkit.seen: %w", core.ErrUnavailable, brief.Error(err))
+			"GRANT SELECT, INSERT, UPDATE ON lockkit.seen: %w", store.ErrUnavailable, brief.Error(err))
 		return wrap("check token", err)
 	}
 	if err != nil {
 		return wrap("check token", verdict(err))
 	}
 	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("pgstore: check token: a newer one was seen: %w", core.ErrLost)
+		return fmt.Errorf("pgstore: check token: a newer one was seen: %w", store.ErrLost)
 	}
 	return nil
 }

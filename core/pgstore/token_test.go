@@ -17,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -43,7 +44,7 @@ func TestCheckToken(t *testing.T) {
 		t.Parallel()
 		for _, token := range []uint64{7, 7, 8, 8, 1 << 40, math.MaxInt64} {
 			accept(t, "grows", token)
-			wantIs(t, "older", check(t, "grows", token-1), core.ErrLost)
+			wantIs(t, "older", check(t, "grows", token-1), store.ErrLost)
 		}
 		accept(t, "another resource", 1)
 		accept(t, "größer \\ '%", 1)
@@ -56,7 +57,7 @@ func TestCheckToken(t *testing.T) {
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			return errors.Join(no, pgstore.CheckToken(t.Context(), tx, "rolled back", 9))
 		})
-		if !errors.Is(err, no) || errors.Is(err, core.ErrLost) {
+		if !errors.Is(err, no) || errors.Is(err, store.ErrLost) {
 			t.Fatal(err)
 		}
 		accept(t, "rolled back", 6)
@@ -70,7 +71,7 @@ func TestCheckToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback(context.Background())
-		wantIs(t, "check", pgstore.CheckToken(t.Context(), tx, "refused", 4), core.ErrLost)
+		wantIs(t, "check", pgstore.CheckToken(t.Context(), tx, "refused", 4), store.ErrLost)
 		var one int
 		if err := tx.QueryRow(t.Context(), "SELECT 1").Scan(&one); err != nil {
 			t.Error(err)
@@ -93,7 +94,7 @@ func TestCheckToken(t *testing.T) {
 			pgstore.CheckToken(t.Context(), tx, "a", 0),
 			pgstore.CheckToken(t.Context(), tx, "a", math.MaxInt64+1),
 		} {
-			wantIs(t, "check", err, core.ErrInvalid)
+			wantIs(t, "check", err, store.ErrInvalid)
 		}
 		if err := pgstore.CheckToken(t.Context(), tx, "a", 1); err != nil {
 			t.Error(err) // the transaction is as good as before
@@ -137,7 +138,7 @@ func TestCheckToken(t *testing.T) {
 			}
 			err = <-answer
 			failure, serialization := errors.AsType[*pgconn.PgError](err)
-			if !errors.Is(err, core.ErrLost) && (!serialization || failure.Code != "40001") {
+			if !errors.Is(err, store.ErrLost) && (!serialization || failure.Code != "40001") {
 				t.Errorf("%s: got %v, want ErrLost or a serialization failure", level, err)
 			}
 		}
@@ -180,7 +181,7 @@ func TestPausedHolder(t *testing.T) {
 		var refused, lost, stale int
 		for i := range trials {
 			balance, err := pausedWrite(t, pool, fmt.Sprintf("fenced:%d", i), true)
-			if errors.Is(err, core.ErrLost) {
+			if errors.Is(err, store.ErrLost) {
 				refused++
 			}
 			if balance == 110 {
@@ -245,7 +246,7 @@ func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (ba
 		})
 	}
 	err = add(g.Token, 10, func() {
-		var next core.Grant
+		var next store.Grant
 		testserver.Eventually(t, patience, "the lease runs out", func() bool {
 			var err error
 			next, err = s.Acquire(t.Context(), successor)

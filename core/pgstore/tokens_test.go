@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -20,12 +20,12 @@ func TestTokens(t *testing.T) {
 		t.Helper()
 		for range tally.Trials(50) {
 			c := exclusive(key)
-			var g core.Grant
+			var g store.Grant
 			err := unlocked(func() (err error) {
 				g, err = s.Acquire(t.Context(), c)
 				return err
 			})
-			if err != nil || last > 0 && g.Token < last+core.TokenStep {
+			if err != nil || last > 0 && g.Token < last+store.TokenStep {
 				t.Errorf("got token %d after %d, and %v", g.Token, last, err)
 				return
 			}
@@ -70,7 +70,7 @@ func TestTokens(t *testing.T) {
 		acquire(t, s, claimed()) // a release is on disk with the next grant at the latest
 		server.Kill()
 		server.Restart()
-		again := func(c core.Claim) (g core.Grant) {
+		again := func(c store.Claim) (g store.Grant) {
 			testserver.Eventually(t, patience, "the server is back", func() bool {
 				var err error
 				g, err = s.Acquire(t.Context(), c)
@@ -83,7 +83,7 @@ func TestTokens(t *testing.T) {
 		}
 		release(t, s, held)
 		for _, key := range []string{"held", "over"} {
-			if g := again(exclusive(key)); g.Token < ahead+core.TokenStep {
+			if g := again(exclusive(key)); g.Token < ahead+store.TokenStep {
 				t.Errorf("%s: got token %d after %d", key, g.Token, ahead)
 			}
 		}

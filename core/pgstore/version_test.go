@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
@@ -84,7 +84,7 @@ func TestVersion(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, core.ErrUnsupported) || errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "PostgreSQL "+c.version+", 14") {
+			if !errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "PostgreSQL "+c.version+", 14") {
 				t.Errorf("migrate: got %v, want ErrUnsupported with the versions", err)
 			}
 			if schemas := database.Exec("SELECT nspname FROM pg_namespace WHERE nspname = 'lockkit'"); len(schemas) > 0 {
@@ -103,7 +103,7 @@ func TestMigrate_RefusedSchema(t *testing.T) {
 	database := durable.Get(t).NewDatabase(t)
 	database.Exec("CREATE SCHEMA lockkit; CREATE VIEW lockkit.keys AS SELECT 1 AS name")
 	err := pgstore.Migrate(t.Context(), testclient.Postgres(t, database.URL()))
-	if !errors.Is(err, core.ErrUnsupported) || errors.Is(err, core.ErrUnavailable) {
+	if !errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnsupported", err)
 	}
 	if err != nil && (!strings.Contains(err.Error(), "refuses the schema") || !strings.Contains(err.Error(), "schema.sql")) {

@@ -7,29 +7,30 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/hub"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements core.Watcher. All watches of a Store share one connection, which is not
-// part of the pool and listens on a channel of the Store's own. The first Watch opens it, and
-// it is closed a minute after its last use. If it breaks, or the server does not answer for
-// some seconds, the channels of all watches are closed. The next Watch opens another one.
+// Watch implements store.Watcher. All watches of a Store share one connection, which is
+// not part of the pool and listens on a channel of the Store's own. The first Watch opens
+// it, and it is closed a minute after its last use. If it breaks, or the server does not
+// answer for some seconds, the channels of all watches are closed. The next Watch opens
+// another one.
 //
 // Watch blocks until the server has confirmed that the connection listens. It fails with:
-//   - core.ErrUnsupported after WithoutWakeUps, or if a pooler does not pass notifications on
-//   - core.ErrClosed after Close
-//   - core.ErrUnavailable if the server has not confirmed before ctx ends, or within four
+//   - store.ErrUnsupported after WithoutWakeUps, or if a pooler does not pass notifications on
+//   - store.ErrClosed after Close
+//   - store.ErrUnavailable if the server has not confirmed before ctx ends, or within four
 //     seconds
-func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := usable("watch", &c); err != nil {
 		return nil, err
 	}
 	if s.quiet {
-		return nil, fmt.Errorf("pgstore: watch without wake-ups: %w", core.ErrUnsupported)
+		return nil, fmt.Errorf("pgstore: watch without wake-ups: %w", store.ErrUnsupported)
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("pgstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+		return nil, fmt.Errorf("pgstore: watch: %w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
 	if s.isDeaf() {
 		return nil, fmt.Errorf("pgstore: watch: %w", errDeaf)
@@ -39,20 +40,20 @@ func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error
 	case err == nil:
 		return ch, nil
 	case errors.Is(err, hub.ErrClosed):
-		return nil, fmt.Errorf("pgstore: watch: %w: %w", err, core.ErrClosed)
-	case errors.Is(err, core.ErrUnsupported):
+		return nil, fmt.Errorf("pgstore: watch: %w: %w", err, store.ErrClosed)
+	case errors.Is(err, store.ErrUnsupported):
 		return nil, fmt.Errorf("pgstore: watch: %w", err)
 	}
-	return nil, fmt.Errorf("pgstore: watch: %w: %w", core.ErrUnavailable, err)
+	return nil, fmt.Errorf("pgstore: watch: %w: %w", store.ErrUnavailable, err)
 }
 
 // payload is the notification for a waiting claim, as rouse in sql/state.sql writes it.
-func payload(c *core.Claim) string {
+func payload(c *store.Claim) string {
 	return hex.EncodeToString([]byte(c.Lease)) + " " + hex.EncodeToString([]byte(c.Key))
 }
 
 var errDeaf = fmt.Errorf("notifications do not arrive, the connection leads through a pooler: "+
-	"use WithListener or WithoutWakeUps: %w", core.ErrUnsupported)
+	"use WithListener or WithoutWakeUps: %w", store.ErrUnsupported)
 
 // listensOn returns the channel to notify for a waiting claim, or "" if the Store does not
 // listen.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -88,7 +88,7 @@ func TestDocumentedRights(t *testing.T) {
 		plays(t, s, "rights")
 		wrong := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "guessed" }))
 		_, err := wrong.Acquire(t.Context(), claimed())
-		wantIs(t, "acquire with a wrong password", err, core.ErrUnavailable)
+		wantIs(t, "acquire with a wrong password", err, store.ErrUnavailable)
 		if err != nil && (strings.Contains(err.Error(), "guessed") || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("the error %q shows a password", err)
 		}
@@ -188,7 +188,7 @@ func TestTLS(t *testing.T) {
 		"with a server of another name":       {RootCAs: trusted, Certificates: []tls.Certificate{pair}, ServerName: "other"},
 	} {
 		_, err := connect(config).Acquire(t.Context(), claimed())
-		wantIs(t, "acquire "+name, err, core.ErrUnavailable)
+		wantIs(t, "acquire "+name, err, store.ErrUnavailable)
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error %q shows the password", err)
 		}

@@ -9,27 +9,27 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements core.Store in one round trip. It takes a second one if the key of a
+// Acquire implements store.Store in one round trip. It takes a second one if the key of a
 // usual claim is taken and was not when it was asked for last, and one more if the server
 // does not know the script.
-func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	if s.plain {
 		if err := plainly("acquire", &c); err != nil {
-			return core.Grant{}, err
+			return store.Grant{}, err
 		}
 	} else if s.pushable(&c) {
 		return s.acquirePushed(ctx, c)
 	}
 	if s.acks {
 		if _, doomed := s.doomed.Load(c.Lease); doomed {
-			return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: an earlier grant of this lease is being given back")
+			return store.Grant{}, errors.New("redisstore: acquire: outcome unknown: an earlier grant of this lease is being given back")
 		}
 		bounded, cancel := pipeline.Bounded(ctx)
 		defer cancel()
@@ -44,12 +44,12 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 		}
 	}
 	g, err := s.admit(ctx, &c, s.asking(&c, false))
-	s.taken.note(c.Key, errors.Is(err, core.ErrBusy))
+	s.taken.note(c.Key, errors.Is(err, store.ErrBusy))
 	return g, err
 }
 
 // direct tells that c can be granted without a script, where the key is free.
-func (s *Store) direct(c *core.Claim) bool {
+func (s *Store) direct(c *store.Claim) bool {
 	return s.plain || whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
@@ -58,7 +58,7 @@ func (s *Store) direct(c *core.Claim) bool {
 // key was held is later than all at which earlier holders had it. It is not ok if the
 // script has to be asked: the key is taken, or the server has refused the SET, which says
 // nothing of the key.
-func (s *Store) acquireFree(ctx context.Context, c *core.Claim) (g core.Grant, ok bool, err error) {
+func (s *Store) acquireFree(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
 	ms := millis(c.TTL)
 	var room [96]byte
 	value := append(room[:0], c.Owner...)
@@ -81,31 +81,31 @@ func (s *Store) acquireFree(ctx context.Context, c *core.Claim) (g core.Grant, o
 	if us, timed := r.Reply.(int64); timed {
 		g.Token = uint64(us)
 	} else if !s.plain || r.Reply != "OK" {
-		return core.Grant{}, false, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
+		return store.Grant{}, false, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 	}
 	if err := s.acknowledged(ctx, c, g.Token, r); err != nil {
-		return core.Grant{}, false, err
+		return store.Grant{}, false, err
 	}
 	return g, true, nil
 }
 
 // acquireUntold goes on after a SET with the outcome r and err. The script can tell a token where
 // only the TIME was refused. It is asked first for this key the next time.
-func (s *Store) acquireUntold(ctx context.Context, c *core.Claim, r pipeline.Replicated, err error) (core.Grant, bool, error) {
+func (s *Store) acquireUntold(ctx context.Context, c *store.Claim, r pipeline.Replicated, err error) (store.Grant, bool, error) {
 	s.taken.note(c.Key, true)
 	if noTime, done := errors.AsType[*pipeline.NoTimeError](err); done && noTime.Refused() {
 		if few := s.acknowledged(ctx, c, 0, r); few != nil {
-			return core.Grant{}, false, few
+			return store.Grant{}, false, few
 		}
-		if g, failed := s.admit(ctx, c, s.asking(c, false)); failed == nil || errors.Is(failed, core.ErrBusy) {
+		if g, failed := s.admit(ctx, c, s.asking(c, false)); failed == nil || errors.Is(failed, store.ErrBusy) {
 			return g, failed == nil, failed
 		}
 	}
-	return core.Grant{}, false, err
+	return store.Grant{}, false, err
 }
 
 // acquirePushed is Acquire for a claim that may have been granted by message.
-func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *Store) acquirePushed(ctx context.Context, c store.Claim) (store.Grant, error) {
 	of := s.key(c.Key) + " " + c.Lease
 	g, watching := s.pushedTo(of)
 	if g != nil && ctx.Err() == nil {
@@ -118,7 +118,7 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, er
 	asked := time.Now()
 	a, err := s.call(ctx, "acquire", s.asking(&c, true))
 	if err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	if a.word == busy && len(a.list) > 3 {
 		until, _ := a.list[3].(int64)
@@ -132,11 +132,11 @@ func (s *Store) acquirePushed(ctx context.Context, c core.Claim) (core.Grant, er
 const anyToken = 1
 
 // whole tells that c is exclusive and asks for no token, as most claims do.
-func whole(c *core.Claim) bool { return c.Weight >= core.All && c.MinToken <= anyToken }
+func whole(c *store.Claim) bool { return c.Weight >= store.All && c.MinToken <= anyToken }
 
 // asking is a call of the acquire script, see acquire.lua for arguments. The values that most claims have are no arguments:
 // an argument takes the server as long as ten lines of Lua.
-func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
+func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	if s.plain {
 		return s.newCommand(plainAcquireScript, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
 	}
@@ -152,26 +152,26 @@ func (s *Store) asking(c *core.Claim, listens bool) *pipeline.Call {
 }
 
 // admit sends a command that is answered like the acquire script.
-func (s *Store) admit(ctx context.Context, c *core.Claim, cmd *pipeline.Call) (core.Grant, error) {
+func (s *Store) admit(ctx context.Context, c *store.Claim, cmd *pipeline.Call) (store.Grant, error) {
 	r, a, err := s.callReplicated(ctx, "acquire", cmd)
 	if err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	g, err := granted(c, a)
 	if err == nil && (g.Record == nil || !g.Record.Done) { // else nothing was claimed
 		err = s.acknowledged(ctx, c, g.Token, r)
 	}
 	if err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	return g, nil
 }
 
 // granted reads the answer of the acquire script, see acquire.lua.
-func granted(c *core.Claim, a answer) (core.Grant, error) {
+func granted(c *store.Claim, a answer) (store.Grant, error) {
 	switch a.word {
 	case okay:
-		g := core.Grant{Owner: c.Owner, Token: uint64(a.n)}
+		g := store.Grant{Owner: c.Owner, Token: uint64(a.n)}
 		if len(a.list) > 2 {
 			g.Owner, _ = a.list[2].(string)
 		}
@@ -183,21 +183,21 @@ func granted(c *core.Claim, a answer) (core.Grant, error) {
 		}
 	case finished:
 		if r := replayed(a.list[1:]); r != nil && c.Record != nil {
-			return core.Grant{Owner: c.Owner, Record: r}, nil
+			return store.Grant{Owner: c.Owner, Record: r}, nil
 		}
 	case busy:
-		e := &core.BusyError{Key: c.Key, RetryAfter: time.Duration(a.n) * time.Millisecond}
+		e := &store.BusyError{Key: c.Key, RetryAfter: time.Duration(a.n) * time.Millisecond}
 		if len(a.list) > 2 {
 			waiting, _ := a.list[2].(int64)
 			e.Waiting = int(waiting)
 		}
-		return core.Grant{}, e
+		return store.Grant{}, e
 	case lost:
-		return core.Grant{}, fmt.Errorf("redisstore: acquire: released before: %w", core.ErrLost)
+		return store.Grant{}, fmt.Errorf("redisstore: acquire: released before: %w", store.ErrLost)
 	case heavy:
-		return core.Grant{}, fmt.Errorf("redisstore: acquire: heavier than the hold that it joins: %w", core.ErrInvalid)
+		return store.Grant{}, fmt.Errorf("redisstore: acquire: heavier than the hold that it joins: %w", store.ErrInvalid)
 	}
-	return core.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
+	return store.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 }
 
 // takenKeys remembers some keys that were taken when they were asked for last. It

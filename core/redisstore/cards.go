@@ -7,19 +7,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // sweepEvery is how often a Store drops the cards of others that have ended: their
 // fields stay in the hash until then.
 const sweepEvery = 100
 
-// Put implements core.Cards. All cards are in one hash, "lk2:{}cards", so that they can
+// Put implements store.Cards. All cards are in one hash, "lk2:{}cards", so that they can
 // be found without walking over all keys. With plain keys, whose servers are others'
-// too, it fails with core.ErrUnsupported.
-func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
+// too, it fails with store.ErrUnsupported.
+func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	if err := s.keepsCards(op); err != nil {
 		return err
@@ -35,8 +35,8 @@ func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 
-// Cards implements core.Cards.
-func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
+// Cards implements store.Cards.
+func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
 	if err := s.keepsCards(op); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
 	if err != nil {
 		return nil, s.withRight(ctx, err)
 	}
-	var cards []core.Card
+	var cards []store.Card
 	for i := 1; i+1 < len(a.list); i += 2 {
 		process, _ := a.list[i].(string)
 		text, _ := a.list[i+1].(string)
@@ -53,13 +53,13 @@ func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
 			cards = append(cards, c)
 		}
 	}
-	slices.SortFunc(cards, func(a, b core.Card) int { return cmp.Compare(a.Process, b.Process) })
+	slices.SortFunc(cards, func(a, b store.Card) int { return cmp.Compare(a.Process, b.Process) })
 	return cards, nil
 }
 
 func (s *Store) keepsCards(op string) error {
 	if s.plain {
-		return fmt.Errorf("redisstore: %s: with plain keys: %w", op, core.ErrUnsupported)
+		return fmt.Errorf("redisstore: %s: with plain keys: %w", op, store.ErrUnsupported)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -19,7 +20,7 @@ import (
 func TestCardsOfProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	locker := func(t *testing.T, s core.Store, opts ...core.Option) *core.Locker {
+	locker := func(t *testing.T, s store.Store, opts ...core.Option) *core.Locker {
 		t.Helper()
 		l, err := core.New(s, opts...)
 		if err != nil {
@@ -27,7 +28,7 @@ func TestCardsOfProcesses(t *testing.T) {
 		}
 		return l
 	}
-	await := func(t *testing.T, what string, is func(cards []core.Card) bool) {
+	await := func(t *testing.T, what string, is func(cards []store.Card) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			cards, err := r.direct.Cards(t.Context())
@@ -51,12 +52,12 @@ func TestCardsOfProcesses(t *testing.T) {
 		cards := testserver.Match{If: isCard}
 		others := testserver.Match{If: func(q testserver.Request) bool { return !isCard(q) && q.Name != "hello" && q.Name != "client" }}
 		var cost [2]int
-		for i, opts := range [2][]core.Option{nil, {core.WithCard(core.Card{Service: "orders"})}} {
+		for i, opts := range [2][]core.Option{nil, {core.WithCard(store.Card{Service: "orders"})}} {
 			r.proxy.Forget()
 			start := time.Now()
 			l := locker(t, r.store, opts...)
 			if opts != nil {
-				await(t, "the card", func(cards []core.Card) bool { return len(cards) == 1 })
+				await(t, "the card", func(cards []store.Card) bool { return len(cards) == 1 })
 			}
 			before := 0
 			for n := range 1 + cycles {
@@ -90,15 +91,15 @@ func TestCardsOfProcesses(t *testing.T) {
 		}
 	})
 	t.Run("two processes show what they hold and wait for", func(t *testing.T) {
-		a := locker(t, r.store, core.WithCard(core.Card{Service: "a"}))
-		b := locker(t, newStore(t, testclient.Redis(t, r.server.Addr)), core.WithCard(core.Card{Service: "b", Version: "2"}))
+		a := locker(t, r.store, core.WithCard(store.Card{Service: "a"}))
+		b := locker(t, newStore(t, testclient.Redis(t, r.server.Addr)), core.WithCard(store.Card{Service: "b", Version: "2"}))
 		lease, err := a.Acquire(t.Context(), "long:1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := make(chan error, 1)
 		go func() { got <- b.Do(t.Context(), "long:1", func(context.Context) error { return nil }) }()
-		await(t, "what is held for more than 5 s", func(cards []core.Card) bool {
+		await(t, "what is held for more than 5 s", func(cards []store.Card) bool {
 			if len(cards) != 2 {
 				return false
 			}
@@ -120,14 +121,14 @@ func TestCardsOfProcesses(t *testing.T) {
 			t.Error(err)
 		}
 		close(t, a)
-		await(t, "after a has closed", func(cards []core.Card) bool { return len(cards) == 1 && cards[0].Service == "b" })
+		await(t, "after a has closed", func(cards []store.Card) bool { return len(cards) == 1 && cards[0].Service == "b" })
 		close(t, b)
-		await(t, "after both have closed", func(cards []core.Card) bool { return len(cards) == 0 })
+		await(t, "after both have closed", func(cards []store.Card) bool { return len(cards) == 0 })
 	})
 	t.Run("with plain keys there are none", func(t *testing.T) {
 		plain := newStore(t, testclient.Redis(t, r.server.Addr), redisstore.WithPlainKeys())
-		if _, err := core.New(plain, core.WithCard(core.Card{})); !errors.Is(err, core.ErrUnsupported) {
-			t.Errorf("got %v, want %v", err, core.ErrUnsupported)
+		if _, err := core.New(plain, core.WithCard(store.Card{})); !errors.Is(err, store.ErrUnsupported) {
+			t.Errorf("got %v, want %v", err, store.ErrUnsupported)
 		}
 	})
 }

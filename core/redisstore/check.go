@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Check asks the server, in a cluster every master, whether it is fit to keep
@@ -32,7 +32,7 @@ import (
 //   - the user lacks rights that are needed.
 //
 // It needs the right to use INFO, which the Store otherwise does not. The error
-// matches core.ErrUnavailable if the server could not be asked.
+// matches store.ErrUnavailable if the server could not be asked.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*pipeline.Limit, pipeline.ErrNoAnswer)
 	defer cancel()
@@ -140,9 +140,9 @@ func older(version string, major, minor int) bool {
 
 // try does with a key of its own what the Store does with any.
 func (s *Store) try(ctx context.Context) error {
-	claim := core.Claim{
+	claim := store.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
-		Weight: core.All, Limit: core.All, TTL: pipeline.Limit,
+		Weight: store.All, Limit: store.All, TTL: pipeline.Limit,
 	}
 	if !s.plain {
 		// One by a SET, then one by a script.
@@ -174,7 +174,7 @@ func (s *Store) try(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	woken, watchErr := s.Watch(watching, waits)
-	if _, err := s.Acquire(ctx, waits); !errors.Is(err, core.ErrBusy) {
+	if _, err := s.Acquire(ctx, waits); !errors.Is(err, store.ErrBusy) {
 		return s.advise(fmt.Errorf("a second claim of a held key was answered: %w", err))
 	}
 	if err := s.Release(ctx, claim); err != nil {
@@ -199,18 +199,18 @@ func (s *Store) try(ctx context.Context) error {
 }
 
 // tryHold acquires a hold and extends it.
-func (s *Store) tryHold(ctx context.Context, c core.Claim) error {
+func (s *Store) tryHold(ctx context.Context, c store.Claim) error {
 	if _, err := s.Acquire(ctx, c); err != nil {
 		return err
 	}
 	c.TTL *= 2 // or there may be nothing to extend yet
-	return s.Extend(ctx, []core.Claim{c})[0].Err
+	return s.Extend(ctx, []store.Claim{c})[0].Err
 }
 
 // advise adds the likely reason of an error of the trial.
 func (s *Store) advise(err error) error {
 	switch {
-	case err == nil, errors.Is(err, core.ErrLost):
+	case err == nil, errors.Is(err, store.ErrLost):
 		return nil
 	case s.plain:
 		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*)", err, plainRights, s.prefix)

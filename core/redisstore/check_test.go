@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -106,9 +106,9 @@ func TestCheck(t *testing.T) {
 		s := newStore(t, testclient.Redis(t, server.Addr))
 		server.Pause()
 		err := within(t, 100*time.Millisecond, s.Check)
-		wantIs(t, "check", err, core.ErrUnavailable)
+		wantIs(t, "check", err, store.ErrUnavailable)
 		server.Kill()
-		wantIs(t, "check", s.Check(t.Context()), core.ErrUnavailable)
+		wantIs(t, "check", s.Check(t.Context()), store.ErrUnavailable)
 	})
 }
 

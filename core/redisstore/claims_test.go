@@ -11,25 +11,25 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // claimOf returns an exclusive claim of a new owner for key.
-func claimOf(key string) core.Claim {
-	return core.Claim{
+func claimOf(key string) store.Claim {
+	return store.Claim{
 		Key: key, Owner: rand.Text(), Lease: rand.Text(),
-		Weight: core.All, Limit: core.All, TTL: time.Minute,
+		Weight: store.All, Limit: store.All, TTL: time.Minute,
 	}
 }
 
 // claimed returns an exclusive claim of a key of its own.
-func claimed() core.Claim { return claimOf("test:" + rand.Text()) }
+func claimed() store.Claim { return claimOf("test:" + rand.Text()) }
 
-func claims(n int) []core.Claim {
-	all := make([]core.Claim, n)
+func claims(n int) []store.Claim {
+	all := make([]store.Claim, n)
 	for i := range all {
 		all[i] = claimed()
 	}
@@ -38,9 +38,9 @@ func claims(n int) []core.Claim {
 
 // forms are claims of keys of their own, by what the key becomes when it is granted
 // while it is free: the short string, or for an unusual claim one of fields.
-var forms = map[string]func() core.Claim{
+var forms = map[string]func() store.Claim{
 	"a string": claimed,
-	"fields": func() core.Claim {
+	"fields": func() store.Claim {
 		c := claimed()
 		c.MinToken = 2
 		return c
@@ -48,42 +48,42 @@ var forms = map[string]func() core.Claim{
 }
 
 // shared returns c as one of its key's readers.
-func shared(c core.Claim) core.Claim {
+func shared(c store.Claim) store.Claim {
 	c.Weight, c.MinToken = 1, 0
 	return c
 }
 
 // nested returns another claim of c's owner.
-func nested(c core.Claim) core.Claim {
+func nested(c store.Claim) store.Claim {
 	c.Lease = rand.Text()
 	return c
 }
 
 // begins returns c as it begins a run.
-func begins(c core.Claim, value string) core.Claim {
-	c.Record = &core.Record{Value: []byte(value), Retain: time.Hour}
+func begins(c store.Claim, value string) store.Claim {
+	c.Record = &store.Record{Value: []byte(value), Retain: time.Hour}
 	return c
 }
 
 // saves returns c as its holder ends a run.
-func saves(c core.Claim, value string, attempt int, done bool) core.Claim {
-	c.Record = &core.Record{Value: []byte(value), Attempt: attempt, Done: done, Retain: time.Hour}
+func saves(c store.Claim, value string, attempt int, done bool) store.Claim {
+	c.Record = &store.Record{Value: []byte(value), Attempt: attempt, Done: done, Retain: time.Hour}
 	return c
 }
 
 // undoes returns c as it is released when its work has not begun.
-func undoes(c core.Claim) core.Claim {
+func undoes(c store.Claim) store.Claim {
 	c.Record, c.Undo = nil, true
 	return c
 }
 
 // stored is the name of what is stored for c.
-func stored(c core.Claim) string { return "lk2:{" + c.Key + "}" }
+func stored(c store.Claim) string { return "lk2:{" + c.Key + "}" }
 
 // acquire fails the test unless c is granted.
-func acquire(t testing.TB, s *redisstore.Store, c core.Claim) core.Grant {
+func acquire(t testing.TB, s *redisstore.Store, c store.Claim) store.Grant {
 	t.Helper()
-	g, err := asked(func() (core.Grant, error) { return s.Acquire(context.Background(), c) })
+	g, err := asked(func() (store.Grant, error) { return s.Acquire(context.Background(), c) })
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
 	}
@@ -92,22 +92,22 @@ func acquire(t testing.TB, s *redisstore.Store, c core.Claim) core.Grant {
 
 // release fails the test unless c is released. A repeated release finds nothing if the
 // one before it arrived.
-func release(t testing.TB, s *redisstore.Store, c core.Claim) {
+func release(t testing.TB, s *redisstore.Store, c store.Claim) {
 	t.Helper()
 	calls := 0
 	_, err := asked(func() (struct{}, error) {
 		calls++
 		return struct{}{}, s.Release(context.Background(), c)
 	})
-	if err != nil && (calls == 1 || !errors.Is(err, core.ErrLost)) {
+	if err != nil && (calls == 1 || !errors.Is(err, store.ErrLost)) {
 		t.Fatalf("release: %v", err)
 	}
 }
 
 // extend returns the error of one extension.
-func extend(s core.Store, c core.Claim) error {
+func extend(s store.Store, c store.Claim) error {
 	_, err := asked(func() (struct{}, error) {
-		return struct{}{}, s.Extend(context.Background(), []core.Claim{c})[0].Err
+		return struct{}{}, s.Extend(context.Background(), []store.Claim{c})[0].Err
 	})
 	return err
 }
@@ -138,7 +138,7 @@ func wantIs(t testing.TB, what string, err, want error) {
 // unknown fails the test unless err leaves open what has happened.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
-	for _, class := range []error{core.ErrUnavailable, core.ErrBusy, core.ErrLost, core.ErrInvalid, core.ErrUnsupported} {
+	for _, class := range []error{store.ErrUnavailable, store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported} {
 		if err == nil || errors.Is(err, class) {
 			t.Fatalf("%s: got %v, want an error that leaves the outcome open", what, err)
 		}
@@ -184,7 +184,7 @@ var ways = map[string]func(*redis.Options){
 }
 
 // exists tells whether anything is stored for c.
-func (r *rig) exists(t testing.TB, c core.Claim) bool {
+func (r *rig) exists(t testing.TB, c store.Claim) bool {
 	t.Helper()
 	fields := r.fields(t, c)
 	delete(fields, "t") // the tokens of a grant stay until the clock has passed them
@@ -192,7 +192,7 @@ func (r *rig) exists(t testing.TB, c core.Claim) bool {
 }
 
 // fields returns what is stored for c.
-func (r *rig) fields(t testing.TB, c core.Claim) map[string]string {
+func (r *rig) fields(t testing.TB, c store.Claim) map[string]string {
 	t.Helper()
 	m, err := testclient.Fields(context.Background(), r.asks, stored(c))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -78,7 +78,7 @@ func TestErrorReplies(t *testing.T) {
 				f := r.proxy.Inject(testserver.Match{Script: name, Arg: lock.Lease, Times: times}, testserver.ErrorReply(c.reply))
 				err := call()
 				f.Await(t)
-				if got := errors.Is(err, core.ErrUnavailable); got != c.refused {
+				if got := errors.Is(err, store.ErrUnavailable); got != c.refused {
 					t.Errorf("%s: %v matches ErrUnavailable: %v, want %v", name, err, got, c.refused)
 				}
 				if n := len(err.Error()); n > 400 {
@@ -91,7 +91,7 @@ func TestErrorReplies(t *testing.T) {
 				if n := r.proxy.Times(f); n != times {
 					t.Errorf("%s was sent %d times", name, n)
 				}
-				if errors.Is(err, core.ErrBusy) || errors.Is(err, core.ErrLost) {
+				if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrLost) {
 					t.Errorf("%s: %v is an answer", name, err)
 				}
 				quiet(t, err, lock)
@@ -115,7 +115,7 @@ func TestErrorReplies(t *testing.T) {
 		lock := claimed()
 		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: lock.Lease, Times: -1}, testserver.ErrorReply("NOSCRIPT No matching script."))
 		_, err := r.store.Acquire(t.Context(), lock)
-		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
 		if n := r.proxy.Times(f); n != 4 {
 			t.Errorf("sent %d times, want twice as a SET, once by name and once by text", n)
 		}
@@ -187,7 +187,7 @@ func TestErrorReplies_Connections(t *testing.T) {
 }
 
 // quiet fails the test if err tells the key or the owner.
-func quiet(t testing.TB, err error, c core.Claim) {
+func quiet(t testing.TB, err error, c store.Claim) {
 	t.Helper()
 	for _, secret := range []string{c.Key, c.Owner, c.Lease} {
 		if err != nil && strings.Contains(err.Error(), secret) {

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -33,7 +34,7 @@ func TestAcquire_ColdPool(t *testing.T) {
 			t.Cleanup(func() { l.Close(context.Background()) })
 			key := claimed().Key
 			_, err = l.Acquire(t.Context(), key, core.TTL(3*time.Second), core.Wait(0))
-			wantIs(t, "acquire", err, core.ErrUnavailable)
+			wantIs(t, "acquire", err, store.ErrUnavailable)
 			wantIs(t, "acquire", err, context.DeadlineExceeded)
 			if want := "no answer within 500 ms, the limit of a call where the TTL is 3s"; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)

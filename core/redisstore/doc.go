@@ -57,7 +57,7 @@
 //
 // With WithPlainKeys a lock is one string, prefix and key, that holds the owner.
 //
-// All processes that have a card (core.Cards) are in one hash, "lk2:{}cards".
+// All processes that have a card (store.Cards) are in one hash, "lk2:{}cards".
 //
 // # What the server has to be
 //
@@ -116,7 +116,7 @@
 // refuses connections, or a call had no answer, and then a probe none within a second.
 // Then one probe at a time asks it, on a connection of the Store's own that is made with
 // the client's options but without its hooks, and other acquires fail at once, with
-// core.ErrUnavailable and what the connection said. Extend and Release are always
+// store.ErrUnavailable and what the connection said. Extend and Release are always
 // sent. Where connections are refused the first acquire is granted as soon as the
 // server is back, also while the client's pool goes on refusing for up to a second:
 // calls go by the Store's own client then. A server that was silent is known to be back

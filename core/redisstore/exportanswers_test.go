@@ -3,14 +3,14 @@ package redisstore
 import (
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Granted reads what acquire.lua answers.
-func Granted(c core.Claim, v any) (core.Grant, error) {
+func Granted(c store.Claim, v any) (store.Grant, error) {
 	a, err := parse("acquire", v)
 	if err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	return granted(&c, a)
 }
@@ -37,7 +37,7 @@ func ReadPush(text string) (until string, token uint64, valid time.Duration, ok 
 }
 
 // View reads the answer of show.lua, or of plain_show.lua.
-func View(plain bool, answer []string) (core.State, bool) {
+func View(plain bool, answer []string) (store.State, bool) {
 	read := parseView
 	if plain {
 		read = parsePlain

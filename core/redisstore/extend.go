@@ -3,16 +3,16 @@ package redisstore
 import (
 	"context"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Extend implements core.Store: all claims that live on one server travel in
+// Extend implements store.Store: all claims that live on one server travel in
 // one round trip, and servers are asked side by side, so that one that hangs
 // does not delay the answers of the others. When ctx ends, the answers that
 // have arrived by then are given.
-func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	answers := make([]core.Extension, len(claims))
+func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	answers := make([]store.Extension, len(claims))
 	valid := make([]int, 0, len(claims))
 	items := make([]pipeline.Item, 0, len(claims))
 	for i := range claims {

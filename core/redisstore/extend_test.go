@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -19,8 +19,8 @@ import (
 // Half of a cluster is unknown or silent, and the other half is extended.
 func TestExtendInHalfACluster(t *testing.T) {
 	t.Parallel()
-	batchOf := func(n int) []core.Claim {
-		var batch []core.Claim
+	batchOf := func(n int) []store.Claim {
+		var batch []store.Claim
 		for range n {
 			batch = append(batch, claimed())
 		}
@@ -42,7 +42,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 			_, err := s.Acquire(t.Context(), c)
 			held[i] = err == nil
 			if err != nil {
-				wantIs(t, "acquire", err, core.ErrUnavailable)
+				wantIs(t, "acquire", err, store.ErrUnavailable)
 			}
 		}
 		served := 0
@@ -53,7 +53,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 			if held[i] {
 				served++
 			} else {
-				wantIs(t, "extend", x.Err, core.ErrUnavailable)
+				wantIs(t, "extend", x.Err, store.ErrUnavailable)
 			}
 		}
 		if served == 0 || served == len(batch) {
@@ -89,7 +89,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 			}
 			cluster.Nodes[1].Pause()
 			defer cluster.Nodes[1].Resume()
-			var answers []core.Extension
+			var answers []store.Extension
 			_ = within(t, 1500*time.Millisecond, func(ctx context.Context) error {
 				answers = s.Extend(ctx, batch)
 				return nil
@@ -107,9 +107,9 @@ func TestExtendInHalfACluster(t *testing.T) {
 }
 
 // readers are so many beside each other, which hold.
-func readers(t *testing.T, s *redisstore.Store, n int) []core.Claim {
+func readers(t *testing.T, s *redisstore.Store, n int) []store.Claim {
 	t.Helper()
-	key, all := claimed().Key, make([]core.Claim, n)
+	key, all := claimed().Key, make([]store.Claim, n)
 	for i := range all {
 		all[i] = claimOf(key)
 		all[i].Weight = 1
@@ -129,7 +129,7 @@ func TestExtendBesideOthers(t *testing.T) {
 	gone, run := all[0], claimOf(all[0].Key)
 	run.Weight, run.TTL = 1, time.Hour
 	like := fmt.Sprintf(" %d 30000 o 1", time.Now().UnixMicro())
-	run.Record = &core.Record{Value: []byte("\th:" + gone.Lease + like + "\tv \th:" + all[1].Lease + like), Retain: time.Minute}
+	run.Record = &store.Record{Value: []byte("\th:" + gone.Lease + like + "\tv \th:" + all[1].Lease + like), Retain: time.Minute}
 	acquire(t, s, run)
 	release(t, s, gone)
 	stores := func() map[string]string {
@@ -140,7 +140,7 @@ func TestExtendBesideOthers(t *testing.T) {
 		return m
 	}
 	was := stores()
-	wantIs(t, "extend", extend(s, gone), core.ErrLost)
+	wantIs(t, "extend", extend(s, gone), store.ErrLost)
 	c := all[1]
 	c.TTL = 10 * time.Minute
 	for range 2 {

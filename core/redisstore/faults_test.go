@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -86,7 +86,7 @@ var faultCases = []struct {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("no use"))
 		_, err := r.store.Acquire(ctx, c)
-		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
 		wantIs(t, "acquire", err, context.Cause(ctx))
 		if r.exists(t, c) {
 			t.Error("the key is taken")
@@ -101,7 +101,7 @@ var faultCases = []struct {
 		})
 		unknown(t, "acquire", err)
 		f.Await(t)
-		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
+		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
 		calls := r.calls(t)
 		f.Deliver()
 		testserver.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
@@ -118,7 +118,7 @@ var faultCases = []struct {
 		c.Wait = true
 		acquire(t, r.direct, holder)
 		_, err := r.store.Acquire(t.Context(), c)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, testserver.HoldRequest)
 		err = whenFired(t, f, 0, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
@@ -137,7 +137,7 @@ var faultCases = []struct {
 	{"an acquire that arrives twice is one hold (hazard 12)", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		inner := nested(c)
-		for _, h := range []core.Claim{c, inner} {
+		for _, h := range []store.Claim{c, inner} {
 			r.proxy.Inject(testserver.Match{Script: "acquire", Arg: h.Lease}, testserver.DoubleRequest)
 			acquire(t, r.store, h)
 		}
@@ -155,7 +155,7 @@ var faultCases = []struct {
 		acquire(t, r.store, c)
 		r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), c))
-		wantIs(t, "release", r.store.Release(t.Context(), c), core.ErrLost)
+		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
 		acquire(t, r.store, claimOf(c.Key))
 	}},
 	{"a late release leaves the next hold alone (hazard 13)", false, func(t *testing.T, r *rig) {
@@ -181,7 +181,7 @@ var faultCases = []struct {
 		f := r.proxy.Inject(testserver.Match{Script: "extend", Arg: c.Lease}, testserver.HoldRequest)
 		var answer error
 		_ = whenFired(t, f, 0, func(ctx context.Context) error {
-			answer = r.store.Extend(ctx, []core.Claim{c})[0].Err
+			answer = r.store.Extend(ctx, []store.Claim{c})[0].Err
 			return nil
 		})
 		unknown(t, "extend", answer)
@@ -208,7 +208,7 @@ var faultCases = []struct {
 		short.TTL = time.Second
 		f := r.proxy.Inject(testserver.Match{Script: "extend", Arg: c.Lease}, testserver.HoldRequest)
 		_ = whenFired(t, f, 0, func(ctx context.Context) error {
-			return r.store.Extend(ctx, []core.Claim{short})[0].Err
+			return r.store.Extend(ctx, []store.Claim{short})[0].Err
 		})
 		f.Await(t)
 		if err := extend(r.direct, c); err != nil {
@@ -237,7 +237,7 @@ var faultCases = []struct {
 		}
 	}},
 	{"the answers that came before the connection fell silent are given", true, func(t *testing.T, r *rig) {
-		var batch []core.Claim
+		var batch []store.Claim
 		for range 5 {
 			c := claimed()
 			batch = append(batch, c)
@@ -245,13 +245,13 @@ var faultCases = []struct {
 		}
 		release(t, r.store, batch[1])
 		f := r.proxy.Inject(testserver.Match{Script: "extend", Arg: batch[3].Lease}, testserver.DropReply)
-		var answers []core.Extension
+		var answers []store.Extension
 		_ = whenFired(t, f, 1500*time.Millisecond, func(ctx context.Context) error {
 			answers = r.store.Extend(ctx, batch)
 			return nil
 		})
 		f.Await(t)
-		for i, want := range []error{nil, core.ErrLost, nil} {
+		for i, want := range []error{nil, store.ErrLost, nil} {
 			if !errors.Is(answers[i].Err, want) {
 				t.Errorf("answer %d: got %v, want %v", i, answers[i].Err, want)
 			}
@@ -319,7 +319,7 @@ func (r *rig) calls(t testing.TB) int {
 }
 
 // sentOnce fails the test unless the script was called once for c.
-func sentOnce(t testing.TB, r *rig, script string, c core.Claim) {
+func sentOnce(t testing.TB, r *rig, script string, c store.Claim) {
 	t.Helper()
 	if n := r.proxy.Count(testserver.Match{Script: script, Arg: c.Lease}); n != 1 {
 		t.Errorf("%s was sent %d times, want once", script, n)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -56,12 +56,12 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, kind byte) {
 		v, _ := reply(b, 3)
-		c := core.Claim{Key: "k", Owner: "o", Lease: "l", Weight: core.All, Limit: core.All, TTL: time.Second}
+		c := store.Claim{Key: "k", Owner: "o", Lease: "l", Weight: store.All, Limit: store.All, TTL: time.Second}
 		if kind%3 > 0 {
 			c.Weight = 1
 		}
 		if kind%3 > 1 {
-			c.Record = &core.Record{Value: []byte("begun")}
+			c.Record = &store.Record{Value: []byte("begun")}
 		}
 		g, err := redisstore.Granted(c, v)
 		list, isList := v.([]any)
@@ -80,13 +80,13 @@ func FuzzReply(f *testing.F) {
 			t.Errorf("%#v: a grant", v)
 		case err != nil && (g.Owner != "" || g.Token != 0):
 			t.Errorf("%#v: %v with a grant", v, err)
-		case errors.Is(err, core.ErrUnavailable):
+		case errors.Is(err, store.ErrUnavailable):
 			t.Errorf("%#v: %v, though it may be granted", v, err)
-		case errors.Is(err, core.ErrBusy) && (!isNumber || word != 1), errors.Is(err, core.ErrLost) && (!isNumber || word != 2):
+		case errors.Is(err, store.ErrBusy) && (!isNumber || word != 1), errors.Is(err, store.ErrLost) && (!isNumber || word != 2):
 			t.Errorf("%#v: %v", v, err)
 		}
 		err = redisstore.Confirmed(v)
-		if ok := err == nil; ok && isList && (!isNumber || word != 0) || errors.Is(err, core.ErrUnavailable) {
+		if ok := err == nil; ok && isList && (!isNumber || word != 0) || errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%#v: confirmed with %v", v, err)
 		}
 	})
@@ -107,9 +107,9 @@ func FuzzNames(f *testing.F) {
 	s, asks := newStore(f, testclient.Redis(f, server.Addr), redisstore.WithPrefix("p ")), testclient.Redis(f, server.Addr)
 	f.Fuzz(func(t *testing.T, key, owner, lease string) {
 		ctx := context.Background()
-		c := core.Claim{Key: key, Owner: owner, Lease: lease, Weight: core.All, Limit: core.All, TTL: 10 * time.Second}
+		c := store.Claim{Key: key, Owner: owner, Lease: lease, Weight: store.All, Limit: store.All, TTL: 10 * time.Second}
 		g, err := s.Acquire(ctx, c)
-		if errors.Is(err, core.ErrInvalid) {
+		if errors.Is(err, store.ErrInvalid) {
 			if n := asks.DBSize(ctx).Val(); n != 0 {
 				t.Fatalf("refused, and %d keys are there", n)
 			}
@@ -133,7 +133,7 @@ func FuzzNames(f *testing.F) {
 			t.Fatalf("watch: %v", err)
 		}
 		for range 2 {
-			if _, err := s.Acquire(ctx, waits); !errors.Is(err, core.ErrBusy) {
+			if _, err := s.Acquire(ctx, waits); !errors.Is(err, store.ErrBusy) {
 				t.Fatalf("acquire by another: %v", err)
 			}
 		}
@@ -161,10 +161,10 @@ func FuzzNames(f *testing.F) {
 		if err := s.Release(ctx, waits); err != nil {
 			t.Fatalf("release by the waiter: %v", err)
 		}
-		if err := s.Release(ctx, c); !errors.Is(err, core.ErrLost) {
+		if err := s.Release(ctx, c); !errors.Is(err, store.ErrLost) {
 			t.Fatalf("release again: %v", err)
 		}
-		if _, err := s.Acquire(ctx, c); !errors.Is(err, core.ErrLost) {
+		if _, err := s.Acquire(ctx, c); !errors.Is(err, store.ErrLost) {
 			t.Fatalf("acquire after that: %v", err)
 		}
 		asks.Del(ctx, "p lk2:{"+key+"}")
@@ -188,7 +188,7 @@ func FuzzPush(f *testing.F) {
 		if !ok {
 			return
 		}
-		if valid <= 0 || valid > core.WaiterLife {
+		if valid <= 0 || valid > store.WaiterLife {
 			t.Errorf("%q is a grant for %v", text, valid)
 		}
 		words := strings.Split(text, " ")

@@ -9,11 +9,12 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-func newLocks(t *testing.T, store core.Store) *core.Locker {
+func newLocks(t *testing.T, store store.Store) *core.Locker {
 	t.Helper()
 	locks, err := core.New(store)
 	if err != nil {
@@ -50,7 +51,7 @@ func TestLateGiveBack(t *testing.T) {
 	held.Deliver()
 	if err == nil {
 		defer lease.Release(context.Background())
-	} else if !errors.Is(err, core.ErrUnavailable) {
+	} else if !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("acquire: %v", err)
 	}
 	// Until the release has been delivered and answered, and well beyond.
@@ -77,7 +78,7 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 	}
 	asks := testclient.Redis(t, server.Addr)
 	for range 50 {
-		if _, err := locks.Acquire(t.Context(), "busy", core.TTL(time.Hour), core.Wait(time.Millisecond)); !errors.Is(err, core.ErrBusy) {
+		if _, err := locks.Acquire(t.Context(), "busy", core.TTL(time.Hour), core.Wait(time.Millisecond)); !errors.Is(err, store.ErrBusy) {
 			t.Fatalf("acquire: %v", err)
 		}
 	}

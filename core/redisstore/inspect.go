@@ -7,28 +7,28 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements core.Inspector in one round trip, and a second one if the server does
+// Look implements store.Inspector in one round trip, and a second one if the server does
 // not know the script. The value of a kept answer stays at the server. A key with a
 // value that no Store wrote is an error.
 //
 // Of plain keys only the hold is known, and neither its age nor its process. An ID is a digest: of another
 // client's owner that can be guessed, the guess can be checked.
-func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
+func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "look"
 	if err := claims.CheckKey("redisstore: look", key, s.plain); err != nil {
-		return core.State{}, err
+		return store.State{}, err
 	}
 	v, err := s.view(ctx, op, key)
 	return v.state, err
 }
 
-// Revoke implements core.Inspector in two steps: it looks for the hold, and gives it up
+// Revoke implements store.Inspector in two steps: it looks for the hold, and gives it up
 // by its lease, whose ID is never used again. Plain keys are kept as well.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
@@ -56,7 +56,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		return s.withRight(ctx, s.settle(ctx, op, cmd))
 	}
 	// The token of the hold can be a time that is still on its way to the holder.
-	last := v.us + uint64(pipeline.Limit.Microseconds()) + core.TokenStep
+	last := v.us + uint64(pipeline.Limit.Microseconds()) + store.TokenStep
 	cmd := s.newCommand(releaseScript, key, s.releases.release(releaseFlags{left: true})).
 		Text(lease).Num(0).Num(int64(last)).Num(millis(keep))
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
@@ -72,15 +72,15 @@ func (s *Store) showing(key string) *pipeline.Call {
 
 func (s *Store) view(ctx context.Context, op, key string) (view, error) {
 	a, err := s.call(ctx, op, s.showing(key))
-	if err != nil && !errors.Is(err, core.ErrUnavailable) {
-		err = fmt.Errorf("%w (%w)", core.ErrUnavailable, err) // it was to change nothing
+	if err != nil && !errors.Is(err, store.ErrUnavailable) {
+		err = fmt.Errorf("%w (%w)", store.ErrUnavailable, err) // it was to change nothing
 	}
 	if err != nil {
 		return view{}, err
 	}
 	v, ok := s.readView(key, a)
 	if !ok {
-		return view{}, fmt.Errorf("redisstore: %s: what the key holds cannot be read: %w", op, core.ErrUnavailable)
+		return view{}, fmt.Errorf("redisstore: %s: what the key holds cannot be read: %w", op, store.ErrUnavailable)
 	}
 	return v, nil
 }

@@ -15,17 +15,17 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // walk returns what List shows of all keys.
-func walk(t testing.TB, s *redisstore.Store, most int) (all []core.State, pages int) {
+func walk(t testing.TB, s *redisstore.Store, most int) (all []store.State, pages int) {
 	t.Helper()
 	for from, after := "", ""; ; pages++ {
-		page, err := asked(func() (page []core.State, err error) {
+		page, err := asked(func() (page []store.State, err error) {
 			page, after, err = s.List(t.Context(), from, most)
 			return page, err
 		})
@@ -58,7 +58,7 @@ func TestNoValueOfARecordTravelsToAnInspector(t *testing.T) {
 	const keys = 20
 	for i := range keys {
 		c := claimOf(fmt.Sprintf("test:%d", i))
-		c.Record = &core.Record{Value: bytes.Repeat([]byte("v"), 64<<10), Retain: time.Hour}
+		c.Record = &store.Record{Value: bytes.Repeat([]byte("v"), 64<<10), Retain: time.Hour}
 		acquire(t, writes, c)
 		if i%2 == 0 {
 			c.Record.Done, c.Record.Attempt = true, 1
@@ -112,11 +112,11 @@ func TestRightsOfAnInspector(t *testing.T) {
 		if all, _ := walk(t, s, 10); len(all) == 0 {
 			t.Errorf("%s: list shows nothing", what)
 		}
-		if err := s.Revoke(t.Context(), c.Key, core.HoldID(c.Lease), time.Second); err != nil {
+		if err := s.Revoke(t.Context(), c.Key, store.HoldID(c.Lease), time.Second); err != nil {
 			t.Errorf("%s: revoke: %v", what, err)
 		}
 	}
-	if err := s.Put(t.Context(), core.Card{Process: "p"}, time.Second); err != nil {
+	if err := s.Put(t.Context(), store.Card{Process: "p"}, time.Second); err != nil {
 		t.Error(err)
 	}
 	if cards, err := s.Cards(t.Context()); err != nil || len(cards) != 1 {
@@ -128,7 +128,7 @@ func TestRightsOfAnInspector(t *testing.T) {
 	if state, err := p.Look(t.Context(), c.Key); err != nil || len(state.Holds) != 1 {
 		t.Errorf("plain: look: %+v and %v", state, err)
 	}
-	if err := p.Revoke(t.Context(), c.Key, core.HoldID(c.Owner), time.Second); err != nil {
+	if err := p.Revoke(t.Context(), c.Key, store.HoldID(c.Owner), time.Second); err != nil {
 		t.Errorf("plain: revoke: %v", err)
 	}
 	held := forms["fields"]()
@@ -139,15 +139,15 @@ func TestRightsOfAnInspector(t *testing.T) {
 		if missing == "scan" {
 			_, _, err = less.List(t.Context(), "", 10)
 		}
-		if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(strings.ToLower(fmt.Sprint(err)), missing) {
-			t.Errorf("without the right to %s: got %v, want %v that names it", missing, err, core.ErrUnavailable)
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(strings.ToLower(fmt.Sprint(err)), missing) {
+			t.Errorf("without the right to %s: got %v, want %v that names it", missing, err, store.ErrUnavailable)
 		}
 	}
 	for missing, do := range map[string]func(s *redisstore.Store) error{
 		"set": func(s *redisstore.Store) error {
-			return s.Revoke(t.Context(), held.Key, core.HoldID(held.Lease), time.Second)
+			return s.Revoke(t.Context(), held.Key, store.HoldID(held.Lease), time.Second)
 		},
-		"hset":    func(s *redisstore.Store) error { return s.Put(t.Context(), core.Card{Process: "p"}, time.Second) },
+		"hset":    func(s *redisstore.Store) error { return s.Put(t.Context(), store.Card{Process: "p"}, time.Second) },
 		"hgetall": func(s *redisstore.Store) error { _, err := s.Cards(t.Context()); return err },
 	} {
 		if missing == "set" {
@@ -155,8 +155,8 @@ func TestRightsOfAnInspector(t *testing.T) {
 			acquire(t, s, held)
 		}
 		err := do(without(missing))
-		if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "the user lacks +"+missing+":") && !strings.Contains(fmt.Sprint(err), "'"+missing+"'") {
-			t.Errorf("without the right to %s: got %v, want %v that names it alone", missing, err, core.ErrUnavailable)
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "the user lacks +"+missing+":") && !strings.Contains(fmt.Sprint(err), "'"+missing+"'") {
+			t.Errorf("without the right to %s: got %v, want %v that names it alone", missing, err, store.ErrUnavailable)
 		}
 	}
 	if err := extend(s, held); err != nil {
@@ -239,11 +239,11 @@ func TestAListWalksPastKeysThatAreNoLocks(t *testing.T) {
 	stop := errors.New("stopped")
 	hook.then = func(n int) { cancel(stop) }
 	_, _, err := s.List(ctx, "", 1000)
-	if !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, stop) {
-		t.Errorf("got %v, want %v and the cause", err, core.ErrUnavailable)
+	if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, stop) {
+		t.Errorf("got %v, want %v and the cause", err, store.ErrUnavailable)
 	}
-	if _, err := s.Look(t.Context(), "order:text"); !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("look at what is not ours: got %v, want %v", err, core.ErrUnavailable)
+	if _, err := s.Look(t.Context(), "order:text"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("look at what is not ours: got %v, want %v", err, store.ErrUnavailable)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 		c := claimOf(fmt.Sprintf("order:%d", i))
 		want[c.Key] = true
 		acquire(t, s, c)
-		if err := s.Put(t.Context(), core.Card{Process: fmt.Sprintf("p%d", i%3)}, time.Minute); err != nil {
+		if err := s.Put(t.Context(), store.Card{Process: fmt.Sprintf("p%d", i%3)}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -294,7 +294,7 @@ func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
 	if len(all) != 2 {
 		t.Errorf("%d keys are listed, want 2: %+v", len(all), all)
 	}
-	id := core.HoldID("somebody")
+	id := store.HoldID("somebody")
 	state, err := s.Look(t.Context(), "for ever")
 	if err != nil || len(state.Holds) != 1 || state.Holds[0].ID != id || state.Holds[0].Left != 0 {
 		t.Errorf("got %+v and %v", state, err)
@@ -335,7 +335,7 @@ func FuzzView(f *testing.F) {
 			return
 		}
 		for _, h := range append(state.Holds, state.Waiters...) {
-			if h.Weight < 1 || h.Weight > core.All || h.Age < 0 || h.Left < 0 || h.ID != "" && len(h.ID) != 11 {
+			if h.Weight < 1 || h.Weight > store.All || h.Age < 0 || h.Left < 0 || h.ID != "" && len(h.ID) != 11 {
 				t.Errorf("%q shows %+v", text, h)
 			}
 		}
@@ -347,10 +347,10 @@ func FuzzView(f *testing.F) {
 
 // holdsBackTime acquires c while its TIME is on its way, does what is given, and returns what
 // the holder is told in the end, and the next holder.
-func (r *rig) holdsBackTime(t *testing.T, c core.Claim, meanwhile func()) (told, next core.Grant) {
+func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (told, next store.Grant) {
 	t.Helper()
 	f := r.proxy.Inject(testserver.Match{Command: "time"}, testserver.HoldRequest)
-	got := make(chan core.Grant, 1)
+	got := make(chan store.Grant, 1)
 	go func() {
 		g, err := r.store.Acquire(context.Background(), c)
 		if err != nil {
@@ -364,7 +364,7 @@ func (r *rig) holdsBackTime(t *testing.T, c core.Claim, meanwhile func()) (told,
 	time.Sleep(20 * time.Millisecond) // the token of a hold that a script has seen can be 2 ms ahead
 	f.Deliver()
 	told = <-got
-	wantIs(t, "extend", extend(r.store, c), core.ErrLost)
+	wantIs(t, "extend", extend(r.store, c), store.ErrLost)
 	return told, next
 }
 
@@ -374,11 +374,11 @@ func TestRevokeBeforeTheTokenIsKnown(t *testing.T) {
 	t.Parallel()
 	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()
 	told, next := r.holdsBackTime(t, c, func() {
-		if err := r.direct.Revoke(t.Context(), c.Key, core.HoldID(c.Lease), 0); err != nil {
+		if err := r.direct.Revoke(t.Context(), c.Key, store.HoldID(c.Lease), 0); err != nil {
 			t.Fatalf("revoke: %v", err)
 		}
 	})
-	if told.Token == 0 || next.Token < told.Token+core.TokenStep {
+	if told.Token == 0 || next.Token < told.Token+store.TokenStep {
 		t.Errorf("the next token is %d after %d", next.Token, told.Token)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -21,10 +21,10 @@ import (
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	names := func(t *testing.T, c core.Claim) []string {
+	names := func(t *testing.T, c store.Claim) []string {
 		return slices.Sorted(maps.Keys(r.fields(t, c)))
 	}
-	is := func(t *testing.T, c core.Claim, want ...string) {
+	is := func(t *testing.T, c store.Claim, want ...string) {
 		t.Helper()
 		slices.Sort(want)
 		// The tokens of a grant stay until the clock has passed them.
@@ -56,7 +56,7 @@ func TestLayout(t *testing.T) {
 			wg.Go(func() {
 				w := claimOf(c.Key)
 				w.Wait = true
-				if _, err := r.direct.Acquire(t.Context(), w); !errors.Is(err, core.ErrBusy) {
+				if _, err := r.direct.Acquire(t.Context(), w); !errors.Is(err, store.ErrBusy) {
 					t.Error(err)
 				}
 			})
@@ -68,7 +68,7 @@ func TestLayout(t *testing.T) {
 		}
 	})
 	t.Run("expired holds are dropped by the next claim", func(t *testing.T) {
-		c, next := claimed(), core.Claim{}
+		c, next := claimed(), store.Claim{}
 		c.Weight = 1
 		gone, waits := c, c
 		acquire(t, r.direct, c)
@@ -76,14 +76,14 @@ func TestLayout(t *testing.T) {
 			gone.Lease, gone.Owner, gone.TTL = rand.Text(), rand.Text(), time.Millisecond
 			acquire(t, r.direct, gone)
 			waits.Lease, waits.Owner, waits.TTL, waits.Wait = rand.Text(), rand.Text(), time.Millisecond, true
-			waits.Weight = core.All
+			waits.Weight = store.All
 			_, _ = r.direct.Acquire(t.Context(), waits)
 		}
 		time.Sleep(5 * time.Millisecond)
 		next = claimOf(c.Key)
 		next.Wait = true
 		_, err := r.direct.Acquire(t.Context(), next)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		is(t, c, "h:"+c.Lease, "w")
 		if w := r.fields(t, c)["w"]; strings.Count(w, "\n") != 2 || !strings.Contains(w, next.Lease) {
 			t.Errorf("the list is %q", w)
@@ -116,8 +116,8 @@ func TestLayout(t *testing.T) {
 		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < 55*time.Second || left > 61*time.Second {
 			t.Errorf("it stays for %v", left)
 		}
-		if next := acquire(t, r.direct, claimOf(c.Key)); next.Token != g.Token+core.TokenStep {
-			t.Errorf("the next token is %d, want %d", next.Token, g.Token+core.TokenStep)
+		if next := acquire(t, r.direct, claimOf(c.Key)); next.Token != g.Token+store.TokenStep {
+			t.Errorf("the next token is %d, want %d", next.Token, g.Token+store.TokenStep)
 		}
 	})
 	t.Run("a token keeps all its digits", func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestLayout(t *testing.T) {
 		}
 	})
 	t.Run("a place in line lives as long as the contract says", func(t *testing.T) {
-		c, w := claimed(), core.Claim{}
+		c, w := claimed(), store.Claim{}
 		acquire(t, r.direct, c)
 		w = claimOf(c.Key)
 		w.Wait = true
@@ -147,8 +147,8 @@ func TestLayout(t *testing.T) {
 		if _, err := fmt.Sscan(r.fields(t, c)["w"], &lease, &deadline); err != nil {
 			t.Fatal(err)
 		}
-		if left := time.Until(time.UnixMilli(deadline)); left > core.WaiterLife || left < core.WaiterLife-5*time.Second {
-			t.Errorf("it lives for %v, want about %v", left, core.WaiterLife)
+		if left := time.Until(time.UnixMilli(deadline)); left > store.WaiterLife || left < store.WaiterLife-5*time.Second {
+			t.Errorf("it lives for %v, want about %v", left, store.WaiterLife)
 		}
 	})
 }
@@ -170,7 +170,7 @@ func TestRoundTrips(t *testing.T) {
 	if n := r.proxy.Bytes(); n > 700 {
 		t.Errorf("a cycle is %d bytes", n)
 	}
-	var batch []core.Claim
+	var batch []store.Claim
 	for range 100 {
 		c := claimed()
 		acquire(t, r.direct, c)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -25,14 +25,14 @@ const (
 	viewsAtOnce = 128 // keys of a pipeline
 )
 
-// List implements core.Inspector by SCAN, which walks over all keys of the server's
+// List implements store.Inspector by SCAN, which walks over all keys of the server's
 // database, also those that are no locks, 50,000 in a call at most: there are steps of
 // up to 1,000, and a pause after each. In a Cluster it goes from master to master. Keys
 // that match but have a value that no Store wrote are left out.
 //
 // A page is longer than most where one step finds more. Next is a cursor, and the
 // address of a master in a Cluster: no key.
-func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
+func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op, name = "list", "redisstore: list"
 	if err := inspection.CheckPage(name, most); err != nil {
 		return nil, "", err
@@ -88,7 +88,7 @@ func parseCursor(after string) (address string, cursor uint64, err error) {
 		address, digits = after[:i], after[i+1:]
 	}
 	if cursor, err = strconv.ParseUint(digits, 10, 64); err != nil {
-		return "", 0, fmt.Errorf("redisstore: list: there is no such page: %w", core.ErrInvalid)
+		return "", 0, fmt.Errorf("redisstore: list: there is no such page: %w", store.ErrInvalid)
 	}
 	return address, cursor, nil
 }
@@ -148,7 +148,7 @@ func (s *Store) scan(ctx context.Context, client scanner, cursor uint64, count i
 var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
 // views adds the live entries of keys, which are asked for in pipelines.
-func (s *Store) views(ctx context.Context, page []core.State, keys []string) ([]core.State, error) {
+func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([]store.State, error) {
 	of := showScript
 	if s.plain {
 		of = plainShowScript

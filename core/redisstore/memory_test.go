@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -23,20 +23,20 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
+func testOutOfMemory(t *testing.T, form string, claimed func() store.Claim) {
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
-	held, inner := claimed(), core.Claim{}
+	held, inner := claimed(), store.Claim{}
 	inner = nested(held)
 	waits, keeps, tokens := claimOf(held.Key), claimed(), claimed()
 	waits.Wait, waits.Fair = true, true
 	keeps.Keep = 20 * time.Second
 	tokens.MinToken = uint64(time.Now().Add(time.Minute).UnixMicro())
-	for _, c := range []core.Claim{held, inner, keeps, tokens} {
+	for _, c := range []store.Claim{held, inner, keeps, tokens} {
 		acquire(t, s, c)
 	}
 	_, err := s.Acquire(t.Context(), waits)
-	wantIs(t, "acquire", err, core.ErrBusy)
+	wantIs(t, "acquire", err, store.ErrBusy)
 	plain := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys())
 	plainHeld, plainKept := claimOf("plain:"+form), claimOf("plain, kept:"+form)
 	plainKept.Keep = 20 * time.Second
@@ -45,19 +45,19 @@ func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 	unknownLease := claimed()
 
 	server.Do("CONFIG", "SET", "maxmemory", "100kb")
-	for name, c := range map[string]core.Claim{
-		"a free key": claimed(), "a held key, waiting": func() core.Claim { c := claimOf(held.Key); c.Wait = true; return c }(),
+	for name, c := range map[string]store.Claim{
+		"a free key": claimed(), "a held key, waiting": func() store.Claim { c := claimOf(held.Key); c.Wait = true; return c }(),
 		"a further hold": nested(held),
 	} {
 		_, err := s.Acquire(t.Context(), c)
-		wantIs(t, "acquire of "+name, err, core.ErrUnavailable)
+		wantIs(t, "acquire of "+name, err, store.ErrUnavailable)
 		if err == nil || !strings.Contains(err.Error(), "OOM") {
 			t.Errorf("acquire of %s: got %v, want OOM", name, err)
 		}
 	}
 	busyWith(t, s, claimOf(held.Key)) // which only reads
 	_, err = plain.Acquire(t.Context(), claimOf("plain, free:"+form))
-	wantIs(t, "plain acquire", err, core.ErrUnavailable)
+	wantIs(t, "plain acquire", err, store.ErrUnavailable)
 	everyKeyExpires(t, server)
 
 	longer := held
@@ -68,8 +68,8 @@ func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 	if left := testclient.Redis(t, server.Addr).PTTL(t.Context(), stored(held)).Val(); left < 5*time.Minute {
 		t.Errorf("the key lives for %v", left)
 	}
-	wantIs(t, "release of an unknown lease", s.Release(t.Context(), unknownLease), core.ErrLost)
-	for name, c := range map[string]core.Claim{"waiting": waits, "inner": inner, "held": held, "kept": keeps, "ahead": tokens} {
+	wantIs(t, "release of an unknown lease", s.Release(t.Context(), unknownLease), store.ErrLost)
+	for name, c := range map[string]store.Claim{"waiting": waits, "inner": inner, "held": held, "kept": keeps, "ahead": tokens} {
 		if err := s.Release(t.Context(), c); err != nil {
 			t.Errorf("release, %s: %v", name, err)
 		}
@@ -77,7 +77,7 @@ func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 	if err := extend(plain, plainHeld); err != nil {
 		t.Errorf("plain extend: %v", err)
 	}
-	for _, c := range []core.Claim{plainHeld, plainKept} {
+	for _, c := range []store.Claim{plainHeld, plainKept} {
 		if err := plain.Release(t.Context(), c); err != nil {
 			t.Errorf("plain release: %v", err)
 		}
@@ -86,11 +86,11 @@ func testOutOfMemory(t *testing.T, form string, claimed func() core.Claim) {
 
 	server.Do("CONFIG", "SET", "maxmemory", "0")
 	_, err = s.Acquire(t.Context(), unknownLease)
-	wantIs(t, "a straggler", err, core.ErrLost)
+	wantIs(t, "a straggler", err, store.ErrLost)
 	_, err = s.Acquire(t.Context(), claimOf(keeps.Key))
-	wantIs(t, "acquire of what is kept", err, core.ErrBusy)
+	wantIs(t, "acquire of what is kept", err, store.ErrBusy)
 	_, err = plain.Acquire(t.Context(), claimOf(plainKept.Key))
-	wantIs(t, "plain acquire of what is kept", err, core.ErrBusy)
+	wantIs(t, "plain acquire of what is kept", err, store.ErrBusy)
 }
 
 // What has ended beside a hold is dropped when the key is written, which a server out of
@@ -107,5 +107,5 @@ func TestBusyOutOfMemory(t *testing.T) {
 	time.Sleep(5 * time.Millisecond)
 	server.Do("CONFIG", "SET", "maxmemory", "100kb")
 	_, err := s.Acquire(t.Context(), claimOf(reader.Key))
-	wantIs(t, "acquire", err, core.ErrBusy)
+	wantIs(t, "acquire", err, store.ErrBusy)
 }

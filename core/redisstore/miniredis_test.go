@@ -12,8 +12,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -25,11 +25,11 @@ func TestStoreOnMiniredis(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
+		New: func(t testing.TB) func() store.Store {
 			server := miniredis.NewMiniRedis()
 			server.ClockTTL(true)
 			t.Cleanup(server.Close)
-			return func() core.Store {
+			return func() store.Store {
 				return newStore(t, testclient.Redis(t, "127.0.0.1:6379", func(o *redis.Options) {
 					o.Dialer = func(context.Context, string, string) (net.Conn, error) {
 						conn, err := server.Dial()

@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -52,7 +52,7 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := redisstore.New(c.client, c.opts...)
-			wantIs(t, "new", err, core.ErrInvalid)
+			wantIs(t, "new", err, store.ErrInvalid)
 			if s != nil || err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got store %v and error %v, want one that says %q", s, err, c.says)
 			}
@@ -71,29 +71,29 @@ func TestNothingIsSent(t *testing.T) {
 	hash := newStore(t, testclient.Redis(t, proxy.Addr))
 	plain := newStore(t, testclient.Redis(t, proxy.Addr), redisstore.WithPlainKeys())
 	for name, c := range map[string]struct {
-		edit func(*core.Claim)
+		edit func(*store.Claim)
 		want error
 		all  bool // extend and release refuse it too
 	}{
-		"an empty key":                  {func(c *core.Claim) { c.Key = "" }, core.ErrInvalid, true},
-		"a key of 513 bytes":            {func(c *core.Claim) { c.Key = strings.Repeat("x", 513) }, core.ErrInvalid, true},
-		"a binary key":                  {func(c *core.Claim) { c.Key = "a\xffb" }, core.ErrInvalid, true},
-		"a key with a null byte":        {func(c *core.Claim) { c.Key = "a\x00b" }, core.ErrInvalid, true},
-		"a key with an opening brace":   {func(c *core.Claim) { c.Key = "a{b" }, core.ErrInvalid, true},
-		"a key with a closing brace":    {func(c *core.Claim) { c.Key = "a}b" }, core.ErrInvalid, true},
-		"no lease":                      {func(c *core.Claim) { c.Lease = "" }, core.ErrInvalid, true},
-		"a lease of two words":          {func(c *core.Claim) { c.Lease = "a b" }, core.ErrInvalid, true},
-		"no owner":                      {func(c *core.Claim) { c.Owner = "" }, core.ErrInvalid, true},
-		"an owner of two lines":         {func(c *core.Claim) { c.Owner = "a\nb" }, core.ErrInvalid, true},
-		"an owner to join of two words": {func(c *core.Claim) { c.Via = "a b" }, core.ErrInvalid, true},
-		"no TTL":                        {func(c *core.Claim) { c.TTL = 0 }, core.ErrInvalid, false},
-		"a negative TTL":                {func(c *core.Claim) { c.TTL = -time.Second }, core.ErrInvalid, false},
-		"a TTL below a millisecond":     {func(c *core.Claim) { c.TTL = time.Microsecond }, core.ErrInvalid, false},
-		"no weight":                     {func(c *core.Claim) { c.Weight = 0 }, core.ErrInvalid, false},
-		"more weight than the limit":    {func(c *core.Claim) { c.Weight, c.Limit = 3, 2 }, core.ErrInvalid, false},
-		"a limit above all":             {func(c *core.Claim) { c.Limit = core.All + 1 }, core.ErrInvalid, false},
-		"a token beyond all counting":   {func(c *core.Claim) { c.MinToken = 1 << 60 }, core.ErrInvalid, false},
-		"a token for a reader":          {func(c *core.Claim) { c.MinToken, c.Weight = 1, 1 }, core.ErrUnsupported, false},
+		"an empty key":                  {func(c *store.Claim) { c.Key = "" }, store.ErrInvalid, true},
+		"a key of 513 bytes":            {func(c *store.Claim) { c.Key = strings.Repeat("x", 513) }, store.ErrInvalid, true},
+		"a binary key":                  {func(c *store.Claim) { c.Key = "a\xffb" }, store.ErrInvalid, true},
+		"a key with a null byte":        {func(c *store.Claim) { c.Key = "a\x00b" }, store.ErrInvalid, true},
+		"a key with an opening brace":   {func(c *store.Claim) { c.Key = "a{b" }, store.ErrInvalid, true},
+		"a key with a closing brace":    {func(c *store.Claim) { c.Key = "a}b" }, store.ErrInvalid, true},
+		"no lease":                      {func(c *store.Claim) { c.Lease = "" }, store.ErrInvalid, true},
+		"a lease of two words":          {func(c *store.Claim) { c.Lease = "a b" }, store.ErrInvalid, true},
+		"no owner":                      {func(c *store.Claim) { c.Owner = "" }, store.ErrInvalid, true},
+		"an owner of two lines":         {func(c *store.Claim) { c.Owner = "a\nb" }, store.ErrInvalid, true},
+		"an owner to join of two words": {func(c *store.Claim) { c.Via = "a b" }, store.ErrInvalid, true},
+		"no TTL":                        {func(c *store.Claim) { c.TTL = 0 }, store.ErrInvalid, false},
+		"a negative TTL":                {func(c *store.Claim) { c.TTL = -time.Second }, store.ErrInvalid, false},
+		"a TTL below a millisecond":     {func(c *store.Claim) { c.TTL = time.Microsecond }, store.ErrInvalid, false},
+		"no weight":                     {func(c *store.Claim) { c.Weight = 0 }, store.ErrInvalid, false},
+		"more weight than the limit":    {func(c *store.Claim) { c.Weight, c.Limit = 3, 2 }, store.ErrInvalid, false},
+		"a limit above all":             {func(c *store.Claim) { c.Limit = store.All + 1 }, store.ErrInvalid, false},
+		"a token beyond all counting":   {func(c *store.Claim) { c.MinToken = 1 << 60 }, store.ErrInvalid, false},
+		"a token for a reader":          {func(c *store.Claim) { c.MinToken, c.Weight = 1, 1 }, store.ErrUnsupported, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range []*redisstore.Store{hash, plain} {
@@ -115,21 +115,21 @@ func TestNothingIsSent(t *testing.T) {
 		})
 	}
 	t.Run("what plain keys cannot carry", func(t *testing.T) {
-		for name, edit := range map[string]func(*core.Claim){
-			"sharing": func(c *core.Claim) { c.Weight = 1 },
-			"permits": func(c *core.Claim) { c.Weight, c.Limit = 1, 2 },
-			"joining": func(c *core.Claim) { c.Via = "other" },
-			"fair":    func(c *core.Claim) { c.Fair = true },
-			"tokens":  func(c *core.Claim) { c.MinToken = 1 },
-			"records": func(c *core.Claim) { c.Record = &core.Record{Retain: time.Hour} },
+		for name, edit := range map[string]func(*store.Claim){
+			"sharing": func(c *store.Claim) { c.Weight = 1 },
+			"permits": func(c *store.Claim) { c.Weight, c.Limit = 1, 2 },
+			"joining": func(c *store.Claim) { c.Via = "other" },
+			"fair":    func(c *store.Claim) { c.Fair = true },
+			"tokens":  func(c *store.Claim) { c.MinToken = 1 },
+			"records": func(c *store.Claim) { c.Record = &store.Record{Retain: time.Hour} },
 		} {
 			claim := claimed()
 			edit(&claim)
 			_, err := plain.Acquire(t.Context(), claim)
-			wantIs(t, name, err, core.ErrUnsupported)
+			wantIs(t, name, err, store.ErrUnsupported)
 		}
 		_, err := plain.Watch(t.Context(), claimed())
-		wantIs(t, "watch", err, core.ErrUnsupported)
+		wantIs(t, "watch", err, store.ErrUnsupported)
 	})
 	if n := len(proxy.Requests()); n != 0 {
 		t.Errorf("%d commands were sent: %v", n, proxy.Requests())
@@ -138,9 +138,9 @@ func TestNothingIsSent(t *testing.T) {
 		good, bad := claimed(), claimed()
 		bad.Key = ""
 		acquire(t, hash, good)
-		answers := hash.Extend(t.Context(), []core.Claim{bad, good, bad})
-		wantIs(t, "extend", answers[0].Err, core.ErrInvalid)
-		wantIs(t, "extend", answers[2].Err, core.ErrInvalid)
+		answers := hash.Extend(t.Context(), []store.Claim{bad, good, bad})
+		wantIs(t, "extend", answers[0].Err, store.ErrInvalid)
+		wantIs(t, "extend", answers[2].Err, store.ErrInvalid)
 		if answers[1].Err != nil {
 			t.Errorf("extend: %v", answers[1].Err)
 		}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // identity is what is known of the server. It holds for as long as the client
@@ -27,7 +27,7 @@ type identity struct {
 	known  bool
 	at     int64 // dials before it was asked
 	asked  time.Time
-	info   core.NodeInfo
+	info   store.NodeInfo
 	asking *inquiry // under way, nil if none is
 }
 
@@ -35,20 +35,20 @@ type identity struct {
 type inquiry struct {
 	at   int64         // dials before
 	done chan struct{} // closed when the rest is known
-	info core.NodeInfo
+	info store.NodeInfo
 	err  error
 }
 
-// Node implements core.Node for a *redis.Client, by INFO, which the user has to
+// Node implements store.Node for a *redis.Client, by INFO, which the user has to
 // be allowed; for a cluster, which is many servers, it fails with
-// core.ErrUnsupported. It asks again only after the client has dialed, which a
+// store.ErrUnsupported. It asks again only after the client has dialed, which a
 // hook on the client counts, and once for all callers of that time. A proxy that
 // keeps its clients' connections while it changes the server behind them is not
 // noticed.
-func (s *Store) Node(ctx context.Context) (core.NodeInfo, error) {
+func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
-		return core.NodeInfo{}, fmt.Errorf("redisstore: node: not one server: %w", core.ErrUnsupported)
+		return store.NodeInfo{}, fmt.Errorf("redisstore: node: not one server: %w", store.ErrUnsupported)
 	}
 	d := &s.identity
 	d.hook.Do(func() { client.AddHook(dialHook{&d.dials}) })
@@ -64,7 +64,7 @@ func (s *Store) Node(ctx context.Context) (core.NodeInfo, error) {
 		select {
 		case <-l.done:
 		case <-ctx.Done():
-			return core.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
+			return store.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
 		}
 		// Another caller's question began too early, or ended with that caller's time.
 		if ours || l.err == nil && l.at >= dials {
@@ -75,7 +75,7 @@ func (s *Store) Node(ctx context.Context) (core.NodeInfo, error) {
 
 // join returns what is known since there were as many dials, or else the
 // inquiry that is under way, or one that is ours to make.
-func (d *identity) join(dials int64) (info core.NodeInfo, l *inquiry, ours bool) {
+func (d *identity) join(dials int64) (info store.NodeInfo, l *inquiry, ours bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.known && d.at >= dials {
@@ -86,7 +86,7 @@ func (d *identity) join(dials int64) (info core.NodeInfo, l *inquiry, ours bool)
 	if d.asking == nil {
 		d.asking, ours = &inquiry{at: d.dials.Load(), done: make(chan struct{})}, true
 	}
-	return core.NodeInfo{}, d.asking, ours
+	return store.NodeInfo{}, d.asking, ours
 }
 
 // ask asks the server, and notes its answer.
@@ -103,26 +103,26 @@ func (s *Store) ask(ctx context.Context, client *redis.Client, l *inquiry) {
 	close(l.done)
 }
 
-func (s *Store) info(ctx context.Context, client *redis.Client) (core.NodeInfo, error) {
+func (s *Store) info(ctx context.Context, client *redis.Client) (store.NodeInfo, error) {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
 	text, err := pipeline.Detached(ctx, func() (string, error) { return client.Info(ctx).Result() })
 	switch {
 	case isReply(err, "NOPERM"), isReply(err, "ERR"):
-		return core.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not tell: %w", core.ErrUnsupported)
+		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not tell: %w", store.ErrUnsupported)
 	case err != nil:
-		return core.NodeInfo{}, s.unanswered(ctx, "node", err)
+		return store.NodeInfo{}, s.unanswered(ctx, "node", err)
 	}
 	info, ok := parseNode(text)
 	if !ok {
-		return core.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not tell: %w", core.ErrUnsupported)
+		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not tell: %w", store.ErrUnsupported)
 	}
 	return info, nil
 }
 
 // parseNode reads the answer of INFO.
-func parseNode(text string) (core.NodeInfo, bool) {
-	var info core.NodeInfo
+func parseNode(text string) (store.NodeInfo, bool) {
+	var info store.NodeInfo
 	aged := false
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")

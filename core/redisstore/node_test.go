@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -28,7 +28,7 @@ func nodeBehind(t *testing.T) (*testserver.Redis, *testserver.Proxy, *redisstore
 	return server, p, s
 }
 
-func nodeOf(t *testing.T, s *redisstore.Store) core.NodeInfo {
+func nodeOf(t *testing.T, s *redisstore.Store) store.NodeInfo {
 	t.Helper()
 	info, err := s.Node(t.Context())
 	if err != nil {
@@ -74,9 +74,9 @@ func TestNodeTellsARestart(t *testing.T) {
 	before := nodeOf(t, s)
 	server.RestartEmpty()
 	p.Sever()
-	if _, err := s.Acquire(t.Context(), core.Claim{
-		Key: "order:1", Owner: "o", Lease: "l", Weight: core.All, Limit: core.All, TTL: time.Minute,
-	}); err != nil && !errors.Is(err, core.ErrUnavailable) {
+	if _, err := s.Acquire(t.Context(), store.Claim{
+		Key: "order:1", Owner: "o", Lease: "l", Weight: store.All, Limit: store.All, TTL: time.Minute,
+	}); err != nil && !errors.Is(err, store.ErrUnavailable) {
 		t.Logf("a connection was lost: %v", err)
 	}
 	testserver.Eventually(t, 20*time.Second, "another life of the server", func() bool {
@@ -104,8 +104,8 @@ func TestNodeInquiryOfACallerThatLeaves(t *testing.T) {
 		got <- err
 	}()
 	leave()
-	if err := <-gone; !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("the caller that left got %v, want %v", err, core.ErrUnavailable)
+	if err := <-gone; !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the caller that left got %v, want %v", err, store.ErrUnavailable)
 	}
 	if err := <-got; err != nil {
 		t.Errorf("the caller that stayed got %v", err)

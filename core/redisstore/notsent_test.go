@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -26,9 +26,9 @@ func TestNotSent(t *testing.T) {
 		defer cancel()
 		lock := claimed()
 		_, err := s.Acquire(ctx, lock)
-		wantIs(t, "acquire", err, core.ErrUnavailable)
-		wantIs(t, "extend", s.Extend(ctx, []core.Claim{lock})[0].Err, core.ErrUnavailable)
-		wantIs(t, "release", s.Release(ctx, lock), core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
+		wantIs(t, "extend", s.Extend(ctx, []store.Claim{lock})[0].Err, store.ErrUnavailable)
+		wantIs(t, "release", s.Release(ctx, lock), store.ErrUnavailable)
 		if also != nil {
 			wantIs(t, "acquire", err, also)
 		}

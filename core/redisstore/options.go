@@ -7,7 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -48,7 +48,7 @@ func WithPrefix(p string) Option {
 //
 // Such a string can carry no more: claims that are shared, permits, fair, that
 // join another owner, or need a token or a record fail with
-// core.ErrUnsupported, no waiter is woken, a lease that was released before it
+// store.ErrUnsupported, no waiter is woken, a lease that was released before it
 // arrived is not refused, and two holds of one owner are one hold.
 func WithPlainKeys() Option {
 	return func(c *config) { c.plain = true }
@@ -56,7 +56,7 @@ func WithPlainKeys() Option {
 
 // WithReplicas makes Acquire wait, at most for timeout, until n replicas have
 // seen the grant. If fewer did, the grant is given back and Acquire fails with
-// core.ErrUnavailable. The timeout is in whole milliseconds and has to be
+// store.ErrUnavailable. The timeout is in whole milliseconds and has to be
 // shorter than the client's read timeout.
 //
 // It needs a *redis.Client or a *redis.ClusterClient. Extend and Release do not
@@ -70,15 +70,15 @@ func WithReplicas(n int, timeout time.Duration) Option {
 func (c *config) check() error {
 	switch {
 	case len(c.prefix) > maxPrefix:
-		return fmt.Errorf("redisstore: prefix has %d bytes, at most %d are allowed: %w", len(c.prefix), maxPrefix, core.ErrInvalid)
+		return fmt.Errorf("redisstore: prefix has %d bytes, at most %d are allowed: %w", len(c.prefix), maxPrefix, store.ErrInvalid)
 	case !utf8.ValidString(c.prefix):
-		return fmt.Errorf("redisstore: prefix is not valid UTF-8: %w", core.ErrInvalid)
+		return fmt.Errorf("redisstore: prefix is not valid UTF-8: %w", store.ErrInvalid)
 	case strings.ContainsFunc(c.prefix, unicode.IsControl):
-		return fmt.Errorf("redisstore: prefix %q contains a control character: %w", c.prefix, core.ErrInvalid)
+		return fmt.Errorf("redisstore: prefix %q contains a control character: %w", c.prefix, store.ErrInvalid)
 	case !c.plain && strings.ContainsAny(c.prefix, "{}"):
-		return fmt.Errorf("redisstore: prefix %q contains a brace: %w", c.prefix, core.ErrInvalid)
+		return fmt.Errorf("redisstore: prefix %q contains a brace: %w", c.prefix, store.ErrInvalid)
 	case c.acks && (c.replicas < 1 || c.ackWait < time.Millisecond):
-		return fmt.Errorf("redisstore: %d replicas within %v: %w", c.replicas, c.ackWait, core.ErrInvalid)
+		return fmt.Errorf("redisstore: %d replicas within %v: %w", c.replicas, c.ackWait, store.ErrInvalid)
 	}
 	return nil
 }

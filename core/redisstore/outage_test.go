@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -36,7 +37,7 @@ func (d *dialed) edit(o *redis.Options) {
 }
 
 // learn has the store learn that its server is down.
-func learn(t *testing.T, s core.Store) {
+func learn(t *testing.T, s store.Store) {
 	t.Helper()
 	testserver.Eventually(t, soon, "the store knows that its server is down", func() bool {
 		_, err := s.Acquire(t.Context(), claimed())
@@ -48,12 +49,12 @@ func learn(t *testing.T, s core.Store) {
 }
 
 func knownDown(err error) bool {
-	return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
+	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
 // closing returns a Locker that leaves nothing to be cleaned up after the test, at
 // whose end the server has to be back.
-func closing(t *testing.T, s core.Store) *core.Locker {
+func closing(t *testing.T, s store.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(s)
 	if err != nil {
@@ -71,7 +72,7 @@ func closing(t *testing.T, s core.Store) *core.Locker {
 
 // refuseCrowd has a hundred callers ask for keys of their own while the server is down,
 // and returns how long that took.
-func refuseCrowd(t *testing.T, s core.Store) time.Duration {
+func refuseCrowd(t *testing.T, s store.Store) time.Duration {
 	t.Helper()
 	l := closing(t, s)
 	var all sync.WaitGroup
@@ -103,7 +104,7 @@ func probes(d, pace time.Duration) int64 { return int64(d/pace) + 2 }
 
 // back asks until an acquire is granted. Until a probe is answered, the store says that
 // the server is down. A pool's old errors must not fail an acquire.
-func back(t *testing.T, s core.Store) {
+func back(t *testing.T, s store.Store) {
 	t.Helper()
 	start := time.Now()
 	testserver.Eventually(t, soon, "an acquire is granted", func() bool {
@@ -140,7 +141,7 @@ func TestOutage(t *testing.T) {
 			if err := s.Release(t.Context(), held); err == nil || knownDown(err) || !strings.Contains(err.Error(), "refused") {
 				t.Errorf("release: got %v", err)
 			}
-			if err := s.Extend(t.Context(), []core.Claim{held})[0].Err; err == nil || knownDown(err) || !strings.Contains(err.Error(), "refused") {
+			if err := s.Extend(t.Context(), []store.Claim{held})[0].Err; err == nil || knownDown(err) || !strings.Contains(err.Error(), "refused") {
 				t.Errorf("extend: got %v", err)
 			}
 			if d.all.Load()-before < 2 {
@@ -187,7 +188,7 @@ func TestOutage(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				_, err := l.Acquire(ctx, "order:1", core.TTL(ttl))
-				if !errors.Is(err, core.ErrUnavailable) {
+				if !errors.Is(err, store.ErrUnavailable) {
 					t.Fatalf("TTL %v: got %v", ttl, err)
 				}
 				return strings.Contains(err.Error(), "connection refused")
@@ -281,7 +282,7 @@ func TestOutage(t *testing.T) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				if _, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute)); !errors.Is(err, core.ErrUnavailable) {
+				if _, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute)); !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -291,7 +292,7 @@ func TestOutage(t *testing.T) {
 		})
 		server.Kill()
 		all.Wait()
-		if err := lease.Release(t.Context()); !errors.Is(err, core.ErrUnavailable) || knownDown(err) {
+		if err := lease.Release(t.Context()); !errors.Is(err, store.ErrUnavailable) || knownDown(err) {
 			t.Errorf("release: got %v", err)
 		}
 		server.Restart() // and has forgotten the holder
@@ -323,7 +324,7 @@ func TestOutage(t *testing.T) {
 		hangs.Store(true)
 		for op, call := range map[string]func(ctx context.Context) error{
 			"release": func(ctx context.Context) error { return s.Release(ctx, held) },
-			"extend":  func(ctx context.Context) error { return s.Extend(ctx, []core.Claim{held})[0].Err },
+			"extend":  func(ctx context.Context) error { return s.Extend(ctx, []store.Claim{held})[0].Err },
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") {
@@ -343,7 +344,7 @@ func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
 	cluster := testserver.StartCluster(t, false, "--cluster-require-full-coverage", "no")
 	s := newStore(t, testclient.Cluster(t, cluster, func(o *redis.ClusterOptions) { o.DialerRetries = 0 }))
 	dead, dies := "", cluster.Nodes[0]
-	var others []core.Claim
+	var others []store.Claim
 	serves := cluster.Serves(dies)
 	for range 60 {
 		c := claimed()
@@ -364,7 +365,7 @@ func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
 	for _, c := range others {
 		all.Go(func() {
 			g := claimOf(c.Key)
-			if _, err := asked(func() (core.Grant, error) { return s.Acquire(t.Context(), g) }); err != nil {
+			if _, err := asked(func() (store.Grant, error) { return s.Acquire(t.Context(), g) }); err != nil {
 				t.Errorf("another node's key: %v", err)
 			}
 			if _, err := s.Acquire(t.Context(), claimOf(dead)); err == nil {

@@ -5,16 +5,16 @@ import (
 	"crypto/rand"
 	"fmt"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // plainly tells that a plain key can carry the claim.
-func plainly(op string, c *core.Claim) error {
+func plainly(op string, c *store.Claim) error {
 	var what string
 	switch {
 	case c.Via != "":
 		what = "joining another owner"
-	case c.Weight != core.All || c.Limit != core.All:
+	case c.Weight != store.All || c.Limit != store.All:
 		what = "sharing"
 	case c.Fair:
 		what = "fairness"
@@ -23,11 +23,11 @@ func plainly(op string, c *core.Claim) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("redisstore: %s: %s with plain keys: %w", op, what, core.ErrUnsupported)
+	return fmt.Errorf("redisstore: %s: %s with plain keys: %w", op, what, store.ErrUnsupported)
 }
 
 // releasePlain leaves a key that is kept to a random owner.
-func (s *Store) releasePlain(ctx context.Context, c *core.Claim) error {
+func (s *Store) releasePlain(ctx context.Context, c *store.Claim) error {
 	cmd := s.newCommand(plainReleaseScript, c.Key, "release").Text(c.Owner)
 	if c.Keep > 0 {
 		cmd.Num(millis(c.Keep)).Text(noHolder())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -19,8 +20,8 @@ func TestPlainKeys(t *testing.T) {
 	asks := testclient.Redis(t, server.Addr)
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	s := newStore(t, testclient.Redis(t, proxy.Addr), redisstore.WithPlainKeys(), redisstore.WithPrefix("locks:"))
-	name := func(c core.Claim) string { return "locks:" + c.Key }
-	value := func(t *testing.T, c core.Claim) string {
+	name := func(c store.Claim) string { return "locks:" + c.Key }
+	value := func(t *testing.T, c store.Claim) string {
 		t.Helper()
 		v, err := asks.Get(t.Context(), name(c)).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
@@ -28,14 +29,14 @@ func TestPlainKeys(t *testing.T) {
 		}
 		return v
 	}
-	ttl := func(t *testing.T, c core.Claim, about time.Duration) {
+	ttl := func(t *testing.T, c store.Claim, about time.Duration) {
 		t.Helper()
 		if left := asks.PTTL(t.Context(), name(c)).Val(); left > about || left < about-20*time.Second {
 			t.Errorf("the key lives for %v, want about %v", left, about)
 		}
 	}
 	// theirs takes the key as another program does.
-	theirs := func(t *testing.T, c core.Claim, ttl time.Duration) {
+	theirs := func(t *testing.T, c store.Claim, ttl time.Duration) {
 		t.Helper()
 		if err := asks.Set(t.Context(), name(c), "theirs", ttl).Err(); err != nil {
 			t.Fatal(err)
@@ -48,7 +49,7 @@ func TestPlainKeys(t *testing.T) {
 			c.Key = key
 			theirs(t, c, time.Minute)
 			_, err := s.Acquire(t.Context(), c)
-			wantIs(t, "acquire", err, core.ErrBusy)
+			wantIs(t, "acquire", err, store.ErrBusy)
 			if err := asks.Del(t.Context(), name(c)).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -75,12 +76,12 @@ func TestPlainKeys(t *testing.T) {
 		c := claimed()
 		theirs(t, c, time.Minute)
 		_, err := s.Acquire(t.Context(), c)
-		var busy *core.BusyError
+		var busy *store.BusyError
 		if !errors.As(err, &busy) || busy.RetryAfter <= 0 || busy.RetryAfter > time.Minute {
 			t.Fatalf("acquire: got %v, %+v", err, busy)
 		}
-		wantIs(t, "extend", extend(s, c), core.ErrLost)
-		wantIs(t, "release", s.Release(t.Context(), c), core.ErrLost)
+		wantIs(t, "extend", extend(s, c), store.ErrLost)
+		wantIs(t, "release", s.Release(t.Context(), c), store.ErrLost)
 		if v := value(t, c); v != "theirs" {
 			t.Errorf("the value is %q", v)
 		}
@@ -90,7 +91,7 @@ func TestPlainKeys(t *testing.T) {
 		theirs(t, c, 0)
 		defer asks.Del(t.Context(), name(c))
 		_, err := s.Acquire(t.Context(), c)
-		var busy *core.BusyError
+		var busy *store.BusyError
 		if !errors.As(err, &busy) || busy.RetryAfter != 0 {
 			t.Fatalf("acquire: got %v, %+v", err, busy)
 		}
@@ -112,7 +113,7 @@ func TestPlainKeys(t *testing.T) {
 			c := claimed()
 			proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Owner}, testserver.CloseReply)
 			_, err := s.Acquire(t.Context(), c)
-			if err == nil || errors.Is(err, core.ErrBusy) {
+			if err == nil || errors.Is(err, store.ErrBusy) {
 				t.Fatalf("acquire: got %v", err)
 			}
 			acquire(t, s, c)
@@ -159,20 +160,20 @@ func TestPlainKeys(t *testing.T) {
 			t.Errorf("the value is %q", v)
 		}
 		c.Keep = time.Second
-		wantIs(t, "release", s.Release(t.Context(), c), core.ErrLost)
-		wantIs(t, "extend", extend(s, c), core.ErrLost)
+		wantIs(t, "release", s.Release(t.Context(), c), store.ErrLost)
+		wantIs(t, "extend", extend(s, c), store.ErrLost)
 		_, err := s.Acquire(t.Context(), c)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		ttl(t, c, time.Hour)
 	})
 	t.Run("a claim that waits is busy like any other", func(t *testing.T) {
-		c, w := claimed(), core.Claim{}
+		c, w := claimed(), store.Claim{}
 		acquire(t, s, c)
 		w = claimOf(c.Key)
 		w.Wait = true
 		_, err := s.Acquire(t.Context(), w)
-		wantIs(t, "acquire", err, core.ErrBusy)
-		wantIs(t, "release", s.Release(t.Context(), w), core.ErrLost)
+		wantIs(t, "acquire", err, store.ErrBusy)
+		wantIs(t, "release", s.Release(t.Context(), w), store.ErrLost)
 	})
 	t.Run("a free key takes one SET, and a caller that was refused before asks in one step", func(t *testing.T) {
 		c := claimed()
@@ -190,7 +191,7 @@ func TestPlainKeys(t *testing.T) {
 		other := claimOf(c.Key)
 		for n := range 3 {
 			_, err := s.Acquire(t.Context(), other)
-			wantIs(t, "acquire", err, core.ErrBusy)
+			wantIs(t, "acquire", err, store.ErrBusy)
 			want("refused", 2, 1+n)
 		}
 		release(t, s, c)
@@ -209,8 +210,8 @@ func TestPlainKeys(t *testing.T) {
 		}
 		defer asks.Del(t.Context(), name(c))
 		_, err := s.Acquire(t.Context(), c)
-		wantIs(t, "acquire", err, core.ErrUnavailable)
-		wantIs(t, "release", s.Release(t.Context(), c), core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
+		wantIs(t, "release", s.Release(t.Context(), c), store.ErrUnavailable)
 		if asks.HGet(t.Context(), name(c), "a").Val() != "b" {
 			t.Error("the hash has changed")
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // A waiter that says Push, and whose process listens, is not only woken: the script that
@@ -22,7 +22,7 @@ const (
 	// worth is the time that has to be left of a grant by message.
 	worth = time.Second / 2
 	// longest is more than any grant by message lasts.
-	longest = core.WaiterLife
+	longest = store.WaiterLife
 	// steady is by how much the clocks of the wall and of the process may differ.
 	// If it is more, the machine may have been suspended.
 	steady = 5 * time.Millisecond
@@ -59,13 +59,13 @@ func readPush(text string) *pushed {
 // pushable tells that c can be granted by message, as far as it goes. A lease
 // that is shorter than a place is not worth it. In a cluster it is not known whether
 // a process listens, and WAIT is no part of a message.
-func (s *Store) pushable(c *core.Claim) bool {
-	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= core.WaiterLife && !s.acks && s.cluster == nil
+func (s *Store) pushable(c *store.Claim) bool {
+	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= store.WaiterLife && !s.acks && s.cluster == nil
 }
 
 // pushedTo takes the grant that has come for a claim, and reports whether the claim is
 // watching.
-func (s *Store) pushedTo(of string) (g *core.Grant, watching bool) {
+func (s *Store) pushedTo(of string) (g *store.Grant, watching bool) {
 	watching = s.hub.Each(of, func(w *watched) {
 		p := w.pushed
 		w.pushed = nil
@@ -77,7 +77,7 @@ func (s *Store) pushedTo(of string) (g *core.Grant, watching bool) {
 }
 
 // grant returns the grant with its validity at now; it came after asked.
-func (p *pushed) grant(asked, now time.Time) *core.Grant {
+func (p *pushed) grant(asked, now time.Time) *store.Grant {
 	age := now.Sub(asked)
 	if drift := now.Round(0).Sub(asked.Round(0)) - age; drift.Abs() > steady {
 		return nil
@@ -87,5 +87,5 @@ func (p *pushed) grant(asked, now time.Time) *core.Grant {
 	if left < worth {
 		return nil
 	}
-	return &core.Grant{Token: p.token, Valid: left}
+	return &store.Grant{Token: p.token, Valid: left}
 }

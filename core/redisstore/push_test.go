@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // inPlace is a claim that waits for c's key, and listens.
-func inPlace(t testing.TB, s *redisstore.Store, c core.Claim, edit ...func(*core.Claim)) (core.Claim, <-chan struct{}) {
+func inPlace(t testing.TB, s *redisstore.Store, c store.Claim, edit ...func(*store.Claim)) (store.Claim, <-chan struct{}) {
 	t.Helper()
 	w := claimOf(c.Key)
 	w.Wait, w.Push, w.TTL = true, true, 30*time.Second
@@ -24,15 +24,15 @@ func inPlace(t testing.TB, s *redisstore.Store, c core.Claim, edit ...func(*core
 		e(&w)
 	}
 	ch := watch(t, s, w)
-	if _, err := s.Acquire(context.Background(), w); !errors.Is(err, core.ErrBusy) {
+	if _, err := s.Acquire(context.Background(), w); !errors.Is(err, store.ErrBusy) {
 		t.Fatalf("acquire: got %v, want busy", err)
 	}
 	return w, ch
 }
 
-func busyWith(t testing.TB, s *redisstore.Store, c core.Claim) {
+func busyWith(t testing.TB, s *redisstore.Store, c store.Claim) {
 	t.Helper()
-	if _, err := s.Acquire(context.Background(), c); !errors.Is(err, core.ErrBusy) {
+	if _, err := s.Acquire(context.Background(), c); !errors.Is(err, store.ErrBusy) {
 		t.Fatalf("acquire: got %v, want busy", err)
 	}
 }
@@ -60,7 +60,7 @@ func TestPush(t *testing.T) {
 				c := claimed()
 				before := acquire(t, r.direct, c).Token
 				start := time.Now()
-				w, ch := inPlace(t, r.store, c, func(w *core.Claim) { w.Fair = fair })
+				w, ch := inPlace(t, r.store, c, func(w *store.Claim) { w.Fair = fair })
 				release(t, r.direct, c)
 				busyWith(t, r.direct, claimOf(c.Key))
 				wakes(t, ch)
@@ -165,7 +165,7 @@ func TestPush(t *testing.T) {
 		promptly(func(last bool) time.Duration {
 			c := claimed()
 			acquire(t, r.direct, c)
-			reader := func(w *core.Claim) { w.Weight = 1 }
+			reader := func(w *store.Claim) { w.Weight = 1 }
 			a, chA := inPlace(t, r.store, c, reader)
 			b, chB := inPlace(t, r.direct, c, reader)
 			x, _ := inPlace(t, r.direct, c)
@@ -173,7 +173,7 @@ func TestPush(t *testing.T) {
 			release(t, r.direct, c)
 			wakes(t, chA)
 			wakes(t, chB)
-			grants := []core.Grant{acquire(t, r.store, a), acquire(t, r.direct, b)}
+			grants := []store.Grant{acquire(t, r.store, a), acquire(t, r.direct, b)}
 			took := time.Since(start)
 			if took > prompt && !last {
 				return took
@@ -188,10 +188,10 @@ func TestPush(t *testing.T) {
 		})
 	})
 	t.Run("a waiter for a short lease, or for a run, is only woken", func(t *testing.T) {
-		for _, edit := range []func(*core.Claim){
-			func(w *core.Claim) { w.TTL = 5 * time.Second },
-			func(w *core.Claim) { w.Record = &core.Record{Retain: time.Minute} },
-			func(w *core.Claim) { w.Via = "somebody" },
+		for _, edit := range []func(*store.Claim){
+			func(w *store.Claim) { w.TTL = 5 * time.Second },
+			func(w *store.Claim) { w.Record = &store.Record{Retain: time.Minute} },
+			func(w *store.Claim) { w.Via = "somebody" },
 		} {
 			c := claimed()
 			acquire(t, r.direct, c)
@@ -212,7 +212,7 @@ func TestPushToVeryMany(t *testing.T) {
 	r := newRig(t, testserver.StartRedis(t), nil)
 	c := claimed()
 	acquire(t, r.direct, c)
-	w, ch := inPlace(t, r.direct, c, func(w *core.Claim) { w.Weight = 1 })
+	w, ch := inPlace(t, r.direct, c, func(w *store.Claim) { w.Weight = 1 })
 	// As if three thousand processes had taken their places at once.
 	first := strings.TrimPrefix(r.fields(t, c)["w"], "\n")
 	all := "\n" + first
@@ -220,7 +220,7 @@ func TestPushToVeryMany(t *testing.T) {
 		all += strings.NewReplacer(w.Lease, fmt.Sprint("lease-", i), w.Owner, fmt.Sprint("owner-", i)).Replace(first)
 	}
 	// A busy machine can take longer to make the places than they are remembered for.
-	until := strconv.FormatInt(time.Now().Add(core.WaiterLife).UnixMilli(), 10)
+	until := strconv.FormatInt(time.Now().Add(store.WaiterLife).UnixMilli(), 10)
 	all = strings.ReplaceAll(all, strings.Fields(first)[1], until)
 	if err := testclient.SetField(t.Context(), r.asks, stored(c), "w", all); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // The states in which a record is saved, as constants.
@@ -16,7 +16,7 @@ var savedDone, savedOpen any = "1", "2"
 // save adds the arguments with which release.lua saves the record of c. The last one is the
 // string to store, see clock.lua, where nothing else of the key is left: to put a long
 // value together costs the server more than all else.
-func save(cmd *pipeline.Call, c *core.Claim) {
+func save(cmd *pipeline.Call, c *store.Claim) {
 	r, state, token := c.Record, savedOpen, ""
 	if r.Done {
 		state = savedDone
@@ -30,7 +30,7 @@ func save(cmd *pipeline.Call, c *core.Claim) {
 
 // replayed reads the answer of acquire.lua about a finished record: how long it is kept,
 // and the string that is stored. It is nil if the answer cannot be read.
-func replayed(a []any) *core.Record {
+func replayed(a []any) *store.Record {
 	if len(a) != 2 {
 		return nil
 	}
@@ -45,19 +45,19 @@ func replayed(a []any) *core.Record {
 	if err != nil {
 		return nil
 	}
-	return &core.Record{Value: []byte(value), Attempt: attempt, Done: true, Retain: time.Duration(left) * time.Millisecond}
+	return &store.Record{Value: []byte(value), Attempt: attempt, Done: true, Retain: time.Duration(left) * time.Millisecond}
 }
 
 // recorded reads the record in an answer of acquire.lua about a run that has begun: its attempt, how long it is
 // kept, and its value, which is the claim's own if the answer has none. It is nil if
 // the answer cannot be read.
-func recorded(c *core.Claim, a []any) *core.Record {
+func recorded(c *store.Claim, a []any) *store.Record {
 	if c.Record == nil || len(a) < 2 {
 		return nil
 	}
 	attempt, okAttempt := a[0].(int64)
 	left, okLeft := a[1].(int64)
-	r := &core.Record{Attempt: int(attempt), Retain: time.Duration(left) * time.Millisecond}
+	r := &store.Record{Attempt: int(attempt), Retain: time.Duration(left) * time.Millisecond}
 	if len(a) == 2 || a[2] == nil {
 		r.Value = append(r.Value, c.Record.Value...)
 	} else if value, ok := a[2].(string); ok {

@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // wantRecord fails the test unless g carries such a record.
-func wantRecord(t testing.TB, g core.Grant, value string, attempt int, done bool) {
+func wantRecord(t testing.TB, g store.Grant, value string, attempt int, done bool) {
 	t.Helper()
 	r := g.Record
 	if r == nil || string(r.Value) != value || r.Attempt != attempt || r.Done != done {
@@ -76,29 +76,29 @@ func TestRecordRefusals(t *testing.T) {
 	held := begins(claimed(), "begun")
 	acquire(t, s, held)
 	for name, c := range map[string]struct {
-		record  core.Record
+		record  store.Record
 		acquire bool // is refused, too
 	}{
-		"a value that is too long": {core.Record{Value: make([]byte, 64<<20+1), Retain: time.Hour}, true},
-		"a negative retention":     {core.Record{Retain: -time.Hour}, true},
-		"a negative count":         {core.Record{Attempt: -1, Retain: time.Hour}, false},
-		"a count without end":      {core.Record{Attempt: tooMany, Retain: time.Hour}, false},
+		"a value that is too long": {store.Record{Value: make([]byte, 64<<20+1), Retain: time.Hour}, true},
+		"a negative retention":     {store.Record{Retain: -time.Hour}, true},
+		"a negative count":         {store.Record{Attempt: -1, Retain: time.Hour}, false},
+		"a count without end":      {store.Record{Attempt: tooMany, Retain: time.Hour}, false},
 	} {
 		begin, last := claimed(), held
 		begin.Record, last.Record = &c.record, &c.record
-		if _, err := s.Acquire(t.Context(), begin); c.acquire != errors.Is(err, core.ErrInvalid) {
+		if _, err := s.Acquire(t.Context(), begin); c.acquire != errors.Is(err, store.ErrInvalid) {
 			t.Errorf("acquire with %s: got %v", name, err)
 		}
-		wantIs(t, "release with "+name, s.Release(t.Context(), last), core.ErrInvalid)
+		wantIs(t, "release with "+name, s.Release(t.Context(), last), store.ErrInvalid)
 	}
 	brief := claimed()
-	brief.Record = &core.Record{Retain: time.Microsecond}
+	brief.Record = &store.Record{Retain: time.Microsecond}
 	_, err := s.Acquire(t.Context(), brief)
-	wantIs(t, "acquire with hardly any retention", err, core.ErrInvalid)
+	wantIs(t, "acquire with hardly any retention", err, store.ErrInvalid)
 	plain := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys())
 	_, err = plain.Acquire(t.Context(), held)
-	wantIs(t, "plain acquire", err, core.ErrUnsupported)
-	wantIs(t, "plain release", plain.Release(t.Context(), saves(held, "answer", 1, true)), core.ErrUnsupported)
+	wantIs(t, "plain acquire", err, store.ErrUnsupported)
+	wantIs(t, "plain release", plain.Release(t.Context(), saves(held, "answer", 1, true)), store.ErrUnsupported)
 	release(t, s, saves(held, "answer", 1, true))
 }
 
@@ -108,7 +108,7 @@ func TestRecordsOutOfMemory(t *testing.T) {
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
 	answered, held, failed := claimed(), claimed(), claimed()
-	for _, c := range []core.Claim{answered, held, failed} {
+	for _, c := range []store.Claim{answered, held, failed} {
 		acquire(t, s, begins(c, "begun"))
 	}
 	release(t, s, saves(answered, "answer", 1, true))
@@ -116,12 +116,12 @@ func TestRecordsOutOfMemory(t *testing.T) {
 	waits := begins(claimOf(held.Key), "again")
 	waits.Wait = true
 	_, err := s.Acquire(t.Context(), waits)
-	wantIs(t, "acquire", err, core.ErrBusy)
+	wantIs(t, "acquire", err, store.ErrBusy)
 
 	server.Do("CONFIG", "SET", "maxmemory", "100kb")
-	for what, c := range map[string]core.Claim{"a first run": claimed(), "a second run": claimOf(failed.Key)} {
+	for what, c := range map[string]store.Claim{"a first run": claimed(), "a second run": claimOf(failed.Key)} {
 		_, err := s.Acquire(t.Context(), begins(c, "again"))
-		wantIs(t, what, err, core.ErrUnavailable)
+		wantIs(t, what, err, store.ErrUnavailable)
 	}
 	wantRecord(t, acquire(t, s, begins(claimOf(answered.Key), "again")), "answer", 1, true)
 	long := strings.Repeat("long ", 100_000)
@@ -191,7 +191,7 @@ func TestRecordFaults(t *testing.T) {
 		})
 	}
 	t.Run("an answer that comes late does not disturb the next run", func(t *testing.T) {
-		c, next := begins(claimed(), "begun"), core.Claim{}
+		c, next := begins(claimed(), "begun"), store.Claim{}
 		acquire(t, r.store, c)
 		late := saves(c, "late", 1, true)
 		f := r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.HoldRequest)

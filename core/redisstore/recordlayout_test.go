@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -14,13 +14,13 @@ import (
 func TestRecordLayout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	lives := func(t *testing.T, c core.Claim, about time.Duration) {
+	lives := func(t *testing.T, c store.Claim, about time.Duration) {
 		t.Helper()
 		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left > about || left < about-20*time.Second {
 			t.Errorf("the key lives for %v, want about %v", left, about)
 		}
 	}
-	record := func(t *testing.T, c core.Claim) (attempt, state, lease string) {
+	record := func(t *testing.T, c store.Claim) (attempt, state, lease string) {
 		t.Helper()
 		words := strings.Split(r.fields(t, c)["r"], " ")
 		if len(words) != 4 {
@@ -52,7 +52,7 @@ func TestRecordLayout(t *testing.T) {
 		time.Sleep(time.Millisecond) // the clock passes the tokens of the grant
 		other := claimOf(c.Key)
 		other.Last, other.TTL = c.Last, 0 // which leaves no tombstone
-		wantIs(t, "release", r.direct.Release(t.Context(), saves(other, "other", 1, true)), core.ErrLost)
+		wantIs(t, "release", r.direct.Release(t.Context(), saves(other, "other", 1, true)), store.ErrLost)
 		if f := r.fields(t, c); f["v"] != "begun" || f["h:"+c.Lease] == "" {
 			t.Errorf("the fields are %v", f)
 		}
@@ -76,7 +76,7 @@ func TestRecordLayout(t *testing.T) {
 		lives(t, c, 2*time.Hour)
 	})
 	t.Run("a plain lock on the key of a record leaves it there", func(t *testing.T) {
-		c, plain := begins(claimed(), "begun"), core.Claim{}
+		c, plain := begins(claimed(), "begun"), store.Claim{}
 		acquire(t, r.direct, c)
 		release(t, r.direct, saves(c, "answer", 1, true))
 		for range 3 {
@@ -88,7 +88,7 @@ func TestRecordLayout(t *testing.T) {
 		wantRecord(t, acquire(t, r.direct, begins(claimOf(c.Key), "again")), "answer", 1, true)
 	})
 	t.Run("an ended record is dropped by the next claim", func(t *testing.T) {
-		c, beside := begins(claimed(), "begun"), core.Claim{}
+		c, beside := begins(claimed(), "begun"), store.Claim{}
 		c.Weight = 1
 		beside = claimOf(c.Key)
 		beside.Weight = 1
@@ -106,7 +106,7 @@ func TestRecordLayout(t *testing.T) {
 	t.Run("a finished record takes its claims out of the queue", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		acquire(t, r.direct, c)
-		var all []core.Claim
+		var all []store.Claim
 		for i := range 6 {
 			w := claimOf(c.Key)
 			if i%3 > 0 {
@@ -114,7 +114,7 @@ func TestRecordLayout(t *testing.T) {
 			}
 			w.Wait, w.Fair = true, i%3 > 1
 			_, err := r.direct.Acquire(t.Context(), w)
-			wantIs(t, "acquire", err, core.ErrBusy)
+			wantIs(t, "acquire", err, store.ErrBusy)
 			all = append(all, w)
 		}
 		release(t, r.direct, saves(c, "answer", 1, true))

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -28,20 +28,20 @@ func TestRecordReplicas(t *testing.T) {
 	})
 	t.Run("a run that is given back does not count (hazard 18)", func(t *testing.T) {
 		first, second, third := claimed(), claimed(), claimed()
-		for _, c := range []core.Claim{second, third} {
+		for _, c := range []store.Claim{second, third} {
 			acquire(t, direct, begins(c, "begun"))
 			release(t, direct, saves(c, "failed", 1, false))
 		}
 		acquire(t, direct, begins(claimOf(third.Key), "begun"))
 		replica.Pause()
-		for _, c := range []core.Claim{first, second} {
+		for _, c := range []store.Claim{first, second} {
 			for range 3 {
 				_, err := hasty.Acquire(t.Context(), begins(claimOf(c.Key), "never"))
-				wantIs(t, "acquire", err, core.ErrUnavailable)
+				wantIs(t, "acquire", err, store.ErrUnavailable)
 			}
 		}
 		_, err := hasty.Acquire(t.Context(), begins(claimOf(third.Key), "never"))
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		replica.Resume()
 		wantRecord(t, acquire(t, s, begins(claimOf(first.Key), "begun")), "begun", 1, false)
 		wantRecord(t, acquire(t, s, begins(claimOf(second.Key), "begun")), "failed", 2, false)
@@ -67,7 +67,7 @@ func TestRecordReplicas(t *testing.T) {
 		if f, err := testclient.Fields(t.Context(), asks, stored(c)); f["v"] != "answer" {
 			t.Errorf("the replica has %q, %v", f, err)
 		}
-		wantIs(t, "release", s.Release(t.Context(), saves(c, "another", 1, true)), core.ErrLost)
+		wantIs(t, "release", s.Release(t.Context(), saves(c, "another", 1, true)), store.ErrLost)
 	})
 	t.Run("an answer is given without a replica", func(t *testing.T) {
 		c := begins(claimed(), "begun")

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -24,7 +24,7 @@ func TestRefusals(t *testing.T) {
 	check := func(t *testing.T, s *redisstore.Store, code string) {
 		t.Helper()
 		_, err := s.Acquire(t.Context(), claimed())
-		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
 		if err == nil || !strings.Contains(err.Error(), code) {
 			t.Errorf("got %v, want %s", err, code)
 		}
@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 		s := newStore(t, testclient.Redis(t, server.Addr))
 		testserver.Eventually(t, 20*time.Second, "the error has the server's reason", func() bool {
 			_, err := s.Acquire(t.Context(), claimed())
-			return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), "max number of clients reached")
+			return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "max number of clients reached")
 		})
 	})
 	t.Run("MISCONF: the server cannot save", func(t *testing.T) {
@@ -112,9 +112,9 @@ func TestRefusals(t *testing.T) {
 		}
 		s := newStore(t, client)
 		_, err := s.Acquire(t.Context(), c)
-		wantIs(t, "acquire", err, core.ErrUnavailable)
-		wantIs(t, "extend", extend(s, c), core.ErrUnavailable)
-		wantIs(t, "release", s.Release(t.Context(), c), core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
+		wantIs(t, "extend", extend(s, c), store.ErrUnavailable)
+		wantIs(t, "release", s.Release(t.Context(), c), store.ErrUnavailable)
 		if v := client.Get(t.Context(), stored(c)).Val(); v != "mine" {
 			t.Errorf("the value is %q", v)
 		}
@@ -163,7 +163,7 @@ func TestRefusals_NameMoves(t *testing.T) {
 			testserver.Eventually(t, 20*time.Second, "a lock is granted", func() bool {
 				_, err := r.store.Acquire(t.Context(), claimed())
 				if err != nil {
-					wantIs(t, "acquire", err, core.ErrUnavailable)
+					wantIs(t, "acquire", err, store.ErrUnavailable)
 				}
 				return err == nil
 			})
@@ -193,7 +193,7 @@ func TestRefusals_InScriptOf62(t *testing.T) {
 			client := testclient.Redis(t, server.Addr)
 			client.AddHook(hook{after: replied(c.text)})
 			err := newStore(t, client).Release(t.Context(), claimed())
-			if errors.Is(err, core.ErrUnavailable) == c.unknown {
+			if errors.Is(err, store.ErrUnavailable) == c.unknown {
 				t.Errorf("got %v, want an unknown outcome: %v", err, c.unknown)
 			}
 		})

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release implements core.Store in one round trip, and a second one if the
+// Release implements store.Store in one round trip, and a second one if the
 // server does not know the script.
-func (s *Store) Release(ctx context.Context, c core.Claim) error {
+func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func confirmed(op string, a answer) error {
 	case okay:
 		return nil
 	case lost:
-		return fmt.Errorf("redisstore: %s: %w", op, core.ErrLost)
+		return fmt.Errorf("redisstore: %s: %w", op, store.ErrLost)
 	}
 	return fmt.Errorf("redisstore: %s: outcome unknown: answer cannot be read", op)
 }

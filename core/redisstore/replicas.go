@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/calls"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // acknowledged returns nil if enough replicas have the grant of c with this token, of which
 // r is the outcome.
-func (s *Store) acknowledged(ctx context.Context, c *core.Claim, token uint64, r pipeline.Replicated) error {
+func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, r pipeline.Replicated) error {
 	switch {
 	case r.Err != nil:
 		return fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", r.Err)
@@ -66,7 +66,7 @@ func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated
 // giveBack releases a grant with this token, 0 if that is not known, that too few replicas have, takes back the run that
 // it began, and returns the error to answer with. The release does not end with ctx, but is not waited for any
 // longer than that.
-func (s *Store) giveBack(ctx context.Context, c *core.Claim, token uint64, acks int64) error {
+func (s *Store) giveBack(ctx context.Context, c *store.Claim, token uint64, acks int64) error {
 	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.Limit)
 	begun := *c
@@ -75,8 +75,8 @@ func (s *Store) giveBack(ctx context.Context, c *core.Claim, token uint64, acks 
 		defer cancel()
 		return struct{}{}, s.Release(back, begun)
 	})
-	if err == nil || errors.Is(err, core.ErrLost) {
-		return fmt.Errorf("redisstore: acquire: %w: %w", core.ErrUnavailable, short)
+	if err == nil || errors.Is(err, store.ErrLost) {
+		return fmt.Errorf("redisstore: acquire: %w: %w", store.ErrUnavailable, short)
 	}
 	// The release may still arrive, and would end a new grant of the same claim. So the
 	// claim is not sent again until its grant would have expired anyway.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -62,11 +62,11 @@ func TestReplicas(t *testing.T) {
 				c := claimed()
 				acquire(t, other, c)
 				_, err := r.store.Acquire(t.Context(), claimOf(c.Key))
-				wantIs(t, "acquire", err, core.ErrBusy)
+				wantIs(t, "acquire", err, store.ErrBusy)
 				gone := claimed()
-				wantIs(t, "release", r.store.Release(t.Context(), gone), core.ErrLost)
+				wantIs(t, "release", r.store.Release(t.Context(), gone), store.ErrLost)
 				_, err = r.store.Acquire(t.Context(), gone)
-				wantIs(t, "acquire", err, core.ErrLost)
+				wantIs(t, "acquire", err, store.ErrLost)
 			})
 			t.Run("a server that forgot the script still waits for the replica", func(t *testing.T) {
 				if err := r.asks.ScriptFlush(t.Context()).Err(); err != nil {
@@ -74,7 +74,7 @@ func TestReplicas(t *testing.T) {
 				}
 				acquire(t, r.store, forms["fields"]())
 			})
-			for what, c := range map[string]core.Claim{"SET": forms["a string"](), "script": forms["fields"]()} {
+			for what, c := range map[string]store.Claim{"SET": forms["a string"](), "script": forms["fields"]()} {
 				t.Run(what+" and WAIT travel on one connection (hazard 32)", func(t *testing.T) {
 					r.proxy.Forget()
 					acquire(t, r.store, c)
@@ -111,7 +111,7 @@ func TestReplicas(t *testing.T) {
 				for _, want := range []string{"set time wait evalsha wait", "evalsha wait"} {
 					r.proxy.Forget()
 					_, err := r.store.Acquire(t.Context(), claimOf(c.Key))
-					wantIs(t, "acquire", err, core.ErrBusy)
+					wantIs(t, "acquire", err, store.ErrBusy)
 					if got := sent(); got != want {
 						t.Errorf("it is %s, want %s", got, want)
 					}
@@ -139,7 +139,7 @@ func TestReplicas(t *testing.T) {
 				r.proxy.Forget()
 				c = claimed()
 				_, err := hasty.Acquire(t.Context(), c)
-				wantIs(t, "acquire", err, core.ErrUnavailable)
+				wantIs(t, "acquire", err, store.ErrUnavailable)
 				if got := sent(); r.exists(t, c) || got != "set time wait evalsha" {
 					t.Errorf("it is %s, and the key is taken: %v", got, r.exists(t, c))
 				}
@@ -152,7 +152,7 @@ func TestReplicas(t *testing.T) {
 				for n := range 50 {
 					c := forms[[]string{"a string", "fields"}[n%2]]()
 					_, err := hasty.Acquire(t.Context(), c)
-					wantIs(t, "acquire", err, core.ErrUnavailable)
+					wantIs(t, "acquire", err, store.ErrUnavailable)
 					if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
 						t.Errorf("got %v, want one that counts", err)
 					}
@@ -162,8 +162,8 @@ func TestReplicas(t *testing.T) {
 				}
 				inner := nested(held)
 				_, err := hasty.Acquire(t.Context(), inner)
-				wantIs(t, "acquire again", err, core.ErrUnavailable)
-				wantIs(t, "extend", extend(r.store, inner), core.ErrLost)
+				wantIs(t, "acquire again", err, store.ErrUnavailable)
+				wantIs(t, "extend", extend(r.store, inner), store.ErrLost)
 				if err := extend(r.store, held); err != nil {
 					t.Errorf("the outer hold: %v", err)
 				}
@@ -181,7 +181,7 @@ func TestReplicas(t *testing.T) {
 				unknown(t, "acquire", err)
 				wantIs(t, "release", errors.Join(r.direct.Release(t.Context(), d)), nil)
 				r.proxy.Forget()
-				for _, c := range []core.Claim{c, d} {
+				for _, c := range []store.Claim{c, d} {
 					_, err = hasty.Acquire(t.Context(), c)
 					unknown(t, "acquire again", err)
 				}
@@ -247,7 +247,7 @@ func TestReplicas(t *testing.T) {
 		defer replica.Resume()
 		c := claimed()
 		_, err := s.Acquire(t.Context(), c)
-		wantIs(t, "acquire", err, core.ErrUnavailable)
+		wantIs(t, "acquire", err, store.ErrUnavailable)
 		if testclient.Redis(t, master.Addr).Exists(t.Context(), "lk1:"+c.Key).Val() != 0 {
 			t.Error("the key is taken")
 		}
@@ -266,7 +266,7 @@ func TestLimitWithReplicas(t *testing.T) {
 	replica.Pause()
 	t.Cleanup(replica.Resume)
 	proxy.Inject(testserver.Match{Script: "release"}, testserver.DropRequest)
-	for name, c := range map[string]core.Claim{"taken": claimOf(taken.Key), "given back": free} {
+	for name, c := range map[string]store.Claim{"taken": claimOf(taken.Key), "given back": free} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
@@ -283,7 +283,7 @@ func TestStoreWithReplicas(t *testing.T) {
 	t.Parallel()
 	master := testserver.StartRedis(t)
 	replicaOf(t, master)
-	conformance(t, master, func(t testing.TB) core.Store {
+	conformance(t, master, func(t testing.TB) store.Store {
 		return newStore(t, testclient.Redis(t, master.Addr), redisstore.WithReplicas(1, 2*time.Second))
 	}, storetest.SameToken)
 }

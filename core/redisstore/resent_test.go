@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -87,7 +87,7 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 		r.proxy.Inject(testserver.Match{Script: "extend"}, testserver.CloseReply)
 		all[1].TTL = time.Hour
 		got := r.store.Extend(t.Context(), all)
-		wantIs(t, "the extension that the server refused", got[0].Err, core.ErrUnavailable)
+		wantIs(t, "the extension that the server refused", got[0].Err, store.ErrUnavailable)
 		unknown(t, "the other one", got[1].Err)
 		if left := r.asks.PTTL(t.Context(), stored(all[1])).Val(); left < time.Minute*10 {
 			t.Errorf("vacuous: the other one was not extended, and has %v", left)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -79,7 +79,7 @@ func TestRights(t *testing.T) {
 				case right == "time": // its SET was done
 					unknown(t, "acquire", err)
 				case err != nil:
-					wantIs(t, "acquire", err, core.ErrUnavailable)
+					wantIs(t, "acquire", err, store.ErrUnavailable)
 				}
 			})
 		}
@@ -114,9 +114,9 @@ func TestHalfAScript(t *testing.T) {
 						t.Error("the key has no TTL")
 					}
 					switch {
-					case err == nil, errors.Is(err, core.ErrBusy), errors.Is(err, core.ErrLost):
+					case err == nil, errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrLost):
 					case denied == "time" && len(before) == 0: // the SET was done
-					case !errors.Is(err, core.ErrUnavailable):
+					case !errors.Is(err, store.ErrUnavailable):
 						t.Errorf("got %v", err)
 					case !maps.Equal(before, after):
 						t.Errorf("got %v, and the state is %v, was %v", err, after, before)
@@ -130,36 +130,36 @@ func TestHalfAScript(t *testing.T) {
 // halves are operations that change more than one thing.
 var halves = []struct {
 	name    string
-	prepare func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error
+	prepare func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error
 }{
-	{"a free key", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a free key", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		return func() error { _, err := s.Acquire(t.Context(), c); return err }
 	}},
-	{"a further hold", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a further hold", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		return func() error { _, err := s.Acquire(t.Context(), nested(c)); return err }
 	}},
-	{"a place in line", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a place in line", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		w := claimOf(c.Key)
 		w.Wait = true
 		return func() error { _, err := s.Acquire(t.Context(), w); return err }
 	}},
-	{"an extension", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"an extension", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		c.TTL *= 2
 		return func() error { return extend(s, c) }
 	}},
-	{"the last release", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"the last release", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		return func() error { return s.Release(t.Context(), c) }
 	}},
-	{"the release of one of two", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"the release of one of two", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		acquire(t, full, nested(c))
 		return func() error { return s.Release(t.Context(), c) }
 	}},
-	{"a release with a waiter to wake", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a release with a waiter to wake", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		for range 2 {
 			w := claimOf(c.Key)
@@ -171,42 +171,42 @@ var halves = []struct {
 		_, _ = full.Acquire(t.Context(), w)
 		return func() error { return s.Release(t.Context(), c) }
 	}},
-	{"a release that keeps the key", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a release that keeps the key", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		c.Keep = time.Minute
 		return func() error { return s.Release(t.Context(), c) }
 	}},
-	{"a first run", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a first run", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		return func() error { _, err := s.Acquire(t.Context(), begins(c, "begun")); return err }
 	}},
-	{"a first run beside a reader", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a first run beside a reader", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		c = shared(c)
 		acquire(t, full, c)
 		again := begins(claimOf(c.Key), "begun")
 		again = shared(again)
 		return func() error { _, err := s.Acquire(t.Context(), again); return err }
 	}},
-	{"a second run", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a second run", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, begins(c, "begun"))
 		release(t, full, saves(c, "failed", 1, false))
 		return func() error { _, err := s.Acquire(t.Context(), begins(claimOf(c.Key), "again")); return err }
 	}},
-	{"the end of a run", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"the end of a run", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, begins(c, "begun"))
 		w := begins(claimOf(c.Key), "again")
 		w.Wait = true
 		_, _ = full.Acquire(t.Context(), w)
 		return func() error { return s.Release(t.Context(), saves(c, "answer", 1, true)) }
 	}},
-	{"an answer", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"an answer", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, begins(c, "begun"))
 		release(t, full, saves(c, "answer", 1, true))
 		return func() error { _, err := s.Acquire(t.Context(), begins(claimOf(c.Key), "again")); return err }
 	}},
-	{"a tombstone", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"a tombstone", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		return func() error { return s.Release(t.Context(), c) }
 	}},
-	{"giving up a place", func(t *testing.T, full, s *redisstore.Store, c core.Claim) func() error {
+	{"giving up a place", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		w := claimOf(c.Key)
 		w.Wait = true

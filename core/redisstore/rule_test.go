@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/internal/keystate"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -46,7 +46,7 @@ func TestScriptsAgreeWithTheRule(t *testing.T) {
 
 // deciding is what is done to a twin.
 type deciding interface {
-	core.Store
+	store.Store
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error
 }
 
@@ -67,17 +67,17 @@ func (k *twin) store(s *redisstore.Store) deciding {
 // byRule is a store of one key, which the rule in Go decides about.
 type byRule struct{ *twin }
 
-func (k byRule) Acquire(_ context.Context, c core.Claim) (g core.Grant, err error) {
+func (k byRule) Acquire(_ context.Context, c store.Claim) (g store.Grant, err error) {
 	g, k.woke, err = k.rule.Acquire(time.Now(), c)
 	return g, err
 }
 
-func (k byRule) Extend(_ context.Context, claims []core.Claim) []core.Extension {
+func (k byRule) Extend(_ context.Context, claims []store.Claim) []store.Extension {
 	k.woke = nil
-	return []core.Extension{{Err: k.rule.Extend(time.Now(), claims[0])}}
+	return []store.Extension{{Err: k.rule.Extend(time.Now(), claims[0])}}
 }
 
-func (k byRule) Release(_ context.Context, c core.Claim) (err error) {
+func (k byRule) Release(_ context.Context, c store.Claim) (err error) {
 	k.woke, err = k.rule.Release(time.Now(), c)
 	return err
 }

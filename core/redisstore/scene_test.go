@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -28,7 +28,7 @@ type step struct {
 // a SET or by a script first.
 func scene(s *redisstore.Store, key string, fields bool) []step {
 	ctx := context.Background()
-	claimOf := func(key string) core.Claim {
+	claimOf := func(key string) store.Claim {
 		c := claimOf(key)
 		if fields {
 			c.MinToken = 2
@@ -44,42 +44,42 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 	ahead.MinToken = uint64(time.Now().Add(time.Minute).UnixMicro())
 	kept.Keep = 30 * time.Second
 	run, again, fails, waits, vain := claimOf(key), claimOf(key), claimOf(key), claimOf(key), claimOf(key)
-	for _, c := range []*core.Claim{&run, &again, &fails, &waits, &vain} {
-		c.Record = &core.Record{Value: []byte("begun"), Retain: time.Minute}
+	for _, c := range []*store.Claim{&run, &again, &fails, &waits, &vain} {
+		c.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
 	}
 	waits.Wait = true
 	failed, saved := fails, run
-	failed.Record = &core.Record{Value: []byte("failed"), Attempt: 1, Retain: time.Minute}
-	saved.Record = &core.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: time.Minute}
+	failed.Record = &store.Record{Value: []byte("failed"), Attempt: 1, Retain: time.Minute}
+	saved.Record = &store.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: time.Minute}
 	brief := claimOf(key)
 	brief.TTL = time.Millisecond
 
-	acquire := func(c core.Claim) func() error {
+	acquire := func(c store.Claim) func() error {
 		return func() error { _, err := s.Acquire(ctx, c); return err }
 	}
-	extends := func(c core.Claim) func() error {
-		return func() error { return s.Extend(ctx, []core.Claim{c})[0].Err }
+	extends := func(c store.Claim) func() error {
+		return func() error { return s.Extend(ctx, []store.Claim{c})[0].Err }
 	}
-	release := func(c core.Claim) func() error { return func() error { return s.Release(ctx, c) } }
+	release := func(c store.Claim) func() error { return func() error { return s.Release(ctx, c) } }
 	return []step{
 		{"acquire", acquire(a), nil},
 		{"acquire again", acquire(a), nil},
 		{"enter again", acquire(inner), nil},
 		{"join", acquire(joins), nil},
 		{"extend", extends(a), nil},
-		{"be busy", acquire(b), core.ErrBusy},
-		{"wait fair", acquire(fair), core.ErrBusy},
-		{"wait", acquire(unfair), core.ErrBusy},
-		{"wait on", acquire(fair), core.ErrBusy},
-		{"release an unknown lease", release(gone), core.ErrLost},
-		{"arrive after one's release", acquire(gone), core.ErrLost},
-		{"extend an unknown lease", extends(b), core.ErrLost},
+		{"be busy", acquire(b), store.ErrBusy},
+		{"wait fair", acquire(fair), store.ErrBusy},
+		{"wait", acquire(unfair), store.ErrBusy},
+		{"wait on", acquire(fair), store.ErrBusy},
+		{"release an unknown lease", release(gone), store.ErrLost},
+		{"arrive after one's release", acquire(gone), store.ErrLost},
+		{"extend an unknown lease", extends(b), store.ErrLost},
 		{"leave the joined hold", release(joins), nil},
 		{"leave the inner hold", release(inner), nil},
 		{"release", release(a), nil},
 		{"give up waiting", func() error {
 			// Woken, it waits no more.
-			if err := s.Release(ctx, unfair); !errors.Is(err, core.ErrLost) {
+			if err := s.Release(ctx, unfair); !errors.Is(err, store.ErrLost) {
 				return err
 			}
 			return nil
@@ -87,7 +87,7 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 		{"wait no more", acquire(fair), nil},
 		{"release what waited", release(fair), nil},
 		{"read", acquire(reader), nil},
-		{"be too heavy", acquire(func() core.Claim { c := nested(reader); c.Weight = core.All; return c }()), core.ErrInvalid},
+		{"be too heavy", acquire(func() store.Claim { c := nested(reader); c.Weight = store.All; return c }()), store.ErrInvalid},
 		{"stop reading", release(reader), nil},
 		{"hold for a moment", acquire(brief), nil},
 		{"come after", func() error {
@@ -95,24 +95,24 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 			_, err := s.Acquire(ctx, ahead)
 			return err
 		}, nil},
-		{"extend what has ended", extends(brief), core.ErrLost},
+		{"extend what has ended", extends(brief), store.ErrLost},
 		{"release what is ahead", release(ahead), nil},
 		{"begin a run", acquire(fails), nil},
 		{"fail", release(failed), nil},
 		{"begin in vain", acquire(vain), nil},
 		{"undo", release(undoes(vain)), nil},
-		{"undo again", release(undoes(vain)), core.ErrLost},
+		{"undo again", release(undoes(vain)), store.ErrLost},
 		{"begin another", acquire(run), nil},
 		{"extend a run", extends(run), nil},
-		{"wait for an answer", acquire(waits), core.ErrBusy},
+		{"wait for an answer", acquire(waits), store.ErrBusy},
 		{"finish", release(saved), nil},
 		{"finish again", release(saved), nil},
 		{"be answered", acquire(waits), nil},
 		{"be answered again", acquire(again), nil},
 		{"hold", acquire(kept), nil},
 		{"keep", release(kept), nil},
-		{"keep again", release(kept), core.ErrLost},
-		{"be busy with what is kept", acquire(b), core.ErrBusy},
+		{"keep again", release(kept), store.ErrLost},
+		{"be busy with what is kept", acquire(b), store.ErrBusy},
 	}
 }
 
@@ -196,7 +196,7 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	}
 	other := claimOf(p.Key)
 	_, err = plain.Acquire(t.Context(), other)
-	wantIs(t, "acquire", err, core.ErrBusy)
+	wantIs(t, "acquire", err, store.ErrBusy)
 	release(t, plain, p)
 	acquire(t, plain, other) // by the script, as it was refused before
 	release(t, plain, other)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // newCommand calls a script on a lock's key. Its first argument says what for, also in
@@ -45,7 +45,7 @@ func (s *Store) exchange(ctx context.Context, op string, c *pipeline.Call) (any,
 	return v, nil
 }
 
-// failure gives the error of a call its class: it matches core.ErrUnavailable if the
+// failure gives the error of a call its class: it matches store.ErrUnavailable if the
 // call certainly changed nothing. It has a cluster client look again where the slots
 // are: it would do so by itself only when it sends a command once more.
 func (s *Store) failure(ctx context.Context, op string, err error) error {
@@ -59,7 +59,7 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 	}
 	err = because(ctx, err)
 	if unchanged {
-		return fmt.Errorf("redisstore: %s: %w: %w", op, core.ErrUnavailable, err)
+		return fmt.Errorf("redisstore: %s: %w: %w", op, store.ErrUnavailable, err)
 	}
 	return fmt.Errorf("redisstore: %s: outcome unknown: %w", op, err)
 }
@@ -72,7 +72,7 @@ func (s *Store) unanswered(ctx context.Context, op string, err error) error {
 	if s.cluster != nil {
 		s.cluster.ReloadState(ctx)
 	}
-	return fmt.Errorf("redisstore: %s: %w: %w", op, core.ErrUnavailable, because(ctx, err))
+	return fmt.Errorf("redisstore: %s: %w: %w", op, store.ErrUnavailable, because(ctx, err))
 }
 
 // because adds the cause to err if ctx has ended, and cuts long texts.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -39,7 +39,7 @@ func TestTheCallerCanLeave(t *testing.T) {
 			why := errors.New("the user went home")
 			calls := map[string]func(ctx context.Context) error{
 				"acquire": func(ctx context.Context) error { _, err := s.Acquire(ctx, claimed()); return err },
-				"extend":  func(ctx context.Context) error { return s.Extend(ctx, []core.Claim{held, held})[1].Err },
+				"extend":  func(ctx context.Context) error { return s.Extend(ctx, []store.Claim{held, held})[1].Err },
 				"release": func(ctx context.Context) error { return s.Release(ctx, claimed()) },
 				"watch":   func(ctx context.Context) error { _, err := s.Watch(ctx, claimed()); return err },
 				"check":   s.Check,
@@ -109,7 +109,7 @@ func TestAbandonedCallSendsNothing(t *testing.T) {
 		_, err := s.Acquire(ctx, c)
 		return err
 	})
-	wantIs(t, "acquire", err, core.ErrUnavailable)
+	wantIs(t, "acquire", err, store.ErrUnavailable)
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestAbandonedCallSendsNothingThroughAHook(t *testing.T) {
 		cancel()
 	}()
 	_, err := s.Acquire(ctx, c)
-	wantIs(t, "acquire", err, core.ErrUnavailable)
+	wantIs(t, "acquire", err, store.ErrUnavailable)
 	wantIs(t, "acquire", err, context.Canceled)
 	close(slow.proceed)
 	if err := <-slow.done; err == nil {
@@ -207,7 +207,7 @@ func TestScriptFlush(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
-					var batch []core.Claim
+					var batch []store.Claim
 					for range 5 {
 						c := claimed()
 						batch = append(batch, c)

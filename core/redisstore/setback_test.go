@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // setBack makes what is stored for c look as it does after the server's clock
 // was set back: every moment in it is as much further ahead.
-func (r *rig) setBack(t *testing.T, c core.Claim, by time.Duration) {
+func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	t.Helper()
 	ctx := context.Background()
 	add := func(number string, d int64) string {
@@ -57,14 +57,14 @@ func (r *rig) setBack(t *testing.T, c core.Claim, by time.Duration) {
 }
 
 // granted asks until the claim is granted, as a waiter does.
-func granted(t *testing.T, r *rig, c core.Claim, limit time.Duration) core.Grant {
+func granted(t *testing.T, r *rig, c store.Claim, limit time.Duration) store.Grant {
 	t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		g, err := r.direct.Acquire(t.Context(), c)
 		if err == nil {
 			return g
 		}
-		if !errors.Is(err, core.ErrBusy) || time.Now().After(end) {
+		if !errors.Is(err, store.ErrBusy) || time.Now().After(end) {
 			t.Fatalf("not granted within %v: %v", limit, err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-func testClockSetBack(t *testing.T, claimed func() core.Claim) {
+func testClockSetBack(t *testing.T, claimed func() store.Claim) {
 	const hour, ttl = time.Hour, 5 * time.Second
 	r := newRig(t, testserver.StartRedis(t), nil)
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
@@ -95,7 +95,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		r.setBack(t, c, hour)
 		start, next := time.Now(), claimOf(c.Key)
 		_, err := r.direct.Acquire(t.Context(), next)
-		var busy *core.BusyError
+		var busy *store.BusyError
 		if !errors.As(err, &busy) || busy.RetryAfter > ttl {
 			t.Fatalf("acquire: got %v, want busy for no longer than the TTL", err)
 		}
@@ -120,7 +120,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		r.setBack(t, c, hour)
 		for end := time.Now().Add(2 * c.TTL); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			_, err := r.direct.Acquire(t.Context(), claimOf(c.Key))
-			wantIs(t, "acquire", err, core.ErrBusy)
+			wantIs(t, "acquire", err, store.ErrBusy)
 			if err := extend(r.direct, c); err != nil {
 				t.Fatalf("extend: %v", err)
 			}
@@ -138,7 +138,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 			t.Fatalf("extend: %v", err)
 		}
 		_, err := r.direct.Acquire(t.Context(), claimOf(c.Key))
-		var busy *core.BusyError
+		var busy *store.BusyError
 		if !errors.As(err, &busy) || busy.RetryAfter < 30*time.Second || busy.RetryAfter > time.Minute {
 			t.Errorf("acquire: got %#v, want busy for a minute", err)
 		}
@@ -152,7 +152,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		c.TTL = 10 * time.Second
 		acquire(t, r.direct, c)
 		_, err := r.direct.Acquire(t.Context(), claimOf(c.Key))
-		var busy *core.BusyError
+		var busy *store.BusyError
 		if !errors.As(err, &busy) || busy.RetryAfter < 5*time.Second || busy.RetryAfter > 10*time.Second {
 			t.Errorf("acquire: got %#v, want busy for 10s", err)
 		}
@@ -167,10 +167,10 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		r.setBack(t, short, hour)
 		next := claimOf(short.Key)
 		_, err := r.direct.Acquire(t.Context(), next)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		testserver.Eventually(t, ttl+soon, "the short reader's hold is dropped", func() bool {
 			_, err := r.direct.Acquire(t.Context(), next)
-			wantIs(t, "acquire", err, core.ErrBusy)
+			wantIs(t, "acquire", err, store.ErrBusy)
 			return r.fields(t, short)["h:"+short.Lease] == ""
 		})
 		if err := extend(r.direct, long); err != nil {
@@ -195,7 +195,7 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		dead, next := claimOf(c.Key), claimOf(c.Key)
 		dead.Fair, dead.Wait, next.Fair = true, true, true
 		_, err := r.direct.Acquire(t.Context(), dead)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		r.setBack(t, c, hour)
 		release(t, r.direct, c)
 		acquire(t, r.direct, next)
@@ -207,22 +207,22 @@ func testClockSetBack(t *testing.T, claimed func() core.Claim) {
 		first, next := claimOf(c.Key), claimOf(c.Key)
 		first.Fair, first.Wait, next.Fair = true, true, true
 		_, err := r.direct.Acquire(t.Context(), first)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		r.setBack(t, c, time.Second)
 		release(t, r.direct, c)
 		_, err = r.direct.Acquire(t.Context(), next)
-		wantIs(t, "acquire behind the first in line", err, core.ErrBusy)
+		wantIs(t, "acquire behind the first in line", err, store.ErrBusy)
 		acquire(t, r.direct, first)
 	})
 	t.Run("a straggler is refused after its release", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
-		wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), c), core.ErrLost)
+		wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), c), store.ErrLost)
 		r.setBack(t, c, hour)
 		for range 2 {
 			_, err := r.direct.Acquire(t.Context(), c)
-			wantIs(t, "the straggler", err, core.ErrLost)
-			release(t, r.direct, func() core.Claim { next := claimOf(c.Key); acquire(t, r.direct, next); return next }())
+			wantIs(t, "the straggler", err, store.ErrLost)
+			release(t, r.direct, func() store.Claim { next := claimOf(c.Key); acquire(t, r.direct, next); return next }())
 		}
 	})
 	t.Run("an answer is kept, for longer than it was meant to", func(t *testing.T) {
@@ -261,8 +261,8 @@ func TestClockSetBack_LateToken(t *testing.T) {
 			}
 			r.setBack(t, c, hour)
 			release(t, r.direct, c)
-			if next := acquire(t, r.direct, claimOf(c.Key)); next.Token < token+uint64(hour.Microseconds())+core.TokenStep {
-				t.Errorf("got token %d, want %d or more", next.Token, token+uint64(hour.Microseconds())+core.TokenStep)
+			if next := acquire(t, r.direct, claimOf(c.Key)); next.Token < token+uint64(hour.Microseconds())+store.TokenStep {
+				t.Errorf("got token %d, want %d or more", next.Token, token+uint64(hour.Microseconds())+store.TokenStep)
 			}
 		})
 	}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/keystate"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -47,7 +47,7 @@ const near, far = 1_000_000, 60_000_000
 const beside = "d:beside"
 
 // of returns c for the key.
-func (k *twin) of(c core.Claim) core.Claim {
+func (k *twin) of(c store.Claim) store.Claim {
 	c.Key = k.key
 	return c
 }
@@ -58,7 +58,7 @@ func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 	if !k.long {
 		return nil
 	}
-	name := stored(core.Claim{Key: k.key})
+	name := stored(store.Claim{Key: k.key})
 	if n, err := asks.Exists(ctx, name).Result(); n > 0 || err != nil {
 		return cmp.Or(err, testclient.SetField(ctx, asks, name, beside, "1 1"))
 	}
@@ -90,14 +90,14 @@ func (s seen) current() string {
 }
 
 // look takes the outcome of a step, and what is stored then.
-func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err error) (s seen) {
-	before, says, busy := k.last, new(strings.Builder), (*core.BusyError)(nil)
+func (k *twin) look(ctx context.Context, asks *redis.Client, g store.Grant, err error) (s seen) {
+	before, says, busy := k.last, new(strings.Builder), (*store.BusyError)(nil)
 	switch {
 	case err == nil:
 		now := g.Token
 		isNew := now > k.last+far
 		if !k.owners[g.Owner] {
-			if isNew = now > k.last; now > 0 && now < k.last+core.TokenStep {
+			if isNew = now > k.last; now > 0 && now < k.last+store.TokenStep {
 				s.fault = fmt.Sprintf("token %d after %d", now, k.last)
 			}
 		}
@@ -110,9 +110,9 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 	case errors.As(err, &busy):
 		says.WriteString("busy")
 		s.queue, s.times[1] = busy.Waiting, busy.RetryAfter
-	case errors.Is(err, core.ErrLost):
+	case errors.Is(err, store.ErrLost):
 		says.WriteString("lost")
-	case errors.Is(err, core.ErrInvalid):
+	case errors.Is(err, store.ErrInvalid):
 		says.WriteString("invalid")
 	default:
 		s.fault = err.Error()
@@ -134,7 +134,7 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g core.Grant, err e
 	slices.Sort(s.holds)
 	if s.there = len(fields) > 0; s.there {
 		s.times[0] = left
-		token, short := last(fields), k.rule == nil && !strings.HasPrefix(asks.Get(ctx, stored(core.Claim{Key: k.key})).Val(), "f")
+		token, short := last(fields), k.rule == nil && !strings.HasPrefix(asks.Get(ctx, stored(store.Claim{Key: k.key})).Val(), "f")
 		if short || token == 0 && k.last < uint64(time.Now().UnixMicro()) {
 			token = k.last // the short string does not tell it; what began anew need not
 		}
@@ -161,7 +161,7 @@ func (k *twin) fields(ctx context.Context, asks *redis.Client) (fields map[strin
 	if k.rule != nil {
 		return ruled(k.rule), time.Minute, nil
 	}
-	name := stored(core.Claim{Key: k.key})
+	name := stored(store.Claim{Key: k.key})
 	for {
 		fields, err = testclient.Fields(ctx, asks, name)
 		delete(fields, beside)
@@ -207,7 +207,7 @@ func timeless(fields map[string]string) []string {
 // cast has the claims that take part in a sequence, and what is drawn for them.
 type cast struct {
 	*rand.Rand
-	claims []core.Claim
+	claims []store.Claim
 	now    seen   // what the last step left
 	pushed []bool // by claim: whether it has asked to be granted by message
 	// listens is the store that asks so, each claim once, so that no message can
@@ -231,7 +231,7 @@ func (p *cast) holder() int {
 func newCast(seed uint64, calls, listens *redisstore.Store) *cast {
 	p := &cast{Rand: rand.New(rand.NewPCG(seed, 0)), pushed: make([]bool, 10), calls: calls, listens: listens}
 	for i := range 4 + p.IntN(2)*p.IntN(7) {
-		c := core.Claim{Owner: "owner" + strconv.Itoa(i%3), Lease: strconv.Itoa(i), Weight: core.All, Limit: core.All, Fair: p.one(2)}
+		c := store.Claim{Owner: "owner" + strconv.Itoa(i%3), Lease: strconv.Itoa(i), Weight: store.All, Limit: store.All, Fair: p.one(2)}
 		if i > 3 {
 			switch p.IntN(6) {
 			case 0:
@@ -239,7 +239,7 @@ func newCast(seed uint64, calls, listens *redisstore.Store) *cast {
 			case 1:
 				c.Weight, c.Limit = int64(1+p.IntN(2)), 2
 			case 2, 3, 4:
-				c.Record = &core.Record{Value: p.value()}
+				c.Record = &store.Record{Value: p.value()}
 			}
 			if p.one(4) {
 				c.Via = "owner" + strconv.Itoa(p.IntN(3))
@@ -271,7 +271,7 @@ func (p *cast) lasts(brief *bool, none int) time.Duration {
 type move struct {
 	name  string
 	brief bool // something in it ends at once
-	do    func(k *twin) (core.Grant, error)
+	do    func(k *twin) (store.Grant, error)
 }
 
 // acquires draws how c asks.
@@ -279,9 +279,9 @@ func (p *cast) acquires(i int, free bool) (m move) {
 	c, s := p.claims[i], p.calls
 	c.TTL, c.Wait = p.lasts(&m.brief, 0), p.one(2)
 	if r := c.Record; r != nil {
-		c.Record = &core.Record{Value: r.Value, Retain: p.lasts(&m.brief, 0)}
+		c.Record = &store.Record{Value: r.Value, Retain: p.lasts(&m.brief, 0)}
 	}
-	if c.Weight == core.All && !free && p.one(12) {
+	if c.Weight == store.All && !free && p.one(12) {
 		c.MinToken = uint64(time.Now().Add(5 * time.Minute).UnixMicro())
 	}
 	c.Push = !p.ruled && !free && c.Wait && c.Record == nil && c.Via == "" && c.TTL > moment && c.MinToken == 0 && p.one(2) && !p.pushed[i]
@@ -289,13 +289,13 @@ func (p *cast) acquires(i int, free bool) (m move) {
 		p.pushed[i], s = true, p.listens
 	}
 	m.name = fmt.Sprintf("acquire %+v with %+v", c, c.Record)
-	m.do = func(k *twin) (core.Grant, error) {
+	m.do = func(k *twin) (store.Grant, error) {
 		c, ctx := k.of(c), context.Background()
 		if c.Push {
 			watched, cancel := context.WithCancel(ctx)
 			defer cancel()
 			if _, err := s.Watch(watched, c); err != nil {
-				return core.Grant{}, err
+				return store.Grant{}, err
 			}
 		}
 		return k.store(s).Acquire(ctx, c)
@@ -313,16 +313,16 @@ func (p *cast) releases(i int) (m move) {
 	case p.claims[i].Record != nil && p.one(4), p.one(12):
 		c.Undo = true
 	case p.claims[i].Record != nil && !p.one(4), p.one(12):
-		c.Record = &core.Record{Value: p.value(), Attempt: 1 + p.IntN(2), Done: p.one(2), Retain: p.lasts(&m.brief, 4)}
+		c.Record = &store.Record{Value: p.value(), Attempt: 1 + p.IntN(2), Done: p.one(2), Retain: p.lasts(&m.brief, 4)}
 	}
 	told := p.one(2)
 	m.name = fmt.Sprintf("release %+v with %+v, the token told: %v", c, c.Record, told)
-	m.do = func(k *twin) (core.Grant, error) {
+	m.do = func(k *twin) (store.Grant, error) {
 		c := k.of(c)
 		if told {
 			c.Last = k.last
 		}
-		return core.Grant{}, k.store(p.calls).Release(context.Background(), c)
+		return store.Grant{}, k.store(p.calls).Release(context.Background(), c)
 	}
 	return m
 }
@@ -331,16 +331,16 @@ func (p *cast) extends(i int) (m move) {
 	c := p.claims[i]
 	c.TTL = p.lasts(&m.brief, 0)
 	m.name = fmt.Sprintf("extend %s for %v", c.Lease, c.TTL)
-	m.do = func(k *twin) (core.Grant, error) { return core.Grant{}, extend(k.store(p.calls), k.of(c)) }
+	m.do = func(k *twin) (store.Grant, error) { return store.Grant{}, extend(k.store(p.calls), k.of(c)) }
 	return m
 }
 
 func (p *cast) revokes(i int) (m move) {
-	id, keep := core.HoldID(p.claims[i].Lease), p.lasts(&m.brief, 3)
+	id, keep := store.HoldID(p.claims[i].Lease), p.lasts(&m.brief, 3)
 	m.brief = false // what the hold has left is longer
 	m.name = fmt.Sprintf("revoke %s, keep %v", p.claims[i].Lease, keep)
-	m.do = func(k *twin) (core.Grant, error) {
-		return core.Grant{}, k.store(p.calls).Revoke(context.Background(), k.key, id, keep)
+	m.do = func(k *twin) (store.Grant, error) {
+		return store.Grant{}, k.store(p.calls).Revoke(context.Background(), k.key, id, keep)
 	}
 	return m
 }
@@ -395,7 +395,7 @@ func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace
 	for range 16 {
 		m := p.next()
 		trace = append(trace, m.name)
-		all, grants, errs := [3]seen{}, [3]core.Grant{}, [3]error{}
+		all, grants, errs := [3]seen{}, [3]store.Grant{}, [3]error{}
 		for i, k := range twins {
 			if err := k.fill(ctx, asks); err != nil {
 				return trace, err.Error()

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -16,7 +16,7 @@ import (
 func TestTokensWhileTheClockStandsStill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.NewClock(t, 1e-6).StartRedis(), nil)
-	waits := func(t *testing.T, c core.Claim, push bool) (w core.Claim, woken <-chan struct{}) {
+	waits := func(t *testing.T, c store.Claim, push bool) (w store.Claim, woken <-chan struct{}) {
 		t.Helper()
 		w = claimOf(c.Key)
 		w.Wait, w.Fair, w.Push = true, true, push
@@ -24,65 +24,65 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 		busyWith(t, r.store, w)
 		return w, woken
 	}
-	for name, deed := range map[string]func(t *testing.T, c core.Claim) (next core.Claim){
-		"it is released": func(t *testing.T, c core.Claim) core.Claim {
+	for name, deed := range map[string]func(t *testing.T, c store.Claim) (next store.Claim){
+		"it is released": func(t *testing.T, c store.Claim) store.Claim {
 			release(t, r.direct, c)
 			if fields := r.fields(t, c); len(fields) != 1 || fields["t"] == "" {
 				t.Errorf("%v is left, want the tokens alone", fields)
 			}
 			return claimOf(c.Key)
 		},
-		"it is extended": func(t *testing.T, c core.Claim) core.Claim {
+		"it is extended": func(t *testing.T, c store.Claim) store.Claim {
 			c.TTL *= 2
 			wantIs(t, "extend", extend(r.direct, c), nil)
 			release(t, r.direct, c)
 			return claimOf(c.Key)
 		},
-		"it has an inner one": func(t *testing.T, c core.Claim) core.Claim {
+		"it has an inner one": func(t *testing.T, c store.Claim) store.Claim {
 			inner := nested(c)
 			acquire(t, r.direct, inner)
 			release(t, r.direct, inner)
 			release(t, r.direct, c)
 			return claimOf(c.Key)
 		},
-		"one asks in vain": func(t *testing.T, c core.Claim) core.Claim {
+		"one asks in vain": func(t *testing.T, c store.Claim) store.Claim {
 			busyWith(t, r.direct, claimOf(c.Key))
 			release(t, r.direct, c)
 			return claimOf(c.Key)
 		},
-		"one waits": func(t *testing.T, c core.Claim) core.Claim {
+		"one waits": func(t *testing.T, c store.Claim) store.Claim {
 			w, woken := waits(t, c, false)
 			release(t, r.direct, c)
 			wakes(t, woken)
 			return w
 		},
-		"one is granted by message": func(t *testing.T, c core.Claim) core.Claim {
+		"one is granted by message": func(t *testing.T, c store.Claim) store.Claim {
 			w, woken := waits(t, c, true)
 			release(t, r.direct, c)
 			wakes(t, woken)
 			return w
 		},
-		"one is granted by message by a release that undoes": func(t *testing.T, c core.Claim) core.Claim {
+		"one is granted by message by a release that undoes": func(t *testing.T, c store.Claim) store.Claim {
 			w, woken := waits(t, c, true)
 			c.Undo = true // for which there is no shortcut
 			release(t, r.direct, c)
 			wakes(t, woken)
 			return w
 		},
-		"one is granted by message after a hold that tells its token": func(t *testing.T, c core.Claim) core.Claim {
+		"one is granted by message after a hold that tells its token": func(t *testing.T, c store.Claim) store.Claim {
 			release(t, r.direct, c)
 			exact := claimOf(c.Key)
 			g := acquire(t, r.direct, exact)
 			w, woken := waits(t, exact, true)
 			release(t, r.direct, exact)
 			wakes(t, woken)
-			if got := acquire(t, r.store, w); got.Token < g.Token+core.TokenStep {
+			if got := acquire(t, r.store, w); got.Token < g.Token+store.TokenStep {
 				t.Errorf("token %d was granted by message after %d", got.Token, g.Token)
 			}
 			release(t, r.store, w)
 			return claimOf(c.Key)
 		},
-		"the second of two is granted by message": func(t *testing.T, c core.Claim) core.Claim {
+		"the second of two is granted by message": func(t *testing.T, c store.Claim) store.Claim {
 			first, woken := waits(t, c, true)
 			second, next := waits(t, c, true)
 			release(t, r.direct, c)
@@ -91,7 +91,7 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 			wakes(t, next)
 			return second
 		},
-		"others share the key after it": func(t *testing.T, c core.Claim) core.Claim {
+		"others share the key after it": func(t *testing.T, c store.Claim) store.Claim {
 			release(t, r.direct, c)
 			for range 2 {
 				reader := shared(claimOf(c.Key))
@@ -100,7 +100,7 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 			}
 			return claimOf(c.Key)
 		},
-		"a run follows": func(t *testing.T, c core.Claim) core.Claim {
+		"a run follows": func(t *testing.T, c store.Claim) store.Claim {
 			release(t, r.direct, c)
 			return begins(claimOf(c.Key), "begun")
 		},
@@ -113,7 +113,7 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 				next := deed(t, c)
 				for range 3 {
 					g := acquire(t, r.store, next)
-					if g.Token < last+core.TokenStep {
+					if g.Token < last+store.TokenStep {
 						t.Fatalf("got token %d after %d", g.Token, last)
 					}
 					last = g.Token
@@ -128,7 +128,7 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 		c := begins(claimed(), "begun")
 		last := acquire(t, r.direct, c).Token
 		release(t, r.direct, saves(c, "answer", 1, true))
-		if next := acquire(t, r.direct, claimOf(c.Key)); next.Token < last+core.TokenStep {
+		if next := acquire(t, r.direct, claimOf(c.Key)); next.Token < last+store.TokenStep {
 			t.Errorf("got token %d after %d", next.Token, last)
 		}
 	})
@@ -147,7 +147,7 @@ func TestTokensOverARestart(t *testing.T) {
 	release(t, s, over)
 	server.Kill()
 	server.Restart()
-	again := func(c core.Claim) (g core.Grant) {
+	again := func(c store.Claim) (g store.Grant) {
 		t.Helper()
 		testserver.Eventually(t, soon, "a grant", func() bool { // by a new connection
 			var err error
@@ -161,7 +161,7 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 	release(t, s, held)
 	for _, key := range []string{"held", "over"} {
-		if g := again(claimOf(key)); g.Token < ahead+core.TokenStep {
+		if g := again(claimOf(key)); g.Token < ahead+store.TokenStep {
 			t.Errorf("%s: got token %d after %d", key, g.Token, ahead)
 		}
 	}

@@ -12,19 +12,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/hub"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store keeps locks in Redis. It implements core.Store and core.Watcher and is
+// Store keeps locks in Redis. It implements store.Store and store.Watcher and is
 // safe for concurrent use.
 //
 // No command is sent twice behind the caller's back, and every call returns
 // soon after its ctx ends, or after two seconds if ctx has no deadline, however
 // the client is configured. An error says whether anything can have changed, as
-// core.Store demands.
+// store.Store demands.
 type Store struct {
 	config
 	taken   takenKeys
@@ -44,30 +44,30 @@ type Store struct {
 }
 
 var (
-	_ core.Store   = (*Store)(nil)
-	_ core.Watcher = (*Store)(nil)
-	_ core.Prompt  = (*Store)(nil)
-	_ core.Braced  = (*Store)(nil)
-	_ core.Node    = (*Store)(nil)
+	_ store.Store   = (*Store)(nil)
+	_ store.Watcher = (*Store)(nil)
+	_ store.Prompt  = (*Store)(nil)
+	_ store.Braced  = (*Store)(nil)
+	_ store.Node    = (*Store)(nil)
 
-	_ core.Inspector = (*Store)(nil)
-	_ core.Cards     = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Cards     = (*Store)(nil)
 )
 
 // New returns a Store that uses client, which the caller keeps and closes after
 // the Store. It sends nothing; Check asks the server whether it is fit.
 //
-// It fails with core.ErrInvalid for a nil client, for options that cannot work,
+// It fails with store.ErrInvalid for a nil client, for options that cannot work,
 // and for clients that cannot lock: a *redis.Ring moves keys to another server
 // while the first still holds them, a cluster client that reads from
 // replicas sees locks that are gone, and a *redis.AutoPipeliner may hang. A failover
 // client does not show that it has ReplicaOnly: every call fails with
-// core.ErrUnavailable, and Check reports the replica.
+// store.ErrUnavailable, and Check reports the replica.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{client: client}
 	for _, o := range opts {
 		if o == nil {
-			return nil, fmt.Errorf("redisstore: option is nil: %w", core.ErrInvalid)
+			return nil, fmt.Errorf("redisstore: option is nil: %w", store.ErrInvalid)
 		}
 		o(&s.config)
 	}
@@ -98,44 +98,44 @@ func (s *Store) accept() error {
 	var read time.Duration
 	switch c := s.client.(type) {
 	case nil:
-		return fmt.Errorf("redisstore: client is nil: %w", core.ErrInvalid)
+		return fmt.Errorf("redisstore: client is nil: %w", store.ErrInvalid)
 	case *redis.Client:
 		if c == nil {
-			return fmt.Errorf("redisstore: client is nil: %w", core.ErrInvalid)
+			return fmt.Errorf("redisstore: client is nil: %w", store.ErrInvalid)
 		}
 		read = c.Options().ReadTimeout
 	case *redis.ClusterClient:
 		if c == nil {
-			return fmt.Errorf("redisstore: client is nil: %w", core.ErrInvalid)
+			return fmt.Errorf("redisstore: client is nil: %w", store.ErrInvalid)
 		}
 		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-			return fmt.Errorf("redisstore: the cluster client routes to replicas (ReadOnly, RouteByLatency or RouteRandomly): %w", core.ErrInvalid)
+			return fmt.Errorf("redisstore: the cluster client routes to replicas (ReadOnly, RouteByLatency or RouteRandomly): %w", store.ErrInvalid)
 		}
 		s.cluster, read = c, c.Options().ReadTimeout
 	case *redis.Ring:
-		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", core.ErrInvalid)
+		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", store.ErrInvalid)
 	case *redis.AutoPipeliner:
-		return fmt.Errorf("redisstore: an AutoPipeliner may wait for itself, use its client, since calls travel together anyway: %w", core.ErrInvalid)
+		return fmt.Errorf("redisstore: an AutoPipeliner may wait for itself, use its client, since calls travel together anyway: %w", store.ErrInvalid)
 	default:
 		if s.acks {
-			return fmt.Errorf("redisstore: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, core.ErrInvalid)
+			return fmt.Errorf("redisstore: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, store.ErrInvalid)
 		}
 	}
 	if s.acks && read > 0 && s.ackWait >= read {
-		return fmt.Errorf("redisstore: waiting %v for replicas exceeds the client's read timeout of %v: %w", s.ackWait, read, core.ErrInvalid)
+		return fmt.Errorf("redisstore: waiting %v for replicas exceeds the client's read timeout of %v: %w", s.ackWait, read, store.ErrInvalid)
 	}
 	return nil
 }
 
-// CheckClaim implements core.Checker.
-func (s *Store) CheckClaim(c core.Claim) error {
+// CheckClaim implements store.Checker.
+func (s *Store) CheckClaim(c store.Claim) error {
 	if err := s.usable("acquire", &c); err != nil || !s.plain {
 		return err
 	}
 	return plainly("acquire", &c)
 }
 
-// Braces implements core.Braced: plain keys may have braces.
+// Braces implements store.Braced: plain keys may have braces.
 func (s *Store) Braces() bool { return s.plain }
 
 // key is the key in Redis of a lock. The braces put all keys of one lock into one slot
@@ -152,7 +152,7 @@ func (s *Store) named(b []byte, key string) []byte {
 }
 
 // usable refuses claims that would break the stored format.
-func (s *Store) usable(op string, c *core.Claim) error {
+func (s *Store) usable(op string, c *store.Claim) error {
 	var fault string
 	switch {
 	case !word(c.Lease):
@@ -162,11 +162,11 @@ func (s *Store) usable(op string, c *core.Claim) error {
 	case op == "release" && c.Last >= 1<<53:
 		fault = "a last token is below 2^53"
 	case s.plain && c.Record != nil && (op == "acquire" || op == "release"):
-		return fmt.Errorf("redisstore: %s: a record with plain keys: %w", op, core.ErrUnsupported)
+		return fmt.Errorf("redisstore: %s: a record with plain keys: %w", op, store.ErrUnsupported)
 	default:
 		return claims.Check("redisstore", op, c, s.plain)
 	}
-	return fmt.Errorf("redisstore: %s: %s: %w", op, fault, core.ErrInvalid)
+	return fmt.Errorf("redisstore: %s: %s: %w", op, fault, store.ErrInvalid)
 }
 
 // word tells that s can stand in a list that is separated by spaces.
@@ -198,5 +198,5 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Limit implements core.Prompt.
+// Limit implements store.Prompt.
 func (s *Store) Limit() time.Duration { return pipeline.Limit }

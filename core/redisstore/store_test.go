@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -64,12 +64,12 @@ func everyKeyExpires(t testing.TB, server *testserver.Redis) {
 }
 
 // conformance runs the suite on stores that connect makes.
-func conformance(t *testing.T, server *testserver.Redis, connect func(t testing.TB) core.Store, without ...storetest.Feature) {
+func conformance(t *testing.T, server *testserver.Redis, connect func(t testing.TB) store.Store, without ...storetest.Feature) {
 	t.Helper()
 	t.Cleanup(func() { everyKeyExpires(t, server) })
 	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
-			return func() core.Store { return connect(t) }
+		New: func(t testing.TB) func() store.Store {
+			return func() store.Store { return connect(t) }
 		},
 		Unit:    300 * time.Millisecond, // a TTL bears a stall of the machine
 		Without: without,
@@ -79,14 +79,14 @@ func conformance(t *testing.T, server *testserver.Redis, connect func(t testing.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	conformance(t, server, func(t testing.TB) core.Store { return newStore(t, testclient.Redis(t, server.Addr)) }, storetest.SameToken)
+	conformance(t, server, func(t testing.TB) store.Store { return newStore(t, testclient.Redis(t, server.Addr)) }, storetest.SameToken)
 }
 
 func TestStoreWithPrefix(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	conformance(t, server, func(t testing.TB) core.Store {
+	conformance(t, server, func(t testing.TB) store.Store {
 		return newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPrefix("my app/locks: "))
 	}, storetest.SameToken)
 }
@@ -94,8 +94,8 @@ func TestStoreWithPrefix(t *testing.T) {
 // fields has its keys granted to unusual claims, so that they are strings of fields.
 type fields struct{ *redisstore.Store }
 
-func (h fields) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	if c.Weight == core.All {
+func (h fields) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if c.Weight == store.All {
 		c.MinToken = max(c.MinToken, 2)
 	}
 	return h.Store.Acquire(ctx, c)
@@ -104,7 +104,7 @@ func (h fields) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 func TestStoreWithFields(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	conformance(t, server, func(t testing.TB) core.Store { return fields{newStore(t, testclient.Redis(t, server.Addr))} })
+	conformance(t, server, func(t testing.TB) store.Store { return fields{newStore(t, testclient.Redis(t, server.Addr))} })
 }
 
 // RESP2, and no deadline of a context reaches a socket.
@@ -113,7 +113,7 @@ func TestStoreThroughProxy(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	proxy := testserver.NewRedisProxy(t, server.Addr)
-	conformance(t, server, func(t testing.TB) core.Store {
+	conformance(t, server, func(t testing.TB) store.Store {
 		return newStore(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) {
 			o.Protocol, o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = 2, false, 0, 0
 		}))
@@ -126,9 +126,9 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	conformance(t, server, func(t testing.TB) core.Store {
+	conformance(t, server, func(t testing.TB) store.Store {
 		faults := new(storetest.Faults)
-		faults.Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
+		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
 			// A claim can be refused and then granted as its repetition. A caller that
 			// waits finds that out by asking again, which the suite does not.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
@@ -147,7 +147,7 @@ var notPlain = []storetest.Feature{
 func TestStoreWithPlainKeys(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	conformance(t, server, func(t testing.TB) core.Store {
+	conformance(t, server, func(t testing.TB) store.Store {
 		return byLease{newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys())}
 	}, notPlain...)
 }
@@ -156,7 +156,7 @@ func TestStoreWithPlainKeys(t *testing.T) {
 // apart, while the suite tries several leases of one.
 type byLease struct{ *redisstore.Store }
 
-func (s byLease) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s byLease) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	owner := c.Owner
 	c.Owner = c.Lease
 	g, err := s.Store.Acquire(ctx, c)
@@ -166,8 +166,8 @@ func (s byLease) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) 
 	return g, err
 }
 
-func (s byLease) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	own := make([]core.Claim, len(claims))
+func (s byLease) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	own := make([]store.Claim, len(claims))
 	for i, c := range claims {
 		own[i] = c
 		own[i].Owner = c.Lease
@@ -175,7 +175,7 @@ func (s byLease) Extend(ctx context.Context, claims []core.Claim) []core.Extensi
 	return s.Store.Extend(ctx, own)
 }
 
-func (s byLease) Release(ctx context.Context, c core.Claim) error {
+func (s byLease) Release(ctx context.Context, c store.Claim) error {
 	c.Owner = c.Lease
 	return s.Store.Release(ctx, c)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -26,7 +26,7 @@ func TestLeaseNamedLikeAToken(t *testing.T) {
 			}
 			other := claimOf(c.Key)
 			other.Lease, other.Last = strconv.FormatUint(last(r.fields(t, c)), 10), 1
-			wantIs(t, "release", r.direct.Release(t.Context(), other), core.ErrLost)
+			wantIs(t, "release", r.direct.Release(t.Context(), other), store.ErrLost)
 			busyWith(t, r.direct, claimOf(c.Key))
 			wantIs(t, "extend", extend(r.direct, c), nil)
 		})
@@ -65,7 +65,7 @@ func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	w := claimOf(c.Key)
 	w.Wait, w.Fair = true, true
 	busyWith(t, r.direct, w) // for so long the key would have to stay without the hold
-	wantIs(t, "release", s.Release(t.Context(), c), core.ErrUnavailable)
+	wantIs(t, "release", s.Release(t.Context(), c), store.ErrUnavailable)
 	if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < c.TTL/2 {
 		t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 	}
@@ -80,7 +80,7 @@ func TestEndedAndAnew(t *testing.T) {
 			t.Parallel()
 			c := claimed()
 			acquire(t, r.direct, c)
-			wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), claimOf(c.Key)), core.ErrLost) // so that the key stays
+			wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), claimOf(c.Key)), store.ErrLost) // so that the key stays
 			release(t, r.direct, c)
 			reader, x := shared(claimOf(c.Key)), shared(claimOf(c.Key))
 			acquire(t, r.direct, reader)
@@ -107,12 +107,12 @@ func TestEndedAndAnew(t *testing.T) {
 			x := claimOf(c.Key)
 			brief := x
 			brief.TTL = time.Millisecond
-			wantIs(t, "release", r.direct.Release(t.Context(), brief), core.ErrLost)
+			wantIs(t, "release", r.direct.Release(t.Context(), brief), store.ErrLost)
 			time.Sleep(5 * time.Millisecond)
-			wantIs(t, "release again", r.direct.Release(t.Context(), x), core.ErrLost)
+			wantIs(t, "release again", r.direct.Release(t.Context(), x), store.ErrLost)
 			release(t, r.direct, c)
 			_, err := r.direct.Acquire(t.Context(), x)
-			wantIs(t, "acquire", err, core.ErrLost)
+			wantIs(t, "acquire", err, store.ErrLost)
 		})
 	}
 }

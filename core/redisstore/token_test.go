@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -18,43 +18,43 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 	const hour, ttl = time.Hour, 5 * time.Second
 	r := newRig(t, testserver.StartRedis(t), nil)
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
-	longer := func(t *testing.T, c core.Claim, by int) {
+	longer := func(t *testing.T, c store.Claim, by int) {
 		t.Helper()
 		c.TTL *= time.Duration(by) // as otherwise there is nothing to write
 		if err := extend(r.direct, c); err != nil {
 			t.Fatalf("extend: %v", err)
 		}
 	}
-	waits := func(t *testing.T, c core.Claim) core.Claim {
+	waits := func(t *testing.T, c store.Claim) store.Claim {
 		t.Helper()
 		w := claimOf(c.Key)
 		w.Wait, w.Fair = true, true
 		busyWith(t, r.direct, w)
 		return w
 	}
-	begun := func(c core.Claim) core.Claim { return begins(c, "begun") }
+	begun := func(c store.Claim) store.Claim { return begins(c, "begun") }
 	for name, one := range map[string]struct {
-		edit func(core.Claim) core.Claim // of the first claim
-		deed func(t *testing.T, c core.Claim)
+		edit func(store.Claim) store.Claim // of the first claim
+		deed func(t *testing.T, c store.Claim)
 	}{
-		"it is released": {deed: func(t *testing.T, c core.Claim) {
+		"it is released": {deed: func(t *testing.T, c store.Claim) {
 			release(t, r.direct, c)
 		}},
-		"it is extended": {deed: func(t *testing.T, c core.Claim) {
+		"it is extended": {deed: func(t *testing.T, c store.Claim) {
 			longer(t, c, 2)
 			release(t, r.direct, c)
 		}},
-		"it is extended twice": {deed: func(t *testing.T, c core.Claim) {
+		"it is extended twice": {deed: func(t *testing.T, c store.Claim) {
 			longer(t, c, 2)
 			longer(t, c, 3)
 			release(t, r.direct, c)
 		}},
 		"it is extended twice, and expires": {
-			edit: func(c core.Claim) core.Claim {
+			edit: func(c store.Claim) store.Claim {
 				c.TTL = ttl
 				return c
 			},
-			deed: func(t *testing.T, c core.Claim) {
+			deed: func(t *testing.T, c store.Claim) {
 				for range 2 {
 					c.TTL += time.Millisecond
 					if err := extend(r.direct, c); err != nil {
@@ -64,59 +64,59 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 				time.Sleep(c.TTL)
 			},
 		},
-		"it is asked for again": {deed: func(t *testing.T, c core.Claim) {
+		"it is asked for again": {deed: func(t *testing.T, c store.Claim) {
 			acquire(t, r.direct, c)
 			release(t, r.direct, c)
 		}},
-		"the inner one is released first": {deed: func(t *testing.T, c core.Claim) {
+		"the inner one is released first": {deed: func(t *testing.T, c store.Claim) {
 			inner := nested(c)
 			acquire(t, r.direct, inner)
 			release(t, r.direct, inner)
 			release(t, r.direct, c)
 		}},
-		"the outer one is released first": {deed: func(t *testing.T, c core.Claim) {
+		"the outer one is released first": {deed: func(t *testing.T, c store.Claim) {
 			inner := nested(c)
 			acquire(t, r.direct, inner)
 			release(t, r.direct, c)
 			release(t, r.direct, inner)
 		}},
-		"the inner one is shared": {deed: func(t *testing.T, c core.Claim) {
+		"the inner one is shared": {deed: func(t *testing.T, c store.Claim) {
 			inner := shared(nested(c))
 			acquire(t, r.direct, inner)
 			release(t, r.direct, c)
 			release(t, r.direct, inner)
 		}},
-		"one waits while it is released": {deed: func(t *testing.T, c core.Claim) {
+		"one waits while it is released": {deed: func(t *testing.T, c store.Claim) {
 			w := waits(t, c)
 			release(t, r.direct, c)
 			release(t, r.direct, w)
 		}},
 		"one waits until it expires": {
-			edit: func(c core.Claim) core.Claim {
+			edit: func(c store.Claim) store.Claim {
 				c.TTL = ttl
 				return c
 			},
-			deed: func(t *testing.T, c core.Claim) {
+			deed: func(t *testing.T, c store.Claim) {
 				w := waits(t, c)
 				time.Sleep(ttl)
 				release(t, r.direct, w)
 			},
 		},
-		"another one is refused before it came": {deed: func(t *testing.T, c core.Claim) {
-			wantIs(t, "release", r.direct.Release(t.Context(), claimOf(c.Key)), core.ErrLost)
+		"another one is refused before it came": {deed: func(t *testing.T, c store.Claim) {
+			wantIs(t, "release", r.direct.Release(t.Context(), claimOf(c.Key)), store.ErrLost)
 			release(t, r.direct, c)
 		}},
-		"the key stays for a moment": {deed: func(t *testing.T, c core.Claim) {
+		"the key stays for a moment": {deed: func(t *testing.T, c store.Claim) {
 			c.Keep = 50 * time.Millisecond
 			release(t, r.direct, c)
 		}},
-		"an answer is saved": {edit: begun, deed: func(t *testing.T, c core.Claim) {
+		"an answer is saved": {edit: begun, deed: func(t *testing.T, c store.Claim) {
 			release(t, r.direct, saves(c, "answer", 1, true))
 		}},
-		"its run is undone": {edit: begun, deed: func(t *testing.T, c core.Claim) {
+		"its run is undone": {edit: begun, deed: func(t *testing.T, c store.Claim) {
 			release(t, r.direct, undoes(c))
 		}},
-		"others share the key after it": {deed: func(t *testing.T, c core.Claim) {
+		"others share the key after it": {deed: func(t *testing.T, c store.Claim) {
 			release(t, r.direct, c)
 			for range 2 {
 				next := shared(claimOf(c.Key))
@@ -135,13 +135,13 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 				before := acquire(t, r.direct, c)
 				r.setBack(t, c, hour)
 				floor := before.Token + uint64(hour.Microseconds())
-				c.Last = floor + core.TokenStep - 1 // as its holder says, where it releases it
+				c.Last = floor + store.TokenStep - 1 // as its holder says, where it releases it
 				if c.TTL == ttl {
 					floor = min(floor, last(r.fields(t, c))) - near // as far as the server knows
 				}
 				one.deed(t, c)
 				after := granted(t, r, claimOf(c.Key), ttl+soon)
-				if after.Token < floor+core.TokenStep {
+				if after.Token < floor+store.TokenStep {
 					t.Errorf("the token is %d after %d", after.Token, floor)
 				}
 			})
@@ -156,7 +156,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 		release(t, r.direct, saves(c, "answer", 1, true))
 		r.setBack(t, c, hour)
 		after := acquire(t, r.direct, claimOf(c.Key))
-		if floor := before.Token + uint64(hour.Microseconds()); after.Token < floor+core.TokenStep {
+		if floor := before.Token + uint64(hour.Microseconds()); after.Token < floor+store.TokenStep {
 			t.Errorf("the token is %d after %d", after.Token, floor)
 		}
 	})
@@ -172,7 +172,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 		longer(t, c, 2)
 		release(t, r.direct, inner)
 		release(t, r.direct, c)
-		if after := acquire(t, r.direct, claimOf(c.Key)); after.Token < inner.MinToken+core.TokenStep {
+		if after := acquire(t, r.direct, claimOf(c.Key)); after.Token < inner.MinToken+store.TokenStep {
 			t.Errorf("the token is %d after %d", after.Token, inner.MinToken)
 		}
 	})
@@ -184,13 +184,13 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 func TestEndedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	for name, deed := range map[string]func(c *core.Claim){
-		"extended":           func(*core.Claim) {},
-		"alone":              func(c *core.Claim) { c.MinToken = 2 },
-		"shared":             func(c *core.Claim) { c.Weight = 1 },
-		"beside its token":   func(c *core.Claim) { c.MinToken = uint64(time.Now().Add(20 * time.Millisecond).UnixMicro()) },
-		"of a run":           func(c *core.Claim) { *c = begins(*c, "begun") },
-		"of a run, and kept": func(c *core.Claim) { *c = begins(*c, "begun"); c.Keep = time.Minute },
+	for name, deed := range map[string]func(c *store.Claim){
+		"extended":           func(*store.Claim) {},
+		"alone":              func(c *store.Claim) { c.MinToken = 2 },
+		"shared":             func(c *store.Claim) { c.Weight = 1 },
+		"beside its token":   func(c *store.Claim) { c.MinToken = uint64(time.Now().Add(20 * time.Millisecond).UnixMicro()) },
+		"of a run":           func(c *store.Claim) { *c = begins(*c, "begun") },
+		"of a run, and kept": func(c *store.Claim) { *c = begins(*c, "begun"); c.Keep = time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,7 +207,7 @@ func TestEndedHold(t *testing.T) {
 			}
 			time.Sleep(c.TTL + 100*time.Millisecond)
 			c.Record = nil // an answer would be saved all the same
-			wantIs(t, "release", r.direct.Release(t.Context(), c), core.ErrLost)
+			wantIs(t, "release", r.direct.Release(t.Context(), c), store.ErrLost)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -54,8 +55,8 @@ func TestOnCluster(t *testing.T) {
 		t.Run("the store keeps its contract", func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) func() core.Store {
-					return func() core.Store { return newStore(t, client()) }
+				New: func(t testing.TB) func() store.Store {
+					return func() store.Store { return newStore(t, client()) }
 				},
 				Unit: 300 * time.Millisecond, Without: []storetest.Feature{storetest.SameToken},
 			})
@@ -63,8 +64,8 @@ func TestOnCluster(t *testing.T) {
 		t.Run("the store keeps its contract with plain keys", func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) func() core.Store {
-					return func() core.Store {
+				New: func(t testing.TB) func() store.Store {
+					return func() store.Store {
 						return byLease{newStore(t, client(), redisstore.WithPlainKeys(), redisstore.WithPrefix("plain:"))}
 					}
 				},
@@ -202,7 +203,7 @@ func acrossNodes(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	for i, master := range cluster.Nodes[:3] {
 		key := keysOf(t, cluster, master, fmt.Sprint("wake", i), 1)[0]
 		for n := range rounds {
-			c := core.Claim{Key: key, Weight: core.All, Limit: core.All, TTL: time.Minute}
+			c := store.Claim{Key: key, Weight: store.All, Limit: store.All, TTL: time.Minute}
 			held, waiting := c, c
 			held.Owner, held.Lease = fmt.Sprint("holder", n), fmt.Sprint("held", n)
 			waiting.Owner, waiting.Lease, waiting.Wait = fmt.Sprint("waiter", n), fmt.Sprint("waiting", n), true
@@ -214,7 +215,7 @@ func acrossNodes(t *testing.T, cluster *testserver.Cluster, rounds int) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := waiter.Acquire(t.Context(), waiting); !errors.Is(err, core.ErrBusy) {
+			if _, err := waiter.Acquire(t.Context(), waiting); !errors.Is(err, store.ErrBusy) {
 				t.Fatalf("got %v, want busy", err)
 			}
 			if n == 0 && len(master.Do("PUBSUB", "CHANNELS", "across:*").([]any)) == 0 {
@@ -232,7 +233,7 @@ func acrossNodes(t *testing.T, cluster *testserver.Cluster, rounds int) {
 				t.Fatal("nobody was woken")
 			}
 			cancel()
-			if err := waiter.Release(t.Context(), waiting); err != nil && !errors.Is(err, core.ErrLost) {
+			if err := waiter.Release(t.Context(), waiting); err != nil && !errors.Is(err, store.ErrLost) {
 				t.Fatal(err)
 			}
 		}
@@ -284,7 +285,7 @@ func TestRefusedClients(t *testing.T) {
 func refused(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	defer client.Close()
-	if _, err := redisstore.New(client); !errors.Is(err, core.ErrInvalid) {
-		t.Errorf("got %v, want %v", err, core.ErrInvalid)
+	if _, err := redisstore.New(client); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("got %v, want %v", err, store.ErrInvalid)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -95,8 +96,8 @@ func twoHolders(t *testing.T, p pair) {
 		t.Errorf("release: %v", err)
 	}
 	// Its client may still look for the old master.
-	if err := v.leave(); !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("the old holder's release: got %v, want %v", err, core.ErrLost)
+	if err := v.leave(); !errors.Is(err, store.ErrLost) && !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the old holder's release: got %v, want %v", err, store.ErrLost)
 	}
 	n := len(o.violations())
 	if n == 0 {
@@ -115,7 +116,7 @@ func oneHolder(t *testing.T, p pair) {
 	warm(t, first, second)
 	p.cut()
 	_, err := first.Acquire(t.Context(), "order:1", core.TTL(2*time.Minute))
-	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
 		t.Errorf("got %v, want that no replica has the grant", err)
 	}
 	if p.holds("order:1") {
@@ -134,7 +135,7 @@ func warm(t *testing.T, all ...*core.Locker) {
 	t.Helper()
 	for _, p := range all {
 		lease, err := p.Acquire(t.Context(), "warm")
-		for end := time.Now().Add(time.Minute); errors.Is(err, core.ErrUnavailable) && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); errors.Is(err, store.ErrUnavailable) && time.Now().Before(end); {
 			lease, err = p.Acquire(t.Context(), "warm")
 		}
 		if err != nil {
@@ -154,7 +155,7 @@ func succeed(t *testing.T, p *core.Locker) *core.Lease {
 		if err == nil {
 			return lease
 		}
-		if !errors.Is(err, core.ErrUnavailable) || time.Now().After(end) {
+		if !errors.Is(err, store.ErrUnavailable) || time.Now().After(end) {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -70,7 +71,7 @@ func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []s
 
 // bears tells that err is no more than what has to be borne with, and counts it.
 func (l *load) bears(err error, patient bool) bool {
-	if !errors.Is(err, core.ErrUnavailable) {
+	if !errors.Is(err, store.ErrUnavailable) {
 		return false
 	}
 	late := errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "no answer within")
@@ -131,7 +132,7 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 		switch {
 		case err == nil:
 		case l.bears(err, patient): // the cleaner goes on
-		case patient && errors.Is(err, core.ErrLost):
+		case patient && errors.Is(err, store.ErrLost):
 			l.mu.Lock()
 			l.lost++
 			l.mu.Unlock()
@@ -171,7 +172,7 @@ func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patien
 			w := l.oracle.enter(other)
 			w.work(time.Millisecond)
 			_ = w.leave()
-		} else if !errors.Is(err, core.ErrBusy) && !l.bears(err, patient) {
+		} else if !errors.Is(err, store.ErrBusy) && !l.bears(err, patient) {
 			l.t.Errorf("a rival's attempt: %v", err)
 			break
 		}

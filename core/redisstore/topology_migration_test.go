@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -54,7 +55,7 @@ func TestRecordsInAMovingSlot(t *testing.T) {
 		}
 		wantRecord(t, acquire(t, s, begins(c, "begun")), value, attempt, false)
 		_, err := s.Acquire(t.Context(), again)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		for range 2 {
 			release(t, s, saves(c, "answer", attempt, true))
 		}
@@ -96,7 +97,7 @@ func TestAKeyThatHasNotMovedYet(t *testing.T) {
 				if err := extend(s, c); err != nil {
 					t.Fatalf("extend: %v", err)
 				}
-				wantIs(t, "release of an unknown lease", s.Release(t.Context(), claimOf(c.Key)), core.ErrLost)
+				wantIs(t, "release of an unknown lease", s.Release(t.Context(), claimOf(c.Key)), store.ErrLost)
 				release(t, s, inner)
 				inner = nested(c)
 			}
@@ -111,7 +112,7 @@ func TestAKeyThatHasNotMovedYet(t *testing.T) {
 			if err := extend(s, next); err != nil {
 				t.Errorf("extend: %v", err)
 			}
-			wantIs(t, "extend", extend(s, w), core.ErrLost)
+			wantIs(t, "extend", extend(s, w), store.ErrLost)
 			release(t, s, next)
 		})
 	}
@@ -213,9 +214,9 @@ func TestMastersThatNameEachOther(t *testing.T) {
 				if err != nil && strings.Contains(err.Error(), "MOVED") {
 					break
 				}
-				wantIs(t, "acquire", err, core.ErrUnavailable)
+				wantIs(t, "acquire", err, store.ErrUnavailable)
 			}
-			wantIs(t, "acquire", err, core.ErrUnavailable)
+			wantIs(t, "acquire", err, store.ErrUnavailable)
 			if err == nil || !strings.Contains(err.Error(), "MOVED") {
 				t.Errorf("%v does not say why", err)
 			}
@@ -229,7 +230,7 @@ func TestMastersThatNameEachOther(t *testing.T) {
 				for end := time.Now().Add(testserver.Settled); ; {
 					start := time.Now()
 					_, err := s.Acquire(t.Context(), lock)
-					if err == nil || time.Now().After(end) || !errors.Is(err, core.ErrUnavailable) && !slow(start) {
+					if err == nil || time.Now().After(end) || !errors.Is(err, store.ErrUnavailable) && !slow(start) {
 						acquired <- err
 						return
 					}

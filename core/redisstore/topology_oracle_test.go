@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // oracle judges holders from outside of the kit, on one monotonic clock: no two
@@ -203,17 +204,17 @@ type generous struct {
 	repeat bool
 }
 
-func (s *generous) Acquire(_ context.Context, c core.Claim) (core.Grant, error) {
+func (s *generous) Acquire(_ context.Context, c store.Claim) (store.Grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.repeat {
 		s.token++
 	}
-	return core.Grant{Owner: c.Owner, Token: s.token}, nil
+	return store.Grant{Owner: c.Owner, Token: s.token}, nil
 }
 
-func (s *generous) Extend(_ context.Context, claims []core.Claim) []core.Extension {
-	return make([]core.Extension, len(claims))
+func (s *generous) Extend(_ context.Context, claims []store.Claim) []store.Extension {
+	return make([]store.Extension, len(claims))
 }
 
-func (s *generous) Release(context.Context, core.Claim) error { return nil }
+func (s *generous) Release(context.Context, store.Claim) error { return nil }

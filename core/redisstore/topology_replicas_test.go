@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -79,7 +79,7 @@ type witnessed struct {
 	rounds int
 }
 
-func (w *witnessed) claim(name string, i int) core.Claim {
+func (w *witnessed) claim(name string, i int) store.Claim {
 	key := fmt.Sprint(name, i)
 	if len(w.keys) > 0 {
 		key = w.keys[i%len(w.keys)]
@@ -131,7 +131,7 @@ func (w *witnessed) unseen(n int, name string) {
 			for i := worker; i < w.rounds; i += side {
 				c := w.claim(name, i)
 				_, err := s.Acquire(w.t.Context(), c)
-				if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "replicas have the grant") {
+				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "replicas have the grant") {
 					w.t.Errorf("%s: got %v, want that too few replicas have the grant", name, err)
 				}
 				if n, err := w.exists.Exists(w.t.Context(), keyOf(c.Key)).Result(); n != 0 || err != nil {

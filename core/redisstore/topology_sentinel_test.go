@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -29,8 +30,8 @@ func TestOnSentinel(t *testing.T) {
 		clients := []redis.UniversalClient{client(), client()}
 		var n atomic.Uint32
 		storetest.Run(t, storetest.Harness{
-			New: func(t testing.TB) func() core.Store {
-				return func() core.Store { return newStore(t, clients[n.Add(1)%2]) }
+			New: func(t testing.TB) func() store.Store {
+				return func() store.Store { return newStore(t, clients[n.Add(1)%2]) }
 			},
 			Unit: 300 * time.Millisecond, Without: []storetest.Feature{storetest.SameToken},
 		})
@@ -140,9 +141,9 @@ func loneHolder(t *testing.T, sentinel *testserver.Sentinel) {
 				w := o.enter(other)
 				w.work(5 * time.Millisecond)
 				_ = w.leave()
-			case errors.Is(err, core.ErrBusy):
+			case errors.Is(err, store.ErrBusy):
 				attempts.Add(1)
-			case !errors.Is(err, core.ErrUnavailable):
+			case !errors.Is(err, store.ErrUnavailable):
 				t.Errorf("a rival's attempt: %v", err)
 				return
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
@@ -53,7 +54,7 @@ func (w *waiters) start(p *core.Locker) {
 					w.t.Errorf("release: %v", err)
 				}
 				return
-			case errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil:
+			case errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil:
 				w.refused.Add(1)
 				time.Sleep(50 * time.Millisecond)
 			default:

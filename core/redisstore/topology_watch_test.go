@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -21,7 +21,7 @@ type watched struct {
 	t              *testing.T
 	prefix         string
 	holder, waiter *redisstore.Store
-	claim          core.Claim
+	claim          store.Claim
 }
 
 func newWatched(t *testing.T, client func() redis.UniversalClient, key string) *watched {
@@ -29,7 +29,7 @@ func newWatched(t *testing.T, client func() redis.UniversalClient, key string) *
 	w := &watched{t: t, prefix: rand.Text() + ":"}
 	w.holder = newStore(t, client(), redisstore.WithPrefix(w.prefix))
 	w.waiter = newStore(t, client(), redisstore.WithPrefix(w.prefix))
-	w.claim = core.Claim{Key: key, Weight: core.All, Limit: core.All, TTL: 10 * time.Second}
+	w.claim = store.Claim{Key: key, Weight: store.All, Limit: store.All, TTL: 10 * time.Second}
 	return w
 }
 
@@ -49,7 +49,7 @@ func (w *watched) wakes() error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.waiter.Acquire(ctx, waiting); !errors.Is(err, core.ErrBusy) {
+	if _, err := w.waiter.Acquire(ctx, waiting); !errors.Is(err, store.ErrBusy) {
 		return fmt.Errorf("got %w, want busy", err)
 	}
 	if err := w.holder.Release(ctx, held); err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -15,7 +15,7 @@ import (
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	brief := func(c core.Claim) core.Claim {
+	brief := func(c store.Claim) store.Claim {
 		c.TTL = time.Millisecond
 		return c
 	}

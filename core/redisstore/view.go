@@ -5,13 +5,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // view has the live entries of a key.
 type view struct {
-	state  core.State
+	state  store.State
 	us     uint64            // the server's time
 	leases map[string]string // of holds that can be revoked, by their IDs; of plain keys the owner
 }
@@ -22,7 +22,7 @@ const farthest = 1 << 53
 // parseView reads the answer of show.lua: the time, and the fields that clock.lua
 // describes. It is false of a value that no script has written.
 func parseView(key string, answer []string) (view, bool) {
-	v := view{state: core.State{Key: key}, leases: make(map[string]string)}
+	v := view{state: store.State{Key: key}, leases: make(map[string]string)}
 	if len(answer)%2 == 0 {
 		return v, false
 	}
@@ -46,15 +46,15 @@ func parseView(key string, answer []string) (view, bool) {
 		case name == "r":
 			v.state.Run, ok = parseRun(value, now)
 		case named && (kind == "h" || kind == "k"):
-			var h core.Hold
+			var h store.Hold
 			h, ok = parseHold(value, now)
 			if !ok || h.Left <= 0 {
 				break
 			}
 			if kind == "h" {
-				h.ID, h.Process = core.HoldID(lease), core.ProcessOf(lease)
+				h.ID, h.Process = store.HoldID(lease), store.ProcessOf(lease)
 				v.leases[h.ID] = lease
-				if h.Weight == core.All {
+				if h.Weight == store.All {
 					exclusive++
 				}
 			}
@@ -69,7 +69,7 @@ func parseView(key string, answer []string) (view, bool) {
 	}
 	if exclusive == 1 {
 		for i, h := range v.state.Holds {
-			if h.ID != "" && h.Weight == core.All {
+			if h.ID != "" && h.Weight == store.All {
 				v.state.Holds[i].Age = inspection.Age(token, us)
 			}
 		}
@@ -79,7 +79,7 @@ func parseView(key string, answer []string) (view, bool) {
 
 // parseHold reads a hold: when it was written, for how many ms, its owner, and its
 // weight.
-func parseHold(value string, now uint64) (h core.Hold, ok bool) {
+func parseHold(value string, now uint64) (h store.Hold, ok bool) {
 	f := strings.Split(value, " ")
 	if len(f) != 4 {
 		return h, false
@@ -93,7 +93,7 @@ func parseHold(value string, now uint64) (h core.Hold, ok bool) {
 		return h, false
 	}
 	weight, ok := number(f[3])
-	if !ok || weight < 1 || weight > uint64(core.All) {
+	if !ok || weight < 1 || weight > uint64(store.All) {
 		return h, false
 	}
 	h.Weight = int64(weight)
@@ -102,7 +102,7 @@ func parseHold(value string, now uint64) (h core.Hold, ok bool) {
 }
 
 // parseWaiters reads the wait list, as waiters.lua describes it.
-func parseWaiters(value string, now uint64) (waiters []core.Hold, ok bool) {
+func parseWaiters(value string, now uint64) (waiters []store.Hold, ok bool) {
 	for line := range strings.SplitSeq(strings.Trim(value, "\n"), "\n") {
 		f := strings.Split(line, " ")
 		if line == "" {
@@ -116,15 +116,15 @@ func parseWaiters(value string, now uint64) (waiters []core.Hold, ok bool) {
 			return nil, false
 		}
 		weight, ok := number(f[3])
-		if !ok || weight < 1 || weight > uint64(core.All) {
+		if !ok || weight < 1 || weight > uint64(store.All) {
 			return nil, false
 		}
 		life := remaining(ends, now)
-		if life <= 0 || life > 2*core.WaiterLife {
+		if life <= 0 || life > 2*store.WaiterLife {
 			continue
 		}
-		waiters = append(waiters, core.Hold{
-			ID: core.HoldID(f[0]), Process: core.ProcessOf(f[0]), Weight: int64(weight), Left: life,
+		waiters = append(waiters, store.Hold{
+			ID: store.HoldID(f[0]), Process: store.ProcessOf(f[0]), Weight: int64(weight), Left: life,
 			Fair: f[2] == "1" || f[2] == "3" || f[2] == "5",
 		})
 	}
@@ -132,7 +132,7 @@ func parseWaiters(value string, now uint64) (waiters []core.Hold, ok bool) {
 }
 
 // parseRun reads the field of a record: its end, its attempt and its state.
-func parseRun(value string, now uint64) (run *core.Run, ok bool) {
+func parseRun(value string, now uint64) (run *store.Run, ok bool) {
 	f := strings.SplitN(value, " ", 4)
 	if len(f) < 3 || len(f[2]) != 1 {
 		return nil, false
@@ -149,7 +149,7 @@ func parseRun(value string, now uint64) (run *core.Run, ok bool) {
 	if life <= 0 {
 		return nil, true
 	}
-	return &core.Run{Attempt: int(attempt), Done: f[2] == "1", Left: life}, true
+	return &store.Run{Attempt: int(attempt), Done: f[2] == "1", Left: life}, true
 }
 
 // maxOwner is the length of the longest owner, in bytes. A longer value is no lock.
@@ -160,7 +160,7 @@ const keptBy = "kept:"
 
 // parsePlain reads the answer of plain_show.lua.
 func parsePlain(key string, answer []string) (view, bool) {
-	v := view{state: core.State{Key: key}, leases: make(map[string]string)}
+	v := view{state: store.State{Key: key}, leases: make(map[string]string)}
 	if len(answer) == 0 {
 		return v, true
 	}
@@ -171,9 +171,9 @@ func parsePlain(key string, answer []string) (view, bool) {
 	if err != nil || ms > farthest {
 		return view{}, false
 	}
-	h := core.Hold{Weight: core.All, Left: remaining(uint64(max(ms, 0)), 0)}
+	h := store.Hold{Weight: store.All, Left: remaining(uint64(max(ms, 0)), 0)}
 	if owner := answer[1]; !strings.HasPrefix(owner, keptBy) {
-		h.ID = core.HoldID(owner)
+		h.ID = store.HoldID(owner)
 		v.leases[h.ID] = owner
 	}
 	v.state.Holds = append(v.state.Holds, h)
@@ -185,7 +185,7 @@ func remaining(ends, now uint64) time.Duration {
 	if ends <= now {
 		return 0
 	}
-	return time.Duration(min(ends-now, uint64(core.MaxKeep/time.Millisecond)*1000)) * time.Millisecond
+	return time.Duration(min(ends-now, uint64(store.MaxKeep/time.Millisecond)*1000)) * time.Millisecond
 }
 
 func number(s string) (uint64, bool) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -127,12 +127,12 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 				if d != "" {
 					fields = append([]string{fields[0], d}, fields[1:]...)
 				}
-				err := asks.Set(ctx, stored(core.Claim{Key: k.key}), "f\t"+strings.Join(fields, "\t"), time.Minute).Err()
+				err := asks.Set(ctx, stored(store.Claim{Key: k.key}), "f\t"+strings.Join(fields, "\t"), time.Minute).Err()
 				if err := cmp.Or(err, k.fill(ctx, asks)); err != nil {
 					t.Fatal(err)
 				}
-				err = s.Release(ctx, k.of(core.Claim{Owner: "o1", Lease: "1", Weight: core.All, Limit: core.All}))
-				all[i] = k.look(ctx, asks, core.Grant{}, err)
+				err = s.Release(ctx, k.of(store.Claim{Owner: "o1", Lease: "1", Weight: store.All, Limit: store.All}))
+				all[i] = k.look(ctx, asks, store.Grant{}, err)
 				if got := fmt.Sprint(all[i].holds); got != "["+c.granted+"]" {
 					t.Errorf("long %v: the holds are %s, want those of %q", k.long, got, c.granted)
 				}

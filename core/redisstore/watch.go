@@ -6,43 +6,43 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/internal/hub"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements core.Watcher. All watches of a Store share one subscription
+// Watch implements store.Watcher. All watches of a Store share one subscription
 // to a channel of its own, which is opened when it is first needed. It breaks if
 // the connection ends, or if the server has not answered a ping for some
 // seconds; then the channels of all watches are closed.
 //
-// It fails with core.ErrUnsupported with plain keys, with core.ErrClosed after
-// Close, and with core.ErrUnavailable if the server does not confirm the
+// It fails with store.ErrUnsupported with plain keys, with store.ErrClosed after
+// Close, and with store.ErrUnavailable if the server does not confirm the
 // subscription before ctx ends, or within two seconds.
-func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := s.usable("watch", &c); err != nil {
 		return nil, err
 	}
 	if s.plain {
-		return nil, fmt.Errorf("redisstore: watch with plain keys: %w", core.ErrUnsupported)
+		return nil, fmt.Errorf("redisstore: watch with plain keys: %w", store.ErrUnsupported)
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
 	if err := s.pipeline.Enter(ctx); err != nil {
-		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, brief.Error(err))
+		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, brief.Error(err))
 	}
 	ch, err := s.hub.Watch(ctx, s.key(c.Key)+" "+c.Lease, pipeline.Limit, pipeline.ErrNoAnswer)
 	if errors.Is(err, hub.ErrClosed) {
-		return nil, fmt.Errorf("redisstore: watch: %w: %w", err, core.ErrClosed)
+		return nil, fmt.Errorf("redisstore: watch: %w: %w", err, store.ErrClosed)
 	}
 	if err != nil {
 		if s.cluster != nil {
 			// By itself the client would look for its nodes again in a minute.
 			s.cluster.ReloadState(ctx)
 		}
-		return nil, fmt.Errorf("redisstore: watch: %w: %w", core.ErrUnavailable, brief.Error(err))
+		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, brief.Error(err))
 	}
 	return ch, nil
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -20,7 +20,7 @@ import (
 // soon is how long a test waits for what should come at once.
 const soon = 20 * time.Second
 
-func watch(t testing.TB, s *redisstore.Store, c core.Claim) <-chan struct{} {
+func watch(t testing.TB, s *redisstore.Store, c store.Claim) <-chan struct{} {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -66,7 +66,7 @@ func handedOver(t testing.TB, holder, waiter *redisstore.Store) {
 	w.Wait = true
 	acquire(t, holder, c)
 	ch := watch(t, waiter, w)
-	if _, err := waiter.Acquire(context.Background(), w); !errors.Is(err, core.ErrBusy) {
+	if _, err := waiter.Acquire(context.Background(), w); !errors.Is(err, store.ErrBusy) {
 		t.Fatalf("acquire: got %v, want busy", err)
 	}
 	release(t, holder, c)
@@ -170,7 +170,7 @@ func TestWatch(t *testing.T) {
 		f := r.proxy.Inject(testserver.Match{Command: "subscribe"}, testserver.DropRequest)
 		start := time.Now()
 		_, err := r.store.Watch(t.Context(), claimed())
-		wantIs(t, "watch", err, core.ErrUnavailable)
+		wantIs(t, "watch", err, store.ErrUnavailable)
 		if took := time.Since(start); took > 4*time.Second {
 			t.Errorf("that took %v", took)
 		}
@@ -183,7 +183,7 @@ func TestWatch(t *testing.T) {
 		s := newStore(t, testclient.Redis(t, server.Addr))
 		server.Kill()
 		_, err := s.Watch(t.Context(), claimed())
-		wantIs(t, "watch", err, core.ErrUnavailable)
+		wantIs(t, "watch", err, store.ErrUnavailable)
 	})
 	t.Run("Close ends watches, refuses new ones and leaves holds alone", func(t *testing.T) {
 		t.Parallel()
@@ -203,7 +203,7 @@ func TestWatch(t *testing.T) {
 		}
 		breaks(t, ch)
 		_, err = s.Watch(t.Context(), claimed())
-		wantIs(t, "watch", err, core.ErrClosed)
+		wantIs(t, "watch", err, store.ErrClosed)
 		if err := extend(s, c); err != nil {
 			t.Error(err)
 		}
@@ -230,7 +230,7 @@ func TestWatch(t *testing.T) {
 		w.Wait = true
 		ch := watch(t, s, w)
 		_, err := s.Acquire(t.Context(), w)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		release(t, s, c)
 		wakes(t, ch)
 	})
@@ -244,11 +244,11 @@ func TestWatch(t *testing.T) {
 		w.Wait = true
 		acquire(t, s, c)
 		_, err := s.Acquire(t.Context(), w)
-		wantIs(t, "acquire", err, core.ErrBusy)
+		wantIs(t, "acquire", err, store.ErrBusy)
 		release(t, s, c)
 		acquire(t, s, w)
 		_, err = s.Watch(t.Context(), w)
-		wantIs(t, "watch", err, core.ErrUnavailable)
+		wantIs(t, "watch", err, store.ErrUnavailable)
 		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "+publish") {
 			t.Errorf("check: got %v, want one that names the right", err)
 		}

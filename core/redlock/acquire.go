@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements core.Store. It sends the claim to all nodes at once. The claim is
+// Acquire implements store.Store. It sends the claim to all nodes at once. The claim is
 // granted when a majority of all nodes has granted it and some of its time is left. Calls
 // of nodes that have not answered by then go on in the background.
 //
@@ -25,39 +25,39 @@ import (
 //
 // A split vote is settled here: the claim that has the first node asks again a few times,
 // and the other claims are released.
-func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	start := time.Now()
 	ctx, cancel := s.question(ctx, s.valid(c.TTL))
 	defer cancel()
 	if ctx.Err() == nil {
 		if err := s.membership.ready(ctx); err != nil {
-			return core.Grant{}, fmt.Errorf("redlock: acquire: %w", err)
+			return store.Grant{}, fmt.Errorf("redlock: acquire: %w", err)
 		}
 	}
 	if ctx.Err() != nil {
-		return core.Grant{}, fmt.Errorf("redlock: acquire: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+		return store.Grant{}, fmt.Errorf("redlock: acquire: %w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
 	c.Push = false // a node alone cannot admit it
 	b, v := s.vote(ctx, c, start)
 	if v != won {
-		return core.Grant{}, b.failure(ctx, v)
+		return store.Grant{}, b.failure(ctx, v)
 	}
 	owner, votes := b.winners()
-	g := core.Grant{Owner: owner, Valid: s.valid(c.TTL)}
+	g := store.Grant{Owner: owner, Valid: s.valid(c.TTL)}
 	for _, v := range votes {
 		if v.grant.Valid > 0 {
 			g.Valid = min(g.Valid, s.valid(v.grant.Valid))
 		}
 	}
 	b.releaseOtherOwners(ctx)
-	if s.fencing && c.Weight == core.All && c.Limit == core.All {
+	if s.fencing && c.Weight == store.All && c.Limit == store.All {
 		var err error
 		if g.Token, err = s.fence(ctx, c, owner, b); err != nil {
 			b.release(ctx)
-			return core.Grant{}, err
+			return store.Grant{}, err
 		}
 	}
 	// At most a minority may still get the claim. Acquires can be on their way to more nodes
@@ -66,7 +66,7 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	s.awaitAcquires(ctx, &c, len(s.nodes)-s.quorum)
 	if time.Since(start) >= g.Valid {
 		b.release(ctx)
-		return core.Grant{}, &uncertain{op: "acquire", cause: errTimeout}
+		return store.Grant{}, &uncertain{op: "acquire", cause: errTimeout}
 	}
 	return g, nil
 }
@@ -82,7 +82,7 @@ const leastBallots = 3
 //
 // It does not ask the nodes that were overdue. While it waited for them, it would keep other
 // claims from the nodes that it has got.
-func (s *Store) vote(ctx context.Context, c core.Claim, start time.Time) (*ballot, verdict) {
+func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ballot, verdict) {
 	pause, overdue, nodeTime := firstPause, votes(nil), s.timeout
 	for round := 1; ; round++ {
 		b := s.newBallot(c)

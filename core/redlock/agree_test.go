@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Whatever the nodes show, what is shown of them is what a majority has, for as long as
@@ -23,7 +23,7 @@ func FuzzAgreement(f *testing.F) {
 		n := int(size%9) + 1
 		quorum := n/2 + 1
 		// A hold is an ID, a weight, what is left and its age; '|' begins the next node's.
-		lists := make([][]core.Hold, 1, n)
+		lists := make([][]store.Hold, 1, n)
 		for len(text) > 0 {
 			if text[0] == '|' {
 				if text = text[1:]; len(lists) == n {
@@ -35,7 +35,7 @@ func FuzzAgreement(f *testing.F) {
 			if len(text) < 4 {
 				break
 			}
-			h := core.Hold{Weight: int64(text[1]%3) + 1, Left: time.Duration(text[2]) * time.Second, Age: time.Duration(text[3]) * time.Second}
+			h := store.Hold{Weight: int64(text[1]%3) + 1, Left: time.Duration(text[2]) * time.Second, Age: time.Duration(text[3]) * time.Second}
 			if text[0] != ' ' {
 				h.ID = string('a' + text[0]%3)
 			}
@@ -45,9 +45,9 @@ func FuzzAgreement(f *testing.F) {
 			lists[len(lists)-1] = append(lists[len(lists)-1], h)
 			text = text[4:]
 		}
-		var states []core.State
+		var states []store.State
 		for _, list := range lists {
-			states = append(states, core.State{Key: "another", Holds: list, Waiters: list, Run: &core.Run{Attempt: 1}})
+			states = append(states, store.State{Key: "another", Holds: list, Waiters: list, Run: &store.Run{Attempt: 1}})
 		}
 		got := redlock.Agreed(n, "key", states)
 		if got.Key != "key" || got.Run != nil || !slices.Equal(got.Holds, got.Waiters) {
@@ -63,11 +63,11 @@ func FuzzAgreement(f *testing.F) {
 			shown[of]++
 			longer, older := 0, 0
 			for _, list := range lists {
-				same := func(o core.Hold) bool { return name{o.ID, o.Weight} == of }
-				if slices.ContainsFunc(list, func(o core.Hold) bool { return same(o) && o.Left >= h.Left }) {
+				same := func(o store.Hold) bool { return name{o.ID, o.Weight} == of }
+				if slices.ContainsFunc(list, func(o store.Hold) bool { return same(o) && o.Left >= h.Left }) {
 					longer++
 				}
-				if slices.ContainsFunc(list, func(o core.Hold) bool { return same(o) && o.Age >= h.Age }) {
+				if slices.ContainsFunc(list, func(o store.Hold) bool { return same(o) && o.Age >= h.Age }) {
 					older++
 				}
 			}
@@ -109,8 +109,8 @@ func FuzzCursor(f *testing.F) {
 		node, failed, after, err := redlock.Cursor(n, text)
 		switch {
 		case err != nil:
-			if !errors.Is(err, core.ErrInvalid) {
-				t.Errorf("%q: got %v, want %v", text, err, core.ErrInvalid)
+			if !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("%q: got %v, want %v", text, err, store.ErrInvalid)
 			}
 		case node < 0 || node >= n || failed < 0 || failed > node || len(after) > len(text):
 			t.Errorf("%q of %d nodes is read as %s", text, n, fmt.Sprint(node, failed, after))

@@ -8,14 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // ballot sends one claim to the nodes and collects their votes. It also handles the
 // answers that come after the verdict.
 type ballot struct {
 	store *Store
-	claim core.Claim
+	claim store.Claim
 
 	mu      sync.Mutex
 	votes   votes
@@ -33,7 +33,7 @@ var (
 	errReleasePending = errors.New("the node may still be told to release the claim")
 )
 
-func (s *Store) newBallot(c core.Claim) *ballot {
+func (s *Store) newBallot(c store.Claim) *ballot {
 	return &ballot{
 		store: s, claim: c, votes: make(votes, len(s.nodes)), begun: time.Now(), news: make(chan struct{}, 1),
 	}
@@ -384,7 +384,7 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 
 // releaseGrant has one node release a claim that it has granted, after releaseSent. It
 // leaves no tombstone, since the same claim may be sent again.
-func (s *Store) releaseGrant(ctx context.Context, n *node, c core.Claim, done func(error)) {
+func (s *Store) releaseGrant(ctx context.Context, n *node, c store.Claim, done func(error)) {
 	brief := c
 	brief.TTL, brief.Wait, brief.Keep = 0, false, 0
 	s.call(ctx, n, func(ctx context.Context) error {

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -29,7 +29,7 @@ type cleanup struct {
 
 // task is the release of one claim at one node.
 type task struct {
-	claim        core.Claim
+	claim        store.Claim
 	node         int
 	at           time.Time
 	until        time.Time
@@ -40,7 +40,7 @@ type task struct {
 
 // now has node i release c at once. With tombstone the node also has to refuse c from then
 // on. The release must have been noted as planned (releaseOutcome.again).
-func (u *cleanup) now(c core.Claim, i int, tombstone bool) {
+func (u *cleanup) now(c store.Claim, i int, tombstone bool) {
 	at, life := time.Now(), c.TTL
 	if tombstone {
 		life = max(life, arrivalLimit)
@@ -49,7 +49,7 @@ func (u *cleanup) now(c core.Claim, i int, tombstone bool) {
 }
 
 // later has node i release and refuse c, unless c is sent again before.
-func (u *cleanup) later(c core.Claim, i int) {
+func (u *cleanup) later(c store.Claim, i int) {
 	at := time.Now().Add(resendLimit)
 	u.add(task{
 		claim: c, node: i, at: at, until: at.Add(max(c.TTL, arrivalLimit)), tombstone: true,

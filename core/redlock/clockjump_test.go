@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
@@ -30,17 +31,17 @@ func TestClockJump(t *testing.T) {
 		{"limit: jump and cut", true, true, true},
 	} {
 		late(t, c.name, 5, func(s *scene) {
-			var held atomic.Pointer[core.Claim] // by the holder at node 2
-			s.faults[2].Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
+			var held atomic.Pointer[store.Claim] // by the holder at node 2
+			s.faults[2].Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
 				if op == storetest.OpExtend {
 					held.CompareAndSwap(nil, &claims[0])
 				}
 				return storetest.Fault{}
 			})
 			open := func(away ...int) *core.Locker {
-				own := append([]core.Store(nil), s.nodes...)
+				own := append([]store.Store(nil), s.nodes...)
 				for _, i := range away {
-					faults := faultsOf(s, func() storetest.Fault { return storetest.Fault{Err: core.ErrUnavailable} },
+					faults := faultsOf(s, func() storetest.Fault { return storetest.Fault{Err: store.ErrUnavailable} },
 						storetest.OpAcquire, storetest.OpExtend, storetest.OpRelease, storetest.OpWatch)
 					own[i] = storetest.Faulty(s.inner[i], faults)
 				}
@@ -89,7 +90,7 @@ func TestClockJump(t *testing.T) {
 				s.Errorf("got token %d after %d, so the resource cannot refuse the first holder", next.Token(), old.Token())
 			}
 			time.Sleep(ttl)
-			if cause := context.Cause(old.Context()); !errors.Is(cause, core.ErrLost) {
+			if cause := context.Cause(old.Context()); !errors.Is(cause, store.ErrLost) {
 				s.Errorf("got %v, want the first holder to have lost the key after its TTL", cause)
 			}
 			if next.Context().Err() != nil {

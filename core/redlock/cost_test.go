@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -21,7 +21,7 @@ func TestCommandsOfACycle(t *testing.T) {
 		"with fencing":    {[]redlock.Option{redlock.WithFencing()}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var nodes []core.Store
+			var nodes []store.Store
 			var proxies []*testserver.Proxy
 			for range 3 {
 				p := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)

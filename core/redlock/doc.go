@@ -1,7 +1,7 @@
 // Package redlock keeps a lock on a majority of several independent stores,
 // normally a redisstore on each of three or five servers that share nothing:
 //
-//	store, err := redlock.New([]core.Store{a, b, c})
+//	store, err := redlock.New([]store.Store{a, b, c})
 //	if err != nil {
 //		return err
 //	}
@@ -43,10 +43,10 @@
 // others are split does a call wait for it, for the time of WithNodeTimeout.
 //
 // A claim that a majority answers but does not grant is busy. If no majority answers, the
-// error is core.ErrUnavailable if nothing can have changed; otherwise the outcome is unknown.
-// Answers that come later are handled: if the claim has failed, a late grant is released. A
-// release that a node has not confirmed is sent again in the background, for the TTL, and for
-// at least a minute if an acquire may still reach it.
+// error is store.ErrUnavailable if nothing can have changed; otherwise the outcome is
+// unknown. Answers that come later are handled: if the claim has failed, a late grant is
+// released. A release that a node has not confirmed is sent again in the background, for
+// the TTL, and for at least a minute if an acquire may still reach it.
 //
 // A node that lacks a lock because it was down or restarted gets it back when a majority
 // confirms the next extension. In a split vote the claim that has the first node asks the
@@ -71,8 +71,8 @@
 // can be two holders for up to a TTL. The same is true after FLUSHALL, or if a proxy changes
 // the server behind its connections.
 //
-// The age comes from core.Node, for which redisstore needs the right to use INFO. A node that
-// cannot tell its age has no quarantine.
+// The age comes from store.Node, for which redisstore needs the right to use INFO. A node
+// that cannot tell its age has no quarantine.
 //
 // # What a majority cannot do
 //
@@ -81,6 +81,6 @@
 // have to be counted: of three claims for two permits, each can have a majority of three
 // nodes, although no node has admitted more than two. Nodes have no common order of arrival,
 // so there is no fairness. No node is sure to have the last state of a record, so package
-// once needs another store. Such claims fail with core.ErrUnsupported before anything is
+// once needs another store. Such claims fail with store.ErrUnsupported before anything is
 // sent.
 package redlock

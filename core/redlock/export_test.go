@@ -1,6 +1,6 @@
 package redlock
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 // WithoutHealing is for tests of the need to give claims back to nodes that lack them.
 func WithoutHealing() Option { return func(c *config) { c.unhealed = true } }
@@ -13,7 +13,7 @@ func (s *Store) Unsettled() (claims, tasks int) {
 }
 
 // Agreed is what a Store of n nodes shows where some of them show these states.
-func Agreed(n int, key string, states []core.State) core.State {
+func Agreed(n int, key string, states []store.State) store.State {
 	return (&Store{nodes: someNodes(n), quorum: n/2 + 1}).majority(key, states)
 }
 

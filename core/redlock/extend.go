@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Extend implements core.Store. A claim is extended when a majority of all nodes has
+// Extend implements store.Store. A claim is extended when a majority of all nodes has
 // extended it. It is lost when so many nodes have no such hold that no majority can have it.
 // Extend waits until that is decided, ctx is done, Limit is over, or no extension could be
 // valid any more.
@@ -20,16 +20,16 @@ import (
 // background. So a node that was restarted or cut off for a while does not leave the lock on
 // a bare majority. After a loss no node gets the claim back, since another claim may hold
 // the key by then.
-func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	answers := make([]core.Extension, len(claims))
+func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	answers := make([]store.Extension, len(claims))
 	if ctx.Err() != nil {
 		for i := range answers {
-			answers[i].Err = fmt.Errorf("redlock: extend: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+			answers[i].Err = fmt.Errorf("redlock: extend: %w: %w", store.ErrUnavailable, context.Cause(ctx))
 		}
 		return answers
 	}
 	x := &extension{store: s, start: time.Now(), done: make(chan struct{}), pending: len(s.nodes)}
-	var ask []core.Claim // a copy, which is still used after the caller has gone
+	var ask []store.Claim // a copy, which is still used after the caller has gone
 	for i, c := range claims {
 		if answers[i].Err = s.checkTTL("extend", &c); answers[i].Err == nil {
 			c.Wait, c.Fair, c.Record, c.Keep = false, false, nil, 0
@@ -75,7 +75,7 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 // caller has gone may still show that a node lacks a claim.
 type extension struct {
 	store  *Store
-	claims []core.Claim
+	claims []store.Claim
 	start  time.Time
 
 	unsettled sync.WaitGroup // calls of nodes, and of heal
@@ -98,7 +98,7 @@ type tally struct {
 }
 
 func (x *extension) send(ctx context.Context, n *node) {
-	var got []core.Extension
+	var got []store.Extension
 	start := time.Now()
 	x.store.call(ctx, n, func(ctx context.Context) error {
 		got = n.store.Extend(ctx, x.claims)
@@ -113,7 +113,7 @@ func (x *extension) send(ctx context.Context, n *node) {
 	})
 }
 
-func (x *extension) settle(ctx context.Context, n *node, got []core.Extension, err error) {
+func (x *extension) settle(ctx context.Context, n *node, got []store.Extension, err error) {
 	s := x.store
 	x.mu.Lock()
 	x.pending--
@@ -135,7 +135,7 @@ func (x *extension) settle(ctx context.Context, n *node, got []core.Extension, e
 			if v := got[i].Valid; v > 0 && (t.valid == 0 || v < t.valid) {
 				t.valid = v
 			}
-		case errors.Is(e, core.ErrLost):
+		case errors.Is(e, store.ErrLost):
 			t.lost++
 			t.lack = append(t.lack, n.index)
 		case t.err == nil:
@@ -164,7 +164,7 @@ func (x *extension) settle(ctx context.Context, n *node, got []core.Extension, e
 }
 
 // answer returns the result for claim i, by the answers so far.
-func (x *extension) answer(ctx context.Context, i int) core.Extension {
+func (x *extension) answer(ctx context.Context, i int) store.Extension {
 	s, t := x.store, &x.tallies[i]
 	valid := s.valid(x.claims[i].TTL)
 	if t.valid > 0 {
@@ -172,11 +172,11 @@ func (x *extension) answer(ctx context.Context, i int) core.Extension {
 	}
 	switch {
 	case len(t.have) >= s.quorum && time.Since(x.start) < valid:
-		return core.Extension{Valid: valid}
+		return store.Extension{Valid: valid}
 	case t.lost > len(s.nodes)-s.quorum:
-		return core.Extension{Err: fmt.Errorf("redlock: extend: %w", core.ErrLost)}
+		return store.Extension{Err: fmt.Errorf("redlock: extend: %w", store.ErrLost)}
 	}
-	return core.Extension{Err: &uncertain{op: "extend", cause: causeOf(ctx, t.err)}}
+	return store.Extension{Err: &uncertain{op: "extend", cause: causeOf(ctx, t.err)}}
 }
 
 // heal gives node n the claims that it lacks, while the confirmation is fresh. It stops at
@@ -219,9 +219,9 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 // addToken makes the token of the hold part of a claim that a node gets back. Otherwise
 // the token would be forgotten once all nodes have been replaced one after another. It is
 // false if no majority tells the token.
-func (x *extension) addToken(ctx context.Context, c *core.Claim, i int) bool {
+func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
-	if !s.fencing || c.Weight < core.All {
+	if !s.fencing || c.Weight < store.All {
 		return true
 	}
 	x.mu.Lock()
@@ -235,7 +235,7 @@ func (x *extension) addToken(ctx context.Context, c *core.Claim, i int) bool {
 		}
 		tokens := make(chan uint64, 1)
 		n := s.nodes[at]
-		var g core.Grant
+		var g store.Grant
 		s.call(ctx, n, func(ctx context.Context) (err error) {
 			if err = s.awaitReleases(ctx, c, at, r); err == nil {
 				g, err = n.store.Acquire(ctx, *c)

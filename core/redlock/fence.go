@@ -5,12 +5,12 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Each token that fence writes back is a multiple of tokenStep, in the nodes' unit of a
-// microsecond. Any other token is a node's own. tokenStep is a multiple of core.TokenStep,
-// so that the tokens of a grant end before the next multiple.
+// microsecond. Any other token is a node's own. tokenStep is a multiple of
+// store.TokenStep, so that the tokens of a grant end before the next multiple.
 const tokenStep = 1 << 14
 
 // maxToken is the highest token that can be asked for. The nodes take up to twice as much,
@@ -23,7 +23,7 @@ const maxToken = 1 << 51
 //
 // A node that was late may still give itself a token of its own for the same hold. Rounding
 // up keeps that one lower, so that other holds of the owner get the same token.
-func (s *Store) fence(ctx context.Context, c core.Claim, owner string, b *ballot) (uint64, error) {
+func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballot) (uint64, error) {
 	token, known := b.token(ctx)
 	if known {
 		return token, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -22,10 +23,10 @@ import (
 type aged struct {
 	*memstore.Store
 	mu   sync.Mutex
-	info core.NodeInfo
+	info store.NodeInfo
 }
 
-func (n *aged) Node(context.Context) (core.NodeInfo, error) {
+func (n *aged) Node(context.Context) (store.NodeInfo, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.info, nil
@@ -34,7 +35,7 @@ func (n *aged) Node(context.Context) (core.NodeInfo, error) {
 func (n *aged) restart(age time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.info = core.NodeInfo{ID: n.info.ID + " again", Age: age}
+	n.info = store.NodeInfo{ID: n.info.ID + " again", Age: age}
 }
 
 func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
@@ -43,9 +44,9 @@ func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 		t.Run(fmt.Sprintf("nodes in quarantine and its end; the process has locked before: %v", early), func(t *testing.T) {
 			t.Parallel()
 			var servers []*aged
-			var nodes []core.Store
+			var nodes []store.Store
 			for i := range 5 {
-				servers = append(servers, &aged{Store: memstore.New(), info: core.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}})
+				servers = append(servers, &aged{Store: memstore.New(), info: store.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}})
 				nodes = append(nodes, servers[i])
 			}
 			s := newStore(t, nodes, redlock.WithNodeTimeout(slow))
@@ -65,12 +66,12 @@ func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 			testserver.Eventually(t, 2*slow, "the error gives the reason of each node", func() bool {
 				_, err = s.Acquire(t.Context(), claim("ours"))
 				_ = s.Release(t.Context(), claim("ours"))
-				if err == nil || errors.Is(err, core.ErrBusy) {
+				if err == nil || errors.Is(err, store.ErrBusy) {
 					t.Fatalf("got %v", err)
 				}
 				return want.MatchString(err.Error()) && !strings.Contains(err.Error(), "in time")
 			})
-			if err := s.Check(t.Context()); !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "node 0: restarted, and trusted again in 1m") {
+			if err := s.Check(t.Context()); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "node 0: restarted, and trusted again in 1m") {
 				t.Errorf("check: got %v", err)
 			}
 		})
@@ -119,9 +120,9 @@ type mortal struct {
 	dead atomic.Bool
 }
 
-func (n *mortal) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (n *mortal) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	if n.dead.Load() {
-		return []core.Extension{{Err: core.ErrUnavailable}}
+		return []store.Extension{{Err: store.ErrUnavailable}}
 	}
 	return n.aged.Extend(ctx, claims)
 }
@@ -130,10 +131,10 @@ func (n *mortal) Extend(ctx context.Context, claims []core.Claim) []core.Extensi
 func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []core.Store
+		var nodes []store.Store
 		var servers []*mortal
 		for i := range 3 {
-			servers = append(servers, &mortal{aged: aged{Store: memstore.New(), info: core.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
+			servers = append(servers, &mortal{aged: aged{Store: memstore.New(), info: store.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
 			nodes = append(nodes, servers[i])
 		}
 		o := &told{}
@@ -142,7 +143,7 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 		synctest.Wait() // all three have it
 		extend := func() {
 			t.Helper()
-			if got := s.Extend(t.Context(), []core.Claim{claim("ours")}); got[0].Err != nil {
+			if got := s.Extend(t.Context(), []store.Claim{claim("ours")}); got[0].Err != nil {
 				t.Fatal(got[0].Err)
 			}
 			synctest.Wait()
@@ -181,7 +182,7 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 		c.Key, c.TTL = fmt.Sprint("order:", n), longest
 		_, err := s.Acquire(t.Context(), c)
 		if err == nil {
-			s.Extend(t.Context(), []core.Claim{c})
+			s.Extend(t.Context(), []store.Claim{c})
 		}
 		_ = s.Release(t.Context(), c)
 	}
@@ -214,7 +215,7 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 			t.Errorf("%s: %v", e, o.errs[i])
 		}
 	}
-	if _, err := redlock.New(connect(t), redlock.WithObserver(nil)); !errors.Is(err, core.ErrInvalid) {
+	if _, err := redlock.New(connect(t), redlock.WithObserver(nil)); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("an observer that is nil: got %v", err)
 	}
 }

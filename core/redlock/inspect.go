@@ -10,24 +10,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements core.Inspector. It asks all nodes and shows the holds that a majority of
-// them has. A hold at fewer nodes is no lease, even if it keeps other claims out there. Left
-// is the time for which a majority will have the hold.
+// Look implements store.Inspector. It asks all nodes and shows the holds that a majority
+// of them has. A hold at fewer nodes is no lease, even if it keeps other claims out
+// there. Left is the time for which a majority will have the hold.
 //
-// It fails with core.ErrUnavailable if no majority answers, and with core.ErrUnsupported if a
-// node is no core.Inspector.
-func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
+// It fails with store.ErrUnavailable if no majority answers, and with
+// store.ErrUnsupported if a node is no store.Inspector.
+func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "redlock: look"
 	if err := claims.CheckKey(op, key, s.Braces()); err != nil {
-		return core.State{}, err
+		return store.State{}, err
 	}
 	if err := s.inspectable(ctx, op); err != nil {
-		return core.State{}, err
+		return store.State{}, err
 	}
 	state, _, err := s.lookAt(ctx, op, key)
 	return state, err
@@ -35,30 +35,30 @@ func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
 
 // lookAt is Look, and also returns the state at each node. That of a node that did not answer
 // is empty.
-func (s *Store) lookAt(ctx context.Context, op, key string) (state core.State, states []core.State, err error) {
-	states = make([]core.State, len(s.nodes))
-	errs := s.poll(ctx, func(ctx context.Context, i int, in core.Inspector) (err error) {
+func (s *Store) lookAt(ctx context.Context, op, key string) (state store.State, states []store.State, err error) {
+	states = make([]store.State, len(s.nodes))
+	errs := s.poll(ctx, func(ctx context.Context, i int, in store.Inspector) (err error) {
 		states[i], err = in.Look(ctx, key)
 		return err
 	})
-	var some []core.State
+	var some []store.State
 	for i, err := range errs {
 		if err != nil {
-			states[i] = core.State{}
+			states[i] = store.State{}
 			continue
 		}
 		some = append(some, states[i])
 	}
 	if len(some) < s.quorum {
-		return core.State{Key: key}, states, tooFew(ctx, op, errs)
+		return store.State{Key: key}, states, tooFew(ctx, op, errs)
 	}
 	return s.majority(key, some), states, nil
 }
 
 // majority returns the holds and waiters that a majority of all nodes has.
-func (s *Store) majority(key string, states []core.State) core.State {
-	state := core.State{Key: key}
-	var holds, waiters [][]core.Hold
+func (s *Store) majority(key string, states []store.State) store.State {
+	state := store.State{Key: key}
+	var holds, waiters [][]store.Hold
 	for _, st := range states {
 		holds, waiters = append(holds, st.Holds), append(waiters, st.Waiters)
 	}
@@ -69,14 +69,14 @@ func (s *Store) majority(key string, states []core.State) core.State {
 // common returns the entries that a majority of the nodes has in its list, in order of first
 // appearance. Entries without an ID are equal if their weights are: of those it returns as
 // many as a majority has.
-func (s *Store) common(lists [][]core.Hold) []core.Hold {
+func (s *Store) common(lists [][]store.Hold) []store.Hold {
 	type name struct {
 		id     string
 		weight int64
 		nth    int // of several with this ID and weight in one list
 	}
 	var names []name
-	found := make(map[name][]core.Hold)
+	found := make(map[name][]store.Hold)
 	for _, list := range lists {
 		seen := make(map[name]int)
 		for _, h := range list {
@@ -89,14 +89,14 @@ func (s *Store) common(lists [][]core.Hold) []core.Hold {
 			found[n] = append(found[n], h)
 		}
 	}
-	var all []core.Hold
+	var all []store.Hold
 	for _, n := range names {
 		some := found[n]
 		if len(some) < s.quorum {
 			continue
 		}
 		// Sorted by the time left, the majority ends with the entry at quorum-1.
-		slices.SortStableFunc(some, func(a, b core.Hold) int { return cmp.Compare(b.Left, a.Left) })
+		slices.SortStableFunc(some, func(a, b store.Hold) int { return cmp.Compare(b.Left, a.Left) })
 		h := some[s.quorum-1]
 		for _, o := range some {
 			h.Age = min(h.Age, o.Age)
@@ -107,11 +107,11 @@ func (s *Store) common(lists [][]core.Hold) []core.Hold {
 	return all
 }
 
-// List implements core.Inspector. It goes through the keys of one node after the other, and
-// asks all nodes about each key. A key that is new since the beginning can be listed once for
-// each node. If a minority of the nodes does not answer, a key that a majority has is still
-// listed, by another node.
-func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
+// List implements store.Inspector. It goes through the keys of one node after the other,
+// and asks all nodes about each key. A key that is new since the beginning can be listed
+// once for each node. If a minority of the nodes does not answer, a key that a majority
+// has is still listed, by another node.
+func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "redlock: list"
 	if err := inspection.CheckPage(op, most); err != nil {
 		return nil, "", err
@@ -123,13 +123,13 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 	if err := s.inspectable(ctx, op); err != nil {
 		return nil, "", err
 	}
-	found, following, err := s.nodes[at.node].store.(core.Inspector).List(ctx, at.after, most)
+	found, following, err := s.nodes[at.node].store.(store.Inspector).List(ctx, at.after, most)
 	switch {
-	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):
+	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrUnsupported):
 		return nil, "", fmt.Errorf("%s: node %d: %w", op, at.node, err)
 	case err != nil:
 		if at.failed++; at.failed > len(s.nodes)-s.quorum || ctx.Err() != nil {
-			return nil, "", fmt.Errorf("%s: node %d: %w: %w", op, at.node, core.ErrUnavailable, err)
+			return nil, "", fmt.Errorf("%s: node %d: %w: %w", op, at.node, store.ErrUnavailable, err)
 		}
 	}
 	for _, f := range found {
@@ -152,9 +152,9 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 // listed tells that one of the nodes has had a hold or a waiter of the key for longer than
 // the listing has taken. So the key was listed with that node. A younger one may have been
 // missed there, for example if the node has granted the claim after the majority.
-func listed(states []core.State, taken time.Duration) bool {
-	old := func(h core.Hold) bool { return h.Age > taken }
-	return slices.ContainsFunc(states, func(s core.State) bool {
+func listed(states []store.State, taken time.Duration) bool {
+	old := func(h store.Hold) bool { return h.Age > taken }
+	return slices.ContainsFunc(states, func(s store.State) bool {
 		return slices.ContainsFunc(s.Holds, old) || slices.ContainsFunc(s.Waiters, old)
 	})
 }
@@ -184,13 +184,13 @@ func (s *Store) parseCursor(op, after string) (c cursor, err error) {
 			return c, nil
 		}
 	}
-	return c, fmt.Errorf("%s: there is no such page: %w", op, core.ErrInvalid)
+	return c, fmt.Errorf("%s: there is no such page: %w", op, store.ErrInvalid)
 }
 
-// Revoke implements core.Inspector. It tells all nodes, if a majority has the hold. It
+// Revoke implements store.Inspector. It tells all nodes, if a majority has the hold. It
 // returns nil if a majority answers and at least one of these nodes had the hold, and
-// core.ErrLost if none had it. So several calls that revoke one hold at once can all return
-// nil. If no majority answers, the outcome is unknown.
+// store.ErrLost if none had it. So several calls that revoke one hold at once can all
+// return nil. If no majority answers, the outcome is unknown.
 //
 // A node that was not told keeps the hold until the holder, which has lost the other nodes,
 // releases it there.
@@ -209,16 +209,16 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(state.Holds, func(h core.Hold) bool { return h.ID == hold }) {
+	if !slices.ContainsFunc(state.Holds, func(h store.Hold) bool { return h.ID == hold }) {
 		return inspection.Lost(op)
 	}
 	had, hadNot := 0, 0
-	errs := s.poll(ctx, func(ctx context.Context, _ int, in core.Inspector) error { return in.Revoke(ctx, key, hold, keep) })
+	errs := s.poll(ctx, func(ctx context.Context, _ int, in store.Inspector) error { return in.Revoke(ctx, key, hold, keep) })
 	for _, err := range errs {
 		switch {
 		case err == nil:
 			had++
-		case errors.Is(err, core.ErrLost):
+		case errors.Is(err, store.ErrLost):
 			hadNot++
 		}
 	}
@@ -235,12 +235,12 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 // inspectable fails if a node cannot be inspected, or ctx has ended.
 func (s *Store) inspectable(ctx context.Context, op string) error {
 	for _, n := range s.nodes {
-		if _, ok := n.store.(core.Inspector); !ok {
-			return fmt.Errorf("%s: node %d cannot: %w", op, n.index, core.ErrUnsupported)
+		if _, ok := n.store.(store.Inspector); !ok {
+			return fmt.Errorf("%s: node %d cannot: %w", op, n.index, store.ErrUnsupported)
 		}
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w: %w", op, core.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("%s: %w: %w", op, store.ErrUnavailable, context.Cause(ctx))
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func (s *Store) inspectable(ctx context.Context, op string) error {
 // poll asks all nodes side by side and returns their errors by node. After the time of a node
 // it does not wait for those that make no majority any more. It ends with ctx, and after
 // Limit.
-func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, in core.Inspector) error) []error {
+func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, in store.Inspector) error) []error {
 	type answer struct {
 		node int
 		err  error
@@ -264,7 +264,7 @@ func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, i
 		s.run(func() {
 			var err error
 			defer func() { answers <- answer{n.index, err} }()
-			err = ask(ctx, n.index, n.store.(core.Inspector))
+			err = ask(ctx, n.index, n.store.(store.Inspector))
 		})
 	}
 	timer := time.NewTimer(s.timeout)
@@ -294,12 +294,12 @@ func tooFew(ctx context.Context, op string, errs []error) error {
 		if err != nil {
 			all = append(all, fmt.Errorf("node %d: %w", i, err))
 		}
-		if errors.Is(err, core.ErrUnsupported) {
+		if errors.Is(err, store.ErrUnsupported) {
 			return fmt.Errorf("%s: node %d: %w", op, i, err)
 		}
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		all = append(all, cause)
 	}
-	return fmt.Errorf("%s: too few nodes answer: %w: %w", op, core.ErrUnavailable, errors.Join(all...))
+	return fmt.Errorf("%s: too few nodes answer: %w: %w", op, store.ErrUnavailable, errors.Join(all...))
 }

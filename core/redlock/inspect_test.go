@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var errDown = errors.New("no route to host")
@@ -22,14 +22,14 @@ type switched struct {
 	down bool
 }
 
-func (s *switched) Look(ctx context.Context, key string) (core.State, error) {
+func (s *switched) Look(ctx context.Context, key string) (store.State, error) {
 	if s.down {
-		return core.State{}, errDown
+		return store.State{}, errDown
 	}
 	return s.Store.Look(ctx, key)
 }
 
-func (s *switched) List(ctx context.Context, after string, most int) ([]core.State, string, error) {
+func (s *switched) List(ctx context.Context, after string, most int) ([]store.State, string, error) {
 	if s.down {
 		return nil, "", errDown
 	}
@@ -46,17 +46,17 @@ func (s *switched) Revoke(ctx context.Context, key, hold string, keep time.Durat
 // A hold is shown and can be revoked if a majority has it.
 func TestInspectorOfAMajority(t *testing.T) {
 	t.Parallel()
-	claim := func(key string) core.Claim {
-		return core.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: core.All, Limit: core.All, TTL: time.Minute}
+	claim := func(key string) store.Claim {
+		return store.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: time.Minute}
 	}
 	var nodes [3]*switched
-	var stores []core.Store
+	var stores []store.Store
 	for i := range nodes {
 		nodes[i] = &switched{Store: memstore.New()}
 		stores = append(stores, nodes[i])
 	}
 	s := newStore(t, stores, redlock.WithNodeTimeout(slow))
-	grant := func(c core.Claim, at ...int) {
+	grant := func(c store.Claim, at ...int) {
 		t.Helper()
 		for _, i := range at {
 			if _, err := nodes[i].Store.Acquire(t.Context(), c); err != nil {
@@ -88,7 +88,7 @@ func TestInspectorOfAMajority(t *testing.T) {
 	for down := range 3 {
 		nodes[down].down = true
 		if down == 0 {
-			if state, err := s.Look(t.Context(), "both"); err != nil || len(state.Holds) != 1 || state.Holds[0].ID != core.HoldID(both.Lease) {
+			if state, err := s.Look(t.Context(), "both"); err != nil || len(state.Holds) != 1 || state.Holds[0].ID != store.HoldID(both.Lease) {
 				t.Errorf("got %+v and %v, want the hold of the majority", state, err)
 			}
 		}
@@ -107,33 +107,33 @@ func TestInspectorOfAMajority(t *testing.T) {
 	if state, err := s.Look(t.Context(), "one"); err != nil || len(state.Holds) != 0 {
 		t.Errorf("got %+v and %v of a hold at one node", state, err)
 	}
-	if err := s.Revoke(t.Context(), "one", core.HoldID(one.Lease), 0); !errors.Is(err, core.ErrLost) {
-		t.Errorf("got %v, want %v", err, core.ErrLost)
+	if err := s.Revoke(t.Context(), "one", store.HoldID(one.Lease), 0); !errors.Is(err, store.ErrLost) {
+		t.Errorf("got %v, want %v", err, store.ErrLost)
 	}
-	if x := nodes[0].Store.Extend(t.Context(), []core.Claim{one}); x[0].Err != nil {
+	if x := nodes[0].Store.Extend(t.Context(), []store.Claim{one}); x[0].Err != nil {
 		t.Errorf("the hold at one node has changed: %v", x[0].Err)
 	}
 	// Two nodes are enough, one is not.
 	nodes[0].down = true
-	if err := s.Revoke(t.Context(), "both", core.HoldID(both.Lease), time.Second); err != nil {
+	if err := s.Revoke(t.Context(), "both", store.HoldID(both.Lease), time.Second); err != nil {
 		t.Errorf("revoke with two nodes: %v", err)
 	}
 	nodes[1].down = true
-	if _, err := s.Look(t.Context(), "both"); !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, errDown) {
-		t.Errorf("look with one node: got %v, want %v", err, core.ErrUnavailable)
+	if _, err := s.Look(t.Context(), "both"); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, errDown) {
+		t.Errorf("look with one node: got %v, want %v", err, store.ErrUnavailable)
 	}
-	if _, err := listed(); !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("list with one node: got %v, want %v", err, core.ErrUnavailable)
+	if _, err := listed(); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("list with one node: got %v, want %v", err, store.ErrUnavailable)
 	}
-	if err := s.Revoke(t.Context(), "both", core.HoldID(both.Lease), 0); !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("revoke with one node: got %v, want %v", err, core.ErrUnavailable)
+	if err := s.Revoke(t.Context(), "both", store.HoldID(both.Lease), 0); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("revoke with one node: got %v, want %v", err, store.ErrUnavailable)
 	}
 }
 
 // unnamed is a node that does not know the processes of its holds.
 type unnamed struct{ *memstore.Store }
 
-func (s unnamed) Look(ctx context.Context, key string) (core.State, error) {
+func (s unnamed) Look(ctx context.Context, key string) (store.State, error) {
 	state, err := s.Store.Look(ctx, key)
 	for i := range state.Holds {
 		state.Holds[i].Process = ""
@@ -146,8 +146,8 @@ func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// Of any two, one knows it.
-		s := newStore(t, []core.Store{memstore.New(), unnamed{memstore.New()}, memstore.New()})
-		c := core.Claim{Key: "order:1", Owner: rand.Text(), Lease: "PROCESSA" + rand.Text(), Weight: core.All, Limit: core.All, TTL: time.Minute}
+		s := newStore(t, []store.Store{memstore.New(), unnamed{memstore.New()}, memstore.New()})
+		c := store.Claim{Key: "order:1", Owner: rand.Text(), Lease: "PROCESSA" + rand.Text(), Weight: store.All, Limit: store.All, TTL: time.Minute}
 		if _, err := s.Acquire(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestListingOfAMajority(t *testing.T) {
 		s := newStore(t, nodes)
 		grant := func(key string, at ...int) {
 			t.Helper()
-			c := core.Claim{Key: key, Owner: key, Lease: key, Weight: core.All, Limit: core.All, TTL: time.Minute}
+			c := store.Claim{Key: key, Owner: key, Lease: key, Weight: store.All, Limit: store.All, TTL: time.Minute}
 			for _, i := range at {
 				if _, err := nodes[i].Acquire(t.Context(), c); err != nil {
 					t.Fatal(err)
@@ -202,13 +202,13 @@ func TestListingOfAMajority(t *testing.T) {
 // If one node cannot be inspected, the whole store cannot.
 func TestNodeWithoutAnInspector(t *testing.T) {
 	t.Parallel()
-	type bare struct{ core.Store }
-	s := newStore(t, []core.Store{memstore.New(), bare{memstore.New()}, memstore.New()})
+	type bare struct{ store.Store }
+	s := newStore(t, []store.Store{memstore.New(), bare{memstore.New()}, memstore.New()})
 	_, err := s.Look(t.Context(), "key")
 	_, _, listErr := s.List(t.Context(), "", 1)
 	for _, err := range []error{err, listErr, s.Revoke(t.Context(), "key", "id", 0)} {
-		if !errors.Is(err, core.ErrUnsupported) {
-			t.Errorf("got %v, want %v", err, core.ErrUnsupported)
+		if !errors.Is(err, store.ErrUnsupported) {
+			t.Errorf("got %v, want %v", err, store.ErrUnsupported)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
@@ -18,7 +18,7 @@ type scene struct {
 	*testing.T
 	inner  []*memstore.Store
 	faults []*storetest.Faults
-	nodes  []core.Store
+	nodes  []store.Store
 }
 
 // late runs fn on a scene of n nodes in virtual time.
@@ -39,10 +39,10 @@ func late(t *testing.T, name string, n int, fn func(s *scene)) {
 }
 
 // has returns the nodes at which c is held.
-func (s *scene) has(c core.Claim) (at []int) {
+func (s *scene) has(c store.Claim) (at []int) {
 	s.Helper()
 	for i, m := range s.inner {
-		if x := m.Extend(s.Context(), []core.Claim{c}); x[0].Err == nil {
+		if x := m.Extend(s.Context(), []store.Claim{c}); x[0].Err == nil {
 			at = append(at, i)
 		}
 	}
@@ -65,9 +65,9 @@ func (s *scene) free(i int) {
 	}
 }
 
-func (s *scene) busy(store core.Store, c core.Claim) {
+func (s *scene) busy(st store.Store, c store.Claim) {
 	s.Helper()
-	if _, err := store.Acquire(s.Context(), c); !errors.Is(err, core.ErrBusy) {
+	if _, err := st.Acquire(s.Context(), c); !errors.Is(err, store.ErrBusy) {
 		s.Fatalf("got %v, want busy", err)
 	}
 }
@@ -84,8 +84,8 @@ func TestLateMessages(t *testing.T) {
 		c := claim("ours")
 		brief := c
 		brief.TTL = 0
-		if err := ours.Release(s.Context(), brief); !errors.Is(err, core.ErrLost) {
-			s.Fatalf("release: got %v, want %v", err, core.ErrLost)
+		if err := ours.Release(s.Context(), brief); !errors.Is(err, store.ErrLost) {
+			s.Fatalf("release: got %v, want %v", err, store.ErrLost)
 		}
 		acquire(s.T, theirs, c)
 		time.Sleep(time.Second)
@@ -111,29 +111,29 @@ func TestLateMessages(t *testing.T) {
 	})
 
 	late(t, "a refusal comes with the majority", 3, func(s *scene) {
-		store := newStore(s, s.nodes)
+		st := newStore(s, s.nodes)
 		s.taken(1, 2)
-		s.faults[0].Hook(func(storetest.Op, []core.Claim) storetest.Fault { return storetest.Fault{Delay: far} })
+		s.faults[0].Hook(func(storetest.Op, []store.Claim) storetest.Fault { return storetest.Fault{Delay: far} })
 		start := time.Now()
-		s.busy(store, claim("ours"))
+		s.busy(st, claim("ours"))
 		if took := time.Since(start); took >= far {
 			s.Errorf("it took %v, as long as the node that is late", took)
 		}
 	})
 
 	late(t, "a late grant to a failed attempt is given back, and is no vote for the next attempt", 3, func(s *scene) {
-		store := newStore(s, s.nodes)
+		st := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
 		c := claim("ours")
-		s.busy(store, c)
+		s.busy(st, c)
 		time.Sleep(2 * far) // the grant has come and was given back
 		if at := s.has(c); len(at) != 0 {
 			s.Fatalf("the claim is at nodes %v after it failed", at)
 		}
-		s.faults[0].Hook(func(storetest.Op, []core.Claim) storetest.Fault { return storetest.Fault{Err: core.ErrUnavailable} })
+		s.faults[0].Hook(func(storetest.Op, []store.Claim) storetest.Fault { return storetest.Fault{Err: store.ErrUnavailable} })
 		s.free(1)
-		if _, err := store.Acquire(s.Context(), c); err == nil {
+		if _, err := st.Acquire(s.Context(), c); err == nil {
 			s.Errorf("granted, with the claim at nodes %v", s.has(c))
 		}
 	})
@@ -189,17 +189,17 @@ func TestLateMessages(t *testing.T) {
 	})
 
 	late(t, "a claim does not overtake its own release", 3, func(s *scene) {
-		store := newStore(s, s.nodes)
+		st := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: far})
 		c := claim("ours")
 		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond) // the caller does not wait for the release
 		defer cancel()
-		if _, err := store.Acquire(ctx, c); !errors.Is(err, core.ErrBusy) {
+		if _, err := st.Acquire(ctx, c); !errors.Is(err, store.ErrBusy) {
 			s.Fatalf("got %v, want busy", err)
 		}
 		s.free(1)
-		acquire(s.T, store, c)
+		acquire(s.T, st, c)
 		time.Sleep(5 * time.Second)
 		if at := s.has(c); len(at) != 2 {
 			s.Errorf("the claim was granted and is at nodes %v, want 0 and 1", at)
@@ -291,10 +291,10 @@ func TestOneToken(t *testing.T) {
 		for range 2 {
 			far.Next(storetest.OpAcquire, storetest.Fault{Delay: time.Millisecond, ReplyDelay: 3 * time.Millisecond})
 		}
-		ours := newStore(s, []core.Store{s.nodes[0], s.nodes[1], storetest.Faulty(s.nodes[2], far)}, redlock.WithFencing())
+		ours := newStore(s, []store.Store{s.nodes[0], s.nodes[1], storetest.Faulty(s.nodes[2], far)}, redlock.WithFencing())
 		theirs := newStore(s, s.nodes, redlock.WithFencing())
-		c, got := claim("ours"), make(chan core.Grant, 2)
-		for _, store := range []core.Store{ours, theirs} {
+		c, got := claim("ours"), make(chan store.Grant, 2)
+		for _, store := range []store.Store{ours, theirs} {
 			go func() {
 				g, err := store.Acquire(s.Context(), c)
 				if err != nil {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // membership decides which nodes may vote, by the servers behind them.
@@ -37,7 +37,7 @@ type membership struct {
 
 // server is the state of the server behind a node.
 type server struct {
-	info     core.NodeInfo
+	info     store.NodeInfo
 	at       time.Time // when info was told; zero for never
 	asked    time.Time // when the call began that told info
 	heard    bool      // it has answered a look, with or without info
@@ -51,7 +51,7 @@ func (e *quarantined) Error() string {
 	return fmt.Sprintf("restarted, and trusted again in %v, see WithQuarantine", seconds(e.left))
 }
 
-func (e *quarantined) Is(target error) bool { return target == core.ErrUnavailable }
+func (e *quarantined) Is(target error) bool { return target == store.ErrUnavailable }
 
 // seconds is d in whole seconds, rounded up.
 func seconds(d time.Duration) time.Duration {
@@ -136,11 +136,11 @@ func (m *membership) fault() error {
 			continue
 		}
 		if a.info.Replica {
-			return fmt.Errorf("node %d is a replica: %w", i, core.ErrInvalid)
+			return fmt.Errorf("node %d is a replica: %w", i, store.ErrInvalid)
 		}
 		for j, b := range m.servers[:i] {
 			if !b.at.IsZero() && a.info.ID == b.info.ID {
-				return fmt.Errorf("nodes %d and %d are the same server: %w", j, i, core.ErrInvalid)
+				return fmt.Errorf("nodes %d and %d are the same server: %w", j, i, store.ErrInvalid)
 			}
 		}
 	}
@@ -148,10 +148,10 @@ func (m *membership) fault() error {
 }
 
 // judge notes the server of node i, and fails if its votes do not count.
-func (m *membership) judge(i int, asked time.Time, info core.NodeInfo) error {
+func (m *membership) judge(i int, asked time.Time, info store.NodeInfo) error {
 	m.note(i, asked, info)
 	if info.Replica {
-		return fmt.Errorf("node %d is a replica: %w", i, core.ErrUnavailable)
+		return fmt.Errorf("node %d is a replica: %w", i, store.ErrUnavailable)
 	}
 	if err := m.quarantine(i); err != nil {
 		m.lookAgain()
@@ -160,7 +160,7 @@ func (m *membership) judge(i int, asked time.Time, info core.NodeInfo) error {
 	return nil
 }
 
-func (m *membership) note(i int, asked time.Time, info core.NodeInfo) {
+func (m *membership) note(i int, asked time.Time, info store.NodeInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.servers[i]
@@ -222,7 +222,7 @@ func (m *membership) look(ctx context.Context, anyway bool) error {
 		select {
 		case <-looked:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
 		}
 		m.mu.Lock()
 		if m.asked && !anyway {
@@ -256,7 +256,7 @@ func (m *membership) askAll(ctx context.Context) error {
 		}
 		start := time.Now()
 		info, err := n.server.Node(ctx)
-		if errors.Is(err, core.ErrUnsupported) {
+		if errors.Is(err, store.ErrUnsupported) {
 			return nil
 		}
 		if err == nil {
@@ -288,7 +288,7 @@ func (m *membership) admitNew(ctx context.Context) {
 	sorted := slices.Sorted(slices.Values(ids))
 	sum := sha256.Sum256([]byte(strings.Join(sorted, " ")))
 	name := hex.EncodeToString(sum[:16])
-	mark := core.Claim{Key: markKey, Owner: name, Lease: name, Weight: core.All, Limit: core.All, TTL: 2*s.quarantine + time.Second}
+	mark := store.Claim{Key: markKey, Owner: name, Lease: name, Weight: store.All, Limit: store.All, TTL: 2*s.quarantine + time.Second}
 	var mu sync.Mutex
 	var taken []*node
 	err := m.everyNode(ctx, func(ctx context.Context, n *node) error {
@@ -300,7 +300,7 @@ func (m *membership) admitNew(ctx context.Context) {
 		}
 		return err
 	})
-	if errors.Is(err, core.ErrBusy) {
+	if errors.Is(err, store.ErrBusy) {
 		// The cluster is not new, so this mark is wrong. It is removed: if the other
 		// servers forget their mark, a later look must not find this one.
 		mu.Lock()
@@ -340,7 +340,7 @@ func (m *membership) everyNode(ctx context.Context, fn func(ctx context.Context,
 				first = err
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
 		}
 	}
 	return first

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/outage"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // nodeWidth is the greatest number of calls of one node at a time, including those whose
@@ -17,8 +17,8 @@ const nodeWidth = 256
 
 // node is one of the stores.
 type node struct {
-	store  core.Store
-	server core.Node // the same store, if it can describe its server
+	store  store.Store
+	server store.Node // the same store, if it can describe its server
 	index  int
 	room   chan struct{} // has an element for each call on its way
 	health
@@ -27,7 +27,7 @@ type node struct {
 
 var (
 	errNodeTimeout = errors.New("the node did not answer in time")
-	errCrowded     = fmt.Errorf("%w: too many calls of the node are without an answer", core.ErrUnavailable)
+	errCrowded     = fmt.Errorf("%w: too many calls of the node are without an answer", store.ErrUnavailable)
 )
 
 // call runs fn in the background, within Limit, and then settle with its error. The call
@@ -89,7 +89,7 @@ func (s *Store) counts(ctx context.Context, n *node) error {
 	}
 	start := time.Now()
 	info, err := n.server.Node(ctx)
-	if errors.Is(err, core.ErrUnsupported) {
+	if errors.Is(err, store.ErrUnsupported) {
 		return nil
 	}
 	if err != nil {
@@ -118,15 +118,15 @@ func kindOf(err error) kind {
 	switch {
 	case err == nil:
 		return granted
-	case errors.Is(err, core.ErrBusy):
+	case errors.Is(err, store.ErrBusy):
 		return busy
-	case errors.Is(err, core.ErrLost):
+	case errors.Is(err, store.ErrLost):
 		return lost
-	case errors.Is(err, core.ErrInvalid):
+	case errors.Is(err, store.ErrInvalid):
 		return invalid
-	case errors.Is(err, core.ErrUnsupported):
+	case errors.Is(err, store.ErrUnsupported):
 		return unsupported
-	case errors.Is(err, core.ErrUnavailable):
+	case errors.Is(err, store.ErrUnavailable):
 		return failed
 	}
 	return unknown

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -55,14 +56,14 @@ func WithFencing() Option {
 }
 
 // WithQuarantine sets the longest TTL that any client of these nodes uses. The default is one
-// minute. A claim with a longer TTL fails with core.ErrInvalid.
+// minute. A claim with a longer TTL fails with store.ErrInvalid.
 //
 // A node that started less than this ago may have forgotten holds that have not ended, so its
 // votes do not count until it is older. 0 turns that off, for nodes that write everything to
 // disk before they answer (appendfsync always).
 //
-// The option needs nodes that can tell their age (core.Node), as redisstore can. A key that
-// Claim.Keep keeps for longer than this after its release is not protected.
+// The option needs nodes that can tell their age (store.Node), as redisstore can. A key
+// that Claim.Keep keeps for longer than this after its release is not protected.
 func WithQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantine = longest }
 }
@@ -79,13 +80,13 @@ func WithObserver(o core.Observer) Option {
 func (c *config) check() error {
 	switch {
 	case c.timeout < time.Millisecond || c.timeout > 10*time.Second:
-		return fmt.Errorf("redlock: a node timeout of %v: 1ms to 10s are allowed: %w", c.timeout, core.ErrInvalid)
+		return fmt.Errorf("redlock: a node timeout of %v: 1ms to 10s are allowed: %w", c.timeout, store.ErrInvalid)
 	case !(c.drift >= 0 && c.drift < 1):
-		return fmt.Errorf("redlock: a drift of %v: 0 to less than 1 is allowed: %w", c.drift, core.ErrInvalid)
+		return fmt.Errorf("redlock: a drift of %v: 0 to less than 1 is allowed: %w", c.drift, store.ErrInvalid)
 	case c.observed && c.observer == nil:
-		return fmt.Errorf("redlock: the observer is nil: %w", core.ErrInvalid)
+		return fmt.Errorf("redlock: the observer is nil: %w", store.ErrInvalid)
 	case c.quarantine < 0:
-		return fmt.Errorf("redlock: a quarantine of %v: it cannot be negative: %w", c.quarantine, core.ErrInvalid)
+		return fmt.Errorf("redlock: a quarantine of %v: it cannot be negative: %w", c.quarantine, store.ErrInvalid)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // fallen is a node whose server is down. Known says whether the client knows it.
@@ -24,9 +25,9 @@ func (n *fallen) Error() string { return "connection refused" }
 
 func (n *fallen) Down() bool { return n.known }
 
-func (n *fallen) Acquire(context.Context, core.Claim) (core.Grant, error) {
+func (n *fallen) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	n.asked.Add(1)
-	return core.Grant{}, fmt.Errorf("%w: %w", core.ErrUnavailable, n)
+	return store.Grant{}, fmt.Errorf("%w: %w", store.ErrUnavailable, n)
 }
 
 // hazard 23
@@ -37,7 +38,7 @@ func TestKnownOutage(t *testing.T) {
 		asked int64
 	}{{[2]bool{true, true}, 1}, {[2]bool{true, false}, 3}} {
 		a, b := &fallen{Store: memstore.New(), known: c.known[0]}, &fallen{Store: memstore.New(), known: c.known[1]}
-		s := newStore(t, []core.Store{a, b, memstore.New()}, redlock.WithNodeTimeout(slow))
+		s := newStore(t, []store.Store{a, b, memstore.New()}, redlock.WithNodeTimeout(slow))
 		l, err := core.New(s)
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +46,7 @@ func TestKnownOutage(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		_, err = l.Acquire(ctx, "order:1")
 		cancel()
-		if !errors.Is(err, core.ErrUnavailable) {
+		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		if n := a.asked.Load(); n != c.asked {

@@ -13,11 +13,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-func claim(name string) core.Claim {
-	return core.Claim{Key: "order:1", Owner: name, Lease: name, Weight: core.All, Limit: core.All, TTL: 10 * time.Second}
+func claim(name string) store.Claim {
+	return store.Claim{Key: "order:1", Owner: name, Lease: name, Weight: store.All, Limit: store.All, TTL: 10 * time.Second}
 }
 
 // Every pattern of answers of five nodes: yes, no (another owner holds the key), and a grant
@@ -38,7 +39,7 @@ func TestPatterns(t *testing.T) {
 
 func checkPattern(t *testing.T, answers []int) {
 	var inner []*memstore.Store
-	var nodes []core.Store
+	var nodes []store.Store
 	count := [3]int{}
 	for _, a := range answers {
 		count[a]++
@@ -51,7 +52,7 @@ func checkPattern(t *testing.T, answers []int) {
 				t.Fatal(err)
 			}
 		case 2:
-			faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {
+			faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
 				if op == storetest.OpAcquire {
 					return storetest.Fault{Lose: storetest.LoseReply}
 				}
@@ -80,27 +81,27 @@ func checkPattern(t *testing.T, answers []int) {
 		if err != nil || g.Valid <= 0 || g.Valid >= c.TTL-100*time.Millisecond {
 			t.Fatalf("got %+v and %v, want a grant with its drift taken off", g, err)
 		}
-		if x := s.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 			t.Errorf("extend: %v", x[0].Err)
 		}
 		if err := s.Release(t.Context(), c); err != nil {
 			t.Errorf("release: %v", err)
 		}
 	case yes+no >= 3:
-		if !errors.Is(err, core.ErrBusy) {
+		if !errors.Is(err, store.ErrBusy) {
 			t.Fatalf("got %v, want busy", err)
 		}
 	default:
-		if err == nil || errors.Is(err, core.ErrBusy) || errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrUnavailable) {
+		if err == nil || errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrLost) || errors.Is(err, store.ErrUnavailable) {
 			t.Fatalf("got %v with %d lost replies, want an unknown outcome", err, lost)
 		}
-		if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, core.ErrLost) {
+		if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, store.ErrLost) {
 			t.Errorf("release: %v", err)
 		}
 	}
 	time.Sleep(5 * time.Second) // late grants have been given back long before the TTL
 	for i, in := range inner {
-		if x := in.Extend(t.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
+		if x := in.Extend(t.Context(), []store.Claim{c}); !errors.Is(x[0].Err, store.ErrLost) {
 			t.Errorf("node %d still has the claim: %v", i, x[0].Err)
 		}
 	}
@@ -120,9 +121,9 @@ func TestExtendPatterns(t *testing.T) {
 			count[p%3]++
 		}
 		late(t, fmt.Sprint("confirmed, lost and lost replies as in ", answers), 5, func(s *scene) {
-			store := newStore(s, s.nodes)
+			st := newStore(s, s.nodes)
 			c := claim("ours")
-			acquire(s.T, store, c)
+			acquire(s.T, st, c)
 			time.Sleep(time.Second) // the grants of all nodes have come back
 			for i, a := range answers {
 				switch a {
@@ -134,30 +135,30 @@ func TestExtendPatterns(t *testing.T) {
 					s.faults[i].Next(storetest.OpExtend, storetest.Fault{Lose: storetest.LoseReply})
 				}
 			}
-			x := store.Extend(s.Context(), []core.Claim{c})[0]
+			x := st.Extend(s.Context(), []store.Claim{c})[0]
 			switch {
 			case count[0] >= 3:
 				if x.Err != nil || x.Valid <= 0 || x.Valid >= c.TTL-100*time.Millisecond {
 					s.Errorf("got %+v, want an extension with its drift taken off", x)
 				}
 			case count[1] >= 3:
-				if !errors.Is(x.Err, core.ErrLost) {
-					s.Errorf("got %+v, want %v", x, core.ErrLost)
+				if !errors.Is(x.Err, store.ErrLost) {
+					s.Errorf("got %+v, want %v", x, store.ErrLost)
 				}
-			case x.Err == nil || errors.Is(x.Err, core.ErrLost) || errors.Is(x.Err, core.ErrUnavailable):
+			case x.Err == nil || errors.Is(x.Err, store.ErrLost) || errors.Is(x.Err, store.ErrUnavailable):
 				s.Errorf("got %+v, want an unknown outcome", x)
 			}
 		})
 	}
 	late(t, "an extension that is confirmed too late has failed", 3, func(s *scene) {
-		store := newStore(s, s.nodes, redlock.WithNodeTimeout(time.Second))
+		st := newStore(s, s.nodes, redlock.WithNodeTimeout(time.Second))
 		c := claim("ours")
 		c.TTL = 200 * time.Millisecond
-		acquire(s.T, store, c)
+		acquire(s.T, st, c)
 		for _, f := range s.faults {
 			f.Next(storetest.OpExtend, storetest.Fault{ReplyDelay: c.TTL})
 		}
-		if x := store.Extend(s.Context(), []core.Claim{c})[0]; x.Err == nil {
+		if x := st.Extend(s.Context(), []store.Claim{c})[0]; x.Err == nil {
 			s.Errorf("got %+v after %v", x, c.TTL)
 		}
 	})
@@ -168,14 +169,14 @@ func TestNewRefuses(t *testing.T) {
 	m := memstores(5)
 	var none *memstore.Store
 	for name, s := range map[string]struct {
-		nodes []core.Store
+		nodes []store.Store
 		opts  []redlock.Option
 	}{
 		"no node":            {nil, nil},
 		"two nodes":          {m[:2], nil},
-		"a nil node":         {[]core.Store{m[0], m[1], nil}, nil},
-		"a nil store":        {[]core.Store{m[0], m[1], none}, nil},
-		"a node twice":       {[]core.Store{m[0], m[1], m[0]}, nil}, // hazard 53
+		"a nil node":         {[]store.Store{m[0], m[1], nil}, nil},
+		"a nil store":        {[]store.Store{m[0], m[1], none}, nil},
+		"a node twice":       {[]store.Store{m[0], m[1], m[0]}, nil}, // hazard 53
 		"a nil option":       {m, []redlock.Option{nil}},
 		"no node timeout":    {m, []redlock.Option{redlock.WithNodeTimeout(0)}},
 		"a drift of one":     {m, []redlock.Option{redlock.WithDrift(1)}},
@@ -183,8 +184,8 @@ func TestNewRefuses(t *testing.T) {
 		"negative age":       {m, []redlock.Option{redlock.WithQuarantine(-1)}},
 		"a huge node budget": {m, []redlock.Option{redlock.WithNodeTimeout(time.Hour)}},
 	} {
-		if _, err := redlock.New(s.nodes, s.opts...); !errors.Is(err, core.ErrInvalid) {
-			t.Errorf("%s: got %v, want %v", name, err, core.ErrInvalid)
+		if _, err := redlock.New(s.nodes, s.opts...); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", name, err, store.ErrInvalid)
 		}
 	}
 }
@@ -194,13 +195,13 @@ func TestNewRefuses(t *testing.T) {
 func TestTokensGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []core.Store
+		var nodes []store.Store
 		down := make([]atomic.Bool, 5)
 		for i := range 5 {
 			faults := new(storetest.Faults)
-			faults.Hook(func(storetest.Op, []core.Claim) storetest.Fault {
+			faults.Hook(func(storetest.Op, []store.Claim) storetest.Fault {
 				if down[i].Load() {
-					return storetest.Fault{Err: core.ErrUnavailable}
+					return storetest.Fault{Err: store.ErrUnavailable}
 				}
 				return storetest.Fault{}
 			})
@@ -217,7 +218,7 @@ func TestTokensGrow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if g.Token < last+core.TokenStep {
+			if g.Token < last+store.TokenStep {
 				t.Fatalf("grant %d: token %d after %d", i, g.Token, last)
 			}
 			last = g.Token
@@ -238,11 +239,11 @@ func TestTokensGrow(t *testing.T) {
 
 // ahead is a store whose clock is ahead of the others.
 type ahead struct {
-	core.Store
+	store.Store
 	by uint64
 }
 
-func (a *ahead) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (a *ahead) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if c.MinToken == 0 {
 		probe, err := a.Store.Acquire(ctx, c)
 		if err != nil {

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -17,9 +17,9 @@ import (
 func onPlainKeys(t *testing.T) {
 	servers, _ := servers(t, 3)
 	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
-			return func() core.Store {
-				var nodes []core.Store
+		New: func(t testing.TB) func() store.Store {
+			return func() store.Store {
+				var nodes []store.Store
 				for _, s := range servers {
 					node, err := redisstore.New(testclient.Redis(t, s.Addr), redisstore.WithPlainKeys())
 					if err != nil {
@@ -41,7 +41,7 @@ func onPlainKeys(t *testing.T) {
 // apart, while the suite tries several leases of one.
 type byLease struct{ unhurried }
 
-func (s byLease) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s byLease) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	owner := c.Owner
 	c.Owner = c.Lease
 	g, err := s.unhurried.Acquire(ctx, c)
@@ -51,8 +51,8 @@ func (s byLease) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) 
 	return g, err
 }
 
-func (s byLease) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	own := make([]core.Claim, len(claims))
+func (s byLease) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	own := make([]store.Claim, len(claims))
 	for i, c := range claims {
 		own[i] = c
 		own[i].Owner = c.Lease
@@ -60,7 +60,7 @@ func (s byLease) Extend(ctx context.Context, claims []core.Claim) []core.Extensi
 	return s.unhurried.Extend(ctx, own)
 }
 
-func (s byLease) Release(ctx context.Context, c core.Claim) error {
+func (s byLease) Release(ctx context.Context, c store.Claim) error {
 	c.Owner = c.Lease
 	return s.unhurried.Release(ctx, c)
 }

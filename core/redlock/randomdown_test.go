@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -18,7 +18,7 @@ import (
 // hazard 34
 func TestTokensGrowOnServers(t *testing.T) {
 	t.Parallel()
-	var nodes []core.Store
+	var nodes []store.Store
 	var proxies []*testserver.Proxy
 	for range 5 {
 		p := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
@@ -34,17 +34,17 @@ func TestTokensGrowOnServers(t *testing.T) {
 			cuts++
 		}
 		c := claim(fmt.Sprint(i))
-		var g core.Grant
+		var g store.Grant
 		testserver.Eventually(t, patience, "a grant", func() (granted bool) {
 			var err error
 			g, err = s.Acquire(t.Context(), c) // a busy machine may need several attempts
 			return err == nil
 		})
-		if g.Token < last+core.TokenStep {
+		if g.Token < last+store.TokenStep {
 			t.Fatalf("grant %d, without nodes %v: token %d after %d", i, away, g.Token, last)
 		}
 		last = g.Token
-		if err := s.Release(t.Context(), c); errors.Is(err, core.ErrLost) {
+		if err := s.Release(t.Context(), c); errors.Is(err, store.ErrLost) {
 			t.Fatalf("grant %d, without nodes %v: release: %v", i, away, err)
 		}
 		for _, n := range away {

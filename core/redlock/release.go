@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release implements core.Store. It tells every node. A node that does not answer is told
-// again in the background, until it answers or its hold of the claim has ended.
+// Release implements store.Store. It tells every node. A node that does not answer is
+// told again in the background, until it answers or its hold of the claim has ended.
 //
 // It returns nil when a majority of all nodes had the claim. It returns ErrLost when so
 // many nodes did not have it that no majority can have had it. If too few nodes answer to
@@ -22,12 +22,12 @@ import (
 // request of this process that is still on its way would end the new grant. So Release then
 // waits until all nodes have answered, or the time-out of a node is over and the others
 // decide.
-func (s *Store) Release(ctx context.Context, c core.Claim) error {
+func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("redlock: release: %w: %w", core.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("redlock: release: %w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
 	s.requests.stopHealing(&c)
 	ctx, cancel := s.question(ctx, s.Limit())
@@ -62,7 +62,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 // release collects the answers of the nodes to one Release.
 type release struct {
 	store *Store
-	claim core.Claim
+	claim store.Claim
 
 	mu      sync.Mutex
 	pending int
@@ -166,11 +166,11 @@ func (r *release) verdict(ctx context.Context) error {
 	case r.had >= q:
 		return nil
 	case r.hadNot > n-q:
-		return fmt.Errorf("redlock: release: %w", core.ErrLost)
+		return fmt.Errorf("redlock: release: %w", store.ErrLost)
 	case r.bad == n:
 		return fmt.Errorf("redlock: release: %w", r.err)
 	case r.failed == n:
-		return fmt.Errorf("redlock: release: %w: %w", core.ErrUnavailable, r.err)
+		return fmt.Errorf("redlock: release: %w: %w", store.ErrUnavailable, r.err)
 	}
 	return &uncertain{op: "release", cause: causeOf(ctx, r.err)}
 }

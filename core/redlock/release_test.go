@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
@@ -53,42 +53,42 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 	})
 
 	late(t, "it is sent again to a node that has not answered the acquire", 3, func(s *scene) {
-		store := newStore(s, s.nodes)
+		st := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{Lose: storetest.LoseReply, Err: errors.New("cut"), ReplyDelay: time.Millisecond})
 		c := claim("ours")
-		acquire(s.T, store, c)
-		if err := store.Release(s.Context(), c); err != nil {
+		acquire(s.T, st, c)
+		if err := st.Release(s.Context(), c); err != nil {
 			s.Errorf("release: %v", err)
 		}
 		time.Sleep(5 * time.Second)
-		if x := s.inner[2].Extend(s.Context(), []core.Claim{c}); !errors.Is(x[0].Err, core.ErrLost) {
+		if x := s.inner[2].Extend(s.Context(), []store.Claim{c}); !errors.Is(x[0].Err, store.ErrLost) {
 			s.Errorf("node 2 still has it: %v", x[0].Err)
 		}
-		if _, err := s.inner[2].Acquire(s.Context(), c); !errors.Is(err, core.ErrLost) {
-			s.Errorf("node 2 would still grant the late acquire: %v, want %v", err, core.ErrLost)
+		if _, err := s.inner[2].Acquire(s.Context(), c); !errors.Is(err, store.ErrLost) {
+			s.Errorf("node 2 would still grant the late acquire: %v, want %v", err, store.ErrLost)
 		}
 	})
 
 	late(t, "it does not wait for an acquire that waits for a release", 3, func(s *scene) {
-		store := newStore(s, s.nodes)
+		st := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 2 * time.Millisecond})
 		c := claim("ours")
-		acquire(s.T, store, c)
-		if err := store.Release(s.Context(), c); err != nil { // waits at node 2
+		acquire(s.T, st, c)
+		if err := st.Release(s.Context(), c); err != nil { // waits at node 2
 			s.Fatal(err)
 		}
-		if _, err := store.Acquire(s.Context(), c); err == nil { // refused as released, and waits at node 2
+		if _, err := st.Acquire(s.Context(), c); err == nil { // refused as released, and waits at node 2
 			s.Log("granted again")
 		}
 		start := time.Now()
-		if err := store.Release(s.Context(), c); err != nil && !errors.Is(err, core.ErrLost) {
+		if err := st.Release(s.Context(), c); err != nil && !errors.Is(err, store.ErrLost) {
 			s.Errorf("release: %v", err)
 		}
 		if took := time.Since(start); took > 5*time.Millisecond {
 			s.Errorf("the second release took %v", took)
 		}
 		time.Sleep(5 * time.Second)
-		if claims, tasks := store.Unsettled(); claims+tasks > 0 {
+		if claims, tasks := st.Unsettled(); claims+tasks > 0 {
 			s.Errorf("%d claims and %d cleanup tasks are left", claims, tasks)
 		}
 		if at := s.has(c); len(at) != 0 {

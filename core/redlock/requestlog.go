@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // requestLog notes the requests for each claim at each node that are on their way, or
@@ -21,7 +21,7 @@ type requestLog struct {
 
 type claimID struct{ key, lease string }
 
-func idOf(c *core.Claim) claimID { return claimID{c.Key, c.Lease} }
+func idOf(c *store.Claim) claimID { return claimID{c.Key, c.Lease} }
 
 // entry is one claim.
 type entry struct {
@@ -63,7 +63,7 @@ func newRequestLog(nodes int) *requestLog {
 
 // acquireSent notes that c is being sent to node i. It is false if c must not be sent: a
 // release that may arrive later would end its grant.
-func (l *requestLog) acquireSent(c *core.Claim, i int) (request, bool) {
+func (l *requestLog) acquireSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addAcquire(c, i)
@@ -71,7 +71,7 @@ func (l *requestLog) acquireSent(c *core.Claim, i int) (request, bool) {
 
 // healSent is acquireSent for an acquire that is part of an extension. It is false too if
 // c was released after the extension began.
-func (l *requestLog) healSent(c *core.Claim, i int) (request, bool) {
+func (l *requestLog) healSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.entry(c).released {
@@ -80,7 +80,7 @@ func (l *requestLog) healSent(c *core.Claim, i int) (request, bool) {
 	return l.addAcquire(c, i)
 }
 
-func (l *requestLog) addAcquire(c *core.Claim, i int) (request, bool) {
+func (l *requestLog) addAcquire(c *store.Claim, i int) (request, bool) {
 	e := l.entry(c)
 	n := &e.nodes[i]
 	if n.releaseUnknown || n.releasesPlanned > 0 {
@@ -114,7 +114,7 @@ const (
 
 // acquireDone notes that an acquire has returned. A grant of an older attempt counts for
 // the newer one.
-func (l *requestLog) acquireDone(c *core.Claim, i int, r request, o acquireOutcome) grantFate {
+func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutcome) grantFate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entry(c)
@@ -144,7 +144,7 @@ func (l *requestLog) acquireDone(c *core.Claim, i int, r request, o acquireOutco
 // acquireUnderWay returns a channel that is closed when the next acquire of c has
 // returned. It returns nil if none is on its way to node i, or if a further one waits
 // there for a release: the two would wait for each other.
-func (l *requestLog) acquireUnderWay(c *core.Claim, i int) <-chan struct{} {
+func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[idOf(c)]
@@ -156,7 +156,7 @@ func (l *requestLog) acquireUnderWay(c *core.Claim, i int) <-chan struct{} {
 
 // moreAcquires returns a channel that is closed when the next acquire of c has returned,
 // or nil if acquires are on their way to at most that many nodes.
-func (l *requestLog) moreAcquires(c *core.Claim, most int) <-chan struct{} {
+func (l *requestLog) moreAcquires(c *store.Claim, most int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[idOf(c)]
@@ -183,7 +183,7 @@ func (e *entry) nextReturn() <-chan struct{} {
 }
 
 // lastSerial returns the serial of the last acquire of c, or 0 if c has no entry.
-func (l *requestLog) lastSerial(c *core.Claim) uint64 {
+func (l *requestLog) lastSerial(c *store.Claim) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.entries[idOf(c)]; e != nil {
@@ -193,7 +193,7 @@ func (l *requestLog) lastSerial(c *core.Claim) uint64 {
 }
 
 // extendSent notes that claims are being extended, and extendDone that this is over.
-func (l *requestLog) extendSent(claims []core.Claim) {
+func (l *requestLog) extendSent(claims []store.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range claims {
@@ -201,7 +201,7 @@ func (l *requestLog) extendSent(claims []core.Claim) {
 	}
 }
 
-func (l *requestLog) extendDone(claims []core.Claim) {
+func (l *requestLog) extendDone(claims []store.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range claims {
@@ -212,7 +212,7 @@ func (l *requestLog) extendDone(claims []core.Claim) {
 }
 
 // stopHealing notes that c is being released, so that no extension sends it again.
-func (l *requestLog) stopHealing(c *core.Claim) {
+func (l *requestLog) stopHealing(c *store.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.entries[idOf(c)]; e != nil {
@@ -222,7 +222,7 @@ func (l *requestLog) stopHealing(c *core.Claim) {
 
 // releaseSent notes that a release of c is being sent to node i. Unsure says that an
 // acquire of c may arrive there after the release, for at most ttl.
-func (l *requestLog) releaseSent(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+func (l *requestLog) releaseSent(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addRelease(c, i)
@@ -230,7 +230,7 @@ func (l *requestLog) releaseSent(c *core.Claim, i int) (unsure bool, ttl time.Du
 
 // fullReleaseSent is releaseSent for a release at all nodes, which ends with a
 // releaseOutcome that is full. If the release is delayed, unsure has the answer later.
-func (l *requestLog) fullReleaseSent(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	unsure, ttl = l.addRelease(c, i)
@@ -240,7 +240,7 @@ func (l *requestLog) fullReleaseSent(c *core.Claim, i int) (unsure bool, ttl tim
 
 // releaseSentUnless is releaseSent if c has an entry and no acquire of c was sent after the
 // one with the serial last. Otherwise it is false and notes nothing.
-func (l *requestLog) releaseSentUnless(c *core.Claim, i int, last uint64) (ttl time.Duration, ok bool) {
+func (l *requestLog) releaseSentUnless(c *store.Claim, i int, last uint64) (ttl time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.entries[idOf(c)]; e == nil || last == 0 || e.last != last {
@@ -250,7 +250,7 @@ func (l *requestLog) releaseSentUnless(c *core.Claim, i int, last uint64) (ttl t
 	return ttl, true
 }
 
-func (l *requestLog) addRelease(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+func (l *requestLog) addRelease(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	e := l.entry(c)
 	n := &e.nodes[i]
 	n.releases++
@@ -258,7 +258,7 @@ func (l *requestLog) addRelease(c *core.Claim, i int) (unsure bool, ttl time.Dur
 	return n.acquireUnknown || n.acquires > 0, e.ttl
 }
 
-func (l *requestLog) unsure(c *core.Claim, i int) (unsure bool, ttl time.Duration) {
+func (l *requestLog) unsure(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entry(c)
@@ -274,7 +274,7 @@ type releaseOutcome struct {
 }
 
 // releaseDone notes that a release has returned.
-func (l *requestLog) releaseDone(c *core.Claim, i int, o releaseOutcome) {
+func (l *requestLog) releaseDone(c *store.Claim, i int, o releaseOutcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entry(c)
@@ -300,7 +300,7 @@ func (l *requestLog) releaseDone(c *core.Claim, i int, o releaseOutcome) {
 }
 
 // plannedDone notes that the cleanup will not send its release of c any more.
-func (l *requestLog) plannedDone(c *core.Claim, i int) {
+func (l *requestLog) plannedDone(c *store.Claim, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entry(c)
@@ -309,7 +309,7 @@ func (l *requestLog) plannedDone(c *core.Claim, i int) {
 }
 
 // releaseMayArrive tells that a release of c may still arrive at node i.
-func (l *requestLog) releaseMayArrive(c *core.Claim, i int) bool {
+func (l *requestLog) releaseMayArrive(c *store.Claim, i int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[idOf(c)]
@@ -322,7 +322,7 @@ func (l *requestLog) size() int {
 	return len(l.entries)
 }
 
-func (l *requestLog) entry(c *core.Claim) *entry {
+func (l *requestLog) entry(c *store.Claim) *entry {
 	id := idOf(c)
 	e := l.entries[id]
 	if e == nil {
@@ -334,7 +334,7 @@ func (l *requestLog) entry(c *core.Claim) *entry {
 }
 
 // drop forgets e if all its requests were answered.
-func (l *requestLog) drop(c *core.Claim, e *entry) {
+func (l *requestLog) drop(c *store.Claim, e *entry) {
 	for _, n := range e.nodes {
 		if n.acquires > 0 || n.releases > 0 || n.releasesPlanned > 0 || n.acquireUnknown || n.releaseUnknown {
 			return
@@ -366,7 +366,7 @@ func (l *requestLog) sweep() {
 
 // awaitReleases waits until no release of the claim is on its way to the node. It fails if
 // one of them was not answered.
-func (s *Store) awaitReleases(ctx context.Context, c *core.Claim, i int, r request) error {
+func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r request) error {
 	if r.after == nil {
 		return nil
 	}
@@ -383,7 +383,7 @@ func (s *Store) awaitReleases(ctx context.Context, c *core.Claim, i int, r reque
 
 // awaitAcquires waits until acquires of c are on their way to at most that many nodes, or
 // ctx is done.
-func (s *Store) awaitAcquires(ctx context.Context, c *core.Claim, most int) {
+func (s *Store) awaitAcquires(ctx context.Context, c *store.Claim, most int) {
 	for {
 		returned := s.requests.moreAcquires(c, most)
 		if returned == nil {

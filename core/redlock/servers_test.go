@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -34,7 +35,7 @@ func fit(t testing.TB, s *redlock.Store) *redlock.Store {
 }
 
 // acquire fails the test unless c is granted.
-func acquire(t *testing.T, s core.Store, c core.Claim) core.Grant {
+func acquire(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	t.Helper()
 	g, err := s.Acquire(t.Context(), c)
 	if err != nil {
@@ -76,7 +77,7 @@ func TestServersAway(t *testing.T) {
 func serversAway(t *testing.T, k int, take, back func(r reach)) {
 	t.Run(fmt.Sprintf("%d of 5", k), func(t *testing.T) {
 		var all []reach
-		var nodes []core.Store
+		var nodes []store.Store
 		for range 5 {
 			r := reach{server: testserver.StartRedis(t), slow: new(atomic.Bool)}
 			r.proxy = testserver.NewRedisProxy(t, r.server.Addr)
@@ -108,7 +109,7 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 		}
 		if k <= 2 {
 			testserver.Eventually(t, patience, "a majority grants the key", granted)
-		} else if err, _ := cycle(); err == nil || errors.Is(err, core.ErrBusy) {
+		} else if err, _ := cycle(); err == nil || errors.Is(err, store.ErrBusy) {
 			t.Fatalf("got %v with %d servers away", err, k)
 		}
 		gone := func(r reach) {
@@ -205,15 +206,15 @@ func TestRestartedEmpty(t *testing.T) {
 			c := claim("ours")
 			c.TTL = 30 * time.Second
 			acquire(t, ours, c)
-			if _, err := theirs.Acquire(t.Context(), claim("theirs")); !errors.Is(err, core.ErrBusy) {
+			if _, err := theirs.Acquire(t.Context(), claim("theirs")); !errors.Is(err, store.ErrBusy) {
 				t.Fatalf("got %v, want busy", err)
 			}
 			for _, server := range all[:2] {
 				server.RestartEmpty()
-				ours.Extend(t.Context(), []core.Claim{c})
+				ours.Extend(t.Context(), []store.Claim{c})
 			}
 			late := newStore(t, connect(t), opts...) // a process that starts now
-			for i, s := range []core.Store{theirs, late} {
+			for i, s := range []store.Store{theirs, late} {
 				_, err := s.Acquire(t.Context(), claim(fmt.Sprint("theirs", i)))
 				if with.safe == (err == nil) {
 					t.Fatalf("rival %d: got %v, and it is safe: %v", i, err, with.safe)
@@ -246,18 +247,18 @@ func TestSameServerTwice(t *testing.T) {
 	t.Run("by another address", func(t *testing.T) {
 		proxy := testserver.NewRedisProxy(t, all[0].Addr)
 		s := newStore(t, append(nodes[:2:2], redisNode(t, proxy.Addr)), redlock.WithNodeTimeout(slow))
-		if _, err := s.Acquire(t.Context(), claim("ours")); !errors.Is(err, core.ErrInvalid) {
-			t.Errorf("acquire: got %v, want %v", err, core.ErrInvalid)
+		if _, err := s.Acquire(t.Context(), claim("ours")); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("acquire: got %v, want %v", err, store.ErrInvalid)
 		}
-		if err := s.Check(t.Context()); !errors.Is(err, core.ErrInvalid) {
-			t.Errorf("check: got %v, want %v", err, core.ErrInvalid)
+		if err := s.Check(t.Context()); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("check: got %v, want %v", err, store.ErrInvalid)
 		}
 	})
 	t.Run("a replica", func(t *testing.T) {
 		replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(all[0].Port()))
 		s := newStore(t, append(nodes[:2:2], redisNode(t, replica.Addr)), redlock.WithNodeTimeout(slow))
-		if _, err := s.Acquire(t.Context(), claim("ours")); !errors.Is(err, core.ErrInvalid) {
-			t.Errorf("acquire: got %v, want %v", err, core.ErrInvalid)
+		if _, err := s.Acquire(t.Context(), claim("ours")); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("acquire: got %v, want %v", err, store.ErrInvalid)
 		}
 	})
 	t.Run("three servers are fit", func(t *testing.T) {
@@ -270,7 +271,7 @@ func TestSameServerTwice(t *testing.T) {
 func TestCutOffMajority(t *testing.T) {
 	t.Parallel()
 	all, _ := servers(t, 3)
-	var nodes []core.Store
+	var nodes []store.Store
 	var proxies []*testserver.Proxy
 	for _, s := range all {
 		p := testserver.NewRedisProxy(t, s.Addr)
@@ -301,8 +302,8 @@ func TestCutOffMajority(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the holder was not told")
 	}
-	if cause := context.Cause(lease.Context()); !errors.Is(cause, core.ErrLost) {
-		t.Errorf("told %v, want %v", cause, core.ErrLost)
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, store.ErrLost) {
+		t.Errorf("told %v, want %v", cause, store.ErrLost)
 	}
 	if after := time.Since(cut); after > 20*time.Second {
 		t.Errorf("told %v after the cut", after)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -24,7 +24,7 @@ func TestNumberOfWaiters(t *testing.T) {
 		waiter.Wait = true
 		_, err := s.Acquire(t.Context(), waiter)
 		// A node can be some requests behind the others, and the answer does not wait for it.
-		if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Waiting < n/2 || busy.Waiting > n+1 {
+		if busy, ok := errors.AsType[*store.BusyError](err); !ok || busy.Waiting < n/2 || busy.Waiting > n+1 {
 			t.Fatalf("after %d others: got %#v", n, err)
 		}
 	}
@@ -37,7 +37,7 @@ func TestShortGrantsOfNodes(t *testing.T) {
 	_, connect := servers(t, 3)
 	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
 	rival := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
-	for name, weight := range map[string]int64{"a reader": 1, "exclusive": core.All} {
+	for name, weight := range map[string]int64{"a reader": 1, "exclusive": store.All} {
 		t.Run(name, func(t *testing.T) {
 			holder, waiter := claim("holder"), claim("waiter")
 			holder.Key, waiter.Key = "order:"+name, "order:"+name
@@ -48,7 +48,7 @@ func TestShortGrantsOfNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Acquire(t.Context(), waiter); !errors.Is(err, core.ErrBusy) {
+			if _, err := s.Acquire(t.Context(), waiter); !errors.Is(err, store.ErrBusy) {
 				t.Fatalf("got %v, want busy", err)
 			}
 			if err := rival.Release(t.Context(), holder); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
@@ -33,7 +34,7 @@ func (s *scene) pace(delays ...time.Duration) {
 		if d == never {
 			fault = storetest.Fault{Lose: storetest.LoseRequest}
 		}
-		s.faults[i].Hook(func(storetest.Op, []core.Claim) storetest.Fault { return fault })
+		s.faults[i].Hook(func(storetest.Op, []store.Claim) storetest.Fault { return fault })
 	}
 }
 
@@ -74,25 +75,25 @@ func TestSlowNodes_Majority(t *testing.T) {
 				if fencing {
 					opts, granted = append(opts, redlock.WithFencing()), 2*c.want+c.token
 				}
-				store := newStore(s, s.nodes, opts...)
+				st := newStore(s, s.nodes, opts...)
 				s.pace(c.delays...)
 				first := claim("first")
-				_, _ = store.Acquire(s.Context(), first) // and the dead nodes are known
-				_ = store.Release(s.Context(), first)
+				_, _ = st.Acquire(s.Context(), first) // and the dead nodes are known
+				_ = st.Release(s.Context(), first)
 				time.Sleep(10 * time.Second)
 				ours := claim("ours")
 				s.took("acquire", granted, func() {
-					if g, err := store.Acquire(s.Context(), ours); err != nil || g.Token > 0 != fencing {
+					if g, err := st.Acquire(s.Context(), ours); err != nil || g.Token > 0 != fencing {
 						s.Fatalf("acquire: got %+v and %v", g, err)
 					}
 				})
 				s.took("extend", c.want, func() {
-					if x := store.Extend(s.Context(), []core.Claim{ours})[0]; x.Err != nil || x.Valid >= ours.TTL {
+					if x := st.Extend(s.Context(), []store.Claim{ours})[0]; x.Err != nil || x.Valid >= ours.TTL {
 						s.Errorf("extend: got %+v", x)
 					}
 				})
 				s.took("release", c.want, func() {
-					if err := store.Release(s.Context(), ours); err != nil {
+					if err := st.Release(s.Context(), ours); err != nil {
 						s.Errorf("release: got %v", err)
 					}
 				})
@@ -135,7 +136,7 @@ func TestSlowNodes_Majority(t *testing.T) {
 func TestSlowNodes_End(t *testing.T) {
 	t.Parallel()
 	isUnknown := func(err error) bool {
-		return err != nil && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrUnavailable)
+		return err != nil && !errors.Is(err, store.ErrBusy) && !errors.Is(err, store.ErrLost) && !errors.Is(err, store.ErrUnavailable)
 	}
 	for _, c := range []struct {
 		name   string
@@ -150,10 +151,10 @@ func TestSlowNodes_End(t *testing.T) {
 		{"validity beyond the budget", 200 * time.Millisecond, 150 * time.Millisecond, 150 * time.Millisecond},
 	} {
 		late(t, c.name, 3, func(s *scene) {
-			store := newStore(s, s.nodes)
+			st := newStore(s, s.nodes)
 			ours := claim("ours")
 			ours.TTL = c.ttl
-			acquire(s.T, store, ours)
+			acquire(s.T, st, ours)
 			synctest.Wait()
 			s.pace(0, never, never)
 			ctx := s.Context()
@@ -163,7 +164,7 @@ func TestSlowNodes_End(t *testing.T) {
 				defer cancel()
 			}
 			s.took("extend", c.want, func() {
-				if x := store.Extend(ctx, []core.Claim{ours})[0]; !isUnknown(x.Err) {
+				if x := st.Extend(ctx, []store.Claim{ours})[0]; !isUnknown(x.Err) {
 					s.Errorf("extend: got %v, want an unknown outcome", x.Err)
 				}
 			})
@@ -201,18 +202,18 @@ func TestSlowNodes_End(t *testing.T) {
 		})
 	}
 	late(t, "nothing can be decided", 3, func(s *scene) {
-		store := newStore(s, s.nodes)
+		st := newStore(s, s.nodes)
 		ours := claim("ours")
-		acquire(s.T, store, ours)
+		acquire(s.T, st, ours)
 		synctest.Wait()
 		s.pace(0, 0, never)
 		for _, f := range s.faults[:2] {
-			f.Hook(func(storetest.Op, []core.Claim) storetest.Fault { return storetest.Fault{Err: core.ErrUnavailable} })
+			f.Hook(func(storetest.Op, []store.Claim) storetest.Fault { return storetest.Fault{Err: store.ErrUnavailable} })
 		}
 		s.took("three calls", 0, func() {
-			x := store.Extend(s.Context(), []core.Claim{ours})[0]
-			err := store.Release(s.Context(), ours)
-			_, other := store.Acquire(s.Context(), claim("other"))
+			x := st.Extend(s.Context(), []store.Claim{ours})[0]
+			err := st.Release(s.Context(), ours)
+			_, other := st.Acquire(s.Context(), claim("other"))
 			if x.Err == nil || err == nil || other == nil {
 				s.Errorf("got %v, %v and %v, want errors", x.Err, err, other)
 			}
@@ -236,7 +237,7 @@ type brief struct {
 	valid time.Duration
 }
 
-func (b brief) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (b brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := b.Store.Acquire(ctx, c)
 	g.Valid = b.valid
 	return g, err
@@ -256,7 +257,7 @@ func TestSlowNodes_SplitVote(t *testing.T) {
 		{"budget shorter than node time-out", nodeTime / 2, never, nodeTime / 2},
 	} {
 		late(t, c.name, 3, func(s *scene) {
-			store := newStore(s, s.nodes)
+			st := newStore(s, s.nodes)
 			s.taken(1)
 			s.pace(0, 0, c.third)
 			ctx := s.Context()
@@ -266,8 +267,8 @@ func TestSlowNodes_SplitVote(t *testing.T) {
 				defer cancel()
 			}
 			ours, start := claim("ours"), time.Now()
-			if _, err := store.Acquire(ctx, ours); !errors.Is(err, core.ErrBusy) {
-				s.Errorf("got %v, want %v", err, core.ErrBusy)
+			if _, err := st.Acquire(ctx, ours); !errors.Is(err, store.ErrBusy) {
+				s.Errorf("got %v, want %v", err, store.ErrBusy)
 			}
 			if took := time.Since(start); took < c.least || took > 6*nodeTime {
 				s.Errorf("took %v, want %v to %v", took, c.least, 6*nodeTime)
@@ -283,20 +284,20 @@ func TestSlowNodes_SplitVote(t *testing.T) {
 // A caller that leaves does not wait for a node, whatever it has asked.
 func TestSlowNodes_CanceledContext(t *testing.T) {
 	t.Parallel()
-	for name, call := range map[string]func(ctx context.Context, s *redlock.Store, c core.Claim) error{
-		"acquire": func(ctx context.Context, s *redlock.Store, c core.Claim) error {
+	for name, call := range map[string]func(ctx context.Context, s *redlock.Store, c store.Claim) error{
+		"acquire": func(ctx context.Context, s *redlock.Store, c store.Claim) error {
 			_, err := s.Acquire(ctx, c)
 			return err
 		},
-		"extend": func(ctx context.Context, s *redlock.Store, c core.Claim) error {
-			return s.Extend(ctx, []core.Claim{c})[0].Err
+		"extend": func(ctx context.Context, s *redlock.Store, c store.Claim) error {
+			return s.Extend(ctx, []store.Claim{c})[0].Err
 		},
-		"release": func(ctx context.Context, s *redlock.Store, c core.Claim) error { return s.Release(ctx, c) },
-		"release without a tombstone": func(ctx context.Context, s *redlock.Store, c core.Claim) error {
+		"release": func(ctx context.Context, s *redlock.Store, c store.Claim) error { return s.Release(ctx, c) },
+		"release without a tombstone": func(ctx context.Context, s *redlock.Store, c store.Claim) error {
 			c.TTL = 0
 			return s.Release(ctx, c)
 		},
-		"watch": func(ctx context.Context, s *redlock.Store, c core.Claim) error {
+		"watch": func(ctx context.Context, s *redlock.Store, c store.Claim) error {
 			_, err := s.Watch(ctx, c)
 			return err
 		},
@@ -390,9 +391,9 @@ func (d distantView) wait(ctx context.Context) error {
 	}
 }
 
-func (d distantView) Look(ctx context.Context, key string) (core.State, error) {
+func (d distantView) Look(ctx context.Context, key string) (store.State, error) {
 	if err := d.wait(ctx); err != nil {
-		return core.State{}, err
+		return store.State{}, err
 	}
 	return d.Store.Look(ctx, key)
 }
@@ -421,13 +422,13 @@ func TestSlowNodes_Inspector(t *testing.T) {
 			for i, m := range s.inner {
 				s.nodes[i] = distantView{m, c.delays[i]}
 			}
-			store := newStore(s, s.nodes)
+			st := newStore(s, s.nodes)
 			ours := claim("ours")
-			acquire(s.T, store, ours)
+			acquire(s.T, st, ours)
 			synctest.Wait()
 			s.took("look", c.want, func() {
-				state, err := store.Look(s.Context(), ours.Key)
-				if c.answer && (err != nil || len(state.Holds) != 1) || !c.answer && !errors.Is(err, core.ErrUnavailable) {
+				state, err := st.Look(s.Context(), ours.Key)
+				if c.answer && (err != nil || len(state.Holds) != 1) || !c.answer && !errors.Is(err, store.ErrUnavailable) {
 					s.Errorf("look: got %+v and %v", state, err)
 				}
 			})
@@ -435,7 +436,7 @@ func TestSlowNodes_Inspector(t *testing.T) {
 				return
 			}
 			s.took("revoke", 2*c.want, func() {
-				if err := store.Revoke(s.Context(), ours.Key, core.HoldID(ours.Lease), 0); err != nil {
+				if err := st.Revoke(s.Context(), ours.Key, store.HoldID(ours.Lease), 0); err != nil {
 					s.Errorf("revoke: got %v", err)
 				}
 			})
@@ -449,9 +450,9 @@ type farServer struct {
 	delay time.Duration
 }
 
-func (n farServer) Node(ctx context.Context) (core.NodeInfo, error) {
+func (n farServer) Node(ctx context.Context) (store.NodeInfo, error) {
 	if err := (distantView{delay: n.delay}).wait(ctx); err != nil {
-		return core.NodeInfo{}, fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+		return store.NodeInfo{}, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return n.aged.Node(ctx)
 }
@@ -474,7 +475,7 @@ func TestSlowNodes_FirstLook(t *testing.T) {
 	} {
 		late(t, c.name, 3, func(s *scene) {
 			for i, m := range s.inner {
-				info := core.NodeInfo{ID: fmt.Sprint("life ", i), Age: c.age}
+				info := store.NodeInfo{ID: fmt.Sprint("life ", i), Age: c.age}
 				s.nodes[i] = farServer{&aged{Store: m, info: info}, c.delays[i]}
 			}
 			store := newStore(s, s.nodes)
@@ -497,7 +498,7 @@ func TestSlowNodes_Turns(t *testing.T) {
 		inside, grants := 0, make([]int, 5)
 		var all sync.WaitGroup
 		for client := range grants {
-			var own []core.Store
+			var own []store.Store
 			for i, n := range nodes {
 				random := rand.New(rand.NewPCG(uint64(client), uint64(i)))
 				var one sync.Mutex

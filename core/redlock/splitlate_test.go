@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
@@ -52,7 +52,7 @@ func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) bool
 			return storetest.Fault{Delay: time.Duration(random.Int64N(slowest)), ReplyDelay: time.Duration(random.Int64N(slowest))}
 		}, storetest.OpAcquire)
 		late := new(storetest.Faults)
-		late.Hook(func(op storetest.Op, claims []core.Claim) storetest.Fault {
+		late.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
 			if i == 0 && op == storetest.OpRelease && claims[0].Lease == "before" {
 				return storetest.Fault{Delay: timeout / 3}
 			}
@@ -61,11 +61,11 @@ func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) bool
 		t.Cleanup(late.Wait)
 		nodes[i] = storetest.Faulty(storetest.Faulty(n, late), pace)
 	}
-	var stores []core.Store // of two processes
+	var stores []store.Store // of two processes
 	for range 2 {
 		stores = append(stores, newStore(t, nodes, redlock.WithNodeTimeout(timeout)))
 	}
-	long := func(name string) core.Claim {
+	long := func(name string) store.Claim {
 		c := claim(name)
 		c.TTL = time.Minute
 		return c
@@ -81,7 +81,7 @@ func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) bool
 			_, err := stores[i%2].Acquire(t.Context(), long(fmt.Sprint(i)))
 			if err == nil {
 				granted.Add(1)
-			} else if !errors.Is(err, core.ErrBusy) {
+			} else if !errors.Is(err, store.ErrBusy) {
 				t.Error(err)
 			}
 		})

@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Store keeps a lock on a majority of several independent stores, its nodes. It
-// implements core.Store and core.Watcher and is safe for concurrent use. Every
+// implements store.Store and store.Watcher and is safe for concurrent use. Every
 // call returns soon after its ctx ends, and within Limit.
 type Store struct {
 	config
@@ -32,12 +32,12 @@ type Store struct {
 }
 
 var (
-	_ core.Store   = (*Store)(nil)
-	_ core.Watcher = (*Store)(nil)
-	_ core.Prompt  = (*Store)(nil)
-	_ core.Braced  = (*Store)(nil)
+	_ store.Store   = (*Store)(nil)
+	_ store.Watcher = (*Store)(nil)
+	_ store.Prompt  = (*Store)(nil)
+	_ store.Braced  = (*Store)(nil)
 
-	_ core.Inspector = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
 )
 
 // New returns a Store on at least three nodes. Each node is on a server that shares nothing
@@ -48,14 +48,14 @@ var (
 // the odd number below it. Every process has to be given the same nodes, in the same order if
 // possible, since a split vote goes to the claim that has the first node.
 //
-// New sends nothing. It fails with core.ErrInvalid for fewer than three nodes, for a node
-// that is nil or given twice, and for options that cannot work. The first use of the Store,
-// and Check, fail if two nodes are on the same server, or one is on a replica.
-func New(stores []core.Store, opts ...Option) (*Store, error) {
+// New sends nothing. It fails with store.ErrInvalid for fewer than three nodes, for a
+// node that is nil or given twice, and for options that cannot work. The first use of the
+// Store, and Check, fail if two nodes are on the same server, or one is on a replica.
+func New(stores []store.Store, opts ...Option) (*Store, error) {
 	s := &Store{config: config{timeout: defaultTimeout, drift: defaultDrift, quarantine: defaultQuarantine}}
 	for _, o := range opts {
 		if o == nil {
-			return nil, fmt.Errorf("redlock: option is nil: %w", core.ErrInvalid)
+			return nil, fmt.Errorf("redlock: option is nil: %w", store.ErrInvalid)
 		}
 		o(&s.config)
 	}
@@ -63,19 +63,19 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	if len(stores) < 3 {
-		return nil, fmt.Errorf("redlock: %d nodes bear no loss, at least 3 are needed: %w", len(stores), core.ErrInvalid)
+		return nil, fmt.Errorf("redlock: %d nodes bear no loss, at least 3 are needed: %w", len(stores), store.ErrInvalid)
 	}
-	for i, store := range stores {
-		if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			return nil, fmt.Errorf("redlock: node %d is nil: %w", i, core.ErrInvalid)
+	for i, st := range stores {
+		if v := reflect.ValueOf(st); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return nil, fmt.Errorf("redlock: node %d is nil: %w", i, store.ErrInvalid)
 		}
 		for j, other := range stores[:i] {
-			if reflect.TypeOf(store).Comparable() && store == other {
-				return nil, fmt.Errorf("redlock: nodes %d and %d are the same: %w", j, i, core.ErrInvalid)
+			if reflect.TypeOf(st).Comparable() && st == other {
+				return nil, fmt.Errorf("redlock: nodes %d and %d are the same: %w", j, i, store.ErrInvalid)
 			}
 		}
-		n := &node{store: store, index: i, room: make(chan struct{}, nodeWidth), silence: newSilence(s.timeout)}
-		n.server, _ = store.(core.Node)
+		n := &node{store: st, index: i, room: make(chan struct{}, nodeWidth), silence: newSilence(s.timeout)}
+		n.server, _ = st.(store.Node)
 		s.nodes = append(s.nodes, n)
 	}
 	s.quorum = len(stores)/2 + 1
@@ -87,8 +87,8 @@ func New(stores []core.Store, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limit implements core.Prompt. It is 2 seconds, or ten node time-outs if those are longer.
-// A split vote and the releases after a refusal take less than that.
+// Limit implements store.Prompt. It is 2 seconds, or ten node time-outs if those are
+// longer. A split vote and the releases after a refusal take less than that.
 func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
 
 const callLimit = 2 * time.Second
@@ -100,9 +100,10 @@ func (s *Store) question(ctx context.Context, valid time.Duration) (context.Cont
 }
 
 // Check asks every node for its server. It returns nil if all servers have answered, are
-// different and may vote, and none is a replica. It returns core.ErrInvalid if two nodes are
-// the same server or one is a replica, and core.ErrUnavailable if one does not answer or its
-// vote does not count yet. It leaves out nodes that cannot describe their server.
+// different and may vote, and none is a replica. It returns store.ErrInvalid if two nodes
+// are the same server or one is a replica, and store.ErrUnavailable if one does not
+// answer or its vote does not count yet. It leaves out nodes that cannot describe their
+// server.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.membership.look(ctx, true); err != nil {
 		return fmt.Errorf("redlock: check: %w", err)
@@ -118,14 +119,14 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// CheckClaim implements core.Checker. A claim is served if no node refuses it that is a
-// core.Checker.
-func (s *Store) CheckClaim(c core.Claim) error {
+// CheckClaim implements store.Checker. A claim is served if no node refuses it that is a
+// store.Checker.
+func (s *Store) CheckClaim(c store.Claim) error {
 	if err := s.usable("acquire", &c); err != nil {
 		return err
 	}
 	for _, n := range s.nodes {
-		if k, ok := n.store.(core.Checker); ok {
+		if k, ok := n.store.(store.Checker); ok {
 			if err := k.CheckClaim(c); err != nil {
 				return fmt.Errorf("redlock: node %d: %w", n.index, err)
 			}
@@ -134,10 +135,10 @@ func (s *Store) CheckClaim(c core.Claim) error {
 	return nil
 }
 
-// Braces implements core.Braced. Keys may have braces if each node takes them.
+// Braces implements store.Braced. Keys may have braces if each node takes them.
 func (s *Store) Braces() bool {
 	for _, n := range s.nodes {
-		if b, ok := n.store.(core.Braced); !ok || !b.Braces() {
+		if b, ok := n.store.(store.Braced); !ok || !b.Braces() {
 			return false
 		}
 	}
@@ -211,7 +212,7 @@ func (s *Store) worker(fn func()) {
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
 
 // usable refuses a claim that a majority cannot decide.
-func (s *Store) usable(op string, c *core.Claim) error {
+func (s *Store) usable(op string, c *store.Claim) error {
 	var fault string
 	switch {
 	case c.Record != nil:
@@ -220,29 +221,29 @@ func (s *Store) usable(op string, c *core.Claim) error {
 		return nil
 	case c.Fair:
 		fault = "each node has an order of its own"
-	case c.Limit != core.All && c.Weight != c.Limit, c.Limit > 1 && c.Limit < core.All,
-		c.Weight > 1 && c.Weight < core.All:
+	case c.Limit != store.All && c.Weight != c.Limit, c.Limit > 1 && c.Limit < store.All,
+		c.Weight > 1 && c.Weight < store.All:
 		fault = "majorities keep two claims apart, they do not count permits"
-	case c.MinToken > 0 && (!s.fencing || c.Weight < core.All):
+	case c.MinToken > 0 && (!s.fencing || c.Weight < store.All):
 		fault = "no token without WithFencing, and only for exclusive claims"
 	}
 	if fault != "" {
-		return fmt.Errorf("redlock: %s: %s: %w", op, fault, core.ErrUnsupported)
+		return fmt.Errorf("redlock: %s: %s: %w", op, fault, store.ErrUnsupported)
 	}
 	if c.MinToken > maxToken {
-		return fmt.Errorf("redlock: %s: a least token of at most 2^51 leaves room to grow below 2^53: %w", op, core.ErrInvalid)
+		return fmt.Errorf("redlock: %s: a least token of at most 2^51 leaves room to grow below 2^53: %w", op, store.ErrInvalid)
 	}
 	return s.checkTTL(op, c)
 }
 
 // checkTTL refuses a TTL that is shorter than the drift, or longer than the quarantine.
-func (s *Store) checkTTL(op string, c *core.Claim) error {
+func (s *Store) checkTTL(op string, c *store.Claim) error {
 	if s.valid(c.TTL) <= 0 {
-		return fmt.Errorf("redlock: %s: nothing is left of a TTL of %v: %w", op, c.TTL, core.ErrInvalid)
+		return fmt.Errorf("redlock: %s: nothing is left of a TTL of %v: %w", op, c.TTL, store.ErrInvalid)
 	}
 	if s.quarantine > 0 && c.TTL > s.quarantine && s.membership.known() {
 		return fmt.Errorf("redlock: %s: a TTL of %v outlasts the quarantine of %v, see WithQuarantine: %w",
-			op, c.TTL, s.quarantine, core.ErrInvalid)
+			op, c.TTL, s.quarantine, store.ErrInvalid)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 var without = []storetest.Feature{storetest.Permits, storetest.Fair, storetest.Records, storetest.SoleRevoke, storetest.Carding}
 
 // newStore returns a Store that is closed after the test.
-func newStore(t testing.TB, nodes []core.Store, opts ...redlock.Option) *redlock.Store {
+func newStore(t testing.TB, nodes []store.Store, opts ...redlock.Option) *redlock.Store {
 	t.Helper()
 	s, err := redlock.New(nodes, opts...)
 	if err != nil {
@@ -57,8 +58,8 @@ func newStore(t testing.TB, nodes []core.Store, opts ...redlock.Option) *redlock
 	return s
 }
 
-func memstores(n int) []core.Store {
-	nodes := make([]core.Store, n)
+func memstores(n int) []store.Store {
+	nodes := make([]store.Store, n)
 	for i := range nodes {
 		nodes[i] = memstore.New()
 	}
@@ -73,9 +74,9 @@ func TestStore(t *testing.T) {
 				t.Parallel()
 				lacks, opts := lacking(fencing)
 				storetest.Run(t, storetest.Harness{
-					New: func(t testing.TB) func() core.Store {
+					New: func(t testing.TB) func() store.Store {
 						nodes := memstores(n)
-						return func() core.Store { return newStore(t, nodes, opts...) }
+						return func() store.Store { return newStore(t, nodes, opts...) }
 					},
 					Unit: 100 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
 				})
@@ -88,20 +89,20 @@ func TestStore(t *testing.T) {
 func TestStoreAtALongDistance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
+		New: func(t testing.TB) func() store.Store {
 			nodes := memstores(5)
-			return func() core.Store { return newStore(t, distant(t, nodes)) }
+			return func() store.Store { return newStore(t, distant(t, nodes)) }
 		},
 		Unit: 100 * time.Millisecond, Wrap: synctest.Test,
 		Without: append(without[:len(without):len(without)], storetest.Fencing),
 	})
 }
 
-func distant(t testing.TB, nodes []core.Store) []core.Store {
-	far := make([]core.Store, len(nodes))
+func distant(t testing.TB, nodes []store.Store) []store.Store {
+	far := make([]store.Store, len(nodes))
 	for i, n := range nodes {
 		faults := new(storetest.Faults)
-		faults.Hook(func(storetest.Op, []core.Claim) storetest.Fault {
+		faults.Hook(func(storetest.Op, []store.Claim) storetest.Fault {
 			return storetest.Fault{Delay: time.Duration(i) * 200 * time.Microsecond, ReplyDelay: 300 * time.Microsecond}
 		})
 		t.Cleanup(faults.Wait)
@@ -117,14 +118,14 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 		t.Run(fmt.Sprint("node ", frozen), func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) func() core.Store {
+				New: func(t testing.TB) func() store.Store {
 					nodes := memstores(3)
-					return func() core.Store {
+					return func() store.Store {
 						faults := new(storetest.Faults)
-						faults.Hook(func(storetest.Op, []core.Claim) storetest.Fault {
+						faults.Hook(func(storetest.Op, []store.Claim) storetest.Fault {
 							return storetest.Fault{Lose: storetest.LoseRequest}
 						})
-						own := append([]core.Store(nil), nodes...)
+						own := append([]store.Store(nil), nodes...)
 						own[frozen] = storetest.Faulty(nodes[frozen], faults)
 						return newStore(t, own, redlock.WithNodeTimeout(20*time.Millisecond))
 					}
@@ -146,10 +147,10 @@ func TestStoreOverFaultyNodes(t *testing.T) {
 			t.Parallel()
 			lacks, opts := lacking(fencing)
 			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) func() core.Store {
+				New: func(t testing.TB) func() store.Store {
 					nodes := memstores(5)
-					return func() core.Store {
-						own := append([]core.Store(nil), nodes...)
+					return func() store.Store {
+						own := append([]store.Store(nil), nodes...)
 						var calls atomic.Int64
 						for i, fault := range []func() storetest.Fault{
 							func() storetest.Fault {
@@ -178,12 +179,12 @@ type unhurried struct {
 	rest func()
 }
 
-func (u unhurried) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (u unhurried) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	defer u.rest()
 	return u.Store.Acquire(ctx, c)
 }
 
-func (u unhurried) Release(ctx context.Context, c core.Claim) error {
+func (u unhurried) Release(ctx context.Context, c store.Claim) error {
 	defer u.rest()
 	return u.Store.Release(ctx, c)
 }
@@ -212,12 +213,12 @@ func TestFaultyStore(t *testing.T) {
 			t.Parallel()
 			lacks, opts := lacking(fencing)
 			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) func() core.Store {
+				New: func(t testing.TB) func() store.Store {
 					nodes := memstores(3)
 					faults := faultsOf(t, func() storetest.Fault {
 						return storetest.Fault{Twice: true, Delay: 2 * time.Millisecond, ReplyDelay: time.Millisecond}
 					}, storetest.OpExtend, storetest.OpRelease)
-					return func() core.Store { return storetest.Faulty(newStore(t, nodes, opts...), faults) }
+					return func() store.Store { return storetest.Faulty(newStore(t, nodes, opts...), faults) }
 				},
 				Unit: 100 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
 			})
@@ -228,7 +229,7 @@ func TestFaultyStore(t *testing.T) {
 // faultsOf applies fault to some operations.
 func faultsOf(t testing.TB, fault func() storetest.Fault, ops ...storetest.Op) *storetest.Faults {
 	faults := new(storetest.Faults)
-	faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {
+	faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
 		if !slices.Contains(ops, op) {
 			return storetest.Fault{}
 		}
@@ -248,7 +249,7 @@ func lacking(fencing bool) ([]storetest.Feature, []redlock.Option) {
 
 // servers starts n servers. It also returns a function that makes a new store for each of
 // them, on one client for each server.
-func servers(t testing.TB, n int) ([]*testserver.Redis, func(t testing.TB) []core.Store) {
+func servers(t testing.TB, n int) ([]*testserver.Redis, func(t testing.TB) []store.Store) {
 	t.Helper()
 	var all []*testserver.Redis
 	for range n {
@@ -258,8 +259,8 @@ func servers(t testing.TB, n int) ([]*testserver.Redis, func(t testing.TB) []cor
 	for _, s := range all {
 		clients = append(clients, testclient.Redis(t, s.Addr))
 	}
-	return all, func(t testing.TB) []core.Store {
-		var nodes []core.Store
+	return all, func(t testing.TB) []store.Store {
+		var nodes []store.Store
 		for _, c := range clients {
 			nodes = append(nodes, nodeOn(t, c))
 		}
@@ -298,8 +299,8 @@ func TestStoreOnServers(t *testing.T) {
 				lacks, opts := lacking(fencing)
 				lacks = append(lacks[:len(lacks):len(lacks)], storetest.SameToken)
 				storetest.Run(t, storetest.Harness{
-					New: func(t testing.TB) func() core.Store {
-						return func() core.Store {
+					New: func(t testing.TB) func() store.Store {
+						return func() store.Store {
 							return unhurriedly(fit(t, newStore(t, connect(t), append(opts, redlock.WithNodeTimeout(slow))...)))
 						}
 					},
@@ -320,11 +321,11 @@ func TestUnservedKindsAreRefusedEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]core.AcquireOption{"Fair": core.Fair(), "Permits": core.Permits(1, 2), "Fenced": core.Fenced()} {
-		if _, err := l.Check(o); !errors.Is(err, core.ErrUnsupported) {
-			t.Errorf("%s: got %v, want %v", name, err, core.ErrUnsupported)
+		if _, err := l.Check(o); !errors.Is(err, store.ErrUnsupported) {
+			t.Errorf("%s: got %v, want %v", name, err, store.ErrUnsupported)
 		}
 	}
-	if _, err := once.New(l); !errors.Is(err, core.ErrUnsupported) {
-		t.Errorf("once: got %v, want %v", err, core.ErrUnsupported)
+	if _, err := once.New(l); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("once: got %v, want %v", err, store.ErrUnsupported)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/outage"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // uncertain is the error of an operation with an unknown outcome. It matches the cause of
@@ -37,7 +37,7 @@ func (e *uncertain) Down() bool { return outage.Known(e.cause) }
 // Is does not match the answer of a single node, since it is not the answer of the
 // majority.
 func (e *uncertain) Is(target error) bool {
-	for _, answer := range []error{core.ErrBusy, core.ErrLost, core.ErrInvalid, core.ErrUnsupported, core.ErrUnavailable, core.ErrClosed} {
+	for _, answer := range []error{store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported, store.ErrUnavailable, store.ErrClosed} {
 		if target == answer {
 			return false
 		}

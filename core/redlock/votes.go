@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // votes are the answers of the nodes to one claim, by node.
@@ -16,7 +16,7 @@ type votes []vote
 type vote struct {
 	pending bool // a request is on its way, and nothing else is set
 	kind    kind
-	grant   core.Grant
+	grant   store.Grant
 	err     error
 }
 
@@ -130,7 +130,7 @@ func (vs votes) failure(key string, result verdict, quorum int, reason error) er
 		if first[v.kind] == nil {
 			first[v.kind] = v.err
 		}
-		if e, ok := errors.AsType[*core.BusyError](v.err); ok {
+		if e, ok := errors.AsType[*store.BusyError](v.err); ok {
 			pauses = append(pauses, e.RetryAfter)
 			waiting = max(waiting, e.Waiting)
 		}
@@ -139,18 +139,18 @@ func (vs votes) failure(key string, result verdict, quorum int, reason error) er
 	case count[unsupported] > 0:
 		return fmt.Errorf("redlock: acquire: %w", first[unsupported])
 	case result == refused && count[lost] > len(vs)-quorum, result == refused && count[busy] == 0 && count[lost] > 0:
-		return fmt.Errorf("redlock: acquire: released before: %w", core.ErrLost)
+		return fmt.Errorf("redlock: acquire: released before: %w", store.ErrLost)
 	case result == refused && count[invalid] > 0 && count[invalid]+count[granted] >= quorum:
 		return fmt.Errorf("redlock: acquire: %w", first[invalid])
 	case result == refused:
-		e := &core.BusyError{Key: key, Waiting: waiting}
+		e := &store.BusyError{Key: key, Waiting: waiting}
 		if len(pauses) > 0 {
 			e.RetryAfter = slices.Min(pauses)
 		}
 		return e
 	}
 	if count[granted]+count[uncounted]+count[unknown]+pending == 0 {
-		return fmt.Errorf("redlock: acquire: %w: %w", core.ErrUnavailable, reason)
+		return fmt.Errorf("redlock: acquire: %w: %w", store.ErrUnavailable, reason)
 	}
 	return &uncertain{op: "acquire", cause: reason}
 }

@@ -6,19 +6,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements core.Watcher. It watches at all nodes. It returns when a majority of the
-// watches has begun, and its channel is closed when fewer are left. It waits for them until
-// ctx is done or Limit is over.
+// Watch implements store.Watcher. It watches at all nodes. It returns when a majority of
+// the watches has begun, and its channel is closed when fewer are left. It waits for them
+// until ctx is done or Limit is over.
 //
 // It wakes the caller when a majority of the nodes has sent a wake-up, or a moment after the
 // first. A release takes a moment to reach all nodes; until then an acquire finds too few
-// nodes free. It fails with core.ErrUnsupported if too few nodes can send wake-ups.
-func (s *Store) Watch(parent context.Context, c core.Claim) (<-chan struct{}, error) {
+// nodes free. It fails with store.ErrUnsupported if too few nodes can send wake-ups.
+func (s *Store) Watch(parent context.Context, c store.Claim) (<-chan struct{}, error) {
 	if parent.Err() != nil {
-		return nil, fmt.Errorf("redlock: watch: %w: %w", core.ErrUnavailable, context.Cause(parent))
+		return nil, fmt.Errorf("redlock: watch: %w: %w", store.ErrUnavailable, context.Cause(parent))
 	}
 	ctx, cancel := context.WithCancel(parent)
 	w := &watch{
@@ -26,9 +26,9 @@ func (s *Store) Watch(parent context.Context, c core.Claim) (<-chan struct{}, er
 		ready: make(chan struct{}), out: make(chan struct{}, 1),
 	}
 	w.unhook = context.AfterFunc(s.ctx, cancel)
-	able := make(map[int]core.Watcher, len(s.nodes))
+	able := make(map[int]store.Watcher, len(s.nodes))
 	for i, n := range s.nodes {
-		if node, ok := n.store.(core.Watcher); ok {
+		if node, ok := n.store.(store.Watcher); ok {
 			able[i] = node
 		}
 	}
@@ -52,20 +52,20 @@ func (s *Store) Watch(parent context.Context, c core.Claim) (<-chan struct{}, er
 	w.unhook()
 	switch {
 	case w.unsupported > len(s.nodes)-s.quorum || w.pending+w.live+w.failed+w.unsupported < s.quorum:
-		return nil, fmt.Errorf("redlock: watch: too few nodes can wake: %w", core.ErrUnsupported)
+		return nil, fmt.Errorf("redlock: watch: too few nodes can wake: %w", store.ErrUnsupported)
 	case w.err == nil:
 		w.err = errTimeout
 	}
 	if cause := context.Cause(parent); cause != nil {
 		w.err = cause
 	}
-	return nil, fmt.Errorf("redlock: watch: %w: %w", core.ErrUnavailable, w.err)
+	return nil, fmt.Errorf("redlock: watch: %w: %w", store.ErrUnavailable, w.err)
 }
 
 // watch is one Watch: a watch at each node.
 type watch struct {
 	store  *Store
-	claim  core.Claim
+	claim  store.Claim
 	cancel context.CancelFunc
 	unhook func() bool   // takes back the cancel at the end of the Store
 	ready  chan struct{} // closed when a majority is live, or cannot be any more
@@ -85,7 +85,7 @@ type watch struct {
 
 // follow opens the watch at one node and passes its wake-ups on. The watch of a node that
 // answers late counts from then on.
-func (w *watch) follow(ctx context.Context, i int, node core.Watcher) {
+func (w *watch) follow(ctx context.Context, i int, node store.Watcher) {
 	woken, err := node.Watch(ctx, w.claim)
 	w.mu.Lock()
 	w.pending--

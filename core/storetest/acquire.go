@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var acquireCases = []testCase{
@@ -18,7 +18,7 @@ var acquireCases = []testCase{
 	{"the same claim again gives the same grant", nil, func(e *env) {
 		c := e.exclusive()
 		first := e.acquire(e.store, c)
-		for _, s := range []core.Store{e.store, e.other, e.store} {
+		for _, s := range []store.Store{e.store, e.other, e.store} {
 			g := e.acquire(s, c)
 			if e.isSame(g.Token, first.Token); g.Owner != first.Owner {
 				e.Errorf("got owner %q, want that of the first grant, %q", g.Owner, first.Owner)

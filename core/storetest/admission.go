@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 var admissionCases = []testCase{
 	{"an exclusive hold keeps everybody out", nil, func(e *env) {
@@ -92,7 +92,7 @@ var admissionCases = []testCase{
 	{"the whole weight is not too heavy to add up", []Feature{Shared, Reentry}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
-		holds := []core.Claim{c}
+		holds := []store.Claim{c}
 		for range 4 {
 			holds = append(holds, nested(c))
 			e.acquire(e.store, holds[len(holds)-1])

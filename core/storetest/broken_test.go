@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
@@ -54,10 +54,10 @@ func TestFlawed(t *testing.T) {
 	case name != sound:
 		t.Fatalf("no flaw is called %q", name)
 	}
-	h.New = func(t testing.TB) func() core.Store {
+	h.New = func(t testing.TB) func() store.Store {
 		s := &tampered{Store: memstore.New(), over: t.Context()}
 		breaks(s)
-		return func() core.Store { return s }
+		return func() store.Store { return s }
 	}
 	storetest.Run(t, h)
 }
@@ -147,19 +147,19 @@ var idleFlaws = []flaw{
 	{"grants everything", []string{
 		"admission/an exclusive hold keeps everybody out",
 	}, func(s *tampered) {
-		s.acquire = func(_ context.Context, c core.Claim) (core.Grant, error) {
-			return core.Grant{Owner: c.Owner}, nil
+		s.acquire = func(_ context.Context, c store.Claim) (store.Grant, error) {
+			return store.Grant{Owner: c.Owner}, nil
 		}
-		s.extend = extendEach(func(context.Context, core.Claim) error { return nil })
-		s.release = func(context.Context, core.Claim) error { return nil }
+		s.extend = extendEach(func(context.Context, store.Claim) error { return nil })
+		s.release = func(context.Context, store.Claim) error { return nil }
 	}},
 	{"grants nothing", []string{
 		"acquire/a free key is granted, and free again after the release",
 	}, func(s *tampered) {
-		s.acquire = func(_ context.Context, c core.Claim) (core.Grant, error) {
-			return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
+		s.acquire = func(_ context.Context, c store.Claim) (store.Grant, error) {
+			return store.Grant{}, &store.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
 		}
-		s.extend = extendEach(func(context.Context, core.Claim) error { return core.ErrLost })
-		s.release = func(context.Context, core.Claim) error { return core.ErrLost }
+		s.extend = extendEach(func(context.Context, store.Claim) error { return store.ErrLost })
+		s.release = func(context.Context, store.Claim) error { return store.ErrLost }
 	}},
 }

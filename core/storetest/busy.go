@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var busyCases = []testCase{
@@ -41,7 +41,7 @@ var busyCases = []testCase{
 		e.acquire(e.store, c)
 		e.busy(e.other, first)
 		e.release(e.store, c)
-		e.retryWithin(e.busy(e.store, e.fair()), min(first.TTL, core.WaiterLife))
+		e.retryWithin(e.busy(e.store, e.fair()), min(first.TTL, store.WaiterLife))
 	}},
 	{"a busy waiter learns the number of waiters", []Feature{Watching}, func(e *env) {
 		e.acquire(e.store, e.exclusive())
@@ -63,7 +63,7 @@ var busyCases = []testCase{
 	}},
 }
 
-func (e *env) retryWithin(busy *core.BusyError, limit time.Duration) {
+func (e *env) retryWithin(busy *store.BusyError, limit time.Duration) {
 	e.Helper()
 	// A store may round up what is left to its smallest step.
 	if busy.RetryAfter <= 0 || busy.RetryAfter > limit+tick {

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// cardCases are about core.Cards.
+// cardCases are about store.Cards.
 var cardCases = []testCase{
 	{"a card is shown in every process as it was put", []Feature{Carding}, func(e *env) {
 		c := e.card()
@@ -23,7 +23,7 @@ var cardCases = []testCase{
 		a, b := e.card(), e.card()
 		e.put(e.store, a, e.long)
 		e.put(e.other, b, e.long)
-		a.Entries = []core.CardEntry{{Name: "other", Hold: core.HoldID("x"), For: time.Hour, Waiting: true}}
+		a.Entries = []store.CardEntry{{Name: "other", Hold: store.HoldID("x"), For: time.Hour, Waiting: true}}
 		e.put(e.store, a, e.long)
 		e.showsCard(e.other, a)
 		e.showsCard(e.store, b)
@@ -63,7 +63,7 @@ var cardCases = []testCase{
 	{"a long card is kept whole", []Feature{Carding}, func(e *env) {
 		c := e.card()
 		for range 1000 {
-			c.Entries = append(c.Entries, core.CardEntry{Name: "order", Hold: core.HoldID(rand.Text()), Key: `"\t{}'` + rand.Text(), For: time.Second})
+			c.Entries = append(c.Entries, store.CardEntry{Name: "order", Hold: store.HoldID(rand.Text()), Key: `"\t{}'` + rand.Text(), For: time.Second})
 		}
 		e.put(e.store, c, e.long)
 		e.showsCard(e.other, c)
@@ -72,7 +72,7 @@ var cardCases = []testCase{
 		c := e.card()
 		c.Process = strings.ReplaceAll(e.key, ":", "-")
 		e.put(e.store, c, e.long)
-		e.walk(50, func(s core.State) {
+		e.walk(50, func(s store.State) {
 			if strings.Contains(s.Key, c.Process) || s.Key == "" {
 				e.Errorf("list: there is a key %q", s.Key)
 			}
@@ -81,54 +81,54 @@ var cardCases = []testCase{
 	}},
 	{"a card that no store keeps is refused", []Feature{Carding}, func(e *env) {
 		k := e.keeper(e.store)
-		for what, change := range map[string]func(c *core.Card){
-			"no process":       func(c *core.Card) { c.Process = "" },
-			"a long process":   func(c *core.Card) { c.Process = strings.Repeat("p", 65) },
-			"a process of two": func(c *core.Card) { c.Process = "a b" },
-			"a card too long":  func(c *core.Card) { c.Version = strings.Repeat("v", core.MaxCard) },
+		for what, change := range map[string]func(c *store.Card){
+			"no process":       func(c *store.Card) { c.Process = "" },
+			"a long process":   func(c *store.Card) { c.Process = strings.Repeat("p", 65) },
+			"a process of two": func(c *store.Card) { c.Process = "a b" },
+			"a card too long":  func(c *store.Card) { c.Version = strings.Repeat("v", store.MaxCard) },
 		} {
 			c := e.card()
 			change(&c)
-			if err := k.Put(e.Context(), c, e.long); !errors.Is(err, core.ErrInvalid) {
-				e.Errorf("%s: got %v, want %v", what, err, core.ErrInvalid)
+			if err := k.Put(e.Context(), c, e.long); !errors.Is(err, store.ErrInvalid) {
+				e.Errorf("%s: got %v, want %v", what, err, store.ErrInvalid)
 			}
 		}
-		for _, ttl := range []time.Duration{0, -1, core.MaxKeep + 1} {
-			if err := k.Put(e.Context(), e.card(), ttl); !errors.Is(err, core.ErrInvalid) {
-				e.Errorf("for %v: got %v, want %v", ttl, err, core.ErrInvalid)
+		for _, ttl := range []time.Duration{0, -1, store.MaxKeep + 1} {
+			if err := k.Put(e.Context(), e.card(), ttl); !errors.Is(err, store.ErrInvalid) {
+				e.Errorf("for %v: got %v, want %v", ttl, err, store.ErrInvalid)
 			}
 		}
 	}},
 }
 
 // card returns that of a new process.
-func (e *env) card() core.Card {
-	return core.Card{
+func (e *env) card() store.Card {
+	return store.Card{
 		Process: rand.Text()[:8], Service: "orders", Version: "1.2.3", Host: "host-1", PID: 4711,
 		Start: time.Unix(1_700_000_000, 0).UTC(),
-		Entries: []core.CardEntry{
-			{Name: "order", Hold: core.HoldID(rand.Text()), Key: "order:" + rand.Text(), Trace: "4bf92f3577b34da6a3ce929d0e0e4736", For: 6 * time.Second},
+		Entries: []store.CardEntry{
+			{Name: "order", Hold: store.HoldID(rand.Text()), Key: "order:" + rand.Text(), Trace: "4bf92f3577b34da6a3ce929d0e0e4736", For: 6 * time.Second},
 		},
 	}
 }
 
-func (e *env) keeper(s core.Store) core.Cards {
+func (e *env) keeper(s store.Store) store.Cards {
 	e.Helper()
-	k, ok := s.(core.Cards)
+	k, ok := s.(store.Cards)
 	if !ok {
-		e.Fatalf("%T is no core.Cards", s)
+		e.Fatalf("%T is no store.Cards", s)
 	}
 	return k
 }
 
-func (e *env) put(s core.Store, c core.Card, ttl time.Duration) {
+func (e *env) put(s store.Store, c store.Card, ttl time.Duration) {
 	e.Helper()
 	if err := e.keeper(s).Put(e.Context(), c, ttl); err != nil {
 		e.Fatalf("put: %v", err)
 	}
 }
 
-func (e *env) cards(s core.Store) []core.Card {
+func (e *env) cards(s store.Store) []store.Card {
 	e.Helper()
 	cards, err := e.keeper(s).Cards(e.Context())
 	if err != nil {
@@ -138,7 +138,7 @@ func (e *env) cards(s core.Store) []core.Card {
 }
 
 // showsCard fails the case unless c is among the cards.
-func (e *env) showsCard(s core.Store, want core.Card) {
+func (e *env) showsCard(s store.Store, want store.Card) {
 	e.Helper()
 	for _, c := range e.cards(s) {
 		if c.Process != want.Process {
@@ -153,17 +153,17 @@ func (e *env) showsCard(s core.Store, want core.Card) {
 }
 
 func withoutCarding(e *env) {
-	k, ok := e.store.(core.Cards)
+	k, ok := e.store.(store.Cards)
 	if !ok {
 		return
 	}
-	if err := k.Put(e.Context(), e.card(), e.long); !errors.Is(err, core.ErrUnsupported) {
-		e.Errorf("put: got %v, want %v", err, core.ErrUnsupported)
+	if err := k.Put(e.Context(), e.card(), e.long); !errors.Is(err, store.ErrUnsupported) {
+		e.Errorf("put: got %v, want %v", err, store.ErrUnsupported)
 	}
-	if err := k.Put(e.Context(), core.Card{}, 0); !errors.Is(err, core.ErrUnsupported) {
-		e.Errorf("put of what no store keeps: got %v, want %v", err, core.ErrUnsupported)
+	if err := k.Put(e.Context(), store.Card{}, 0); !errors.Is(err, store.ErrUnsupported) {
+		e.Errorf("put of what no store keeps: got %v, want %v", err, store.ErrUnsupported)
 	}
-	if _, err := k.Cards(e.Context()); !errors.Is(err, core.ErrUnsupported) {
-		e.Errorf("cards: got %v, want %v", err, core.ErrUnsupported)
+	if _, err := k.Cards(e.Context()); !errors.Is(err, store.ErrUnsupported) {
+		e.Errorf("cards: got %v, want %v", err, store.ErrUnsupported)
 	}
 }

@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 // checkCases are about the claims that a store refuses before they are sent. The cases
 // for a missing feature check how the store refuses that feature.
@@ -29,9 +29,9 @@ var checkCases = []testCase{
 }
 
 // serves fails the case if the store tells that it does not serve c.
-func (e *env) serves(c core.Claim) {
+func (e *env) serves(c store.Claim) {
 	e.Helper()
-	k, ok := e.store.(core.Checker)
+	k, ok := e.store.(store.Checker)
 	if !ok {
 		return
 	}

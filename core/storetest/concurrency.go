@@ -7,27 +7,27 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var concurrencyCases = []testCase{
 	{"goroutines that count under a mutex lose no count", nil, func(e *env) {
-		e.crowd(1, 2*time.Millisecond, func(int) core.Claim { return e.exclusive() })
+		e.crowd(1, 2*time.Millisecond, func(int) store.Claim { return e.exclusive() })
 	}},
 	{"goroutines that count under a fair mutex lose no count", []Feature{Fair}, func(e *env) {
-		e.crowd(1, 2*time.Millisecond, func(int) core.Claim { return e.fair() })
+		e.crowd(1, 2*time.Millisecond, func(int) store.Claim { return e.fair() })
 	}},
 	{"goroutines that count under one permit of one lose no count", []Feature{Permits}, func(e *env) {
-		e.crowd(1, 2*time.Millisecond, func(int) core.Claim { return e.permits(1, 1) })
+		e.crowd(1, 2*time.Millisecond, func(int) store.Claim { return e.permits(1, 1) })
 	}},
 	{"goroutines never hold more permits than there are", []Feature{Permits}, func(e *env) {
-		e.crowd(3, 2*time.Millisecond, func(int) core.Claim { return e.permits(1, 3) })
+		e.crowd(3, 2*time.Millisecond, func(int) store.Claim { return e.permits(1, 3) })
 	}},
 	{"goroutines never hold more permits than there are, of several each", []Feature{Permits}, func(e *env) {
-		e.crowd(5, 2*time.Millisecond, func(i int) core.Claim { return e.permits(int64(1+i%3), 5) })
+		e.crowd(5, 2*time.Millisecond, func(i int) store.Claim { return e.permits(int64(1+i%3), 5) })
 	}},
 	{"readers are never in with a writer", []Feature{Shared}, func(e *env) {
-		e.crowd(core.All, 20*time.Millisecond, func(i int) core.Claim {
+		e.crowd(store.All, 20*time.Millisecond, func(i int) store.Claim {
 			if i%4 == 0 {
 				return e.exclusive()
 			}
@@ -36,14 +36,14 @@ var concurrencyCases = []testCase{
 	}},
 	{"of many that ask at once, one gets a free key", nil, func(e *env) {
 		for range 5 {
-			c := e.race(8, func() core.Claim { return e.exclusive() })
+			c := e.race(8, func() store.Claim { return e.exclusive() })
 			e.isHeld()
 			e.release(e.store, c)
 		}
 	}},
 	{"a claim that is sent many times at once is one hold", nil, func(e *env) {
 		c := e.exclusive()
-		grants := make([]core.Grant, 8)
+		grants := make([]store.Grant, 8)
 		var all sync.WaitGroup
 		for i := range grants {
 			all.Go(func() {
@@ -88,12 +88,12 @@ var concurrencyCases = []testCase{
 }
 
 // side returns the store of one or the other process.
-func (e *env) side(i int) core.Store { return []core.Store{e.store, e.other}[i%2] }
+func (e *env) side(i int) store.Store { return []store.Store{e.store, e.other}[i%2] }
 
 // crowd lets some goroutines enter the key a few times each, with pauses of at
 // most pause. The weights of those inside must never exceed limit, and a
 // counter that only one may change at a time must come out right.
-func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) core.Claim) {
+func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) store.Claim) {
 	e.Helper()
 	const n, rounds, stay = 8, 12, 3 * time.Millisecond
 	var inside, exclusive, counter atomic.Int64
@@ -138,10 +138,10 @@ func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) core.Cla
 }
 
 // insist asks until c is granted.
-func (e *env) insist(s core.Store, c core.Claim) (core.Grant, error) {
+func (e *env) insist(s store.Store, c store.Claim) (store.Grant, error) {
 	for stop := time.Now().Add(2 * patience); ; {
 		g, err := s.Acquire(e.Context(), c)
-		if !errors.Is(err, core.ErrBusy) || time.Now().After(stop) {
+		if !errors.Is(err, store.ErrBusy) || time.Now().After(stop) {
 			return g, err
 		}
 		time.Sleep(time.Millisecond + rand.N(3*time.Millisecond))
@@ -149,16 +149,16 @@ func (e *env) insist(s core.Store, c core.Claim) (core.Grant, error) {
 }
 
 // race lets n claims ask at once until one is granted, and returns that.
-func (e *env) race(n int, claim func() core.Claim) core.Claim {
+func (e *env) race(n int, claim func() store.Claim) store.Claim {
 	e.Helper()
 	var all sync.WaitGroup
-	granted := make(chan core.Claim, n)
+	granted := make(chan store.Claim, n)
 	for i := range n {
 		c := claim()
 		all.Go(func() {
 			if _, err := e.side(i).Acquire(e.Context(), c); err == nil {
 				granted <- c
-			} else if !errors.Is(err, core.ErrBusy) {
+			} else if !errors.Is(err, store.ErrBusy) {
 				e.Errorf("acquire: %v", err)
 			}
 		})

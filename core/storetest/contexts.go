@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var errEnded = errors.New("the case ended this context")
@@ -28,7 +28,7 @@ var contextCases = []testCase{
 			return err
 		})
 		e.soon(func(ctx context.Context) error {
-			answers := e.store.Extend(ctx, []core.Claim{c, c})
+			answers := e.store.Extend(ctx, []store.Claim{c, c})
 			if len(answers) != 2 {
 				e.Fatalf("extend: got %d answers for 2 claims", len(answers))
 			}
@@ -60,7 +60,7 @@ var contextCases = []testCase{
 			ctx, cancel := context.WithTimeout(e.Context(), time.Duration(i)*25*time.Microsecond)
 			_, err := e.store.Acquire(ctx, c)
 			if err == nil {
-				e.store.Extend(ctx, []core.Claim{c})
+				e.store.Extend(ctx, []store.Claim{c})
 			}
 			cancel()
 			e.giveUp(e.store, c)
@@ -82,7 +82,7 @@ func (e *env) soon(call func(ctx context.Context) error) {
 	if took := time.Since(start); took > patience/4 {
 		e.Errorf("returned %v after its context had ended", took)
 	}
-	if err != nil && !errors.Is(err, errEnded) && !errors.Is(err, core.ErrBusy) {
+	if err != nil && !errors.Is(err, errEnded) && !errors.Is(err, store.ErrBusy) {
 		e.Errorf("got error %v, which does not match the context's cause", err)
 	}
 }

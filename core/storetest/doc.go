@@ -1,10 +1,10 @@
-// Package storetest is the contract of core.Store in the form of tests: a store
+// Package storetest is the contract of store.Store in the form of tests: a store
 // is what passes Run. A store's own test is a dozen lines:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{
-//			New: func(t testing.TB) func() core.Store {
-//				return func() core.Store { return mystore.New(connect(t)) }
+//			New: func(t testing.TB) func() store.Store {
+//				return func() store.Store { return mystore.New(connect(t)) }
 //			},
 //			Unit: 200 * time.Millisecond,
 //		})
@@ -14,7 +14,7 @@
 // or repeats calls as a test says. So a service can test what it does when its store
 // fails.
 //
-// # What the suite adds to the words of core.Store
+// # What the suite adds to the words of store.Store
 //
 // A hold is found by Key and Lease. Extend and Release look neither at Owner,
 // which a join may have changed, nor at Via, Weight or Limit.
@@ -26,7 +26,7 @@
 //
 // Only a claim of All has a token. A reader inside its owner's exclusive hold
 // gets 0. Asking again for a held key with a higher MinToken raises the token,
-// for all holds of the owner; the core.TokenStep-1 tokens after that one are the
+// for all holds of the owner; the store.TokenStep-1 tokens after that one are the
 // grant's then. Tokens stay above the last that belongs to a grant, also where
 // MinToken put it ahead of the store's clock.
 //

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // env is the environment of one case: two processes that share a server, and a key that
@@ -16,8 +16,8 @@ import (
 type env struct {
 	*testing.T
 	h     Harness
-	store core.Store // of this process
-	other core.Store // of another process
+	store store.Store // of this process
+	other store.Store // of another process
 	key   string
 	long  time.Duration // a TTL that outlives the case
 	slept atomic.Int64
@@ -38,49 +38,49 @@ func newEnv(t *testing.T, h Harness) *env {
 func newLease() string { return rand.Text()[:8] + rand.Text() }
 
 // exclusive returns a claim of a new owner for the whole key.
-func (e *env) exclusive() core.Claim {
-	return core.Claim{
+func (e *env) exclusive() store.Claim {
+	return store.Claim{
 		Key: e.key, Owner: rand.Text(), Lease: newLease(),
-		Weight: core.All, Limit: core.All, TTL: e.long,
+		Weight: store.All, Limit: store.All, TTL: e.long,
 	}
 }
 
 // reader returns a claim of a new owner for a share of the key.
-func (e *env) reader() core.Claim {
+func (e *env) reader() store.Claim {
 	c := e.exclusive()
 	c.Weight = 1
 	return c
 }
 
 // permits returns a claim of a new owner for n of limit.
-func (e *env) permits(n, limit int64) core.Claim {
+func (e *env) permits(n, limit int64) store.Claim {
 	c := e.exclusive()
 	c.Weight, c.Limit = n, limit
 	return c
 }
 
 // fair returns a fair claim of a new owner that waits.
-func (e *env) fair() core.Claim {
+func (e *env) fair() store.Claim {
 	c := e.waiting()
 	c.Fair = true
 	return c
 }
 
 // waiting returns a claim of a new owner that waits.
-func (e *env) waiting() core.Claim {
+func (e *env) waiting() store.Claim {
 	c := e.exclusive()
 	c.Wait = true
 	return c
 }
 
 // nested returns a further claim of c's owner.
-func nested(c core.Claim) core.Claim {
+func nested(c store.Claim) store.Claim {
 	c.Lease = newLease()
 	return c
 }
 
 // joining returns c as a claim that would join the owner of held.
-func joining(c, held core.Claim) core.Claim {
+func joining(c, held store.Claim) store.Claim {
 	c.Via = held.Owner
 	return c
 }
@@ -105,7 +105,7 @@ func (e *env) stopwatch() func() time.Duration {
 }
 
 // acquire fails the case unless c is granted.
-func (e *env) acquire(s core.Store, c core.Claim) core.Grant {
+func (e *env) acquire(s store.Store, c store.Claim) store.Grant {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)
 	if err != nil {
@@ -121,18 +121,18 @@ func (e *env) acquire(s core.Store, c core.Claim) core.Grant {
 }
 
 // busy fails the case unless c is refused because of others.
-func (e *env) busy(s core.Store, c core.Claim) *core.BusyError {
+func (e *env) busy(s store.Store, c store.Claim) *store.BusyError {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)
-	var busy *core.BusyError
-	if !errors.As(err, &busy) || !errors.Is(err, core.ErrBusy) {
+	var busy *store.BusyError
+	if !errors.As(err, &busy) || !errors.Is(err, store.ErrBusy) {
 		e.Fatalf("acquire: got grant %+v and error %v, want a *BusyError", g, err)
 	}
 	return busy
 }
 
 // refused fails the case unless c is refused with want.
-func (e *env) refused(s core.Store, c core.Claim, want error) {
+func (e *env) refused(s store.Store, c store.Claim, want error) {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)
 	if !errors.Is(err, want) {
@@ -141,7 +141,7 @@ func (e *env) refused(s core.Store, c core.Claim, want error) {
 }
 
 // extend fails the case unless c is extended.
-func (e *env) extend(s core.Store, c core.Claim) {
+func (e *env) extend(s store.Store, c store.Claim) {
 	e.Helper()
 	if x := e.extension(s, c); x.Err != nil {
 		e.Fatalf("extend: got %v, want an extension", x.Err)
@@ -151,16 +151,16 @@ func (e *env) extend(s core.Store, c core.Claim) {
 }
 
 // notExtended fails the case unless the store says that c is lost.
-func (e *env) notExtended(s core.Store, c core.Claim) {
+func (e *env) notExtended(s store.Store, c store.Claim) {
 	e.Helper()
-	if x := e.extension(s, c); !errors.Is(x.Err, core.ErrLost) {
-		e.Fatalf("extend: got %v, want %v", x.Err, core.ErrLost)
+	if x := e.extension(s, c); !errors.Is(x.Err, store.ErrLost) {
+		e.Fatalf("extend: got %v, want %v", x.Err, store.ErrLost)
 	}
 }
 
-func (e *env) extension(s core.Store, c core.Claim) core.Extension {
+func (e *env) extension(s store.Store, c store.Claim) store.Extension {
 	e.Helper()
-	answers := s.Extend(e.Context(), []core.Claim{c})
+	answers := s.Extend(e.Context(), []store.Claim{c})
 	if len(answers) != 1 {
 		e.Fatalf("extend: got %d answers for one claim", len(answers))
 	}
@@ -168,7 +168,7 @@ func (e *env) extension(s core.Store, c core.Claim) core.Extension {
 }
 
 // release fails the case unless c is given up.
-func (e *env) release(s core.Store, c core.Claim) {
+func (e *env) release(s store.Store, c store.Claim) {
 	e.Helper()
 	if err := s.Release(e.Context(), c); err != nil {
 		e.Fatalf("release: got %v, want nil", err)
@@ -176,18 +176,18 @@ func (e *env) release(s core.Store, c core.Claim) {
 }
 
 // notReleased fails the case unless the store does not have c.
-func (e *env) notReleased(s core.Store, c core.Claim) {
+func (e *env) notReleased(s store.Store, c store.Claim) {
 	e.Helper()
-	if err := s.Release(e.Context(), c); !errors.Is(err, core.ErrLost) {
-		e.Fatalf("release: got %v, want %v", err, core.ErrLost)
+	if err := s.Release(e.Context(), c); !errors.Is(err, store.ErrLost) {
+		e.Fatalf("release: got %v, want %v", err, store.ErrLost)
 	}
 }
 
 // giveUp releases c, which the store may have or not.
-func (e *env) giveUp(s core.Store, c core.Claim) {
+func (e *env) giveUp(s store.Store, c store.Claim) {
 	e.Helper()
 	if err := s.Release(e.Context(), c); err != nil && !isLost(err) {
-		e.Fatalf("release: got %v, want nil or %v", err, core.ErrLost)
+		e.Fatalf("release: got %v, want nil or %v", err, store.ErrLost)
 	}
 }
 
@@ -206,7 +206,7 @@ func (e *env) isFree() {
 }
 
 // becomesFree waits until c is granted and returns how long that took.
-func (e *env) becomesFree(s core.Store, c core.Claim) time.Duration {
+func (e *env) becomesFree(s store.Store, c store.Claim) time.Duration {
 	e.Helper()
 	passed := e.stopwatch()
 	limit := 2*e.long + 30*time.Second
@@ -215,7 +215,7 @@ func (e *env) becomesFree(s core.Store, c core.Claim) time.Duration {
 		if err == nil {
 			return passed()
 		}
-		if !errors.Is(err, core.ErrBusy) {
+		if !errors.Is(err, store.ErrBusy) {
 			e.Fatalf("acquire: got %v, want a grant at last", err)
 		}
 		e.sleep(e.h.Unit / 4)
@@ -224,7 +224,7 @@ func (e *env) becomesFree(s core.Store, c core.Claim) time.Duration {
 	return 0
 }
 
-func isLost(err error) bool { return errors.Is(err, core.ErrLost) }
+func isLost(err error) bool { return errors.Is(err, store.ErrLost) }
 
 // can says whether the store has f.
 func (e *env) can(f Feature) bool { return !slices.Contains(e.h.Without, f) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
@@ -24,7 +25,7 @@ func ExampleFaulty() {
 	}
 
 	refused := storetest.Fault{Err: fmt.Errorf("connection refused: %w", core.ErrUnavailable)}
-	faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault { return refused })
+	faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault { return refused })
 	fmt.Println(errors.Is(charge(), core.ErrUnavailable))
 
 	faults.Hook(nil) // the store is back

@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 var extendCases = []testCase{
 	{"a hold lasts for its TTL from the extension", nil, func(e *env) {
@@ -89,7 +89,7 @@ var extendCases = []testCase{
 		e.checkBatch(batch, held)
 	}},
 	{"a batch extends each of its holds", nil, func(e *env) {
-		var batch []core.Claim
+		var batch []store.Claim
 		for range 3 {
 			c := e.exclusive()
 			c.Key += c.Lease
@@ -112,13 +112,13 @@ var extendCases = []testCase{
 		a, b, unknown := e.reader(), e.reader(), e.reader()
 		e.acquire(e.store, a)
 		e.acquire(e.store, b)
-		e.checkBatch([]core.Claim{a, unknown, b, a}, []bool{true, false, true, true})
+		e.checkBatch([]store.Claim{a, unknown, b, a}, []bool{true, false, true, true})
 	}},
 }
 
 // batch returns n claims of n keys, of which the first, the last and some
 // between are held.
-func (e *env) batch(n int) (batch []core.Claim, held []bool) {
+func (e *env) batch(n int) (batch []store.Claim, held []bool) {
 	e.Helper()
 	for i := range n {
 		c := e.exclusive()
@@ -132,7 +132,7 @@ func (e *env) batch(n int) (batch []core.Claim, held []bool) {
 	return batch, held
 }
 
-func (e *env) checkBatch(batch []core.Claim, held []bool) {
+func (e *env) checkBatch(batch []store.Claim, held []bool) {
 	e.Helper()
 	answers := e.store.Extend(e.Context(), batch)
 	if len(answers) != len(batch) {

@@ -1,12 +1,12 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 var fairCases = []testCase{
 	{"waiters are admitted in the order in which they came", []Feature{Fair}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
-		line := []core.Claim{e.fair(), e.fair(), e.fair(), e.fair()}
+		line := []store.Claim{e.fair(), e.fair(), e.fair(), e.fair()}
 		for _, w := range line {
 			e.busy(e.store, w)
 		}
@@ -109,7 +109,7 @@ var fairCases = []testCase{
 	{"fair readers that wait are admitted together", []Feature{Fair, Shared}, func(e *env) {
 		w, next := e.exclusive(), e.fair()
 		e.acquire(e.store, w)
-		readers := []core.Claim{e.fairReader(), e.fairReader(), e.fairReader()}
+		readers := []store.Claim{e.fairReader(), e.fairReader(), e.fairReader()}
 		for _, r := range readers {
 			e.busy(e.other, r)
 		}
@@ -179,7 +179,7 @@ var waiterCases = []testCase{
 	{"a waiter that leaves changes nothing for those before it", []Feature{Fair}, func(e *env) {
 		c, first, second, third := e.exclusive(), e.fair(), e.fair(), e.fair()
 		e.acquire(e.store, c)
-		for _, w := range []core.Claim{first, second, third} {
+		for _, w := range []store.Claim{first, second, third} {
 			e.busy(e.store, w)
 		}
 		e.release(e.store, second)
@@ -201,8 +201,8 @@ var waiterCases = []testCase{
 	}},
 	{"a dead waiter with a long TTL is forgotten after WaiterLife", []Feature{Fair}, func(e *env) {
 		c, dead, second := e.exclusive(), e.fair(), e.fair()
-		for _, w := range []*core.Claim{&c, &dead, &second} {
-			w.TTL = core.WaiterLife + e.long
+		for _, w := range []*store.Claim{&c, &dead, &second} {
+			w.TTL = store.WaiterLife + e.long
 		}
 		e.acquire(e.store, c)
 		e.busy(e.store, dead)
@@ -210,13 +210,13 @@ var waiterCases = []testCase{
 		for range 4 {
 			// The second is alive and asks now and then.
 			e.busy(e.other, second)
-			e.sleep(core.WaiterLife / 4)
+			e.sleep(store.WaiterLife / 4)
 		}
 		e.sleep(e.h.Unit)
 		e.acquire(e.other, second)
 	}},
 	{"a waiter that asks again lives on", []Feature{Fair}, func(e *env) {
-		life := min(e.units(20), core.WaiterLife) // long, for a machine that is busy
+		life := min(e.units(20), store.WaiterLife) // long, for a machine that is busy
 		c, first := e.exclusive(), e.fair()
 		first.TTL = life
 		e.acquire(e.store, c)
@@ -268,7 +268,7 @@ var waiterCases = []testCase{
 	}},
 }
 
-func (e *env) fairReader() core.Claim {
+func (e *env) fairReader() store.Claim {
 	c := e.fair()
 	c.Weight = 1
 	return c

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Op is a method of a store.
@@ -54,7 +54,7 @@ type Fault struct {
 type Faults struct {
 	mu       sync.Mutex
 	next     map[Op][]Fault
-	hook     func(op Op, claims []core.Claim) Fault
+	hook     func(op Op, claims []store.Claim) Fault
 	calls    map[Op]int
 	muted    bool
 	watches  map[chan struct{}]context.CancelFunc
@@ -74,7 +74,7 @@ func (f *Faults) Next(op Op, faults ...Fault) {
 // Hook makes fn decide about every call that Next has no fault for; nil ends
 // that. fn is told the claims of the call, may be called from several
 // goroutines at once, and may block, which delays the call.
-func (f *Faults) Hook(fn func(op Op, claims []core.Claim) Fault) {
+func (f *Faults) Hook(fn func(op Op, claims []store.Claim) Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = fn
@@ -108,7 +108,7 @@ func (f *Faults) BreakWatches() {
 func (f *Faults) Wait() { f.underWay.Wait() }
 
 // take counts a call and returns its fault.
-func (f *Faults) take(op Op, claims []core.Claim) Fault {
+func (f *Faults) take(op Op, claims []store.Claim) Fault {
 	f.mu.Lock()
 	if f.calls == nil {
 		f.calls = make(map[Op]int)
@@ -127,13 +127,13 @@ func (f *Faults) take(op Op, claims []core.Claim) Fault {
 	return hook(op, claims)
 }
 
-// Faulty returns s behind faults. It is a core.Watcher if s is one, and tells which
+// Faulty returns s behind faults. It is a store.Watcher if s is one, and tells which
 // claims it serves if s does. Without faults it does what s does. It has
-// the methods of core.Inspector and core.Cards too, to which no fault happens; they fail
-// with core.ErrUnsupported where s has none.
-func Faulty(s core.Store, faults *Faults) core.Store {
+// the methods of store.Inspector and store.Cards too, to which no fault happens; they
+// fail with store.ErrUnsupported where s has none.
+func Faulty(s store.Store, faults *Faults) store.Store {
 	f := faulty{s, faults}
-	if w, watches := s.(core.Watcher); watches {
+	if w, watches := s.(store.Watcher); watches {
 		return struct {
 			faulty
 			faultyWatch
@@ -143,13 +143,13 @@ func Faulty(s core.Store, faults *Faults) core.Store {
 }
 
 type faulty struct {
-	store  core.Store
+	store  store.Store
 	faults *Faults
 }
 
-// CheckClaim implements core.Checker. A store that does not tell refuses nothing.
-func (f faulty) CheckClaim(c core.Claim) error {
-	if k, ok := f.store.(core.Checker); ok {
+// CheckClaim implements store.Checker. A store that does not tell refuses nothing.
+func (f faulty) CheckClaim(c store.Claim) error {
+	if k, ok := f.store.(store.Checker); ok {
 		return k.CheckClaim(c)
 	}
 	return nil
@@ -157,23 +157,23 @@ func (f faulty) CheckClaim(c core.Claim) error {
 
 // granted is what Acquire returns.
 type granted struct {
-	grant core.Grant
+	grant store.Grant
 	err   error
 }
 
-func (f faulty) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
-	r := pass(ctx, f.faults, f.faults.take(OpAcquire, []core.Claim{c}), func(ctx context.Context) granted {
+func (f faulty) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	r := pass(ctx, f.faults, f.faults.take(OpAcquire, []store.Claim{c}), func(ctx context.Context) granted {
 		g, err := f.store.Acquire(ctx, c)
 		return granted{g, err}
 	}, func(err error) granted { return granted{err: err} })
 	return r.grant, r.err
 }
 
-func (f faulty) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	return pass(ctx, f.faults, f.faults.take(OpExtend, claims), func(ctx context.Context) []core.Extension {
+func (f faulty) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	return pass(ctx, f.faults, f.faults.take(OpExtend, claims), func(ctx context.Context) []store.Extension {
 		return f.store.Extend(ctx, claims)
-	}, func(err error) []core.Extension {
-		answers := make([]core.Extension, len(claims))
+	}, func(err error) []store.Extension {
+		answers := make([]store.Extension, len(claims))
 		for i := range answers {
 			answers[i].Err = err
 		}
@@ -181,8 +181,8 @@ func (f faulty) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 	})
 }
 
-func (f faulty) Release(ctx context.Context, c core.Claim) error {
-	return pass(ctx, f.faults, f.faults.take(OpRelease, []core.Claim{c}), func(ctx context.Context) error {
+func (f faulty) Release(ctx context.Context, c store.Claim) error {
+	return pass(ctx, f.faults, f.faults.take(OpRelease, []store.Claim{c}), func(ctx context.Context) error {
 		return f.store.Release(ctx, c)
 	}, func(err error) error { return err })
 }

@@ -7,17 +7,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
 func TestFaultyStoreWithoutFaults(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
-		New: func(testing.TB) func() core.Store {
+		New: func(testing.TB) func() store.Store {
 			s := memstore.New()
-			return func() core.Store { return storetest.Faulty(s, &storetest.Faults{}) }
+			return func() store.Store { return storetest.Faulty(s, &storetest.Faults{}) }
 		},
 		Unit: 100 * time.Millisecond,
 		Wrap: synctest.Test,
@@ -27,14 +27,14 @@ func TestFaultyStoreWithoutFaults(t *testing.T) {
 func TestFaultyStoreAtALongDistance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
+		New: func(t testing.TB) func() store.Store {
 			s := memstore.New()
 			var faults storetest.Faults
-			faults.Hook(func(storetest.Op, []core.Claim) storetest.Fault {
+			faults.Hook(func(storetest.Op, []store.Claim) storetest.Fault {
 				return storetest.Fault{Delay: 2 * time.Millisecond, ReplyDelay: time.Millisecond}
 			})
 			t.Cleanup(faults.Wait)
-			return func() core.Store { return storetest.Faulty(s, &faults) }
+			return func() store.Store { return storetest.Faulty(s, &faults) }
 		},
 		Unit: 100 * time.Millisecond,
 		Wrap: synctest.Test,
@@ -45,30 +45,30 @@ var errBroken = errors.New("connection broken")
 
 func TestFaulty(t *testing.T) {
 	t.Parallel()
-	claim := core.Claim{
+	claim := store.Claim{
 		Key: "key", Owner: "owner", Lease: "lease",
-		Weight: core.All, Limit: core.All, TTL: time.Minute,
+		Weight: store.All, Limit: store.All, TTL: time.Minute,
 	}
-	for name, run := range map[string]func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store){
-		"a lost request changes nothing": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store) {
+	for name, run := range map[string]func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store){
+		"a lost request changes nothing": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpAcquire, storetest.Fault{Lose: storetest.LoseRequest, Err: errBroken})
 			if _, err := faulty.Acquire(t.Context(), claim); !errors.Is(err, errBroken) {
 				t.Errorf("got %v, want the fault's error", err)
 			}
-			if x := s.Extend(t.Context(), []core.Claim{claim}); !errors.Is(x[0].Err, core.ErrLost) {
+			if x := s.Extend(t.Context(), []store.Claim{claim}); !errors.Is(x[0].Err, store.ErrLost) {
 				t.Errorf("the claim is held: %v", x[0].Err)
 			}
 		},
-		"a lost reply hides what was done": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store) {
+		"a lost reply hides what was done": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpAcquire, storetest.Fault{Lose: storetest.LoseReply, Err: errBroken})
 			if _, err := faulty.Acquire(t.Context(), claim); !errors.Is(err, errBroken) {
 				t.Errorf("got %v, want the fault's error", err)
 			}
-			if x := s.Extend(t.Context(), []core.Claim{claim}); x[0].Err != nil {
+			if x := s.Extend(t.Context(), []store.Claim{claim}); x[0].Err != nil {
 				t.Errorf("the claim is not held: %v", x[0].Err)
 			}
 		},
-		"a call that hears nothing hangs until its context ends": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store) {
+		"a call that hears nothing hangs until its context ends": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpRelease, storetest.Fault{Lose: storetest.LoseReply})
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, errBroken)
 			defer cancel()
@@ -77,22 +77,22 @@ func TestFaulty(t *testing.T) {
 				t.Errorf("got %v after %v, want the context's cause after an hour", err, time.Since(start))
 			}
 		},
-		"a delayed request arrives after its caller has left": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store) {
+		"a delayed request arrives after its caller has left": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpAcquire, storetest.Fault{Delay: time.Minute})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := faulty.Acquire(ctx, claim); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want the context's error", err)
 			}
-			if x := s.Extend(t.Context(), []core.Claim{claim}); !errors.Is(x[0].Err, core.ErrLost) {
+			if x := s.Extend(t.Context(), []store.Claim{claim}); !errors.Is(x[0].Err, store.ErrLost) {
 				t.Errorf("the claim is held too early: %v", x[0].Err)
 			}
 			time.Sleep(time.Minute)
-			if x := s.Extend(t.Context(), []core.Claim{claim}); x[0].Err != nil {
+			if x := s.Extend(t.Context(), []store.Claim{claim}); x[0].Err != nil {
 				t.Errorf("the claim is not held: %v", x[0].Err)
 			}
 		},
-		"a request may arrive twice": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store) {
+		"a request may arrive twice": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			if _, err := s.Acquire(t.Context(), claim); err != nil {
 				t.Fatal(err)
 			}
@@ -100,22 +100,22 @@ func TestFaulty(t *testing.T) {
 			if err := faulty.Release(t.Context(), claim); err != nil {
 				t.Errorf("got %v, want the first reply", err)
 			}
-			if _, err := s.Acquire(t.Context(), claim); !errors.Is(err, core.ErrLost) {
+			if _, err := s.Acquire(t.Context(), claim); !errors.Is(err, store.ErrLost) {
 				t.Errorf("got %v, want the tombstone of the second release", err)
 			}
 		},
-		"an extension that fails has an answer for each claim": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store) {
-			f.Next(storetest.OpExtend, storetest.Fault{Lose: storetest.LoseRequest, Err: core.ErrUnavailable})
-			x := faulty.Extend(t.Context(), []core.Claim{claim, claim})
-			if len(x) != 2 || !errors.Is(x[0].Err, core.ErrUnavailable) || !errors.Is(x[1].Err, core.ErrUnavailable) {
+		"an extension that fails has an answer for each claim": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+			f.Next(storetest.OpExtend, storetest.Fault{Lose: storetest.LoseRequest, Err: store.ErrUnavailable})
+			x := faulty.Extend(t.Context(), []store.Claim{claim, claim})
+			if len(x) != 2 || !errors.Is(x[0].Err, store.ErrUnavailable) || !errors.Is(x[1].Err, store.ErrUnavailable) {
 				t.Errorf("got %v, want two errors", x)
 			}
 			if n := f.Calls(storetest.OpExtend); n != 1 {
 				t.Errorf("counted %d calls, want 1", n)
 			}
 		},
-		"watches can be broken, and opened again": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store) {
-			woken, err := faulty.(core.Watcher).Watch(t.Context(), claim)
+		"watches can be broken, and opened again": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+			woken, err := faulty.(store.Watcher).Watch(t.Context(), claim)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,14 +123,14 @@ func TestFaulty(t *testing.T) {
 			if _, open := <-woken; open {
 				t.Error("the channel was not closed")
 			}
-			if _, err = faulty.(core.Watcher).Watch(t.Context(), claim); err != nil {
+			if _, err = faulty.(store.Watcher).Watch(t.Context(), claim); err != nil {
 				t.Error(err)
 			}
 		},
-		"wake-ups can be lost": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty core.Store) {
+		"wake-ups can be lost": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			waiting := claim
 			waiting.Owner, waiting.Lease, waiting.Wait = "other", "other", true
-			woken, err := faulty.(core.Watcher).Watch(t.Context(), waiting)
+			woken, err := faulty.(store.Watcher).Watch(t.Context(), waiting)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func TestFaulty(t *testing.T) {
 				f.Mute(muted)
 				_, err1 := s.Acquire(t.Context(), claim)
 				_, err2 := s.Acquire(t.Context(), waiting)
-				if err1 != nil || !errors.Is(err2, core.ErrBusy) || s.Release(t.Context(), claim) != nil {
+				if err1 != nil || !errors.Is(err2, store.ErrBusy) || s.Release(t.Context(), claim) != nil {
 					t.Fatal(err1, err2)
 				}
 				synctest.Wait()
@@ -160,12 +160,12 @@ func TestFaulty(t *testing.T) {
 
 func TestFaultyStoreIsAWatcherIfItsStoreIs(t *testing.T) {
 	t.Parallel()
-	type plain struct{ core.Store }
+	type plain struct{ store.Store }
 	m := memstore.New()
-	for name, s := range map[string]core.Store{"a Store alone": plain{m}, "a Watcher": m} {
-		_, watches := s.(core.Watcher)
-		if _, ok := storetest.Faulty(s, &storetest.Faults{}).(core.Watcher); ok != watches {
-			t.Errorf("%s: is a core.Watcher: %v, want %v", name, ok, watches)
+	for name, s := range map[string]store.Store{"a Store alone": plain{m}, "a Watcher": m} {
+		_, watches := s.(store.Watcher)
+		if _, ok := storetest.Faulty(s, &storetest.Faults{}).(store.Watcher); ok != watches {
+			t.Errorf("%s: is a store.Watcher: %v, want %v", name, ok, watches)
 		}
 	}
 }

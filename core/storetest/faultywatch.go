@@ -3,11 +3,11 @@ package storetest
 import (
 	"context"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 type faultyWatch struct {
-	store  core.Watcher
+	store  store.Watcher
 	faults *Faults
 }
 
@@ -17,9 +17,9 @@ type watching struct {
 	err   error
 }
 
-func (f faultyWatch) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+func (f faultyWatch) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	open, end := context.WithCancel(ctx)
-	r := pass(ctx, f.faults, f.faults.take(OpWatch, []core.Claim{c}), func(context.Context) watching {
+	r := pass(ctx, f.faults, f.faults.take(OpWatch, []store.Claim{c}), func(context.Context) watching {
 		// Not the context of the call: the watch lasts beyond it.
 		woken, err := f.store.Watch(open, c)
 		return watching{woken, err}

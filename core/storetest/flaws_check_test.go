@@ -3,43 +3,43 @@ package storetest_test
 import (
 	"fmt"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // checkFlaws are about what a store tells before it is sent a claim.
 var checkFlaws = []flaw{
 	{"tells that it serves no readers, and does", []string{
 		"check/a store that tells serves readers",
-	}, refusing(func(c core.Claim) bool { return c.Weight == 1 && c.Limit == core.All })},
+	}, refusing(func(c store.Claim) bool { return c.Weight == 1 && c.Limit == store.All })},
 	{"tells that it serves no permits, and does", []string{
 		"check/a store that tells serves permits",
-	}, refusing(func(c core.Claim) bool { return c.Limit < core.All })},
+	}, refusing(func(c store.Claim) bool { return c.Limit < store.All })},
 	{"tells that it serves no fair claims, and does", []string{
 		"check/a store that tells serves fair claims",
-	}, refusing(func(c core.Claim) bool { return c.Fair })},
+	}, refusing(func(c store.Claim) bool { return c.Fair })},
 	{"tells that it serves no claims that join, and does", []string{
 		"check/a store that tells serves claims that join",
-	}, refusing(func(c core.Claim) bool { return c.Via != "" })},
+	}, refusing(func(c store.Claim) bool { return c.Via != "" })},
 	{"tells that it gives no tokens, and does", []string{
 		"check/a store that tells serves claims that need a token",
-	}, refusing(func(c core.Claim) bool { return c.MinToken > 0 })},
+	}, refusing(func(c store.Claim) bool { return c.MinToken > 0 })},
 	{"tells that it keeps nothing, and does", []string{
 		"check/a store that tells serves claims that are kept",
-	}, refusing(func(c core.Claim) bool { return c.Keep > 0 })},
+	}, refusing(func(c store.Claim) bool { return c.Keep > 0 })},
 	{"tells that it keeps no records, and does", []string{
 		"check/a store that tells serves runs",
-	}, refusing(func(c core.Claim) bool { return c.Record != nil })},
+	}, refusing(func(c store.Claim) bool { return c.Record != nil })},
 	{"tells that it serves nothing that waits, and does", []string{
 		"check/a store that tells serves waiting claims",
-	}, refusing(func(c core.Claim) bool { return c.Wait })},
+	}, refusing(func(c store.Claim) bool { return c.Wait })},
 	{"tells that it serves nothing, and does", []string{
 		"check/a store that tells serves exclusive claims",
 		"check/telling takes nothing",
-	}, refusing(func(core.Claim) bool { return true })},
+	}, refusing(func(store.Claim) bool { return true })},
 	{"takes what it is asked about", []string{
 		"check/telling takes nothing",
 	}, func(s *tampered) {
-		s.check = func(c core.Claim) error {
+		s.check = func(c store.Claim) error {
 			_, err := s.Store.Acquire(s.over, c)
 			return err
 		}
@@ -47,11 +47,11 @@ var checkFlaws = []flaw{
 }
 
 // refusing tells that claims of a kind are not served.
-func refusing(kind func(c core.Claim) bool) func(s *tampered) {
+func refusing(kind func(c store.Claim) bool) func(s *tampered) {
 	return func(s *tampered) {
-		s.check = func(c core.Claim) error {
+		s.check = func(c store.Claim) error {
 			if kind(c) {
-				return fmt.Errorf("not here: %w", core.ErrUnsupported)
+				return fmt.Errorf("not here: %w", store.ErrUnsupported)
 			}
 			return nil
 		}

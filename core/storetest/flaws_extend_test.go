@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // extendFlaws are about how long a hold lasts, and about repetition.
@@ -17,7 +17,7 @@ var extendFlaws = []flaw{
 		"expiry/an expired hold does not disturb its successor",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			if holder, ok := s.noted(c.Key); ok {
 				c.Lease = holder.Lease
 			}
@@ -31,9 +31,9 @@ var extendFlaws = []flaw{
 		"expiry/an expired hold cannot be extended",
 		"acquire/a hold belongs to the key, not to the connection",
 	}, func(s *tampered) {
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			err := s.extendSound(ctx, c)
-			if errors.Is(err, core.ErrLost) {
+			if errors.Is(err, store.ErrLost) {
 				_, err = s.Store.Acquire(ctx, c)
 			}
 			return err
@@ -42,7 +42,7 @@ var extendFlaws = []flaw{
 	{"shortens what it is told to extend", []string{
 		"extend/an extension never shortens",
 	}, func(s *tampered) {
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			err := s.extendSound(ctx, c)
 			if err == nil {
 				_ = s.Store.Release(ctx, c)
@@ -58,7 +58,7 @@ var extendFlaws = []flaw{
 		"expiry/an extended hold ends by itself, and not before its time",
 		"acquire/a repeated claim does not shorten what an extension gave",
 	}, func(s *tampered) {
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			c.TTL = 1
 			return s.extendSound(ctx, c)
 		})
@@ -67,9 +67,9 @@ var extendFlaws = []flaw{
 		"extend/a batch has one answer for each claim, in order",
 		"extend/a batch of six hundred has one answer for each claim, in order",
 	}, func(s *tampered) {
-		s.extend = func(ctx context.Context, claims []core.Claim) []core.Extension {
+		s.extend = func(ctx context.Context, claims []store.Claim) []store.Extension {
 			answers := s.Store.Extend(ctx, claims)
-			slices.SortStableFunc(answers, func(a, b core.Extension) int {
+			slices.SortStableFunc(answers, func(a, b store.Extension) int {
 				return strings.Compare(errorText(a.Err), errorText(b.Err))
 			})
 			return answers
@@ -80,9 +80,9 @@ var extendFlaws = []flaw{
 		"extend/a batch of six hundred has one answer for each claim, in order",
 		"extend/a batch may have several holds of one key",
 	}, func(s *tampered) {
-		s.extend = func(ctx context.Context, claims []core.Claim) []core.Extension {
+		s.extend = func(ctx context.Context, claims []store.Claim) []store.Extension {
 			var err error
-			return extendEach(func(ctx context.Context, c core.Claim) error {
+			return extendEach(func(ctx context.Context, c store.Claim) error {
 				if err == nil {
 					err = s.extendSound(ctx, c)
 				}
@@ -93,7 +93,7 @@ var extendFlaws = []flaw{
 	{"cuts a large batch short", []string{
 		"extend/a batch of six hundred has one answer for each claim, in order",
 	}, func(s *tampered) {
-		s.extend = func(ctx context.Context, claims []core.Claim) []core.Extension {
+		s.extend = func(ctx context.Context, claims []store.Claim) []store.Extension {
 			return s.Store.Extend(ctx, claims[:min(len(claims), 512)])
 		}
 	}},
@@ -101,7 +101,7 @@ var extendFlaws = []flaw{
 		"expiry/a hold ends by itself, and not before its time",
 		"acquire/a repeated claim lasts for its TTL from then",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.TTL /= 2
 			return s.Store.Acquire(ctx, c)
 		}
@@ -112,7 +112,7 @@ var extendFlaws = []flaw{
 		"re-entry/an owner that lost its hold does not enter again",
 		"joining/a joined hold ends by itself",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if !c.Wait {
 				c.TTL += time.Hour
 			}
@@ -125,7 +125,7 @@ var extendFlaws = []flaw{
 		"re-entry/an outer hold ends by itself",
 		"joining/a joined hold ends by itself",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil {
 				s.queue(c)
@@ -133,7 +133,7 @@ var extendFlaws = []flaw{
 			}
 			return g, err
 		}
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			s.extendKey(ctx, c)
 			return s.extendSound(ctx, c)
 		})
@@ -142,7 +142,7 @@ var extendFlaws = []flaw{
 		"expiry/a reader's end does not end the others",
 		"re-entry/an inner hold ends by itself",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if first, ok := s.noted(c.Key); ok && err == nil && first.Lease != c.Lease && c.TTL < first.TTL {
 				first.TTL = c.TTL
@@ -157,7 +157,7 @@ var extendFlaws = []flaw{
 	{"does not extend on repetition", []string{
 		"acquire/a repeated claim lasts for its TTL from then",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if _, again := s.noted(c.Lease); again {
 				c.TTL = time.Millisecond
 			}
@@ -174,14 +174,14 @@ var extendFlaws = []flaw{
 		"re-entry/the key is free after exactly as many releases",
 		"concurrency/a claim that is sent many times at once is one hold",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil {
 				s.count(c.Key+c.Lease, 1)
 			}
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if s.count(c.Key+c.Lease, -1) > 0 {
 				return nil
 			}
@@ -191,9 +191,9 @@ var extendFlaws = []flaw{
 	{"takes permits again on repetition", []string{
 		"acquire/a repeated claim takes its permits once",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if s.count(c.Lease, 1) == 2 && err == nil && c.Limit < core.All {
+			if s.count(c.Lease, 1) == 2 && err == nil && c.Limit < store.All {
 				c.Lease += "+"
 				_, _ = s.Store.Acquire(ctx, c)
 			}
@@ -211,7 +211,7 @@ func errorText(err error) string {
 
 // extendKey makes all that was ever granted of c's key last as long as the
 // longest of it.
-func (s *tampered) extendKey(ctx context.Context, c core.Claim) {
+func (s *tampered) extendKey(ctx context.Context, c store.Claim) {
 	longest := c.TTL
 	for _, q := range s.queued() {
 		if q.Key == c.Key {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // holdFlaws are about which claims are admitted, and what can release a hold.
@@ -16,9 +16,9 @@ var holdFlaws = []flaw{
 		"concurrency/of many that ask at once, one gets a free key",
 		"acquire/a claim that was refused is granted when it asks again",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && !c.Wait {
+			if errors.Is(err, store.ErrBusy) && !c.Wait {
 				c.Key += "#second"
 				return s.Store.Acquire(ctx, c)
 			}
@@ -33,19 +33,19 @@ var holdFlaws = []flaw{
 		"concurrency/readers are never in with a writer",
 		"concurrency/of many that ask at once, one gets a free key",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err != nil {
 				return g, err
 			}
 			_ = s.Store.Release(ctx, c)
 			time.Sleep(2 * time.Millisecond)
-			if g, err = s.Store.Acquire(ctx, c); errors.Is(err, core.ErrBusy) {
-				return core.Grant{Owner: c.Owner}, nil
+			if g, err = s.Store.Acquire(ctx, c); errors.Is(err, store.ErrBusy) {
+				return store.Grant{Owner: c.Owner}, nil
 			}
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			_ = s.Store.Release(ctx, c)
 			return nil
 		}
@@ -55,8 +55,8 @@ var holdFlaws = []flaw{
 		"admission/the whole weight is not too heavy to add up",
 		"concurrency/readers are never in with a writer",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
-			if c.Weight == 1 && c.Limit == core.All {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
+			if c.Weight == 1 && c.Limit == store.All {
 				c.Limit *= 100
 			}
 			return s.Store.Acquire(ctx, c)
@@ -68,9 +68,9 @@ var holdFlaws = []flaw{
 		"release/a release gives up one hold of several",
 		"admission/a reader keeps a writer out, and so does the last of many",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
-			if c.Limit == core.All {
-				c.Weight = core.All
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
+			if c.Limit == store.All {
+				c.Weight = store.All
 			}
 			return s.Store.Acquire(ctx, c)
 		}
@@ -82,8 +82,8 @@ var holdFlaws = []flaw{
 		"concurrency/goroutines never hold more permits than there are",
 		"concurrency/goroutines never hold more permits than there are, of several each",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
-			c.Limit = min(core.All, c.Limit+1)
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
+			c.Limit = min(store.All, c.Limit+1)
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
@@ -91,7 +91,7 @@ var holdFlaws = []flaw{
 		"admission/each claim brings its own limit",
 		"admission/an exclusive claim waits for every permit, and keeps them out",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if first, ok := s.noted(c.Key); ok {
 				c.Limit = first.Limit
 			}
@@ -103,11 +103,11 @@ var holdFlaws = []flaw{
 		"admission/every hold of an owner counts",
 		"admission/others' weight keeps an owner out, even one that holds",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			first, again := s.noted(c.Key + c.Owner)
 			s.note(c.Key+c.Owner, c)
-			if again && first.Lease != c.Lease && c.Limit < core.All {
-				return core.Grant{Owner: c.Owner}, nil
+			if again && first.Lease != c.Lease && c.Limit < store.All {
+				return store.Grant{Owner: c.Owner}, nil
 			}
 			return s.Store.Acquire(ctx, c)
 		}
@@ -120,9 +120,9 @@ var holdFlaws = []flaw{
 		"runs/a stale holder does not overwrite a run in progress",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
-			if holder, ok := s.noted(c.Key); ok && errors.Is(err, core.ErrLost) {
+			if holder, ok := s.noted(c.Key); ok && errors.Is(err, store.ErrLost) {
 				c.Lease = holder.Lease
 				return s.Store.Release(ctx, c)
 			}
@@ -135,9 +135,9 @@ var holdFlaws = []flaw{
 		"admission/a refused claim leaves room for a lighter one",
 		"acquire/a free key is granted, and free again after the release",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && !c.Wait {
+			if errors.Is(err, store.ErrBusy) && !c.Wait {
 				c.Limit *= 100
 				_, _ = s.Store.Acquire(ctx, c)
 			}
@@ -147,7 +147,7 @@ var holdFlaws = []flaw{
 }
 
 // acquireNoted remembers the last holder under the key.
-func (s *tampered) acquireNoted(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireNoted(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {
 		s.note(c.Key, c)

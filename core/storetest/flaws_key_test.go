@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // keyFlaws are about keys that are refused, or mistaken for others.
@@ -56,19 +56,19 @@ var keyFlaws = []flaw{
 // withKeys changes all keys.
 func withKeys(change func(key string) string) func(s *tampered) {
 	return func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Key = change(c.Key)
 			return s.Store.Acquire(ctx, c)
 		}
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			c.Key = change(c.Key)
 			return s.extendSound(ctx, c)
 		})
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			c.Key = change(c.Key)
 			return s.Store.Release(ctx, c)
 		}
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			c.Key = change(c.Key)
 			return s.Store.Watch(ctx, c)
 		}
@@ -78,10 +78,10 @@ func withKeys(change func(key string) string) func(s *tampered) {
 // refusingKeys fails for keys that contain one of parts.
 func refusingKeys(parts ...string) func(s *tampered) {
 	return func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			for _, p := range parts {
 				if strings.Contains(c.Key, p) {
-					return core.Grant{}, core.ErrInvalid
+					return store.Grant{}, store.ErrInvalid
 				}
 			}
 			return s.Store.Acquire(ctx, c)

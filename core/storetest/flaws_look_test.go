@@ -6,18 +6,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // showing looks at the sound store, and changes what it shows.
-func showing(change func(s *tampered, state *core.State)) func(s *tampered) {
+func showing(change func(s *tampered, state *store.State)) func(s *tampered) {
 	return func(s *tampered) {
-		s.look = func(ctx context.Context, key string) (core.State, error) {
+		s.look = func(ctx context.Context, key string) (store.State, error) {
 			state, err := s.Store.Look(ctx, key)
 			change(s, &state)
 			return state, err
 		}
-		s.list = func(ctx context.Context, after string, most int) ([]core.State, string, error) {
+		s.list = func(ctx context.Context, after string, most int) ([]store.State, string, error) {
 			page, next, err := s.Store.List(ctx, after, most)
 			for i := range page {
 				change(s, &page[i])
@@ -32,9 +32,9 @@ var lookFlaws = []flaw{
 	{"takes the key that it looks at", []string{
 		"look/a key that is free shows nothing, and stays free",
 	}, func(s *tampered) {
-		s.look = func(ctx context.Context, key string) (core.State, error) {
+		s.look = func(ctx context.Context, key string) (store.State, error) {
 			state, err := s.Store.Look(ctx, key)
-			_, _ = s.Store.Acquire(ctx, core.Claim{Key: key, Owner: "op", Lease: "op", Weight: core.All, Limit: core.All, TTL: time.Hour})
+			_, _ = s.Store.Acquire(ctx, store.Claim{Key: key, Owner: "op", Lease: "op", Weight: store.All, Limit: store.All, TTL: time.Hour})
 			return state, err
 		}
 	}},
@@ -43,35 +43,35 @@ var lookFlaws = []flaw{
 		"look/readers are shown with their weight",
 		"look/each hold of an owner is shown",
 		"list/every key is on one of the pages",
-	}, showing(func(_ *tampered, state *core.State) { state.Holds = nil })},
+	}, showing(func(_ *tampered, state *store.State) { state.Holds = nil })},
 	{"shows one hold of several", []string{
 		"look/readers are shown with their weight",
 		"look/permits are shown with their weight",
 		"look/each hold of an owner is shown",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		state.Holds = state.Holds[:min(1, len(state.Holds))]
 	})},
 	{"shows every hold as exclusive", []string{
 		"look/readers are shown with their weight",
 		"look/permits are shown with their weight",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
-			state.Holds[i].Weight = core.All
+			state.Holds[i].Weight = store.All
 		}
 	})},
 	{"shows what has ended", []string{
 		"look/what was released is not shown",
 		"look/what has expired is not shown",
 	}, func(s *tampered) {
-		var last core.State
-		s.look = func(ctx context.Context, key string) (core.State, error) {
+		var last store.State
+		s.look = func(ctx context.Context, key string) (store.State, error) {
 			state, err := s.Store.Look(ctx, key)
 			if len(state.Holds) == 0 {
 				state.Holds = last.Holds
 			}
 			return state, err
 		}
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			last, _ = s.Store.Look(ctx, c.Key)
 			return g, err
@@ -79,14 +79,14 @@ var lookFlaws = []flaw{
 	}},
 	{"shows all of the TTL as what is left", []string{
 		"look/what a hold has left is told, and grows when it is extended",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
 			state.Holds[i].Left = time.Second
 		}
 	})},
 	{"tells the time since the last extension as the age", []string{
 		"look/the age of a hold, if it is told, is that of its grant",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
 			state.Holds[i].Age = 1
 		}
@@ -94,7 +94,7 @@ var lookFlaws = []flaw{
 	{"shows an ID of what is kept", []string{
 		"look/what is kept is shown without an ID",
 		"revoke/a revoked hold cannot be released, nor what it has left",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
 			if state.Holds[i].ID == "" {
 				state.Holds[i].ID = "kept"
@@ -104,15 +104,15 @@ var lookFlaws = []flaw{
 	{"shows no waiters", []string{
 		"look/waiters are shown in their order",
 		"look/a waiter that is not fair is shown",
-	}, showing(func(_ *tampered, state *core.State) { state.Waiters = nil })},
+	}, showing(func(_ *tampered, state *store.State) { state.Waiters = nil })},
 	{"shows waiters in the order of their IDs, or another", []string{
 		"look/waiters are shown in their order",
-	}, showing(func(_ *tampered, state *core.State) { slices.Reverse(state.Waiters) })},
+	}, showing(func(_ *tampered, state *store.State) { slices.Reverse(state.Waiters) })},
 	{"shows waiters that are gone", []string{
 		"look/a waiter that does not ask again is shown no longer than it is remembered",
 	}, func(s *tampered) {
-		var last []core.Hold
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		var last []store.Hold
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if c.Wait {
 				state, _ := s.Store.Look(ctx, c.Key)
@@ -120,7 +120,7 @@ var lookFlaws = []flaw{
 			}
 			return g, err
 		}
-		s.look = func(ctx context.Context, key string) (core.State, error) {
+		s.look = func(ctx context.Context, key string) (store.State, error) {
 			state, err := s.Store.Look(ctx, key)
 			state.Waiters = last
 			return state, err
@@ -129,7 +129,7 @@ var lookFlaws = []flaw{
 	{"shows every run as the first", []string{
 		"look/a run is shown with its attempt, and its end",
 		"revoke/a run that was revoked stays counted, and its answer comes too late",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		if state.Run != nil {
 			state.Run.Attempt = 1
 		}
@@ -137,7 +137,7 @@ var lookFlaws = []flaw{
 	{"shows no run as finished", []string{
 		"look/a run is shown with its attempt, and its end",
 		"list/a kept answer is listed",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		if state.Run != nil {
 			state.Run.Done = false
 		}
@@ -146,8 +146,8 @@ var lookFlaws = []flaw{
 		"look/holders and waiters show the process of their claim",
 		"look/a hold of one owner in another process shows that process",
 		"list/every key is on one of the pages",
-	}, showing(func(_ *tampered, state *core.State) {
-		for _, list := range [][]core.Hold{state.Holds, state.Waiters} {
+	}, showing(func(_ *tampered, state *store.State) {
+		for _, list := range [][]store.Hold{state.Holds, state.Waiters} {
 			for i := range list {
 				list[i].Process = ""
 			}
@@ -155,7 +155,7 @@ var lookFlaws = []flaw{
 	})},
 	{"shows one process for all", []string{
 		"look/holders and waiters show the process of their claim",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Waiters {
 			state.Waiters[i].Process = state.Holds[0].Process
 		}
@@ -163,16 +163,16 @@ var lookFlaws = []flaw{
 	{"shows the process of the owner", []string{
 		"look/a hold of one owner in another process shows that process",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if _, ok := s.noted(c.Key); !ok {
 				s.note(c.Key, c)
 			}
 			return s.Store.Acquire(ctx, c)
 		}
-		showing(func(s *tampered, state *core.State) {
+		showing(func(s *tampered, state *store.State) {
 			first, _ := s.noted(state.Key)
 			for i := range state.Holds {
-				state.Holds[i].Process = core.ProcessOf(first.Lease)
+				state.Holds[i].Process = store.ProcessOf(first.Lease)
 			}
 		})(s)
 	}},
@@ -180,7 +180,7 @@ var lookFlaws = []flaw{
 		"look/a lease that no Locker has named shows nothing of it",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
-		showing(func(s *tampered, state *core.State) {
+		showing(func(s *tampered, state *store.State) {
 			if c, ok := s.noted(state.Key); ok && len(state.Holds) > 0 {
 				state.Holds[0].Process = c.Lease[:min(8, len(c.Lease))]
 			}
@@ -190,7 +190,7 @@ var lookFlaws = []flaw{
 		"look/neither an owner, a lease nor a value is shown",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
-		showing(func(s *tampered, state *core.State) {
+		showing(func(s *tampered, state *store.State) {
 			if c, ok := s.noted(state.Key); ok && len(state.Holds) > 0 {
 				state.Holds[0].Process = c.Lease[:min(16, len(c.Lease))]
 			}
@@ -198,7 +198,7 @@ var lookFlaws = []flaw{
 	}},
 	{"shows a process of what is kept", []string{
 		"look/what is kept is shown without an ID",
-	}, showing(func(_ *tampered, state *core.State) {
+	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
 			if state.Holds[i].ID == "" {
 				state.Holds[i].Process = "ABCDEFGH"
@@ -209,7 +209,7 @@ var lookFlaws = []flaw{
 		"look/neither an owner, a lease nor a value is shown",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
-		showing(func(s *tampered, state *core.State) {
+		showing(func(s *tampered, state *store.State) {
 			if c, ok := s.noted(state.Key); ok && len(state.Holds) > 0 {
 				state.Holds[0].ID = c.Lease
 			}
@@ -218,7 +218,7 @@ var lookFlaws = []flaw{
 	{"shows a key without what is hard to write", []string{
 		"look/a key that is hard to write is shown",
 	}, func(s *tampered) {
-		s.look = func(ctx context.Context, key string) (core.State, error) {
+		s.look = func(ctx context.Context, key string) (store.State, error) {
 			state, err := s.Store.Look(ctx, strings.ReplaceAll(key, "%", ""))
 			state.Key = key
 			return state, err
@@ -227,7 +227,7 @@ var lookFlaws = []flaw{
 	{"lists a key without what is hard to write", []string{
 		"list/keys that are hard to write are listed as they are, and their holds revoked",
 	}, func(s *tampered) {
-		s.list = func(ctx context.Context, after string, most int) ([]core.State, string, error) {
+		s.list = func(ctx context.Context, after string, most int) ([]store.State, string, error) {
 			page, next, err := s.Store.List(ctx, after, most)
 			for i := range page {
 				page[i].Key = strings.ToValidUTF8(strings.ReplaceAll(page[i].Key, "\u202e", ""), "")
@@ -238,7 +238,7 @@ var lookFlaws = []flaw{
 	{"looks at any input", []string{
 		"look/bad input is refused",
 	}, func(s *tampered) {
-		s.look = func(ctx context.Context, key string) (core.State, error) {
+		s.look = func(ctx context.Context, key string) (store.State, error) {
 			state, _ := s.Store.Look(ctx, key)
 			return state, nil
 		}
@@ -246,7 +246,7 @@ var lookFlaws = []flaw{
 	{"shows although the context has ended", []string{
 		"look/an ended context shows nothing and revokes nothing",
 	}, func(s *tampered) {
-		s.look = func(ctx context.Context, key string) (core.State, error) {
+		s.look = func(ctx context.Context, key string) (store.State, error) {
 			return s.Store.Look(context.WithoutCancel(ctx), key)
 		}
 	}},
@@ -263,7 +263,7 @@ var lookFlaws = []flaw{
 		"list/a walk sees what is there all the time, while keys come and go",
 		"list/a kept answer is listed",
 	}, func(s *tampered) {
-		s.list = func(ctx context.Context, after string, most int) ([]core.State, string, error) {
+		s.list = func(ctx context.Context, after string, most int) ([]store.State, string, error) {
 			page, next, err := s.Store.List(ctx, after, most)
 			return page[min(1, len(page)):], next, err
 		}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // ownerFlaws are about re-entry and joining.
@@ -16,7 +16,7 @@ var ownerFlaws = []flaw{
 		"admission/an owner's own weight does not keep it out",
 		"fair/an owner enters again past the waiters",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			own := c.Owner
 			if c.Via == "" {
 				c.Owner += c.Lease
@@ -33,7 +33,7 @@ var ownerFlaws = []flaw{
 		"re-entry/the outer hold can go first",
 	}, func(s *tampered) {
 		s.acquire = s.acquireQueued
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
 			for _, q := range s.queued() {
 				if err == nil && q.Key == c.Key && q.Owner == c.Owner && c.Keep == 0 {
@@ -48,10 +48,10 @@ var ownerFlaws = []flaw{
 		"keep/its last owner cannot enter what is kept",
 		"expiry/an expired claim that comes again does not get past its successor",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if _, held := s.noted(c.Key + c.Owner); held && errors.Is(err, core.ErrBusy) {
-				return core.Grant{Owner: c.Owner}, nil
+			if _, held := s.noted(c.Key + c.Owner); held && errors.Is(err, store.ErrBusy) {
+				return store.Grant{Owner: c.Owner}, nil
 			}
 			if err == nil {
 				s.note(c.Key+c.Owner, c)
@@ -63,10 +63,10 @@ var ownerFlaws = []flaw{
 		"re-entry/a claim heavier than its owner's hold is invalid",
 		"re-entry/what is too heavy is decided by live holds",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrInvalid) && c.Via == "" {
-				return core.Grant{Owner: c.Owner}, nil
+			if errors.Is(err, store.ErrInvalid) && c.Via == "" {
+				return store.Grant{Owner: c.Owner}, nil
 			}
 			return g, err
 		}
@@ -75,10 +75,10 @@ var ownerFlaws = []flaw{
 		"re-entry/a claim heavier than its owner's hold is invalid",
 		"joining/a claim heavier than the hold it joins is invalid",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrInvalid) {
-				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+			if errors.Is(err, store.ErrInvalid) {
+				return store.Grant{}, &store.BusyError{RetryAfter: time.Second}
 			}
 			return g, err
 		}
@@ -86,9 +86,9 @@ var ownerFlaws = []flaw{
 	{"keeps the hold of an upgrade that it refuses", []string{
 		"re-entry/a claim heavier than its owner's hold leaves nothing behind",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrInvalid) {
+			if errors.Is(err, store.ErrInvalid) {
 				c.Weight = 1
 				_, _ = s.Store.Acquire(ctx, c)
 			}
@@ -98,10 +98,10 @@ var ownerFlaws = []flaw{
 	{"compares an upgrade with the last hold", []string{
 		"re-entry/the heaviest hold decides what is too heavy",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			last, ok := s.noted(c.Key + c.Owner)
 			if ok && last.Lease != c.Lease && c.Weight > last.Weight {
-				return core.Grant{}, core.ErrInvalid
+				return store.Grant{}, store.ErrInvalid
 			}
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil {
@@ -115,7 +115,7 @@ var ownerFlaws = []flaw{
 		"joining/a reader joins a reader",
 		"fair/a claim joins past the waiters",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Via = ""
 			return s.Store.Acquire(ctx, c)
 		}
@@ -123,9 +123,9 @@ var ownerFlaws = []flaw{
 	{"ignores how heavy a claim is that joins", []string{
 		"joining/a claim heavier than the hold it joins is invalid",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrInvalid) && c.Via != "" {
+			if errors.Is(err, store.ErrInvalid) && c.Via != "" {
 				c.Weight = 1
 				return s.Store.Acquire(ctx, c)
 			}
@@ -136,7 +136,7 @@ var ownerFlaws = []flaw{
 		"joining/Via is ignored on a free key",
 		"joining/Via is ignored after that owner's release",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Via != "" {
 				c.Owner = c.Via
 			}
@@ -148,10 +148,10 @@ var ownerFlaws = []flaw{
 		"joining/Via is ignored after that owner's hold has expired",
 		"keep/no claim can join a kept key",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Via != "" {
-				return core.Grant{Owner: c.Via}, nil
+			if errors.Is(err, store.ErrBusy) && c.Via != "" {
+				return store.Grant{Owner: c.Via}, nil
 			}
 			return g, err
 		}
@@ -159,7 +159,7 @@ var ownerFlaws = []flaw{
 	{"does not say which owner a claim has joined", []string{
 		"joining/Via joins the owner that holds",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			g.Owner = c.Owner
 			return g, err
@@ -168,7 +168,7 @@ var ownerFlaws = []flaw{
 	{"forgets which owner a claim has joined", []string{
 		"joining/a joined claim again gives the same grant",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil && s.count(c.Lease, 1) > 1 {
 				g.Owner = c.Owner
@@ -179,16 +179,16 @@ var ownerFlaws = []flaw{
 	{"extends only under the owner that was granted", []string{
 		"joining/a joined hold is extended and released under either owner",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil {
-				s.note(c.Lease, core.Claim{Owner: g.Owner})
+				s.note(c.Lease, store.Claim{Owner: g.Owner})
 			}
 			return g, err
 		}
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			if granted, ok := s.noted(c.Lease); ok && granted.Owner != c.Owner {
-				return core.ErrLost
+				return store.ErrLost
 			}
 			return s.extendSound(ctx, c)
 		})
@@ -196,7 +196,7 @@ var ownerFlaws = []flaw{
 }
 
 // acquireQueued remembers every hold.
-func (s *tampered) acquireQueued(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireQueued(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {
 		s.queue(c)
@@ -205,7 +205,7 @@ func (s *tampered) acquireQueued(ctx context.Context, c core.Claim) (core.Grant,
 }
 
 // acquireNotedByLease remembers the holder under key and lease.
-func (s *tampered) acquireNotedByLease(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireNotedByLease(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {
 		s.note(c.Key+c.Lease, c)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // placeFlaws are about how long a place in the line is kept.
@@ -13,7 +13,7 @@ var placeFlaws = []flaw{
 	{"gives a place to a claim that does not wait", []string{
 		"fair/a fair claim that does not wait has no place",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Wait = true
 			return s.Store.Acquire(ctx, c)
 		}
@@ -24,9 +24,9 @@ var placeFlaws = []flaw{
 		"waiters/a waiter that leaves changes nothing for those before it",
 		"concurrency/goroutines that count under a fair mutex lose no count",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
-				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+				return store.Grant{}, &store.BusyError{RetryAfter: time.Second}
 			}
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil && c.Fair {
@@ -41,7 +41,7 @@ var placeFlaws = []flaw{
 		"wake-ups/a fair waiter that leaves when it is woken passes that on",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if _, waits := s.noted(c.Lease); waits {
 				s.forget(c.Lease)
 				return nil
@@ -55,21 +55,21 @@ var placeFlaws = []flaw{
 		"waiters/a waiter that was forgotten comes last",
 		"wake-ups/fair writers in line all get in by their wake-ups",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
 				s.queue(c)
-				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+				return store.Grant{}, &store.BusyError{RetryAfter: time.Second}
 			}
 			g, err := s.Store.Acquire(ctx, c)
 			switch {
 			case err == nil:
 				s.unqueue(c.Lease)
-			case errors.Is(err, core.ErrBusy) && c.Fair && c.Wait:
+			case errors.Is(err, store.ErrBusy) && c.Fair && c.Wait:
 				s.queue(c)
 			}
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			s.unqueue(c.Lease)
 			return s.Store.Release(ctx, c)
 		}
@@ -77,9 +77,9 @@ var placeFlaws = []flaw{
 	{"forgets a waiter soon", []string{
 		"waiters/a waiter that asks again lives on",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Fair && c.Wait {
+			if errors.Is(err, store.ErrBusy) && c.Fair && c.Wait {
 				c.TTL /= 2
 				_, _ = s.Store.Acquire(ctx, c)
 			}
@@ -89,7 +89,7 @@ var placeFlaws = []flaw{
 	{"ends a grant with the place that it had", []string{
 		"waiters/a grant outlives the place that it took",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if first, waits := s.noted(c.Lease); waits {
 				c.TTL = first.TTL
 			}
@@ -99,7 +99,7 @@ var placeFlaws = []flaw{
 	{"holds up a waiter whose owner holds", []string{
 		"waiters/a waiter whose owner holds meanwhile enters again",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if first, waits := s.noted(c.Lease); waits && c.Fair {
 				c.Owner += first.Lease
 			}
@@ -111,10 +111,10 @@ var placeFlaws = []flaw{
 		"release/a fair waiting claim is given up",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
 			if _, waits := s.noted(c.Lease); waits {
-				return core.ErrLost
+				return store.ErrLost
 			}
 			return err
 		}
@@ -123,9 +123,9 @@ var placeFlaws = []flaw{
 		"tombstones/a waiting claim that was released is refused",
 		"tombstones/a fair waiting claim that was released is refused",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.acquireWaiting(ctx, c)
-			if _, waited := s.noted(c.Lease); waited && errors.Is(err, core.ErrLost) {
+			if _, waited := s.noted(c.Lease); waited && errors.Is(err, store.ErrLost) {
 				c.Lease += "+"
 				return s.Store.Acquire(ctx, c)
 			}
@@ -137,7 +137,7 @@ var placeFlaws = []flaw{
 		"release/a second release is told that the hold is lost",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			_ = s.Store.Release(ctx, c)
 			return nil
 		}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // recordFlaws are about kept answers and the work that they count.
@@ -19,14 +19,14 @@ var recordFlaws = []flaw{
 		"saving/a repeated release with another answer is lost",
 		"saving/a claim that only waits saves nothing",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
-			if c.Record != nil && errors.Is(err, core.ErrLost) {
+			if c.Record != nil && errors.Is(err, store.ErrLost) {
 				s.note(c.Key, c)
 			}
 			return err
 		}
-		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) {
 			if stale, ok := s.noted(c.Key); ok {
 				*r = *stale.Record
 			}
@@ -38,7 +38,7 @@ var recordFlaws = []flaw{
 		"records/a finished record answers a waiter",
 		"runs/a run of readers or permits is a run",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil && g.Record != nil && g.Record.Done {
 				again := c
@@ -53,7 +53,7 @@ var recordFlaws = []flaw{
 		"records/a finished record answers without claiming",
 		"records/a finished record answers a waiter",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil && g.Record != nil && g.Record.Done {
 				c.Record = nil
@@ -66,7 +66,7 @@ var recordFlaws = []flaw{
 		"records/a finished record answers while another owner holds the key",
 		"runs/an answered key can be kept busy as well",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Record == nil {
 				return s.Store.Acquire(ctx, c)
 			}
@@ -85,9 +85,9 @@ var recordFlaws = []flaw{
 		"records/a record outlives the claims of its key",
 	}, func(s *tampered) {
 		s.release = s.releaseNoted
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if last, ok := s.noted(c.Key); ok && c.Record == nil && last.Record.Done {
-				return core.Grant{Owner: c.Owner, Record: last.Record}, nil
+				return store.Grant{Owner: c.Owner, Record: last.Record}, nil
 			}
 			return s.Store.Acquire(ctx, c)
 		}
@@ -95,7 +95,7 @@ var recordFlaws = []flaw{
 	{"drops the record with the next claim", []string{
 		"records/a record outlives the claims of its key",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Record == nil {
 				s.count(c.Key, 1)
 			} else if s.count(c.Key, 0) > 0 {
@@ -109,7 +109,7 @@ var recordFlaws = []flaw{
 		"saving/a finished record wakes a fair run and a waiter for the key",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
-		s.release = func(ctx context.Context, c core.Claim) (err error) {
+		s.release = func(ctx context.Context, c store.Claim) (err error) {
 			s.gate(func() bool {
 				err = s.Store.Release(ctx, c)
 				return c.Record == nil || !c.Record.Done
@@ -123,7 +123,7 @@ var recordFlaws = []flaw{
 		"saving/a record that is kept for no time is forgotten",
 		"saving/a shorter record is kept for as long as it says",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil {
 				r := *c.Record
 				r.Retain += time.Hour
@@ -135,14 +135,14 @@ var recordFlaws = []flaw{
 	{"keeps a record for as long as it first said", []string{
 		"records/a record is kept from its last write on",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil && c.Record != nil && !g.Record.Done {
 				s.note(c.Key, c)
 			}
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if first, ok := s.noted(c.Key); ok && c.Record != nil {
 				r := *c.Record
 				r.Retain = first.Record.Retain
@@ -154,27 +154,27 @@ var recordFlaws = []flaw{
 	{"keeps records as text", []string{
 		"records/a record is kept as it is",
 	}, func(s *tampered) {
-		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			r.Value = bytes.ToValidUTF8(r.Value, []byte("?"))
 		})
 	}},
 	{"keeps short records only", []string{
 		"records/a record is kept as it is",
 	}, func(s *tampered) {
-		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			r.Value = r.Value[:min(len(r.Value), 65_535)]
 		})
 	}},
 	{"keeps one record for all keys", []string{
 		"records/a record belongs to one key",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil {
 				s.note("", c)
 			}
 			return s.Store.Release(ctx, c)
 		}
-		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			if last, ok := s.noted(""); ok {
 				*r = *last.Record
 			}
@@ -184,16 +184,16 @@ var recordFlaws = []flaw{
 		"runs/the same claim again does not count as a run",
 		"runs/the same claim again after its hold has expired does not count as a run",
 	}, func(s *tampered) {
-		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) {
 			r.Attempt += s.count(c.Lease, 1) - 1
 		})
 	}},
 	{"counts a refused claim as a run", []string{
 		"runs/a run that was refused does not count",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) {
+			if errors.Is(err, store.ErrBusy) {
 				s.count(c.Key, 1)
 			} else if g.Record != nil {
 				g.Record.Attempt += s.count(c.Key, 0)
@@ -207,14 +207,14 @@ var recordFlaws = []flaw{
 		"runs/a run after a release without a record is counted",
 		"runs/a release sets the count as given",
 	}, func(s *tampered) {
-		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) { r.Attempt = 1 })
+		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) { r.Attempt = 1 })
 	}},
 	{"begins every run with its own value", []string{
 		"runs/a run after a failed one is counted and finds what that left",
 		"runs/a run after a crash is counted and finds the first value",
 		"runs/a run after a release without a record is counted",
 	}, func(s *tampered) {
-		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) {
 			if !r.Done {
 				r.Value = c.Record.Value
 			}
@@ -223,7 +223,7 @@ var recordFlaws = []flaw{
 	{"begins a run without its value", []string{
 		"runs/a first run begins with the value of its claim",
 	}, func(s *tampered) {
-		s.acquire = s.acquireRecord(func(_ core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			if !r.Done {
 				r.Value = nil
 			}
@@ -232,10 +232,10 @@ var recordFlaws = []flaw{
 	{"lets others run beside a run", []string{
 		"runs/a run in progress keeps others out",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Record != nil {
-				return core.Grant{Owner: c.Owner, Record: c.Record}, nil
+			if errors.Is(err, store.ErrBusy) && c.Record != nil {
+				return store.Grant{Owner: c.Owner, Record: c.Record}, nil
 			}
 			return g, err
 		}
@@ -244,7 +244,7 @@ var recordFlaws = []flaw{
 		"records/a finished record answers without claiming",
 		"runs/a run of readers or permits is a run",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil {
 				r := *c.Record
 				r.Done = false
@@ -256,8 +256,8 @@ var recordFlaws = []flaw{
 }
 
 // acquireRecord changes the record of a grant.
-func (s *tampered) acquireRecord(change func(c core.Claim, r *core.Record)) func(context.Context, core.Claim) (core.Grant, error) {
-	return func(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireRecord(change func(c store.Claim, r *store.Record)) func(context.Context, store.Claim) (store.Grant, error) {
+	return func(ctx context.Context, c store.Claim) (store.Grant, error) {
 		g, err := s.Store.Acquire(ctx, c)
 		if err == nil && g.Record != nil {
 			change(c, g.Record)
@@ -267,7 +267,7 @@ func (s *tampered) acquireRecord(change func(c core.Claim, r *core.Record)) func
 }
 
 // releaseNoted remembers the last record under the key.
-func (s *tampered) releaseNoted(ctx context.Context, c core.Claim) error {
+func (s *tampered) releaseNoted(ctx context.Context, c store.Claim) error {
 	err := s.Store.Release(ctx, c)
 	if err == nil && c.Record != nil {
 		s.note(c.Key, c)

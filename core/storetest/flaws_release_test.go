@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // releaseFlaws are about tombstones, and about what Keep leaves.
@@ -15,9 +15,9 @@ var releaseFlaws = []flaw{
 		"expiry/an expired hold does not disturb its successor",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedByLease
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
-			if _, ok := s.noted(c.Key + c.Lease); ok && errors.Is(err, core.ErrLost) {
+			if _, ok := s.noted(c.Key + c.Lease); ok && errors.Is(err, store.ErrLost) {
 				return nil
 			}
 			return err
@@ -29,9 +29,9 @@ var releaseFlaws = []flaw{
 		"tombstones/a fair waiting claim that was released is refused",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedByLease
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if _, ok := s.noted(c.Key + c.Lease); !ok {
-				return core.ErrLost
+				return store.ErrLost
 			}
 			s.forget(c.Key + c.Lease)
 			return s.Store.Release(ctx, c)
@@ -42,16 +42,16 @@ var releaseFlaws = []flaw{
 		"tombstones/a tombstone does not stop the owner from entering again",
 		"release/a release of what was never seen is told that it is lost",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
-			if errors.Is(err, core.ErrLost) {
+			if errors.Is(err, store.ErrLost) {
 				s.note(c.Key, c)
 			}
 			return err
 		}
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if _, dead := s.noted(c.Key); dead {
-				return core.Grant{}, core.ErrLost
+				return store.Grant{}, store.ErrLost
 			}
 			return s.Store.Acquire(ctx, c)
 		}
@@ -59,16 +59,16 @@ var releaseFlaws = []flaw{
 	{"plants a tombstone for a lease under every key", []string{
 		"tombstones/a tombstone is for one key only",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
-			if errors.Is(err, core.ErrLost) {
+			if errors.Is(err, store.ErrLost) {
 				s.note(c.Lease, c)
 			}
 			return err
 		}
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if _, dead := s.noted(c.Lease); dead {
-				return core.Grant{}, core.ErrLost
+				return store.Grant{}, store.ErrLost
 			}
 			return s.Store.Acquire(ctx, c)
 		}
@@ -76,7 +76,7 @@ var releaseFlaws = []flaw{
 	{"lets a tombstone stand for ever", []string{
 		"tombstones/a tombstone ends after the TTL",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			c.TTL += time.Hour
 			return s.Store.Release(ctx, c)
 		}
@@ -84,7 +84,7 @@ var releaseFlaws = []flaw{
 	{"remembers a release that it was told to forget", []string{
 		"release/a release that is to be remembered for no time is not",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			c.TTL = max(c.TTL, time.Minute)
 			return s.Store.Release(ctx, c)
 		}
@@ -92,13 +92,13 @@ var releaseFlaws = []flaw{
 	{"forgets a tombstone with a release for no time", []string{
 		"tombstones/a tombstone stays when its lease is released for no time",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.TTL == 0 {
 				s.note(c.Lease, c)
 			}
 			return s.Store.Release(ctx, c)
 		}
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if _, forgotten := s.noted(c.Lease); forgotten {
 				c.Lease += "+"
 			}
@@ -109,9 +109,9 @@ var releaseFlaws = []flaw{
 		"tombstones/a tombstone stays while others come and go",
 		"tombstones/a tombstone stays through the end of a shorter hold",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrLost) && s.count(c.Key, 0) > 0 {
+			if errors.Is(err, store.ErrLost) && s.count(c.Key, 0) > 0 {
 				c.Lease += "+"
 				return s.Store.Acquire(ctx, c)
 			}
@@ -127,7 +127,7 @@ var releaseFlaws = []flaw{
 		"keep/kept permits are missing until their end",
 		"runs/an answered key can be kept busy as well",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			c.Keep = 0
 			return s.Store.Release(ctx, c)
 		}
@@ -141,7 +141,7 @@ var releaseFlaws = []flaw{
 		"keep/no claim can join a kept key",
 		"keep/the owner's other hold lives on beside what is kept",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Keep > 0 {
 				return s.extendSound(ctx, c)
 			}
@@ -153,9 +153,9 @@ var releaseFlaws = []flaw{
 		"keep/a release with Keep of a lost hold does not disturb the successor",
 		"keep/a release with Keep can be repeated",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
-			if errors.Is(err, core.ErrLost) && c.Keep > 0 {
+			if errors.Is(err, store.ErrLost) && c.Keep > 0 {
 				c.Owner, c.Lease, c.TTL, c.Limit = "kept", c.Lease+"kept", c.Keep, 100*c.Limit
 				_, _ = s.Store.Acquire(ctx, c)
 			}
@@ -166,12 +166,12 @@ var releaseFlaws = []flaw{
 		"keep/a reader's share is kept as a share",
 		"keep/kept permits are missing until their end",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			keep := c.Keep
 			c.Keep = 0
 			err := s.Store.Release(ctx, c)
 			if err == nil && keep > 0 {
-				c.Owner, c.Lease, c.TTL, c.Weight, c.Limit = "kept", c.Lease+"kept", keep, core.All, 100*core.All
+				c.Owner, c.Lease, c.TTL, c.Weight, c.Limit = "kept", c.Lease+"kept", keep, store.All, 100*store.All
 				_, _ = s.Store.Acquire(ctx, c)
 			}
 			return err

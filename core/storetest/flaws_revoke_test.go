@@ -5,13 +5,13 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // revoking finds the claim that was granted as this hold.
-func (s *tampered) revoking(fn func(ctx context.Context, c core.Claim, keep time.Duration) error) {
-	s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
-		s.note(c.Key+core.HoldID(c.Lease), c)
+func (s *tampered) revoking(fn func(ctx context.Context, c store.Claim, keep time.Duration) error) {
+	s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
+		s.note(c.Key+store.HoldID(c.Lease), c)
 		return s.Store.Acquire(ctx, c)
 	}
 	s.revoke = func(ctx context.Context, key, hold string, keep time.Duration) error {
@@ -51,7 +51,7 @@ var revokeFlaws = []flaw{
 		"revoke/a revoked key stays taken for what is left of the hold",
 		"revoke/a revoked permit stays taken",
 	}, func(s *tampered) {
-		s.revoking(func(ctx context.Context, c core.Claim, keep time.Duration) error {
+		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
 			c.Keep, c.TTL = keep, 0
 			return s.Store.Release(ctx, c)
 		})
@@ -95,9 +95,9 @@ var revokeFlaws = []flaw{
 		"revoke/a hold that has expired is not revoked",
 		"revoke/a hold that is gone is not revoked, and nothing changes",
 	}, func(s *tampered) {
-		s.revoking(func(ctx context.Context, c core.Claim, keep time.Duration) error {
-			err := s.Store.Revoke(ctx, c.Key, core.HoldID(c.Lease), keep)
-			if errors.Is(err, core.ErrLost) && keep > 0 {
+		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
+			err := s.Store.Revoke(ctx, c.Key, store.HoldID(c.Lease), keep)
+			if errors.Is(err, store.ErrLost) && keep > 0 {
 				c.TTL, c.Lease, c.Owner = keep, "kept", "kept"
 				_, _ = s.Store.Acquire(ctx, c)
 			}
@@ -107,9 +107,9 @@ var revokeFlaws = []flaw{
 	{"revokes what waits", []string{
 		"revoke/a waiter is not revoked, and keeps its place",
 	}, func(s *tampered) {
-		s.revoking(func(ctx context.Context, c core.Claim, keep time.Duration) error {
-			err := s.Store.Revoke(ctx, c.Key, core.HoldID(c.Lease), keep)
-			if errors.Is(err, core.ErrLost) {
+		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
+			err := s.Store.Revoke(ctx, c.Key, store.HoldID(c.Lease), keep)
+			if errors.Is(err, store.ErrLost) {
 				c.Keep, c.TTL, c.Record = keep, 0, nil
 				_ = s.Store.Release(ctx, c)
 			}
@@ -120,8 +120,8 @@ var revokeFlaws = []flaw{
 		"revoke/a hold is revoked once",
 		"revoke/of several that revoke a hold at once, one does",
 	}, func(s *tampered) {
-		s.revoking(func(ctx context.Context, c core.Claim, keep time.Duration) error {
-			if err := s.Store.Revoke(ctx, c.Key, core.HoldID(c.Lease), keep); !errors.Is(err, core.ErrLost) {
+		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
+			if err := s.Store.Revoke(ctx, c.Key, store.HoldID(c.Lease), keep); !errors.Is(err, store.ErrLost) {
 				return err
 			}
 			return nil
@@ -130,7 +130,7 @@ var revokeFlaws = []flaw{
 	{"takes back the run that it revokes", []string{
 		"revoke/a run that was revoked stays counted, and its answer comes too late",
 	}, func(s *tampered) {
-		s.revoking(func(ctx context.Context, c core.Claim, keep time.Duration) error {
+		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
 			c.Keep, c.TTL, c.Record, c.Undo = keep, 0, nil, true
 			return s.Store.Release(ctx, c)
 		})
@@ -138,8 +138,8 @@ var revokeFlaws = []flaw{
 	{"drops the answer of a key that it revokes", []string{
 		"revoke/an answer that is kept outlives a revoke",
 	}, func(s *tampered) {
-		s.revoking(func(ctx context.Context, c core.Claim, keep time.Duration) error {
-			c.Keep, c.Record = keep, &core.Record{}
+		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
+			c.Keep, c.Record = keep, &store.Record{}
 			return s.Store.Release(ctx, c)
 		})
 	}},
@@ -153,13 +153,13 @@ var cardFlaws = []flaw{
 		"cards/cards are in the order of their processes",
 		"cards/a card lasts as long as it is to",
 	}, func(s *tampered) {
-		s.put = func(context.Context, core.Card, time.Duration) error { return nil }
+		s.put = func(context.Context, store.Card, time.Duration) error { return nil }
 	}},
 	{"keeps one card", []string{
 		"cards/a card replaces the last one of its process, and no other",
 		"cards/cards are in the order of their processes",
 	}, func(s *tampered) {
-		s.cards = func(ctx context.Context) ([]core.Card, error) {
+		s.cards = func(ctx context.Context) ([]store.Card, error) {
 			cards, err := s.Store.Cards(ctx)
 			return cards[:min(1, len(cards))], err
 		}
@@ -167,21 +167,21 @@ var cardFlaws = []flaw{
 	{"keeps cards for ever", []string{
 		"cards/a card ends",
 	}, func(s *tampered) {
-		s.put = func(ctx context.Context, c core.Card, _ time.Duration) error {
+		s.put = func(ctx context.Context, c store.Card, _ time.Duration) error {
 			return s.Store.Put(ctx, c, time.Hour)
 		}
 	}},
 	{"keeps cards for a moment", []string{
 		"cards/a card lasts as long as it is to",
 	}, func(s *tampered) {
-		s.put = func(ctx context.Context, c core.Card, ttl time.Duration) error {
+		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
 			return s.Store.Put(ctx, c, min(ttl, 100*time.Millisecond))
 		}
 	}},
 	{"cuts cards", []string{
 		"cards/a long card is kept whole",
 	}, func(s *tampered) {
-		s.put = func(ctx context.Context, c core.Card, ttl time.Duration) error {
+		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
 			c.Entries = c.Entries[:min(100, len(c.Entries))]
 			return s.Store.Put(ctx, c, ttl)
 		}
@@ -189,9 +189,9 @@ var cardFlaws = []flaw{
 	{"keeps cards as locks", []string{
 		"cards/cards are no locks",
 	}, func(s *tampered) {
-		s.put = func(ctx context.Context, c core.Card, ttl time.Duration) error {
-			_, _ = s.Store.Acquire(ctx, core.Claim{
-				Key: "card:" + c.Process, Owner: c.Process, Lease: c.Process, Weight: core.All, Limit: core.All, TTL: ttl,
+		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
+			_, _ = s.Store.Acquire(ctx, store.Claim{
+				Key: "card:" + c.Process, Owner: c.Process, Lease: c.Process, Weight: store.All, Limit: store.All, TTL: ttl,
 			})
 			return s.Store.Put(ctx, c, ttl)
 		}
@@ -199,7 +199,7 @@ var cardFlaws = []flaw{
 	{"keeps any card", []string{
 		"cards/a card that no store keeps is refused",
 	}, func(s *tampered) {
-		s.put = func(ctx context.Context, c core.Card, ttl time.Duration) error {
+		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
 			_ = s.Store.Put(ctx, c, ttl)
 			return nil
 		}

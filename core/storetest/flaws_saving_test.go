@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // savingFlaws are about the step that saves a record.
@@ -14,9 +14,9 @@ var savingFlaws = []flaw{
 		"saving/saving an answer twice is answered as once",
 		"saving/saving an answer twice is answered as once while another owner holds the key",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil && s.count(c.Key+c.Lease, 1) > 1 {
-				return core.ErrLost
+				return store.ErrLost
 			}
 			return s.Store.Release(ctx, c)
 		}
@@ -25,14 +25,14 @@ var savingFlaws = []flaw{
 		"saving/saving an answer twice is not answered as once when another run has begun",
 		"saving/a repeated release with another answer is lost",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			_, saved := s.noted(c.Key + c.Lease)
 			err := s.Store.Release(ctx, c)
 			switch {
 			case c.Record == nil:
 			case err == nil:
 				s.note(c.Key+c.Lease, c)
-			case errors.Is(err, core.ErrLost) && saved:
+			case errors.Is(err, store.ErrLost) && saved:
 				return nil
 			}
 			return err
@@ -41,16 +41,16 @@ var savingFlaws = []flaw{
 	{"forgets that it has saved when another owner takes the key", []string{
 		"saving/saving an answer twice is answered as once while another owner holds the key",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil && c.Record == nil {
 				s.note(c.Key, c)
 			}
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if last, held := s.noted(c.Key); held && c.Record != nil && last.Lease != c.Lease {
-				return core.ErrLost
+				return store.ErrLost
 			}
 			return s.Store.Release(ctx, c)
 		}
@@ -62,11 +62,11 @@ var savingFlaws = []flaw{
 		"runs/a run whose hold has expired saves its answer after another was undone",
 		"runs/an answer that is saved after its hold has expired wakes all its waiters",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil && !s.holds(ctx, c) {
 				c.Record = nil
 				_ = s.Store.Release(ctx, c)
-				return core.ErrLost
+				return store.ErrLost
 			}
 			return s.Store.Release(ctx, c)
 		}
@@ -74,15 +74,15 @@ var savingFlaws = []flaw{
 	{"saves for a run whose record has ended", []string{
 		"runs/a run whose hold has expired saves nothing after its record has ended",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
-			if c.Record == nil || !errors.Is(err, core.ErrLost) {
+			if c.Record == nil || !errors.Is(err, store.ErrLost) {
 				return err
 			}
 			late := c
 			late.Lease, late.TTL = c.Lease+"late", time.Millisecond
 			if g, err := s.Store.Acquire(ctx, late); err != nil || g.Record.Attempt > 1 {
-				return core.ErrLost
+				return store.ErrLost
 			}
 			late.Record = c.Record
 			return s.Store.Release(ctx, late)
@@ -91,11 +91,11 @@ var savingFlaws = []flaw{
 	{"forgets the hold that began the run before one that is undone", []string{
 		"runs/a run whose hold has expired saves its answer after another was undone",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo {
 				s.count(c.Key, 1)
 			} else if c.Record != nil && s.count(c.Key, 0) > 0 && !s.holds(ctx, c) {
-				return core.ErrLost
+				return store.ErrLost
 			}
 			return s.Store.Release(ctx, c)
 		}
@@ -103,7 +103,7 @@ var savingFlaws = []flaw{
 	{"keeps the key busy with every saving", []string{
 		"saving/saving an answer twice keeps the key busy once",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
 			if err == nil && c.Keep > 0 {
 				c.Owner, c.Lease, c.TTL, c.Limit, c.Record = "kept", c.Lease+"kept", c.Keep, 100*c.Limit, nil
@@ -115,7 +115,7 @@ var savingFlaws = []flaw{
 	{"answers a hold that has saved before", []string{
 		"saving/a release without a record is lost after one with",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if last, ok := s.noted(c.Key + c.Lease); ok && c.Record == nil {
 				c = last
 			}
@@ -129,14 +129,14 @@ var savingFlaws = []flaw{
 	{"says that it has saved when it was only told to stop waiting", []string{
 		"saving/a claim that only waits saves nothing",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Wait {
+			if errors.Is(err, store.ErrBusy) && c.Wait {
 				s.note(c.Key+c.Lease, c)
 			}
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if _, waits := s.noted(c.Key + c.Lease); waits {
 				c.Record = nil
 			}
@@ -147,7 +147,7 @@ var savingFlaws = []flaw{
 		"saving/a hold that began without a record saves one",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedByLease
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if begun, ok := s.noted(c.Key + c.Lease); ok && begun.Record == nil {
 				c.Record = nil
 			}
@@ -157,11 +157,11 @@ var savingFlaws = []flaw{
 	{"lets a record end with an extended hold", []string{
 		"saving/an extension does not shorten the life of a record",
 	}, func(s *tampered) {
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			s.count(c.Key, 1)
 			return s.extendSound(ctx, c)
 		})
-		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) {
 			if s.count(c.Key, 0) > 0 {
 				r.Attempt, r.Value = 1, c.Record.Value
 			}
@@ -170,7 +170,7 @@ var savingFlaws = []flaw{
 	{"lets a run end with its record", []string{
 		"saving/a run outlasts its record",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Record != nil {
 				c.TTL = min(c.TTL, c.Record.Retain)
 			}
@@ -180,7 +180,7 @@ var savingFlaws = []flaw{
 	{"gives a fair run no place", []string{
 		"saving/a fair run that waits has its place",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Record != nil {
 				c.Fair = false
 			}
@@ -190,14 +190,14 @@ var savingFlaws = []flaw{
 	{"tells the retention of a record instead of what is left", []string{
 		"records/a grant tells how long its record is kept",
 	}, func(s *tampered) {
-		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) { r.Retain = c.Record.Retain })
+		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) { r.Retain = c.Record.Retain })
 	}},
 	{"wakes one of the waiters for an answer", []string{
 		"records/a finished record wakes all its waiters",
 		"saving/a finished record wakes a fair run and a waiter for the key",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
-		s.release = func(ctx context.Context, c core.Claim) (err error) {
+		s.release = func(ctx context.Context, c store.Claim) (err error) {
 			s.gateSome(func() (pass int) {
 				err = s.Store.Release(ctx, c)
 				return 1

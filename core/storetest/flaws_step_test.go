@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // stepFlaws are about the tokens that belong to a grant beside the one that it is
@@ -34,7 +34,7 @@ var stepFlaws = []flaw{
 		"token step/so has one after an expiry",
 		"token step/so has a waiter",
 	}, func(s *tampered) {
-		s.acquire = s.acquireStepping(func(*tampered, string) uint64 { return core.TokenStep - 1 })
+		s.acquire = s.acquireStepping(func(*tampered, string) uint64 { return store.TokenStep - 1 })
 	}},
 	{"forgets the step at the release", []string{
 		"token step/a grant right after a release has tokens of its own",
@@ -48,7 +48,7 @@ var stepFlaws = []flaw{
 			if s.marked(key) {
 				return 1
 			}
-			return core.TokenStep
+			return store.TokenStep
 		})
 	}},
 	{"forgets the step when the hold expires", []string{
@@ -58,7 +58,7 @@ var stepFlaws = []flaw{
 		s.release = s.releaseMarked
 		s.acquire = s.acquireStepping(func(s *tampered, key string) uint64 {
 			if s.marked(key) {
-				return core.TokenStep
+				return store.TokenStep
 			}
 			return 1
 		})
@@ -73,11 +73,11 @@ var stepFlaws = []flaw{
 			if s.marked(key) {
 				return 1
 			}
-			return core.TokenStep
+			return store.TokenStep
 		})
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := steps(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Wait {
+			if errors.Is(err, store.ErrBusy) && c.Wait {
 				s.mark(c.Key)
 			}
 			return g, err
@@ -86,7 +86,7 @@ var stepFlaws = []flaw{
 	{"forgets the step when it extends", []string{
 		"token step/so has one after an extension",
 	}, func(s *tampered) {
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			s.mark(c.Key)
 			return s.extendSound(ctx, c)
 		})
@@ -94,14 +94,14 @@ var stepFlaws = []flaw{
 			if s.marked(key) {
 				return 1
 			}
-			return core.TokenStep
+			return store.TokenStep
 		})
 	}},
 	{"gives a further hold the last token of the grant", []string{
 		"token step/further holds of the owner use up none",
 		"token step/a claim that joins uses up none",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if g.Token == 0 {
 				return g, err
@@ -110,7 +110,7 @@ var stepFlaws = []flaw{
 			if !known {
 				s.note(g.Owner, c)
 			} else if first.Lease != c.Lease {
-				g.Token += core.TokenStep - 1
+				g.Token += store.TokenStep - 1
 			}
 			return g, err
 		}
@@ -119,10 +119,10 @@ var stepFlaws = []flaw{
 		"token step/the same claim again uses up no token",
 		"token step/so has one after an extension",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if g.Token > 0 && s.count(c.Lease, 1) > 1 {
-				g.Token += core.TokenStep - 1
+				g.Token += store.TokenStep - 1
 			}
 			return g, err
 		}
@@ -131,7 +131,7 @@ var stepFlaws = []flaw{
 		"token step/further holds of the owner use up none",
 		"token step/a claim that joins uses up none",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if g.Token > 0 {
 				g.Token += uint64(s.count(g.Owner, 1) - s.count(c.Lease, 1))
@@ -142,7 +142,7 @@ var stepFlaws = []flaw{
 	{"gives a token that was asked for although it is another grant's", []string{
 		"token step/the tokens after one that was asked for are the grant's",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil && c.MinToken > 0 {
 				g.Token = c.MinToken
@@ -159,9 +159,9 @@ var stepFlaws = []flaw{
 			if s.marked(key) {
 				return 1
 			}
-			return core.TokenStep
+			return store.TokenStep
 		})
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := steps(ctx, c)
 			if err == nil && c.MinToken > 0 {
 				s.mark(c.Key)
@@ -172,12 +172,12 @@ var stepFlaws = []flaw{
 	{"begins its tokens at 2^53", []string{
 		"token step/all tokens are below 2^53",
 	}, func(s *tampered) {
-		s.acquire = s.acquireToken(func(_ *tampered, _ core.Claim, token uint64) uint64 { return token + 1<<53 })
+		s.acquire = s.acquireToken(func(_ *tampered, _ store.Claim, token uint64) uint64 { return token + 1<<53 })
 	}},
 	{"takes any token that is asked for", []string{
 		"token step/a token from which a grant would reach 2^53 cannot be asked for",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.MinToken = min(c.MinToken, 1<<51)
 			return s.Store.Acquire(ctx, c)
 		}
@@ -186,8 +186,8 @@ var stepFlaws = []flaw{
 
 // acquireStepping counts the tokens of a key anew: each new grant has one that is a
 // step after the last one, at least.
-func (s *tampered) acquireStepping(step func(s *tampered, key string) uint64) func(context.Context, core.Claim) (core.Grant, error) {
-	return s.acquireToken(func(s *tampered, c core.Claim, token uint64) uint64 {
+func (s *tampered) acquireStepping(step func(s *tampered, key string) uint64) func(context.Context, store.Claim) (store.Grant, error) {
+	return s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 		defer s.lock()()
 		if sound := "sound " + c.Key; s.tokens[sound] != token {
 			s.tokens[sound] = token
@@ -204,7 +204,7 @@ func (s *tampered) mark(key string) { s.count("marked "+key, 1) }
 
 func (s *tampered) marked(key string) bool { return s.counts["marked "+key] > 0 }
 
-func (s *tampered) releaseMarked(ctx context.Context, c core.Claim) error {
+func (s *tampered) releaseMarked(ctx context.Context, c store.Claim) error {
 	if s.extendSound(ctx, c) == nil {
 		s.mark(c.Key)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // tokenFlaws are about fencing.
@@ -17,7 +17,7 @@ var tokenFlaws = []flaw{
 		"concurrency/tokens grow in the order of the grants",
 		"keep/tokens grow over what was kept",
 	}, func(s *tampered) {
-		s.acquire = s.acquireToken(func(s *tampered, _ core.Claim, token uint64) uint64 { return min(token, 1) })
+		s.acquire = s.acquireToken(func(s *tampered, _ store.Claim, token uint64) uint64 { return min(token, 1) })
 	}},
 	{"forgets the last token with the release", []string{
 		"tokens/tokens grow from release to release",
@@ -25,7 +25,7 @@ var tokenFlaws = []flaw{
 		"tokens/tokens stay above one that was asked for",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(countedToken)
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			s.forget(c.Key)
 			return s.Store.Release(ctx, c)
 		}
@@ -34,7 +34,7 @@ var tokenFlaws = []flaw{
 		"tokens/tokens grow across expiry",
 		"tokens/tokens stay above one that was asked for by a hold that expired",
 	}, func(s *tampered) {
-		s.acquire = s.acquireToken(func(s *tampered, c core.Claim, token uint64) uint64 {
+		s.acquire = s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 			token = countedToken(s, c, token)
 			time.AfterFunc(c.TTL, func() { s.forget(c.Key) })
 			return token
@@ -46,7 +46,7 @@ var tokenFlaws = []flaw{
 		"extend/an extension does not change the token",
 		"concurrency/a claim that is sent many times at once is one hold",
 	}, func(s *tampered) {
-		s.acquire = s.acquireToken(func(s *tampered, c core.Claim, token uint64) uint64 {
+		s.acquire = s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 			return token + uint64(s.count(c.Lease, 1))
 		})
 	}},
@@ -55,7 +55,7 @@ var tokenFlaws = []flaw{
 		"tokens/a token is the same for a claim that joins",
 		"tokens/a reader inside an exclusive hold has no token",
 	}, func(s *tampered) {
-		s.acquire = s.acquireToken(func(s *tampered, c core.Claim, token uint64) uint64 {
+		s.acquire = s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 			defer s.lock()()
 			if s.tokens[c.Lease] == 0 {
 				s.tokens[c.Key] = max(s.tokens[c.Key]+1, token)
@@ -69,7 +69,7 @@ var tokenFlaws = []flaw{
 		"tokens/permits have no token",
 		"tokens/a reader inside an exclusive hold has no token",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			g.Token = max(g.Token, 1)
 			return g, err
@@ -79,7 +79,7 @@ var tokenFlaws = []flaw{
 		"tokens/a claim gets at least the token that it asks for",
 		"tokens/asking again for a higher token raises it",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.MinToken = 0
 			return s.Store.Acquire(ctx, c)
 		}
@@ -89,7 +89,7 @@ var tokenFlaws = []flaw{
 		"tokens/tokens stay above one that was asked for by a hold that expired",
 		"tokens/asking again for a higher token raises it",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			least := c.MinToken
 			c.MinToken = 0
 			g, err := s.Store.Acquire(ctx, c)
@@ -100,7 +100,7 @@ var tokenFlaws = []flaw{
 	{"takes MinToken for the token", []string{
 		"tokens/asking for less than the next token changes nothing",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if c.MinToken > 0 {
 				g.Token = c.MinToken
@@ -111,9 +111,9 @@ var tokenFlaws = []flaw{
 	{"raises the token for a claim that it refuses", []string{
 		"tokens/a refused claim does not use up what it asks for",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) {
+			if errors.Is(err, store.ErrBusy) {
 				s.note(c.Key, c)
 			} else if refused, ok := s.noted(c.Key); ok {
 				g.Token = max(g.Token, refused.MinToken)
@@ -124,10 +124,10 @@ var tokenFlaws = []flaw{
 }
 
 // acquireToken changes the tokens of exclusive grants.
-func (s *tampered) acquireToken(change func(s *tampered, c core.Claim, token uint64) uint64) func(context.Context, core.Claim) (core.Grant, error) {
-	return func(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireToken(change func(s *tampered, c store.Claim, token uint64) uint64) func(context.Context, store.Claim) (store.Grant, error) {
+	return func(ctx context.Context, c store.Claim) (store.Grant, error) {
 		g, err := s.Store.Acquire(ctx, c)
-		if err == nil && c.Weight == core.All {
+		if err == nil && c.Weight == store.All {
 			g.Token = change(s, c, g.Token)
 		}
 		return g, err
@@ -135,7 +135,7 @@ func (s *tampered) acquireToken(change func(s *tampered, c core.Claim, token uin
 }
 
 // countedToken is the number of grants since the key was forgotten.
-func countedToken(s *tampered, c core.Claim, _ uint64) uint64 {
+func countedToken(s *tampered, c store.Claim, _ uint64) uint64 {
 	defer s.lock()()
 	s.tokens[c.Key] = max(s.tokens[c.Key]+1, c.MinToken)
 	return s.tokens[c.Key]

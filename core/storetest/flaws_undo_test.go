@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // undoFlaws are about runs that are taken back.
@@ -15,7 +15,7 @@ var undoFlaws = []flaw{
 		"undo/a run after a crash that is undone leaves the count of the crash",
 		"undo/a run is undone after its hold has expired",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			c.Undo = false
 			return s.Store.Release(ctx, c)
 		}
@@ -25,7 +25,7 @@ var undoFlaws = []flaw{
 		"undo/a run is undone after its hold has expired while another owner holds the key",
 		"undo/a run that is undone after its hold has expired is refused when it comes again",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if !s.holds(ctx, c) {
 				c.Undo = false
 			}
@@ -40,21 +40,21 @@ var undoFlaws = []flaw{
 		"undo/a run that is undone twice is taken back once",
 	}, func(s *tampered) {
 		s.acquire = s.acquireUndone
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if last, ok := s.noted(c.Key); ok && c.Undo && last.Lease != c.Lease {
 				s.count(c.Key, 1)
 			}
 			if err := s.Store.Release(ctx, c); err != nil || !c.Undo {
 				return err
 			}
-			s.note(c.Key, core.Claim{}) // whose undo this was
+			s.note(c.Key, store.Claim{}) // whose undo this was
 			return nil
 		}
 	}},
 	{"undoes what was saved", []string{
 		"undo/a run is not undone after its answer was saved",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
 			if c.Record != nil && err == nil {
 				s.note(c.Key, c)
@@ -63,9 +63,9 @@ var undoFlaws = []flaw{
 			}
 			return err
 		}
-		s.acquire = s.acquireRecord(func(c core.Claim, r *core.Record) {
+		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) {
 			if s.count(c.Key, 0) > 0 {
-				*r = core.Record{Value: c.Record.Value, Attempt: 1, Retain: r.Retain}
+				*r = store.Record{Value: c.Record.Value, Attempt: 1, Retain: r.Retain}
 			}
 		})
 	}},
@@ -73,7 +73,7 @@ var undoFlaws = []flaw{
 		"undo/a run that is undone twice is taken back once",
 	}, func(s *tampered) {
 		s.acquire = s.acquireUndone
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo && s.count(c.Key+c.Lease, 1) > 1 {
 				s.count(c.Key, 1)
 			}
@@ -86,9 +86,9 @@ var undoFlaws = []flaw{
 		"undo/a run that is undone leaves what was saved before it to callers that save it again",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedRun
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if run, ok := s.noted(c.Key + c.Lease); ok && c.Undo && run.Record.Attempt > 1 {
-				c.Record = &core.Record{Value: run.Record.Value, Attempt: run.Record.Attempt - 1, Retain: run.Record.Retain}
+				c.Record = &store.Record{Value: run.Record.Value, Attempt: run.Record.Attempt - 1, Retain: run.Record.Retain}
 			}
 			return s.Store.Release(ctx, c)
 		}
@@ -98,9 +98,9 @@ var undoFlaws = []flaw{
 		"undo/a run after a crash that is undone leaves the count of the crash",
 		"undo/a run that is undone leaves a record that counts none",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			held := c
-			held.Record = &core.Record{Value: []byte("forgotten")}
+			held.Record = &store.Record{Value: []byte("forgotten")}
 			if c.Undo && s.Store.Release(ctx, held) == nil {
 				return nil
 			}
@@ -111,9 +111,9 @@ var undoFlaws = []flaw{
 		"undo/a run that is undone leaves a record that counts none",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedRun
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if run, ok := s.noted(c.Key + c.Lease); ok && c.Undo && run.Record.Attempt == 1 {
-				c.Record = &core.Record{Value: []byte("forgotten")}
+				c.Record = &store.Record{Value: []byte("forgotten")}
 			}
 			return s.Store.Release(ctx, c)
 		}
@@ -122,7 +122,7 @@ var undoFlaws = []flaw{
 		"undo/a first run that is undone leaves no record",
 		"undo/a run is undone after its hold has expired",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			if err == nil && g.Record != nil && !g.Record.Done && g.Record.Attempt == 1 {
 				if first, ok := s.noted(c.Key); ok {
@@ -138,7 +138,7 @@ var undoFlaws = []flaw{
 		"undo/a first run that is undone leaves no record",
 		"undo/an undo leaves a hold that began no run as a release does",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo && c.Keep == 0 {
 				c.Keep = time.Hour
 			}
@@ -149,7 +149,7 @@ var undoFlaws = []flaw{
 		"undo/a run that its undo has overtaken is refused and does not count",
 		"undo/a run that is undone after its hold has expired is refused when it comes again",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo {
 				c.TTL = 0
 			}
@@ -159,7 +159,7 @@ var undoFlaws = []flaw{
 	{"undoes instead of saving", []string{
 		"undo/an undo that saves a record saves it",
 	}, func(s *tampered) {
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo {
 				c.Record = nil
 			}
@@ -169,7 +169,7 @@ var undoFlaws = []flaw{
 	{"counts a run that goes on after its hold has expired", []string{
 		"runs/the same claim again after its hold has expired does not count as a run",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			expired := !s.holds(ctx, c)
 			g, err := s.Store.Acquire(ctx, c)
 			if err != nil || g.Record == nil || g.Record.Done {
@@ -185,14 +185,14 @@ var undoFlaws = []flaw{
 }
 
 // holds tells whether the store has c as a hold, and leaves it as it is.
-func (s *tampered) holds(ctx context.Context, c core.Claim) bool {
+func (s *tampered) holds(ctx context.Context, c store.Claim) bool {
 	c.TTL = time.Millisecond
 	return s.extendSound(ctx, c) == nil
 }
 
 // acquireUndone is Acquire of a store that has undone too much, as counted under
 // the key. It remembers the last run there.
-func (s *tampered) acquireUndone(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireUndone(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil && g.Record != nil && !g.Record.Done {
 		s.note(c.Key, c)
@@ -202,7 +202,7 @@ func (s *tampered) acquireUndone(ctx context.Context, c core.Claim) (core.Grant,
 }
 
 // acquireNotedRun remembers each run under its lease, as it was granted.
-func (s *tampered) acquireNotedRun(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireNotedRun(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil && g.Record != nil {
 		run := c

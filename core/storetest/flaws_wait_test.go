@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // waitFlaws are about waiters and their order.
@@ -16,19 +16,19 @@ var waitFlaws = []flaw{
 		"busy/a claim behind a waiter is told when to ask again",
 		"keep/what is kept says when to ask again",
 	}, func(s *tampered) {
-		s.acquire = s.acquireBusy(func(*core.BusyError) *core.BusyError { return &core.BusyError{} })
+		s.acquire = s.acquireBusy(func(*store.BusyError) *store.BusyError { return &store.BusyError{} })
 	}},
 	{"counts no waiters", []string{"busy/a busy waiter learns the number of waiters"}, func(s *tampered) {
-		s.acquire = s.acquireBusy(func(b *core.BusyError) *core.BusyError { return &core.BusyError{RetryAfter: b.RetryAfter} })
+		s.acquire = s.acquireBusy(func(b *store.BusyError) *store.BusyError { return &store.BusyError{RetryAfter: b.RetryAfter} })
 	}},
 	{"says to ask again after the whole TTL", []string{
 		"busy/the time to ask again shrinks with what is left of the hold",
 		"busy/the time to ask again is the first at which there may be room",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) {
-				return g, &core.BusyError{RetryAfter: c.TTL}
+			if errors.Is(err, store.ErrBusy) {
+				return g, &store.BusyError{RetryAfter: c.TTL}
 			}
 			return g, err
 		}
@@ -37,10 +37,10 @@ var waitFlaws = []flaw{
 		"busy/the time to ask again grows with an extension",
 	}, func(s *tampered) {
 		var end time.Time
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) {
-				return g, &core.BusyError{RetryAfter: time.Until(end) - 20*c.TTL}
+			if errors.Is(err, store.ErrBusy) {
+				return g, &store.BusyError{RetryAfter: time.Until(end) - 20*c.TTL}
 			}
 			if err == nil {
 				end = time.Now().Add(c.TTL)
@@ -51,9 +51,9 @@ var waitFlaws = []flaw{
 	{"shows the key when it is busy", []string{
 		"busy/busy does not show the key",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) {
+			if errors.Is(err, store.ErrBusy) {
 				err = fmt.Errorf("%s: %w", c.Key, err)
 			}
 			return g, err
@@ -66,7 +66,7 @@ var waitFlaws = []flaw{
 		"fair/light claims do not starve a heavy one",
 		"fair/an owner that holds no more waits like everybody",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Fair = false
 			return s.Store.Acquire(ctx, c)
 		}
@@ -74,7 +74,7 @@ var waitFlaws = []flaw{
 	{"forgets a waiter's place when it asks again", []string{
 		"fair/a waiter keeps its place when it asks again",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if !c.Fair {
 				return s.Store.Acquire(ctx, c)
 			}
@@ -90,11 +90,11 @@ var waitFlaws = []flaw{
 			s.note(c.Lease, first)
 			return s.Store.Acquire(ctx, first)
 		}
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			return s.extendSound(ctx, s.renamed(c))
 		})
-		s.release = func(ctx context.Context, c core.Claim) error { return s.Store.Release(ctx, s.renamed(c)) }
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.release = func(ctx context.Context, c store.Claim) error { return s.Store.Release(ctx, s.renamed(c)) }
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			return s.Store.Watch(ctx, s.renamed(c))
 		}
 	}},
@@ -102,7 +102,7 @@ var waitFlaws = []flaw{
 		"fair/an unfair claim does not wait for others",
 		"fair/an unfair waiter holds up no fair claim",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Fair = true
 			return s.Store.Acquire(ctx, c)
 		}
@@ -111,12 +111,12 @@ var waitFlaws = []flaw{
 		"fair/an owner enters again past the waiters",
 		"fair/a claim joins past the waiters",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
-				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+				return store.Grant{}, &store.BusyError{RetryAfter: time.Second}
 			}
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Fair {
+			if errors.Is(err, store.ErrBusy) && c.Fair {
 				s.queue(c)
 			}
 			return g, err
@@ -125,12 +125,12 @@ var waitFlaws = []flaw{
 	{"has one line for all keys", []string{
 		"fair/waiters of one key hold up no other",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); len(line) > 0 && c.Key != line[0].Key {
-				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+				return store.Grant{}, &store.BusyError{RetryAfter: time.Second}
 			}
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Wait && c.Fair {
+			if errors.Is(err, store.ErrBusy) && c.Wait && c.Fair {
 				s.queue(c)
 			}
 			return g, err
@@ -140,9 +140,9 @@ var waitFlaws = []flaw{
 		"fair/fair readers that wait are admitted together",
 		"wake-ups/fair readers behind a writer all get in by their wake-ups",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
-			if c.Fair && c.Limit == core.All {
-				c.Weight = core.All
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
+			if c.Fair && c.Limit == store.All {
+				c.Weight = store.All
 			}
 			return s.Store.Acquire(ctx, c)
 		}
@@ -150,12 +150,12 @@ var waitFlaws = []flaw{
 	{"lets no fair reader in while a writer waits, not even behind it", []string{
 		"fair/a fair reader gets in behind the writer that it waited for",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); c.Fair && c.Weight == 1 && len(line) > 0 {
-				return core.Grant{}, &core.BusyError{RetryAfter: time.Second}
+				return store.Grant{}, &store.BusyError{RetryAfter: time.Second}
 			}
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Fair && c.Weight == core.All {
+			if errors.Is(err, store.ErrBusy) && c.Fair && c.Weight == store.All {
 				s.queue(c)
 			}
 			return g, err
@@ -164,10 +164,10 @@ var waitFlaws = []flaw{
 }
 
 // acquireBusy changes the answer to a claim that has to wait.
-func (s *tampered) acquireBusy(change func(*core.BusyError) *core.BusyError) func(context.Context, core.Claim) (core.Grant, error) {
-	return func(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireBusy(change func(*store.BusyError) *store.BusyError) func(context.Context, store.Claim) (store.Grant, error) {
+	return func(ctx context.Context, c store.Claim) (store.Grant, error) {
 		g, err := s.Store.Acquire(ctx, c)
-		var busy *core.BusyError
+		var busy *store.BusyError
 		if errors.As(err, &busy) {
 			err = change(busy)
 		}
@@ -176,19 +176,19 @@ func (s *tampered) acquireBusy(change func(*core.BusyError) *core.BusyError) fun
 }
 
 // acquireWaiting remembers the claims that wait.
-func (s *tampered) acquireWaiting(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) acquireWaiting(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	switch {
 	case err == nil:
 		s.forget(c.Lease)
-	case errors.Is(err, core.ErrBusy) && c.Wait:
+	case errors.Is(err, store.ErrBusy) && c.Wait:
 		s.note(c.Lease, c)
 	}
 	return g, err
 }
 
 // renamed returns c with the lease under which the store knows it.
-func (s *tampered) renamed(c core.Claim) core.Claim {
+func (s *tampered) renamed(c store.Claim) store.Claim {
 	if known, ok := s.noted(c.Lease); ok {
 		c.Lease = known.Lease
 	}

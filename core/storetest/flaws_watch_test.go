@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // watchFlaws are about wake-ups, and about contexts that end.
@@ -20,14 +20,14 @@ var watchFlaws = []flaw{
 		"wake-ups/writers in line all get in by their wake-ups",
 		"records/a finished record wakes all its waiters",
 	}, func(s *tampered) {
-		s.watch = func(context.Context, core.Claim) (<-chan struct{}, error) {
+		s.watch = func(context.Context, store.Claim) (<-chan struct{}, error) {
 			return make(chan struct{}), nil
 		}
 	}},
 	{"opens a watch a little later", []string{
 		"watch/a watch is live when it is returned",
 	}, func(s *tampered) {
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			out := make(chan struct{}, 1)
 			go func() {
 				select {
@@ -44,7 +44,7 @@ var watchFlaws = []flaw{
 		"watch/a watch wakes again and again",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			if _, waits := s.noted(c.Lease); !waits {
 				return make(chan struct{}), nil
 			}
@@ -57,7 +57,7 @@ var watchFlaws = []flaw{
 		"wake-ups/a fair waiter that comes too late is woken the next time",
 		"wake-ups/a fair waiter that was overtaken is woken again",
 	}, func(s *tampered) {
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			ctx, end := context.WithCancel(ctx)
 			woken, err := s.Store.Watch(ctx, c)
 			out := make(chan struct{}, 1)
@@ -75,14 +75,14 @@ var watchFlaws = []flaw{
 	{"wakes the whole line", []string{
 		"watch/a release does not wake the whole line",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Wait {
+			if errors.Is(err, store.ErrBusy) && c.Wait {
 				s.queue(c)
 			}
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
 			for _, w := range s.queued() {
 				// The next of those that are left, and so on.
@@ -94,7 +94,7 @@ var watchFlaws = []flaw{
 	{"never ends a watch", []string{
 		"watch/a watch ends with its context",
 	}, func(s *tampered) {
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			return s.Store.Watch(s.over, c)
 		}
 	}},
@@ -102,7 +102,7 @@ var watchFlaws = []flaw{
 		"watch/the end of one watch does not end another",
 	}, func(s *tampered) {
 		ends := make(map[string][]context.CancelFunc)
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			shared, end := context.WithCancel(s.over)
 			defer s.lock()()
 			ends[c.Lease] = append(ends[c.Lease], end)
@@ -118,7 +118,7 @@ var watchFlaws = []flaw{
 	{"leaves a goroutine behind for a watch", []string{
 		"watch/watches leave nothing running",
 	}, func(s *tampered) {
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			go func() { <-s.over.Done() }()
 			return s.Store.Watch(ctx, c)
 		}
@@ -129,14 +129,14 @@ var watchFlaws = []flaw{
 		"wake-ups/permits that come free all find their waiters",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
-		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (g store.Grant, err error) {
 			s.gate(func() bool {
 				g, err = s.Store.Acquire(ctx, c)
 				return false
 			})
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) (err error) {
+		s.release = func(ctx context.Context, c store.Claim) (err error) {
 			s.gate(func() bool {
 				err = s.Store.Release(ctx, c)
 				return true
@@ -150,14 +150,14 @@ var watchFlaws = []flaw{
 		"wake-ups/giving up an unknown claim wakes a waiter for a free key",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
-		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (g store.Grant, err error) {
 			s.gate(func() bool {
 				g, err = s.acquireNotedByLease(ctx, c)
 				return true
 			})
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) (err error) {
+		s.release = func(ctx context.Context, c store.Claim) (err error) {
 			s.gate(func() bool {
 				err = s.Store.Release(ctx, c)
 				_, held := s.noted(c.Key + c.Lease)
@@ -174,14 +174,14 @@ var watchFlaws = []flaw{
 		"wake-ups/waiter of kept key keeps its place",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
-		s.acquire = func(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (g store.Grant, err error) {
 			s.gate(func() bool {
 				g, err = s.Store.Acquire(ctx, c)
 				return true
 			})
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) (err error) {
+		s.release = func(ctx context.Context, c store.Claim) (err error) {
 			s.gate(func() bool {
 				err = s.Store.Release(ctx, c)
 				return c.Keep == 0
@@ -193,7 +193,7 @@ var watchFlaws = []flaw{
 		"wake-ups/waiter beside kept permits",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
-		s.release = func(ctx context.Context, c core.Claim) (err error) {
+		s.release = func(ctx context.Context, c store.Claim) (err error) {
 			s.gateSome(func() (pass int) {
 				err = s.Store.Release(ctx, c)
 				return 1
@@ -204,14 +204,14 @@ var watchFlaws = []flaw{
 	{"forgets the place of a waiter that is woken for a kept key", []string{
 		"wake-ups/waiter of kept key keeps its place",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrBusy) && c.Wait {
+			if errors.Is(err, store.ErrBusy) && c.Wait {
 				s.queue(c)
 			}
 			return g, err
 		}
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
 			for _, w := range s.queued() {
 				if c.Keep > 0 {
@@ -225,7 +225,7 @@ var watchFlaws = []flaw{
 	{"ignores the context", []string{
 		"contexts/an ended context opens no watch",
 	}, func(s *tampered) {
-		s.watch = func(context.Context, core.Claim) (<-chan struct{}, error) { return nil, nil }
+		s.watch = func(context.Context, store.Claim) (<-chan struct{}, error) { return nil, nil }
 	}},
 	{"hides why a context has ended", []string{
 		"contexts/an ended context claims nothing",
@@ -233,17 +233,17 @@ var watchFlaws = []flaw{
 		"contexts/an ended context leaves a hold that can still be released",
 		"contexts/an ended context opens no watch",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
 			return g, hideCause(err)
 		}
-		s.extend = extendEach(func(ctx context.Context, c core.Claim) error {
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			return hideCause(s.extendSound(ctx, c))
 		})
-		s.release = func(ctx context.Context, c core.Claim) error {
+		s.release = func(ctx context.Context, c store.Claim) error {
 			return hideCause(s.Store.Release(ctx, c))
 		}
-		s.watch = func(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			woken, err := s.Store.Watch(ctx, c)
 			return woken, hideCause(err)
 		}
@@ -252,7 +252,7 @@ var watchFlaws = []flaw{
 		"contexts/an ended context claims nothing",
 		"contexts/an ended context harms no hold",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if ctx.Err() != nil {
 				time.Sleep(time.Minute)
 			}
@@ -263,9 +263,9 @@ var watchFlaws = []flaw{
 		"contexts/an ended context claims nothing",
 		"contexts/contexts that end on the way leave nothing behind",
 	}, func(s *tampered) {
-		s.acquire = func(ctx context.Context, c core.Claim) (core.Grant, error) {
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
-			if errors.Is(err, core.ErrUnavailable) {
+			if errors.Is(err, store.ErrUnavailable) {
 				c.Lease += "+"
 				_, _ = s.Store.Acquire(context.WithoutCancel(ctx), c)
 			}
@@ -275,19 +275,19 @@ var watchFlaws = []flaw{
 	{"answers an extension of nothing", []string{
 		"extend/an extension of nothing answers nothing",
 	}, func(s *tampered) {
-		s.extend = func(ctx context.Context, claims []core.Claim) []core.Extension {
-			return append(s.Store.Extend(ctx, claims), core.Extension{})[:max(1, len(claims))]
+		s.extend = func(ctx context.Context, claims []store.Claim) []store.Extension {
+			return append(s.Store.Extend(ctx, claims), store.Extension{})[:max(1, len(claims))]
 		}
 	}},
 }
 
 // gated is a watch whose wake-ups gate lets through or not.
 type gated struct {
-	claim core.Claim
+	claim store.Claim
 	out   chan struct{}
 }
 
-func (s *tampered) watchGated(_ context.Context, c core.Claim) (<-chan struct{}, error) {
+func (s *tampered) watchGated(_ context.Context, c store.Claim) (<-chan struct{}, error) {
 	out := make(chan struct{}, 1)
 	defer s.lock()()
 	s.gates = append(s.gates, gated{c, out})
@@ -328,7 +328,7 @@ func (s *tampered) gateSome(call func() (pass int)) {
 }
 
 // forward opens a watch and passes its wake-ups on.
-func forward(ctx context.Context, s *tampered, c core.Claim, out chan<- struct{}) {
+func forward(ctx context.Context, s *tampered, c store.Claim, out chan<- struct{}) {
 	woken, err := s.Store.Watch(ctx, c)
 	if err != nil {
 		return
@@ -344,8 +344,8 @@ func forward(ctx context.Context, s *tampered, c core.Claim, out chan<- struct{}
 }
 
 func hideCause(err error) error {
-	if errors.Is(err, core.ErrUnavailable) {
-		return core.ErrUnavailable
+	if errors.Is(err, store.ErrUnavailable) {
+		return store.ErrUnavailable
 	}
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Harness describes a store to the suite.
@@ -14,7 +14,7 @@ type Harness struct {
 	// called once for each case, from several tests at once; they may share one
 	// server, since every case makes up its own keys. Each call of connect
 	// gives a Store as another process would have it, on the same locks.
-	New func(t testing.TB) (connect func() core.Store)
+	New func(t testing.TB) (connect func() store.Store)
 
 	// Unit is the time scale, at least 10 ms: a hold that is not extended is
 	// gone, for everybody to see, one Unit after its TTL, and the store answers
@@ -51,11 +51,11 @@ const (
 	Keeping    Feature = "keeping"     // Claim.Keep
 	Records    Feature = "records"     // Claim.Record
 	Tombstones Feature = "tombstones"  // Acquire is refused after Release
-	Watching   Feature = "watching"    // core.Watcher
-	Inspecting Feature = "inspecting"  // core.Inspector
-	Naming     Feature = "naming"      // core.Hold.Process; without it, that is "" of every hold
+	Watching   Feature = "watching"    // store.Watcher
+	Inspecting Feature = "inspecting"  // store.Inspector
+	Naming     Feature = "naming"      // store.Hold.Process; without it, that is "" of every hold
 	SoleRevoke Feature = "sole revoke" // of several that revoke a hold at once, one is told that it did
-	Carding    Feature = "cards"       // core.Cards
+	Carding    Feature = "cards"       // store.Cards
 )
 
 // testCase is one sentence of the contract.

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// lookCases are about what core.Inspector shows of a key.
+// lookCases are about what store.Inspector shows of a key.
 var lookCases = []testCase{
 	{"a key that is free shows nothing, and stays free", []Feature{Inspecting}, func(e *env) {
 		e.shows(e.look(e.store))
@@ -95,7 +95,7 @@ var lookCases = []testCase{
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.units(10)))
-		e.showsKept(e.look(e.other), core.All)
+		e.showsKept(e.look(e.other), store.All)
 		e.outlive(e.units(10))
 		e.shows(e.look(e.other))
 	}},
@@ -135,7 +135,7 @@ var lookCases = []testCase{
 		s := e.look(e.other)
 		e.shows(s, c)
 		e.showsRun(s, 2, false)
-		c.Record = &core.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: e.long}
+		c.Record = &store.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: e.long}
 		e.release(e.store, c)
 		s = e.look(e.other)
 		e.shows(s)
@@ -184,7 +184,7 @@ var lookCases = []testCase{
 		c := e.exclusive()
 		secrets := []string{c.Owner, c.Lease[8:16]} // all but the process
 		if e.can(Records) {
-			c.Record = &core.Record{Value: []byte("a very long value"), Retain: e.long}
+			c.Record = &store.Record{Value: []byte("a very long value"), Retain: e.long}
 			secrets = append(secrets, "a very long value", "YSB2ZXJ5IGxvbmcgdmFsdWU")
 		}
 		e.acquire(e.store, c)
@@ -222,15 +222,15 @@ var lookCases = []testCase{
 			"look at no key":         second(in.Look(e.Context(), "")),
 			"look at a long key":     second(in.Look(e.Context(), strings.Repeat("k", 513))),
 			"a page of none":         third(in.List(e.Context(), "", 0)),
-			"a page of too many":     third(in.List(e.Context(), "", core.MostListed+1)),
+			"a page of too many":     third(in.List(e.Context(), "", store.MostListed+1)),
 			"a page after nonsense":  third(in.List(e.Context(), "\x00\xffnonsense", 1)),
 			"revoke of no key":       in.Revoke(e.Context(), "", id, 0),
 			"revoke of no hold":      in.Revoke(e.Context(), e.key, "", 0),
 			"revoke for less than 0": in.Revoke(e.Context(), e.key, id, -1),
-			"revoke for too long":    in.Revoke(e.Context(), e.key, id, core.MaxKeep+1),
+			"revoke for too long":    in.Revoke(e.Context(), e.key, id, store.MaxKeep+1),
 		} {
-			if !errors.Is(err, core.ErrInvalid) {
-				e.Errorf("%s: got %v, want %v", what, err, core.ErrInvalid)
+			if !errors.Is(err, store.ErrInvalid) {
+				e.Errorf("%s: got %v, want %v", what, err, store.ErrInvalid)
 			}
 		}
 		e.extend(e.store, c)
@@ -246,10 +246,10 @@ var lookCases = []testCase{
 	}},
 }
 
-// listCases are about how core.Inspector goes through all keys.
+// listCases are about how store.Inspector goes through all keys.
 var listCases = []testCase{
 	{"every key is on one of the pages", []Feature{Inspecting}, func(e *env) {
-		want := make(map[string]core.Claim)
+		want := make(map[string]store.Claim)
 		base := e.key
 		for i := range 23 {
 			e.key = fmt.Sprintf("%s:%d", base, i)
@@ -259,7 +259,7 @@ var listCases = []testCase{
 		}
 		e.key = base + ":free"
 		e.isFree()
-		e.walk(7, func(s core.State) {
+		e.walk(7, func(s store.State) {
 			c, ours := want[s.Key]
 			switch {
 			case ours:
@@ -277,8 +277,8 @@ var listCases = []testCase{
 		stays, base := e.exclusive(), e.key
 		e.acquire(e.store, stays)
 		seen, n := 0, 0
-		var goes core.Claim
-		e.walk(1, func(s core.State) {
+		var goes store.Claim
+		e.walk(1, func(s store.State) {
 			if s.Key == base {
 				seen++
 			}
@@ -298,14 +298,14 @@ var listCases = []testCase{
 		}
 	}},
 	{"keys that are hard to write are listed as they are, and their holds revoked", []Feature{Inspecting}, func(e *env) {
-		want := make(map[string]core.Claim)
+		want := make(map[string]store.Claim)
 		for _, key := range hardKeys(e.key) {
 			e.key = key
 			want[key] = e.exclusive()
 			e.acquire(e.store, want[key])
 		}
 		listed := make(map[string]bool)
-		e.walk(10, func(s core.State) {
+		e.walk(10, func(s store.State) {
 			if c, ours := want[s.Key]; ours {
 				e.shows(s, c)
 				listed[s.Key] = true
@@ -322,7 +322,7 @@ var listCases = []testCase{
 	{"a kept answer is listed", []Feature{Inspecting, Records}, func(e *env) {
 		e.finish("answer")
 		found := false
-		e.walk(50, func(s core.State) {
+		e.walk(50, func(s store.State) {
 			if s.Key == e.key {
 				found = true
 				e.showsRun(s, 1, true)
@@ -334,12 +334,12 @@ var listCases = []testCase{
 	}},
 }
 
-// inspector is the core.Inspector that a store has to be.
-func (e *env) inspector(s core.Store) core.Inspector {
+// inspector is the store.Inspector that a store has to be.
+func (e *env) inspector(s store.Store) store.Inspector {
 	e.Helper()
-	in, ok := s.(core.Inspector)
+	in, ok := s.(store.Inspector)
 	if !ok {
-		e.Fatalf("%T is no core.Inspector", s)
+		e.Fatalf("%T is no store.Inspector", s)
 	}
 	return in
 }
@@ -347,7 +347,7 @@ func (e *env) inspector(s core.Store) core.Inspector {
 // noTimes tells that the store may not know how long a hold lasts.
 func (e *env) noTimes() bool { return e.look(e.store).Holds[0].Left == 0 }
 
-func (e *env) look(s core.Store) core.State {
+func (e *env) look(s store.Store) store.State {
 	e.Helper()
 	st, err := e.inspector(s).Look(e.Context(), e.key)
 	if err != nil {
@@ -360,12 +360,12 @@ func (e *env) look(s core.Store) core.State {
 }
 
 // id is the ID of the hold of c.
-func (e *env) id(c core.Claim) string {
-	return core.HoldID(c.Lease)
+func (e *env) id(c store.Claim) string {
+	return store.HoldID(c.Lease)
 }
 
 // shows fails the case unless the holds of s are those of the claims.
-func (e *env) shows(s core.State, want ...core.Claim) {
+func (e *env) shows(s store.State, want ...store.Claim) {
 	e.Helper()
 	if len(s.Holds) != len(want) {
 		e.Fatalf("the key shows %d holds, want %d: %+v", len(s.Holds), len(want), s)
@@ -375,7 +375,7 @@ func (e *env) shows(s core.State, want ...core.Claim) {
 	}
 }
 
-func (e *env) showsOne(some []core.Hold, c core.Claim) {
+func (e *env) showsOne(some []store.Hold, c store.Claim) {
 	e.Helper()
 	for _, h := range some {
 		if h.ID != e.id(c) {
@@ -384,8 +384,8 @@ func (e *env) showsOne(some []core.Hold, c core.Claim) {
 		if h.Weight != c.Weight || h.Left < 0 || h.Left > max(c.TTL, e.units(2)) || h.Age < 0 {
 			e.Errorf("a claim of %d for %v is shown as %+v", c.Weight, c.TTL, h)
 		}
-		if h.Process != core.ProcessOf(c.Lease) && e.can(Naming) {
-			e.Errorf("a claim of process %s is shown as %+v", core.ProcessOf(c.Lease), h)
+		if h.Process != store.ProcessOf(c.Lease) && e.can(Naming) {
+			e.Errorf("a claim of process %s is shown as %+v", store.ProcessOf(c.Lease), h)
 		}
 		return
 	}
@@ -393,7 +393,7 @@ func (e *env) showsOne(some []core.Hold, c core.Claim) {
 }
 
 // showsKept fails the case unless one hold of s, of this weight, has no ID and no process.
-func (e *env) showsKept(s core.State, weight int64) {
+func (e *env) showsKept(s store.State, weight int64) {
 	e.Helper()
 	if len(s.Holds) != 1 || s.Holds[0].ID != "" || s.Holds[0].Process != "" || s.Holds[0].Weight != weight {
 		e.Errorf("what is kept is shown as %+v", s.Holds)
@@ -401,7 +401,7 @@ func (e *env) showsKept(s core.State, weight int64) {
 }
 
 // waits fails the case unless the waiters of s are those of the claims, in order.
-func (e *env) waits(s core.State, want ...core.Claim) {
+func (e *env) waits(s store.State, want ...store.Claim) {
 	e.Helper()
 	if len(s.Waiters) != len(want) {
 		e.Fatalf("the key shows %d waiters, want %d: %+v", len(s.Waiters), len(want), s)
@@ -414,7 +414,7 @@ func (e *env) waits(s core.State, want ...core.Claim) {
 	}
 }
 
-func (e *env) showsRun(s core.State, attempt int, done bool) {
+func (e *env) showsRun(s store.State, attempt int, done bool) {
 	e.Helper()
 	if s.Run == nil || s.Run.Attempt != attempt || s.Run.Done != done || s.Run.Left <= 0 || s.Run.Left > 2*e.long {
 		e.Errorf("the run is shown as %+v, want attempt %d, done: %v", s.Run, attempt, done)
@@ -423,14 +423,14 @@ func (e *env) showsRun(s core.State, attempt int, done bool) {
 
 // withoutNaming is for a store that does not know the leases of its holds.
 func withoutNaming(e *env) {
-	in, ok := e.store.(core.Inspector)
+	in, ok := e.store.(store.Inspector)
 	if !ok {
 		return
 	}
 	c := e.exclusive()
 	e.acquire(e.store, c)
 	s, err := in.Look(e.Context(), e.key)
-	if errors.Is(err, core.ErrUnsupported) {
+	if errors.Is(err, store.ErrUnsupported) {
 		return
 	}
 	if len(s.Holds) != 1 || s.Holds[0].Process != "" {
@@ -439,14 +439,14 @@ func withoutNaming(e *env) {
 }
 
 // walk has fn see all keys of the store.
-func (e *env) walk(most int, fn func(s core.State)) {
+func (e *env) walk(most int, fn func(s store.State)) {
 	e.Helper()
 	for after, pages := "", 0; ; pages++ {
 		page, next, err := e.inspector(e.store).List(e.Context(), after, most)
 		if err != nil {
 			e.Fatalf("list: %v", err)
 		}
-		if len(page) > most+2*core.MostListed {
+		if len(page) > most+2*store.MostListed {
 			e.Fatalf("list: a page of %d, %d were asked for", len(page), most)
 		}
 		for _, s := range page {
@@ -471,8 +471,8 @@ func (e *env) ended(call func(ctx context.Context) error) {
 		err = call(ctx)
 		return err
 	})
-	if !errors.Is(err, core.ErrUnavailable) {
-		e.Errorf("got %v, want %v", err, core.ErrUnavailable)
+	if !errors.Is(err, store.ErrUnavailable) {
+		e.Errorf("got %v, want %v", err, store.ErrUnavailable)
 	}
 }
 

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var keepCases = []testCase{
@@ -134,7 +134,7 @@ var keepCases = []testCase{
 	}},
 }
 
-func keeping(c core.Claim, d time.Duration) core.Claim {
+func keeping(c store.Claim, d time.Duration) store.Claim {
 	c.Keep = d
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // nasty are the ends of keys that a store has to treat like any others.
@@ -28,7 +29,7 @@ var nasty = []struct{ name, end string }{
 
 var keyCases = append(keyTable(), []testCase{
 	{"keys that look alike are different keys", nil, func(e *env) {
-		var held []core.Claim
+		var held []store.Claim
 		for _, key := range []string{
 			"a", "A", "a ", " a", "a:", ":a", "a/", "/a", "a%", "a%25", "a*", "?", `a\`, "a'", "ä", "a\u0308",
 			"a:queue", "a:fair", "a:record", "a:token", "a:wake", "a:tomb", "a:0", "a:00",
@@ -48,7 +49,7 @@ var keyCases = append(keyTable(), []testCase{
 		}
 	}},
 	{"a key may have braces if the store says so", nil, func(e *env) {
-		if b, ok := e.store.(core.Braced); !ok || !b.Braces() {
+		if b, ok := e.store.(store.Braced); !ok || !b.Braces() {
 			return
 		}
 		start := e.key

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
@@ -25,9 +25,9 @@ var tooMuch = append(slices.Clone(allFeatures), storetest.Overtaking)
 // little is a store with nothing but a mutex for each key, and a name in it.
 type little struct{ store *memstore.Store }
 
-func (s little) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s little) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.CheckClaim(c); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	c.Wait, c.Lease = false, c.Owner
 	g, err := s.store.Acquire(ctx, c)
@@ -35,24 +35,24 @@ func (s little) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	return g, err
 }
 
-func (s little) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
-	return extendEach(func(ctx context.Context, c core.Claim) error {
+func (s little) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	return extendEach(func(ctx context.Context, c store.Claim) error {
 		c.Lease = c.Owner
-		return s.store.Extend(ctx, []core.Claim{c})[0].Err
+		return s.store.Extend(ctx, []store.Claim{c})[0].Err
 	})(ctx, claims)
 }
 
-func (s little) Release(ctx context.Context, c core.Claim) error {
+func (s little) Release(ctx context.Context, c store.Claim) error {
 	if c.Keep > 0 || c.Record != nil {
-		return core.ErrUnsupported
+		return store.ErrUnsupported
 	}
 	c.Lease, c.TTL = c.Owner, 0 // no tombstone
 	return s.store.Release(ctx, c)
 }
 
-func (s little) CheckClaim(c core.Claim) error {
-	if c.Keep > 0 || c.Weight != core.All || c.Via != "" || c.Fair || c.MinToken > 0 || c.Record != nil {
-		return core.ErrUnsupported
+func (s little) CheckClaim(c store.Claim) error {
+	if c.Keep > 0 || c.Weight != store.All || c.Via != "" || c.Fair || c.MinToken > 0 || c.Record != nil {
+		return store.ErrUnsupported
 	}
 	return nil
 }
@@ -60,9 +60,9 @@ func (s little) CheckClaim(c core.Claim) error {
 func TestStoreThatCanDoLittle(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
-		New: func(testing.TB) func() core.Store {
+		New: func(testing.TB) func() store.Store {
 			s := memstore.New()
-			return func() core.Store { return little{s} }
+			return func() store.Store { return little{s} }
 		},
 		Unit:    100 * time.Millisecond,
 		Wrap:    synctest.Test,

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // recordCases are about the answer that is kept.
@@ -120,15 +120,15 @@ var recordCases = []testCase{
 }
 
 // run returns a claim of a new owner with a record.
-func (e *env) run(value string) core.Claim {
+func (e *env) run(value string) store.Claim {
 	c := e.exclusive()
-	c.Record = &core.Record{Value: []byte(value), Retain: e.long}
+	c.Record = &store.Record{Value: []byte(value), Retain: e.long}
 	return c
 }
 
 // done returns c as its holder releases it with an answer.
-func (e *env) done(c core.Claim, answer string) core.Claim {
-	c.Record = &core.Record{Value: []byte(answer), Attempt: 1, Done: true, Retain: e.long}
+func (e *env) done(c store.Claim, answer string) store.Claim {
+	c.Record = &store.Record{Value: []byte(answer), Attempt: 1, Done: true, Retain: e.long}
 	return c
 }
 
@@ -141,7 +141,7 @@ func (e *env) finish(answer string) {
 }
 
 // begins fails the case unless c is granted, as the given attempt.
-func (e *env) begins(s core.Store, c core.Claim, value string, attempt int) {
+func (e *env) begins(s store.Store, c store.Claim, value string, attempt int) {
 	e.Helper()
 	r := e.acquire(s, c).Record
 	switch {
@@ -158,7 +158,7 @@ func (e *env) begins(s core.Store, c core.Claim, value string, attempt int) {
 }
 
 // answered fails the case unless c is answered by a finished record.
-func (e *env) answered(s core.Store, c core.Claim, answer string) {
+func (e *env) answered(s store.Store, c store.Claim, answer string) {
 	e.Helper()
 	r := e.acquire(s, c).Record
 	if r == nil || !r.Done {

@@ -3,7 +3,7 @@ package storetest
 import (
 	"slices"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var reentryCases = []testCase{
@@ -17,7 +17,7 @@ var reentryCases = []testCase{
 	}},
 	{"the key is free after exactly as many releases", []Feature{Reentry}, func(e *env) {
 		c := e.exclusive()
-		holds := []core.Claim{c, nested(c), nested(c)}
+		holds := []store.Claim{c, nested(c), nested(c)}
 		for _, h := range holds {
 			e.acquire(e.store, h)
 			e.acquire(e.store, h) // as after a lost reply
@@ -80,8 +80,8 @@ var reentryCases = []testCase{
 		r := e.reader()
 		e.acquire(e.store, r)
 		w := nested(r)
-		w.Weight = core.All
-		e.refused(e.store, w, core.ErrInvalid)
+		w.Weight = store.All
+		e.refused(e.store, w, store.ErrInvalid)
 		e.notExtended(e.store, w)
 		e.acquire(e.other, e.reader())
 		e.extend(e.store, r)
@@ -90,8 +90,8 @@ var reentryCases = []testCase{
 		r := e.reader()
 		e.acquire(e.store, r)
 		w := nested(r)
-		w.Weight = core.All
-		e.refused(e.store, w, core.ErrInvalid)
+		w.Weight = store.All
+		e.refused(e.store, w, store.ErrInvalid)
 		e.release(e.store, r)
 		e.isFree()
 	}},
@@ -120,7 +120,7 @@ var reentryCases = []testCase{
 		e.acquire(e.store, w)
 		e.acquire(e.store, r)
 		e.release(e.store, w)
-		e.refused(e.store, nested(w), core.ErrInvalid)
+		e.refused(e.store, nested(w), store.ErrInvalid)
 	}},
 }
 
@@ -201,7 +201,7 @@ var joiningCases = []testCase{
 		r := e.reader()
 		e.acquire(e.store, r)
 		w := joining(e.exclusive(), r)
-		e.refused(e.other, w, core.ErrInvalid)
+		e.refused(e.other, w, store.ErrInvalid)
 		e.notExtended(e.other, w)
 		e.release(e.store, r)
 		e.isFree()

@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 var releaseCases = []testCase{
 	{"a stranger cannot release", nil, func(e *env) {
@@ -96,15 +96,15 @@ var tombstoneCases = []testCase{
 	{"a claim that its release has overtaken is refused", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
 		e.notReleased(e.store, c)
-		e.refused(e.other, c, core.ErrLost)
-		e.refused(e.store, c, core.ErrLost)
+		e.refused(e.other, c, store.ErrLost)
+		e.refused(e.store, c, store.ErrLost)
 		e.isFree()
 	}},
 	{"a claim that its release has overtaken is refused while others hold", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.other, e.exclusive())
 		e.notReleased(e.store, c)
-		e.refused(e.store, c, core.ErrLost)
+		e.refused(e.store, c, store.ErrLost)
 	}},
 	{"a tombstone stays while others come and go", []Feature{Tombstones}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
@@ -112,7 +112,7 @@ var tombstoneCases = []testCase{
 		e.acquire(e.other, next)
 		e.extend(e.other, next)
 		e.release(e.other, next)
-		e.refused(e.store, c, core.ErrLost)
+		e.refused(e.store, c, store.ErrLost)
 	}},
 	{"a tombstone stays through the end of a shorter hold", []Feature{Tombstones}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
@@ -120,7 +120,7 @@ var tombstoneCases = []testCase{
 		e.notReleased(e.store, c)
 		e.acquire(e.other, next)
 		e.outlive(next.TTL)
-		e.refused(e.store, c, core.ErrLost)
+		e.refused(e.store, c, store.ErrLost)
 	}},
 	{"a tombstone is for one lease only", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
@@ -142,7 +142,7 @@ var tombstoneCases = []testCase{
 		gone := nested(c)
 		e.acquire(e.store, c)
 		e.notReleased(e.store, gone)
-		e.refused(e.store, gone, core.ErrLost)
+		e.refused(e.store, gone, store.ErrLost)
 		e.acquire(e.store, nested(c))
 		e.extend(e.store, c)
 	}},
@@ -152,7 +152,7 @@ var tombstoneCases = []testCase{
 		brief := c
 		brief.TTL = 0
 		e.notReleased(e.store, brief)
-		e.refused(e.store, c, core.ErrLost)
+		e.refused(e.store, c, store.ErrLost)
 	}},
 	{"a tombstone ends after the TTL", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
@@ -166,9 +166,9 @@ var tombstoneCases = []testCase{
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
 		e.release(e.other, w)
-		e.refused(e.other, w, core.ErrLost)
+		e.refused(e.other, w, store.ErrLost)
 		e.release(e.store, c)
-		e.refused(e.other, w, core.ErrLost)
+		e.refused(e.other, w, store.ErrLost)
 		e.isFree()
 	}},
 	{"a fair waiting claim that was released is refused", []Feature{Tombstones, Fair}, func(e *env) {
@@ -177,7 +177,7 @@ var tombstoneCases = []testCase{
 		e.busy(e.other, w)
 		e.release(e.other, w)
 		e.release(e.store, c)
-		e.refused(e.other, w, core.ErrLost)
+		e.refused(e.other, w, store.ErrLost)
 		e.acquire(e.store, e.fair())
 	}},
 }

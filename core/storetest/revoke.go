@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// revokeCases are about core.Inspector.Revoke.
+// revokeCases are about store.Inspector.Revoke.
 var revokeCases = []testCase{
 	{"a hold that is revoked for now is free, and its holder has lost it", []Feature{Inspecting}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
@@ -29,7 +29,7 @@ var revokeCases = []testCase{
 		e.notExtended(e.store, c)
 		e.notReleased(e.store, c)
 		e.isHeld()
-		e.showsKept(e.look(e.store), core.All)
+		e.showsKept(e.look(e.store), store.All)
 	}},
 	{"a revoked key stays taken for what is left of the hold", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
@@ -176,7 +176,7 @@ var revokeCases = []testCase{
 		e.begins(e.other, next, "begun", 2)
 		e.showsRun(e.look(e.store), 2, false)
 		e.notReleased(e.store, e.done(c, "late"))
-		next.Record = &core.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: e.long}
+		next.Record = &store.Record{Value: []byte("answer"), Attempt: 2, Done: true, Retain: e.long}
 		e.release(e.other, next)
 		e.answered(e.store, e.run("again"), "answer")
 	}},
@@ -197,22 +197,22 @@ func (e *env) keeps() []time.Duration {
 	return []time.Duration{0}
 }
 
-func (e *env) revoke(s core.Store, c core.Claim, keep time.Duration) {
+func (e *env) revoke(s store.Store, c store.Claim, keep time.Duration) {
 	e.Helper()
 	if err := e.inspector(s).Revoke(e.Context(), c.Key, e.id(c), keep); err != nil {
 		e.Fatalf("revoke: got %v, want nil", err)
 	}
 }
 
-func (e *env) notRevoked(s core.Store, c core.Claim, keep time.Duration) {
+func (e *env) notRevoked(s store.Store, c store.Claim, keep time.Duration) {
 	e.Helper()
-	if err := e.inspector(s).Revoke(e.Context(), c.Key, e.id(c), keep); !errors.Is(err, core.ErrLost) {
-		e.Fatalf("revoke: got %v, want %v", err, core.ErrLost)
+	if err := e.inspector(s).Revoke(e.Context(), c.Key, e.id(c), keep); !errors.Is(err, store.ErrLost) {
+		e.Fatalf("revoke: got %v, want %v", err, store.ErrLost)
 	}
 }
 
 func withoutInspecting(e *env) {
-	in, ok := e.store.(core.Inspector)
+	in, ok := e.store.(store.Inspector)
 	if !ok {
 		return
 	}
@@ -223,8 +223,8 @@ func withoutInspecting(e *env) {
 		"list":   third(in.List(e.Context(), "", 1)),
 		"revoke": in.Revoke(e.Context(), e.key, e.id(c), 0),
 	} {
-		if !errors.Is(err, core.ErrUnsupported) {
-			e.Errorf("%s: got %v, want %v", what, err, core.ErrUnsupported)
+		if !errors.Is(err, store.ErrUnsupported) {
+			e.Errorf("%s: got %v, want %v", what, err, store.ErrUnsupported)
 		}
 	}
 	e.extend(e.store, c)
@@ -256,7 +256,7 @@ func (e *env) revokeAtOnce() (done int) {
 		if err == nil {
 			done++
 		} else if !isLost(err) {
-			e.Errorf("revoke: got %v, want nil or %v", err, core.ErrLost)
+			e.Errorf("revoke: got %v, want nil or %v", err, store.ErrLost)
 		}
 	}
 	e.isFree()

@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 // runCases are about the work that a record counts.
 var runCases = []testCase{
@@ -193,7 +193,7 @@ var runCases = []testCase{
 	}},
 	{"a run of readers or permits is a run", []Feature{Records, Permits}, func(e *env) {
 		c := e.permits(1, 2)
-		c.Record = &core.Record{Value: []byte("begun"), Retain: e.long}
+		c.Record = &store.Record{Value: []byte("begun"), Retain: e.long}
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
@@ -208,7 +208,7 @@ var runCases = []testCase{
 }
 
 // failed returns c as its holder releases it for another run.
-func (e *env) failed(c core.Claim, value string, attempt int) core.Claim {
-	c.Record = &core.Record{Value: []byte(value), Attempt: attempt, Retain: e.long}
+func (e *env) failed(c store.Claim, value string, attempt int) store.Claim {
+	c.Record = &store.Record{Value: []byte(value), Attempt: attempt, Retain: e.long}
 	return c
 }

@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 // savingCases are about the step that saves a record and gives up the hold.
 var savingCases = []testCase{
@@ -50,7 +50,7 @@ var savingCases = []testCase{
 		e.begins(e.other, e.run("once more"), "failed", 2)
 	}},
 	{"a release without a record is lost after one with", []Feature{Records}, func(e *env) {
-		c, plain := e.run("begun"), core.Claim{}
+		c, plain := e.run("begun"), store.Claim{}
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))
 		plain = c

@@ -5,73 +5,73 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // tampered is the sound store with some of its methods replaced.
 type tampered struct {
 	*memstore.Store
-	acquire func(ctx context.Context, c core.Claim) (core.Grant, error)
-	extend  func(ctx context.Context, claims []core.Claim) []core.Extension
-	release func(ctx context.Context, c core.Claim) error
-	watch   func(ctx context.Context, c core.Claim) (<-chan struct{}, error)
-	check   func(c core.Claim) error
-	look    func(ctx context.Context, key string) (core.State, error)
-	list    func(ctx context.Context, after string, most int) ([]core.State, string, error)
+	acquire func(ctx context.Context, c store.Claim) (store.Grant, error)
+	extend  func(ctx context.Context, claims []store.Claim) []store.Extension
+	release func(ctx context.Context, c store.Claim) error
+	watch   func(ctx context.Context, c store.Claim) (<-chan struct{}, error)
+	check   func(c store.Claim) error
+	look    func(ctx context.Context, key string) (store.State, error)
+	list    func(ctx context.Context, after string, most int) ([]store.State, string, error)
 	revoke  func(ctx context.Context, key, hold string, keep time.Duration) error
-	put     func(ctx context.Context, c core.Card, ttl time.Duration) error
-	cards   func(ctx context.Context) ([]core.Card, error)
+	put     func(ctx context.Context, c store.Card, ttl time.Duration) error
+	cards   func(ctx context.Context) ([]store.Card, error)
 	over    context.Context // ends with the case
 	ledger
 }
 
-// Braces implements core.Braced: memstore takes every key.
+// Braces implements store.Braced: memstore takes every key.
 func (s *tampered) Braces() bool { return true }
 
-func (s *tampered) CheckClaim(c core.Claim) error {
+func (s *tampered) CheckClaim(c store.Claim) error {
 	if s.check == nil {
 		return s.Store.CheckClaim(c)
 	}
 	return s.check(c)
 }
 
-func (s *tampered) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *tampered) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if s.acquire == nil {
 		return s.Store.Acquire(ctx, c)
 	}
 	return s.acquire(ctx, c)
 }
 
-func (s *tampered) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *tampered) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	if s.extend == nil {
 		return s.Store.Extend(ctx, claims)
 	}
 	return s.extend(ctx, claims)
 }
 
-func (s *tampered) Release(ctx context.Context, c core.Claim) error {
+func (s *tampered) Release(ctx context.Context, c store.Claim) error {
 	if s.release == nil {
 		return s.Store.Release(ctx, c)
 	}
 	return s.release(ctx, c)
 }
 
-func (s *tampered) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+func (s *tampered) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if s.watch == nil {
 		return s.Store.Watch(ctx, c)
 	}
 	return s.watch(ctx, c)
 }
 
-func (s *tampered) Look(ctx context.Context, key string) (core.State, error) {
+func (s *tampered) Look(ctx context.Context, key string) (store.State, error) {
 	if s.look == nil {
 		return s.Store.Look(ctx, key)
 	}
 	return s.look(ctx, key)
 }
 
-func (s *tampered) List(ctx context.Context, after string, most int) ([]core.State, string, error) {
+func (s *tampered) List(ctx context.Context, after string, most int) ([]store.State, string, error) {
 	if s.list == nil {
 		return s.Store.List(ctx, after, most)
 	}
@@ -85,14 +85,14 @@ func (s *tampered) Revoke(ctx context.Context, key, hold string, keep time.Durat
 	return s.revoke(ctx, key, hold, keep)
 }
 
-func (s *tampered) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
+func (s *tampered) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	if s.put == nil {
 		return s.Store.Put(ctx, c, ttl)
 	}
 	return s.put(ctx, c, ttl)
 }
 
-func (s *tampered) Cards(ctx context.Context) ([]core.Card, error) {
+func (s *tampered) Cards(ctx context.Context) ([]store.Card, error) {
 	if s.cards == nil {
 		return s.Store.Cards(ctx)
 	}
@@ -100,9 +100,9 @@ func (s *tampered) Cards(ctx context.Context) ([]core.Card, error) {
 }
 
 // extendEach is an Extend that asks fn about each claim.
-func extendEach(fn func(ctx context.Context, c core.Claim) error) func(context.Context, []core.Claim) []core.Extension {
-	return func(ctx context.Context, claims []core.Claim) []core.Extension {
-		answers := make([]core.Extension, len(claims))
+func extendEach(fn func(ctx context.Context, c store.Claim) error) func(context.Context, []store.Claim) []store.Extension {
+	return func(ctx context.Context, claims []store.Claim) []store.Extension {
+		answers := make([]store.Extension, len(claims))
 		for i, c := range claims {
 			answers[i].Err = fn(ctx, c)
 		}
@@ -111,24 +111,24 @@ func extendEach(fn func(ctx context.Context, c core.Claim) error) func(context.C
 }
 
 // extendSound extends c at the sound store.
-func (s *tampered) extendSound(ctx context.Context, c core.Claim) error {
-	return s.Store.Extend(ctx, []core.Claim{c})[0].Err
+func (s *tampered) extendSound(ctx context.Context, c store.Claim) error {
+	return s.Store.Extend(ctx, []store.Claim{c})[0].Err
 }
 
 // ledger is what a broken store remembers of its own.
 type ledger struct {
 	mu     sync.Mutex
-	claims map[string]core.Claim // by lease or key, as the flaw likes
+	claims map[string]store.Claim // by lease or key, as the flaw likes
 	counts map[string]int
 	tokens map[string]uint64
-	line   []core.Claim
+	line   []store.Claim
 	gates  []gated
 }
 
 func (l *ledger) lock() func() {
 	l.mu.Lock()
 	if l.claims == nil {
-		l.claims = make(map[string]core.Claim)
+		l.claims = make(map[string]store.Claim)
 		l.counts = make(map[string]int)
 		l.tokens = make(map[string]uint64)
 	}
@@ -136,12 +136,12 @@ func (l *ledger) lock() func() {
 }
 
 // note remembers c under name.
-func (l *ledger) note(name string, c core.Claim) {
+func (l *ledger) note(name string, c store.Claim) {
 	defer l.lock()()
 	l.claims[name] = c
 }
 
-func (l *ledger) noted(name string) (core.Claim, bool) {
+func (l *ledger) noted(name string) (store.Claim, bool) {
 	defer l.lock()()
 	c, ok := l.claims[name]
 	return c, ok
@@ -162,7 +162,7 @@ func (l *ledger) count(name string, n int) int {
 }
 
 // queue adds c to the line, at most once for each lease.
-func (l *ledger) queue(c core.Claim) {
+func (l *ledger) queue(c store.Claim) {
 	defer l.lock()()
 	for _, q := range l.line {
 		if q.Lease == c.Lease {
@@ -172,9 +172,9 @@ func (l *ledger) queue(c core.Claim) {
 	l.line = append(l.line, c)
 }
 
-func (l *ledger) queued() []core.Claim {
+func (l *ledger) queued() []store.Claim {
 	defer l.lock()()
-	return append([]core.Claim(nil), l.line...)
+	return append([]store.Claim(nil), l.line...)
 }
 
 func (l *ledger) unqueue(lease string) {

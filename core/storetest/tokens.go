@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 // minute is how far ahead of the last token a MinToken is: that of a store
 // whose clock is a minute ahead.
@@ -132,7 +132,7 @@ var tokenCases = []testCase{
 
 // grows takes and gives back the key and returns the token, which has to be
 // above last.
-func (e *env) grows(s core.Store, last uint64) uint64 {
+func (e *env) grows(s store.Store, last uint64) uint64 {
 	e.Helper()
 	c := e.exclusive()
 	g := e.acquire(s, c)
@@ -145,7 +145,7 @@ func (e *env) grows(s core.Store, last uint64) uint64 {
 
 // sameToken acquires c, which is of a grant that was told token, and returns the later
 // one of that and of what it is told now.
-func (e *env) sameToken(s core.Store, c core.Claim, token uint64) uint64 {
+func (e *env) sameToken(s store.Store, c store.Claim, token uint64) uint64 {
 	e.Helper()
 	g := e.acquire(s, c)
 	e.isSame(g.Token, token)

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // stepCases are about the tokens that belong to a grant: the one that it is told,
@@ -51,7 +51,7 @@ var stepCases = []testCase{
 		e.passes(e.other, w, g.Token)
 	}},
 	{"so has a waiter", []Feature{Fencing, Watching}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			w := e.waiting()
 			g := e.acquire(e.store, c)
 			e.busy(e.other, w)
@@ -64,7 +64,7 @@ var stepCases = []testCase{
 		}
 	}},
 	{"so has a fair waiter", []Feature{Fencing, Fair}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			first, second := e.fair(), e.fair()
 			g := e.acquire(e.store, c)
 			e.busy(e.other, first)
@@ -75,7 +75,7 @@ var stepCases = []testCase{
 		}
 	}},
 	{"so has a waiter that the store may admit by itself", []Feature{Fencing, Watching}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			w := e.waiting()
 			w.Push = true
 			g := e.acquire(e.store, c)
@@ -88,7 +88,7 @@ var stepCases = []testCase{
 		}
 	}},
 	{"so has one after others have asked in vain", []Feature{Fencing}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			w := e.waiting()
 			g := e.acquire(e.store, c)
 			e.busy(e.other, e.exclusive())
@@ -111,7 +111,7 @@ var stepCases = []testCase{
 		e.passes(e.store, e.exclusive(), g.Token)
 	}},
 	{"so has one after an extension", []Feature{Fencing}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			g := e.acquire(e.store, c)
 			for range 3 {
 				e.extend(e.store, c)
@@ -140,7 +140,7 @@ var stepCases = []testCase{
 		e.passes(e.store, e.exclusive(), second.Token)
 	}},
 	{"so has one after a run that was taken back", []Feature{Fencing, Records}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			c.Record = e.run("begun").Record
 			g := e.acquire(e.store, c)
 			undone := c
@@ -150,7 +150,7 @@ var stepCases = []testCase{
 		}
 	}},
 	{"the same claim again uses up no token", []Feature{Fencing}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			g := e.acquire(e.store, c)
 			g.Token = e.sameToken(e.store, c, g.Token)
 			g.Token = e.sameToken(e.other, c, g.Token)
@@ -159,7 +159,7 @@ var stepCases = []testCase{
 		}
 	}},
 	{"further holds of the owner use up none", []Feature{Fencing, Reentry}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			g := e.acquire(e.store, c)
 			for range 3 {
 				inner := nested(c)
@@ -172,7 +172,7 @@ var stepCases = []testCase{
 		}
 	}},
 	{"a claim that joins uses up none", []Feature{Fencing, Joining}, func(e *env) {
-		for _, c := range []core.Claim{e.exclusive(), e.ahead()} {
+		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			joins := joining(e.exclusive(), c)
 			g := e.acquire(e.store, c)
 			g.Token = e.sameToken(e.other, joins, g.Token)
@@ -197,7 +197,7 @@ var stepCases = []testCase{
 		c := e.ahead()
 		g := e.acquire(e.store, c)
 		raised := c
-		for _, by := range []uint64{1, core.TokenStep / 2, core.TokenStep, minute} {
+		for _, by := range []uint64{1, store.TokenStep / 2, store.TokenStep, minute} {
 			raised.MinToken = g.Token + by
 			if g = e.acquire(e.store, raised); g.Token < raised.MinToken {
 				e.Errorf("got token %d, want at least %d", g.Token, raised.MinToken)
@@ -208,18 +208,18 @@ var stepCases = []testCase{
 		e.passes(e.other, e.exclusive(), g.Token)
 	}},
 	{"all tokens are below 2^53", []Feature{Fencing}, func(e *env) {
-		if last := e.passes(e.store, e.exclusive(), 0) + core.TokenStep - 1; last >= 1<<53 {
+		if last := e.passes(e.store, e.exclusive(), 0) + store.TokenStep - 1; last >= 1<<53 {
 			e.Errorf("token %d belongs to the grant", last)
 		}
 	}},
 	{"a token from which a grant would reach 2^53 cannot be asked for", []Feature{Fencing}, func(e *env) {
 		last := e.passes(e.store, e.exclusive(), 0)
-		for _, least := range []uint64{1<<53 - core.TokenStep + 1, 1 << 53, 1 << 63, math.MaxUint64} {
+		for _, least := range []uint64{1<<53 - store.TokenStep + 1, 1 << 53, 1 << 63, math.MaxUint64} {
 			c := e.exclusive()
 			c.MinToken = least
 			_, err := e.store.Acquire(e.Context(), c)
-			if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), "2^53") {
-				e.Errorf("a least token of %d: got %v, want %v and what is allowed", least, err, core.ErrInvalid)
+			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "2^53") {
+				e.Errorf("a least token of %d: got %v, want %v and what is allowed", least, err, store.ErrInvalid)
 			}
 			e.notExtended(e.store, c)
 		}
@@ -232,7 +232,7 @@ var stepCases = []testCase{
 
 // ahead returns a claim of a new owner whose token is ahead of the store's clock,
 // if that is what its tokens follow.
-func (e *env) ahead() core.Claim {
+func (e *env) ahead() store.Claim {
 	e.Helper()
 	c := e.exclusive()
 	probe := e.exclusive()
@@ -244,7 +244,7 @@ func (e *env) ahead() core.Claim {
 
 // passes takes and gives back the key and returns the token, which has to be
 // after all that belong to the grant with token last.
-func (e *env) passes(s core.Store, c core.Claim, last uint64) uint64 {
+func (e *env) passes(s store.Store, c store.Claim, last uint64) uint64 {
 	e.Helper()
 	g := e.acquire(s, c)
 	if last > 0 {
@@ -258,7 +258,7 @@ func (e *env) passes(s core.Store, c core.Claim, last uint64) uint64 {
 // token last.
 func (e *env) isAfter(token, last uint64) {
 	e.Helper()
-	if token < last+core.TokenStep {
-		e.Fatalf("got token %d, want at least %d after %d", token, last+core.TokenStep, last)
+	if token < last+store.TokenStep {
+		e.Fatalf("got token %d, want at least %d after %d", token, last+store.TokenStep, last)
 	}
 }

@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core"
+import "github.com/lockkit/lockkit/core/store"
 
 // undoCases are about runs that are taken back, because their work never began.
 var undoCases = []testCase{
@@ -156,7 +156,7 @@ var undoCases = []testCase{
 	{"a run that its undo has overtaken is refused and does not count", []Feature{Records, Tombstones}, func(e *env) {
 		c := e.run("never")
 		e.notReleased(e.store, undone(c))
-		e.refused(e.other, c, core.ErrLost)
+		e.refused(e.other, c, store.ErrLost)
 		e.begins(e.other, e.run("begun"), "begun", 1)
 	}},
 	{"a run that is undone after its hold has expired is refused when it comes again", []Feature{Records, Tombstones}, func(e *env) {
@@ -166,7 +166,7 @@ var undoCases = []testCase{
 		e.outlive(c.TTL)
 		c.TTL = e.long
 		e.notReleased(e.store, undone(c))
-		e.refused(e.other, c, core.ErrLost)
+		e.refused(e.other, c, store.ErrLost)
 		e.begins(e.other, e.run("begun"), "begun", 1)
 	}},
 	{"an undo leaves a hold that began no run as a release does", []Feature{Records}, func(e *env) {
@@ -189,7 +189,7 @@ var undoCases = []testCase{
 }
 
 // undone returns c as its holder releases it when its work has not begun.
-func undone(c core.Claim) core.Claim {
+func undone(c store.Claim) store.Claim {
 	c.Record, c.Undo = nil, true
 	return c
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // unsupportedCases returns the cases in place of those of missing features.
@@ -43,24 +43,24 @@ func unsupportedCases(without []Feature) []testCase {
 
 // unsupported fails the case unless c is refused for its kind, on a free key
 // and on a busy one, and nothing is taken.
-func (e *env) unsupported(c core.Claim) {
+func (e *env) unsupported(c store.Claim) {
 	e.Helper()
-	if k, ok := e.store.(core.Checker); ok {
-		if err := k.CheckClaim(c); !errors.Is(err, core.ErrUnsupported) {
-			e.Errorf("check: got %v, want %v", err, core.ErrUnsupported)
+	if k, ok := e.store.(store.Checker); ok {
+		if err := k.CheckClaim(c); !errors.Is(err, store.ErrUnsupported) {
+			e.Errorf("check: got %v, want %v", err, store.ErrUnsupported)
 		}
 	}
-	e.refused(e.store, c, core.ErrUnsupported)
+	e.refused(e.store, c, store.ErrUnsupported)
 	e.notExtended(e.other, e.plain(c))
 	e.isFree()
 	held := e.exclusive()
 	e.acquire(e.store, held)
-	e.refused(e.other, c, core.ErrUnsupported)
+	e.refused(e.other, c, store.ErrUnsupported)
 	e.extend(e.store, held)
 }
 
 // plain returns the plain exclusive claim with c's lease.
-func (e *env) plain(c core.Claim) core.Claim {
+func (e *env) plain(c store.Claim) store.Claim {
 	p := e.exclusive()
 	p.Owner, p.Lease = c.Owner, c.Lease
 	return p
@@ -72,8 +72,8 @@ func withoutRecords(e *env) {
 	e.key += ":plain"
 	c := e.exclusive()
 	e.acquire(e.store, c)
-	if err := e.store.Release(e.Context(), e.done(c, "answer")); !errors.Is(err, core.ErrUnsupported) {
-		e.Errorf("release: got %v, want %v", err, core.ErrUnsupported)
+	if err := e.store.Release(e.Context(), e.done(c, "answer")); !errors.Is(err, store.ErrUnsupported) {
+		e.Errorf("release: got %v, want %v", err, store.ErrUnsupported)
 	}
 	e.isHeld()
 	e.release(e.store, c)
@@ -82,14 +82,14 @@ func withoutRecords(e *env) {
 
 func withoutKeeping(e *env) {
 	c := e.exclusive()
-	if k, ok := e.store.(core.Checker); ok {
-		if err := k.CheckClaim(keeping(c, e.long)); !errors.Is(err, core.ErrUnsupported) {
-			e.Errorf("check: got %v, want %v", err, core.ErrUnsupported)
+	if k, ok := e.store.(store.Checker); ok {
+		if err := k.CheckClaim(keeping(c, e.long)); !errors.Is(err, store.ErrUnsupported) {
+			e.Errorf("check: got %v, want %v", err, store.ErrUnsupported)
 		}
 	}
 	e.acquire(e.store, c)
-	if err := e.store.Release(e.Context(), keeping(c, e.long)); !errors.Is(err, core.ErrUnsupported) {
-		e.Errorf("release: got %v, want %v", err, core.ErrUnsupported)
+	if err := e.store.Release(e.Context(), keeping(c, e.long)); !errors.Is(err, store.ErrUnsupported) {
+		e.Errorf("release: got %v, want %v", err, store.ErrUnsupported)
 	}
 	e.isHeld()
 	e.release(e.store, c)
@@ -110,8 +110,8 @@ func withoutReentry(e *env) {
 	c := e.exclusive()
 	e.acquire(e.store, c)
 	_, err := e.store.Acquire(e.Context(), nested(c))
-	if err != nil && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnsupported) {
-		e.Errorf("acquire: got %v, want nil, %v or %v", err, core.ErrBusy, core.ErrUnsupported)
+	if err != nil && !errors.Is(err, store.ErrBusy) && !errors.Is(err, store.ErrUnsupported) {
+		e.Errorf("acquire: got %v, want nil, %v or %v", err, store.ErrBusy, store.ErrUnsupported)
 	}
 	e.isHeld()
 	e.extend(e.store, c)
@@ -120,12 +120,12 @@ func withoutReentry(e *env) {
 }
 
 func withoutWatching(e *env) {
-	w, ok := e.store.(core.Watcher)
+	w, ok := e.store.(store.Watcher)
 	if !ok {
 		return
 	}
-	if _, err := w.Watch(e.Context(), e.waiting()); !errors.Is(err, core.ErrUnsupported) {
-		e.Errorf("watch: got %v, want %v", err, core.ErrUnsupported)
+	if _, err := w.Watch(e.Context(), e.waiting()); !errors.Is(err, store.ErrUnsupported) {
+		e.Errorf("watch: got %v, want %v", err, store.ErrUnsupported)
 	}
 }
 

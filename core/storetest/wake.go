@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // wakeCases are about the waiters that are woken, and that none is forgotten.
@@ -17,7 +17,7 @@ var wakeCases = []testCase{
 	}},
 	{"giving up an unknown claim wakes a waiter for a free key", []Feature{Watching}, func(e *env) {
 		crashed, w := e.exclusive(), e.waiting()
-		crashed.TTL = min(e.units(10), core.WaiterLife/2) // the waiter is remembered
+		crashed.TTL = min(e.units(10), store.WaiterLife/2) // the waiter is remembered
 		e.acquire(e.store, crashed)
 		e.busy(e.other, w)
 		woken := e.watch(e.other, w)
@@ -52,7 +52,7 @@ var wakeCases = []testCase{
 		e.lineUp(5, true, e.fair)
 	}},
 	{"readers behind a writer all get in by their wake-ups", []Feature{Watching, Shared}, func(e *env) {
-		e.lineUp(5, false, func() core.Claim {
+		e.lineUp(5, false, func() store.Claim {
 			c := e.waiting()
 			c.Weight = 1
 			return c
@@ -62,7 +62,7 @@ var wakeCases = []testCase{
 		e.lineUp(5, false, e.fairReader)
 	}},
 	{"permits that come free all find their waiters", []Feature{Watching, Permits}, func(e *env) {
-		e.lineUp(4, false, func() core.Claim {
+		e.lineUp(4, false, func() store.Claim {
 			c := e.waiting()
 			c.Weight, c.Limit = 1, 4
 			return c
@@ -125,7 +125,7 @@ var wakeCases = []testCase{
 
 // waitForKept has w wait for c, which is released with Keep. It is woken then, to hear
 // when the key is free.
-func (e *env) waitForKept(c, w core.Claim) {
+func (e *env) waitForKept(c, w store.Claim) {
 	e.Helper()
 	e.acquire(e.store, c)
 	e.busy(e.other, w)
@@ -137,7 +137,7 @@ func (e *env) waitForKept(c, w core.Claim) {
 	e.acquire(e.other, w)
 }
 
-func (e *env) leaveWhenWoken(first, second core.Claim) {
+func (e *env) leaveWhenWoken(first, second store.Claim) {
 	e.Helper()
 	c := e.exclusive()
 	e.acquire(e.store, c)
@@ -151,7 +151,7 @@ func (e *env) leaveWhenWoken(first, second core.Claim) {
 	e.acquire(e.other, second)
 }
 
-func (e *env) comeTooLate(w core.Claim) {
+func (e *env) comeTooLate(w store.Claim) {
 	e.Helper()
 	c, hasty := e.exclusive(), e.exclusive()
 	e.acquire(e.store, c)
@@ -168,14 +168,14 @@ func (e *env) comeTooLate(w core.Claim) {
 
 // lineUp lets n claims wait behind a writer. Each asks again only when it is
 // woken, and is admitted in the end: they take turns, or are in together.
-func (e *env) lineUp(n int, turns bool, claim func() core.Claim) {
+func (e *env) lineUp(n int, turns bool, claim func() store.Claim) {
 	e.Helper()
 	c := e.exclusive()
 	e.acquire(e.store, c)
 	var all, in sync.WaitGroup
 	in.Add(n)
 	for i := range n {
-		s := []core.Store{e.store, e.other}[i%2]
+		s := []store.Store{e.store, e.other}[i%2]
 		w := claim()
 		e.busy(s, w)
 		woken := e.watch(s, w)
@@ -201,12 +201,12 @@ func (e *env) lineUp(n int, turns bool, claim func() core.Claim) {
 
 var errNotWoken = errors.New("was not woken")
 
-func (e *env) getIn(s core.Store, w core.Claim, woken <-chan struct{}) error {
+func (e *env) getIn(s store.Store, w store.Claim, woken <-chan struct{}) error {
 	for {
 		if !e.wokenBy(woken, patience) {
 			return errNotWoken
 		}
-		if _, err := s.Acquire(e.Context(), w); !errors.Is(err, core.ErrBusy) {
+		if _, err := s.Acquire(e.Context(), w); !errors.Is(err, store.ErrBusy) {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // patience is how long the suite waits for what should come at once.
@@ -172,12 +172,12 @@ func goroutines(value string) (n int) {
 }
 
 // watch opens a watch that lasts as long as the case.
-func (e *env) watch(s core.Store, c core.Claim) <-chan struct{} {
+func (e *env) watch(s store.Store, c store.Claim) <-chan struct{} {
 	e.Helper()
 	return e.watchUntil(e.Context(), s, c)
 }
 
-func (e *env) watchUntil(ctx context.Context, s core.Store, c core.Claim) <-chan struct{} {
+func (e *env) watchUntil(ctx context.Context, s store.Store, c store.Claim) <-chan struct{} {
 	e.Helper()
 	woken, err := watcher(e, s).Watch(ctx, c)
 	if err != nil {
@@ -186,11 +186,11 @@ func (e *env) watchUntil(ctx context.Context, s core.Store, c core.Claim) <-chan
 	return woken
 }
 
-func watcher(t testing.TB, s core.Store) core.Watcher {
+func watcher(t testing.TB, s store.Store) store.Watcher {
 	t.Helper()
-	w, ok := s.(core.Watcher)
+	w, ok := s.(store.Watcher)
 	if !ok {
-		t.Fatalf("%T is no core.Watcher", s)
+		t.Fatalf("%T is no store.Watcher", s)
 	}
 	return w
 }

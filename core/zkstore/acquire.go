@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // errAgain says that the queue has changed since it was read.
@@ -19,17 +19,17 @@ const attempts = 20
 
 // Acquire tries once to admit c. A free key takes one request: it creates the
 // claim's node and tells, of the same moment, whether it is the only one.
-func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := usable("acquire", c); err != nil {
-		return core.Grant{}, err
+		return store.Grant{}, err
 	}
 	if err := s.sess.gate.Enter(ctx); err != nil {
-		return core.Grant{}, unsent("acquire", err)
+		return store.Grant{}, unsent("acquire", err)
 	}
 	sent := time.Now()
-	return run(ctx, s, "acquire", c, func(o *operation) (core.Grant, error) {
+	return run(ctx, s, "acquire", c, func(o *operation) (store.Grant, error) {
 		g, err := s.acquire(o, c, sent)
-		if err != nil && o.made && !errors.Is(err, core.ErrBusy) {
+		if err != nil && o.made && !errors.Is(err, store.ErrBusy) {
 			// Nothing is to be left of what failed.
 			if h := s.live(o.entry); h != nil {
 				s.forget(h)
@@ -40,15 +40,15 @@ func (s *Store) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 	})
 }
 
-func lost(op string) error { return fmt.Errorf("zkstore: %s: %w", op, core.ErrLost) }
+func lost(op string) error { return fmt.Errorf("zkstore: %s: %w", op, store.ErrLost) }
 
-func (s *Store) acquire(o *operation, c core.Claim, sent time.Time) (core.Grant, error) {
+func (s *Store) acquire(o *operation, c store.Claim, sent time.Time) (store.Grant, error) {
 	for range attempts {
 		s.mu.Lock()
 		tomb := time.Now().Before(o.entry.refused)
 		s.mu.Unlock()
 		if tomb {
-			return core.Grant{}, lost("acquire")
+			return store.Grant{}, lost("acquire")
 		}
 		h := s.live(o.entry)
 		var err error
@@ -71,32 +71,32 @@ func (s *Store) acquire(o *operation, c core.Claim, sent time.Time) (core.Grant,
 		if errors.Is(err, errAgain) {
 			continue
 		}
-		if errors.Is(err, core.ErrBusy) || errors.Is(err, core.ErrLost) || errors.Is(err, core.ErrInvalid) ||
-			errors.Is(err, core.ErrUnsupported) {
-			return core.Grant{}, err
+		if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrLost) || errors.Is(err, store.ErrInvalid) ||
+			errors.Is(err, store.ErrUnsupported) {
+			return store.Grant{}, err
 		}
-		return core.Grant{}, outcome("acquire", err, o.made)
+		return store.Grant{}, outcome("acquire", err, o.made)
 	}
 	if h := s.live(o.entry); h != nil && !h.admitted && !c.Wait {
 		_ = s.withdraw(o, h)
 	}
-	return core.Grant{}, &core.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
+	return store.Grant{}, &store.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
 }
 
 // grant is the answer for a hold.
-func (s *Store) grant(o *operation, h *hold, c core.Claim, sent time.Time) (core.Grant, error) {
+func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (store.Grant, error) {
 	valid := s.sess.valid(h.session, sent)
 	if !o.proved.IsZero() {
 		valid = min(valid, o.proved.Add(c.TTL).Sub(sent))
 	}
 	if valid <= 0 {
-		return core.Grant{}, errors.New("zkstore: acquire: the session may have ended")
+		return store.Grant{}, errors.New("zkstore: acquire: the session may have ended")
 	}
-	g := core.Grant{Owner: c.Owner, Valid: min(valid, c.TTL)}
+	g := store.Grant{Owner: c.Owner, Valid: min(valid, c.TTL)}
 	if c.Via != "" && digest("owner", c.Via) == h.node.owner {
 		g.Owner = c.Via
 	}
-	if c.Weight == core.All {
+	if c.Weight == store.All {
 		g.Token = token(h.zxid, h.plus)
 	}
 	return g, nil
@@ -108,14 +108,14 @@ func (s *Store) grant(o *operation, h *hold, c core.Claim, sent time.Time) (core
 // Neither half can be left out: nodes of one key may be created by each of several
 // transactions in a row.
 func token(zxid, plus int64) uint64 {
-	if zxid >= 1<<53/core.TokenStep || zxid*core.TokenStep+plus > 1<<53-core.TokenStep {
+	if zxid >= 1<<53/store.TokenStep || zxid*store.TokenStep+plus > 1<<53-store.TokenStep {
 		return 0
 	}
-	return uint64(zxid*core.TokenStep + plus)
+	return uint64(zxid*store.TokenStep + plus)
 }
 
 // enter creates a node for a claim that has none. It returns nil if it is held.
-func (s *Store) enter(o *operation, c core.Claim) error {
+func (s *Store) enter(o *operation, c store.Claim) error {
 	owner := digest("owner", c.Owner)
 	if c.Via != "" {
 		owner = digest("owner", c.Via)
@@ -156,7 +156,7 @@ func (s *Store) enter(o *operation, c core.Claim) error {
 }
 
 func tooHeavy() error {
-	return fmt.Errorf("zkstore: acquire: heavier than the hold that it joins: %w", core.ErrInvalid)
+	return fmt.Errorf("zkstore: acquire: heavier than the hold that it joins: %w", store.ErrInvalid)
 }
 
 // holdOf finds a hold of the whole key that an owner has in our session.
@@ -164,7 +164,7 @@ func (s *Store) holdOf(key, owner, lease string) *hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for e := range s.owners[ownerID(key, owner)] {
-		if h := e.hold; h != nil && h.node.weight == core.All && e.id != key+"\x00"+lease &&
+		if h := e.hold; h != nil && h.node.weight == store.All && e.id != key+"\x00"+lease &&
 			time.Now().Before(h.until) && s.sess.current(h.session) {
 			return h
 		}
@@ -173,9 +173,9 @@ func (s *Store) holdOf(key, owner, lease string) *hold {
 }
 
 // life is how long a claim's node is to stay.
-func life(c core.Claim) time.Duration {
+func life(c store.Claim) time.Duration {
 	if c.Wait {
-		return min(c.TTL, core.WaiterLife)
+		return min(c.TTL, store.WaiterLife)
 	}
 	return c.TTL
 }
@@ -183,7 +183,7 @@ func life(c core.Claim) time.Duration {
 // create creates n, after the given requests and in one step with them. The
 // write to the key's node that ends the step is there for its answer: how many
 // children there are, and when n was created.
-func (s *Store) create(o *operation, c core.Claim, n node, first []any) (*hold, zk.Stat, error) {
+func (s *Store) create(o *operation, c store.Claim, n node, first []any) (*hold, zk.Stat, error) {
 	dir := s.dir(c.Key)
 	ops := append(first,
 		&zk.CreateRequest{Path: dir + "/" + n.prefix(), Data: noteOf(c).text(), Acl: s.acl, Flags: zk.FlagEphemeralSequential},
@@ -238,7 +238,7 @@ func (s *Store) list(ctx context.Context, dir string) (line, error) {
 }
 
 // ask looks whether a node that exists is held by now. It returns nil if so.
-func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
+func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	o.proved = time.Time{}
 	proof := s.sess.confirmed(h.session)
 	l, err := s.list(o.ctx, h.dir)
@@ -285,7 +285,7 @@ func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
 	// which others may have room tells those behind it as well, by writing to its node.
 	switch {
 	case o.made:
-	case c.Weight != core.All || c.TTL > h.ttl || !s.sess.fresh(h.session, proof, c.TTL):
+	case c.Weight != store.All || c.TTL > h.ttl || !s.sess.fresh(h.session, proof, c.TTL):
 		if err := s.touch(o.ctx, h, c.TTL); err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ func (s *Store) ask(o *operation, c core.Claim, h *hold) error {
 }
 
 // admit notes that h is held from now on.
-func (s *Store) admit(h *hold, c core.Claim, plus int64) {
+func (s *Store) admit(h *hold, c store.Claim, plus int64) {
 	d := s.span(h, c.TTL)
 	s.mu.Lock()
 	h.admitted, h.plus, h.granted = true, plus, time.Now()

@@ -13,8 +13,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // aside is what names below the root begin with that are no keys.
@@ -23,9 +23,9 @@ const aside = "."
 // cardDir is the node above the cards.
 func (s *Store) cardDir() string { return s.root + "/" + aside + "cards" }
 
-// Put implements core.Cards. A card is an ephemeral node of this Store's session, so it
+// Put implements store.Cards. A card is an ephemeral node of this Store's session, so it
 // is not kept for longer than that. It needs the rights READ, WRITE, CREATE and DELETE.
-func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
+func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	text, err := inspection.EncodeCard("zkstore: "+op, c, ttl)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Store) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, zk.ErrNoAuth):
-		return fmt.Errorf("zkstore: %s: the right READ, WRITE, CREATE or DELETE is missing: %w: %w", op, core.ErrUnavailable, err)
+		return fmt.Errorf("zkstore: %s: the right READ, WRITE, CREATE or DELETE is missing: %w: %w", op, store.ErrUnavailable, err)
 	}
 	return outcome(op, err, false)
 }
@@ -89,12 +89,12 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	return nil
 }
 
-// Cards implements core.Cards. It asks for the names of all cards, and for each of them,
+// Cards implements store.Cards. It asks for the names of all cards, and for each of them,
 // 16 at a time. It needs the right READ, and those of Look to tell at once which have
 // ended.
-func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
+func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
-	cards, err := inspect(ctx, s, op, func(*stage) ([]core.Card, error) {
+	cards, err := inspect(ctx, s, op, func(*stage) ([]store.Card, error) {
 		now, err := s.moment(ctx)
 		if err != nil {
 			return nil, err
@@ -115,9 +115,9 @@ func (s *Store) Cards(ctx context.Context) ([]core.Card, error) {
 	return cards, readable(op, err)
 }
 
-func (s *Store) readCards(ctx context.Context, names []string, now moment) ([]core.Card, error) {
+func (s *Store) readCards(ctx context.Context, names []string, now moment) ([]store.Card, error) {
 	var mu sync.Mutex
-	var cards []core.Card
+	var cards []store.Card
 	err := each(names, func(name string) error {
 		text, stat, err := s.read(ctx, s.cardDir()+"/"+name)
 		if errors.Is(err, zk.ErrNoNode) {
@@ -136,15 +136,15 @@ func (s *Store) readCards(ctx context.Context, names []string, now moment) ([]co
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(cards, func(a, b core.Card) int { return cmp.Compare(a.Process, b.Process) })
+	slices.SortFunc(cards, func(a, b store.Card) int { return cmp.Compare(a.Process, b.Process) })
 	return cards, nil
 }
 
 // parseCard reads the card of a process that was written so long ago, unless it has ended.
-func parseCard(process string, text []byte, since time.Duration) (c core.Card, ok bool) {
+func parseCard(process string, text []byte, since time.Duration) (c store.Card, ok bool) {
 	head, body, _ := bytes.Cut(text, []byte("\n"))
 	if ttl, ok := millis(string(head)); !ok || since >= ttl {
-		return core.Card{}, false
+		return store.Card{}, false
 	}
 	return inspection.DecodeCard(process, body)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -17,25 +17,25 @@ func TestUnusableClaims(t *testing.T) {
 	proxy := testserver.NewZooKeeperProxy(t, server)
 	s, _ := storeOn(t, session, []string{proxy.Addr})
 	for name, c := range map[string]struct {
-		change func(c *core.Claim)
+		change func(c *store.Claim)
 		want   error
 		always bool // in every call
 	}{
-		"no key":                      {func(c *core.Claim) { c.Key = "" }, core.ErrInvalid, true},
-		"a key that is too long":      {func(c *core.Claim) { c.Key = strings.Repeat("k", 513) }, core.ErrInvalid, true},
-		"a key with a brace":          {func(c *core.Claim) { c.Key = "a{b" }, core.ErrInvalid, true},
-		"a key with a control code":   {func(c *core.Claim) { c.Key = "a\x00b" }, core.ErrInvalid, true},
-		"a key that is no UTF-8":      {func(c *core.Claim) { c.Key = "a\xff" }, core.ErrInvalid, true},
-		"no owner":                    {func(c *core.Claim) { c.Owner = "" }, core.ErrInvalid, true},
-		"no lease":                    {func(c *core.Claim) { c.Lease = "" }, core.ErrInvalid, true},
-		"no weight":                   {func(c *core.Claim) { c.Weight = 0 }, core.ErrInvalid, false},
-		"a weight that makes room":    {func(c *core.Claim) { c.Weight = -1 }, core.ErrInvalid, false},
-		"more than there is":          {func(c *core.Claim) { c.Limit = c.Weight - 1 }, core.ErrInvalid, false},
-		"more than all":               {func(c *core.Claim) { c.Limit = core.All + 1 }, core.ErrInvalid, false},
-		"no time":                     {func(c *core.Claim) { c.TTL = 0 }, core.ErrInvalid, false},
-		"a token beyond all counting": {func(c *core.Claim) { c.MinToken = 1 << 63 }, core.ErrInvalid, false},
-		"a token for a claim that is not exclusive": {func(c *core.Claim) { c.MinToken, c.Weight = 1, 1 }, core.ErrUnsupported, false},
-		"a TTL of less than can be told":            {func(c *core.Claim) { c.TTL = time.Microsecond }, core.ErrInvalid, false},
+		"no key":                      {func(c *store.Claim) { c.Key = "" }, store.ErrInvalid, true},
+		"a key that is too long":      {func(c *store.Claim) { c.Key = strings.Repeat("k", 513) }, store.ErrInvalid, true},
+		"a key with a brace":          {func(c *store.Claim) { c.Key = "a{b" }, store.ErrInvalid, true},
+		"a key with a control code":   {func(c *store.Claim) { c.Key = "a\x00b" }, store.ErrInvalid, true},
+		"a key that is no UTF-8":      {func(c *store.Claim) { c.Key = "a\xff" }, store.ErrInvalid, true},
+		"no owner":                    {func(c *store.Claim) { c.Owner = "" }, store.ErrInvalid, true},
+		"no lease":                    {func(c *store.Claim) { c.Lease = "" }, store.ErrInvalid, true},
+		"no weight":                   {func(c *store.Claim) { c.Weight = 0 }, store.ErrInvalid, false},
+		"a weight that makes room":    {func(c *store.Claim) { c.Weight = -1 }, store.ErrInvalid, false},
+		"more than there is":          {func(c *store.Claim) { c.Limit = c.Weight - 1 }, store.ErrInvalid, false},
+		"more than all":               {func(c *store.Claim) { c.Limit = store.All + 1 }, store.ErrInvalid, false},
+		"no time":                     {func(c *store.Claim) { c.TTL = 0 }, store.ErrInvalid, false},
+		"a token beyond all counting": {func(c *store.Claim) { c.MinToken = 1 << 63 }, store.ErrInvalid, false},
+		"a token for a claim that is not exclusive": {func(c *store.Claim) { c.MinToken, c.Weight = 1, 1 }, store.ErrUnsupported, false},
+		"a TTL of less than can be told":            {func(c *store.Claim) { c.TTL = time.Microsecond }, store.ErrInvalid, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := exclusive("usable")
@@ -46,7 +46,7 @@ func TestUnusableClaims(t *testing.T) {
 			if !c.always {
 				return
 			}
-			if x := s.Extend(t.Context(), []core.Claim{claim}); len(x) != 1 || !errors.Is(x[0].Err, c.want) {
+			if x := s.Extend(t.Context(), []store.Claim{claim}); len(x) != 1 || !errors.Is(x[0].Err, c.want) {
 				t.Errorf("extend: got %v, want %v", x, c.want)
 			}
 			if err := s.Release(t.Context(), claim); !errors.Is(err, c.want) {

@@ -29,14 +29,14 @@
 //	m.…  an addition to tokens, since a higher one was asked for
 //
 // The names tell weight, limit, and digests of owner and lease, so that one
-// listing decides. They also tell the process (core.ProcessOf), for operators. The first claims hold, as far as there is room. A waiter watches one
-// node, and is woken once.
+// listing decides. They also tell the process (store.ProcessOf), for operators. The first
+// claims hold, as far as there is room. A waiter watches one node, and is woken once.
 //
 // The token is 64 times the zxid of the transaction that created the node: the 63 tokens
 // after it belong to the same grant. Half of a zxid counts the elections of a leader, so
 // tokens are below 2^53 for the first 32,767 of them, or fewer where m.… adds to them.
 // From then on exclusive claims get no token, and those that demand one, such as Fenced,
-// are refused with core.ErrUnsupported. An ensemble that elects a leader every day gets
+// are refused with store.ErrUnsupported. An ensemble that elects a leader every day gets
 // there in ninety years.
 //
 // So every claim has a place: no claim overtakes a waiter, whether the claims are fair
@@ -78,7 +78,7 @@
 // # While the servers are down
 //
 // When the client has had no session, or the servers have answered nothing, for two
-// seconds, other acquires fail within 50 ms, with core.ErrUnavailable, but for one at a
+// seconds, other acquires fail within 50 ms, with store.ErrUnavailable, but for one at a
 // time, which waits for up to 180 ms. Extend and Release are always tried. What ends
 // that is the client's next connection, and the client sets the pace: it pauses for a
 // second when it has tried all servers. So the first acquire is granted within about a
@@ -94,7 +94,7 @@
 // not confirmed meanwhile is lost after half of the time-out.
 //
 // A request that a server refuses because it is read-only or throttled, or because a quota
-// is used up, fails with core.ErrUnavailable and says so.
+// is used up, fails with store.ErrUnavailable and says so.
 //
 // # What the servers have to be
 //
@@ -102,6 +102,6 @@
 // forget grants. An ensemble grants while a majority lives. When a
 // leader dies, sessions outlive the election.
 //
-// Records are refused with core.ErrUnsupported: an answer has to outlive its
+// Records are refused with store.ErrUnsupported: an answer has to outlive its
 // session, and what outlives sessions here has no end of life.
 package zkstore

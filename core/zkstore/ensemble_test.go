@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -47,7 +48,7 @@ func TestLeaderDies(t *testing.T) {
 				default:
 				}
 				lease, err := l.Acquire(context.Background(), "turns", core.Fair(), core.Wait(patience))
-				if errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrBusy) {
+				if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrBusy) {
 					continue
 				}
 				if err != nil {

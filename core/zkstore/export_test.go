@@ -3,7 +3,7 @@ package zkstore
 import (
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // The names, the queue that they make, and the tokens, for tests.
@@ -21,7 +21,7 @@ func NoteOf(text []byte, since time.Duration) (left time.Duration, again []byte)
 }
 
 // CardOf reads the data of a card's node.
-func CardOf(text []byte, since time.Duration) (core.Card, bool) {
+func CardOf(text []byte, since time.Duration) (store.Card, bool) {
 	return parseCard("AAAAAAAA", text, since)
 }
 

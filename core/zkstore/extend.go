@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // batch is how many holds travel in one request: well within the megabyte that
@@ -19,9 +19,9 @@ const batch = 256
 // Extend makes each claim last for its TTL from now. It writes to all nodes in
 // one request, which proves, at the leader, that they are there and the session
 // alive; only if that fails are they asked one by one.
-func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	sent := time.Now()
-	answers := make([]core.Extension, len(claims))
+	answers := make([]store.Extension, len(claims))
 	var rest []int
 	holds := make(map[*hold][]int)
 	var order []*hold
@@ -65,11 +65,11 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 		width <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-width }()
-			x, err := run(ctx, s, "extend", claims[i], func(o *operation) (core.Extension, error) {
+			x, err := run(ctx, s, "extend", claims[i], func(o *operation) (store.Extension, error) {
 				return s.extend(o, claims[i], sent)
 			})
 			if err != nil {
-				x = core.Extension{Err: err}
+				x = store.Extension{Err: err}
 			}
 			answers[i] = x
 		})
@@ -79,17 +79,17 @@ func (s *Store) Extend(ctx context.Context, claims []core.Claim) []core.Extensio
 }
 
 // extension is the answer for a hold that was confirmed.
-func (s *Store) extension(session int64, sent time.Time, ttl time.Duration) core.Extension {
+func (s *Store) extension(session int64, sent time.Time, ttl time.Duration) store.Extension {
 	valid := s.sess.valid(session, sent)
 	if valid <= 0 {
-		return core.Extension{Err: errors.New("zkstore: extend: the session may have ended")}
+		return store.Extension{Err: errors.New("zkstore: extend: the session may have ended")}
 	}
-	return core.Extension{Valid: min(valid, ttl)}
+	return store.Extension{Valid: min(valid, ttl)}
 }
 
 // extendAll writes to some nodes at once. Its answers are nil, an error for the
 // caller, or errAgain.
-func (s *Store) extendAll(ctx context.Context, claims []core.Claim, some []*hold, holds map[*hold][]int) []error {
+func (s *Store) extendAll(ctx context.Context, claims []store.Claim, some []*hold, holds map[*hold][]int) []error {
 	ttls := make([]time.Duration, len(some))
 	ops := make([]any, len(some))
 	s.mu.Lock()
@@ -140,7 +140,7 @@ func (s *Store) extended(h *hold, version int32, ttl time.Duration) error {
 
 // extend extends one hold, which may be of another session: then ours gets a
 // node for the same lease, and keeps it too.
-func (s *Store) extend(o *operation, c core.Claim, sent time.Time) (core.Extension, error) {
+func (s *Store) extend(o *operation, c store.Claim, sent time.Time) (store.Extension, error) {
 	dir, lease := s.dir(c.Key), leaseDigest(c.Lease)
 	for range attempts {
 		h := s.live(o.entry)
@@ -160,7 +160,7 @@ func (s *Store) extend(o *operation, c core.Claim, sent time.Time) (core.Extensi
 				nodes = slices.DeleteFunc(nodes, func(n node) bool { return n.name == h.node.name })
 			}
 			if errors.Is(err, zk.ErrNoNode) || err == nil && (len(nodes) == 0 || !l.holds(lease)) {
-				return core.Extension{}, lost("extend")
+				return store.Extension{}, lost("extend")
 			}
 			if err == nil {
 				m := nodes[0]
@@ -173,8 +173,8 @@ func (s *Store) extend(o *operation, c core.Claim, sent time.Time) (core.Extensi
 			}
 		}
 		if !errors.Is(err, errAgain) {
-			return core.Extension{}, outcome("extend", err, false)
+			return store.Extension{}, outcome("extend", err, false)
 		}
 	}
-	return core.Extension{}, outcome("extend", errAgain, true)
+	return store.Extension{}, outcome("extend", errAgain, true)
 }

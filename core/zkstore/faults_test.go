@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -65,7 +66,7 @@ func TestLostReplies(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				_, err := s.Acquire(ctx, c)
-				if err == nil || errors.Is(err, core.ErrUnavailable) {
+				if err == nil || errors.Is(err, store.ErrUnavailable) {
 					t.Fatalf("got %v, want an error that leaves the outcome open", err)
 				}
 				switch i % 4 {
@@ -81,7 +82,7 @@ func TestLostReplies(t *testing.T) {
 						t.Error(err)
 					}
 				case 1, 2: // gives up
-					for err != nil && !errors.Is(err, core.ErrLost) && ctx.Err() == nil {
+					for err != nil && !errors.Is(err, store.ErrLost) && ctx.Err() == nil {
 						err = s.Release(ctx, c)
 					}
 				default: // does nothing at all
@@ -140,7 +141,7 @@ func TestBrokenConnections(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 				lease, err := l.Acquire(ctx, "storm", append(opts, core.Wait(2*patience))...)
-				for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
+				for errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil {
 					lease, err = l.Acquire(ctx, "storm", append(opts, core.Wait(2*patience))...)
 				}
 				cancel()
@@ -189,7 +190,7 @@ func TestCancelled(t *testing.T) {
 			if i%2 == 0 { // the store by itself
 				if _, err := s.Acquire(ctx, waiting("cancelled")); err == nil {
 					t.Error("granted a key that is held")
-				} else if ctx.Err() == nil && !errors.Is(err, core.ErrBusy) {
+				} else if ctx.Err() == nil && !errors.Is(err, store.ErrBusy) {
 					t.Error(err)
 				}
 				return
@@ -234,10 +235,10 @@ func TestTokens(t *testing.T) {
 			}
 			highest = number
 			_, stat, err := admin.Exists("/lk1/numbers/" + names[0])
-			if err != nil || stat == nil || g.Token != uint64(stat.Czxid)*core.TokenStep {
+			if err != nil || stat == nil || g.Token != uint64(stat.Czxid)*store.TokenStep {
 				t.Errorf("got token %d, want 64 times the node's creation: %+v, %v", g.Token, stat, err)
 			}
-			if g.Token < last+core.TokenStep {
+			if g.Token < last+store.TokenStep {
 				t.Errorf("got token %d after %d", g.Token, last)
 			}
 			last = g.Token
@@ -270,9 +271,9 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
-	conformance(t, func(t testing.TB) core.Store {
+	conformance(t, func(t testing.TB) store.Store {
 		faults := new(storetest.Faults)
-		faults.Hook(func(op storetest.Op, _ []core.Claim) storetest.Fault {
+		faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
 			// A claim that is refused at first and then granted would stay
 			// unknown to the suite, which sends claims again by itself.
 			return storetest.Fault{Twice: op != storetest.OpAcquire}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -26,7 +26,7 @@ func TestCutOffFollower(t *testing.T) {
 	rounds := tally.Trials(50)
 	ensemble := testserver.StartEnsemble(t, tick)
 	type holder struct {
-		claim core.Claim
+		claim store.Claim
 		ends  time.Time
 	}
 	grants, overlaps, least := 0, 0, short
@@ -41,7 +41,7 @@ func TestCutOffFollower(t *testing.T) {
 			}
 			link := ensemble.Link(follower, leader)
 			rival, _ := storeOn(t, session, []string{leader.Addr})
-			var stores []core.Store
+			var stores []store.Store
 			for range clients {
 				s, _ := storeOn(t, short, []string{follower.Addr})
 				stores = append(stores, s)
@@ -99,9 +99,9 @@ func TestCutOffFollower(t *testing.T) {
 }
 
 // await has a claim wait until it is granted, as a Locker does.
-func await(ctx context.Context, t testing.TB, s core.Store, c core.Claim) {
+func await(ctx context.Context, t testing.TB, s store.Store, c store.Claim) {
 	t.Helper()
-	woken, err := s.(core.Watcher).Watch(ctx, c)
+	woken, err := s.(store.Watcher).Watch(ctx, c)
 	if err != nil {
 		t.Error(err)
 		return

@@ -13,9 +13,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 	listing = time.Minute // how long the names of all keys are good for the pages of a walk
 )
 
-// Look implements core.Inspector. It asks for the queue and for each node of it, 16 at a
+// Look implements store.Inspector. It asks for the queue and for each node of it, 16 at a
 // time, after a write that leaves nothing: that is what tells the servers' time, and
 // that the client's server knows of all that was done before. Without the right to
 // CREATE and DELETE below the root, ages are not known.
@@ -33,33 +33,33 @@ const (
 // Left of a hold is what its holder has told, at the most its TTL where it has waited and
 // was not extended yet. The session of a process that died can keep its holds for longer;
 // it shows 0 then. Left of waiters is not known.
-func (s *Store) Look(ctx context.Context, key string) (core.State, error) {
+func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
-		return core.State{}, err
+		return store.State{}, err
 	}
-	state, err := inspect(ctx, s, "look", func(*stage) (core.State, error) {
+	state, err := inspect(ctx, s, "look", func(*stage) (store.State, error) {
 		now, err := s.moment(ctx)
 		if err != nil {
-			return core.State{}, err
+			return store.State{}, err
 		}
 		return s.show(ctx, key, now)
 	})
 	return state, readable("look", err)
 }
 
-// List implements core.Inspector, in the order of the keys' nodes. The first page asks
+// List implements store.Inspector, in the order of the keys' nodes. The first page asks
 // for the names of all keys in one request; the others go by that answer for a minute.
 // Every page is Look for each of its keys.
-func (s *Store) List(ctx context.Context, after string, most int) (page []core.State, next string, err error) {
+func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	if err := inspection.CheckPage("zkstore: list", most); err != nil {
 		return nil, "", err
 	}
 	last, err := hex.DecodeString(after)
 	if _, ok := unescape(string(last)); err != nil || after != "" && !ok {
-		return nil, "", fmt.Errorf("zkstore: list: there is no such page: %w", core.ErrInvalid)
+		return nil, "", fmt.Errorf("zkstore: list: there is no such page: %w", store.ErrInvalid)
 	}
 	var more string // not next: the work may go on when List has returned
-	page, err = inspect(ctx, s, "list", func(*stage) ([]core.State, error) {
+	page, err = inspect(ctx, s, "list", func(*stage) ([]store.State, error) {
 		now, err := s.moment(ctx)
 		if err != nil {
 			return nil, err
@@ -82,9 +82,9 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []core.S
 	return page, more, nil
 }
 
-// Revoke implements core.Inspector. It deletes the nodes of a hold, and leaves one of its
-// weight, in one step that fails if the holder has written meanwhile. The time that is
-// left is counted by the leader's clock, as with KeepFor.
+// Revoke implements store.Inspector. It deletes the nodes of a hold, and leaves one of
+// its weight, in one step that fails if the holder has written meanwhile. The time that
+// is left is counted by the leader's clock, as with KeepFor.
 //
 // It needs the rights READ, CREATE and DELETE. The node that it leaves gets the ACL of the
 // hold's node, so that it has the same readers. Where the servers show digests to
@@ -104,13 +104,13 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 				return struct{}{}, err
 			}
 		}
-		return struct{}{}, fmt.Errorf("%w: %w", core.ErrUnavailable, errAgain)
+		return struct{}{}, fmt.Errorf("%w: %w", store.ErrUnavailable, errAgain)
 	})
 	switch {
-	case err == nil, errors.Is(err, core.ErrLost):
+	case err == nil, errors.Is(err, store.ErrLost):
 		return err
-	case errors.Is(err, zk.ErrNoAuth) && !errors.Is(err, core.ErrUnavailable):
-		return fmt.Errorf("%s: the right READ, CREATE or DELETE is missing: %w: %w", name, core.ErrUnavailable, err)
+	case errors.Is(err, zk.ErrNoAuth) && !errors.Is(err, store.ErrUnavailable):
+		return fmt.Errorf("%s: the right READ, CREATE or DELETE is missing: %w: %w", name, store.ErrUnavailable, err)
 	}
 	return outcome(op, err, false)
 }
@@ -118,10 +118,10 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 // revoke tries once, and returns errAgain if something has changed meanwhile.
 func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep time.Duration) error {
 	unchanged := func(err error) error {
-		if err == nil || errors.Is(err, errAgain) || errors.Is(err, core.ErrUnavailable) || errors.Is(err, zk.ErrNoAuth) {
+		if err == nil || errors.Is(err, errAgain) || errors.Is(err, store.ErrUnavailable) || errors.Is(err, zk.ErrNoAuth) {
 			return err
 		}
-		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	now, err := s.moment(ctx)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep tim
 		ops = append(ops, &zk.CreateRequest{Path: dir + "/" + k.prefix(), Data: note{life: keep}.text(), Acl: acl, Flags: zk.FlagSequence})
 	}
 	if !a.begin() {
-		return fmt.Errorf("%w: the caller has left", core.ErrUnavailable)
+		return fmt.Errorf("%w: the caller has left", store.ErrUnavailable)
 	}
 	answers, _, _, err := s.sess.write(ctx, ops...)
 	switch {
@@ -213,7 +213,7 @@ func (s *Store) aclOf(ctx context.Context, path string) ([]zk.ACL, error) {
 	if same {
 		return s.acl, nil
 	}
-	return nil, fmt.Errorf("the right ADMIN is missing, by which the ACL of the hold's node can be read: %w: %w", core.ErrUnavailable, zk.ErrNoAuth)
+	return nil, fmt.Errorf("the right ADMIN is missing, by which the ACL of the hold's node can be read: %w: %w", store.ErrUnavailable, zk.ErrNoAuth)
 }
 
 // moment is the servers' time at some time of this process.
@@ -315,14 +315,14 @@ func each[E any](some []E, f func(E) error) error {
 }
 
 // show reads a key.
-func (s *Store) show(ctx context.Context, key string, now moment) (core.State, error) {
+func (s *Store) show(ctx context.Context, key string, now moment) (store.State, error) {
 	dir := s.dir(key)
 	l, err := s.list(ctx, dir)
 	if errors.Is(err, zk.ErrNoNode) || err == nil && len(l.nodes) == 0 {
-		return core.State{Key: key}, nil
+		return store.State{Key: key}, nil
 	}
 	if err != nil {
-		return core.State{}, err
+		return store.State{}, err
 	}
 	facts, err := s.facts(ctx, dir, l.nodes)
 	return l.state(key, facts, now), err
@@ -330,9 +330,9 @@ func (s *Store) show(ctx context.Context, key string, now moment) (core.State, e
 
 // showAll reads the keys with these names of nodes, and returns those that have
 // something alive.
-func (s *Store) showAll(ctx context.Context, names []string, now moment) (page []core.State, err error) {
+func (s *Store) showAll(ctx context.Context, names []string, now moment) (page []store.State, err error) {
 	for some := range slices.Chunk(names, step) {
-		states := make([]core.State, len(some))
+		states := make([]store.State, len(some))
 		index := make([]int, len(some))
 		for i := range index {
 			index[i] = i
@@ -366,10 +366,10 @@ func (s *Store) showAll(ctx context.Context, names []string, now moment) (page [
 }
 
 // state is the state of a key at a moment, from its queue.
-func (l line) state(key string, facts map[string]fact, now moment) core.State {
-	state := core.State{Key: key}
+func (l line) state(key string, facts map[string]fact, now moment) store.State {
+	state := store.State{Key: key}
 	type place struct {
-		core.Hold
+		store.Hold
 		held bool
 	}
 	var places []*place
@@ -382,13 +382,13 @@ func (l line) state(key string, facts map[string]fact, now moment) core.State {
 		since := now.since(f.written)
 		if n.kind == kept {
 			if left := f.note.left(since); left > 0 {
-				state.Holds = append(state.Holds, core.Hold{Weight: n.weight, Left: left})
+				state.Holds = append(state.Holds, store.Hold{Weight: n.weight, Left: left})
 			}
 			continue
 		}
 		p := known[n.lease]
 		if p == nil {
-			p = &place{Hold: core.Hold{ID: holdID(n.lease), Process: n.process(), Weight: n.weight, Fair: true}, held: l.holds(n.lease)}
+			p = &place{Hold: store.Hold{ID: holdID(n.lease), Process: n.process(), Weight: n.weight, Fair: true}, held: l.holds(n.lease)}
 			known[n.lease] = p
 			places = append(places, p)
 		}
@@ -464,8 +464,8 @@ func readable(op string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, zk.ErrNoAuth):
-		return fmt.Errorf("zkstore: %s: the right READ is missing: %w: %w", op, core.ErrUnavailable, err)
-	case errors.Is(err, core.ErrUnavailable):
+		return fmt.Errorf("zkstore: %s: the right READ is missing: %w: %w", op, store.ErrUnavailable, err)
+	case errors.Is(err, store.ErrUnavailable):
 		return fmt.Errorf("zkstore: %s: %w", op, err)
 	}
 	return unsent(op, err)

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -25,10 +25,10 @@ func TestRevokeOfAHoldThatIsExtendedMeanwhile(t *testing.T) {
 	// The first of these requests asks for the servers' time, the second one revokes.
 	f := proxy.Inject(testserver.Match{Command: "multi", Skip: 1}, testserver.HoldRequest)
 	revoked := make(chan error, 1)
-	go func() { revoked <- operator.Revoke(t.Context(), c.Key, core.HoldID(c.Lease), time.Millisecond) }()
+	go func() { revoked <- operator.Revoke(t.Context(), c.Key, store.HoldID(c.Lease), time.Millisecond) }()
 	f.Await(t)
 	c.TTL = time.Minute
-	if x := holder.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+	if x := holder.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 		t.Fatal(x[0].Err)
 	}
 	f.Deliver()

@@ -5,7 +5,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // join creates a node at the place of m, if m is still there when it is created,
@@ -16,7 +16,7 @@ import (
 //
 // zxid is the transaction from which the tokens at that place follow, 0 if it has to be
 // asked for. join returns nil if the claim is held.
-func (s *Store) join(o *operation, c core.Claim, m node, zxid int64, own *hold) error {
+func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold) error {
 	dir := s.dir(c.Key)
 	path := dir + "/" + m.name
 	n := node{
@@ -65,7 +65,7 @@ func (s *Store) join(o *operation, c core.Claim, m node, zxid int64, own *hold) 
 		}
 		return err
 	}
-	if m.weight == core.All && !same && stat.NumChildren == 2 {
+	if m.weight == store.All && !same && stat.NumChildren == 2 {
 		// There are only that hold and this one: no tombstone, nothing that is added to
 		// the tokens, and nothing that a revoke has left. With more holds of the owner
 		// the queue is read: which of them are there still is not known here.

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
@@ -20,7 +20,7 @@ func child(owner string, weight, limit int64, number int32) string {
 
 func TestLine(t *testing.T) {
 	t.Parallel()
-	const all = core.All
+	const all = store.All
 	for _, c := range []struct {
 		name  string
 		nodes []string
@@ -172,7 +172,7 @@ func TestLineOfTwoLimits(t *testing.T) {
 func TestNamesBeyondMeasure(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		child("a", -core.All, core.All, 1), child("a", 0, core.All, 1), child("a", math.MaxInt64, core.All, 1),
+		child("a", -store.All, store.All, 1), child("a", 0, store.All, 1), child("a", math.MaxInt64, store.All, 1),
 		child("a", 1, 0, 1), child("a", 1, -1, 1), child("a", 1, math.MaxInt64, 1),
 	} {
 		if zkstore.Parse(name) {

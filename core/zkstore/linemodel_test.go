@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
@@ -30,7 +30,7 @@ func TestLineModel(t *testing.T) {
 	granted, joined := 0, 0
 	for seed := range uint64(tally.Trials(20_000)) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		limits := [][]int64{{core.All}, {5}, {5, 8}, {3, core.All}}[random.IntN(4)]
+		limits := [][]int64{{store.All}, {5}, {5, 8}, {3, store.All}}[random.IntN(4)]
 		number := int32(random.Uint32()) // they wrap around
 		var line []*modelled
 		ids := 0
@@ -69,12 +69,12 @@ func TestLineModel(t *testing.T) {
 			case m == nil || what < 4:
 				limit := limits[random.IntN(len(limits))]
 				weight := 1 + random.Int64N(min(limit, 5))
-				if limit == core.All { // readers and writers
+				if limit == store.All { // readers and writers
 					weight = []int64{1, limit}[random.IntN(2)]
 				}
 				ids++
 				add('h', modelled{owner: "o" + strconv.Itoa(ids), lease: "l" + strconv.Itoa(ids), weight: weight, limit: limit})
-			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == core.All: // enters again; permits never do
+			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All: // enters again; permits never do
 				n := *m
 				n.lease, n.held, n.weight = "l"+strconv.Itoa(ids), false, []int64{1, m.weight}[random.IntN(2)]
 				r := add('r', n)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -56,16 +57,16 @@ func TestLocker(t *testing.T) {
 	t.Run("readers share, writers do not", func(t *testing.T) {
 		t.Parallel()
 		a, b := acquire(t, here, "shared", core.Shared()), acquire(t, there, "shared", core.Shared())
-		if _, err := there.TryAcquire(t.Context(), "shared"); !errors.Is(err, core.ErrBusy) {
+		if _, err := there.TryAcquire(t.Context(), "shared"); !errors.Is(err, store.ErrBusy) {
 			t.Errorf("a writer beside readers: %v", err)
 		}
 		release(t, a)
-		if _, err := here.TryAcquire(t.Context(), "shared"); !errors.Is(err, core.ErrBusy) {
+		if _, err := here.TryAcquire(t.Context(), "shared"); !errors.Is(err, store.ErrBusy) {
 			t.Errorf("a writer beside a reader: %v", err)
 		}
 		release(t, b)
 		w := acquire(t, here, "shared")
-		if _, err := there.TryAcquire(t.Context(), "shared", core.Shared()); !errors.Is(err, core.ErrBusy) {
+		if _, err := there.TryAcquire(t.Context(), "shared", core.Shared()); !errors.Is(err, store.ErrBusy) {
 			t.Errorf("a reader beside a writer: %v", err)
 		}
 		release(t, w)
@@ -73,7 +74,7 @@ func TestLocker(t *testing.T) {
 	t.Run("permits are given out up to their number", func(t *testing.T) {
 		t.Parallel()
 		a := acquire(t, here, "permits", core.Permits(2, 3))
-		if _, err := there.TryAcquire(t.Context(), "permits", core.Permits(2, 3)); !errors.Is(err, core.ErrBusy) {
+		if _, err := there.TryAcquire(t.Context(), "permits", core.Permits(2, 3)); !errors.Is(err, store.ErrBusy) {
 			t.Errorf("four of three: %v", err)
 		}
 		b := acquire(t, there, "permits", core.Permits(1, 3))
@@ -99,7 +100,7 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, outer)
 		release(t, inner)
-		if _, err := here.TryAcquire(t.Context(), "again"); !errors.Is(err, core.ErrBusy) {
+		if _, err := here.TryAcquire(t.Context(), "again"); !errors.Is(err, store.ErrBusy) {
 			t.Errorf("while the other process holds: %v", err)
 		}
 		release(t, joined)
@@ -116,8 +117,8 @@ func TestLocker(t *testing.T) {
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("lost: %v", context.Cause(lease.Context()))
 		}
-		if _, err := there.TryAcquire(t.Context(), "renewed"); !errors.Is(err, core.ErrBusy) {
-			t.Errorf("got %v, want %v", err, core.ErrBusy)
+		if _, err := there.TryAcquire(t.Context(), "renewed"); !errors.Is(err, store.ErrBusy) {
+			t.Errorf("got %v, want %v", err, store.ErrBusy)
 		}
 		release(t, lease)
 	})
@@ -130,7 +131,7 @@ func TestLocker(t *testing.T) {
 		if took := time.Since(start); took < ttl || took > session/2 {
 			t.Errorf("free after %v, want its TTL of %v", took, ttl)
 		}
-		if !errors.Is(context.Cause(lease.Context()), core.ErrLost) {
+		if !errors.Is(context.Cause(lease.Context()), store.ErrLost) {
 			t.Errorf("the lease ended with %v", context.Cause(lease.Context()))
 		}
 		release(t, next)
@@ -159,8 +160,8 @@ func TestLocker(t *testing.T) {
 	})
 	t.Run("answers are not kept here, and that is said at once", func(t *testing.T) {
 		t.Parallel()
-		if _, err := once.New(here); !errors.Is(err, core.ErrUnsupported) {
-			t.Errorf("got %v, want %v", err, core.ErrUnsupported)
+		if _, err := once.New(here); !errors.Is(err, store.ErrUnsupported) {
+			t.Errorf("got %v, want %v", err, store.ErrUnsupported)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -23,7 +24,7 @@ func TestMarkers(t *testing.T) {
 		t.Helper()
 		return slices.DeleteFunc(children(t, admin, key), func(name string) bool { return !strings.HasPrefix(name, "m.") })
 	}
-	giveBack := func(t *testing.T, s core.Store, c core.Claim) {
+	giveBack := func(t *testing.T, s store.Store, c store.Claim) {
 		t.Helper()
 		if err := s.Release(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -35,7 +36,7 @@ func TestMarkers(t *testing.T) {
 		const key, step = "raised", 1 << 40
 		var last uint64
 		for i := range 6 {
-			store := []core.Store{s, other}[i%2]
+			store := []store.Store{s, other}[i%2]
 			c := exclusive(key)
 			c.MinToken = last + step
 			g := grant(t, store, c)
@@ -50,7 +51,7 @@ func TestMarkers(t *testing.T) {
 			giveBack(t, store, c)
 		}
 		eventually(t, "there is one marker", func() bool { return len(markers(t, key)) == 1 })
-		for _, store := range []core.Store{s, other} {
+		for _, store := range []store.Store{s, other} {
 			c := exclusive(key)
 			g := grant(t, store, c)
 			if g.Token <= last {

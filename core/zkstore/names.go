@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // The kinds of children of a key's node. A child's name tells its meaning, so that one
@@ -54,10 +54,10 @@ func digest(kind, s string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// leaseDigest names a lease by the digest of which core.HoldID is the beginning.
+// leaseDigest names a lease by the digest of which store.HoldID is the beginning.
 func leaseDigest(lease string) string { return digest("hold", lease) }
 
-// holdID is core.HoldID of the lease with this digest, "" if it is no digest.
+// holdID is store.HoldID of the lease with this digest, "" if it is no digest.
 func holdID(lease string) string {
 	sum, err := base64.RawURLEncoding.DecodeString(lease)
 	if err != nil || len(sum) != 16 {
@@ -73,7 +73,7 @@ func newNonce() string { return rand.Text()[:nonceLetters] }
 
 // nonceOf is a new nonce of an attempt to acquire for a lease. It begins with the process,
 // as an operator is shown it, and as only the rest of the lease is a secret.
-func nonceOf(lease string) string { return core.ProcessOf(lease) + newNonce() }
+func nonceOf(lease string) string { return store.ProcessOf(lease) + newNonce() }
 
 // process is what nonceOf was told of it.
 func (n node) process() string {
@@ -119,7 +119,7 @@ func parse(name string) (node, bool) {
 			return node{}, false
 		}
 	}
-	if n.weight < 1 || n.weight > core.All || n.limit < 1 || n.limit > core.All {
+	if n.weight < 1 || n.weight > store.All || n.limit < 1 || n.limit > store.All {
 		return node{}, false // no claim is like that, and sums stay sums
 	}
 	return n, true

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // note is the data of a claim's node, which counts from the write on. The queue does
@@ -77,7 +77,7 @@ func (n note) left(since time.Duration) time.Duration {
 }
 
 // noteOf is the note of a new node for c.
-func noteOf(c core.Claim) note {
+func noteOf(c store.Claim) note {
 	return note{life: life(c), waits: c.Wait, ttl: c.TTL}
 }
 

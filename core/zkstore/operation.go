@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // operation is an Acquire, Extend or Release of one lease.
@@ -19,7 +19,7 @@ type operation struct {
 
 // run runs f when the operations on the same lease that came before are done.
 // The nodes of an operation whose caller has left are taken back.
-func run[R any](ctx context.Context, s *Store, name string, c core.Claim, f func(o *operation) (R, error)) (R, error) {
+func run[R any](ctx context.Context, s *Store, name string, c store.Claim, f func(o *operation) (R, error)) (R, error) {
 	return detached(ctx, s, name, func(at *stage) (r R, err error) {
 		e := s.entryOf(c)
 		defer s.put(e)
@@ -105,5 +105,5 @@ func detached[R any](ctx context.Context, s *Store, op string, f func(at *stage)
 
 // unsent is the error of a call that has changed nothing.
 func unsent(op string, err error) error {
-	return fmt.Errorf("zkstore: %s: %w: %w", op, core.ErrUnavailable, err)
+	return fmt.Errorf("zkstore: %s: %w: %w", op, store.ErrUnavailable, err)
 }

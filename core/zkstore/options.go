@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -55,7 +55,7 @@ func WithSessionTimeout(d time.Duration) Option {
 // check refuses options that cannot work.
 func (c *config) check() error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("zkstore: %s: %w", fmt.Sprintf(format, args...), core.ErrInvalid)
+		return fmt.Errorf("zkstore: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)
 	}
 	switch {
 	case len(c.root) > maxRoot:

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
 func knownDown(err error) bool {
-	return errors.Is(err, core.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
+	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
 // hazard 23
@@ -66,7 +66,7 @@ func TestOutage(t *testing.T) {
 				t.Errorf("%v was sent for them", proxy.Requests())
 			}
 			// What has something to lose is sent all the same.
-			if err := briefly(func(ctx context.Context) error { return s.Extend(ctx, []core.Claim{held})[0].Err }); err == nil || knownDown(err) {
+			if err := briefly(func(ctx context.Context) error { return s.Extend(ctx, []store.Claim{held})[0].Err }); err == nil || knownDown(err) {
 				t.Errorf("extend: got %v", err)
 			}
 			if err := briefly(func(ctx context.Context) error { return s.Release(ctx, held) }); err == nil || knownDown(err) {

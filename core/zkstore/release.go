@@ -7,12 +7,12 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Release gives up c. A hold of this Store is deleted in one request, if no other Store
 // has written to its node.
-func (s *Store) Release(ctx context.Context, c core.Claim) error {
+func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := usable("release", c); err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (s *Store) Release(ctx context.Context, c core.Claim) error {
 	return err
 }
 
-func (s *Store) release(o *operation, c core.Claim) error {
+func (s *Store) release(o *operation, c store.Claim) error {
 	h := s.live(o.entry)
 	if h != nil && !h.shared {
 		s.mu.Lock()
@@ -55,10 +55,10 @@ func (s *Store) release(o *operation, c core.Claim) error {
 		if errors.Is(err, errAgain) {
 			continue
 		}
-		if h != nil && (err == nil || errors.Is(err, core.ErrLost)) {
+		if h != nil && (err == nil || errors.Is(err, store.ErrLost)) {
 			s.forget(h)
 		}
-		if errors.Is(err, core.ErrLost) {
+		if errors.Is(err, store.ErrLost) {
 			return err
 		}
 		if err != nil {
@@ -70,7 +70,7 @@ func (s *Store) release(o *operation, c core.Claim) error {
 }
 
 // releaseAny gives up a lease of which we do not know all nodes.
-func (s *Store) releaseAny(o *operation, c core.Claim) error {
+func (s *Store) releaseAny(o *operation, c store.Claim) error {
 	dir, lease := s.dir(c.Key), leaseDigest(c.Lease)
 	// The tombstone comes first: nodes that are created before it are found below, and
 	// later ones find it.
@@ -115,7 +115,7 @@ func (s *Store) releaseAny(o *operation, c core.Claim) error {
 
 // leave deletes a hold and creates what stays in its place for a while, by
 // any session: the end of ours is not to free the key.
-func (s *Store) leave(o *operation, c core.Claim, n node, zxid int64, first ...any) error {
+func (s *Store) leave(o *operation, c store.Claim, n node, zxid int64, first ...any) error {
 	dir := s.dir(c.Key)
 	k := keptNode(n, zxid)
 	answers, _, _, err := s.sess.write(o.ctx, append(first,
@@ -145,7 +145,7 @@ func (s *Store) tombstone(h *hold) any {
 }
 
 // plant makes a tombstone, or finds one.
-func (s *Store) plant(o *operation, c core.Claim, dir, lease string) error {
+func (s *Store) plant(o *operation, c store.Claim, dir, lease string) error {
 	for {
 		_, _, err := s.sess.do(o.ctx, func() error {
 			_, err := s.conn.Create(dir+"/"+tombName(lease), nil, zk.FlagEphemeral, s.acl)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // touch writes to a node of ours, which proves that it is there and our session
@@ -42,12 +42,12 @@ func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
 }
 
 // renew makes a hold last for the claim's TTL from now.
-func (s *Store) renew(ctx context.Context, h *hold, c core.Claim) error {
+func (s *Store) renew(ctx context.Context, h *hold, c store.Claim) error {
 	if err := s.touch(ctx, h, c.TTL); err != nil {
 		return err
 	}
 	s.prolong(h, c.TTL)
-	if h.shared && c.Weight == core.All {
+	if h.shared && c.Weight == store.All {
 		l, err := s.list(ctx, h.dir)
 		if err != nil {
 			return err
@@ -59,17 +59,17 @@ func (s *Store) renew(ctx context.Context, h *hold, c core.Claim) error {
 
 // raise makes the token of an exclusive hold at least what the claim wants. The
 // addition stays with the key, for all tokens to come.
-func (s *Store) raise(ctx context.Context, h *hold, c core.Claim) error {
-	if c.Weight != core.All || c.MinToken == 0 {
+func (s *Store) raise(ctx context.Context, h *hold, c store.Claim) error {
+	if c.Weight != store.All || c.MinToken == 0 {
 		return nil
 	}
 	switch t := token(h.zxid, h.plus); {
 	case t == 0:
-		return fmt.Errorf("zkstore: acquire: after so many elections of a leader no token is below 2^53: %w", core.ErrUnsupported)
+		return fmt.Errorf("zkstore: acquire: after so many elections of a leader no token is below 2^53: %w", store.ErrUnsupported)
 	case t >= c.MinToken:
 		return nil
 	}
-	plus := int64(c.MinToken) - h.zxid*core.TokenStep
+	plus := int64(c.MinToken) - h.zxid*store.TokenStep
 	name := string(surcharge) + "." + strconv.FormatInt(plus, 36)
 	_, _, _, err := s.sess.write(ctx, &zk.CheckVersionRequest{Path: h.path, Version: -1},
 		&zk.CreateRequest{Path: h.dir + "/" + name, Acl: s.acl, Flags: zk.FlagPersistent},

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // reply is what follows from an error of a request. Its zero value is that of an unknown
@@ -17,7 +17,7 @@ type reply struct {
 	// unchanged: the servers have not executed the request.
 	unchanged bool
 	// refused: it is unchanged for a reason other than the state of the nodes. Calls fail
-	// with core.ErrUnavailable.
+	// with store.ErrUnavailable.
 	refused bool
 	// answered: it comes from a server.
 	answered bool
@@ -110,20 +110,20 @@ func replyOf(err error) reply {
 
 // unknown reports whether the servers may have executed a request that failed with err.
 func unknown(err error) bool {
-	return err != nil && !errors.Is(err, core.ErrUnavailable) && !replyOf(err).unchanged
+	return err != nil && !errors.Is(err, store.ErrUnavailable) && !replyOf(err).unchanged
 }
 
 // outcome returns the error of a call for that of a request. After a step that has changed
-// something, it never matches core.ErrUnavailable.
+// something, it never matches store.ErrUnavailable.
 func outcome(op string, err error, changed bool) error {
 	r := replyOf(err)
 	if r.advice != "" {
 		err = fmt.Errorf("%s: %w", r.advice, err)
 	}
 	switch {
-	case changed && errors.Is(err, core.ErrUnavailable):
+	case changed && errors.Is(err, store.ErrUnavailable):
 		return fmt.Errorf("zkstore: %s: %v", op, err)
-	case !changed && r.refused && !errors.Is(err, core.ErrUnavailable):
+	case !changed && r.refused && !errors.Is(err, store.ErrUnavailable):
 		return unsent(op, err)
 	}
 	return fmt.Errorf("zkstore: %s: %w", op, err)

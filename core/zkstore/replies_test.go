@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/zkstore"
 )
@@ -103,7 +103,7 @@ func TestReplies(t *testing.T) {
 		c := exclusive(fmt.Sprint("reply", -n))
 		code.Store(n)
 		_, err := s.Acquire(t.Context(), c)
-		if err == nil || errors.Is(err, core.ErrUnavailable) != want.Refused || !strings.Contains(err.Error(), want.Advice) {
+		if err == nil || errors.Is(err, store.ErrUnavailable) != want.Refused || !strings.Contains(err.Error(), want.Advice) {
 			t.Errorf("%d: got %v, want that nothing was changed to be certain: %v, and %q", n, err, want.Refused, want.Advice)
 		}
 		grant(t, s, c)
@@ -127,12 +127,12 @@ func TestSilentConnection(t *testing.T) {
 		return testserver.Pass
 	})
 	_, err := s.Acquire(t.Context(), exclusive("silent next"))
-	if err == nil || errors.Is(err, core.ErrUnavailable) {
+	if err == nil || errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("acquire on the silent connection: got %v, want an unknown outcome", err)
 	}
 	eventually(t, "a key is granted on the next connection", func() bool {
 		_, err := s.Acquire(t.Context(), exclusive("silent next"))
-		return err == nil || errors.Is(err, core.ErrBusy)
+		return err == nil || errors.Is(err, store.ErrBusy)
 	})
 	if now := conn.SessionID(); now != id {
 		t.Errorf("got session %x, want %x", now, id)

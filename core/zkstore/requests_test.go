@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -21,12 +22,12 @@ func TestRequests(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
 	proxy := testserver.NewZooKeeperProxy(t, server)
-	store, conn := storeOn(t, session, []string{proxy.Addr})
-	locker := lockerOn(t, store)
+	s, conn := storeOn(t, session, []string{proxy.Addr})
+	locker := lockerOn(t, s)
 
-	give := func(c core.Claim) {
+	give := func(c store.Claim) {
 		t.Helper()
-		if err := store.Release(t.Context(), c); err != nil {
+		if err := s.Release(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +37,7 @@ func TestRequests(t *testing.T) {
 		for range 20 {
 			proxy.Forget()
 			c := exclusive("free")
-			grant(t, store, c)
+			grant(t, s, c)
 			give(c)
 			if !slices.Contains(ops(proxy.Requests()), "createContainer") {
 				break
@@ -59,25 +60,25 @@ func TestRequests(t *testing.T) {
 	t.Run("the first lock of a key creates its node as well", func(t *testing.T) {
 		proxy.Forget()
 		c := exclusive("first")
-		grant(t, store, c)
+		grant(t, s, c)
 		give(c)
 		sameOps(t, "ours", proxy.Requests(), "multi", "createContainer", "multi", "delete")
 	})
 	t.Run("a claim that does not wait for a busy key costs four", func(t *testing.T) {
 		holder := exclusive("refused")
-		grant(t, store, holder)
+		grant(t, s, holder)
 		proxy.Forget()
-		busy(t, store, exclusive("refused"))
+		busy(t, s, exclusive("refused"))
 		sameOps(t, "ours", proxy.Requests(), "multi", "getChildren", "getData", "multi")
 		give(holder)
 	})
 	t.Run("a nested lock costs two requests", func(t *testing.T) {
 		outer := exclusive("nested")
-		grant(t, store, outer)
+		grant(t, s, outer)
 		proxy.Forget()
 		inner := exclusive("nested")
 		inner.Via = outer.Owner
-		if g := grant(t, store, inner); g.Owner != outer.Owner {
+		if g := grant(t, s, inner); g.Owner != outer.Owner {
 			t.Errorf("granted to %q, want the outer owner", g.Owner)
 		}
 		give(inner)
@@ -85,14 +86,14 @@ func TestRequests(t *testing.T) {
 		give(outer)
 	})
 	t.Run("a hundred holds are extended in one request", func(t *testing.T) {
-		var claims []core.Claim
+		var claims []store.Claim
 		for i := range 100 {
 			c := exclusive(fmt.Sprintf("many:%d", i))
-			grant(t, store, c)
+			grant(t, s, c)
 			claims = append(claims, c)
 		}
 		proxy.Forget()
-		for _, x := range store.Extend(t.Context(), claims) {
+		for _, x := range s.Extend(t.Context(), claims) {
 			if x.Err != nil {
 				t.Error(x.Err)
 			}
@@ -146,7 +147,7 @@ func TestRequests(t *testing.T) {
 		other := testserver.NewZooKeeperProxy(t, server)
 		second, theirConn := storeOn(t, session, []string{other.Addr})
 		holder, w := exclusive("passed"), waiting("passed")
-		grant(t, store, holder)
+		grant(t, s, holder)
 		// What a Locker does: it asks, opens a watch, and asks again.
 		busy(t, second, w)
 		woken, err := second.Watch(t.Context(), w)
@@ -198,7 +199,7 @@ func TestHerd(t *testing.T) {
 	const waiters = 200
 	server := testserver.SharedZooKeeper(t)
 	proxy := testserver.NewZooKeeperProxy(t, server)
-	var stores []core.Store
+	var stores []store.Store
 	for range 4 {
 		s, _ := storeOn(t, session, []string{proxy.Addr})
 		stores = append(stores, s)
@@ -206,8 +207,8 @@ func TestHerd(t *testing.T) {
 	holder := exclusive("herd")
 	grant(t, stores[0], holder)
 	type waiter struct {
-		store core.Store
-		claim core.Claim
+		store store.Store
+		claim store.Claim
 		woken <-chan struct{}
 	}
 	var line []waiter
@@ -215,8 +216,8 @@ func TestHerd(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, w := range line {
 			wg.Go(func() {
-				if _, err := w.store.Acquire(t.Context(), w.claim); !errors.Is(err, core.ErrBusy) {
-					t.Errorf("got %v, want %v", err, core.ErrBusy)
+				if _, err := w.store.Acquire(t.Context(), w.claim); !errors.Is(err, store.ErrBusy) {
+					t.Errorf("got %v, want %v", err, store.ErrBusy)
 				}
 			})
 		}
@@ -228,7 +229,7 @@ func TestHerd(t *testing.T) {
 		}
 		w := waiter{store: stores[i%len(stores)], claim: waiting("herd")}
 		busy(t, w.store, w.claim)
-		woken, err := w.store.(core.Watcher).Watch(t.Context(), w.claim)
+		woken, err := w.store.(store.Watcher).Watch(t.Context(), w.claim)
 		if err != nil {
 			t.Fatal(err)
 		}

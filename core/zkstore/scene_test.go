@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
@@ -37,7 +38,7 @@ func storeOn(t testing.TB, session time.Duration, addrs []string, opts ...zkstor
 }
 
 // lockerOn returns a Locker on s, which is closed first.
-func lockerOn(t testing.TB, s core.Store, opts ...core.Option) *core.Locker {
+func lockerOn(t testing.TB, s store.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(s, opts...)
 	if err != nil {
@@ -71,7 +72,7 @@ func reacquire(t testing.TB, l *core.Locker, key string) *core.Lease {
 		if err == nil {
 			return lease
 		}
-		if !errors.Is(err, core.ErrUnavailable) || time.Now().After(stop) {
+		if !errors.Is(err, store.ErrUnavailable) || time.Now().After(stop) {
 			t.Fatal(err)
 		}
 	}
@@ -84,20 +85,20 @@ func release(t testing.TB, l *core.Lease) {
 	}
 }
 
-func exclusive(key string) core.Claim {
-	return core.Claim{
+func exclusive(key string) store.Claim {
+	return store.Claim{
 		Key: key, Owner: rand.Text(), Lease: rand.Text(),
-		Weight: core.All, Limit: core.All, TTL: time.Minute,
+		Weight: store.All, Limit: store.All, TTL: time.Minute,
 	}
 }
 
-func waiting(key string) core.Claim {
+func waiting(key string) store.Claim {
 	c := exclusive(key)
 	c.Wait, c.Fair = true, true
 	return c
 }
 
-func grant(t testing.TB, s core.Store, c core.Claim) core.Grant {
+func grant(t testing.TB, s store.Store, c store.Claim) store.Grant {
 	t.Helper()
 	g, err := s.Acquire(t.Context(), c)
 	if err != nil {
@@ -106,10 +107,10 @@ func grant(t testing.TB, s core.Store, c core.Claim) core.Grant {
 	return g
 }
 
-func busy(t testing.TB, s core.Store, c core.Claim) {
+func busy(t testing.TB, s store.Store, c store.Claim) {
 	t.Helper()
-	if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrBusy) {
-		t.Fatalf("acquire: got %v, want %v", err, core.ErrBusy)
+	if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrBusy) {
+		t.Fatalf("acquire: got %v, want %v", err, store.ErrBusy)
 	}
 }
 
@@ -152,8 +153,8 @@ func lostBy(t testing.TB, l *core.Lease) time.Time {
 		t.Fatal("the holder was not told")
 	}
 	at := time.Now()
-	if err := context.Cause(l.Context()); !errors.Is(err, core.ErrLost) {
-		t.Errorf("the lease ended with %v, want %v", err, core.ErrLost)
+	if err := context.Cause(l.Context()); !errors.Is(err, store.ErrLost) {
+		t.Errorf("the lease ended with %v, want %v", err, store.ErrLost)
 	}
 	return at
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/outage"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // session is the state of the client's session, to which all nodes of this Store belong.
@@ -123,9 +123,9 @@ func (s *session) clock() int64 {
 func (s *session) current(id int64) bool { return s.conn.SessionID() == id }
 
 var (
-	errNotConnected = fmt.Errorf("not connected: %w", core.ErrUnavailable)
+	errNotConnected = fmt.Errorf("not connected: %w", store.ErrUnavailable)
 	errMoved        = errors.New("the session changed meanwhile")
-	errClosed       = fmt.Errorf("store closed: %w", core.ErrUnavailable)
+	errClosed       = fmt.Errorf("store closed: %w", store.ErrUnavailable)
 )
 
 // ready waits until the client has a session, and returns its ID. Requests that

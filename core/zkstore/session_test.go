@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
@@ -104,7 +105,7 @@ func TestSession(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		g, err := s.Acquire(ctx, c)
-		if err == nil || errors.Is(err, core.ErrUnavailable) {
+		if err == nil || errors.Is(err, store.ErrUnavailable) {
 			t.Fatalf("got %+v, %v; want an error that leaves the outcome open", g, err)
 		}
 		if !cut.Load() {
@@ -132,7 +133,7 @@ func TestSession(t *testing.T) {
 			defer cancel()
 			for {
 				lease, err := l.Acquire(ctx, "waits", core.Fair(), core.Wait(2*patience))
-				if errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
+				if errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil {
 					continue // while it was cut off
 				}
 				if err == nil {
@@ -175,14 +176,14 @@ func TestSession(t *testing.T) {
 		g := grant(t, s, claim)
 		expire(t, proxy, conn)
 		lostBy(t, outer)
-		if _, err := l.Acquire(outer.Context(), "held"); !errors.Is(err, core.ErrLost) {
-			t.Errorf("a nested acquire got %v, want %v", err, core.ErrLost)
+		if _, err := l.Acquire(outer.Context(), "held"); !errors.Is(err, store.ErrLost) {
+			t.Errorf("a nested acquire got %v, want %v", err, store.ErrLost)
 		}
-		if err := outer.Release(context.Background()); !errors.Is(err, core.ErrLost) {
-			t.Errorf("the release got %v, want %v", err, core.ErrLost)
+		if err := outer.Release(context.Background()); !errors.Is(err, store.ErrLost) {
+			t.Errorf("the release got %v, want %v", err, store.ErrLost)
 		}
-		if x := s.Extend(t.Context(), []core.Claim{claim}); !errors.Is(x[0].Err, core.ErrLost) {
-			t.Errorf("the extension got %v, want %v", x[0].Err, core.ErrLost)
+		if x := s.Extend(t.Context(), []store.Claim{claim}); !errors.Is(x[0].Err, store.ErrLost) {
+			t.Errorf("the extension got %v, want %v", x[0].Err, store.ErrLost)
 		}
 		// Another client's, which is then found by requests in the lost one's name.
 		next := exclusive("held2")
@@ -203,7 +204,7 @@ func TestCutOff(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(50)
 	server := testserver.SharedZooKeeper(t)
-	rivals := lockerOn(t, func() core.Store { s, _ := storeOn(t, session, []string{server}); return s }())
+	rivals := lockerOn(t, func() store.Store { s, _ := storeOn(t, session, []string{server}); return s }())
 	cuts := []struct {
 		name string
 		cut  func(p *testserver.Proxy)
@@ -290,8 +291,8 @@ func TestFrozenServer(t *testing.T) {
 	inTime(t, lease, time.Now())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := l.TryAcquire(ctx, "frozen"); !errors.Is(err, core.ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, core.ErrUnavailable)
+	if _, err := l.TryAcquire(ctx, "frozen"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, store.ErrUnavailable)
 	}
 	server.Resume()
 	again := reacquire(t, l, "frozen")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
@@ -42,8 +42,8 @@ func TestNew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if s, err := zkstore.New(c.conn, c.opt); !errors.Is(err, core.ErrInvalid) || s != nil {
-				t.Errorf("got %v, %v; want %v", s, err, core.ErrInvalid)
+			if s, err := zkstore.New(c.conn, c.opt); !errors.Is(err, store.ErrInvalid) || s != nil {
+				t.Errorf("got %v, %v; want %v", s, err, store.ErrInvalid)
 			}
 		})
 	}
@@ -56,13 +56,13 @@ func TestNew(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		c := exclusive("nowhere")
-		if _, err := s.Acquire(ctx, c); !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.Acquire(ctx, c); !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("acquire: %v", err)
 		}
-		if x := s.Extend(ctx, []core.Claim{c}); x[0].Err == nil || errors.Is(x[0].Err, core.ErrLost) {
+		if x := s.Extend(ctx, []store.Claim{c}); x[0].Err == nil || errors.Is(x[0].Err, store.ErrLost) {
 			t.Errorf("extend: %v", x[0].Err)
 		}
-		if err := s.Release(ctx, c); err == nil || errors.Is(err, core.ErrLost) {
+		if err := s.Release(ctx, c); err == nil || errors.Is(err, store.ErrLost) {
 			t.Errorf("release: %v", err)
 		}
 		if took := time.Since(start); took > patience/2 {
@@ -71,8 +71,8 @@ func TestNew(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrUnavailable) {
-			t.Errorf("after Close: got %v, want %v", err, core.ErrUnavailable)
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("after Close: got %v, want %v", err, store.ErrUnavailable)
 		}
 	})
 }
@@ -97,8 +97,8 @@ func TestRootAndRights(t *testing.T) {
 	s, conn := storeOn(t, session, []string{server.Addr}, opts...)
 	c := exclusive("key")
 	t.Run("a client that is not authenticated gets nothing", func(t *testing.T) {
-		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, zk.ErrInvalidACL) && !errors.Is(err, zk.ErrNoAuth) {
-			t.Errorf("got %v, want %v because of the rights", err, core.ErrUnavailable)
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, zk.ErrInvalidACL) && !errors.Is(err, zk.ErrNoAuth) {
+			t.Errorf("got %v, want %v because of the rights", err, store.ErrUnavailable)
 		}
 	})
 	t.Run("everything stays below the root, with the rights that are wanted", func(t *testing.T) {
@@ -123,13 +123,13 @@ func TestRootAndRights(t *testing.T) {
 	})
 	t.Run("strangers cannot take, free or read", func(t *testing.T) {
 		stranger, _ := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/a/locks"))
-		if _, err := stranger.Acquire(t.Context(), exclusive("key")); !errors.Is(err, core.ErrUnavailable) {
-			t.Errorf("acquire: got %v, want %v", err, core.ErrUnavailable)
+		if _, err := stranger.Acquire(t.Context(), exclusive("key")); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("acquire: got %v, want %v", err, store.ErrUnavailable)
 		}
-		if err := stranger.Release(t.Context(), c); err == nil || errors.Is(err, core.ErrLost) {
+		if err := stranger.Release(t.Context(), c); err == nil || errors.Is(err, store.ErrLost) {
 			t.Errorf("release: got %v", err)
 		}
-		if x := s.Extend(t.Context(), []core.Claim{c}); x[0].Err != nil {
+		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 			t.Error(x[0].Err)
 		}
 	})
@@ -141,10 +141,10 @@ func TestRootAndRights(t *testing.T) {
 		}
 		held, kept := exclusive("held"), exclusive("kept")
 		grant(t, s, held)
-		if x := s.Extend(t.Context(), []core.Claim{held}); x[0].Err != nil {
+		if x := s.Extend(t.Context(), []store.Claim{held}); x[0].Err != nil {
 			t.Error(x[0].Err)
 		}
-		if err := s.Put(t.Context(), core.Card{Process: "PROCESS1"}, time.Minute); err != nil {
+		if err := s.Put(t.Context(), store.Card{Process: "PROCESS1"}, time.Minute); err != nil {
 			t.Error(err)
 		}
 		if cards, err := s.Cards(t.Context()); err != nil || len(cards) != 1 {
@@ -153,7 +153,7 @@ func TestRootAndRights(t *testing.T) {
 		if page, _, err := s.List(t.Context(), "", 10); err != nil || len(page) != 1 || len(page[0].Holds) != 1 {
 			t.Errorf("list: %+v, %v", page, err)
 		}
-		if err := s.Revoke(t.Context(), held.Key, core.HoldID(held.Lease), time.Second); err != nil {
+		if err := s.Revoke(t.Context(), held.Key, store.HoldID(held.Lease), time.Second); err != nil {
 			t.Error(err)
 		}
 		grant(t, s, kept)
@@ -172,7 +172,7 @@ func TestRootAndRights(t *testing.T) {
 		proxy.Sever()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		err := core.ErrUnavailable
+		err := store.ErrUnavailable
 		for err != nil && ctx.Err() == nil {
 			_, err = s.Acquire(ctx, exclusive("another"))
 		}

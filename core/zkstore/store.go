@@ -9,15 +9,15 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // probeTime is how long the servers have to answer: longer than the second for which
 // the client pauses when it has tried all of them.
 const probeTime = 2 * time.Second
 
-// Store keeps locks in ZooKeeper. It is a core.Store, a core.Watcher, a
-// core.Inspector and core.Cards. It is safe for concurrent use.
+// Store keeps locks in ZooKeeper. It is a store.Store, a store.Watcher, a
+// store.Inspector and store.Cards. It is safe for concurrent use.
 type Store struct {
 	config
 	conn *zk.Conn
@@ -45,17 +45,17 @@ type Store struct {
 // after a round trip, at most. Several Stores may
 // share a connection.
 //
-// New fails with core.ErrInvalid if an option makes no sense, and if this
+// New fails with store.ErrInvalid if an option makes no sense, and if this
 // version of the client library does not tell the session's time-out and
 // WithSessionTimeout is missing.
 func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	if conn == nil {
-		return nil, fmt.Errorf("zkstore: nil connection: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("zkstore: nil connection: %w", store.ErrInvalid)
 	}
 	c := config{root: defaultRoot, acl: zk.WorldACL(zk.PermAll)}
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, fmt.Errorf("zkstore: nil option: %w", core.ErrInvalid)
+			return nil, fmt.Errorf("zkstore: nil option: %w", store.ErrInvalid)
 		}
 		opt(&c)
 	}
@@ -63,7 +63,7 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	if c.session == 0 && !knowsTimeout() {
-		return nil, fmt.Errorf("zkstore: the client library does not tell the session time-out, WithSessionTimeout is needed: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("zkstore: the client library does not tell the session time-out, WithSessionTimeout is needed: %w", store.ErrInvalid)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{
@@ -147,7 +147,7 @@ type hold struct {
 	timer    *time.Timer
 }
 
-func (s *Store) entryOf(c core.Claim) *entry {
+func (s *Store) entryOf(c store.Claim) *entry {
 	id := c.Key + "\x00" + c.Lease
 	s.mu.Lock()
 	defer s.mu.Unlock()

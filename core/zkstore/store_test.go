@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -45,11 +45,11 @@ func newStore(t testing.TB, addrs []string, opts ...zkstore.Option) *zkstore.Sto
 }
 
 // conformance runs the suite on stores that connect makes.
-func conformance(t *testing.T, connect func(t testing.TB) core.Store) {
+func conformance(t *testing.T, connect func(t testing.TB) store.Store) {
 	t.Helper()
 	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) func() core.Store {
-			return func() core.Store { return connect(t) }
+		New: func(t testing.TB) func() store.Store {
+			return func() store.Store { return connect(t) }
 		},
 		Unit:    400 * time.Millisecond, // a request is a write to a log, by a program that is as busy
 		Without: []storetest.Feature{storetest.Records, storetest.Overtaking},
@@ -59,5 +59,5 @@ func conformance(t *testing.T, connect func(t testing.TB) core.Store) {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
-	conformance(t, func(t testing.TB) core.Store { return newStore(t, []string{server}) })
+	conformance(t, func(t testing.TB) store.Store { return newStore(t, []string{server}) })
 }

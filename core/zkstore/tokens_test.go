@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/zkstore"
 )
@@ -17,23 +17,23 @@ import (
 func TestTokensOfNodes(t *testing.T) {
 	t.Parallel()
 	at := func(elections, since int64) int64 { return elections<<32 | since }
-	const last = 1<<53 - core.TokenStep
+	const last = 1<<53 - store.TokenStep
 	for _, c := range []struct {
 		name       string
 		zxid, plus int64
 		want       uint64
 	}{
-		{"the first", 1, 0, core.TokenStep},
-		{"the next", 2, 0, 2 * core.TokenStep},
-		{"with what is added", 2, 7, 2*core.TokenStep + 7},
-		{"after an election", at(1, 1), 0, (1<<32 + 1) * core.TokenStep},
-		{"the last election with tokens", at(1<<15-1, 0), 0, (1<<15 - 1) << 32 * core.TokenStep},
+		{"the first", 1, 0, store.TokenStep},
+		{"the next", 2, 0, 2 * store.TokenStep},
+		{"with what is added", 2, 7, 2*store.TokenStep + 7},
+		{"after an election", at(1, 1), 0, (1<<32 + 1) * store.TokenStep},
+		{"the last election with tokens", at(1<<15-1, 0), 0, (1<<15 - 1) << 32 * store.TokenStep},
 		{"the last node with tokens", at(1<<15-1, math.MaxUint32), 0, last},
 		{"the last node with tokens, and what is added", at(1<<15-1, math.MaxUint32), 1, 0},
 		{"one election more", at(1<<15, 0), 0, 0},
 		{"as many as can be", math.MaxInt64, 0, 0},
-		{"so much that is added that they end at once", 1, last - core.TokenStep, last},
-		{"more than that", 1, last - core.TokenStep + 1, 0},
+		{"so much that is added that they end at once", 1, last - store.TokenStep, last},
+		{"more than that", 1, last - store.TokenStep + 1, 0},
 	} {
 		if got := zkstore.Token(c.zxid, c.plus); got != c.want {
 			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
@@ -59,16 +59,16 @@ func TestTokensOverARestart(t *testing.T) {
 	server.Restart()
 	for key, last := range tokens {
 		c := exclusive(key)
-		var g core.Grant
+		var g store.Grant
 		eventually(t, "the server is back", func() (ok bool) {
 			var err error
 			g, err = s.Acquire(t.Context(), c)
-			if err != nil && !errors.Is(err, core.ErrUnavailable) {
+			if err != nil && !errors.Is(err, store.ErrUnavailable) {
 				_ = s.Release(t.Context(), c) // the outcome may be unknown
 			}
 			return err == nil
 		})
-		if g.Token < last+core.TokenStep {
+		if g.Token < last+store.TokenStep {
 			t.Errorf("%s: got token %d after %d", key, g.Token, last)
 		}
 	}
@@ -95,16 +95,16 @@ func TestNoTokensAreLeft(t *testing.T) {
 	busy(t, s, exclusive("spent"))
 	fenced := c
 	fenced.MinToken = 1
-	if _, err := s.Acquire(t.Context(), fenced); !errors.Is(err, core.ErrUnsupported) {
-		t.Errorf("the same with a token: got %v, want %v", err, core.ErrUnsupported)
+	if _, err := s.Acquire(t.Context(), fenced); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("the same with a token: got %v, want %v", err, store.ErrUnsupported)
 	}
 	if err := s.Release(t.Context(), c); err != nil {
 		t.Errorf("the hold is gone: %v", err)
 	}
 	fenced = exclusive("spent")
 	fenced.MinToken, fenced.TTL = 1, time.Minute
-	if _, err := s.Acquire(t.Context(), fenced); !errors.Is(err, core.ErrUnsupported) {
-		t.Errorf("with a token: got %v, want %v", err, core.ErrUnsupported)
+	if _, err := s.Acquire(t.Context(), fenced); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("with a token: got %v, want %v", err, store.ErrUnsupported)
 	}
 	grant(t, s, exclusive("spent")) // nothing is left of what was refused
 }

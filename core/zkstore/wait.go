@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -19,9 +19,9 @@ const (
 )
 
 // wait leaves h in its place and watches the node before it, if the claim waits, and takes
-// h back if not. It returns the *core.BusyError, or errAgain.
-func (s *Store) wait(o *operation, c core.Claim, h *hold, l line) error {
-	busy := &core.BusyError{Key: c.Key, RetryAfter: askAgain}
+// h back if not. It returns the *store.BusyError, or errAgain.
+func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
+	busy := &store.BusyError{Key: c.Key, RetryAfter: askAgain}
 	ahead := l.ahead(h.node)
 	if h.node.kind == reentry {
 		ahead = l.nodes // any of them may have the room

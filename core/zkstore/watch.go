@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // sub is a waiter that is to be woken.
@@ -28,7 +28,7 @@ type spy struct {
 
 // Watch returns a channel that receives when what the waiting claim c waits for
 // has gone. It sends nothing: Acquire has set the watch of a claim that waits.
-func (s *Store) Watch(ctx context.Context, c core.Claim) (<-chan struct{}, error) {
+func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := usable("watch", c); err != nil {
 		return nil, err
 	}

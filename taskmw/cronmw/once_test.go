@@ -17,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/taskmw/cronmw"
 )
 
@@ -207,18 +208,18 @@ type down struct {
 	is atomic.Bool
 }
 
-func (s *down) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *down) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if s.is.Load() {
-		return core.Grant{}, core.ErrUnavailable
+		return store.Grant{}, core.ErrUnavailable
 	}
 	return s.Store.Acquire(ctx, c)
 }
 
-func (s *down) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *down) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	if !s.is.Load() {
 		return s.Store.Extend(ctx, claims)
 	}
-	answers := make([]core.Extension, len(claims))
+	answers := make([]store.Extension, len(claims))
 	for i := range answers {
 		answers[i].Err = core.ErrUnavailable
 	}

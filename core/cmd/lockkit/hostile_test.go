@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
@@ -55,8 +56,8 @@ func TestNoKeyIsObeyedByATerminal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, url := start(t)
-			locks := service(t, store)
+			s, url := start(t)
+			locks := service(t, s)
 			leases := make(map[string]*core.Lease)
 			for _, key := range []string{
 				core.Key("x", hostile), "x:\u202e1:redro\u2066\u200b", `x:"'<b>&$(id);|` + "`\\", "x:  two  words ", "x:held  1s  1s  AAAAAAAAAAA  order:1",
@@ -69,9 +70,9 @@ func TestNoKeyIsObeyedByATerminal(t *testing.T) {
 			}
 			card := core.Card{
 				Process: "EVIL", Service: hostile, Version: hostile, Host: hostile,
-				Entries: []core.CardEntry{{Name: hostile, Key: hostile, Hold: hostile, Trace: hostile, For: time.Hour}, {Name: "x", Key: "x:1", Waiting: true, For: time.Hour}},
+				Entries: []store.CardEntry{{Name: hostile, Key: hostile, Hold: hostile, Trace: hostile, For: time.Hour}, {Name: "x", Key: "x:1", Waiting: true, For: time.Hour}},
 			}
-			if err := store.(core.Cards).Put(t.Context(), card, time.Hour); err != nil {
+			if err := s.(store.Cards).Put(t.Context(), card, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			listed := make(map[string]bool)
@@ -120,7 +121,7 @@ func TestPlainKeysOfOthersAreNotObeyedByATerminal(t *testing.T) {
 	for _, args := range [][]string{{"ls", "-all", "-plain", "-prefix", "p:"}, {"ls", "-json", "-all", "-plain", "-prefix", "p:"}} {
 		c := do(t, redisURL(server.Addr), args...).harmless(t)
 		c.want(t, 0, "")
-		if n := strings.Count(c.out, core.HoldID("somebody")) + strings.Count(c.out, core.HoldID(hostile)); n != 2 {
+		if n := strings.Count(c.out, store.HoldID("somebody")) + strings.Count(c.out, store.HoldID(hostile)); n != 2 {
 			t.Errorf("%q", c.out)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
 	"github.com/lockkit/lockkit/core/internal/visible"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // operator is what the commands for operators have in common.
@@ -123,7 +124,7 @@ func rowOf(l inspect.Lock, h inspect.Hold, state string) row {
 		For: h.Age.Milliseconds(), Left: h.Left.Milliseconds(), Trace: h.Trace,
 		Mode: h.Mode().String(), kind: h.Kind(), Process: h.Process,
 	}
-	if h.Weight < core.All {
+	if h.Weight < store.All {
 		r.Weight = h.Weight
 	}
 	if h.Card != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
@@ -126,12 +127,12 @@ func TestOperators(t *testing.T) {
 	for name, start := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, url := start(t)
-			locks := service(t, store)
+			s, url := start(t)
+			locks := service(t, s)
 			t.Run("show tells holds and waiters, and no secret", func(t *testing.T) {
 				lease := acquire(t, locks, "show:1")
 				got := make(chan error, 1)
-				other := service(t, store)
+				other := service(t, s)
 				go func() { got <- other.Do(context.Background(), "show:1", func(context.Context) error { return nil }) }()
 				var c call
 				for deadline := time.Now().Add(patience); ; {
@@ -183,7 +184,7 @@ func TestOperators(t *testing.T) {
 				slices.SortFunc(calls[:], func(a, b call) int { return a.code - b.code })
 				calls[0].want(t, 0, "")
 				calls[1].want(t, 70, "no such hold")
-				next := acquire(t, service(t, store), "revoke:1")
+				next := acquire(t, service(t, s), "revoke:1")
 				now := time.Now()
 				<-gone
 				if !told.Before(now) || !errors.Is(context.Cause(lease.Context()), core.ErrLost) {
@@ -202,13 +203,13 @@ func TestOperators(t *testing.T) {
 					cmd.Stdin = strings.NewReader(typed)
 					end(t, cmd).want(t, 64, "nothing was released")
 				}
-				if _, err := service(t, store).TryAcquire(t.Context(), "free:1"); !errors.Is(err, core.ErrBusy) {
+				if _, err := service(t, s).TryAcquire(t.Context(), "free:1"); !errors.Is(err, core.ErrBusy) {
 					t.Fatalf("got %v, want busy", err)
 				}
 				cmd := lockkit(t, url, "release", "-now", "free:1", lease.ID())
 				cmd.Stdin = strings.NewReader(lease.ID() + "\n")
 				end(t, cmd).want(t, 0, "Another one can have the key")
-				next := acquire(t, service(t, store), "free:1", core.Wait(0))
+				next := acquire(t, service(t, s), "free:1", core.Wait(0))
 				served(t, url, "release", "-now", "-yes", "free:1", lease.ID()).want(t, 70, "no such hold")
 				c := served(t, url, "release", "-json", "-now", "-yes", "free:1", next.ID())
 				c.want(t, 0, "")
@@ -250,10 +251,10 @@ func TestOperators(t *testing.T) {
 				}
 			})
 			t.Run("cards say which process it is", func(t *testing.T) {
-				ofService := service(t, store, core.WithCard(core.Card{Service: "billing", Version: "1.4", Trace: func(context.Context) string { return "trace-1" }}))
+				ofService := service(t, s, core.WithCard(core.Card{Service: "billing", Version: "1.4", Trace: func(context.Context) string { return "trace-1" }}))
 				lease := acquire(t, ofService, "card:1")
-				hostile := core.Card{Process: "EVIL", Service: "\x1b[2J\nheld", Entries: []core.CardEntry{{Name: "x", Key: "x:\x07", For: time.Hour}}}
-				if err := store.(core.Cards).Put(t.Context(), hostile, time.Hour); err != nil {
+				hostile := core.Card{Process: "EVIL", Service: "\x1b[2J\nheld", Entries: []store.CardEntry{{Name: "x", Key: "x:\x07", For: time.Hour}}}
+				if err := s.(store.Cards).Put(t.Context(), hostile, time.Hour); err != nil {
 					t.Fatal(err)
 				}
 				for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
@@ -485,7 +486,7 @@ func TestOperatorsOfASilentServer(t *testing.T) {
 			defer conn.Close()
 		}
 	}()
-	addr, hold := silent.Addr().String(), core.HoldID("lease")
+	addr, hold := silent.Addr().String(), store.HoldID("lease")
 	for url, awaited := range map[string]string{
 		"zk://" + addr:                           "ZooKeeper gave no session, for which a majority of its servers has to be up",
 		"zk://ours:sesame@" + addr + "/root":     "ZooKeeper gave no session",

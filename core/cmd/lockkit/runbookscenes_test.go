@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -241,13 +242,13 @@ func waitScene(s *scene) {
 	if c := s.run("redis-cli --latency -i 1 --raw"); c.code != 0 || alike(c.out) != "LATENCY" {
 		s.t.Errorf("%+v", c)
 	}
-	store := onRedis(s.t, server.Addr)
+	st := onRedis(s.t, server.Addr)
 	card := core.Card{Process: "PAYMENTS", Service: "payments", Host: "vm", PID: 1}
 	for key, age := range map[string]time.Duration{"order:41": 9 * time.Second, "order:42": 20 * time.Second, "other:42": time.Minute} {
 		name, _, _ := strings.Cut(key, ":")
-		card.Entries = append(card.Entries, core.CardEntry{Name: name, Key: key, Hold: core.HoldID(key), For: age})
+		card.Entries = append(card.Entries, store.CardEntry{Name: name, Key: key, Hold: store.HoldID(key), For: age})
 	}
-	if err := store.Put(s.t.Context(), card, time.Minute); err != nil {
+	if err := st.Put(s.t.Context(), card, time.Minute); err != nil {
 		s.t.Fatal(err)
 	}
 	if c := s.run("lockkit ls -held 10s order"); c.code != 0 || !strings.Contains(c.out, "order:42") || strings.Contains(c.out, "order:41") || strings.Contains(c.out, "other:42") {

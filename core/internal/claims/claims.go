@@ -6,7 +6,7 @@
 // between spaces, dates of PostgreSQL have an end, and sessions of ZooKeeper keep no
 // records. redlock has a check of its own, of what a majority can decide; the rest is
 // refused by its nodes. memstore has one too: it has no format, and takes any key, value and
-// limit; core/storetest builds broken stores on it, whose claims go beyond core.All.
+// limit; core/storetest builds broken stores on it, whose claims go beyond store.All.
 package claims
 
 import (
@@ -17,7 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 const (
@@ -33,9 +33,9 @@ const (
 )
 
 // Check refuses c for op: "acquire", "extend", "release" or "watch". It looks at what op
-// uses. The error is core.ErrInvalid, or core.ErrUnsupported for a token where no store
+// uses. The error is store.ErrInvalid, or store.ErrUnsupported for a token where no store
 // gives one.
-func Check(store, op string, c *core.Claim, braces bool) error {
+func Check(s, op string, c *store.Claim, braces bool) error {
 	fault := badKey(c.Key, braces)
 	switch {
 	case fault != "":
@@ -47,25 +47,25 @@ func Check(store, op string, c *core.Claim, braces bool) error {
 	case c.TTL < time.Millisecond:
 		fault = "a TTL of at least 1ms is needed"
 	case op == "extend":
-	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > core.All:
+	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > store.All:
 		fault = "the weight has to be at least 1 and at most the limit"
 	case c.MinToken > maxToken:
 		fault = "a least token of at most 2^52 leaves room to grow below 2^53"
-	case c.MinToken > 0 && c.Weight < core.All:
-		return fmt.Errorf("%s: %s: a token for a claim that is not exclusive: %w", store, op, core.ErrUnsupported)
+	case c.MinToken > 0 && c.Weight < store.All:
+		return fmt.Errorf("%s: %s: a token for a claim that is not exclusive: %w", s, op, store.ErrUnsupported)
 	default:
 		fault = badRecord(op, c.Record)
 	}
 	if fault == "" {
 		return nil
 	}
-	return fmt.Errorf("%s: %s: %s: %w", store, op, fault, core.ErrInvalid)
+	return fmt.Errorf("%s: %s: %s: %w", s, op, fault, store.ErrInvalid)
 }
 
-// CheckKey refuses with core.ErrInvalid a key that no store has.
+// CheckKey refuses with store.ErrInvalid a key that no store has.
 func CheckKey(op, key string, braces bool) error {
 	if fault := badKey(key, braces); fault != "" {
-		return fmt.Errorf("%s: %s: %w", op, fault, core.ErrInvalid)
+		return fmt.Errorf("%s: %s: %w", op, fault, store.ErrInvalid)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func printable(s string) bool {
 	return true
 }
 
-func badRecord(op string, r *core.Record) string {
+func badRecord(op string, r *store.Record) string {
 	switch {
 	case r == nil:
 	case len(r.Value) > maxValue:

@@ -6,34 +6,34 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // id is the form of the ID of a process.
 var id = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// EncodeCard is what is kept of c. It refuses with core.ErrInvalid what no store keeps.
-func EncodeCard(op string, c core.Card, ttl time.Duration) ([]byte, error) {
+// EncodeCard is what is kept of c. It refuses with store.ErrInvalid what no store keeps.
+func EncodeCard(op string, c store.Card, ttl time.Duration) ([]byte, error) {
 	if !id.MatchString(c.Process) {
-		return nil, fmt.Errorf("%s: the ID of a process is 1 to 64 letters, digits, '-' and '_': %w", op, core.ErrInvalid)
+		return nil, fmt.Errorf("%s: the ID of a process is 1 to 64 letters, digits, '-' and '_': %w", op, store.ErrInvalid)
 	}
-	if ttl < time.Millisecond || ttl > core.MaxKeep {
-		return nil, fmt.Errorf("%s: a card for %v, 1ms to %v is allowed: %w", op, ttl, core.MaxKeep, core.ErrInvalid)
+	if ttl < time.Millisecond || ttl > store.MaxKeep {
+		return nil, fmt.Errorf("%s: a card for %v, 1ms to %v is allowed: %w", op, ttl, store.MaxKeep, store.ErrInvalid)
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
-		return nil, fmt.Errorf("%s: the card cannot be written (%w): %w", op, err, core.ErrInvalid)
+		return nil, fmt.Errorf("%s: the card cannot be written (%w): %w", op, err, store.ErrInvalid)
 	}
-	if len(text) > core.MaxCard {
-		return nil, fmt.Errorf("%s: the card has %d bytes, at most %d are allowed: %w", op, len(text), core.MaxCard, core.ErrInvalid)
+	if len(text) > store.MaxCard {
+		return nil, fmt.Errorf("%s: the card has %d bytes, at most %d are allowed: %w", op, len(text), store.MaxCard, store.ErrInvalid)
 	}
 	return text, nil
 }
 
 // DecodeCard reads what EncodeCard wrote for process. It is false of any other text.
-func DecodeCard(process string, text []byte) (c core.Card, ok bool) {
-	if len(text) > core.MaxCard || json.Unmarshal(text, &c) != nil || c.Process != process || !id.MatchString(process) {
-		return core.Card{}, false
+func DecodeCard(process string, text []byte) (c store.Card, ok bool) {
+	if len(text) > store.MaxCard || json.Unmarshal(text, &c) != nil || c.Process != process || !id.MatchString(process) {
+		return store.Card{}, false
 	}
 	return c, true
 }

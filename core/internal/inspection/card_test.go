@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inspection"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Whatever others have kept in place of a card, it is left out, or is one that can be kept
 // and shown again.
 func FuzzDecodeCard(f *testing.F) {
-	text, err := inspection.EncodeCard("test", core.Card{
+	text, err := inspection.EncodeCard("test", store.Card{
 		Process: "AAAAAAAA", Service: "\x1b[2J\u202e", Host: "<b>", PID: -1, Start: time.Unix(1, 0),
-		Entries: []core.CardEntry{{Name: "order", Hold: "x", Key: "order:1", For: -1}},
+		Entries: []store.CardEntry{{Name: "order", Hold: "x", Key: "order:1", For: -1}},
 	}, time.Minute)
 	if err != nil {
 		f.Fatal(err)
@@ -40,7 +40,7 @@ func FuzzDecodeCard(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q cannot be shown: %v", text, err)
 		}
-		if len(again) > core.MaxCard {
+		if len(again) > store.MaxCard {
 			return // other escapes are longer
 		}
 		if same, ok := inspection.DecodeCard(process, again); !ok || len(same.Entries) != len(c.Entries) || same.Service != c.Service {

@@ -4,14 +4,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // waiter returns what counts of c for its admission.
-func waiter(now time.Time, c core.Claim) Waiter {
+func waiter(now time.Time, c store.Claim) Waiter {
 	return Waiter{
 		Lease: c.Lease, Owner: c.Owner, Via: c.Via, Weight: c.Weight, Limit: c.Limit, Fair: c.Fair, Run: c.Record != nil,
-		Since: now, Until: now.Add(min(c.TTL, core.WaiterLife)),
+		Since: now, Until: now.Add(min(c.TTL, store.WaiterLife)),
 	}
 }
 
@@ -70,12 +70,12 @@ func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 
 // fence returns the token of a claim that is admitted. If held, its owner holds the whole key
 // already, so that the last grant was its own.
-func (s *State) fence(now time.Time, c core.Claim, held bool) uint64 {
-	if c.Weight < core.All {
+func (s *State) fence(now time.Time, c store.Claim, held bool) uint64 {
+	if c.Weight < store.All {
 		return 0
 	}
 	if !held {
-		s.Token = max(s.Token+core.TokenStep, uint64(now.UnixMicro()))
+		s.Token = max(s.Token+store.TokenStep, uint64(now.UnixMicro()))
 	}
 	s.Token = max(s.Token, c.MinToken)
 	return s.Token

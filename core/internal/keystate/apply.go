@@ -3,11 +3,12 @@ package keystate
 import (
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire admits or refuses c as core.Store.Acquire does. It also returns the leases to wake.
-func (s *State) Acquire(now time.Time, c core.Claim) (g core.Grant, wake []string, err error) {
+// Acquire admits or refuses c as store.Store.Acquire does. It also returns the leases to
+// wake.
+func (s *State) Acquire(now time.Time, c store.Claim) (g store.Grant, wake []string, err error) {
 	s.expire(now)
 	if g, err = s.acquire(now, c); err == nil {
 		wake = s.wake()
@@ -15,10 +16,10 @@ func (s *State) Acquire(now time.Time, c core.Claim) (g core.Grant, wake []strin
 	return g, wake, err
 }
 
-func (s *State) acquire(now time.Time, c core.Claim) (core.Grant, error) {
+func (s *State) acquire(now time.Time, c store.Claim) (store.Grant, error) {
 	w := waiter(now, c)
 	if s.answers(w) {
-		return core.Grant{Owner: c.Owner, Record: s.recorded(now, c)}, nil
+		return store.Grant{Owner: c.Owner, Record: s.recorded(now, c)}, nil
 	}
 	if i := s.find(c.Lease); i >= 0 {
 		h := &s.Holds[i]
@@ -26,50 +27,50 @@ func (s *State) acquire(now time.Time, c core.Claim) (core.Grant, error) {
 		if s.Record == nil {
 			s.begin(now, c)
 		}
-		return core.Grant{Owner: h.Owner, Token: s.fence(now, c, true), Record: s.recorded(now, c)}, nil
+		return store.Grant{Owner: h.Owner, Token: s.fence(now, c, true), Record: s.recorded(now, c)}, nil
 	}
 	if s.refuses(c.Lease) {
-		return core.Grant{}, core.ErrLost
+		return store.Grant{}, store.ErrLost
 	}
 	owner, heaviest := s.join(w)
 	if heaviest > 0 && c.Weight > heaviest {
-		return core.Grant{}, core.ErrInvalid
+		return store.Grant{}, store.ErrInvalid
 	}
 	if free, fits := s.room(w, true); !fits {
-		busy := &core.BusyError{Key: c.Key, RetryAfter: free.Sub(now)}
+		busy := &store.BusyError{Key: c.Key, RetryAfter: free.Sub(now)}
 		if c.Wait {
 			s.enter(w)
 			busy.Waiting = len(s.Waiters)
 		}
-		return core.Grant{}, busy
+		return store.Grant{}, busy
 	}
 	s.leave(c.Lease)
 	s.begin(now, c)
-	token := s.fence(now, c, heaviest == core.All)
+	token := s.fence(now, c, heaviest == store.All)
 	s.Holds = append(s.Holds, Hold{c.Lease, owner, c.Weight, now, now.Add(c.TTL)})
-	return core.Grant{Owner: owner, Token: token, Record: s.recorded(now, c)}, nil
+	return store.Grant{Owner: owner, Token: token, Record: s.recorded(now, c)}, nil
 }
 
-// Extend extends the hold of c as core.Store.Extend does for one claim.
-func (s *State) Extend(now time.Time, c core.Claim) error {
+// Extend extends the hold of c as store.Store.Extend does for one claim.
+func (s *State) Extend(now time.Time, c store.Claim) error {
 	s.expire(now)
 	i := s.find(c.Lease)
 	if i < 0 {
-		return core.ErrLost
+		return store.ErrLost
 	}
 	s.Holds[i].Until = later(s.Holds[i].Until, now.Add(c.TTL))
 	return nil
 }
 
-// Release ends the hold of c as core.Store.Release does. It returns the leases to wake, also
-// with an error.
-func (s *State) Release(now time.Time, c core.Claim) (wake []string, err error) {
+// Release ends the hold of c as store.Store.Release does. It returns the leases to wake,
+// also with an error.
+func (s *State) Release(now time.Time, c store.Claim) (wake []string, err error) {
 	s.expire(now)
 	err = s.release(now, c)
 	return s.wake(), err
 }
 
-func (s *State) release(now time.Time, c core.Claim) error {
+func (s *State) release(now time.Time, c store.Claim) error {
 	if c.Undo && c.Record == nil {
 		s.undo(now, c.Lease)
 	}
@@ -94,15 +95,15 @@ func (s *State) release(now time.Time, c core.Claim) error {
 	if waited && c.Record == nil {
 		return nil
 	}
-	return core.ErrLost
+	return store.ErrLost
 }
 
-// Revoke ends the hold that has this ID as core.Inspector.Revoke does. It returns the leases
-// to wake, and whether there was such a hold.
+// Revoke ends the hold that has this ID as store.Inspector.Revoke does. It returns the
+// leases to wake, and whether there was such a hold.
 func (s *State) Revoke(now time.Time, id string, keep time.Duration) (wake []string, found bool) {
 	s.expire(now)
 	for i, h := range s.Holds {
-		if h.Owner == "" || core.HoldID(h.Lease) != id {
+		if h.Owner == "" || store.HoldID(h.Lease) != id {
 			continue
 		}
 		if keep > 0 {
@@ -115,9 +116,9 @@ func (s *State) Revoke(now time.Time, id string, keep time.Duration) (wake []str
 }
 
 // Look returns what an operator may see of the key.
-func (s *State) Look(now time.Time, key string) core.State {
+func (s *State) Look(now time.Time, key string) store.State {
 	s.expire(now)
-	view := core.State{Key: key}
+	view := store.State{Key: key}
 	for _, h := range s.Holds {
 		view.Holds = append(view.Holds, h.show(now))
 	}
@@ -128,15 +129,15 @@ func (s *State) Look(now time.Time, key string) core.State {
 		view.Waiters = append(view.Waiters, shown)
 	}
 	if r := s.Record; r != nil {
-		view.Run = &core.Run{Attempt: r.Attempt, Done: r.Done, Left: r.Until.Sub(now)}
+		view.Run = &store.Run{Attempt: r.Attempt, Done: r.Done, Left: r.Until.Sub(now)}
 	}
 	return view
 }
 
-func (h Hold) show(now time.Time) core.Hold {
-	shown := core.Hold{Weight: h.Weight, Age: now.Sub(h.Since), Left: h.Until.Sub(now)}
+func (h Hold) show(now time.Time) store.Hold {
+	shown := store.Hold{Weight: h.Weight, Age: now.Sub(h.Since), Left: h.Until.Sub(now)}
 	if h.Owner != "" {
-		shown.ID, shown.Process = core.HoldID(h.Lease), core.ProcessOf(h.Lease)
+		shown.ID, shown.Process = store.HoldID(h.Lease), store.ProcessOf(h.Lease)
 	}
 	return shown
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // answers reports whether w need not be admitted, because its answer is recorded.
@@ -14,11 +14,11 @@ func (s *State) answers(w Waiter) bool { return w.Run && s.Record != nil && s.Re
 func (s *State) begun(lease string) bool { return s.Record != nil && s.Record.Beginner == lease }
 
 // begin starts a run under an admitted claim, if it asks for one and has not begun it already.
-func (s *State) begin(now time.Time, c core.Claim) {
+func (s *State) begin(now time.Time, c store.Claim) {
 	if c.Record == nil || s.begun(c.Lease) {
 		return
 	}
-	run, before := core.Record{Value: c.Record.Value, Attempt: 1, Retain: c.Record.Retain}, s.Record
+	run, before := store.Record{Value: c.Record.Value, Attempt: 1, Retain: c.Record.Retain}, s.Record
 	if before != nil {
 		run.Value, run.Attempt = before.Value, before.Attempt+1
 		before.Before = nil
@@ -43,29 +43,29 @@ func (s *State) undo(now time.Time, lease string) {
 }
 
 // save keeps r. A record that is kept for no time is gone with the next operation.
-func (s *State) save(now time.Time, r core.Record) {
+func (s *State) save(now time.Time, r store.Record) {
 	s.Record = &Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Until: now.Add(r.Retain)}
 }
 
 // saveFor keeps the record of a release.
-func (s *State) saveFor(now time.Time, c core.Claim) {
+func (s *State) saveFor(now time.Time, c store.Claim) {
 	s.save(now, *c.Record)
 	s.Record.Saver = c.Lease
 }
 
 // saved reports whether c's lease has saved what c would save, and no run has begun since:
 // the reply to an earlier release was lost.
-func (s *State) saved(c core.Claim) bool {
+func (s *State) saved(c store.Claim) bool {
 	r := s.Record
 	return c.Record != nil && r != nil && r.Saver == c.Lease &&
 		r.Done == c.Record.Done && r.Attempt == c.Record.Attempt && bytes.Equal(r.Value, c.Record.Value)
 }
 
 // recorded returns a copy of the record for a claim that asked with one.
-func (s *State) recorded(now time.Time, c core.Claim) *core.Record {
+func (s *State) recorded(now time.Time, c store.Claim) *store.Record {
 	r := s.Record
 	if c.Record == nil || r == nil {
 		return nil
 	}
-	return &core.Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Retain: r.Until.Sub(now)}
+	return &store.Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Retain: r.Until.Sub(now)}
 }

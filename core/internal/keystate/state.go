@@ -4,14 +4,14 @@
 //
 // An operation is decided by its arguments alone. It reads no clock, waits for nothing and
 // wakes nobody: it returns the leases of the waiting claims to wake. A State is plain data
-// and not safe for concurrent use. Claims are as core.Checker allows them.
+// and not safe for concurrent use. Claims are as store.Checker allows them.
 package keystate
 
 import (
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // State is what is kept of one key. Its zero value is that of a key which was never used.
@@ -20,7 +20,7 @@ type State struct {
 	Holds   []Hold      // in the order of their grants, but those that are kept come later
 	Waiters []Waiter    // in the order of their arrival
 	Tombs   []Tombstone // in the order of their first release
-	// Token is the first token of the last grant, which also has the core.TokenStep-1
+	// Token is the first token of the last grant, which also has the store.TokenStep-1
 	// after it. A State that begins anew has the highest token that was forgotten, if
 	// the clock may not have passed it.
 	Token  uint64
@@ -72,7 +72,7 @@ func (s *State) Empty(now time.Time) bool {
 	}
 	s.expire(now)
 	return len(s.Holds) == 0 && len(s.Waiters) == 0 && len(s.Tombs) == 0 && s.Record == nil &&
-		s.Token+core.TokenStep <= uint64(now.UnixMicro())
+		s.Token+store.TokenStep <= uint64(now.UnixMicro())
 }
 
 // expire removes everything that has expired at now.

@@ -7,13 +7,13 @@ CREATE TABLE IF NOT EXISTS lockkit.cards ( -- since version 4
   card    bytea NOT NULL
 ) WITH (fillfactor = 60);
 
--- hold_id is core.HoldID in bytes: those of "hold", 0 and the lease.
+-- hold_id is store.HoldID in bytes: those of "hold", 0 and the lease.
 CREATE OR REPLACE FUNCTION lockkit.hold_id(_lease bytea) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT substring(sha256(decode('686f6c6400', 'hex') || _lease) FROM 1 FOR 8)
 $$;
 
--- process_of is core.ProcessOf: the beginning of a lease that a Locker has named, which is
+-- process_of is store.ProcessOf: the beginning of a lease that a Locker has named, which is
 -- the ID of its process, and of any other lease null.
 CREATE OR REPLACE FUNCTION lockkit.process_of(_lease bytea) RETURNS text -- since version 5
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$

@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
@@ -87,7 +88,7 @@ type spied struct {
 	owners map[string]bool // and leases, which are as secret
 }
 
-func (s *spied) saw(claims ...core.Claim) {
+func (s *spied) saw(claims ...store.Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range claims {
@@ -95,7 +96,7 @@ func (s *spied) saw(claims ...core.Claim) {
 	}
 }
 
-func (s *spied) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *spied) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	s.saw(c)
 	return s.Store.Acquire(ctx, c)
 }

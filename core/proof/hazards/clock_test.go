@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -153,7 +154,7 @@ func back(t *testing.T) {
 		}
 		wantHeld(t, lease)
 		release(t, lease)
-		everyKeyEnds(t, asks, time.Hour+max(ttl, core.WaiterLife)) // the token's
+		everyKeyEnds(t, asks, time.Hour+max(ttl, store.WaiterLife)) // the token's
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -178,7 +179,7 @@ func TestKeysExpire(t *testing.T) {
 			default:
 			}
 			looks++
-			seen += everyKeyEnds(t, asks, max(ttl, core.WaiterLife))
+			seen += everyKeyEnds(t, asks, max(ttl, store.WaiterLife))
 			time.Sleep(5 * time.Millisecond)
 		}
 		t.Logf("%d looks, %d keys", looks, seen)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -268,6 +269,6 @@ func TestChurn(t *testing.T) {
 		if n := asks.stats()["connected_clients"]; n > 30 {
 			t.Errorf("the server has %d clients", n)
 		}
-		testserver.Eventually(t, core.WaiterLife+slack, "the server has forgotten everything", func() bool { return len(asks.scan("")) == 0 })
+		testserver.Eventually(t, store.WaiterLife+slack, "the server has forgotten everything", func() bool { return len(asks.scan("")) == 0 })
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -52,8 +53,8 @@ func lostAcquire(t *testing.T, r *rig, n int) {
 	if r.proxy.Times(fault) != 1 {
 		t.Fatal("vacuous: no reply was lost")
 	}
-	if holds := r.asks.holds(r.key); holds != 1 || lease.Token() != last+core.TokenStep {
-		t.Errorf("%d holds and token %d, want one and %d", holds, lease.Token(), last+core.TokenStep)
+	if holds := r.asks.holds(r.key); holds != 1 || lease.Token() != last+store.TokenStep {
+		t.Errorf("%d holds and token %d, want one and %d", holds, lease.Token(), last+store.TokenStep)
 	}
 	if busy := r.events.all(core.Busy); len(busy) > 0 {
 		t.Error("our own lock was reported as busy")
@@ -61,8 +62,8 @@ func lostAcquire(t *testing.T, r *rig, n int) {
 	wantBusy(t, r.direct, r.key)
 	release(t, lease)
 	next := acquire(t, r.direct, r.key, core.Wait(0))
-	if next.Token() != last+2*core.TokenStep {
-		t.Errorf("the next token is %d, want %d", next.Token(), last+2*core.TokenStep)
+	if next.Token() != last+2*store.TokenStep {
+		t.Errorf("the next token is %d, want %d", next.Token(), last+2*store.TokenStep)
 	}
 	release(t, next)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -79,7 +80,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 // earliest.
 func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64) {
 	t.Helper()
-	in := r.store.(core.Inspector)
+	in := r.store.(store.Inspector)
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		state, err := in.Look(t.Context(), key)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -159,7 +160,7 @@ type seeing struct {
 	w *witness
 }
 
-func (s *seeing) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *seeing) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	s.w.secret("a lease", c.Lease)
 	s.w.secret("an owner", c.Owner)
 	g, err := s.Store.Acquire(ctx, c)
@@ -168,7 +169,7 @@ func (s *seeing) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) 
 	return g, err
 }
 
-func (s *seeing) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *seeing) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	all := s.Store.Extend(ctx, claims)
 	for _, x := range all {
 		s.w.error(x.Err)
@@ -176,7 +177,7 @@ func (s *seeing) Extend(ctx context.Context, claims []core.Claim) []core.Extensi
 	return all
 }
 
-func (s *seeing) Release(ctx context.Context, c core.Claim) error {
+func (s *seeing) Release(ctx context.Context, c store.Claim) error {
 	err := s.Store.Release(ctx, c)
 	s.w.error(err)
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -83,10 +84,10 @@ func throttle(c *child) (stop func()) {
 type capturing struct {
 	*redisstore.Store
 	mu   sync.Mutex
-	last core.Claim
+	last store.Claim
 }
 
-func (s *capturing) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (s *capturing) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +98,7 @@ func (s *capturing) Acquire(ctx context.Context, c core.Claim) (core.Grant, erro
 }
 
 // granted is the last claim that was granted.
-func (s *capturing) granted() core.Claim {
+func (s *capturing) granted() store.Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last

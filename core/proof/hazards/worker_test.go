@@ -18,6 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // workerEnv makes the test binary a worker; it holds a plan.
@@ -49,7 +50,7 @@ type order struct {
 	Fixed    bool
 	N        int
 	Register string
-	Claim    core.Claim
+	Claim    store.Claim
 }
 
 func (o order) options() []core.AcquireOption {
@@ -310,7 +311,7 @@ func (w *worker) write(o order) {
 // adopt is a copy of another machine: it goes on under the same claim.
 func (w *worker) adopt(o order) {
 	ctx := context.Background()
-	x := w.store.Store.Extend(ctx, []core.Claim{o.Claim})[0]
+	x := w.store.Store.Extend(ctx, []store.Claim{o.Claim})[0]
 	r := failed(o.ID, "adopted", x.Err)
 	if x.Err == nil {
 		g, err := w.store.Store.Acquire(ctx, o.Claim)

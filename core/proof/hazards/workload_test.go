@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // counting counts extensions. Unlocked, it locks nothing.
@@ -23,14 +24,14 @@ type counting struct {
 	calls, claims atomic.Int64
 }
 
-func (c *counting) Acquire(ctx context.Context, claim core.Claim) (core.Grant, error) {
+func (c *counting) Acquire(ctx context.Context, claim store.Claim) (store.Grant, error) {
 	if c.unlocked {
-		return core.Grant{Owner: claim.Owner, Token: 1}, nil
+		return store.Grant{Owner: claim.Owner, Token: 1}, nil
 	}
 	return c.Store.Acquire(ctx, claim)
 }
 
-func (c *counting) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (c *counting) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	c.calls.Add(1)
 	c.claims.Add(int64(len(claims)))
 	return c.Store.Extend(ctx, claims)

@@ -8,14 +8,14 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // ok is a try that was granted, relied on until and released. The grants of the key
 // are counted.
 func ok(lease string, call, ret int64, grant uint64, until, released int64) *try {
-	t := &try{Lease: lease, Who: lease, Key: "k:1", Call: call, Ret: ret, Outcome: "ok", Token: grant * core.TokenStep, Until: until}
+	t := &try{Lease: lease, Who: lease, Key: "k:1", Call: call, Ret: ret, Outcome: "ok", Token: grant * store.TokenStep, Until: until}
 	if released > 0 {
 		t.ReleaseCall, t.ReleaseRet, t.Released = until, released, "ok"
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // overlaps is the interval oracle: of one key, no two stretches overlap in which
@@ -91,7 +91,7 @@ func tokensShared(r *record) []string {
 			asked = g
 			continue
 		}
-		if low := all[i-1]; g.token < low.token+core.TokenStep && !r.forgot(min(low.Call, g.Call), max(low.Ret, g.Ret)) {
+		if low := all[i-1]; g.token < low.token+store.TokenStep && !r.forgot(min(low.Call, g.Call), max(low.Ret, g.Ret)) {
 			faults = append(faults, fmt.Sprintf("%s: the grants of %s and %s have the tokens %d and %d", g.Key, low.ID, g.ID, low.token, g.token))
 		}
 		if g.Ret < asked.Call {
@@ -120,7 +120,7 @@ func passedWrongly(claims []*claim) []string {
 		add := func(t *try, format string, args ...any) {
 			faults = append(faults, fmt.Sprintf("%s: %s, with a hold that was passed on, ", c.Key, t.Lease)+fmt.Sprintf(format, args...))
 		}
-		if n := 1 + len(c.more); n > core.TokenStep {
+		if n := 1 + len(c.more); n > store.TokenStep {
 			add(c.last(), "is lease %d of it", n)
 		}
 		left := int64(math.MaxInt64) // when the store was asked to release it
@@ -131,7 +131,7 @@ func passedWrongly(claims []*claim) []string {
 		}
 		before, failed := c.try, int64(math.MaxInt64)
 		for _, t := range c.more {
-			if t.Token <= before.Token || t.Token >= c.first()+core.TokenStep {
+			if t.Token <= before.Token || t.Token >= c.first()+store.TokenStep {
 				add(t, "has token %d, %s before it had %d, and the grant %d", t.Token, before.Lease, before.Token, c.first())
 			}
 			if t.Ret <= before.Until {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // lock is the state of one key's lock, as far as it follows from what its users
@@ -52,7 +52,7 @@ var model = porcupine.Model{
 		switch in.What {
 		case "acquire":
 			return (s.Holder == "" || s.Loose) && (in.Grant > s.Top || s.Loose && in.Grant > s.Last) && in.Token == in.Grant,
-				lock{Holder: in.Claim, Lease: in.Lease, Last: in.Token, Top: in.Grant + core.TokenStep - 1}
+				lock{Holder: in.Claim, Lease: in.Lease, Last: in.Token, Top: in.Grant + store.TokenStep - 1}
 		case "follow":
 			if s.Holder != in.Claim {
 				return !in.Sure, s

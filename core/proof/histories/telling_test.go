@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // telling is a store that says what became of its calls. Its worker may want it
@@ -50,7 +51,7 @@ func told(err error) string {
 	return "unknown"
 }
 
-func (s *telling) say(step string, ctx context.Context, c core.Claim, call int64, outcome string, token uint64) {
+func (s *telling) say(step string, ctx context.Context, c store.Claim, call int64, outcome string, token uint64) {
 	name, _ := ctx.Value(tryName{}).(string)
 	s.worker.say(entry{
 		Lease: name, Claim: c.Lease, Who: s.worker.Name, Key: c.Key, Step: step, Call: call, Ret: mono(), Outcome: outcome, Token: token,
@@ -58,7 +59,7 @@ func (s *telling) say(step string, ctx context.Context, c core.Claim, call int64
 }
 
 // gave notes a grant, and which acquire has asked for it.
-func (s *telling) gave(ctx context.Context, c core.Claim, g core.Grant) {
+func (s *telling) gave(ctx context.Context, c store.Claim, g store.Grant) {
 	s.worker.known.Lock()
 	defer s.worker.known.Unlock()
 	got := grant{c.Lease, g.Token}
@@ -69,12 +70,12 @@ func (s *telling) gave(ctx context.Context, c core.Claim, g core.Grant) {
 	s.worker.granted[c.Key] = all[max(0, len(all)-mostGrants):]
 }
 
-func (s *telling) Acquire(ctx context.Context, c core.Claim) (g core.Grant, err error) {
+func (s *telling) Acquire(ctx context.Context, c store.Claim) (g store.Grant, err error) {
 	call := mono()
 	now := time.Now()
 	switch {
 	case s.worker.Mistake == grantsAll:
-		g = core.Grant{Owner: c.Owner, Token: uint64(now.UnixMicro()) / 20_000}
+		g = store.Grant{Owner: c.Owner, Token: uint64(now.UnixMicro()) / 20_000}
 	case s.worker.Mistake == refusesAll && now.UnixMilli()%1000 < 100:
 		err = &core.BusyError{Key: c.Key}
 	default:
@@ -87,7 +88,7 @@ func (s *telling) Acquire(ctx context.Context, c core.Claim) (g core.Grant, err 
 	return g, err
 }
 
-func (s *telling) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (s *telling) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	call := mono()
 	answers := s.Store.Extend(ctx, claims)
 	for i, a := range answers {
@@ -96,7 +97,7 @@ func (s *telling) Extend(ctx context.Context, claims []core.Claim) []core.Extens
 	return answers
 }
 
-func (s *telling) Release(ctx context.Context, c core.Claim) error {
+func (s *telling) Release(ctx context.Context, c store.Claim) error {
 	call := mono()
 	var err error
 	if s.worker.Mistake != grantsAll && (s.worker.Mistake != keepsSome || rand.N(50) > 0) {

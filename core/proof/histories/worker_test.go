@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // workerEnv makes the test binary a worker; it holds a plan.
@@ -187,7 +188,7 @@ func (w *worker) identify(e *entry) {
 		return
 	}
 	for _, g := range slices.Backward(w.granted[e.Key]) {
-		if g.token < e.Token && e.Token < g.token+core.TokenStep {
+		if g.token < e.Token && e.Token < g.token+store.TokenStep {
 			e.Claim, e.Follows = g.claim, true
 			return
 		}

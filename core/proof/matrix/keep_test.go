@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // places is how many claims wait for the key.
@@ -142,7 +143,7 @@ func releaseOp(r *rig) {
 // recordOp ends a run with its answer.
 func recordOp(r *rig) {
 	ctx := context.Background()
-	begin := core.Record{Value: []byte("begun"), Retain: time.Hour}
+	begin := store.Record{Value: []byte("begun"), Retain: time.Hour}
 	lease, _, err := r.locker.Begin(ctx, r.key, begin, core.TTL(ttl))
 	if err != nil {
 		r.t.Fatalf("begin: %v", err)
@@ -151,7 +152,7 @@ func recordOp(r *rig) {
 	open := r.fault.when == overtaken
 	r.arm("release", 0)
 	began := time.Now()
-	r.told(lease.Finish(ctx, core.Record{Value: []byte("the answer"), Attempt: 1, Done: !open, Retain: time.Hour}), began, 0)
+	r.told(lease.Finish(ctx, store.Record{Value: []byte("the answer"), Attempt: 1, Done: !open, Retain: time.Hour}), began, 0)
 	r.wantHolds(r.cell.holds)
 	if r.fault.when == beyond {
 		r.outlast()
@@ -166,7 +167,7 @@ func recordOp(r *rig) {
 		}
 		r.wantToken(next, r.cell.tokens)
 		r.unmoved()
-		if err := next.Finish(ctx, core.Record{Value: []byte("another"), Attempt: 2, Done: true, Retain: time.Hour}); err != nil {
+		if err := next.Finish(ctx, store.Record{Value: []byte("another"), Attempt: 2, Done: true, Retain: time.Hour}); err != nil {
 			r.t.Errorf("finish: %v", err)
 		}
 		r.wantHolds(0)
@@ -180,7 +181,7 @@ func recordOp(r *rig) {
 	if err != nil || again != nil || !found.Done || found.Attempt != 1 || string(found.Value) != "the answer" {
 		r.t.Errorf("the next caller gets %v, attempt %d, %q and error %v; want the answer", again != nil, found.Attempt, found.Value, err)
 	}
-	if token := r.fields()["t"]; token != fmt.Sprint(r.last+r.cell.tokens*core.TokenStep) {
+	if token := r.fields()["t"]; token != fmt.Sprint(r.last+r.cell.tokens*store.TokenStep) {
 		r.t.Errorf("the last token is %s after %d, want %d grants more", token, r.last, r.cell.tokens)
 	}
 	r.finish(false)

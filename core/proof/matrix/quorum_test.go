@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -68,7 +69,7 @@ func TestQuorumMatrix(t *testing.T) {
 			for _, p := range m.proxies {
 				p.Forget()
 			}
-			_, _, err := m.locker.Begin(context.Background(), m.key, core.Record{Retain: time.Hour}, core.TTL(ttl))
+			_, _, err := m.locker.Begin(context.Background(), m.key, store.Record{Retain: time.Hour}, core.TTL(ttl))
 			if !errors.Is(err, core.ErrUnsupported) {
 				t.Errorf("got %v, want unsupported", err)
 			}

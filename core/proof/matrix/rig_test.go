@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -241,7 +242,7 @@ func (r *rig) wantBusy() {
 // trial.
 func (r *rig) wantToken(lease *core.Lease, n uint64) {
 	r.t.Helper()
-	if got := lease.Token(); got != r.last+n*core.TokenStep {
+	if got := lease.Token(); got != r.last+n*store.TokenStep {
 		r.t.Errorf("the token is %d after %d, want %d grants more", got, r.last, n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -19,7 +20,7 @@ import (
 // waiter is only woken. A grant that no waiter takes must end sooner.
 const (
 	pushedTTL = 3 * patience
-	wokenTTL  = core.WaiterLife - time.Second
+	wokenTTL  = store.WaiterLife - time.Second
 )
 
 // wakeUps are the waiters for which the message is. It says that the key is free, or
@@ -265,8 +266,8 @@ func (w *wakeUp) leaves() {
 // gone plays a waiter that never asks again, while its process goes on to hear.
 func (w *wakeUp) gone() {
 	holder := w.acquire(context.Background(), w.rival)
-	dead := core.Claim{
-		Key: w.key, Owner: "gone", Lease: "gone", Weight: core.All, Limit: core.All, TTL: pushedTTL, Wait: true, Push: true,
+	dead := store.Claim{
+		Key: w.key, Owner: "gone", Lease: "gone", Weight: store.All, Limit: store.All, TTL: pushedTTL, Wait: true, Push: true,
 	}
 	watching, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // strictTTL outlasts a run, so that no hold of it expires, but for those that the
@@ -32,7 +33,7 @@ func (w *worker) strictly(n int) {
 		if w.r.IntN(3) == 0 {
 			opts = append(opts, core.Wait(0))
 		}
-		if lease, h := w.acquire(ctx, nil, fmt.Sprint("strict:", w.r.IntN(2)), core.All, core.All, opts...); lease != nil {
+		if lease, h := w.acquire(ctx, nil, fmt.Sprint("strict:", w.r.IntN(2)), store.All, store.All, opts...); lease != nil {
 			time.Sleep(lasting(w.r, time.Millisecond, time.Second))
 			w.release(lease, h)
 		}
@@ -87,7 +88,7 @@ func (l lock) then(c call) []lock {
 	mine, open := l.holder == c.lease, l.holder == "" || l.holder == somebody
 	switch c.op + " " + c.outcome {
 	case "acquire granted":
-		last := c.token + core.TokenStep - 1
+		last := c.token + store.TokenStep - 1
 		switch {
 		case open && !l.isDead(c.lease) && c.token > l.last,
 			mine && l.told && last == l.last,
@@ -115,7 +116,7 @@ func (l lock) then(c call) []lock {
 		return []lock{l}
 	case "lease begun":
 		// The first token of a grant is that of the lease that has asked for it.
-		if !mine || !l.told || c.token > l.last || c.token+core.TokenStep-1 <= l.last {
+		if !mine || !l.told || c.token > l.last || c.token+store.TokenStep-1 <= l.last {
 			return none
 		}
 	case "lease released":

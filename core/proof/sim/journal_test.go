@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // A hold is passed on within a process for this long, from when its grant has
@@ -74,7 +74,7 @@ func (g *grant) end(at time.Duration, why string) {
 func (g *grant) joins() bool { return g.owner != g.lease }
 
 // owns tells that g's token and those after it have this one.
-func (g *grant) owns(token uint64) bool { return g.token <= token && token < g.token+core.TokenStep }
+func (g *grant) owns(token uint64) bool { return g.token <= token && token < g.token+store.TokenStep }
 
 // asks tells that g may be extended although the last lease that began under it
 // is being released: for one before that, whose release has to know whether the
@@ -211,7 +211,7 @@ func (j *journal) begin(h *hold, q *question) *hold {
 // grantOf is the grant that h, an exclusive hold, begins under: the one that it
 // has asked for, or else the last one of its process that owns its token.
 func (j *journal) grantOf(h *hold, q *question) *grant {
-	if h.weight != core.All {
+	if h.weight != store.All {
 		return nil
 	}
 	own := j.grants[q.lease]
@@ -245,7 +245,7 @@ func (j *journal) under(h *hold, g *grant) {
 	if before.until < 0 {
 		j.never(overlaps, "%s: two leases have one hold", where)
 	}
-	if g.leases > core.TokenStep {
+	if g.leases > store.TokenStep {
 		j.never(passedOn, "%s: it is lease %d under one hold", where, g.leases)
 	}
 	if ago := h.from - g.got; ago > chainTime {

@@ -9,6 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // story is a run that a test tells, with a clock that goes on by a tenth of a
@@ -17,7 +18,7 @@ type story struct {
 	*journal
 	core.Store // answers with grant and err
 	at         time.Duration
-	grant      core.Grant
+	grant      store.Grant
 	err        error
 }
 
@@ -27,17 +28,17 @@ func newStory() *story {
 	return s
 }
 
-func (s *story) Acquire(context.Context, core.Claim) (core.Grant, error) {
+func (s *story) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	s.at += 100 * time.Microsecond
 	return s.grant, s.err
 }
 
-func (s *story) Extend(_ context.Context, claims []core.Claim) []core.Extension {
+func (s *story) Extend(_ context.Context, claims []store.Claim) []store.Extension {
 	s.at += 100 * time.Microsecond
-	return slices.Repeat([]core.Extension{{Err: s.err}}, len(claims))
+	return slices.Repeat([]store.Extension{{Err: s.err}}, len(claims))
 }
 
-func (s *story) Release(context.Context, core.Claim) error {
+func (s *story) Release(context.Context, store.Claim) error {
 	s.at += 100 * time.Microsecond
 	return s.err
 }
@@ -47,13 +48,13 @@ func (s *story) tap(client int, err error) core.Store {
 	return listen(struct{ core.Store }{s}, s.journal, client)
 }
 
-func claimOf(lease string) core.Claim {
-	return core.Claim{Key: "k", Owner: lease, Lease: lease, Weight: core.All, Limit: core.All, TTL: time.Second}
+func claimOf(lease string) store.Claim {
+	return store.Claim{Key: "k", Owner: lease, Lease: lease, Weight: store.All, Limit: store.All, TTL: time.Second}
 }
 
 // asks has client ask the store for a claim, which is granted with a token.
-func (s *story) asks(client int, c core.Claim, token uint64) *question {
-	s.grant = core.Grant{Owner: c.Owner, Token: token}
+func (s *story) asks(client int, c store.Claim, token uint64) *question {
+	s.grant = store.Grant{Owner: c.Owner, Token: token}
 	if c.Via != "" {
 		s.grant.Owner = c.Via
 	}
@@ -68,12 +69,12 @@ func (s *story) begins(client int, token uint64, q *question) *hold {
 	if q == nil {
 		q = &question{}
 	}
-	return s.begin(&hold{key: "k", client: client, weight: core.All, limit: core.All, token: token}, q)
+	return s.begin(&hold{key: "k", client: client, weight: store.All, limit: store.All, token: token}, q)
 }
 
 // confirms has the store answer an Extend of a claim.
 func (s *story) confirms(lease string, err error) {
-	s.tap(1, err).Extend(context.Background(), []core.Claim{claimOf(lease)})
+	s.tap(1, err).Extend(context.Background(), []store.Claim{claimOf(lease)})
 }
 
 // releases has the store answer a Release of a claim.
@@ -194,7 +195,7 @@ func TestJudges(t *testing.T) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			c := claimOf("z")
 			c.Via = "x"
-			s.begin(&hold{key: "k", client: 1, weight: core.All, limit: core.All, token: T, outer: a}, s.asks(1, c, T))
+			s.begin(&hold{key: "k", client: 1, weight: store.All, limit: store.All, token: T, outer: a}, s.asks(1, c, T))
 			s.letGo(a)
 			over(s, a, s.begins(1, T+1, nil))
 		}},

@@ -9,35 +9,36 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // ruined is a store with one mistake.
 type ruined struct {
 	core.Store
-	core.Watcher
-	core.Prompt
+	store.Watcher
+	store.Prompt
 	network *network
-	acquire func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error)
-	extend  func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension
-	release func(r *ruined, ctx context.Context, c core.Claim) error
+	acquire func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error)
+	extend  func(r *ruined, ctx context.Context, claims []store.Claim) []store.Extension
+	release func(r *ruined, ctx context.Context, c store.Claim) error
 	n       atomic.Uint64
 }
 
-func (r *ruined) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (r *ruined) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if r.acquire == nil {
 		return r.Store.Acquire(ctx, c)
 	}
 	return r.acquire(r, ctx, c)
 }
 
-func (r *ruined) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (r *ruined) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	if r.extend == nil {
 		return r.Store.Extend(ctx, claims)
 	}
 	return r.extend(r, ctx, claims)
 }
 
-func (r *ruined) Release(ctx context.Context, c core.Claim) error {
+func (r *ruined) Release(ctx context.Context, c store.Claim) error {
 	if r.release == nil {
 		return r.Store.Release(ctx, c)
 	}
@@ -48,8 +49,8 @@ func (r *ruined) Release(ctx context.Context, c core.Claim) error {
 func stored(key string) []string { return []string{"lk2:{" + key + "}", "lk1:" + key} }
 
 // retoken gives each grant another token.
-func retoken(token func(r *ruined, g core.Grant) uint64) *ruined {
-	return &ruined{acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+func retoken(token func(r *ruined, g store.Grant) uint64) *ruined {
+	return &ruined{acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 		g, err := r.Store.Acquire(ctx, c)
 		if err == nil && g.Token > 0 {
 			g.Token = token(r, g)
@@ -61,8 +62,8 @@ func retoken(token func(r *ruined, g core.Grant) uint64) *ruined {
 // in is a store with this mistake.
 func (r *ruined) in(n *network, s core.Store) core.Store {
 	bad := &ruined{Store: s, network: n, acquire: r.acquire, extend: r.extend, release: r.release}
-	bad.Watcher, _ = s.(core.Watcher)
-	bad.Prompt, _ = s.(core.Prompt)
+	bad.Watcher, _ = s.(store.Watcher)
+	bad.Prompt, _ = s.(store.Prompt)
 	return bad
 }
 
@@ -73,16 +74,16 @@ var ruins = []struct {
 	*ruined
 }{
 	{"each fifth claim that finds the key busy is admitted", overlaps, &ruined{
-		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+		acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := r.Store.Acquire(ctx, c)
 			if errors.Is(err, core.ErrBusy) && c.Record == nil && r.n.Add(1)%5 == 0 {
-				return core.Grant{Owner: c.Owner, Token: uint64(time.Now().UnixMicro())}, nil
+				return store.Grant{Owner: c.Owner, Token: uint64(time.Now().UnixMicro())}, nil
 			}
 			return g, err
 		},
 	}},
 	{"a release does not look whose hold it is", overlaps, &ruined{
-		release: func(r *ruined, ctx context.Context, c core.Claim) error {
+		release: func(r *ruined, ctx context.Context, c store.Claim) error {
 			if c.Record == nil {
 				for _, name := range stored(c.Key) {
 					r.network.server.Del(name)
@@ -92,7 +93,7 @@ var ruins = []struct {
 		},
 	}},
 	{"an extension of unknown outcome counts as one", overlaps, &ruined{
-		extend: func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension {
+		extend: func(r *ruined, ctx context.Context, claims []store.Claim) []store.Extension {
 			answers := r.Store.Extend(ctx, claims)
 			for i := range answers {
 				if !errors.Is(answers[i].Err, core.ErrLost) {
@@ -103,46 +104,46 @@ var ruins = []struct {
 		},
 	}},
 	{"an acquire of unknown outcome counts as a grant", overlaps, &ruined{
-		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+		acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := r.Store.Acquire(ctx, c)
 			if err != nil && c.Record == nil && ctx.Err() == nil && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrLost) {
-				return core.Grant{Owner: c.Owner, Token: uint64(time.Now().UnixMicro())}, nil
+				return store.Grant{Owner: c.Owner, Token: uint64(time.Now().UnixMicro())}, nil
 			}
 			return g, err
 		},
 	}},
 	{"a lost lease is reported as extended", overlaps, &ruined{
-		extend: func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension {
+		extend: func(r *ruined, ctx context.Context, claims []store.Claim) []store.Extension {
 			_ = r.Store.Extend(ctx, claims)
-			return make([]core.Extension, len(claims))
+			return make([]store.Extension, len(claims))
 		},
 	}},
 	{"a lost lease is reported as extended when its hold was passed on", untrue, &ruined{
-		extend: func(r *ruined, ctx context.Context, claims []core.Claim) []core.Extension {
+		extend: func(r *ruined, ctx context.Context, claims []store.Claim) []store.Extension {
 			_ = r.Store.Extend(ctx, claims)
-			return make([]core.Extension, len(claims))
+			return make([]store.Extension, len(claims))
 		},
 	}},
 	{"a lost lease is reported as released", untrue, &ruined{
-		release: func(r *ruined, ctx context.Context, c core.Claim) error {
+		release: func(r *ruined, ctx context.Context, c store.Claim) error {
 			if err := r.Store.Release(ctx, c); !errors.Is(err, core.ErrLost) {
 				return err
 			}
 			return nil
 		},
 	}},
-	{"each third grant gives a token of a while ago", tokensBack, retoken(func(r *ruined, g core.Grant) uint64 {
+	{"each third grant gives a token of a while ago", tokensBack, retoken(func(r *ruined, g store.Grant) uint64 {
 		if r.n.Add(1)%3 == 0 {
 			return g.Token - 100_000
 		}
 		return g.Token
 	})},
-	{"tokens of a grant go to the next one too", tokensBack, retoken(func(_ *ruined, g core.Grant) uint64 { return g.Token / 200 })},
-	{"each process counts its own tokens", tokensBack, retoken(func(r *ruined, _ core.Grant) uint64 { return r.n.Add(1) })},
-	{"a token stays for ten seconds", tokensBack, retoken(func(_ *ruined, g core.Grant) uint64 { return g.Token / 10_000_000 })},
-	{"tokens go down", staleWrites, retoken(func(_ *ruined, g core.Grant) uint64 { return 1<<52 - g.Token })},
+	{"tokens of a grant go to the next one too", tokensBack, retoken(func(_ *ruined, g store.Grant) uint64 { return g.Token / 200 })},
+	{"each process counts its own tokens", tokensBack, retoken(func(r *ruined, _ store.Grant) uint64 { return r.n.Add(1) })},
+	{"a token stays for ten seconds", tokensBack, retoken(func(_ *ruined, g store.Grant) uint64 { return g.Token / 10_000_000 })},
+	{"tokens go down", staleWrites, retoken(func(_ *ruined, g store.Grant) uint64 { return 1<<52 - g.Token })},
 	{"a grant takes the key's end of life away", eternalKeys, &ruined{
-		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+		acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := r.Store.Acquire(ctx, c)
 			for _, name := range stored(c.Key) {
 				if err == nil && r.network.server.Exists(name) {
@@ -153,20 +154,20 @@ var ruins = []struct {
 		},
 	}},
 	{"a hold outlives its lease, and no release ends it", stuckWaits, &ruined{
-		acquire: func(r *ruined, ctx context.Context, c core.Claim) (core.Grant, error) {
+		acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.TTL = time.Hour
 			return r.Store.Acquire(ctx, c)
 		},
-		release: func(*ruined, context.Context, core.Claim) error { return nil },
+		release: func(*ruined, context.Context, store.Claim) error { return nil },
 	}},
 	{"what a release of an unknown lease leaves never ends", leftBehind, &ruined{
-		release: func(r *ruined, ctx context.Context, c core.Claim) error {
+		release: func(r *ruined, ctx context.Context, c store.Claim) error {
 			c.TTL = 24 * time.Hour
 			return r.Store.Release(ctx, c)
 		},
 	}},
 	{"an answer is not kept", twice, &ruined{
-		release: func(r *ruined, ctx context.Context, c core.Claim) error {
+		release: func(r *ruined, ctx context.Context, c store.Claim) error {
 			c.Record = nil
 			return r.Store.Release(ctx, c)
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // client is one program: a Locker on a store of its own.
@@ -197,7 +198,7 @@ func (w *worker) last() {
 		var h *hold
 		// Each idle connection that has died unnoticed costs an attempt.
 		for try := 0; lease == nil && try < 20; try++ {
-			lease, h = w.acquire(w.ctx, nil, key, core.All, core.All, core.TTL(longestTTL))
+			lease, h = w.acquire(w.ctx, nil, key, store.All, store.All, core.TTL(longestTTL))
 		}
 		if lease == nil {
 			w.journal.mu.Lock()

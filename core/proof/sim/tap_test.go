@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // tap notes what a Locker asks its store.
 type tap struct {
 	core.Store
-	core.Watcher
+	store.Watcher
 	journal *journal
 	client  int
 }
@@ -33,14 +34,14 @@ type call struct {
 // boundedTap is a tap on a store that bounds its calls.
 type boundedTap struct {
 	*tap
-	core.Prompt
+	store.Prompt
 }
 
 // listen puts a tap before a store.
 func listen(s core.Store, j *journal, client int) core.Store {
 	t := &tap{Store: s, journal: j, client: client}
-	t.Watcher, _ = s.(core.Watcher)
-	if p, bounds := s.(core.Prompt); bounds {
+	t.Watcher, _ = s.(store.Watcher)
+	if p, bounds := s.(store.Prompt); bounds {
 		return boundedTap{t, p}
 	}
 	return t
@@ -49,7 +50,7 @@ func listen(s core.Store, j *journal, client int) core.Store {
 // infoKey is the context key of the question that the caller wants to know of.
 type infoKey struct{}
 
-func (t *tap) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
+func (t *tap) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	from := t.journal.now()
 	g, err := t.Store.Acquire(ctx, c)
 	t.note("acquire", c, from, g, err)
@@ -66,7 +67,7 @@ func (t *tap) Acquire(ctx context.Context, c core.Claim) (core.Grant, error) {
 }
 
 // granted notes a grant, and which question it was that was granted.
-func (t *tap) granted(ctx context.Context, c core.Claim, g core.Grant, from time.Duration) {
+func (t *tap) granted(ctx context.Context, c store.Claim, g store.Grant, from time.Duration) {
 	j := t.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -77,7 +78,7 @@ func (t *tap) granted(ctx context.Context, c core.Claim, g core.Grant, from time
 	if q, ok := ctx.Value(infoKey{}).(*question); ok {
 		*q = question{c.Lease, asked, j.now()}
 	}
-	if c.Weight != core.All || c.Limit != core.All || c.Record != nil {
+	if c.Weight != store.All || c.Limit != store.All || c.Record != nil {
 		return
 	}
 	j.admit(&grant{
@@ -86,7 +87,7 @@ func (t *tap) granted(ctx context.Context, c core.Claim, g core.Grant, from time
 	})
 }
 
-func (t *tap) Extend(ctx context.Context, claims []core.Claim) []core.Extension {
+func (t *tap) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	j := t.journal
 	from := j.now()
 	j.mu.Lock()
@@ -98,7 +99,7 @@ func (t *tap) Extend(ctx context.Context, claims []core.Claim) []core.Extension 
 	j.mu.Unlock()
 	answers := t.Store.Extend(ctx, claims)
 	for i, x := range answers {
-		t.note("extend", claims[i], from, core.Grant{}, x.Err)
+		t.note("extend", claims[i], from, store.Grant{}, x.Err)
 		j.mu.Lock()
 		switch g := j.grants[claims[i].Lease]; {
 		case g == nil:
@@ -112,7 +113,7 @@ func (t *tap) Extend(ctx context.Context, claims []core.Claim) []core.Extension 
 	return answers
 }
 
-func (t *tap) Release(ctx context.Context, c core.Claim) error {
+func (t *tap) Release(ctx context.Context, c store.Claim) error {
 	j := t.journal
 	from := j.now()
 	j.mu.Lock()
@@ -123,7 +124,7 @@ func (t *tap) Release(ctx context.Context, c core.Claim) error {
 	}
 	j.mu.Unlock()
 	err := t.Store.Release(ctx, c)
-	t.note("release", c, from, core.Grant{}, err)
+	t.note("release", c, from, store.Grant{}, err)
 	if g == nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (t *tap) Release(ctx context.Context, c core.Claim) error {
 }
 
 // note counts an answer.
-func (t *tap) note(op string, c core.Claim, from time.Duration, g core.Grant, err error) {
+func (t *tap) note(op string, c store.Claim, from time.Duration, g store.Grant, err error) {
 	what := "unknown"
 	switch {
 	case err == nil && op == "acquire":

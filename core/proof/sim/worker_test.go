@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // worker is one goroutine of a client's program.
@@ -140,7 +141,7 @@ func (w *worker) brief(key string, ttl time.Duration) {
 		defer cancel()
 		ctx = c
 	}
-	lease, h := w.acquire(ctx, nil, key, core.All, core.All, core.TTL(ttl), core.Wait(lasting(w.r, 100*time.Millisecond, 10*time.Second)))
+	lease, h := w.acquire(ctx, nil, key, store.All, store.All, core.TTL(ttl), core.Wait(lasting(w.r, 100*time.Millisecond, 10*time.Second)))
 	if lease == nil {
 		return
 	}
@@ -171,7 +172,7 @@ func (w *worker) brief(key string, ttl time.Duration) {
 func (w *worker) lock(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
-	lease, h := w.acquire(ctx, nil, key, core.All, core.All, opts...)
+	lease, h := w.acquire(ctx, nil, key, store.All, store.All, opts...)
 	if lease == nil {
 		return
 	}
@@ -221,7 +222,7 @@ func (w *worker) nest(lease *core.Lease, outer *hold) {
 	if !w.hash {
 		return
 	}
-	inner, h := w.acquire(lease.Context(), outer, outer.key, core.All, core.All, core.TTL(ttls[w.r.IntN(len(ttls))]))
+	inner, h := w.acquire(lease.Context(), outer, outer.key, store.All, store.All, core.TTL(ttls[w.r.IntN(len(ttls))]))
 	if inner == nil {
 		return
 	}
@@ -234,7 +235,7 @@ func (w *worker) nest(lease *core.Lease, outer *hold) {
 func (w *worker) share(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
-	if lease, h := w.acquire(ctx, nil, key, 1, core.All, append(opts, core.Shared())...); lease != nil {
+	if lease, h := w.acquire(ctx, nil, key, 1, store.All, append(opts, core.Shared())...); lease != nil {
 		w.spend(lease)
 		w.release(lease, h)
 	}

@@ -32,7 +32,7 @@
 --   d:<lease>  a tombstone: "<since> <ms>", the lease may not be granted any more:
 --              "1764088662123456 60000"
 --   t          the fencing token of the last exclusive grant. The 63 after it belong to
---              that grant, too (core.TokenStep), so it stays until the clock has passed them.
+--              that grant, too (store.TokenStep), so it stays until the clock has passed them.
 --              Where a script has found the short string above, t is the end of the
 --              millisecond after that in which its key was set, until its holder tells
 --              the last token that it has used: all earlier grants have lower ones. The
@@ -50,7 +50,7 @@
 local key = KEYS[1]
 -- What a record has left whose key was denied its end by another client (PERSIST), in ms.
 local FOREVER = 86400000
--- A place in line lasts for so many ms (core.WaiterLife). What is granted by message lasts
+-- A place in line lasts for so many ms (store.WaiterLife). What is granted by message lasts
 -- for WINDOW and the time since its waiter asked, which is ASKED at most. See push.go.
 local WAITER_LIFE, WINDOW, ASKED = 10000, 1500, 7000
 -- The words with which an answer begins.

@@ -12,7 +12,7 @@
 
 -- The weight and the limit of an exclusive claim.
 local ALL = 2147483647
--- The tokens of a grant (core.TokenStep), and those after its first.
+-- The tokens of a grant (store.TokenStep), and those after its first.
 local STEP, REST = 64, 63
 
 -- text is what is stored of a hold that lasts for ms from now.
