@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 func TestLimits(t *testing.T) {
@@ -32,7 +33,7 @@ func TestLimits(t *testing.T) {
 		"an option that is not allowed":  {plain, []core.AcquireOption{core.TTL(0)}, 0, 0},
 		"a MaxHold that is not positive": {plain, []core.AcquireOption{core.MaxHold(0)}, 0, 0},
 	} {
-		ttl, maxHold, err := c.locker.Limits(c.opts...)
+		ttl, maxHold, err := adapter.Limits(c.locker, c.opts...)
 		if ttl != c.ttl || maxHold != c.maxHold || (err == nil) != (c.ttl > 0) || err != nil && !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("%s: got %v, %v, %v", name, ttl, maxHold, err)
 		}
@@ -46,7 +47,7 @@ func TestObserve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Observe(t.Context(), core.Event{Kind: core.Misused, Name: "order", Err: errors.New("no glue")})
+	adapter.Observe(t.Context(), l, core.Event{Kind: core.Misused, Name: "order", Err: errors.New("no glue")})
 	if s := out.String(); !strings.Contains(s, `level=WARN msg="lock misused" lock=order error="no glue"`) {
 		t.Errorf("logged %q", s)
 	}

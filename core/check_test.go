@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -26,12 +27,12 @@ func TestWhatTheStoreDoesNotServeIsRefusedBeforeItIsAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Check(core.KeepFor(1)); err != nil {
+	if _, err := adapter.Check(l, core.KeepFor(1)); err != nil {
 		t.Errorf("what it serves: got %v", err)
 	}
-	_, err = l.Check(core.Fair())
+	_, err = adapter.Check(l, core.Fair())
 	wantErr(t, err, core.ErrUnsupported)
-	_, err = l.CheckRun()
+	_, err = adapter.CheckRun(l)
 	wantErr(t, err, core.ErrUnsupported)
 	_, err = core.New(unfair{memstore.New()}, core.WithDefaults(core.Fair()))
 	wantErr(t, err, core.ErrUnsupported)

@@ -169,9 +169,8 @@ func (e Event) Hold() string {
 	return hold
 }
 
-// OfHold returns e as an event about the hold with this ID. It is for those that tell of
-// a hold which is no lease of their own.
-func (e Event) OfHold(id string) Event {
+// ofHold is adapter.OfHold.
+func (e Event) ofHold(id string) Event {
 	e.of = holdOf(id)
 	return e
 }
@@ -181,11 +180,8 @@ type holdOf string
 
 func (h holdOf) about() (key, hold string) { return "", string(h) }
 
-// Report has the acquire write into e what its events say of it: Name, Mode,
-// Contended, Reentered, Wait and the hold. It is for packages that tell more of what
-// they acquire, by Locker.Observe. e is written once, before the acquire returns, and
-// not if the acquire is refused as invalid or closed.
-func Report(e *Event) AcquireOption { return func(r *request) { r.report = e } }
+// report is adapter.Report.
+func report(e *Event) AcquireOption { return func(r *request) { r.report = e } }
 
 // observe tells the observer of e.
 func (l *Locker) observe(ctx context.Context, e Event) {
@@ -201,7 +197,3 @@ func (l *Locker) listens(k Kind) bool {
 	}
 	return l.observer != nil
 }
-
-// Observe tells this Locker's observer of e. It is for adapters, which have no observer
-// of their own. They must not put a key, an owner or a token into e.
-func (l *Locker) Observe(ctx context.Context, e Event) { l.observe(ctx, e) }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
@@ -97,12 +98,12 @@ var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	core.RanUnlocked: func(t *testing.T, l *core.Locker, store *scripted) {
 		store.set(refuse, opAcquire)
 		_, err := l.TryAcquire(t.Context(), "order:1")
-		if _, ok := l.FailOpen(t.Context(), "order", err); !ok {
+		if _, ok := adapter.FailOpen(t.Context(), l, "order", err); !ok {
 			t.Errorf("may not run after %v", err)
 		}
 	},
 	core.Misused: func(t *testing.T, l *core.Locker, _ *scripted) { // told by adapters
-		l.Observe(t.Context(), core.Event{Kind: core.Misused, Name: "order", Err: errBroken})
+		adapter.Observe(t.Context(), l, core.Event{Kind: core.Misused, Name: "order", Err: errBroken})
 	},
 	core.NodeOut:  nil, // told by redlock: TestRestartedNodeIsNotBackBeforeItCounts
 	core.NodeBack: nil,
@@ -516,17 +517,17 @@ func TestReport(t *testing.T) {
 	sim(t, "an acquire reports what it tells, also if it fails", func(t *testing.T) {
 		l, _ := setup(t)
 		var e core.Event
-		lease := acquire(t, t.Context(), l, "order:1", core.Report(&e))
+		lease := acquire(t, t.Context(), l, "order:1", adapter.Report(&e))
 		if e.Name != "order" || e.Mode != core.ModeExclusive || e.Contended || e.Kind != 0 || e.Hold() != lease.ID() {
 			t.Errorf("got %+v", e)
 		}
-		_, err := l.Acquire(t.Context(), "order:1", core.Shared(), core.Wait(time.Second), core.Report(&e))
+		_, err := l.Acquire(t.Context(), "order:1", core.Shared(), core.Wait(time.Second), adapter.Report(&e))
 		if wantErr(t, err, core.ErrBusy); !e.Contended || e.Wait != time.Second || e.Mode != core.ModeShared {
 			t.Errorf("got %+v", e)
 		}
 		release(t, lease)
 		var none core.Event
-		if _, err := l.Acquire(t.Context(), "", core.Report(&none)); !errors.Is(err, core.ErrInvalid) || none != (core.Event{}) {
+		if _, err := l.Acquire(t.Context(), "", adapter.Report(&none)); !errors.Is(err, core.ErrInvalid) || none != (core.Event{}) {
 			t.Errorf("got %+v and %v", none, err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 func TestFailOpen(t *testing.T) {
@@ -38,7 +39,7 @@ func TestFailOpen(t *testing.T) {
 		{t.Context(), errors.Join(down, core.ErrClosed), false},
 	} {
 		events = nil
-		ctx, open := l.FailOpen(c.ctx, "order", c.err)
+		ctx, open := adapter.FailOpen(c.ctx, l, "order", c.err)
 		if open != c.open || core.Unlocked(ctx) != c.open || core.Unlocked(c.ctx) {
 			t.Errorf("%v: open is %v", c.err, open)
 		}

@@ -31,18 +31,19 @@ type room struct {
 // anything. A new package needs a line here; it says where the package stands.
 var rooms = map[string]room{
 	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
-	"core":  {kit: []string{"core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/leaseid", "core/internal/order", "core/internal/outage", "core/store", "retry"}},
+	"core":  {kit: []string{"core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/hooks", "core/internal/leaseid", "core/internal/order", "core/internal/outage", "core/store", "retry"}},
 
 	"core/store": {kit: []string{"core/internal/leaseid"}},
 
+	"core/adapter":   {kit: []string{"core", "core/internal/hooks", "core/once"}},
 	"core/keys":      {kit: []string{"core"}},
-	"core/once":      {kit: []string{"core", "core/keys", "core/store", "retry"}},
+	"core/once":      {kit: []string{"core", "core/internal/hooks", "core/keys", "core/store", "retry"}},
 	"core/storetest": {kit: []string{"core", "core/store", "retry"}, tests: true},
 
-	"core/inspect": {kit: []string{"core", "core/internal/brief", "core/internal/claims", "core/internal/inspection", "core/internal/visible", "core/store"}},
+	"core/inspect": {kit: []string{"core", "core/adapter", "core/internal/brief", "core/internal/claims", "core/internal/inspection", "core/internal/visible", "core/store"}},
 
-	"core/leader": {kit: []string{"core", "core/internal/keyed", "retry"}},
-	"core/named":  {kit: []string{"core", "core/internal/keyed"}},
+	"core/leader": {kit: []string{"core", "core/adapter", "core/internal/keyed", "retry"}},
+	"core/named":  {kit: []string{"core", "core/adapter", "core/internal/keyed"}},
 
 	// OpenTelemetry's API: these modules by name, since the SDK and the exporters begin the same.
 	"core/otellock": {kit: []string{"core", "core/once"}, outside: []string{
@@ -52,6 +53,7 @@ var rooms = map[string]room{
 	"core/internal/brief":   {},
 	"core/internal/calls":   {},
 	"core/internal/due":     {},
+	"core/internal/hooks":   {},
 	"core/internal/keyed":   {},
 	"core/internal/leaseid": {},
 	"core/internal/order":   {},
@@ -81,7 +83,7 @@ var rooms = map[string]room{
 	"core/zkstore": {kit: []string{"core/internal/claims", "core/internal/inspection", "core/internal/outage", "core/store"}, outside: []string{"github.com/go-zookeeper/zk"}},
 	"core/pgstore": {kit: []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/internal/outage", "core/store"}, outside: []string{"github.com/jackc/pgx/v5"}},
 
-	"core/cmd/lockkit": {kit: []string{"core", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/store", "core/zkstore"}, program: true, outside: []string{
+	"core/cmd/lockkit": {kit: []string{"core", "core/adapter", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/store", "core/zkstore"}, program: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "golang.org/x/sys",
 	}},
 
@@ -91,14 +93,14 @@ var rooms = map[string]room{
 	"core/proof/sim":    {tests: true},
 
 	"httpmw":                  {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
-	"httpmw/internal/guard":   {kit: []string{"core", "core/keys", "core/once"}},
+	"httpmw/internal/guard":   {kit: []string{"core", "core/adapter", "core/keys", "core/once"}},
 	"httpmw/stdmw":            {kit: []string{"core", "core/once", "httpmw/internal/guard"}},
 	"httpmw/internal/mounted": {kit: []string{"core", "core/memstore", "core/once", "httpmw/stdmw"}, tests: true},
-	"grpcmw": {kit: []string{"core", "core/keys", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
+	"grpcmw": {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
 	"grpcmw/lockkitpb": {outside: []string{"google.golang.org/protobuf"}},
-	"taskmw":           {kit: []string{"core", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
+	"taskmw":           {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
 // talk is what a library must not use: its user decides what is printed and

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 func TestKey(t *testing.T) {
@@ -150,7 +151,7 @@ func TestNames(t *testing.T) {
 	for name, fits := range map[string]bool{
 		"order": true, strings.Repeat("n", 64): true, strings.Repeat("n", 65): false, "two words": false, "": false,
 	} {
-		_, err := l.Check(core.Name(name))
+		_, err := adapter.Check(l, core.Name(name))
 		if fits && err != nil || !fits && !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("%q: got %v", name, err)
 		}

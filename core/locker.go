@@ -72,7 +72,7 @@ func New(s Store, opts ...Option) (*Locker, error) {
 	l.watchdog.locker, l.watchdog.epoch = l, time.Now()
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
 	l.cleanup.locker = l
-	if _, err := l.Check(); err != nil {
+	if _, err := l.check(); err != nil {
 		return nil, fmt.Errorf("new locker: defaults: %w", err)
 	}
 	if c.card != nil {
@@ -125,7 +125,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	fn func(context.Context, Req) (Resp, error), opts ...AcquireOption,
 ) func(context.Context, Req) (Resp, error) {
-	if _, err := l.Check(opts...); err != nil {
+	if _, err := l.check(opts...); err != nil {
 		panic("core: guard: " + err.Error())
 	}
 	return func(ctx context.Context, req Req) (resp Resp, err error) {
@@ -242,12 +242,8 @@ func (l *Locker) heldLeases() []*Lease {
 
 func (l *Locker) now() clock.Moment { return l.clock() }
 
-// FailOpen is for adapters with an option of that name. It tells whether work whose
-// acquire under ctx failed with err may run without its lock, and gives the context
-// for that, of which Unlocked is true. It may if the store could not be asked
-// (ErrUnavailable), and never if the key was busy or lost, the Locker is closed or ctx
-// has ended. If it may, the observer is told so, by name.
-func (l *Locker) FailOpen(ctx context.Context, name string, err error) (context.Context, bool) {
+// failOpen is adapter.FailOpen.
+func (l *Locker) failOpen(ctx context.Context, name string, err error) (context.Context, bool) {
 	refused := errors.Is(err, ErrBusy) || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed)
 	if !errors.Is(err, ErrUnavailable) || refused || ctx.Err() != nil {
 		return ctx, false

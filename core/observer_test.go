@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 // everything makes each kind of event happen, with waits and holds of a second
@@ -235,7 +236,7 @@ func TestSlogObserver(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(lockedWriter{&mu, &out}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		l, store := setup(t, core.WithObserver(core.SlogObserver(log, core.LogKeys())))
 		everything(t, l, store)
-		l.Observe(t.Context(), core.Event{Kind: core.Misused, Name: "order"})
+		adapter.Observe(t.Context(), l, core.Event{Kind: core.Misused, Name: "order"})
 		time.Sleep(time.Second)
 		synctest.Wait()
 		mu.Lock()

@@ -227,13 +227,8 @@ func (r *request) refuse(format string, args ...any) {
 	}
 }
 
-// Check tells whether an acquire with opts, on top of this Locker's defaults, is
-// allowed, and how long it may wait: 0 for one attempt, negative if nothing but
-// its ctx ends it. Adapters call it once, to refuse bad options when they are
-// built instead of with the first request. It fails with ErrInvalid, and with
-// ErrUnsupported for what the store does not serve, if the store tells that (see
-// store.Checker). Nothing is sent.
-func (l *Locker) Check(opts ...AcquireOption) (wait time.Duration, err error) {
+// check is adapter.Check.
+func (l *Locker) check(opts ...AcquireOption) (wait time.Duration, err error) {
 	r, err := l.request("check", opts)
 	if err != nil {
 		return 0, err
@@ -241,11 +236,8 @@ func (l *Locker) Check(opts ...AcquireOption) (wait time.Duration, err error) {
 	return r.wait, l.serves(r)
 }
 
-// Limits tells how long an acquire with opts, on top of this Locker's defaults,
-// may hold: the TTL of its lease, and its MaxHold, 0 if it has none. Adapters
-// whose requests have a deadline derive a MaxHold from it. It fails with
-// ErrInvalid where Check does.
-func (l *Locker) Limits(opts ...AcquireOption) (ttl, maxHold time.Duration, err error) {
+// limits is adapter.Limits.
+func (l *Locker) limits(opts ...AcquireOption) (ttl, maxHold time.Duration, err error) {
 	r, err := l.request("check", opts)
 	if err != nil {
 		return 0, 0, err

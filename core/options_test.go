@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
@@ -221,7 +222,7 @@ func TestCheck(t *testing.T) {
 		"options that the defaults exclude":         {[]core.AcquireOption{core.Permits(1, 2)}, 0, false},
 		"an option that is not allowed for any key": {[]core.AcquireOption{core.TTL(0)}, 0, false},
 	} {
-		wait, err := l.Check(c.opts...)
+		wait, err := adapter.Check(l, c.opts...)
 		if wait != c.wait || (err == nil) != c.ok || err != nil && !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("%s: got %v, %v", name, wait, err)
 		}

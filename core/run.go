@@ -55,8 +55,8 @@ func (l *Locker) Begin(ctx context.Context, key string, begin store.Record, opts
 	return lease, lease.run.found, nil
 }
 
-// CheckRun is Check for Begin.
-func (l *Locker) CheckRun(opts ...AcquireOption) (wait time.Duration, err error) {
+// checkRun is adapter.CheckRun.
+func (l *Locker) checkRun(opts ...AcquireOption) (wait time.Duration, err error) {
 	r, err := l.runRequest("check", store.Record{Retain: minRetain}, opts)
 	if err != nil {
 		return 0, err

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/keys"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
@@ -175,7 +176,7 @@ func (a *annotations) lock(input protoreflect.MessageDescriptor, l *lockkitpb.Lo
 		return nil, err
 	}
 	opts := append(a.locks, Acquire(acquire...), Also(also...))
-	if _, err := a.locker.Check(configure("Lock", forLock, opts).acquire...); err != nil {
+	if _, err := adapter.Check(a.locker, configure("Lock", forLock, opts).acquire...); err != nil {
 		return nil, err
 	}
 	return Lock(a.locker, l.GetName(), key[0], opts...), nil
@@ -200,7 +201,7 @@ func (a *annotations) acquire(l *lockkitpb.Lock) (acquire []core.AcquireOption, 
 			continue
 		}
 		if s.fault == nil {
-			_, s.fault = a.locker.Check(s.o)
+			_, s.fault = adapter.Check(a.locker, s.o)
 		}
 		if s.fault != nil {
 			return nil, fmt.Errorf("%s: %w", s.field, s.fault)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/keys"
 	"github.com/lockkit/lockkit/core/once"
 )
@@ -74,7 +75,7 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 		panic("grpcmw: Idempotent: the scope is nil, see AnyCaller")
 	}
 	g := configure("Idempotent", forIdempotent, opts)
-	return &idempotent{config: g, once: o.WithLabel(g.callName), scope: scope}
+	return &idempotent{config: g, once: adapter.WithLabel(o, g.callName), scope: scope}
 }
 
 // AnyCaller is a scope for services whose callers are one, or cannot be told
@@ -175,7 +176,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	} else {
 		e.reply, e.failure = e.c.run(ctx, e.next)
 	}
-	final := once.IsFinal(ctx)
+	final := adapter.IsFinal(ctx)
 	if !final {
 		once.NotFinal(e.outer) // an Idempotent outside has the same answer
 	}
@@ -220,7 +221,7 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 		return true
 	}
 	_, ours := errors.AsType[*refused](e.failure)
-	return ours && !once.AttemptAsked(ctx)
+	return ours && !adapter.AttemptAsked(ctx)
 }
 
 // lasting is the status that is sent, and whether it is one of the handler's work that

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/keys"
 )
 
@@ -39,7 +40,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) Rule {
 	}
 	m := &lock{config: configure("Lock", forLock, opts), locker: l, name: name, key: key}
 	m.acquire = append([]core.AcquireOption{core.Wait(0), core.Name(name)}, m.acquire...)
-	if _, err := l.Check(m.acquire...); err != nil {
+	if _, err := adapter.Check(l, m.acquire...); err != nil {
 		panic(fmt.Sprintf("grpcmw: Lock: %v", err))
 	}
 	return m
@@ -69,7 +70,7 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	}
 	lease, err := m.locker.Acquire(ctx, key, opts...)
 	if err != nil && m.open {
-		if open, ok := m.locker.FailOpen(ctx, m.name, err); ok {
+		if open, ok := adapter.FailOpen(ctx, m.locker, m.name, err); ok {
 			return c.run(open, next)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/keys"
 )
 
@@ -83,7 +84,7 @@ func (c *conflict) end(ctx context.Context, d *delivery, busy *core.BusyError) e
 	case c.busy == Fail, d.last:
 		return &err
 	case d.server && !d.configured && c.notified.CompareAndSwap(false, true):
-		c.locker.Observe(ctx, core.Event{Kind: core.Misused, Name: c.name, Err: errNotConfigured})
+		adapter.Observe(ctx, c.locker, core.Event{Kind: core.Misused, Name: c.name, Err: errNotConfigured})
 	}
 	again := &contention{failure: err, after: busy.RetryAfter}
 	if d.crowd != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/once"
 )
 
@@ -55,7 +56,7 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.Mi
 	if g.open {
 		panic("taskmw: Idempotent: FailOpen is for Lock")
 	}
-	l, acquire := o.Terms()
+	l, acquire := adapter.Terms(o)
 	m := &idempotent{conflict: conflict{config: &g, locker: l}, once: o, key: key}
 	m.terms = termsOf("Idempotent", l, acquire)
 	if m.wait == 0 {
@@ -87,7 +88,7 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 		d.begin()
 		inside, r := noting(ctx)
 		answer = next.ProcessTask(inside, t)
-		if !once.IsFinal(ctx) {
+		if !adapter.IsFinal(ctx) {
 			once.NotFinal(outer) // an Idempotent outside has the same answer
 		}
 		if err := outcome(ctx, answer); err != nil {
@@ -126,7 +127,7 @@ func outcome(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case !hasRun(err):
-		if !once.AttemptAsked(ctx) {
+		if !adapter.AttemptAsked(ctx) {
 			return once.Withdraw(err)
 		}
 		return err

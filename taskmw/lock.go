@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 // Lock is a middleware that runs tasks under a lock. It locks core.Key(name,
@@ -66,7 +67,7 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 	if err != nil {
 		d.leave(false)
 		if m.open {
-			if open, ok := m.locker.FailOpen(ctx, m.name, err); ok {
+			if open, ok := adapter.FailOpen(ctx, m.locker, m.name, err); ok {
 				return next.ProcessTask(open, t)
 			}
 		}
@@ -113,14 +114,14 @@ type terms struct {
 
 // termsOf looks through the options. It panics if they are not allowed.
 func termsOf(what string, l *core.Locker, opts []core.AcquireOption) terms {
-	wait, err := l.Check(opts...)
+	wait, err := adapter.Check(l, opts...)
 	if err != nil {
 		panic(fmt.Sprintf("taskmw: %s: %v", what, err))
 	}
 	if wait == unasked {
 		wait = -1
 	}
-	ttl, maxHold, _ := l.Limits(opts...) // fails as Check does
+	ttl, maxHold, _ := adapter.Limits(l, opts...) // fails as Check does
 	return terms{opts[:len(opts):len(opts)], wait, ttl, maxHold > 0}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -258,7 +259,7 @@ func (in *Inspector) ReleaseNow(ctx context.Context, key, hold string) error {
 func (in *Inspector) end(ctx context.Context, key, hold string, keep time.Duration) error {
 	err := in.store.Revoke(ctx, key, hold, keep)
 	if in.observer != nil && (err == nil || !unchanged(err)) {
-		in.observer.Observe(ctx, core.Event{Kind: core.Revoked, Name: Name(key), Err: err}.OfHold(hold))
+		in.observer.Observe(ctx, adapter.OfHold(core.Event{Kind: core.Revoked, Name: Name(key), Err: err}, hold))
 	}
 	if err != nil {
 		return fmt.Errorf("inspect: %w", err)

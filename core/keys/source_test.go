@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/keys"
 )
 
@@ -92,7 +93,7 @@ func TestCheckName(t *testing.T) {
 		for _, name := range []string{
 			"a", "Order.pay_2-x", strings.Repeat("x", 64), "", "a:b", "a b", "größe", "a\n", "{a}", "a/b", strings.Repeat("x", 65), strings.Repeat(":", 100),
 		} {
-			_, refused := l.Check(core.Name(name))
+			_, refused := adapter.Check(l, core.Name(name))
 			if err := keys.CheckName(name); (err == nil) != (refused == nil) || err != nil && len(err.Error()) > 170 {
 				t.Errorf("%q: got %v, core says %v", name, err, refused)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/internal/keyed"
 	"github.com/lockkit/lockkit/retry"
 )
@@ -47,7 +48,7 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 		config: config{acquire: []core.AcquireOption{core.Fenced()}, pause: defaultPause, onTerm: func(uint64, bool) {}},
 		locker: l, key: key, name: "leader",
 	}
-	if _, err := l.Check(core.Name(key)); err == nil {
+	if _, err := adapter.Check(l, core.Name(key)); err == nil {
 		e.name, e.acquire = key, append(e.acquire, core.Name(key))
 	}
 	for _, o := range opts {
@@ -62,11 +63,11 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	if err := e.pause.Validate(); err != nil {
 		return nil, fmt.Errorf("new elector: Pause: %w: %w", err, core.ErrInvalid)
 	}
-	if _, err := l.Check(e.acquire...); err != nil {
+	if _, err := adapter.Check(l, e.acquire...); err != nil {
 		return nil, fmt.Errorf("new elector: %w", err)
 	}
 	var err error
-	e.ttl, _, err = l.Limits(e.acquire...)
+	e.ttl, _, err = adapter.Limits(l, e.acquire...)
 	return e, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/internal/keyed"
 )
 
@@ -36,7 +37,7 @@ func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
 	if l == nil {
 		panic("named: locker is nil")
 	}
-	if _, err := l.Check(opts...); err != nil {
+	if _, err := adapter.Check(l, opts...); err != nil {
 		panic("named: " + err.Error())
 	}
 	return &Locks{locker: l, opts: opts, kind: kind, leases: make(map[string]*core.Lease)}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 // Seen remembers keys for a time, as watermill's ExpiringKeyRepository does.
@@ -25,7 +26,7 @@ func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Se
 		panic("named: keys are kept for a positive time")
 	}
 	opts = append(opts[:len(opts):len(opts)], core.KeepFor(keep))
-	if _, err := l.Check(opts...); err != nil {
+	if _, err := adapter.Check(l, opts...); err != nil {
 		panic("named: " + err.Error())
 	}
 	return &Seen{l, opts}

@@ -30,7 +30,7 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 				return Answer{}, err
 			}
 			var a Answer
-			if !IsFinal(ctx) {
+			if !stillFinal(ctx) {
 				return a, nil
 			}
 			if a.Value, unwritten = json.Marshal(resp); unwritten != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 )
@@ -53,7 +54,7 @@ func TestNotFinal(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 3 {
 				wg.Go(func() {
-					if !once.IsFinal(ctx) && !once.NotFinal(ctx) || !once.NotFinal(ctx) || once.IsFinal(ctx) {
+					if !adapter.IsFinal(ctx) && !once.NotFinal(ctx) || !once.NotFinal(ctx) || adapter.IsFinal(ctx) {
 						t.Error("got no mark, want one")
 					}
 				})
@@ -82,7 +83,7 @@ func TestNotFinal(t *testing.T) {
 	})
 	sim(t, "no run", func(t *testing.T) {
 		ctx := t.Context()
-		if once.NotFinal(ctx) || !once.IsFinal(ctx) {
+		if once.NotFinal(ctx) || !adapter.IsFinal(ctx) {
 			t.Error("got a run, want none")
 		}
 		l := newLocker(t, memstore.New())

@@ -131,7 +131,7 @@ func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (An
 // begin claims the run of c. e is what is to be told of that.
 func (o *Once) begin(ctx context.Context, c *Call, e *core.Event) (*core.Lease, store.Record, error) {
 	first := store.Record{Value: encode(c, begun, 0, nil), Retain: o.unfinished()}
-	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(o.labelOf(c)), core.Report(e))
+	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(o.labelOf(c)), engine.Report(e))
 	ended := ctx.Err() != nil
 	lease, kept, err := o.locker.Begin(ctx, c.storeKey(), first, opts...)
 	if errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !ended {

@@ -56,7 +56,7 @@ func (t *telling) tell() {
 		t.event.Err = t.failure()
 	}
 	if t.event.Name != "" && t.event.Kind != 0 { // it began
-		t.locker.Observe(t.ctx, t.event)
+		engine.Observe(t.locker, t.ctx, t.event)
 	}
 }
 

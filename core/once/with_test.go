@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 )
@@ -51,8 +52,8 @@ func TestWith(t *testing.T) {
 		if err != nil || string(out.Value) != "sent" || !out.Replayed {
 			t.Errorf("got %+v, %v; want the other's answer", out, err)
 		}
-		l, opts := o.Terms()
-		if ttl, _, err := l.Limits(opts...); l != locks || ttl != 10*time.Second || err != nil {
+		l, opts := adapter.Terms(o)
+		if ttl, _, err := adapter.Limits(l, opts...); l != locks || ttl != 10*time.Second || err != nil {
 			t.Errorf("the terms say TTL %v, %v", ttl, err)
 		}
 	})
@@ -70,7 +71,7 @@ func TestWithLabel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		labelled := o.WithLabel("checkout")
+		labelled := adapter.WithLabel(o, "checkout")
 		first(t, labelled, charge("1"), "receipt", 1)
 		replayed(t, o, charge("1"), "receipt", 1)
 		replayed(t, labelled, charge("1"), "receipt", 1)
@@ -106,7 +107,7 @@ func TestWithLabel(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
 		before := store.count()
-		_, err := o.WithLabel("check out").Do(t.Context(), charge("1"), new(runs).work("x"))
+		_, err := adapter.WithLabel(o, "check out").Do(t.Context(), charge("1"), new(runs).work("x"))
 		if wantErr(t, err, core.ErrInvalid); store.count() != before {
 			t.Errorf("%d calls were made", store.count()-before)
 		}
@@ -117,21 +118,21 @@ func TestAttemptAsked(t *testing.T) {
 	t.Parallel()
 	sim(t, "an adapter is told whether anything in the run has asked for its attempt", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
-		if once.AttemptAsked(t.Context()) {
+		if adapter.AttemptAsked(t.Context()) {
 			t.Error("there is no run")
 		}
 		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
-			before := once.AttemptAsked(ctx)
+			before := adapter.AttemptAsked(ctx)
 			_, err := o.Do(ctx, charge("2"), func(ctx context.Context) (once.Answer, error) {
 				once.AttemptFromContext(ctx)
 				return once.Answer{}, nil
 			})
-			inner := once.AttemptAsked(ctx)
+			inner := adapter.AttemptAsked(ctx)
 			under, cancel := context.WithCancel(ctx)
 			defer cancel()
 			once.AttemptFromContext(under)
-			if before || inner || !once.AttemptAsked(ctx) || !once.AttemptAsked(under) {
-				t.Errorf("before it was asked %v, after another run was %v, and then %v", before, inner, once.AttemptAsked(ctx))
+			if before || inner || !adapter.AttemptAsked(ctx) || !adapter.AttemptAsked(under) {
+				t.Errorf("before it was asked %v, after another run was %v, and then %v", before, inner, adapter.AttemptAsked(ctx))
 			}
 			return once.Answer{}, err
 		})

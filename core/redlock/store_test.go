@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
@@ -321,7 +322,7 @@ func TestUnservedKindsAreRefusedEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]core.AcquireOption{"Fair": core.Fair(), "Permits": core.Permits(1, 2), "Fenced": core.Fenced()} {
-		if _, err := l.Check(o); !errors.Is(err, store.ErrUnsupported) {
+		if _, err := adapter.Check(l, o); !errors.Is(err, store.ErrUnsupported) {
 			t.Errorf("%s: got %v, want %v", name, err, store.ErrUnsupported)
 		}
 	}

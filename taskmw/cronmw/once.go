@@ -13,6 +13,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 // Locker is for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. A job
@@ -98,7 +99,7 @@ func newLocker(l *core.Locker, keep time.Duration, opts []core.AcquireOption) lo
 		panic("cronmw: keep is not positive")
 	}
 	opts = append(opts[:len(opts):len(opts)], core.KeepFor(keep))
-	if _, err := l.Check(opts...); err != nil {
+	if _, err := adapter.Check(l, opts...); err != nil {
 		panic("cronmw: " + err.Error())
 	}
 	return locker{l, opts, new(sync.Once)}
@@ -107,7 +108,7 @@ func newLocker(l *core.Locker, keep time.Duration, opts []core.AcquireOption) lo
 // Lock implements gocron.Locker.
 func (l locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	if functionName.MatchString(name) {
-		l.misuse.Do(func() { l.locks.Observe(ctx, core.Event{Kind: core.Misused, Name: "cron", Err: errUnnamed}) })
+		l.misuse.Do(func() { adapter.Observe(ctx, l.locks, core.Event{Kind: core.Misused, Name: "cron", Err: errUnnamed}) })
 		return nil, errUnnamed
 	}
 	return l.lock(ctx, name)

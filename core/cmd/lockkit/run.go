@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 var runCommand = command{"run", "run [flags] KEY -- COMMAND [ARG...] run a command under the lock of KEY", run}
@@ -91,7 +92,7 @@ func run(args []string, out, errs io.Writer) int {
 	}
 	locks, err := core.New(s.Store, core.WithObserver(core.Observers()))
 	if err == nil {
-		_, err = locks.Check(p.opts...)
+		_, err = adapter.Check(locks, p.opts...)
 	}
 	if err != nil {
 		return complain(errs, status(err), err)

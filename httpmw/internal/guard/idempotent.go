@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/once"
 )
 
@@ -35,7 +36,7 @@ func NewIdempotent[O ~func(*Config)](o *once.Once, scope KeyFunc, opts []O) *Ide
 	case scope == nil:
 		panic("httpmw: Idempotent: the scope is nil, see AnyCaller")
 	}
-	l, _ := o.Terms()
+	l, _ := adapter.Terms(o)
 	if l == nil {
 		panic("httpmw: Idempotent: the Once was not made by once.New")
 	}
@@ -43,7 +44,7 @@ func NewIdempotent[O ~func(*Config)](o *once.Once, scope KeyFunc, opts []O) *Ide
 	if len(m.forLock) > 0 {
 		panic(fmt.Sprintf("httpmw: Idempotent: %s is an option of Lock", m.forLock[0]))
 	}
-	m.once = o.WithLabel(m.callName)
+	m.once = adapter.WithLabel(o, m.callName)
 	return m
 }
 
@@ -171,7 +172,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	w.end()
 	w.yield()
 	returned = true
-	if !once.IsFinal(ctx) {
+	if !adapter.IsFinal(ctx) {
 		once.NotFinal(r.Context()) // an Idempotent outside has the same answer
 	}
 
@@ -205,8 +206,8 @@ func (e *execution) flaw(ctx context.Context, told int) error {
 	// A middleware outside writes the body, or chooses the status too.
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	unclear := slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, once.ErrIndeterminate) })
-	certain := !unclear && !w.passing && !once.AttemptAsked(ctx)
-	final := once.IsFinal(ctx)
+	certain := !unclear && !w.passing && !adapter.AttemptAsked(ctx)
+	final := adapter.IsFinal(ctx)
 	switch {
 	case w.hijacked && final:
 		return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 	"github.com/lockkit/lockkit/core/keys"
 )
 
@@ -36,7 +37,7 @@ func NewLock[O ~func(*Config)](l *core.Locker, name string, key KeyFunc, opts []
 	}
 	m.keys = append([]KeyFunc{key}, m.also...)
 	m.acquire = append([]core.AcquireOption{core.Wait(0), core.Name(name)}, m.acquire...)
-	wait, err := l.Check(m.acquire...)
+	wait, err := adapter.Check(l, m.acquire...)
 	if err != nil {
 		panic(fmt.Sprintf("httpmw: Lock: %v", err))
 	}
@@ -71,7 +72,7 @@ func (m *Lock) Serve(x Exchange) {
 	}
 	lease, err := m.locker.Acquire(ctx, keys[0], opts...)
 	if err != nil && m.open {
-		if open, ok := m.locker.FailOpen(ctx, m.name, err); ok {
+		if open, ok := adapter.FailOpen(ctx, m.locker, m.name, err); ok {
 			run(x, open)
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
 )
 
 // setupError says that a middleware cannot work where it is mounted.
@@ -19,6 +20,6 @@ type misuse struct{ told atomic.Bool }
 // tell tells the observer of l once, if that is what err says.
 func (m *misuse) tell(ctx context.Context, l *core.Locker, name string, err error) {
 	if setup := setupError(""); errors.As(err, &setup) && m.told.CompareAndSwap(false, true) {
-		l.Observe(ctx, core.Event{Kind: core.Misused, Name: name, Err: setup})
+		adapter.Observe(ctx, l, core.Event{Kind: core.Misused, Name: name, Err: setup})
 	}
 }
