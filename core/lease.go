@@ -553,7 +553,7 @@ func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 //
 // It is store.HoldID of the lease ID that the store knows. Those are of one form: 8
 // letters of the process, made anew by each New, and 26 of chance. The 8 are no secret,
-// and store.ProcessOf tells them; the whole is one, as it is mostly the Owner too.
+// and store.ProcessOf returns them. The whole is one, since it is mostly the Owner too.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	id := l.first.id

@@ -21,7 +21,7 @@ import (
 
 // Store is a store.Store, store.Watcher, store.Inspector and store.Cards in memory. It is
 // safe for concurrent use, waits for nothing but its own mutex, and needs no Close. If
-// ctx has ended, a call changes nothing and fails with store.ErrUnavailable.
+// ctx is done, a call changes nothing and fails with store.ErrUnavailable.
 type Store struct {
 	mu      sync.Mutex
 	keys    map[string]*keystate.State

@@ -72,7 +72,7 @@
 // the server behind its connections.
 //
 // The age comes from store.Node, for which redisstore needs the right to use INFO. A node
-// that cannot tell its age has no quarantine.
+// that does not know its age has no quarantine.
 //
 // # What a majority cannot do
 //

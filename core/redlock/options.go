@@ -62,7 +62,7 @@ func WithFencing() Option {
 // votes do not count until it is older. 0 turns that off, for nodes that write everything to
 // disk before they answer (appendfsync always).
 //
-// The option needs nodes that can tell their age (store.Node), as redisstore can. A key
+// The option needs nodes that know their age (store.Node), as redisstore can. A key
 // that Claim.Keep keeps for longer than this after its release is not protected.
 func WithQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantine = longest }

@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release implements store.Store. It tells every node. A node that does not answer is
-// told again in the background, until it answers or its hold of the claim has ended.
+// Release implements store.Store. It asks every node. A node that does not answer is
+// asked again in the background, until it answers or its hold of the claim has expired.
 //
 // It returns nil when a majority of all nodes had the claim. It returns ErrLost when so
 // many nodes did not have it that no majority can have had it. If too few nodes answer to

@@ -29,7 +29,7 @@
 //	m.…  an addition to tokens, since a higher one was asked for
 //
 // The names tell weight, limit, and digests of owner and lease, so that one
-// listing decides. They also tell the process (store.ProcessOf), for operators. The first
+// listing decides. They also show the process (store.ProcessOf), for operators. The first
 // claims hold, as far as there is room. A waiter watches one node, and is woken once.
 //
 // The token is 64 times the zxid of the transaction that created the node: the 63 tokens
