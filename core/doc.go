@@ -15,22 +15,10 @@
 // Package once keeps the answer of what must run once, and the packages httpmw,
 // grpcmw and taskmw put both in front of handlers.
 //
-// # What only stores need
-//
-// A [store.Claim] says how much of a key its owner wants, and for how long. A [Store]
-// admits claims and remembers them. It never waits, retries or extends. A [store.Grant]
-// is an admitted claim, an [store.Extension] the answer to an extend, a [store.Record]
-// what is kept of a run. Optional interfaces of a store are [store.Watcher],
-// [store.Inspector], [store.Cards], [store.Checker], [store.Node], [store.Braced] and
-// [store.Prompt]. Package storetest has the cases that a store must pass.
-//
-// A Locker turns claims into leases: it queues the callers of its own process, asks the
-// store, waits for wake-ups, extends what is held, and ends a lease's context when the
-// lease cannot be trusted any more.
-//
-// One rule of admission carries every kind of lock. A claim has a weight and a
-// limit. The weights that other owners hold and its own must not exceed its
-// limit. Exclusive is All of All, [Shared] is 1 of All, [Permits] is n of N.
+// A Locker turns claims at a store into leases: it queues the callers of its own process,
+// asks the store, waits for wake-ups, extends what is held, and ends a lease's context when
+// the lease cannot be trusted any more. Package store has the contract of a store, for
+// those who write one, and package adapter what middleware needs of a Locker.
 //
 // # What holds while a lease is held
 //

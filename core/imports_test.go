@@ -38,7 +38,7 @@ var rooms = map[string]room{
 	"core/adapter":   {kit: []string{"core", "core/internal/hooks", "core/once"}},
 	"core/keys":      {kit: []string{"core"}},
 	"core/once":      {kit: []string{"core", "core/internal/hooks", "core/keys", "core/store", "retry"}},
-	"core/storetest": {kit: []string{"core", "core/store", "retry"}, tests: true},
+	"core/storetest": {kit: []string{"core/store", "retry"}, tests: true},
 
 	"core/inspect": {kit: []string{"core", "core/adapter", "core/internal/brief", "core/internal/claims", "core/internal/inspection", "core/internal/visible", "core/store"}},
 

@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// The errors of this package, and of its stores and adapters. All are reached
-// with errors.Is; a returned error says more in its text and, where a context
-// ended, matches that context's cause too.
+// The errors of the kit. All are reached with errors.Is. A returned error says more in its
+// text, and matches the cause of a context that is done too. Package core has the same
+// values under the same names.
 var (
-	// ErrBusy says that another owner holds the key, or is before the caller in the queue.
+	// ErrBusy is returned when another owner holds the key, or is before the caller in the
+	// queue.
 	ErrBusy = errors.New("lock is busy")
-	// ErrLost says that the lease is no longer ours. It is final.
+	// ErrLost is returned when the lease is no longer ours. It is final.
 	ErrLost = errors.New("lock lost")
-	// ErrClosed says that the Locker was closed.
+	// ErrClosed is returned by a Locker that was closed, and by no store.
 	ErrClosed = errors.New("locker closed")
-	// ErrUnavailable says that the store could not be reached or did not answer
-	// in time. No lock is held; what may have been granted is cleaned up.
+	// ErrUnavailable is returned when the store could not be reached or did not answer in
+	// time. A store returns it if the call certainly changed nothing.
 	ErrUnavailable = errors.New("lock store unavailable")
-	// ErrUnsupported says that the store cannot serve this kind of claim.
+	// ErrUnsupported is returned when the store cannot serve this kind of claim.
 	ErrUnsupported = errors.New("not supported by this lock store")
-	// ErrInvalid says that a key or an option is not allowed. Nothing was sent.
+	// ErrInvalid is returned when a key or an option is not allowed. Nothing was sent.
 	ErrInvalid = errors.New("invalid")
 )
 

@@ -6,7 +6,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -23,7 +22,7 @@ var nasty = []struct{ name, end string }{
 	{"an unusual form of the same word", "e\u0301"},
 	{"letters of both directions", "a\u05d0\u200fb"},
 	{"hash signs, commas and dots", "#1,2.3;4|5&6=7<8>"},
-	{"what core.Key has escaped", core.Key("", "\x00\n\x7f\u0085{}\xff:%")},
+	{"what core.Key has escaped", ":%00%0A%7F%C2%85%7B%7D%FF%3A%25"},
 	{"the length of 512 bytes", ""},
 }
 
