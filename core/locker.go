@@ -120,8 +120,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // Guard decorates fn: calls with the same key run one at a time, everywhere.
 // The decorated function fails with key's error, or with those of Acquire, in
 // which cases fn did not run; else it returns what fn returned, and in addition
-// ErrLost as Do does. It panics where Check fails with opts: on options that are not
-// allowed, or that l's store does not serve.
+// ErrLost as Do does. It panics if an option is not allowed, or if
+// the store of l does not serve it.
 func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	fn func(context.Context, Req) (Resp, error), opts ...AcquireOption,
 ) func(context.Context, Req) (Resp, error) {
