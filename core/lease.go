@@ -419,12 +419,8 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 		trusted = trusted && h.remaining(now) > 0
 	}
 	l.mu.Unlock()
-	switch {
-	case trusted:
-	case before == held:
+	if !trusted && before != gone {
 		l.lose()
-	case before == lost:
-		l.endContext(ErrLost) // the goroutine that found the loss may not have done it yet
 	}
 	return trusted
 }
@@ -441,10 +437,13 @@ func (l *Lease) lose() {
 		}
 	}
 	l.mu.Unlock()
-	if before != held {
+	if before == gone {
 		return
 	}
-	l.endContext(ErrLost)
+	l.endContext(ErrLost) // also where another goroutine found the loss and has not done it yet
+	if before == lost {
+		return
+	}
 	for _, h := range holds {
 		l.locker.waiters.holdEnded(h)
 	}

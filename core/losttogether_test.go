@@ -1,0 +1,34 @@
+package core_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+)
+
+// TestLoss_FoundTogether has several goroutines and the watchdog find the end of the trust
+// at one moment. Hazard 1.
+func TestLoss_FoundTogether(t *testing.T) {
+	t.Parallel()
+	sim(t, "every check fails", func(t *testing.T) {
+		l := newLocker(t, memstore.New())
+		for range 2000 {
+			lease := acquire(t, t.Context(), l, "order:1", core.TTL(time.Second), core.NoRenew())
+			end := time.Until(lease.Deadline())
+			var checks sync.WaitGroup
+			for range 4 {
+				checks.Go(func() {
+					time.Sleep(end)
+					if lease.Context().Err() == nil {
+						t.Error("got no error after the end of the trust, want one")
+					}
+				})
+			}
+			checks.Wait()
+			_ = lease.Release(t.Context())
+		}
+	})
+}
