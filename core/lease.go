@@ -419,7 +419,7 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 		trusted = trusted && h.remaining(now) > 0
 	}
 	l.mu.Unlock()
-	if !trusted && before != gone {
+	if !trusted {
 		l.lose()
 	}
 	return trusted
@@ -437,11 +437,14 @@ func (l *Lease) lose() {
 		}
 	}
 	l.mu.Unlock()
+	// Another goroutine may have changed the state and not ended the context yet, while the
+	// caller of this one is about to rely on it.
 	if before == gone {
-		return
+		l.endContext(nil)
+	} else {
+		l.endContext(ErrLost)
 	}
-	l.endContext(ErrLost) // also where another goroutine found the loss and has not done it yet
-	if before == lost {
+	if before != held {
 		return
 	}
 	for _, h := range holds {

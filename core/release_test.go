@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestRelease_ManyKeys is about hazard 11.
+// TestRelease_ManyKeys is about hazard 11. Some hundred timers of one moment of virtual time
+// crash the race detector (https://go.dev/issue/78156), so many is 61.
 func TestRelease_ManyKeys(t *testing.T) {
 	t.Parallel()
 	keys := func(n int) (names []string) {
@@ -24,9 +25,9 @@ func TestRelease_ManyKeys(t *testing.T) {
 		return names
 	}
 	for _, trip := range []time.Duration{6 * time.Millisecond, 16 * time.Millisecond, 150 * time.Millisecond} {
-		sim(t, fmt.Sprintf("301 keys at %v a trip", trip), func(t *testing.T) {
+		sim(t, fmt.Sprintf("61 keys at %v a trip", trip), func(t *testing.T) {
 			l, store := setup(t)
-			lease := acquire(t, t.Context(), l, "order", core.Also(keys(300)...), core.TTL(time.Second))
+			lease := acquire(t, t.Context(), l, "order", core.Also(keys(60)...), core.TTL(time.Second))
 			store.set(slow(trip, 0), opRelease)
 			time.Sleep(time.Second / 2) // extended some time ago
 			start := time.Now()
@@ -36,10 +37,10 @@ func TestRelease_ManyKeys(t *testing.T) {
 			if took := time.Since(start); took != trip {
 				t.Errorf("got %v for all keys, want one trip", took)
 			}
-			wantFree(t, store.inner, keys(300)...)
+			wantFree(t, store.inner, keys(60)...)
 		})
 	}
-	for _, also := range [][]string{nil, keys(300)} {
+	for _, also := range [][]string{nil, keys(60)} {
 		sim(t, fmt.Sprintf("%d keys expire meanwhile", 1+len(also)), func(t *testing.T) {
 			l, store := setup(t)
 			lease := acquire(t, t.Context(), l, "order", core.Also(also...), core.TTL(time.Second), core.NoRenew())
