@@ -3,7 +3,6 @@ package redisstore
 import (
 	"embed"
 	"regexp"
-	"strings"
 
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
@@ -17,41 +16,38 @@ const (
 	finished
 )
 
-// The scripts. Each is one file. A line in it that is but the name of another file stands
-// for that one: a script ends where it returns, so what settles the most calls comes
-// first, and what makes functions and tables comes where it is needed.
+// The scripts, each with the files of which it consists, in order. A script ends where it
+// returns: the shortcuts come before the files that define functions.
 var (
-	acquireScript = newScript("acquire.lua")
-	extendScript  = newScript("extend.lua")
-	releaseScript = newScript("release.lua")
-	showScript    = newScript("show.lua")
+	acquireScript = newScript("clock", "acquire_shortcuts", "state", "waiters", "acquire")
+	extendScript  = newScript("clock", "extend_shortcuts", "state", "extend")
+	releaseScript = newScript("clock", "release_shortcuts", "state", "waiters", "release")
+	showScript    = newScript("clock", "state", "show")
+	cardScript    = newScript("card")
 
-	cardScript         = newScript("card.lua")
-	plainShowScript    = newScript("plain_show.lua")
-	plainAcquireScript = newScript("plain_acquire.lua")
-	plainExtendScript  = newScript("plain_extend.lua")
-	plainReleaseScript = newScript("plain_release.lua")
+	plainShowScript    = newScript("plain_show")
+	plainAcquireScript = newScript("plain_acquire")
+	plainExtendScript  = newScript("plain_extend")
+	plainReleaseScript = newScript("plain_release")
 )
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// luaInclude is a line in a script that names a file which stands there.
-var luaInclude = regexp.MustCompile(`(?m)^-- \w+\.lua\n`)
-
 var luaNoise = regexp.MustCompile(`(?m)^\s*--.*\n|^\s*\n|^\s+`)
 
-// newScript returns the script of a file without comments, since its text is sent when a
-// server does not know it. The header of each file gives its arguments and answers, or where they are.
-func newScript(file string) *pipeline.Script {
-	text := luaInclude.ReplaceAllFunc(luaFile(file), func(line []byte) []byte {
-		return luaFile(strings.Trim(string(line), "- \n"))
-	})
+// newScript returns the script that consists of these files. It leaves the comments out,
+// since a server that does not know the script is sent its text.
+func newScript(files ...string) *pipeline.Script {
+	var text []byte
+	for _, name := range files {
+		text = append(text, luaFile(name)...)
+	}
 	return pipeline.NewScript(luaNoise.ReplaceAll(text, nil))
 }
 
 func luaFile(name string) []byte {
-	text, err := luaFiles.ReadFile("lua/" + name)
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic(err) // the files are part of the program
 	}

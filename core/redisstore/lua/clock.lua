@@ -1,10 +1,5 @@
--- The key of a lock, and the time. Every script on such a key begins with this file;
--- card.lua and those on plain keys (plain_*.lua) are scripts by themselves.
---
--- KEYS[1]  the key
--- ARGV     see the files behind
--- answer   none here; those of the files behind are a word below, or a list that begins
---          with one, or a token, which is OK
+-- The key of a lock, and the time. Every script on such a key begins with this file. Its
+-- answer is a word below, or a list that begins with one, or a token, which is OK.
 --
 -- The key is a string. In the examples L1 is a lease and O1 its owner. It is one of
 --   "<ms> <owner> <lease>"  one exclusive hold, which began these ms before the key ends,

@@ -6,8 +6,6 @@
 -- answer   {OK, <time in us>, <field>, <value>, ...}, the fields as in clock.lua;
 --          {LOST} if the key is none of ours
 
--- clock.lua
-
 local value = redis.pcall('GET', key)
 if type(value) == 'table' and value.err then
   if string.find(value.err, 'WRONGTYPE', 1, true) then
@@ -19,8 +17,6 @@ end
 if value and not string.find(value, '^%d+ %S+ %S+$') and not string.find(value, '^f\t') then
   return {LOST}
 end
-
--- state.lua
 
 local answer = {OK, stamp}
 for name, text in string.gmatch(written(load(value, '')), '\t(%S+) ([^\t]*)') do

@@ -1,14 +1,4 @@
--- The state of a key: how it is read, changed and written. It stands where acquire.lua,
--- extend.lua, release.lua and show.lua name it.
---
--- A script ends where it returns, so each of them begins with what settles the most
--- calls, and names this file where that does not do: to make a function costs the server a
--- fiftieth of the shortest script.
---
--- after    clock.lua (key, stamp, us, now, FOREVER, WAITER_LIFE)
--- KEYS[1]  the key
--- ARGV     those of the script
--- answer   none here
+-- The state of a key: how it is read, changed and written.
 
 -- The weight and the limit of an exclusive claim.
 local ALL = 2147483647

@@ -1,11 +1,7 @@
--- Those that wait for a key, and which of them is granted it or woken. It stands where
--- acquire.lua and release.lua name it.
+-- Those that wait for a key, and which of them is granted it or woken.
 --
--- after    clock.lua (key, us, now, WAITER_LIFE, WINDOW, ASKED), state.lua (ALL, STEP, text, hold, save)
--- KEYS[1]  the key
 -- ARGV     1 '<verb> <flags> <id> <wake>': the flags, the id of the channel that wakes
 --          the process, and the prefix of all such channels; the rest as in the script
--- answer   none here
 
 -- So many are granted in one step; the next one is woken, and goes on with it.
 local MOST = 100

@@ -1,0 +1,68 @@
+package redisstore_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// luaScript is a script of scripts.go, and luaPart one of its files.
+var (
+	luaScript = regexp.MustCompile(`newScript\((".*")\)`)
+	luaPart   = regexp.MustCompile(`"(\w+)"`)
+)
+
+// scriptFiles returns the files of each script in order, by the name of the last one.
+func scriptFiles(t *testing.T) map[string][]string {
+	t.Helper()
+	source, err := os.ReadFile("scripts.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts := make(map[string][]string)
+	for _, call := range luaScript.FindAllStringSubmatch(string(source), -1) {
+		var files []string
+		for _, part := range luaPart.FindAllStringSubmatch(call[1], -1) {
+			files = append(files, part[1])
+		}
+		scripts[files[len(files)-1]] = files
+	}
+	return scripts
+}
+
+func luaText(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("lua", name+".lua"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Each file is in a script, and the last one of a script says how it is called.
+func TestHeadersOfScripts(t *testing.T) {
+	t.Parallel()
+	used := make(map[string]bool)
+	for script, files := range scriptFiles(t) {
+		header, _, _ := strings.Cut(luaText(t, script), "\n\n")
+		for _, word := range []string{"-- KEYS[1]", "-- ARGV", "-- answer"} {
+			if !strings.Contains(header, word) {
+				t.Errorf("the header of %s.lua has no %q", script, word)
+			}
+		}
+		for _, name := range files {
+			used[name] = true
+		}
+	}
+	files, err := filepath.Glob("lua/*.lua")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		if !used[strings.TrimSuffix(filepath.Base(file), ".lua")] {
+			t.Errorf("%s is in no script", file)
+		}
+	}
+}
