@@ -66,3 +66,31 @@ func TestHeadersOfScripts(t *testing.T) {
 		}
 	}
 }
+
+// luaCommand is a command in a script, with its first argument if that is KEYS[1].
+var luaCommand = regexp.MustCompile(`redis\.(\w+)(\('(\w+)'(, KEYS\[1\][,)])?)?`)
+
+var luaComment = regexp.MustCompile(`--.*`)
+
+// Servers before which a proxy stands take a script only if each command names its key as
+// KEYS[n], and have no unpack.
+func TestScriptsNameTheirKeys(t *testing.T) {
+	t.Parallel()
+	keyless := map[string]bool{"TIME": true, "PUBLISH": true, "PUBSUB": true}
+	for script, files := range scriptFiles(t) {
+		for _, name := range files {
+			text := luaComment.ReplaceAllString(luaText(t, name), "")
+			for _, m := range luaCommand.FindAllStringSubmatch(text, -1) {
+				call := m[1] == "call" || m[1] == "pcall"
+				if !call && m[1] != "error_reply" || call && (m[4] == "") != keyless[m[3]] {
+					t.Errorf("%s, %s: %s", script, name, m[0])
+				}
+			}
+			for _, word := range []string{"unpack", "redis[", "KEYS,", "KEYS)"} {
+				if strings.Contains(text, word) {
+					t.Errorf("%s, %s: %s", script, name, word)
+				}
+			}
+		}
+	}
+}

@@ -44,6 +44,12 @@ func RequirePgbouncer(t testing.TB) {
 	require(t, "pgbouncer is not installed (apt-get install pgbouncer, or brew install pgbouncer)", "pgbouncer")
 }
 
+// RequireLua is RequireRedis for the interpreters of Lua 5.1 and 5.4.
+func RequireLua(t testing.TB) {
+	t.Helper()
+	require(t, "Lua is not installed (apt-get install lua5.1 lua5.4, or brew install lua@5.1 lua@5.4)", "lua5.1", "lua5.4")
+}
+
 func require(t testing.TB, hint string, programs ...string) {
 	t.Helper()
 	for _, name := range programs {

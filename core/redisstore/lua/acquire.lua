@@ -124,10 +124,10 @@ if from then
 end
 local r, found = s.record, s.value
 if run and not (r and (s.own or begun(r, lease))) then
-  s.record = {deadline = now + ARGV[10], by = lease, attempt = 1, state = '0', before = ''}
+  s.record = {deadline = now + tonumber(ARGV[10]), by = lease, attempt = 1, state = '0', before = ''}
   if r then
     s.record.attempt, s.record.state = r.attempt + 1, '3'
-    s.record.before = ' ' .. r.deadline .. ' ' .. r.state .. ' ' .. r.by
+    s.record.before = string.format(' %.0f %s %s', r.deadline, r.state, r.by)
   end
   s.value = found or run
 end

@@ -1,36 +1,34 @@
 -- What settles the most acquires, before the functions of state.lua are made: that costs
 -- the server more than these do. KEYS, ARGV and the answers are those of acquire.lua.
 
-if not ARGV[5] then
-  local short = ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2]
-  local done = redis.pcall('SET', key, short, 'NX', 'PX', ARGV[4])
-  if done and done.ok then
-    return stamp
-  end
+local value = redis.call('GET', KEYS[1])
+if not value and not ARGV[5] then
+  redis.call('SET', KEYS[1], ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2], 'PX', ARGV[4])
+  return stamp
 end
-local value = redis.call('GET', key)
-if ARGV[9] and value then
-  local deadline = string.match(value, '^f\tr (%d+) %d+ 1 ')
-  local left = tonumber(deadline) and deadline - now
-  if deadline == '0' then
-    left = redis.call('PTTL', key)
+if value and ARGV[9] then
+  local deadline = tonumber(string.match(value, '^f\tr (%d+) %d+ 1 '))
+  local left = deadline and deadline - now
+  if deadline == 0 then
+    left = redis.call('PTTL', KEYS[1])
     left = left == -1 and FOREVER or left
   end
   if left and left > 0 then
     return {DONE, left, value}
   end
 end
-if not value and ARGV[5] and us - ARGV[8] >= 0 then
+if not value and us - ARGV[8] >= 0 then
   -- The usual first grant of a reader, of permits and of a run.
   local text = '\th:' .. ARGV[2] .. ' ' .. stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[5]
-  local ms, answer = tonumber(ARGV[4]), 0
+  local ms, answer = ARGV[4], 0
   if ARGV[5] == '2147483647' then
     text, answer = text .. '\tt ' .. stamp, us
   end
   if ARGV[9] then
-    text = '\tr ' .. now + ARGV[10] .. ' 1 0 ' .. ARGV[2] .. text .. '\tv ' .. ARGV[9]
-    ms, answer = math.max(ms, ARGV[10]), {OK, answer, ARGV[3], 1, tonumber(ARGV[10])}
+    local retain = tonumber(ARGV[10])
+    text = string.format('\tr %.0f 1 0 ', now + retain) .. ARGV[2] .. text .. '\tv ' .. ARGV[9]
+    ms, answer = math.max(tonumber(ms), retain), {OK, answer, ARGV[3], 1, retain}
   end
-  redis.call('SET', key, 'f' .. text, 'PX', ms)
+  redis.call('SET', KEYS[1], 'f' .. text, 'PX', ms)
   return answer
 end

@@ -7,29 +7,28 @@
 -- answer   of 'put' 0; of 'cards' {0, <process>, <text>, ...}, those that have not ended
 
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local put = ARGV[1] == 'put'
 local answer = {0}
 if not put or ARGV[5] then
-  local flat = redis.call('HGETALL', KEYS[1])
-  local gone = {}
+  local flat, gone = redis.call('HGETALL', KEYS[1]), 0
   for i = 1, #flat, 2 do
     local ends, text = string.match(flat[i + 1], '^(%d+) (.*)$')
     if not ends or tonumber(ends) <= now then
-      gone[#gone + 1] = #gone < 1000 and flat[i] or nil
+      gone = gone + 1
+      if put and gone <= 1000 then
+        redis.call('HDEL', KEYS[1], flat[i])
+      end
     elseif not put then
       answer[#answer + 1] = flat[i]
       answer[#answer + 1] = text
     end
   end
-  if put and #gone > 0 then
-    redis.call('HDEL', KEYS[1], unpack(gone))
-  end
 end
 if not put then
   return answer
 end
-local left = redis.call('PTTL', KEYS[1])
-redis.call('HSET', KEYS[1], ARGV[2], string.format('%.0f', now + ARGV[3]) .. ' ' .. ARGV[4])
-redis.call('PEXPIRE', KEYS[1], math.max(left, ARGV[3]))
+local left, ms = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])
+redis.call('HSET', KEYS[1], ARGV[2], string.format('%.0f ', now + ms) .. ARGV[4])
+redis.call('PEXPIRE', KEYS[1], math.max(left, ms))
 return 0

@@ -39,10 +39,11 @@
 -- for so many ms from then on. If since is in the future, the clock was set back: it
 -- lasts for these ms from now on. A deadline, in ms, does not show that: what has one is
 -- kept for longer then, by as much as the clock was set back.
--- A number that is joined to a text is rounded above 10^14, one that is an
--- argument of redis.call above 2^53.
+--
+-- The scripts run under Lua 5.1 and 5.4, and where a key is taken only as KEYS[n]. So a text
+-- becomes a number by arithmetic or tonumber before it is compared with one or handed to math,
+-- a quotient a whole number by math.floor or math.ceil, and a number a text by '%.0f'.
 
-local key = KEYS[1]
 -- What a record has left whose key was denied its end by another client (PERSIST), in ms.
 local FOREVER = 86400000
 -- A place in line lasts for so many ms (store.WaiterLife). What is granted by message lasts
@@ -54,4 +55,4 @@ local time = redis.call('TIME')
 local stamp = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))
 -- The same as a number, in us and in ms.
 local us = tonumber(stamp)
-local now = (us - us % 1000) / 1000
+local now = math.floor(us / 1000)

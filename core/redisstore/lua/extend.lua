@@ -12,7 +12,7 @@ if not s.own then
 end
 if now + ttl > s.own.deadline then
   s.own.deadline = now + ttl
-  s.leases['h:' .. lease] = text(ARGV[3], s.own.owner, s.own.weight)
+  s.leases['h:' .. lease] = text(ttl, s.own.owner, s.own.weight)
   save(s, true)
 end
 return OK

@@ -14,8 +14,10 @@
 
 local lease = ARGV[2]
 local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[5] or 0)
--- Of the short string, see clock.lua, no token is later than now that its holder knows.
-local last = tonumber(ARGV[4]) or short and us + REST
+if short and not last then
+  -- Of the short string, see clock.lua, no token is later than now that its holder knows.
+  last = us + REST
+end
 local attempt, state, retain = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local saved = attempt and string.sub(ARGV[9], string.find(ARGV[9], '\tv ', 1, true) + 3)
 
@@ -64,7 +66,7 @@ if own then
   end
 elseif remember > 0 then
   local deadline = math.max(s.dead or 0, now + remember)
-  s.leases['d:' .. lease] = stamp .. ' ' .. deadline - now
+  s.leases['d:' .. lease] = string.format('%s %.0f', stamp, deadline - now)
   s.latest = math.max(s.latest or 0, deadline)
 end
 if from then
@@ -79,7 +81,7 @@ if state == '1' and answer == OK and #s.waits > 1 then
     if kind ~= '2' and kind ~= '3' then
       kept[#kept + 1] = line
     elseif alive(deadline) then
-      redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
+      publish(id, KEYS[1] .. ' ' .. lease)
     end
   end
   s.waits = table.concat(kept)

@@ -6,7 +6,7 @@
 -- answer   {OK, <time in us>, <field>, <value>, ...}, the fields as in clock.lua;
 --          {LOST} if the key is none of ours
 
-local value = redis.pcall('GET', key)
+local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and value.err then
   if string.find(value.err, 'WRONGTYPE', 1, true) then
     return {LOST}

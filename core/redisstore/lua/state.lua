@@ -7,7 +7,7 @@ local STEP, REST = 64, 63
 
 -- text is what is stored of a hold that lasts for ms from now.
 local function text(ms, owner, weight)
-  return stamp .. ' ' .. ms .. ' ' .. owner .. ' ' .. weight
+  return string.format('%s %.0f %s %.0f', stamp, ms, owner, weight)
 end
 
 -- hold adds a weight to what an owner holds, or takes it away if it is negative.
@@ -32,12 +32,12 @@ local function load(value, lease)
     -- removed the key's end it is as if that was in the future: it lasts from now on. The two
     -- clocks of TIME and PTTL can differ by a millisecond, so the token is the end of the
     -- next one.
-    local left = redis.call('PTTL', key)
-    local began = left < 0 and now + 1 or now + math.max(left, 1) - ms
+    local left = redis.call('PTTL', KEYS[1])
+    local began = left < 0 and now + 1 or now + math.max(left, 1) - tonumber(ms)
     value = string.format('f\th:%s %.0f000 %s %s %d\tt %.0f999', by, began, ms, owner, ALL, began + 1)
   elseif string.sub(value, 1, 2) ~= 'f\t' then
     -- No Store wrote it: this raises the server's own error (WRONGTYPE).
-    redis.call('HGETALL', key)
+    redis.call('HGETALL', KEYS[1])
   end
   local long = string.find(value, '\tv ', 1, true)
   for name, text in string.gmatch(string.sub(value, 2, (long or 0) - 1), '\t(%S+) ([^\t]*)') do
@@ -49,7 +49,7 @@ local function load(value, lease)
       local deadline, attempt, state, by, before = string.match(text, '^(%d+) (%d+) (%d) (%S*)(.*)$')
       deadline = tonumber(deadline)
       if deadline == 0 then
-        local left = redis.call('PTTL', key)
+        local left = redis.call('PTTL', KEYS[1])
         deadline = now + (left == -1 and FOREVER or left)
       end
       if deadline > now then
@@ -59,13 +59,14 @@ local function load(value, lease)
         s.changed = true
       end
     else
-      local since, most, owner, weight = string.match(text, '^(%d+) (%d+) ?(%S*) ?(%d*)$')
+      local since, ms, owner, weight = string.match(text, '^(%d+) (%d+) ?(%S*) ?(%d*)$')
       local kind, own = string.sub(name, 1, 1), string.sub(name, 3) == lease
-      local from = (since - since % 1000) / 1000
+      local from, most = math.floor(tonumber(since) / 1000), tonumber(ms)
       local deadline = math.min(from, now) + most
+      weight = tonumber(weight)
       if from > now then
         text, s.changed = stamp .. string.sub(text, #since + 1), true
-        if kind == 'h' and tonumber(weight) == ALL and from > now + 1 then
+        if kind == 'h' and weight == ALL and from > now + 1 then
           -- The holder's token may be later than t, see clock.lua, but it is from before the end.
           s.token = math.max(s.token, (from + most) * 1000)
         end
@@ -75,7 +76,6 @@ local function load(value, lease)
       else
         s.leases[name] = text
         if kind ~= 'd' then
-          weight = tonumber(weight)
           local o = s.owners[owner] or {sum = 0, heaviest = 0, first = deadline}
           s.owners[owner] = o
           o.sum, s.sum = o.sum + weight, s.sum + weight
@@ -95,9 +95,9 @@ end
 
 -- written is what is stored of the state, but for the value.
 local function written(s)
-  local all, r = {'f', nil, nil, nil}, s.record
+  local all, r = {'f'}, s.record
   if r then
-    all[2] = '\tr ' .. r.deadline .. ' ' .. r.attempt .. ' ' .. r.state .. ' ' .. r.by .. r.before
+    all[2] = string.format('\tr %.0f %.0f %s %s%s', r.deadline, r.attempt, r.state, r.by, r.before)
   end
   for name, text in pairs(s.leases) do
     all[#all + 1] = '\t' .. name .. ' ' .. text
@@ -123,7 +123,7 @@ local function save(s, less)
   end
   if ms <= 0 then
     if s.exists then
-      redis.call('DEL', key)
+      redis.call('DEL', KEYS[1])
     end
     return
   end
@@ -131,11 +131,11 @@ local function save(s, less)
   if s.record then
     value = value .. '\tv ' .. s.value
   end
-  local refused = redis.pcall('SET', key, value, 'PX', ms).err
+  local refused = redis.pcall('SET', KEYS[1], value, 'PX', ms).err
   if refused then
     if less and string.find(refused, 'OOM', 1, true) then
-      redis.call('PEXPIRE', key, ms)
+      redis.call('PEXPIRE', KEYS[1], ms)
     end
-    redis.call('SET', key, value, 'PX', ms)
+    redis.call('SET', KEYS[1], value, 'PX', ms)
   end
 end

@@ -22,6 +22,13 @@ local function begun(record, lease)
   return record and record.by == lease and (record.state == '0' or record.state == '3')
 end
 
+-- publish sends a message to the process with an id. It returns how many connections have
+-- got it, in a cluster those of one node, or nil where it may not publish: waiters poll then.
+local function publish(id, message)
+  local got = redis.pcall('PUBLISH', channel .. id, message)
+  return type(got) == 'number' and got or nil
+end
+
 -- alive tells whether a place in line has not ended. One that is too far ahead
 -- is of before the clock was set back, and its waiter may be gone; if not, it
 -- asks again.
@@ -77,15 +84,14 @@ local function wake(s)
     hold(s, owner, weight)
     s.latest = math.max(s.latest or 0, now + age + WINDOW)
     s.leases['h:' .. lease] = text(age + WINDOW, owner, weight)
-    s.granted[#s.granted + 1] = {field = 'h:' .. lease, channel = channel .. id,
-      message = string.format('%s %s\n%s %.0f %.0f', key, lease, deadline, token, age + WINDOW)}
+    s.granted[#s.granted + 1] = {field = 'h:' .. lease, id = id,
+      message = string.format('%s %s\n%s %.0f %.0f', KEYS[1], lease, deadline, token, age + WINDOW)}
     return true
   end
   -- notify wakes a waiter, and reports whether its process may hear that.
   local function notify(id, lease)
-    -- pcall: without the right to publish, waiters poll.
-    local got = redis.pcall('PUBLISH', channel .. id, key .. ' ' .. lease)
-    return has('c') or type(got) ~= 'number' or got > 0 and listening(id) ~= 0
+    local heard = publish(id, KEYS[1] .. ' ' .. lease)
+    return has('c') or not heard or heard > 0 and listening(id) ~= 0
   end
   s.granted = {}
   local left, pos, reached, hinted = '', 2, false, kept == 0
@@ -131,8 +137,7 @@ end
 local function announce(s)
   local unheard = false
   for _, g in ipairs(s.granted or {}) do
-    local got = redis.pcall('PUBLISH', g.channel, g.message)
-    if type(got) ~= 'number' or got == 0 then
+    if (publish(g.id, g.message) or 0) == 0 then
       s.leases[g.field], unheard = nil, true
     end
   end
