@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,7 +33,7 @@ const (
 // twin is one of the keys to which the same is done.
 type twin struct {
 	key  string
-	long bool            // there is always more in it
+	slow *redis.Client   // of the one that no shortcut is for: there is always more in it
 	rule *keystate.State // of the one that is not in Redis
 	woke []string        // by the rule: the leases that the last step wakes
 	last uint64          // token that was seen
@@ -55,7 +57,7 @@ func (k *twin) of(c store.Claim) store.Claim {
 // fill puts something beside all that is stored if there is to be, so that no shortcut of a
 // script can be used.
 func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
-	if !k.long {
+	if k.slow == nil {
 		return nil
 	}
 	name := stored(store.Claim{Key: k.key})
@@ -69,8 +71,7 @@ func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 // twins, and times are nearly so.
 type seen struct {
 	says  string
-	all   []string         // what is stored, apart from times
-	live  []string         // what of it has not expired, and for how long
+	live  []string         // what is stored and has not expired, and for how long
 	token bool             // there is a new one
 	queue int              // how many wait, by the answer of a busy key
 	times [3]time.Duration // of the key, of the answer, and of its record
@@ -80,11 +81,11 @@ type seen struct {
 }
 
 func (s seen) whole() string {
-	return fmt.Sprintf("%s, %d wait, stored %q, a new token: %v", s.says, s.queue, s.all, s.token)
+	return fmt.Sprintf("%s, %d wait, live %q, a new token: %v", s.says, s.queue, s.live, s.token)
 }
 
-// current is what shows without what has expired. Redis only estimates how many wait, and
-// keeps a token for longer.
+// current is what the rule shows, too. Redis only estimates how many wait, and keeps a
+// token for longer.
 func (s seen) current() string {
 	return fmt.Sprintf("%s, some wait: %v, live %q", s.says, s.queue > 0, s.live)
 }
@@ -141,13 +142,13 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g store.Grant, err 
 		switch {
 		case s.times[0] <= 0:
 			s.fault = fmt.Sprintf("the key has a TTL of %v", s.times[0])
-		case k.long && short:
+		case k.slow != nil && short:
 			s.fault = "vacuous: the key is the short string"
 		case token+near < k.last:
 			s.fault = fmt.Sprintf("stored is token %d, after %d", token, k.last)
 		}
 		k.last = max(k.last, token)
-		s.all, s.live = timeless(fields), live(fields)
+		s.live = live(fields)
 	}
 	k.owners = owners
 	s.token = k.last > before && isNew || k.last > before+far
@@ -331,8 +332,37 @@ func (p *cast) extends(i int) (m move) {
 	c := p.claims[i]
 	c.TTL = p.lasts(&m.brief, 0)
 	m.name = fmt.Sprintf("extend %s for %v", c.Lease, c.TTL)
-	m.do = func(k *twin) (store.Grant, error) { return store.Grant{}, extend(k.store(p.calls), k.of(c)) }
+	m.do = func(k *twin) (store.Grant, error) {
+		if k.slow != nil {
+			return store.Grant{}, k.extend(k.of(c))
+		}
+		return store.Grant{}, extend(k.store(p.calls), k.of(c))
+	}
 	return m
+}
+
+// slowExtend is the script that extends, without its shortcuts. What is beside a hold keeps
+// it from no shortcut.
+var slowExtend = sync.OnceValue(func() *redis.Script {
+	text := ""
+	for _, name := range []string{"clock", "state", "extend"} {
+		part, err := os.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		if text += string(part); name == "clock" {
+			text += "local value = redis.call('GET', KEYS[1])\n"
+		}
+	}
+	return redis.NewScript(text)
+})
+
+func (k *twin) extend(c store.Claim) error {
+	got, err := slowExtend().Run(context.Background(), k.slow, []string{stored(c)}, "extend", c.Lease, c.TTL.Milliseconds()).Result()
+	if _, isLost := got.([]any); isLost {
+		return store.ErrLost
+	}
+	return err
 }
 
 func (p *cast) revokes(i int) (m move) {
@@ -388,7 +418,7 @@ func TestShortcutsAgree(t *testing.T) {
 // on one that takes long.
 func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace []string, fault string) {
 	begun := time.Now()
-	twins := []*twin{{key: name + ":free"}, {key: name + ":long", long: true}}
+	twins := []*twin{{key: name + ":free"}, {key: name + ":long", slow: asks}}
 	if p.ruled {
 		twins = append(twins, &twin{key: name, rule: new(keystate.State)})
 	}

@@ -114,7 +114,7 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 				s = mute
 			}
 			var all [2]seen
-			for i, k := range []*twin{{key: name + ":free"}, {key: name + ":long", long: true}} {
+			for i, k := range []*twin{{key: name + ":free"}, {key: name + ":long", slow: asks}} {
 				now := asks.Time(ctx).Val().UnixMicro()
 				waits := "\n"
 				for i, line := range c.waiting {
@@ -134,11 +134,11 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 				err = s.Release(ctx, k.of(store.Claim{Owner: "o1", Lease: "1", Weight: store.All, Limit: store.All}))
 				all[i] = k.look(ctx, asks, store.Grant{}, err)
 				if got := fmt.Sprint(all[i].holds); got != "["+c.granted+"]" {
-					t.Errorf("long %v: the holds are %s, want those of %q", k.long, got, c.granted)
+					t.Errorf("%s: the holds are %s, want those of %q", k.key, got, c.granted)
 				}
 				woken, granted := hearAll(ctx, t, heard)
 				if granted != c.granted || woken != c.woken {
-					t.Errorf("long %v: granted by message to %q and woken %q, want %q and %q", k.long, granted, woken, c.granted, c.woken)
+					t.Errorf("%s: granted by message to %q and woken %q, want %q and %q", k.key, granted, woken, c.granted, c.woken)
 				}
 			}
 			if all[0].fault != "" || all[1].fault != "" {
