@@ -24,8 +24,6 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 		if err := plainly("acquire", &c); err != nil {
 			return store.Grant{}, err
 		}
-	} else if s.pushable(&c) {
-		return s.acquirePushed(ctx, c)
 	}
 	if s.acks {
 		if _, doomed := s.doomed.Load(c.Lease); doomed {
@@ -35,30 +33,33 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 		defer cancel()
 		ctx = bounded
 	}
-	if !s.direct(&c) {
-		return s.admit(ctx, &c, s.asking(&c, false))
-	}
-	if !s.taken.has(c.Key) {
-		if g, ok, err := s.acquireFree(ctx, &c); ok || err != nil {
+	direct := s.direct(&c)
+	switch {
+	case s.pushable(&c):
+		return s.acquireByMessage(ctx, &c)
+	case direct && !s.taken.has(c.Key):
+		if g, ok, err := s.acquireBySet(ctx, &c); ok || err != nil {
 			return g, err
 		}
 	}
-	g, err := s.admit(ctx, &c, s.asking(&c, false))
-	s.taken.note(c.Key, errors.Is(err, store.ErrBusy))
+	g, err := s.acquireByScript(ctx, &c)
+	if direct {
+		s.taken.note(c.Key, errors.Is(err, store.ErrBusy))
+	}
 	return g, err
 }
 
-// direct tells that c can be granted without a script, where the key is free.
+// direct reports whether c can be granted without a script, where the key is free.
 func (s *Store) direct(c *store.Claim) bool {
 	return s.plain || whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
-// acquireFree takes a free key by a bare SET NX, which costs the server a third of a
+// acquireBySet takes a free key by a bare SET NX, which costs the server a third of a
 // script. The token is the server's time, asked for behind the SET: a time at which the
 // key was held is later than all at which earlier holders had it. It is not ok if the
 // script has to be asked: the key is taken, or the server has refused the SET, which says
 // nothing of the key.
-func (s *Store) acquireFree(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
+func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
 	ms := millis(c.TTL)
 	var room [96]byte
 	value := append(room[:0], c.Owner...)
@@ -75,7 +76,7 @@ func (s *Store) acquireFree(ctx context.Context, c *store.Claim) (g store.Grant,
 	case errors.Is(err, pipeline.ErrElsewhere), pipeline.ClassOf(err).Unchanged, err == nil && r.Reply == nil:
 		return g, false, nil
 	case err != nil:
-		return s.acquireUntold(ctx, c, r, s.failure(ctx, "acquire", err))
+		return s.acquireUntimed(ctx, c, r, s.failure(ctx, "acquire", err))
 	}
 	g.Owner = c.Owner
 	if us, timed := r.Reply.(int64); timed {
@@ -89,23 +90,23 @@ func (s *Store) acquireFree(ctx context.Context, c *store.Claim) (g store.Grant,
 	return g, true, nil
 }
 
-// acquireUntold goes on after a SET with the outcome r and err. The script can tell a token where
-// only the TIME was refused. It is asked first for this key the next time.
-func (s *Store) acquireUntold(ctx context.Context, c *store.Claim, r pipeline.Replicated, err error) (store.Grant, bool, error) {
+// acquireUntimed goes on after a SET with the outcome r and err. The script can return a token
+// where only the TIME was refused. It is asked first for this key the next time.
+func (s *Store) acquireUntimed(ctx context.Context, c *store.Claim, r pipeline.Replicated, err error) (store.Grant, bool, error) {
 	s.taken.note(c.Key, true)
 	if noTime, done := errors.AsType[*pipeline.NoTimeError](err); done && noTime.Refused() {
 		if few := s.acknowledged(ctx, c, 0, r); few != nil {
 			return store.Grant{}, false, few
 		}
-		if g, failed := s.admit(ctx, c, s.asking(c, false)); failed == nil || errors.Is(failed, store.ErrBusy) {
+		if g, failed := s.acquireByScript(ctx, c); failed == nil || errors.Is(failed, store.ErrBusy) {
 			return g, failed == nil, failed
 		}
 	}
 	return store.Grant{}, false, err
 }
 
-// acquirePushed is Acquire for a claim that may have been granted by message.
-func (s *Store) acquirePushed(ctx context.Context, c store.Claim) (store.Grant, error) {
+// acquireByMessage returns the grant that a message has brought, or asks for one.
+func (s *Store) acquireByMessage(ctx context.Context, c *store.Claim) (store.Grant, error) {
 	of := s.key(c.Key) + " " + c.Lease
 	g, watching := s.pushedTo(of)
 	if g != nil && ctx.Err() == nil {
@@ -113,10 +114,10 @@ func (s *Store) acquirePushed(ctx context.Context, c store.Claim) (store.Grant, 
 		return *g, nil
 	}
 	if !watching {
-		return s.admit(ctx, &c, s.asking(&c, false))
+		return s.acquireByScript(ctx, c)
 	}
 	asked := time.Now()
-	a, err := s.call(ctx, "acquire", s.asking(&c, true))
+	a, err := s.call(ctx, "acquire", s.asking(c, true))
 	if err != nil {
 		return store.Grant{}, err
 	}
@@ -125,7 +126,7 @@ func (s *Store) acquirePushed(ctx context.Context, c store.Claim) (store.Grant, 
 		got := place{asked, strconv.FormatInt(until, 10)}
 		s.hub.Each(of, func(w *watched) { w.place = got })
 	}
-	return granted(&c, a)
+	return granted(c, a)
 }
 
 // anyToken is the highest least token that asks for nothing: all tokens are above 0.
@@ -151,9 +152,9 @@ func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	return cmd
 }
 
-// admit sends a command that is answered like the acquire script.
-func (s *Store) admit(ctx context.Context, c *store.Claim, cmd *pipeline.Call) (store.Grant, error) {
-	r, a, err := s.callReplicated(ctx, "acquire", cmd)
+// acquireByScript acquires c by the acquire script.
+func (s *Store) acquireByScript(ctx context.Context, c *store.Claim) (store.Grant, error) {
+	r, a, err := s.callReplicated(ctx, "acquire", s.asking(c, false))
 	if err != nil {
 		return store.Grant{}, err
 	}

@@ -56,11 +56,12 @@ func readPush(text string) *pushed {
 	return &pushed{f[0], token, time.Duration(ms) * time.Millisecond}
 }
 
-// pushable tells that c can be granted by message, as far as it goes. A lease
+// pushable reports whether c can be granted by message. A lease
 // that is shorter than a place is not worth it. In a cluster it is not known whether
 // a process listens, and WAIT is no part of a message.
 func (s *Store) pushable(c *store.Claim) bool {
-	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= store.WaiterLife && !s.acks && s.cluster == nil
+	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= store.WaiterLife &&
+		!s.plain && !s.acks && s.cluster == nil
 }
 
 // pushedTo takes the grant that has come for a claim, and reports whether the claim is
