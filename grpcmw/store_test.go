@@ -76,9 +76,3 @@ func (r *reasons) last() error {
 	}
 	return r.list[len(r.list)-1]
 }
-
-func (r *reasons) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.list = nil
-}

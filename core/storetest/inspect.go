@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -301,8 +302,10 @@ var listCases = []testCase{
 		want := make(map[string]store.Claim)
 		for _, key := range hardKeys(e.key) {
 			e.key = key
-			want[key] = e.exclusive()
-			e.acquire(e.store, want[key])
+			c := e.exclusive()
+			c.TTL = time.Hour // a walk over all keys of a busy server takes long
+			want[key] = c
+			e.acquire(e.store, c)
 		}
 		listed := make(map[string]bool)
 		e.walk(10, func(s store.State) {
