@@ -154,23 +154,18 @@ func (a *attempt) acquireKey(key string) (err error) {
 	t := &a.request.waiter
 	*t = waiter{key: key, tryOnly: a.request.wait == 0, ttl: c.TTL, minToken: c.MinToken}
 	t.accepts = a.request.usual && a.request.wait != 0 && a.request.record == nil && c.Via == ""
+	t.weight, t.limit = c.Weight, c.Limit
+	t.wide = a.request.mode == ModeShared && !c.Fair
+	if c.Fair && a.request.mode == ModePermits {
+		t.weight = c.Limit // alone: requests can arrive in another order
+	}
 	a.locker.waiters.enter(t)
 	defer func() { // the queue learns of the lease's hold here, to have it passed on later
-		if unused := a.locker.waiters.leave(t, a.lease.passable(), a.failed); unused != nil {
+		if unused := a.locker.waiters.leave(t, a.lease.passable(), a.lease.hold(key) != nil, a.failed); unused != nil {
 			unused.abandon(a.lease)
 		}
 	}()
-	if t.ready != nil {
-		a.tellBusy(ErrBusy)
-		_, err := a.sleep(t.ready, forever, &BusyError{})
-		if err == nil {
-			err = t.answer
-		}
-		if err != nil {
-			return a.acquireError(&c, err)
-		}
-	}
-	return a.acquireError(&c, a.asHead(t, &c))
+	return a.acquireError(&c, a.inLine(t, &c))
 }
 
 // join adds a hold of c for outer's owner. It fails with ErrLost if the store says that

@@ -29,6 +29,30 @@ type attempt struct {
 	byText    bool      // it is from an owner's text, not from a lease of this process
 }
 
+// inLine acquires c by its place in the queue: it waits for its turn, and asks as the head
+// or beside it.
+func (a *attempt) inLine(t *waiter, c *store.Claim) error {
+	for {
+		if t.ready != nil {
+			a.tellBusy(ErrBusy)
+			_, err := a.sleep(t.ready, forever, &BusyError{})
+			if err == nil {
+				err = t.answer
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if !t.beside {
+			return a.asHead(t, c)
+		}
+		err := a.askRetrying(c)
+		if !errors.Is(err, ErrBusy) || a.request.wait == 0 || a.ctx.Err() != nil || !a.locker.waiters.stepBack(t) {
+			return err
+		}
+	}
+}
+
 // asHead acquires c as the head of the queue: it asks the store, and while the answer is
 // busy it waits for a wake-up or a delay and asks again.
 func (a *attempt) asHead(t *waiter, c *store.Claim) error {
@@ -76,7 +100,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		if !ok {
 			busy = &BusyError{}
 		}
-		t.refused = true
+		a.locker.waiters.noteRefused(t)
 		if w.open(a, c, budget(c.TTL)) {
 			continue // there may have been room before the watch was live
 		}

@@ -44,6 +44,9 @@ const (
 	freshTime = 50 * time.Millisecond
 )
 
+// besideReaders is how many readers more may ask side by side after each grant to one.
+const besideReaders = 16
+
 // Passing on.
 const (
 	// passTime bounds the time after its grant in which a hold is passed on, and the age of

@@ -13,14 +13,14 @@ import (
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
 // waiters are the queues of this process: one for each key that a caller is
-// acquiring, or whose hold can be passed on. Only the head of a queue talks to the
-// store.
+// acquiring, or whose hold can be passed on. The head of a queue talks to the store, and
+// beside it those that the store has probably room for.
 type waiters struct {
 	locker *Locker
 
 	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
-	behind int // waiters behind the head of a queue
+	behind int // waiters that are not in front
 
 	// contended are some keys whose last lone caller had to wait. The next lone caller
 	// opens its watch before it asks.
@@ -35,6 +35,12 @@ const mostContended = 1024
 type queue struct {
 	line  fifo.Queue[waiter]
 	tries int // how many of them are tryOnly
+
+	// Those in front: the head, and those that ask the store beside it.
+	front  int
+	weight int64 // of all in front
+	beside int   // how many may ask beside the head: grants add to it, any other answer ends it
+
 	// holder is a hold of this process that has the key and can be passed on.
 	holder *hold
 	// asleep is the busy answer after which the head waits; nil while it asks the
@@ -47,6 +53,9 @@ type queue struct {
 type waiter struct {
 	key       string
 	tryOnly   bool              // does not wait for a busy key
+	front     bool              // is the head, or asks beside it
+	beside    bool              // asks once without a watch and a place: there is probably room
+	wide      bool              // a grant to it says that there is room for many
 	contended bool              // found the queue empty, but the key will probably be busy
 	refused   bool              // was the head, and the store answered busy
 	slept     bool              // since then
@@ -55,6 +64,9 @@ type waiter struct {
 	// the waiter found the queue empty, and asks the store at once.
 	ready  chan struct{}
 	answer error // why it was refused; set before ready is closed
+
+	// Waiters of one limit ask side by side while their weights fit into it.
+	weight, limit int64
 
 	// How it is passed a hold of this process.
 	accepts  bool          // takes a hold that is passed on,
@@ -71,9 +83,7 @@ func (q *queue) head() *waiter { return q.line.First() }
 
 func (ws *waiters) push(q *queue, w *waiter) {
 	q.line.Push(&w.node, w)
-	if q.head() != w {
-		ws.behind++
-	}
+	ws.behind++
 	if w.tryOnly {
 		q.tries++
 	}
@@ -81,12 +91,101 @@ func (ws *waiters) push(q *queue, w *waiter) {
 
 func (ws *waiters) remove(q *queue, w *waiter) {
 	q.line.Remove(&w.node)
-	if q.head() != nil {
-		ws.behind-- // w, or the new head
+	if w.front {
+		ws.toBack(q, w)
 	}
+	ws.behind--
 	if w.tryOnly {
 		q.tries--
 	}
+}
+
+// toFront has w ask the store, as the head or beside it.
+func (ws *waiters) toFront(q *queue, w *waiter) {
+	w.front = true
+	q.front++
+	q.weight += w.weight
+	ws.behind--
+}
+
+// toBack is the opposite of toFront.
+func (ws *waiters) toBack(q *queue, w *waiter) {
+	w.front = false
+	q.front--
+	q.weight -= w.weight
+	ws.behind++
+}
+
+// full reports whether no more waiters may stand behind those in front of q.
+func (ws *waiters) full(q *queue) bool {
+	perKey, total := ws.locker.perKey, ws.locker.total
+	return perKey > 0 && q.line.Len()-q.front >= perKey || total > 0 && ws.behind >= total
+}
+
+// admits reports whether w may ask beside those in front: nothing of their answers speaks
+// against it, and it is admitted together with them. No one asks beside a head that was
+// refused or waits for a hold.
+func (q *queue) admits(w *waiter) bool {
+	head := q.head()
+	return q.front <= q.beside && !head.refused && !q.parked &&
+		w.limit == head.limit && w.weight <= w.limit-q.weight
+}
+
+// noteOutcome notes how the asking of w, which has left, ended. A grant lets others ask
+// beside the head: many if the next is admitted for certain, as a reader mostly is, else
+// one more, so that the questions are at most twice the grants.
+func (q *queue) noteOutcome(w *waiter, granted bool) {
+	head := q.head()
+	switch {
+	case !granted || head == nil || head.limit != w.limit || head.weight > w.limit-w.weight:
+		q.beside = 0
+	case w.wide:
+		q.beside += besideReaders
+	case !w.refused:
+		q.beside++
+	}
+}
+
+// advance has those behind the front ask who may.
+func (ws *waiters) advance(q *queue) {
+	for w := q.head(); w != nil && q.front < q.line.Len(); w = w.node.Next() {
+		if w.front {
+			continue
+		}
+		if !q.admits(w) {
+			return
+		}
+		ws.toFront(q, w)
+		w.beside = true
+		close(w.ready)
+	}
+}
+
+// stepBack has w wait again, which was refused when it asked beside the head. It reports
+// false if the queue is full.
+func (ws *waiters) stepBack(w *waiter) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := ws.of[w.key]
+	q.beside, w.beside = 0, false
+	if q.head() != w {
+		if ws.full(q) {
+			return false
+		}
+		ws.toBack(q, w)
+	}
+	w.ready = make(chan struct{})
+	if w.front {
+		q.wakeToAsk()
+	}
+	return true
+}
+
+// noteRefused notes that the store answered w, the head, busy.
+func (ws *waiters) noteRefused(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.refused, ws.of[w.key].beside = true, 0
 }
 
 // enter puts w at the end of its key's queue, or refuses it.
@@ -100,14 +199,20 @@ func (ws *waiters) enter(w *waiter) {
 	}
 	if q.head() == nil {
 		ws.push(q, w)
+		ws.toFront(q, w)
 		if !ws.park(q) {
 			w.contended = ws.contended[w.key]
 		}
 		return
 	}
+	if q.front == q.line.Len() && q.admits(w) {
+		w.beside = true
+		ws.push(q, w)
+		ws.toFront(q, w)
+		return
+	}
 	w.ready = make(chan struct{})
-	perKey, total := ws.locker.perKey, ws.locker.total
-	if perKey > 0 && q.line.Len() > perKey || total > 0 && ws.behind >= total {
+	if ws.full(q) {
 		w.answer = &BusyError{}
 	} else if w.tryOnly {
 		w.answer = q.refusal()
@@ -207,7 +312,7 @@ func (w *waiter) notePlaced() {
 func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
 	for w := q.head().node.Next(); w != nil && (all || q.tries > 0); {
 		next := w.node.Next()
-		if all || w.tryOnly {
+		if !w.front && (all || w.tryOnly) {
 			ws.remove(q, w)
 			w.answer = answer
 			close(w.ready)
@@ -216,7 +321,7 @@ func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
 	}
 }
 
-// leave takes w out of its queue. If w was the head, the next waiter is:
+// leave takes w, which was granted its claim or was not, out of its queue. If w was the head, the next waiter is:
 //   - w has a lease now, whose hold h can be passed on: the new head is parked for it, if
 //     it can be (h is nil if there is none),
 //   - a hold was passed on to w, which has not taken it: it goes to the new head, or is
@@ -226,7 +331,7 @@ func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
 // If the store did not answer w, but failed, those behind w that do not wait get that error
 // too. If the server is known to be down all of them do: one after the other, they would
 // wait for the same time-outs.
-func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
+func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	given := w.given
@@ -236,15 +341,19 @@ func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
 		return nil // was refused
 	}
 	q := ws.of[w.key]
-	if q.head() != w {
-		ws.remove(q, w)
-		return nil
-	}
+	wasHead, wasFront := q.head() == w, w.front
 	if failed != nil {
 		ws.refuseBehind(q, failed, outage.Known(failed))
 	}
 	ws.remove(q, w)
-	if w.ready == nil && !w.tryOnly {
+	if wasFront {
+		q.noteOutcome(w, granted)
+	}
+	if !wasHead {
+		ws.advance(q)
+		return nil
+	}
+	if w.ready == nil && !w.tryOnly && !w.beside {
 		ws.noteContention(w)
 	}
 	q.asleep, q.parked = nil, false
@@ -253,6 +362,10 @@ func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
 		ws.turns.noteGrant(w.key)
 	}
 	next := q.head()
+	asks := next != nil && next.front // already
+	if next != nil && !asks {
+		ws.toFront(q, next)
+	}
 	switch {
 	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.locker.closing.Err() == nil:
 		next.given = given
@@ -261,9 +374,11 @@ func (ws *waiters) leave(w *waiter, h *hold, failed error) (unused *hold) {
 	case given != nil:
 		q.holder, unused = nil, given
 	}
-	if next != nil && !ws.park(q) {
+	if next != nil && !asks && !ws.park(q) {
+		next.beside = q.beside > 0
 		q.wakeToAsk()
 	}
+	ws.advance(q)
 	ws.dropEmpty(w.key, q)
 	return unused
 }
