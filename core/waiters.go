@@ -321,7 +321,8 @@ func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
 	}
 }
 
-// leave takes w, which was granted its claim or was not, out of its queue. If w was the head, the next waiter is:
+// leave takes w, which was granted its claim or was not, out of its queue. If w was the
+// head, the next waiter is:
 //   - w has a lease now, whose hold h can be passed on: the new head is parked for it, if
 //     it can be (h is nil if there is none),
 //   - a hold was passed on to w, which has not taken it: it goes to the new head, or is
