@@ -47,6 +47,10 @@ const (
 // besideReaders is how many readers more may ask side by side after each grant to one.
 const besideReaders = 16
 
+// mostInFront bounds the callers of a key that ask side by side: in a store where a question
+// takes as long as there are readers, more would wait for each other beyond their time.
+const mostInFront = 32
+
 // Passing on.
 const (
 	// passTime bounds the time after its grant in which a hold is passed on, and the age of

@@ -127,7 +127,7 @@ func (ws *waiters) full(q *queue) bool {
 // refused or waits for a hold.
 func (q *queue) admits(w *waiter) bool {
 	head := q.head()
-	return q.front <= q.beside && !head.refused && !q.parked &&
+	return q.front <= min(q.beside, mostInFront-1) && !head.refused && !q.parked &&
 		w.limit == head.limit && w.weight <= w.limit-q.weight
 }
 
