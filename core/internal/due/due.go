@@ -78,6 +78,16 @@ func (q *Queue[T]) First() (at time.Duration, v *T) {
 	return 0, nil
 }
 
+// All returns the values, in no order.
+func (q *Queue[T]) All() (all []*T) {
+	for _, i := range q.items {
+		if v := i.entry.value; v != nil {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
 func (q *Queue[T]) reuse(e *Entry[T]) {
 	if len(q.spare) < 64 {
 		q.spare = append(q.spare, e)

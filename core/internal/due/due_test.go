@@ -43,6 +43,9 @@ func TestWhatIsDueFirstComesFirst(t *testing.T) {
 		if q.Len() != len(in) {
 			t.Fatalf("step %d: %d values, want %d", step, q.Len(), len(in))
 		}
+		if all := q.All(); step%100 == 0 && (len(all) != len(in) || slices.ContainsFunc(in, func(v *value) bool { return !slices.Contains(all, v) })) {
+			t.Fatalf("step %d: all are %v, want %v", step, all, in)
+		}
 	}
 	for _, v := range in {
 		q.Remove(v.entry)
