@@ -42,22 +42,19 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 	if err != nil {
 		return nil, err
 	}
-	r.wait = 0
+	r.tryOnce()
 	return l.acquire(ctx, r)
 }
 
 // acquire is Acquire for r, which it puts back into the pool.
 func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
-	defer func() {
-		*r = request{}
-		requests.Put(r)
-	}()
+	defer r.free()
 	if ctx == nil {
 		return nil, fmt.Errorf("acquire %s: ctx is nil: %w", r.name, ErrInvalid)
 	}
-	lease := newLease(l, ctx, r) // before the caller counts: ctx may panic
+	lease := newLease(&l.engine, ctx, r.key, r.name, r.terms) // before the caller counts: ctx may panic
 	start := l.now()
-	if !l.countIn(lease, start) {
+	if !l.roster.countIn(lease, start) {
 		lease.endContext(nil)
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
@@ -65,13 +62,14 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	defer func() {
 		if !over { // it found a finished record, or the store has panicked
 			lease.abandon()
-			l.countOut(lease)
+			l.roster.countOut(lease)
 		}
 	}()
-	a := attempt{locker: l, request: r, ctx: ctx, lease: lease}
+	var until time.Time
 	if r.wait > 0 {
-		a.until = start.Time().Add(r.wait)
+		until = start.Time().Add(r.wait)
 	}
+	a := attempt{engine: &l.engine, request: r, ctx: ctx, lease: lease, until: until}
 	var err error
 	for _, key := range r.keys {
 		if err = a.acquireKey(key); err != nil {
@@ -99,7 +97,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			// What was to be passed on later is not: the Locker is closed then.
 			lease.passOrRelease(ctx, nil, time.Now().Add(releaseLimit))
 		}
-		l.countOut(lease)
+		l.roster.countOut(lease)
 		over = true
 		e := lease.outcome(GaveUp)
 		e.Wait, e.Err = wait, err
@@ -121,15 +119,15 @@ func (a *attempt) acquireKey(key string) (err error) {
 	defer func() { // runs after the one below, when the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {
-			c := releasing{Claim: a.request.claim(key, a.lease.first.id)}
+			c := releasing{Claim: a.request.claim(key, a.lease.first.id), name: a.request.name, mode: a.request.mode}
 			c.Record = nil
 			c.Undo = unsure && a.request.record != nil
-			end := &confirmation{done: make(chan struct{})}
-			a.locker.cleanup.add(c, a.lease, unsure, end)
+			withdrawn := make(chan struct{})
+			a.engine.cleanup.add(c, unsure, func(error) { close(withdrawn) })
 			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
 				// The program may exit soon, and a fair place would keep others out for
 				// as long as the store remembers it.
-				_, _ = a.sleep(end.done, withdrawLimit, nil)
+				_, _ = a.sleep(withdrawn, withdrawLimit, nil)
 			}
 		}
 	}()
@@ -139,10 +137,10 @@ func (a *attempt) acquireKey(key string) (err error) {
 		owner, _ := a.ctx.Value(ownerKey{}).(string)
 		c.Via, a.joinToken = splitOwner(owner, key)
 		a.byText = true
-	case outer.locker == a.locker:
+	case outer.engine == a.engine:
 		return a.join(&c, outer)
 	default: // of another Locker, perhaps at the same store
-		c.Via, a.joinToken = outer.show(outer.hold(key))
+		c.Via, a.joinToken = outer.show(key)
 	}
 	if c.Via != "" {
 		// The holder to join may be waiting for this caller, so it does not queue
@@ -151,18 +149,11 @@ func (a *attempt) acquireKey(key string) (err error) {
 			return a.acquireError(&c, err)
 		}
 	}
-	t := &a.request.waiter
-	*t = waiter{key: key, tryOnly: a.request.wait == 0, ttl: c.TTL, minToken: c.MinToken}
-	t.accepts = a.request.usual && a.request.wait != 0 && a.request.record == nil && c.Via == ""
-	t.weight, t.limit = c.Weight, c.Limit
-	t.wide = a.request.mode == ModeShared && !c.Fair
-	if c.Fair && a.request.mode == ModePermits {
-		t.weight = c.Limit // alone: requests can arrive in another order
-	}
-	a.locker.waiters.enter(t)
+	t := a.request.newWaiter(&c)
+	a.engine.waiters.enter(t)
 	defer func() { // the queue learns of the lease's hold here, to have it passed on later
-		if unused := a.locker.waiters.leave(t, a.lease.passable(), a.lease.hold(key) != nil, a.failed); unused != nil {
-			unused.abandon(a.lease)
+		if unused := a.engine.waiters.leave(t, a.lease.passable(), a.lease.hold(key) != nil, a.failed); unused != nil {
+			a.lease.abandonHold(unused)
 		}
 	}()
 	return a.acquireError(&c, a.inLine(t, &c))
@@ -175,7 +166,7 @@ func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	if !outer.trusted() {
 		return lost
 	}
-	c.Via, a.joinToken = outer.show(outer.hold(c.Key))
+	c.Via, a.joinToken = outer.show(c.Key)
 	err := a.askRetrying(c)
 	busy := errors.Is(err, ErrBusy) && a.ctx.Err() == nil
 	if busy || err == nil && a.lease.hold(c.Key).owner != c.Via {

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,7 @@ import (
 
 // attempt is one acquire under way.
 type attempt struct {
-	locker    *Locker
+	engine    *engine
 	request   *request
 	ctx       context.Context // of the caller; that of the lease also ends if an earlier key is lost
 	lease     *Lease
@@ -47,7 +46,7 @@ func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 			return a.asHead(t, c)
 		}
 		err := a.askRetrying(c)
-		if !errors.Is(err, ErrBusy) || a.request.wait == 0 || a.ctx.Err() != nil || !a.locker.waiters.stepBack(t) {
+		if !errors.Is(err, ErrBusy) || a.request.wait == 0 || a.ctx.Err() != nil || !a.engine.waiters.stepBack(t) {
 			return err
 		}
 	}
@@ -56,13 +55,11 @@ func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 // asHead acquires c as the head of the queue: it asks the store, and while the answer is
 // busy it waits for a wake-up or a delay and asks again.
 func (a *attempt) asHead(t *waiter, c *store.Claim) error {
-	if h := t.given; h != nil {
-		t.given = nil
-		if h.giveTo(a.lease) {
+	if h := t.takeGiven(); h != nil {
+		if a.lease.take(h) {
 			return nil
 		}
-		a.locker.waiters.holdEnded(h)
-		h.abandon(a.lease)
+		a.lease.abandonHold(h)
 	}
 	var w watch
 	defer w.close()
@@ -71,15 +68,15 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	// wait, will probably have to wait: it opens the watch first.
 	switch {
 	case a.request.wait == 0:
-	case t.contended && a.locker.wakeable.Load():
+	case t.contended && a.engine.waiters.wakeable.Load():
 		if !w.open(a, c, min(budget(c.TTL), earlyLimit)) {
-			w.reopen = time.Time{} // it gets more time if the key is busy
+			w.retry() // it gets more time if the key is busy
 		}
 	case t.ready != nil:
 		w.open(a, c, budget(c.TTL))
 	}
-	if a.request.wait != 0 && !w.live() && !a.locker.wakeable.Load() {
-		if d := a.locker.waiters.rest(t, a.step()); d > 0 && a.lastsFor(d) {
+	if a.request.wait != 0 && !w.live() && !a.engine.waiters.wakeable.Load() {
+		if d := a.engine.waiters.rest(t, a.step()); d > 0 && a.lastsFor(d) {
 			if _, err := a.sleep(nil, d, &BusyError{}); err != nil {
 				return err
 			}
@@ -100,7 +97,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		if !ok {
 			busy = &BusyError{}
 		}
-		a.locker.waiters.noteRefused(t)
+		a.engine.waiters.noteRefused(t)
 		if w.open(a, c, budget(c.TTL)) {
 			continue // there may have been room before the watch was live
 		}
@@ -120,11 +117,11 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		if c.Wait {
 			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // or the place is gone
 		}
-		a.locker.waiters.asleep(t, busy)
+		a.engine.waiters.asleep(t, busy)
 		asleep := time.Now()
 		closed, err := a.sleep(w.wakeUps, d, busy)
 		woken = time.Since(asleep) < d
-		a.locker.waiters.asleep(t, nil)
+		a.engine.waiters.asleep(t, nil)
 		if err != nil {
 			return err
 		}
@@ -172,7 +169,7 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 			return false, &BusyError{RetryAfter: max(0, busy.RetryAfter-d), Waiting: busy.Waiting}
 		}
 		return false, nil
-	case <-a.locker.closing.Done():
+	case <-a.engine.roster.closing.Done():
 		return false, ErrClosed
 	case <-a.lease.Context().Done():
 		return false, context.Cause(a.lease.Context())
@@ -219,16 +216,16 @@ func (a *attempt) ask(c *store.Claim) error {
 			a.lease.markUnsure(c.Key)
 		}
 	}()
-	start := a.locker.now()
-	ctx, cancel := a.locker.bounded(a.ctx, budget(c.TTL), c.TTL)
+	start := a.engine.now()
+	ctx, cancel := a.engine.bounded(a.ctx, budget(c.TTL), c.TTL)
 	defer cancel()
-	g, err := a.locker.store.Acquire(ctx, *c)
+	g, err := a.engine.store.Acquire(ctx, *c)
 	short := err == nil && a.request.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
 	if short {
 		// A grant by message (store.Claim.Push) is short, since it is to be extended.
 		// This lease is not extended: the same claim again makes it last for its TTL.
-		start = a.locker.now()
-		g, err = a.locker.store.Acquire(ctx, *c)
+		start = a.engine.now()
+		g, err = a.engine.store.Acquire(ctx, *c)
 	}
 	if err != nil {
 		// After a short grant the store has that one.
@@ -239,7 +236,7 @@ func (a *attempt) ask(c *store.Claim) error {
 		if g.Record == nil {
 			return errors.New("the store gave no record")
 		}
-		a.lease.run = &run{found: *g.Record}
+		a.lease.noteRun(*g.Record)
 		if g.Record.Done {
 			a.placed, unsure = false, false
 			return nil // without a hold: nothing was claimed, see acquire
@@ -257,47 +254,22 @@ const roughToken = 4096
 
 // admit adds the hold that was granted to c by a call from start on.
 func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error {
-	h := &a.lease.first
-	if len(a.lease.holds) > 0 {
-		h = &hold{id: c.Lease}
-	}
-	h.locker, h.key, h.owner, h.weight, h.limit, h.ttl = a.locker, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
-	h.token, h.lease, h.from, h.valid = g.Token, a.lease, start, cmp.Or(g.Valid, c.TTL)
-	joined := c.Via != "" && c.Via == g.Owner
-	if joined && a.joinToken > 0 && g.Token > 0 {
+	if c.Via != "" && c.Via == g.Owner && a.joinToken > 0 && g.Token > 0 {
 		// The owner has one token, which a resource may have seen already. The store may
 		// report another one, see store.Grant.Token. Only a text can be made up.
 		if !a.byText || a.joinToken < g.Token+store.TokenStep+roughToken {
-			h.token = a.joinToken
+			g.Token = a.joinToken
 		}
 	}
-	h.arrived = a.locker.now()
-	if h.remaining(h.arrived) == 0 {
-		// The answer took longer than the trust in it lasts.
-		return errors.New("the grant had expired when it arrived")
-	}
-	a.lease.reentered = a.lease.reentered || joined
-	a.lease.add(h)
-	return nil
-}
-
-// says is errors.Is for the error of a call to a store under ctx. A store may return the
-// cause of ctx's end. That can be any error, even one of this package: errgroup ends the
-// context of its other functions with the error of the first. It is no answer then.
-func says(ctx context.Context, err, sentinel error) bool {
-	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
-}
-
-// answered reports whether err is an answer of the store: the outcome is known.
-func answered(ctx context.Context, err error) bool {
-	return says(ctx, err, ErrBusy) || says(ctx, err, ErrLost) || says(ctx, err, ErrInvalid) || says(ctx, err, ErrUnsupported)
+	return a.lease.grant(c, g, start)
 }
 
 // tellBusy notifies the observer, once, that the key is busy.
 func (a *attempt) tellBusy(err error) {
 	if !a.busyTold && errors.Is(err, ErrBusy) {
-		a.busyTold, a.lease.contended = true, true
-		a.locker.observe(a.ctx, a.lease.outcome(Busy))
+		a.busyTold = true
+		a.lease.noteContended()
+		a.engine.observe(a.ctx, a.lease.outcome(Busy))
 	}
 }
 
@@ -344,12 +316,4 @@ func (a *attempt) ctxError(c *store.Claim, err error) error {
 		return fmt.Errorf("acquire %s: %w: %w", a.request.name, ErrUnavailable, done)
 	}
 	return fmt.Errorf("acquire %s: not asked, the context is done: %w", a.request.name, done)
-}
-
-// unavailable is the error of an operation that the store did not answer.
-func unavailable(op, name string, err error) error {
-	if errors.Is(err, ErrUnavailable) {
-		return fmt.Errorf("%s %s: %w", op, name, err)
-	}
-	return fmt.Errorf("%s %s: %w: %w", op, name, ErrUnavailable, err)
 }

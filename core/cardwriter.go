@@ -21,24 +21,6 @@ const (
 	maxEntries = 1000
 )
 
-// WithCard has the Locker write a card of its process at the store, so that operators
-// see the process of a hold, and the keys that it has held or waited for longer than 5 s.
-// Of c only Service, Version and Trace may be set; the Locker adds the rest.
-//
-// The card is written when the Locker is made and every 10 s after that, for 30 s. A
-// goroutine of its own does so, and nothing on the path of a lock waits for it. A write
-// takes 3 s at most. A write that fails is not reported: the next one follows after 10 s,
-// and the card ends 30 s after the last one that arrived. Close ends the goroutine, and
-// the card with it. The card of a process that was killed ends within 30 s. A Locker with
-// a card has to be closed.
-//
-// New fails with ErrUnsupported if the store keeps no cards (see store.Cards), and with
-// ErrInvalid if another field of c is set, or if Service or Version is not printable
-// UTF-8 of at most 128 bytes.
-func WithCard(c Card) Option {
-	return func(cfg *config) { cfg.card = &c }
-}
-
 // cardWriter writes the card of a Locker's process.
 type cardWriter struct {
 	locker *Locker
@@ -118,7 +100,7 @@ func (w *cardWriter) entries() (all []store.CardEntry) {
 		return nil
 	}
 	room := store.MaxCard - len(bare) - len(`,"entries":[]`)
-	for _, s := range w.locker.longest(cardFrom, maxEntries) {
+	for _, s := range w.locker.roster.longest(cardFrom, maxEntries, w.locker.now()) {
 		l := s.lease
 		holds := []*hold{{key: l.key}}
 		if !s.waiting {

@@ -21,7 +21,8 @@ const (
 // unknown. It tries until the store answers, or the longer of the claim's TTL and
 // cleanUpLeast (cleanUpRun) has passed. A grant that comes later ends with its TTL.
 type cleanup struct {
-	locker *Locker
+	calls  *calls
+	events events
 
 	mu      order.Mutex[cleanupRank]
 	pending count     // claims that are not settled
@@ -31,8 +32,6 @@ type cleanup struct {
 
 type pending struct {
 	claim  releasing
-	name   string
-	mode   Mode
 	unsure bool // may be held
 	until  time.Time
 	pause  time.Duration // after the next try without an answer
@@ -41,20 +40,22 @@ type pending struct {
 
 func (u *pending) about() (key, hold string) { return u.claim.Key, store.HoldID(u.claim.Lease) }
 
-// add releases c, a claim of l, in the background. Its first try does not wait for other
-// claims, and is the answer for the callers that wait for end.
-func (cl *cleanup) add(c releasing, l *Lease, unsure bool, end *confirmation) {
+func (cl *cleanup) init(c *calls, v events) { cl.calls, cl.events = c, v }
+
+// add releases c in the background. Its first try does not wait for other claims, and its
+// answer goes to answer.
+func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
 		least = cleanUpRun
 	}
-	u := pending{claim: c, name: l.name, mode: l.opts.mode, unsure: unsure, until: time.Now().Add(max(c.TTL, least)), pause: cleanUpPause}
+	u := pending{claim: c, unsure: unsure, until: time.Now().Add(max(c.TTL, least)), pause: cleanUpPause}
 	cl.mu.Lock()
 	cl.pending.add(1)
 	cl.mu.Unlock()
 	go func() {
 		settled, err := cl.try(u)
-		end.answer(err, false)
+		answer(err)
 		cl.tried(u, settled)
 	}()
 }
@@ -119,6 +120,13 @@ func (cl *cleanup) wait(ctx context.Context) bool {
 	return done(ctx, idle)
 }
 
+// size returns how many claims are not settled.
+func (cl *cleanup) size() int {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.pending.n
+}
+
 // try releases u once, and reports whether it is settled, and the store's first answer.
 func (cl *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
@@ -127,13 +135,13 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 	if !u.unsure {
 		c.TTL = 0 // nothing is on its way that would have to be refused
 	}
-	err := cl.locker.store.Release(ctx, c)
+	err := cl.calls.store.Release(ctx, c)
 	first = err
 	if err == nil && u.unsure {
 		c.Record = nil // is saved
 		// The release of a hold leaves no tombstone, and an earlier attempt may still
 		// arrive. Only the answer "not held" says that it will be refused.
-		err = cl.locker.store.Release(ctx, c)
+		err = cl.calls.store.Release(ctx, c)
 	}
 	over := err == nil && !u.unsure || answered(ctx, err)
 	if !over && time.Now().Before(u.until) {
@@ -144,7 +152,7 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 			err = nil
 		}
 		of := u // a copy, so that u is not allocated when nothing is told
-		cl.locker.observe(ctx, Event{Kind: CleanedUp, Name: u.name, Mode: u.mode, Err: err, of: &of})
+		cl.events.observe(ctx, Event{Kind: CleanedUp, Name: u.claim.name, Mode: u.claim.mode, Err: err, of: &of})
 	}
 	return true, first
 }

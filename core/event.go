@@ -180,20 +180,20 @@ type holdOf string
 
 func (h holdOf) about() (key, hold string) { return "", string(h) }
 
-// report is adapter.Report.
-func report(e *Event) AcquireOption { return func(r *request) { r.report = e } }
+// events notifies the observer of a Locker.
+type events struct{ observer Observer } // nil: nothing is notified
 
-// observe tells the observer of e.
-func (l *Locker) observe(ctx context.Context, e Event) {
-	if l.listens(e.Kind) {
-		notify(ctx, l.observer, e)
+// observe notifies the observer of e.
+func (v events) observe(ctx context.Context, e Event) {
+	if v.listens(e.Kind) {
+		notify(ctx, v.observer, e)
 	}
 }
 
-// listens tells whether the observer wants events of this kind.
-func (l *Locker) listens(k Kind) bool {
-	if _, onlyLosses := l.observer.(lossLog); onlyLosses {
+// listens reports whether the observer wants events of this kind.
+func (v events) listens(k Kind) bool {
+	if _, onlyLosses := v.observer.(lossLog); onlyLosses {
 		return k == Lost
 	}
-	return l.observer != nil
+	return v.observer != nil
 }

@@ -19,19 +19,24 @@ func WithAsleep(asleep func() time.Duration) Option {
 }
 
 // SetAsleep does what WithAsleep does to a Locker that has no card, before it is used.
-func (l *Locker) SetAsleep(asleep func() time.Duration) { WithAsleep(asleep)(&l.config) }
+func (l *Locker) SetAsleep(asleep func() time.Duration) {
+	WithAsleep(asleep)(&l.config)
+	l.calls.clock, l.waiters.now = l.config.clock, l.config.clock
+}
 
 // Left says what the Locker still has to do, or "" if that is nothing.
 func (l *Locker) Left() string {
-	l.mu.Lock()
-	active, leases, closed := l.active.n, len(l.tallies.leases()), l.closing.Err() != nil
-	names, listed := len(l.tallies), 0
-	for _, t := range l.tallies {
+	r := &l.roster
+	r.mu.Lock()
+	active, closed := r.active.n, r.closing.Err() != nil
+	names, listed, leases := len(r.tallies), 0, 0
+	for _, t := range r.tallies {
+		leases += t[holding].Len() + t[unreleased].Len()
 		if !t.empty() {
 			listed++
 		}
 	}
-	l.mu.Unlock()
+	r.mu.Unlock()
 	l.waiters.mu.Lock()
 	queues := len(l.waiters.of)
 	l.waiters.mu.Unlock()

@@ -1,22 +1,41 @@
 package core
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/due"
 	"github.com/lockkit/lockkit/core/internal/order"
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// hold is one grant of a key at the store, and the lease that has it. What happens at
-// the store happens to a hold: it is extended, confirmed, passed on to another lease of
-// this process, lost and released. DESIGN.md draws its states; mutexes.go has the
-// order of the mutexes.
+// keeper is what the holds of a Locker share.
+type keeper struct {
+	calls
+	events
+	watchdog watchdog
+	cleanup  cleanup
+}
+
+// notices are what a hold and the watchdog notify the lease of that has the hold. They reach
+// nothing above them in another way, see layers_test.go.
+type notices interface {
+	// lose notifies the lease that the hold is lost.
+	lose()
+	// extends reports whether the hold, of which the trust lasts, is to be extended.
+	extends(now clock.Moment) bool
+	// extended notifies the lease of the answer to an extension.
+	extended(err error)
+}
+
+// hold is one grant of a key at the store. It is extended, confirmed, passed on from lease
+// to lease of this process, lost and released. DESIGN.md draws its states; mutexes.go has
+// the order of the mutexes.
 type hold struct {
-	locker        *Locker
+	keeper        *keeper
 	key           string // the claim as it was granted
 	owner, id     string
 	weight, limit int64
@@ -25,16 +44,23 @@ type hold struct {
 	arrived       clock.Moment // when the grant had arrived
 
 	mu      order.Mutex[holdRank]
-	lease   *Lease        // has the hold; nil between two leases
+	lease   notices       // that has the hold; nil between two leases
 	from    clock.Moment  // when the last confirmed call began,
 	valid   time.Duration // and how long the hold lasts from then on
 	reach   time.Duration // how long after arrived the store may have it because of Lease.Extend; 0 without that
 	retired bool          // it is lost, or about to be released: it is not extended or trusted any more
 	passing passing       // of passing.go
 
-	// Under the watchdog's mutex.
-	early time.Duration    // how much before it is due the watchdog may look at it
-	entry *due.Entry[hold] // in the watchdog's queue; nil if not in it
+	alarm alarm // of watchdog.go, under the watchdog's mutex
+}
+
+// grant makes h the hold that the store has granted to c for lease, by a call that began at
+// start. It reports whether h is trusted: the answer can take longer than the trust lasts.
+func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
+	h.keeper, h.key, h.owner, h.id, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Lease, c.Weight, c.Limit, c.TTL
+	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
+	h.arrived = k.now()
+	return h.remaining(h.arrived) > 0
 }
 
 // claim is the claim that extends the hold.
@@ -66,14 +92,14 @@ func (h *hold) expired(now clock.Moment) bool {
 	return now.Since(h.from) >= h.valid
 }
 
-// holder is the lease that has the hold, nil between two leases.
-func (h *hold) holder() *Lease {
+// holder returns the lease that has the hold, nil between two leases.
+func (h *hold) holder() notices {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease
 }
 
-// lose ends the trust in the hold, which is lost, and tells the lease that has it.
+// lose ends the trust in the hold, which is lost, and notifies the lease that has it.
 func (h *hold) lose() {
 	h.retire()
 	if lease := h.holder(); lease != nil {
@@ -81,11 +107,28 @@ func (h *hold) lose() {
 	}
 }
 
+// extend asks the store once, for limit at most, to extend holds, each for ttl or, if that
+// is 0, for its own TTL, and notes what it confirms.
+func (k *keeper) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
+	claims := make([]store.Claim, len(holds))
+	for i, h := range holds {
+		claims[i] = h.claim()
+		claims[i].TTL = cmp.Or(ttl, h.ttl)
+	}
+	start, answers = k.calls.extend(ctx, limit, claims)
+	for i, h := range holds {
+		if x := answers[i]; x.Err == nil {
+			h.confirm(start, x.Valid)
+		}
+	}
+	return start, answers
+}
+
 // confirm notes that the store extended the hold by a call that began at start.
 // It never shortens the trust, and an answer that comes after the end of the trust revives
 // nothing.
 func (h *hold) confirm(start clock.Moment, valid time.Duration) {
-	now := h.locker.now()
+	now := h.keeper.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before, left := h.trustLeft(now), trust(valid)-now.Since(start)
@@ -99,7 +142,7 @@ func (h *hold) retire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.retired = true
-	h.locker.watchdog.remove(h)
+	h.keeper.watchdog.remove(h)
 }
 
 // noteExtend notes that the store may have the hold until end, since its caller extends
@@ -125,7 +168,7 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 	if d >= left {
 		d, early = left, 0
 	}
-	h.locker.watchdog.schedule(h, now.Time().Add(d), early)
+	h.keeper.watchdog.schedule(h, now.Time().Add(d), early)
 	return true
 }
 
@@ -148,30 +191,43 @@ func toEnd(clock.Moment) time.Duration { return 2 * maxTTL }
 // The caller holds the mutex.
 func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
 
-// release releases the hold of l, and saves r, the record of a run; nil if there is none.
-// A hold that was trusted until l ended, and has expired meanwhile, is released.
-// If the store does not answer until until, it returns the reason and leaves the hold to
-// the clean-up. If an acquire of it had no answer the clean-up releases it again in any
-// case, so that a late one is refused.
-func (h *hold) release(l *Lease, r *store.Record, until time.Time) (err error) {
-	c := l.releaseClaim(h, r)
+// releaseClaim returns the claim that releases the hold. Its TTL is how long a late acquire
+// of it has to be refused.
+func (h *hold) releaseClaim() store.Claim {
+	c := h.claim()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owner == h.id && h.token > 0 {
+		c.Last = h.token + uint64(h.passing.passes)
+	}
+	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
+		c.TTL = left - left%time.Millisecond
+	}
+	return c
+}
+
+// release releases the hold by c. A hold that was trusted until then, and has expired
+// meanwhile, is released. If the store does not answer until until, it returns the reason
+// and leaves the hold to the cleanup. If an acquire of it had no answer (unsure), the
+// cleanup releases it again in any case, so that a late one is refused.
+func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
+	plain := c.Record == nil
 	end, assumed := h.beginRelease(), false
 	defer func() { end.answer(err, assumed) }()
 	err = errNoEnd
-	assumed, settled, err := h.locker.release(&c, until)
-	if r == nil && errors.Is(err, ErrLost) && h.expired(h.locker.now()) {
+	assumed, settled, err := h.keeper.release(&c, until)
+	if plain && errors.Is(err, ErrLost) && h.expired(h.keeper.now()) {
 		assumed, err = true, nil
 	}
-	if l.unsure[h.key] || !settled {
-		h.locker.cleanup.add(c, l, true, nil)
+	if unsure || !settled {
+		h.keeper.cleanup.add(c, true, func(error) {})
 	}
 	return err
 }
 
-// abandon releases the hold of l in the background, or the one that was passed on to l and
-// not taken.
-func (h *hold) abandon(l *Lease) {
-	h.locker.waiters.holdEnded(h)
+// abandon releases the hold by c in the background.
+func (h *hold) abandon(c releasing, unsure bool) {
 	h.retire()
-	h.locker.cleanup.add(l.releaseClaim(h, nil), l, l.unsure[h.key], h.beginRelease())
+	end := h.beginRelease()
+	h.keeper.cleanup.add(c, unsure, func(err error) { end.answer(err, false) })
 }

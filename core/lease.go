@@ -10,17 +10,34 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/fifo"
 	"github.com/lockkit/lockkit/core/internal/leaseid"
 	"github.com/lockkit/lockkit/core/internal/order"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
+// engine is what the leases of a Locker share.
+type engine struct {
+	keeper
+	waiters waiters
+	roster  roster
+	process string // at the beginning of the IDs of leases
+}
+
+// terms are the options of an acquire that its lease goes on to need.
+type terms struct {
+	noRenew bool
+	usual   bool // exclusive, of one key, extended, and neither fair nor with KeepFor
+	mode    Mode
+	maxHold time.Duration // 0: no end
+	keep    time.Duration
+	record  *store.Record // of Begin
+}
+
 // Lease is a lock that is held, until it is released or lost. Its methods are
 // safe for concurrent use.
 type Lease struct { // TestMemory logs its size: it fills a size class of the allocator
-	locker *Locker
+	engine *engine
 	key    string
 	name   string
 	opts   terms
@@ -28,10 +45,7 @@ type Lease struct { // TestMemory logs its size: it fills a size class of the al
 	since  clock.Moment // of the first grant
 	run    *run         // of a lease of Begin
 
-	// Under the Locker's mutex.
-	tally  *tally // lists it; nil before and after that
-	node   fifo.Node[Lease]
-	listed clock.Moment // when it came to its stage
+	listing listing // of roster.go, under the roster's mutex
 
 	// Written by the acquire, before the lease is its caller's.
 	unsure map[string]bool // keys of which an attempt's outcome is unknown
@@ -50,10 +64,7 @@ type Lease struct { // TestMemory logs its size: it fills a size class of the al
 	announced   bool // the observer was told that it was acquired
 	contended   bool // see Event; this and reentered do not change after the acquire
 	reentered   bool
-	shown       bool   // its owner was shown
-	passed      bool   // its hold was passed on
 	tokenOffset uint8  // its token is that of the grant plus this
-	stage       stage  // under the Locker's mutex
 	untold      func() // tells of its end, if that came before announced
 	holds       []*hold
 
@@ -70,13 +81,12 @@ const (
 	gone // released
 )
 
-func newLease(l *Locker, ctx context.Context, r *request) *Lease {
-	lease := &Lease{locker: l, key: r.key, name: r.name, opts: r.terms}
-	lease.first.id = leaseid.New(l.process)
+func newLease(e *engine, ctx context.Context, key, name string, t terms) *Lease {
+	lease := &Lease{engine: e, key: key, name: name, opts: t, first: hold{id: leaseid.New(e.process)}}
 	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
-	lease.ctx.lease = lease
-	lease.ctx.Context, lease.endContext = context.WithCancelCause(ctx)
+	inner, end := context.WithCancelCause(ctx)
+	lease.ctx, lease.endContext = leaseContext{inner, lease}, end
 	return lease
 }
 
@@ -89,7 +99,7 @@ func (l *Lease) Key() string { return l.key }
 // may join nothing.
 func (l *Lease) Owner() string {
 	var t ownerText
-	owner, token := l.show(l.hold(l.key))
+	owner, token := l.show(l.key)
 	t.WriteString(owner)
 	if len(l.holds) == 1 {
 		t.add("", token)
@@ -101,14 +111,12 @@ func (l *Lease) Owner() string {
 	return t.text()
 }
 
-// show returns the owner of h, a hold of the lease, and the lease's token. From now on
+// show returns the owner of the lease's hold of key, and the lease's token. From now on
 // other callers may join it.
-func (l *Lease) show(h *hold) (owner string, token uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.shown = true
-	if l.passed {
-		return leaseid.New(l.locker.process), 0 // the hold may be another lease's by now
+func (l *Lease) show(key string) (owner string, token uint64) {
+	h := l.hold(key)
+	if !h.show(l) {
+		return leaseid.New(l.engine.process), 0 // the hold may be another lease's by now
 	}
 	return h.owner, l.tokenAt(h)
 }
@@ -135,7 +143,7 @@ func (l *Lease) TokenOf(key string) uint64 { return l.tokenAt(l.hold(key)) }
 // the lease has ended.
 func (l *Lease) Deadline() time.Time {
 	wall := time.Now() // first: what takes time from here on makes the deadline earlier
-	now := l.locker.now()
+	now := l.engine.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := maxTTL
@@ -182,7 +190,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	if !l.trusted() {
 		return ErrLost
 	}
-	end := l.locker.now().Time().Add(ttl + budget(ttl)) // the store has the hold until then
+	end := l.engine.now().Time().Add(ttl + budget(ttl)) // the store has the hold until then
 	l.mu.Lock()
 	if l.state != held {
 		l.mu.Unlock()
@@ -192,7 +200,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		h.noteExtend(end)
 	}
 	l.mu.Unlock()
-	_, answers := l.locker.extend(ctx, budget(ttl), ttl, l.holds)
+	_, answers := l.engine.extend(ctx, budget(ttl), ttl, l.holds)
 	for _, x := range answers {
 		switch {
 		case says(ctx, x.Err, ErrLost):
@@ -241,7 +249,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	case r != nil && errors.Is(l.err, ErrLost): // the loss of the lease was told, that of its answer was not
 		e := l.event(CleanedUp)
 		e.Err = l.err
-		l.locker.observe(ctx, e)
+		l.engine.observe(ctx, e)
 	}
 	return true, l.err
 }
@@ -253,10 +261,10 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 	err := errNoEnd
 	defer func() {
 		l.err = l.endError(op, err)
-		l.locker.countOut(l)
+		l.engine.roster.countOut(l)
 		l.released.Done()
 	}()
-	now := l.locker.now()
+	now := l.engine.now()
 	l.trustedAt(now)
 	wasLost = l.stop() == lost
 	if wasLost {
@@ -287,8 +295,8 @@ func (l *Lease) endError(op string, err error) error {
 
 // tell tells the observer of e, which happened to the lease.
 func (l *Lease) tell(e Event) {
-	if l.locker.listens(e.Kind) {
-		l.locker.observe(context.WithoutCancel(l.ctx.Context), e)
+	if l.engine.listens(e.Kind) {
+		l.engine.observe(context.WithoutCancel(l.ctx.Context), e)
 	}
 }
 
@@ -300,14 +308,14 @@ func (l *Lease) releaseHolds(r *store.Record, until time.Time) error {
 		h.retire()
 	}
 	if len(l.holds) == 1 {
-		return l.holds[0].release(l, r, until)
+		return l.releaseHold(l.holds[0], r, until)
 	}
 	errs, panics := make([]error, len(l.holds)), make([]any, len(l.holds))
 	var released sync.WaitGroup
 	for i, h := range l.holds {
 		released.Go(func() {
 			defer func() { panics[i] = recover() }()
-			errs[i] = h.release(l, r, until)
+			errs[i] = l.releaseHold(h, r, until)
 		})
 	}
 	released.Wait()
@@ -330,32 +338,35 @@ func (l *Lease) releaseHolds(r *store.Record, until time.Time) error {
 	return nil
 }
 
+func (l *Lease) releaseHold(h *hold, r *store.Record, until time.Time) error {
+	return h.release(l.releaseClaim(h, r), l.unsure[h.key], until)
+}
+
 // abandon releases the holds in the background.
 func (l *Lease) abandon() {
 	l.stop()
 	l.endContext(nil)
 	for _, h := range l.holds {
-		h.abandon(l)
+		l.abandonHold(h)
 	}
 }
 
-// releaseClaim returns the claim that releases h, and saves r if it is not nil. Its TTL is
-// how long a late acquire of it has to be refused. A run that has not begun is undone.
+// abandonHold releases h in the background: a hold of the lease, or one that was passed on
+// to it and not taken.
+func (l *Lease) abandonHold(h *hold) {
+	l.engine.waiters.holdEnded(h)
+	h.abandon(l.releaseClaim(h, nil), l.unsure[h.key])
+}
+
+// releaseClaim returns the claim that releases h, and saves r if it is not nil. A run that
+// has not begun is undone.
 func (l *Lease) releaseClaim(h *hold, r *store.Record) releasing {
-	c := releasing{Claim: h.claim()}
+	c := releasing{Claim: h.releaseClaim(), name: l.name, mode: l.opts.mode}
 	if r != nil {
-		c.Record, c.instead = r, l.run.instead
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.owner == h.id && h.token > 0 {
-		c.Last = h.token + uint64(h.passing.passes)
-	}
-	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
-		c.TTL = left - left%time.Millisecond
+		c.save(r, l.run.instead)
 	}
 	if l.begun && l.opts.keep > 0 {
-		c.Keep = max(0, l.opts.keep-l.locker.now().Since(l.holds[len(l.holds)-1].arrived))
+		c.Keep = max(0, l.opts.keep-l.engine.now().Since(l.holds[len(l.holds)-1].arrived))
 	}
 	c.Undo = l.opts.record != nil && !l.begun
 	return c
@@ -371,9 +382,18 @@ func (l *Lease) hold(key string) *hold {
 	return nil
 }
 
-// add adds h, a new hold, to the lease and has the watchdog extend it. Only the acquire of
-// the lease calls it. An earlier hold of the lease may be lost by now: start reports that.
-func (l *Lease) add(h *hold) {
+// grant adds to the lease the hold that the store has granted to c by a call from start on,
+// and has the watchdog extend it. Only the acquire of the lease calls it. An earlier hold of the
+// lease may be lost by now: start reports that.
+func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
+	h := &l.first
+	if len(l.holds) > 0 {
+		h = new(hold)
+	}
+	if !h.grant(&l.engine.keeper, c, g, l, start) {
+		return errors.New("the grant had expired when it arrived")
+	}
+	l.reentered = l.reentered || c.Via != "" && c.Via == g.Owner
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.holds) == 0 {
@@ -383,7 +403,28 @@ func (l *Lease) add(h *hold) {
 	if l.state == held {
 		h.due(h.arrived, h.toExtend)
 	}
+	return nil
 }
+
+// take takes h, a hold that was passed on to the acquire of the lease. It returns false if
+// the hold is lost or no longer trusted.
+func (l *Lease) take(h *hold) bool {
+	now := l.engine.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	passes, trusted := h.giveTo(l, now)
+	if trusted {
+		l.holds = append(l.one[:0], h)
+		l.since, l.tokenOffset = now, passes
+	}
+	return trusted
+}
+
+// noteContended notes that the key was not free for the lease's acquire.
+func (l *Lease) noteContended() { l.contended = true }
+
+// noteRun notes what the store has of the run of the lease.
+func (l *Lease) noteRun(found store.Record) { l.run = &run{found: found} }
 
 // markUnsure notes that an attempt on key may have been granted, or may yet be.
 func (l *Lease) markUnsure(key string) {
@@ -400,7 +441,7 @@ func (l *Lease) start(now clock.Moment) error {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
 	}
 	l.begun = true
-	if !l.locker.countHeld(l, now) {
+	if !l.engine.roster.countHeld(l, now) {
 		l.begun = false
 		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
 	}
@@ -409,7 +450,7 @@ func (l *Lease) start(now clock.Moment) error {
 
 // trusted reports whether this process still relies on the lease. It reads the clock, and
 // ends the lease if its time is over.
-func (l *Lease) trusted() bool { return l.trustedAt(l.locker.now()) }
+func (l *Lease) trusted() bool { return l.trustedAt(l.engine.now()) }
 
 func (l *Lease) trustedAt(now clock.Moment) bool {
 	l.mu.Lock()
@@ -448,9 +489,9 @@ func (l *Lease) lose() {
 		return
 	}
 	for _, h := range holds {
-		l.locker.waiters.holdEnded(h)
+		l.engine.waiters.holdEnded(h)
 	}
-	l.tellEnd(context.WithoutCancel(l.ctx.Context), Lost, l.locker.now().Since(l.since), ErrLost)
+	l.tellEnd(context.WithoutCancel(l.ctx.Context), Lost, l.engine.now().Since(l.since), ErrLost)
 }
 
 // stop ends a lease that is held, and returns the state before.
@@ -467,10 +508,10 @@ func (l *Lease) stop() (before state) {
 // announce notifies the observer that the lease was acquired, and of its end if the lease is
 // lost or released already.
 func (l *Lease) announce(ctx context.Context, wait time.Duration) {
-	if l.locker.listens(Acquired) {
+	if l.engine.listens(Acquired) {
 		e := l.outcome(Acquired)
 		e.Wait = wait
-		l.locker.observe(ctx, e)
+		l.engine.observe(ctx, e)
 	}
 	l.mu.Lock()
 	l.announced = true
@@ -494,12 +535,12 @@ func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err err
 		return
 	}
 	if k == Lost {
-		l.locker.countLost(l)
+		l.engine.roster.countLost(l)
 	}
-	if l.locker.listens(k) {
+	if l.engine.listens(k) {
 		e := l.outcome(k)
 		e.Held, e.Err = held, err
-		l.locker.observe(ctx, e)
+		l.engine.observe(ctx, e)
 	}
 }
 
@@ -526,6 +567,25 @@ func (l *Lease) overruns(now clock.Moment) bool {
 		l.tell(e)
 	}
 	return true
+}
+
+// extends reports whether h, a hold of the lease, is to be extended.
+func (l *Lease) extends(now clock.Moment) bool {
+	if !l.trustedAt(now) {
+		// It is over. A release under way may pass the hold on to the next lease, so it
+		// must not expire until that is decided.
+		return l.isReleased()
+	}
+	return !l.overruns(now)
+}
+
+// extended notifies the observer of the answer to an extension.
+func (l *Lease) extended(err error) {
+	e := l.event(Extended)
+	if err != nil {
+		e.Kind, e.Err = ExtendFailed, err
+	}
+	l.tell(e)
 }
 
 func (l *Lease) isReleased() bool {

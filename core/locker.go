@@ -4,14 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/leaseid"
-	"github.com/lockkit/lockkit/core/internal/order"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -20,23 +15,9 @@ import (
 // the Locker, and only the first in line talks to the store. Readers and permits
 // behind it ask beside it while the store grants them.
 type Locker struct {
-	config
-	store    Store
-	process  string        // at the beginning of its lease IDs
-	callTime time.Duration // that a call to the store takes at most, 0 if unknown
-
-	wakeable atomic.Bool // waiters can be woken: the store is a store.Watcher, and its last watch opened
-
-	waiters  waiters
-	watchdog watchdog
-	cleanup  cleanup
-	writer   *cardWriter // nil without WithCard
-
-	mu         order.Mutex[lockerRank]
-	closing    context.Context // ends when Close begins
-	beginClose context.CancelFunc
-	active     count   // acquires under way and leases not yet given back
-	tallies    tallies // the same ones, by name
+	engine
+	config config
+	writer *cardWriter // nil without WithCard
 }
 
 // New makes a Locker on store. It starts nothing that would have to be stopped, unless
@@ -55,24 +36,15 @@ func New(s Store, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new locker: %w", err)
 	}
-	l := &Locker{
-		config:  c,
-		store:   s,
+	l := &Locker{config: c, engine: engine{
 		process: leaseid.NewProcess(),
-		tallies: make(tallies),
-	}
-	l.closing, l.beginClose = context.WithCancel(context.Background())
+		keeper:  keeper{calls: newCalls(s, c.clock), events: c.events},
+	}}
 	_, wakes := s.(store.Watcher)
-	l.wakeable.Store(wakes)
-	if p, ok := s.(store.Prompt); ok {
-		l.callTime = p.Limit()
-	}
-	l.waiters.locker = l
-	l.waiters.of, l.waiters.contended = make(map[string]*queue), make(map[string]bool)
-	l.waiters.turns = make(turns)
-	l.watchdog.locker, l.watchdog.epoch = l, time.Now()
-	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(context.Background())
-	l.cleanup.locker = l
+	l.roster.init()
+	l.waiters.init(c.perKey, c.total, wakes, c.clock, l.roster.closing)
+	l.watchdog.init(&l.keeper)
+	l.cleanup.init(&l.calls, c.events)
 	if _, err := l.check(); err != nil {
 		return nil, fmt.Errorf("new locker: defaults: %w", err)
 	}
@@ -83,11 +55,6 @@ func New(s Store, opts ...Option) (*Locker, error) {
 		}
 	}
 	return l, nil
-}
-
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return v == nil || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // Do runs fn under a lease of key, with the lease's context, and releases the lease when fn
@@ -157,11 +124,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("close: ctx is nil: %w", ErrInvalid)
 	}
-	l.mu.Lock()
-	l.beginClose()
-	idle := l.active.zero()
-	l.mu.Unlock()
-
+	idle := l.roster.close()
 	if !done(ctx, idle) {
 		l.releaseAll()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -187,61 +150,12 @@ func (l *Locker) settle(ctx context.Context) bool {
 // whole is.
 func (l *Locker) releaseAll() {
 	var wg sync.WaitGroup
-	for _, lease := range l.heldLeases() {
+	for _, lease := range l.roster.heldLeases() {
 		lease.endContext(ErrClosed)
 		wg.Go(func() { lease.Release(context.Background()) })
 	}
 	wg.Wait()
 }
-
-// countIn counts an acquire in, unless the Locker is closed.
-func (l *Locker) countIn(lease *Lease, at clock.Moment) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing.Err() != nil {
-		return false
-	}
-	l.active.add(1)
-	l.tallies.add(lease, at)
-	return true
-}
-
-// countOut counts an acquire, or the lease that came of it, out.
-func (l *Locker) countOut(lease *Lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tallies.remove(lease)
-	l.active.add(-1)
-}
-
-// countHeld lists a lease that was acquired, unless the Locker was closed in the meantime.
-func (l *Locker) countHeld(lease *Lease, at clock.Moment) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing.Err() != nil {
-		return false
-	}
-	l.tallies.move(lease, holding, at)
-	return true
-}
-
-// countLost lists a lease as lost, if it was acquired and not given back.
-func (l *Locker) countLost(lease *Lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if lease.tally != nil && lease.stage == holding {
-		l.tallies.move(lease, unreleased, lease.listed)
-	}
-}
-
-// heldLeases lists the leases that were not given back.
-func (l *Locker) heldLeases() []*Lease {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.tallies.leases()
-}
-
-func (l *Locker) now() clock.Moment { return l.clock() }
 
 // failOpen is adapter.FailOpen.
 func (l *Locker) failOpen(ctx context.Context, name string, err error) (context.Context, bool) {

@@ -8,7 +8,7 @@ type (
 	leaseRank    struct{}
 	holdRank     struct{}
 	watchdogRank struct{}
-	lockerRank   struct{}
+	rosterRank   struct{}
 	cleanupRank  struct{}
 )
 
@@ -16,5 +16,5 @@ func (waitersRank) Rank() int  { return 1 }
 func (leaseRank) Rank() int    { return 2 }
 func (holdRank) Rank() int     { return 3 }
 func (watchdogRank) Rank() int { return 4 }
-func (lockerRank) Rank() int   { return 5 }
+func (rosterRank) Rank() int   { return 5 }
 func (cleanupRank) Rank() int  { return 5 }

@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -25,9 +26,9 @@ type Option func(*config)
 // config is what the options of one Locker add up to.
 type config struct {
 	defaults      []AcquireOption
-	observer      Observer // nil: nothing is told
-	perKey, total int      // bounds of the callers behind the first of a queue; 0 for none
-	card          *Card    // nil without WithCard
+	events        events
+	perKey, total int   // bounds of the callers behind the first of a queue; 0 for none
+	card          *Card // nil without WithCard
 	clock         clock.Clock
 }
 
@@ -42,7 +43,7 @@ func WithDefaults(opts ...AcquireOption) Option {
 // several.
 // A nil pointer as an Observer makes New fail with ErrInvalid.
 func WithObserver(o Observer) Option {
-	return func(c *config) { c.observer = o }
+	return func(c *config) { c.events = events{o} }
 }
 
 // WithMaxWaiting bounds how many callers of this Locker wait in the queue behind the
@@ -54,10 +55,28 @@ func WithMaxWaiting(perKey, total int) Option {
 	return func(c *config) { c.perKey, c.total = perKey, total }
 }
 
+// WithCard has the Locker write a card of its process at the store, so that operators
+// see the process of a hold, and the keys that it has held or waited for longer than 5 s.
+// Of c only Service, Version and Trace may be set; the Locker adds the rest.
+//
+// The card is written when the Locker is made and every 10 s after that, for 30 s. A
+// goroutine of its own does so, and nothing on the path of a lock waits for it. A write
+// takes 3 s at most. A write that fails is not reported: the next one follows after 10 s,
+// and the card ends 30 s after the last one that arrived. Close ends the goroutine, and
+// the card with it. The card of a process that was killed ends within 30 s. A Locker with
+// a card has to be closed.
+//
+// New fails with ErrUnsupported if the store keeps no cards (see store.Cards), and with
+// ErrInvalid if another field of c is set, or if Service or Version is not printable
+// UTF-8 of at most 128 bytes.
+func WithCard(c Card) Option {
+	return func(cfg *config) { cfg.card = &c }
+}
+
 // configure adds up the options of a Locker and checks them, but for the defaults: which
 // of those are allowed depends on the store.
 func configure(opts []Option) (config, error) {
-	c := config{observer: lossLog{SlogObserver(nil)}, perKey: defaultWaitingPerKey, total: defaultWaiting, clock: clock.System}
+	c := config{events: events{lossLog{SlogObserver(nil)}}, perKey: defaultWaitingPerKey, total: defaultWaiting, clock: clock.System}
 	for _, o := range opts {
 		if o == nil {
 			return config{}, fmt.Errorf("an option is nil: %w", ErrInvalid)
@@ -67,25 +86,20 @@ func configure(opts []Option) (config, error) {
 	if c.perKey < 0 || c.total < 0 {
 		return config{}, fmt.Errorf("WithMaxWaiting(%d, %d): 0 or more is allowed: %w", c.perKey, c.total, ErrInvalid)
 	}
-	if c.observer != nil && isNil(c.observer) {
+	if o := c.events.observer; o != nil && isNil(o) {
 		return config{}, fmt.Errorf("observer is nil: %w", ErrInvalid)
 	}
 	return c, nil
 }
 
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return v == nil || r.Kind() == reflect.Pointer && r.IsNil()
+}
+
 // AcquireOption is a setting of one acquire. Bad values make it fail with
 // ErrInvalid before anything is sent.
 type AcquireOption func(*request)
-
-// terms are the options of an acquire that its lease goes on to need.
-type terms struct {
-	noRenew bool
-	usual   bool // exclusive, of one key, extended, and neither fair nor with KeepFor
-	mode    Mode
-	maxHold time.Duration // 0: no end
-	keep    time.Duration
-	record  *store.Record // of Begin
-}
 
 // request is the sum of the options of one acquire.
 type request struct {
@@ -221,11 +235,42 @@ func Name(name string) AcquireOption {
 	}
 }
 
+// report is adapter.Report.
+func report(e *Event) AcquireOption { return func(r *request) { r.report = e } }
+
 func (r *request) refuse(format string, args ...any) {
 	if r.bad == nil {
 		r.bad = fmt.Errorf(format, args...)
 	}
 }
+
+// free lets another acquire use r.
+func (r *request) free() {
+	*r = request{}
+	requests.Put(r)
+}
+
+// tryOnce bounds the acquire to one attempt.
+func (r *request) tryOnce() { r.wait = 0 }
+
+// newWaiter returns the place in a queue of a caller that wants c. It takes that of the key
+// before.
+func (r *request) newWaiter(c *store.Claim) *waiter {
+	weight := c.Weight
+	if c.Fair && r.mode == ModePermits {
+		weight = c.Limit // alone: requests can arrive in another order
+	}
+	r.waiter = waiter{
+		key: c.Key, ttl: c.TTL, minToken: c.MinToken, weight: weight, limit: c.Limit,
+		tryOnly: r.wait == 0,
+		wide:    r.mode == ModeShared && !c.Fair,
+		accepts: r.usual && r.wait != 0 && r.record == nil && c.Via == "",
+	}
+	return &r.waiter
+}
+
+// ofRun makes r the request of a run.
+func (r *request) ofRun(begin *store.Record) { r.record, r.mode = begin, ModeRun }
 
 // check is adapter.Check.
 func (l *Locker) check(opts ...AcquireOption) (wait time.Duration, err error) {
@@ -268,7 +313,7 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := requests.Get().(*request)
 	r.key, r.ttl, r.wait, r.pace = key, defaultTTL, -1, retry.LockWait
 	r.mode, r.weight, r.limit = ModeExclusive, store.All, store.All
-	for _, some := range [...][]AcquireOption{l.defaults, opts} {
+	for _, some := range [...][]AcquireOption{l.config.defaults, opts} {
 		for _, o := range some {
 			if o == nil {
 				r.refuse("an option is nil")

@@ -26,7 +26,7 @@ import (
 // passing is what a hold knows of being passed on. The mutex of the hold guards it.
 type passing struct {
 	barred    bool  // it is not passed on any more
-	timed     bool  // a timer calls waiters.unpark when its time to be passed on is over
+	shown     bool  // the owner of the lease that has it was shown
 	releasing bool  // its release has begun, and answers next
 	passes    uint8 // how many leases have had it before this one
 
@@ -52,9 +52,6 @@ type confirmation struct {
 	assumed bool
 }
 
-// errNoEnd is the answer to callers that wait for a call that has panicked.
-var errNoEnd = errors.New("the call did not come to its end")
-
 // answer gives the waiting callers err. A nil confirmation has none.
 func (c *confirmation) answer(err error, assumed bool) {
 	if c != nil {
@@ -75,7 +72,7 @@ func (w *waiter) fits(h *hold) bool {
 // case, until the hold is passed on or released.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.holder
-	if h == nil || w.tryOnly || ws.locker.wakeable.Load() && (!w.fits(h) || !h.awaitPass(ws)) {
+	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {
 		return false
 	}
 	q.parked = true
@@ -88,22 +85,33 @@ func (ws *waiters) park(q *queue) bool {
 	return true
 }
 
+// awaitPass reports whether the head can be parked for h, the holder of q, since that may
+// still be passed on. A timer unparks the head when the time for it is over.
+func (ws *waiters) awaitPass(q *queue, h *hold) bool {
+	left := h.passTimeLeft()
+	if left > 0 && !q.timed {
+		q.timed = true
+		time.AfterFunc(left, func() { ws.unpark(h) })
+	}
+	return left > 0
+}
+
 // unpark has the head that is parked for h ask the store, since h is not passed on any
 // more. Where waiters cannot be woken it stays parked until the key is released.
 func (ws *waiters) unpark(h *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if q := ws.heldBy(h); q != nil && q.parked && ws.locker.wakeable.Load() {
+	if q := ws.heldBy(h); q != nil && q.parked && ws.wakeable.Load() {
 		q.wakeToAsk()
 	}
 }
 
-// passOn passes h, the hold of l, which has ended, on to the parked head. If it cannot,
-// the key is about to be released, and the head asks the store for a place in its list
-// first, if it has none yet: placed is closed when it has been answered. Where waiters
-// cannot be woken the head stays parked (parked): the caller calls holdEnded when the
-// hold is released.
-func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{}, parked bool) {
+// passOn passes h, the hold of a released lease, on to the parked head, if the lease is
+// willing. If it cannot, the key is about to be released, and the head asks the store for a
+// place in its list first, if it has none yet: placed is closed when it has been answered.
+// Where waiters cannot be woken the head stays parked (parked): the caller calls holdEnded
+// when the hold is released.
+func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.heldBy(h)
@@ -111,14 +119,14 @@ func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{
 		return false, nil, false
 	}
 	w := q.head()
-	if q.parked && ws.locker.closing.Err() == nil && w.fits(h) && h.pass(l) {
+	if q.parked && ws.closing.Err() == nil && willing && w.fits(h) && h.pass() {
 		w.given, q.parked = h, false
 		close(w.ready)
 		return true, nil, false
 	}
 	ws.turns.noteRelease(h.key)
 	switch {
-	case q.parked && !ws.locker.wakeable.Load():
+	case q.parked && !ws.wakeable.Load():
 		return false, nil, true
 	case q.parked:
 		q.wakeToAsk()
@@ -133,7 +141,7 @@ func (ws *waiters) passOn(l *Lease, h *hold) (passed bool, placed <-chan struct{
 
 // holdEnded notes that h no longer has its key: a parked head has to ask the store.
 func (ws *waiters) holdEnded(h *hold) {
-	now := ws.locker.now()
+	now := ws.now()
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.heldBy(h)
@@ -166,10 +174,10 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 	if h == nil {
 		return l.releaseHolds(r, until)
 	}
-	ws := &l.locker.waiters
-	passed, placed, parked := ws.passOn(l, h)
+	ws := &l.engine.waiters
+	passed, placed, parked := ws.passOn(h, !l.tooOld(l.engine.now()))
 	if passed {
-		l.locker.observe(ctx, l.event(PassedOn))
+		l.engine.observe(ctx, l.event(PassedOn))
 		return h.confirmed(until)
 	}
 	if parked {
@@ -178,7 +186,7 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 	if placed != nil {
 		// The waiter's place keeps the order among processes. The hold is not extended
 		// any more, and has to last until it is released.
-		rest := h.remaining(l.locker.now())
+		rest := h.remaining(l.engine.now())
 		h.retire()
 		select {
 		case <-placed:
@@ -188,67 +196,67 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 	return l.releaseHolds(r, until)
 }
 
-// awaitPass reports whether the head can be parked for the hold, since that may still be
-// passed on; pass decides whether it is. A timer calls ws.unpark when the time for it is
-// over.
-func (h *hold) awaitPass(ws *waiters) bool {
-	now := h.locker.now()
+// passTimeLeft returns how long the hold may still be passed on, 0 if it is not; pass
+// decides whether it is.
+func (h *hold) passTimeLeft() time.Duration {
+	now := h.keeper.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.passExpired(now) || h.tokensUsed() {
-		return false
+		return 0
 	}
-	if !h.passing.timed {
-		h.passing.timed = true
-		time.AfterFunc(passTime-now.Since(h.arrived), func() { ws.unpark(h) })
-	}
-	return true
+	return passTime - now.Since(h.arrived)
 }
 
-// pass takes the hold from l, which has ended, for the next lease, and reports whether
-// that is allowed. It is not allowed
-//   - after Owner of l was shown: a caller may join it,
-//   - after l was extended by its caller, or held for longer than its MaxHold,
+// pass takes the hold from its lease, which is released, for the next one, and reports
+// whether that is allowed. It is not allowed
+//   - after the owner was shown: a caller may join it,
+//   - after the lease was extended by its caller,
 //   - after passTime, store.TokenStep leases, a loss or an unanswered confirmation,
 //   - without a recent confirmation by the store.
 //
 // The caller holds the waiters' mutex.
-func (h *hold) pass(l *Lease) bool {
-	now := h.locker.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (h *hold) pass() bool {
+	now := h.keeper.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l.shown || l.tooOld(now) || h.reach != 0 || h.passExpired(now) || h.tokensUsed() || h.unconfirmed(now) {
+	if h.passing.shown || h.reach != 0 || h.passExpired(now) || h.tokensUsed() || h.unconfirmed(now) {
 		return false
 	}
 	h.passing.passes++
-	h.lease, l.passed = nil, true
+	h.lease = nil
 	return true
 }
 
-// giveTo gives l the hold that was passed on to it. It returns false if the hold is lost or
-// no longer trusted.
-func (h *hold) giveTo(l *Lease) bool {
-	now := h.locker.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// show notes that l has shown the owner of the hold, so that a caller may join it. It returns
+// false if l has passed the hold on.
+func (h *hold) show(l notices) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lease != l {
+		return false
+	}
+	h.passing.shown = true
+	return true
+}
+
+// giveTo gives l the hold that was passed on to it, and returns how many leases have had it
+// before. It is not given if it is lost or no longer trusted.
+func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.trustLeft(now) == 0 {
-		return false
+		return 0, false
 	}
 	h.lease = l
-	l.holds = append(l.one[:0], h)
-	l.since, l.tokenOffset = now, h.passing.passes
-	return true
+	return h.passing.passes, true
 }
 
 // mayMoveOn reports whether the hold may go to another waiter, if the one to which it was
 // passed on leaves without it. No lease has had it since pass, so what pass says of a
 // lease and of the tokens still holds.
 func (h *hold) mayMoveOn() bool {
-	now := h.locker.now()
+	now := h.keeper.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.passExpired(now) && !h.unconfirmed(now)
@@ -281,8 +289,8 @@ func (h *hold) confirmed(until time.Time) (err error) {
 	}
 	err = errNoEnd // stays if the store panics
 	defer func() { err = h.confirmAnswered(c, err) }()
-	return h.locker.persist(h.ttl, until, func(ctx context.Context) error {
-		_, answers := h.locker.extend(ctx, budget(h.ttl), 0, []*hold{h})
+	return h.keeper.persist(h.ttl, until, func(ctx context.Context) error {
+		_, answers := h.keeper.extend(ctx, budget(h.ttl), 0, []*hold{h})
 		return answers[0].Err
 	})
 }

@@ -70,7 +70,7 @@ func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption
 	if err != nil {
 		return nil, err
 	}
-	r.record, r.mode = &begin, ModeRun
+	r.ofRun(&begin)
 	if err := r.checkRun(); err != nil {
 		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
 	}
@@ -131,12 +131,6 @@ func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }
 
-// longValue is the length above which a value is not sent again, see FinishLong. Redis'
-// least limit (proto-max-bulk-len) is 1 MiB.
-const longValue = 512 << 10
-
-func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
-
 // Withdraw is Release for a run whose work has not begun: in the same step the
 // store takes the run back, so that it does not count as an attempt and the
 // record is as Begin found it. It is bounded like Release. A second call gives the
@@ -177,10 +171,10 @@ func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record,
 func (l *Lease) settleLate(ctx context.Context, op string, r *store.Record, withdraw bool) error {
 	c := l.releaseClaim(&l.first, r)
 	c.Undo = withdraw
-	_, _, err := l.locker.release(&c, l.locker.now().Time().Add(releaseLimit))
+	_, _, err := l.engine.release(&c, l.engine.now().Time().Add(releaseLimit))
 	err = l.endError(op, err)
 	e := l.event(CleanedUp)
 	e.Err = err
-	l.locker.observe(orBackground(ctx), e)
+	l.engine.observe(orBackground(ctx), e)
 	return err
 }

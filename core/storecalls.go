@@ -13,9 +13,26 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
+// calls are the calls of a Locker to its store.
+type calls struct {
+	store Store
+	limit time.Duration // that one takes at most, 0 if unknown
+	clock clock.Clock
+}
+
+func newCalls(s Store, c clock.Clock) calls {
+	cs := calls{store: s, clock: c}
+	if p, ok := s.(store.Prompt); ok {
+		cs.limit = p.Limit()
+	}
+	return cs
+}
+
+func (cs *calls) now() clock.Moment { return cs.clock() }
+
 // bounded bounds a call to the store, for a claim of ttl, by d. The store may do it itself.
-func (l *Locker) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
-	if l.callTime > 0 && l.callTime <= d {
+func (cs *calls) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
+	if cs.limit > 0 && cs.limit <= d {
 		return ctx, func() {}
 	}
 	return context.WithTimeoutCause(ctx, d, &lateError{d, ttl})
@@ -35,28 +52,22 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
+// errNoEnd is the answer to callers that wait for a call that has panicked.
+var errNoEnd = errors.New("the call did not come to its end")
+
 // errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.
 var errNoAnswer = errors.New("the store gave no answer")
 
-// extend asks the store once, for limit at most, to extend holds, each for ttl or, if that
-// is 0, for its own TTL, and notes what the store confirms. It returns the beginning of the
-// call, and the answer for each hold; Valid is set in it.
-func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
+// extend asks the store once, for limit at most, to extend claims. It returns the beginning
+// of the call, and the answer for each claim; Valid is set in it.
+func (cs *calls) extend(ctx context.Context, limit time.Duration, claims []store.Claim) (start clock.Moment, answers []store.Extension) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	start = l.now()
-	claims := make([]store.Claim, len(holds))
-	for i, h := range holds {
-		claims[i] = h.claim()
-		claims[i].TTL = cmp.Or(ttl, h.ttl)
-	}
-	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(holds)) // where the store gives none
-	copy(answers, l.store.Extend(ctx, claims))
-	for i, h := range holds {
-		if x := &answers[i]; x.Err == nil {
-			x.Valid = cmp.Or(x.Valid, ttl, h.ttl)
-			h.confirm(start, x.Valid)
-		}
+	start = cs.now()
+	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(claims)) // where the store gives none
+	copy(answers, cs.store.Extend(ctx, claims))
+	for i, c := range claims {
+		answers[i].Valid = cmp.Or(answers[i].Valid, c.TTL)
 	}
 	return start, answers
 }
@@ -65,7 +76,12 @@ func (l *Locker) extend(ctx context.Context, limit, ttl time.Duration, holds []*
 type releasing struct {
 	store.Claim
 	instead *store.Record // saved in place of Record if that is too long, see Lease.FinishLong
+	name    string        // of the lease
+	mode    Mode
 }
+
+// save has the release save r, or instead if r is too long.
+func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, instead }
 
 // release releases c at the store. Assumed is set if the store no longer had it, which is
 // put down to an earlier attempt without an answer.
@@ -74,11 +90,11 @@ type releasing struct {
 // is not sent again. The record instead takes its place, if there is one, in c too. If the
 // store has that one, or has one already, the claim is settled, and the error gives the
 // reason why the value may not be stored.
-func (l *Locker) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
+func (cs *calls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // why the record was replaced
-	err = l.persist(c.TTL, until, func(ctx context.Context) error {
-		err := l.store.Release(ctx, c.Claim)
+	err = cs.persist(c.TTL, until, func(ctx context.Context) error {
+		err := cs.store.Release(ctx, c.Claim)
 		switch {
 		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
 			assumed = true // by the earlier attempt
@@ -103,6 +119,12 @@ func (l *Locker) release(c *releasing, until time.Time) (assumed, settled bool, 
 	return assumed, settled, err
 }
 
+// longValue is the length above which a value is not sent again, see FinishLong. Redis'
+// least limit (proto-max-bulk-len) is 1 MiB.
+const longValue = 512 << 10
+
+func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
+
 // shorten replaces the record by the one to save instead, and reports whether there is one.
 func (c *releasing) shorten() bool {
 	if c.Record == nil || c.instead == nil {
@@ -114,9 +136,9 @@ func (c *releasing) shorten() bool {
 
 // persist repeats call until the store answers, at the pace of retry.Hiccup and no later
 // than until. Each call has the budget of ttl.
-func (l *Locker) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
+func (cs *calls) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
-		ctx, cancel := l.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
+		ctx, cancel := cs.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
 		defer cancel()
 		err := call(ctx)
 		if errors.Is(err, ErrLost) || time.Until(until) <= retry.Hiccup.Max {
@@ -125,4 +147,24 @@ func (l *Locker) persist(ttl time.Duration, until time.Time, call func(ctx conte
 		return struct{}{}, err
 	})
 	return err
+}
+
+// says is errors.Is for the error of a call to a store under ctx. A store may return the
+// cause of ctx's end. That can be any error, even one of this package: errgroup ends the
+// context of its other functions with the error of the first. It is no answer then.
+func says(ctx context.Context, err, sentinel error) bool {
+	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
+}
+
+// answered reports whether err is an answer of the store: the outcome is known.
+func answered(ctx context.Context, err error) bool {
+	return says(ctx, err, ErrBusy) || says(ctx, err, ErrLost) || says(ctx, err, ErrInvalid) || says(ctx, err, ErrUnsupported)
+}
+
+// unavailable is the error of an operation that the store did not answer.
+func unavailable(op, name string, err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("%s %s: %w", op, name, err)
+	}
+	return fmt.Errorf("%s %s: %w: %w", op, name, ErrUnavailable, err)
 }

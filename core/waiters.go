@@ -1,9 +1,12 @@
 package core
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/fifo"
 	"github.com/lockkit/lockkit/core/internal/order"
 	"github.com/lockkit/lockkit/core/internal/outage"
@@ -16,7 +19,11 @@ var queues = sync.Pool{New: func() any { return new(queue) }}
 // acquiring, or whose hold can be passed on. The head of a queue talks to the store, and
 // beside it those that the store has probably room for.
 type waiters struct {
-	locker *Locker
+	perKey, total int // bounds of the waiters behind the first of a queue; 0 for none
+	now           clock.Clock
+	closing       context.Context // of the Locker
+
+	wakeable atomic.Bool // waiters can be woken: the store is a store.Watcher, and its last watch opened
 
 	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
@@ -46,6 +53,7 @@ type queue struct {
 	// asleep is the busy answer after which the head waits; nil while it asks the
 	// store. While it is set, it is the answer to a caller that does not wait.
 	asleep *BusyError
+	timed  bool // a timer calls unpark for the holder
 	parked bool // the head does not ask the store: it waits for the hold
 }
 
@@ -77,6 +85,12 @@ type waiter struct {
 	// placed is made when it is woken to ask the store, and closed when it has a place in
 	// the store's list, or leaves.
 	placed chan struct{}
+}
+
+func (ws *waiters) init(perKey, total int, wakes bool, now clock.Clock, closing context.Context) {
+	ws.perKey, ws.total, ws.now, ws.closing = perKey, total, now, closing
+	ws.wakeable.Store(wakes)
+	ws.of, ws.contended, ws.turns = make(map[string]*queue), make(map[string]bool), make(turns)
 }
 
 func (q *queue) head() *waiter { return q.line.First() }
@@ -118,8 +132,7 @@ func (ws *waiters) toBack(q *queue, w *waiter) {
 
 // full reports whether no more waiters may stand behind those in front of q.
 func (ws *waiters) full(q *queue) bool {
-	perKey, total := ws.locker.perKey, ws.locker.total
-	return perKey > 0 && q.line.Len()-q.front >= perKey || total > 0 && ws.behind >= total
+	return ws.perKey > 0 && q.line.Len()-q.front >= ws.perKey || ws.total > 0 && ws.behind >= ws.total
 }
 
 // admits reports whether w may ask beside those in front: nothing of their answers speaks
@@ -291,13 +304,20 @@ func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	q.asleep = busy
 	if busy != nil {
 		// The first answer can be due to a hold of this process that is being released.
-		if w.slept && q.holder == nil && !ws.locker.wakeable.Load() {
+		if w.slept && q.holder == nil && !ws.wakeable.Load() {
 			ws.turns.noteRival(w.key)
 		}
 		w.slept = true
 		w.notePlaced()
 		ws.refuseBehind(q, busy, false)
 	}
+}
+
+// takeGiven returns the hold that was passed on to w, which takes it; nil if there is none.
+func (w *waiter) takeGiven() *hold {
+	h := w.given
+	w.given = nil
+	return h
 }
 
 // notePlaced ends the wait of the release that waits for w's place.
@@ -335,8 +355,7 @@ func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
 func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	given := w.given
-	w.given = nil
+	given := w.takeGiven()
 	w.notePlaced()
 	if !w.node.Queued() {
 		return nil // was refused
@@ -358,7 +377,8 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 		ws.noteContention(w)
 	}
 	q.asleep, q.parked = nil, false
-	if h != nil && h.remaining(ws.locker.now()) > 0 {
+	if h != nil && h.remaining(ws.now()) > 0 {
+		q.timed = q.timed && q.holder == h
 		q.holder = h // else it was lost before the queue knew of it
 		ws.turns.noteGrant(w.key)
 	}
@@ -368,7 +388,7 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 		ws.toFront(q, next)
 	}
 	switch {
-	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.locker.closing.Err() == nil:
+	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.closing.Err() == nil:
 		next.given = given
 		close(next.ready)
 		return nil

@@ -20,7 +20,7 @@ func (w *watch) live() bool { return w.wakeUps != nil }
 // open opens the watch within most, and reports whether it did. It does nothing if the
 // watch is open, has failed a short time ago, or the store has no wake-ups.
 func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
-	store, ok := a.locker.store.(store.Watcher)
+	store, ok := a.engine.store.(store.Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
 		return false
 	}
@@ -32,7 +32,7 @@ func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 		w.failed(a)
 		return false
 	}
-	a.locker.wakeable.Store(true)
+	a.engine.waiters.wakeable.Store(true)
 	w.wakeUps, w.cancel = wakeUps, cancel
 	return true
 }
@@ -43,9 +43,12 @@ func (w *watch) failed(a *attempt) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
 	if a.ctx.Err() == nil {
-		a.locker.wakeable.Store(false)
+		a.engine.waiters.wakeable.Store(false)
 	}
 }
+
+// retry lets it be opened at once again after a failure.
+func (w *watch) retry() { w.reopen = time.Time{} }
 
 func (w *watch) close() {
 	if w.cancel != nil {

@@ -24,7 +24,7 @@ const firstCalls = 8
 // call that hangs delays the others little. Meanwhile a hold is in the queue for the end of
 // the trust in it, which waits for no call.
 type watchdog struct {
-	locker *Locker
+	keeper *keeper
 
 	mu       order.Mutex[watchdogRank]
 	queue    due.Queue[hold]
@@ -38,14 +38,25 @@ type watchdog struct {
 	cancel context.CancelFunc
 }
 
+// alarm is the watchdog's part of a hold.
+type alarm struct {
+	early time.Duration    // how much before it is due the watchdog may look at it
+	entry *due.Entry[hold] // nil if it is not in the queue
+}
+
+func (w *watchdog) init(k *keeper) {
+	w.keeper, w.epoch = k, time.Now()
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+}
+
 // schedule has the watchdog look at h at the given time, or up to early before that. The
 // caller holds the mutex of h.
 func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h.early = early
-	w.queue.Remove(h.entry)
-	h.entry = w.queue.Add(at.Sub(w.epoch), h)
+	h.alarm.early = early
+	w.queue.Remove(h.alarm.entry)
+	h.alarm.entry = w.queue.Add(at.Sub(w.epoch), h)
 	w.set()
 }
 
@@ -54,8 +65,8 @@ func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 func (w *watchdog) remove(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.queue.Remove(h.entry)
-	h.entry = nil
+	w.queue.Remove(h.alarm.entry)
+	h.alarm.entry = nil
 }
 
 // set sets the timer to the due time of the first hold, or to the next look for a
@@ -83,11 +94,11 @@ func (w *watchdog) fire() {
 	until := time.Since(w.epoch)
 	for {
 		at, h := w.queue.First()
-		if h == nil || at > until+h.early { // a hold that is due a little later is extended too
+		if h == nil || at > until+h.alarm.early { // a hold that is due a little later is extended too
 			break
 		}
-		w.queue.Remove(h.entry)
-		h.entry = nil
+		w.queue.Remove(h.alarm.entry)
+		h.alarm.entry = nil
 		holds = append(holds, h)
 	}
 	w.at = 0
@@ -96,7 +107,7 @@ func (w *watchdog) fire() {
 	w.set()
 	w.mu.Unlock()
 
-	now := w.locker.now() // not before: what was due at the end of its trust is not trusted now
+	now := w.keeper.now() // not before: what was due at the end of its trust is not trusted now
 	w.extendAll(slices.DeleteFunc(holds, func(h *hold) bool { return !h.due(now, toEnd) }))
 }
 
@@ -140,7 +151,7 @@ func (w *watchdog) extendAll(holds []*hold) {
 
 // extend extends a batch in one call, bounded by the hold that has least left.
 func (w *watchdog) extend(holds []*hold) {
-	now := w.locker.now()
+	now := w.keeper.now()
 	limit := budget(maxTTL)
 	holds = slices.DeleteFunc(holds, func(h *hold) bool {
 		left := h.remaining(now)
@@ -153,7 +164,7 @@ func (w *watchdog) extend(holds []*hold) {
 	if len(holds) == 0 {
 		return
 	}
-	start, answers := w.locker.extend(w.ctx, limit, 0, holds)
+	start, answers := w.keeper.extend(w.ctx, limit, 0, holds)
 	for i, h := range holds {
 		w.answered(h, start, answers[i])
 	}
@@ -162,27 +173,18 @@ func (w *watchdog) extend(holds []*hold) {
 // needsExtension reports whether h, which is trusted, is to be extended.
 func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 	lease := h.holder()
-	if lease == nil {
-		return true // the next lease is about to have it
-	}
-	if !lease.trustedAt(now) {
-		// It has ended. A release under way may pass h on to the next lease, so h must
-		// not expire until that is decided.
-		return lease.isReleased()
-	}
-	return !lease.overruns(now)
+	return lease == nil || lease.extends(now) // without one, the next lease is about to have it
 }
 
 // answered handles the answer to an extension of h that began at start, and schedules the
 // next one.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
-	kind, now := Extended, w.locker.now()
+	now := w.keeper.now()
 	switch {
 	case errors.Is(x.Err, ErrLost):
 		h.lose()
 		return
 	case x.Err != nil:
-		kind = ExtendFailed
 		h.due(now, h.toRetry)
 	case !h.due(now, func(now clock.Moment) time.Duration {
 		// After Lease.Extend with a longer TTL h is due by that TTL, unless that is in
@@ -195,9 +197,7 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 		return
 	}
 	if lease := h.holder(); lease != nil {
-		e := lease.event(kind)
-		e.Err = x.Err
-		lease.tell(e)
+		lease.extended(x.Err)
 	}
 }
 
@@ -225,16 +225,16 @@ func (w *watchdog) stop(ctx context.Context) bool {
 // afterSuspension has every hold extended, or lost, if the machine was suspended since the
 // last look: timers stand still then.
 func (w *watchdog) afterSuspension() {
-	now := w.locker.now()
+	now := w.keeper.now()
 	w.mu.Lock()
 	slept := now.Slept(w.lastLook)
 	w.lastLook = now
-	w.mu.Unlock()
+	var holds []*hold
 	if slept {
-		for _, lease := range w.locker.heldLeases() {
-			for _, h := range lease.holds {
-				h.due(now, func(clock.Moment) time.Duration { return 0 })
-			}
-		}
+		holds = w.queue.All()
+	}
+	w.mu.Unlock()
+	for _, h := range holds {
+		h.due(now, func(clock.Moment) time.Duration { return 0 })
 	}
 }

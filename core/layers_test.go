@@ -1,0 +1,277 @@
+package core_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers are the files of the engine, from the lowest layer to the highest. A type is of the
+// layer of the file that declares it, and so are its methods in other files. A declaration
+// uses what is of its own layer or a lower one. A hold notifies the lease that has it by
+// the interface notices.
+var layers = [][]string{
+	{"alias.go", "count.go", "doc.go", "event.go", "key.go", "mutexes.go", "observer.go", "owner.go", "times.go"},
+	{"storecalls.go"},
+	{"cleanup.go"},
+	{"hold.go", "passing.go", "watchdog.go"},
+	{"turns.go", "waiters.go"},
+	{"context.go", "lease.go", "roster.go", "run.go"},
+	{"attempt.go", "options.go", "watch.go"},
+	{"acquire.go", "cardwriter.go", "hooks.go", "locker.go", "snapshot.go"},
+}
+
+// layerOf returns the layer of a file, or -1.
+func layerOf(file string) int {
+	return slices.IndexFunc(layers, func(files []string) bool { return slices.Contains(files, file) })
+}
+
+// layerCases are what a change adds to a file; want is the complaint behind the line of the
+// last addition, or empty where there must be none.
+var layerCases = []struct{ name, file, added, want string }{
+	{"a file has a layer", "extra.go", "package core", "extra.go has no layer: add it to layers in core/layers_test.go"},
+	{"a hold does not know the waiters", "hold.go", "func (h *hold) end(ws *waiters) {}", "hold.end of hold.go uses waiters of waiters.go, a higher layer"},
+	{"a hold does not know its lease", "hold.go", "func (h *hold) end() { _ = h.lease.(*Lease) }", "hold.end of hold.go uses Lease of lease.go, a higher layer"},
+	{"a method is of the layer of its type", "waiters.go", "func (h *hold) end() { _ = waiter{} }", "hold.end of hold.go uses waiter of waiters.go, a higher layer"},
+	{"a method of an interface counts", "watchdog.go", "var _ = interface{ of(*Lease) }(nil)", "the declaration of _ of watchdog.go uses Lease of lease.go, a higher layer"},
+	{"a lease does not know its Locker", "run.go", "func (l *Lease) end(of *Locker) {}", "Lease.end of lease.go uses Locker of locker.go, a higher layer"},
+	{"a function is of the layer of its file", "storecalls.go", "func end() { _ = newLease }", "end of storecalls.go uses newLease of lease.go, a higher layer"},
+	{"an attempt sets no field of its lease", "attempt.go", "func (a *attempt) end() { a.lease.state = gone }", "attempt.end of attempt.go sets state, a field of lease.go"},
+	{"a lease sets no field of its holds", "lease.go", "func (l *Lease) end() { l.first.token++ }", "Lease.end of lease.go sets token, a field of hold.go"},
+	{"a lease sets no element of the waiters", "lease.go", "func (l *Lease) end() { l.engine.waiters.of[l.key] = nil }", "Lease.end of lease.go sets of, a field of waiters.go"},
+	{"an acquire replaces no waiter", "acquire.go", "func (l *Locker) end(w *waiter) { *w = waiter{} }", "Locker.end of locker.go sets all of a waiter of waiters.go"},
+	{"a hold notifies its lease by notices", "hold.go", "func (h *hold) end() { h.lease.lose() }", ""},
+	{"a lease sets its own fields", "run.go", "func (l *Lease) end() { l.state = gone }", ""},
+	{"a type may be set up where it stands", "context.go", "func end(c *leaseContext) { c.lease = nil }", ""},
+	{"a field that is exported may be set", "locker.go", "func end(e *Event) { e.Err = nil }", ""},
+}
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	sources, err := readPackage(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	imports, err := compiled(fset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	complaints, err := inspectLayers(fset, imports, sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range complaints {
+		t.Error(c)
+	}
+	if t.Failed() {
+		return // the cases add one complaint each to none
+	}
+	for _, c := range layerCases {
+		t.Run(c.name, func(t *testing.T) {
+			changed := maps.Clone(sources)
+			changed[c.file] += c.added + "\n"
+			complaints, err := inspectLayers(fset, imports, changed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(complaints, "\n")
+			want := c.want
+			if want != "" && !strings.HasPrefix(want, c.file) {
+				want = fmt.Sprintf("%s:%d: %s", c.file, strings.Count(changed[c.file], "\n"), want)
+			}
+			if got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// readPackage returns the sources of the package in dir, by the names of their files.
+func readPackage(dir string) (map[string]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	sources := make(map[string]string)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		sources[filepath.Base(file)] = string(text)
+	}
+	return sources, nil
+}
+
+// compiled returns an importer of what this package imports, as the build has compiled it.
+func compiled(fset *token.FileSet) (types.Importer, error) {
+	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	exports := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }), nil
+}
+
+// inspectLayers returns the uses that go up, and the fields that are set in another file than
+// their type's, in the sources of package core.
+func inspectLayers(fset *token.FileSet, imports types.Importer, sources map[string]string) ([]string, error) {
+	in := &inspection{fset: fset, home: make(map[types.Object]string), info: &types.Info{
+		Defs: make(map[*ast.Ident]types.Object), Uses: make(map[*ast.Ident]types.Object), Types: make(map[ast.Expr]types.TypeAndValue),
+	}}
+	var files []*ast.File
+	for name, source := range sources {
+		file, err := parser.ParseFile(fset, name, source, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		if layerOf(name) < 0 {
+			in.complaints = append(in.complaints, name+" has no layer: add it to layers in core/layers_test.go")
+		}
+		files = append(files, file)
+	}
+	config := types.Config{Importer: imports}
+	pkg, err := config.Check("core", fset, files, in.info)
+	if err != nil {
+		return nil, err
+	}
+	in.pkg = pkg
+	for id, o := range in.info.Defs {
+		if v, ok := o.(*types.Var); ok && v.IsField() || o != nil && o.Parent() == pkg.Scope() {
+			in.home[o] = in.fileOf(id)
+		}
+	}
+	for _, file := range files {
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				in.home[in.info.Defs[f.Name]] = in.homeOf(f)
+			}
+		}
+	}
+	for _, file := range files {
+		for _, d := range file.Decls {
+			in.inspect(d)
+		}
+	}
+	slices.Sort(in.complaints)
+	return in.complaints, nil
+}
+
+// inspection is one look at the layers of a package.
+type inspection struct {
+	fset       *token.FileSet
+	info       *types.Info
+	pkg        *types.Package
+	home       map[types.Object]string // the files to which declarations, fields and methods belong
+	complaints []string
+}
+
+func (in *inspection) fileOf(n ast.Node) string { return in.fset.Position(n.Pos()).Filename }
+
+// homeOf returns the file to which a declaration belongs: that of the type whose method it is,
+// or its own.
+func (in *inspection) homeOf(d ast.Decl) string {
+	if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+		return in.home[in.pkg.Scope().Lookup(receiver(f))]
+	}
+	return in.fileOf(d)
+}
+
+func (in *inspection) inspect(d ast.Decl) {
+	home := in.homeOf(d)
+	ast.Inspect(d, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Ident:
+			if of, known := in.home[in.info.Uses[n]]; known && layerOf(of) > layerOf(home) {
+				in.complain(n, "%s of %s uses %s of %s, a higher layer", nameOf(d), home, n.Name, of)
+			}
+		case *ast.AssignStmt:
+			for _, x := range n.Lhs {
+				in.inspectWrite(d, x)
+			}
+		case *ast.IncDecStmt:
+			in.inspectWrite(d, n.X)
+		}
+		return true
+	})
+}
+
+// inspectWrite complains if d sets x and that is, or is in, an unexported field of a type, or
+// all of a type, that neither stands in the file of d nor in that of the type whose method
+// d is.
+func (in *inspection) inspectWrite(d ast.Decl, x ast.Expr) {
+	switch x := x.(type) {
+	case *ast.ParenExpr:
+		in.inspectWrite(d, x.X)
+	case *ast.IndexExpr:
+		in.inspectWrite(d, x.X)
+	case *ast.StarExpr:
+		if t := in.typeOf(x); t != nil && !t.Exported() && in.foreign(d, t) {
+			in.complain(x, "%s of %s sets all of a %s of %s", nameOf(d), in.homeOf(d), t.Name(), in.home[t])
+		}
+	case *ast.SelectorExpr:
+		if t := in.typeOf(x.X); t != nil && !x.Sel.IsExported() && in.foreign(d, t) {
+			in.complain(x, "%s of %s sets %s, a field of %s", nameOf(d), in.homeOf(d), x.Sel.Name, in.home[t])
+		}
+	}
+}
+
+// typeOf returns the name of the type of x, or of what x points to; nil if it has none.
+func (in *inspection) typeOf(x ast.Expr) *types.TypeName {
+	t := in.info.Types[x].Type
+	if p, ok := t.(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	if named, ok := t.(*types.Named); ok {
+		return named.Obj()
+	}
+	return nil
+}
+
+func (in *inspection) foreign(d ast.Decl, t *types.TypeName) bool {
+	home, known := in.home[t]
+	return known && home != in.homeOf(d) && home != in.fileOf(d)
+}
+
+func (in *inspection) complain(at ast.Node, format string, args ...any) {
+	p := in.fset.Position(at.Pos())
+	in.complaints = append(in.complaints, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+fmt.Sprintf(format, args...))
+}
+
+// nameOf returns what a declaration is called in a complaint.
+func nameOf(d ast.Decl) string {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if of := receiver(d); of != "" {
+			return of + "." + d.Name.Name
+		}
+		return d.Name.Name
+	case *ast.GenDecl:
+		switch s := d.Specs[0].(type) {
+		case *ast.TypeSpec:
+			return "the declaration of " + s.Name.Name
+		case *ast.ValueSpec:
+			return "the declaration of " + s.Names[0].Name
+		}
+	}
+	return "an import"
+}

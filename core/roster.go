@@ -1,0 +1,199 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/fifo"
+	"github.com/lockkit/lockkit/core/internal/order"
+)
+
+// roster lists the acquires of a Locker that are under way and its leases that are not yet
+// released, until it is closed.
+type roster struct {
+	mu         order.Mutex[rosterRank]
+	closing    context.Context // ends when Close begins
+	beginClose context.CancelFunc
+	active     count   // how many there are
+	tallies    tallies // the same ones, by name
+}
+
+func (r *roster) init() {
+	r.closing, r.beginClose = context.WithCancel(context.Background())
+	r.tallies = make(tallies)
+}
+
+// close takes in no more acquires, and returns a channel that is closed when nothing is
+// listed.
+func (r *roster) close() (idle <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.beginClose()
+	return r.active.zero()
+}
+
+// countIn counts an acquire in, unless the Locker is closed.
+func (r *roster) countIn(l *Lease, at clock.Moment) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing.Err() != nil {
+		return false
+	}
+	r.active.add(1)
+	of := tallyOf{l.name, l.opts.mode}
+	t := r.tallies[of]
+	if t == nil {
+		t = new(tally)
+		r.tallies[of] = t
+	}
+	g := &l.listing
+	g.in, g.stage, g.since = t, acquiring, at
+	t[acquiring].Push(&g.node, l)
+	return true
+}
+
+// countOut counts an acquire, or the lease that came of it, out.
+func (r *roster) countOut(l *Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active.add(-1)
+	t := l.listing.in
+	if t == nil {
+		return
+	}
+	t[l.listing.stage].Remove(&l.listing.node)
+	l.listing.in = nil
+	if len(r.tallies) > spareTallies && t.empty() {
+		delete(r.tallies, tallyOf{l.name, l.opts.mode})
+	}
+}
+
+// countHeld lists a lease that was acquired, unless the Locker was closed in the meantime.
+func (r *roster) countHeld(l *Lease, at clock.Moment) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing.Err() != nil {
+		return false
+	}
+	l.listing.move(l, holding, at)
+	return true
+}
+
+// countLost lists a lease as lost, if it was acquired and not given back.
+func (r *roster) countLost(l *Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.listing.in != nil && l.listing.stage == holding {
+		l.listing.move(l, unreleased, l.listing.since)
+	}
+}
+
+// heldLeases lists the leases that were not given back.
+func (r *roster) heldLeases() (all []*Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tallies {
+		for _, s := range [...]stage{holding, unreleased} {
+			for l := t[s].First(); l != nil; l = l.listing.node.Next() {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+// each looks at all tallies. Look returns at how many names or leases it has looked.
+func (r *roster) each(look func(of tallyOf, t *tally) (looked int)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	looked := 0
+	for of, t := range r.tallies {
+		if looked += look(of, t); looked >= snapshotStep {
+			r.mu.Unlock() // so that no caller waits for all of them
+			r.mu.Lock()
+			looked = 0
+		}
+	}
+}
+
+// snapshotStep is at how many names or leases is looked while the Locker waits.
+const snapshotStep = 256
+
+// spareTallies is how many tallies of names that nothing is held of are kept, so that
+// the usual names need not be made anew each time.
+const spareTallies = 256
+
+// tallies are the leases of a Locker, and its acquires under way, by name and mode.
+// All is under the Locker's mutex.
+type tallies map[tallyOf]*tally
+
+type tallyOf struct {
+	name string
+	mode Mode
+}
+
+// tally is the leases of one name and mode by their stage, in the order in which they
+// came to it.
+type tally [stages]fifo.Queue[Lease]
+
+// stage is how far a lease has come.
+type stage uint8
+
+const (
+	acquiring  stage = iota // it is being acquired
+	holding                 // it is its caller's
+	unreleased              // it was lost, and not yet given back
+	stages
+)
+
+func (t *tally) empty() bool {
+	return t[acquiring].Len()+t[holding].Len()+t[unreleased].Len() == 0
+}
+
+// listing is a lease's part of the roster.
+type listing struct {
+	in    *tally // nil before and after that
+	node  fifo.Node[Lease]
+	since clock.Moment // when it came to its stage
+	stage stage
+}
+
+// move lists l, whose listing it is, in a later stage, which it came to at this moment.
+func (g *listing) move(l *Lease, to stage, at clock.Moment) {
+	g.in[g.stage].Remove(&g.node)
+	g.stage, g.since = to, at
+	g.in[to].Push(&g.node, l)
+}
+
+// standing is a lease that is held or waited for, and for how long it has been.
+type standing struct {
+	lease   *Lease
+	waiting bool
+	age     time.Duration
+}
+
+// longest returns what has been held or waited for since at least from, oldest first
+// and at most so many. It holds a mutex only for a short part of the work at a time.
+func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
+	var all []standing
+	r.each(func(_ tallyOf, t *tally) (looked int) {
+		for _, s := range [...]stage{acquiring, holding} {
+			n := 0
+			for lease := t[s].First(); lease != nil && n < most; lease = lease.listing.node.Next() {
+				age := now.Since(lease.listing.since)
+				if age < from {
+					break // those behind it came later
+				}
+				all = append(all, standing{lease, s == acquiring, age})
+				n++
+			}
+			looked += n + 1
+		}
+		return looked
+	})
+	slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
+	return all[:min(most, len(all))]
+}
