@@ -46,7 +46,7 @@ func TestTimed(t *testing.T) {
 		mustTake(t, p, newKey())
 		proxy.Forget()
 		before := us()
-		const n = 200
+		const n = 80
 		var all sync.WaitGroup
 		for i := range n {
 			all.Go(func() {
