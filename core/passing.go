@@ -20,8 +20,8 @@ import (
 //	   │                 the store           └─ abandon ────→ released in the background
 //	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
 //
-// The queue's part of the state is parked, holder and the last fields of waiter, under the
-// mutex of waiters. The hold's part is passing, under the mutex of the hold.
+// The queue's part of the state is parked, timed, holder and the last fields of waiter, under
+// the mutex of waiters. The hold's part is passing, under the mutex of the hold.
 
 // passing is what a hold knows of being passed on. The mutex of the hold guards it.
 type passing struct {
