@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,26 +28,24 @@ func (r *replicating) do(ctx context.Context) (Replicated, error) {
 	p, c := r.pipeline, r.call
 	client, asking := p.client, false
 	if p.cluster != nil {
-		master, err := p.cluster.MasterForKey(ctx, c.key.String())
+		master, err := p.cluster.MasterForKey(ctx, c.key)
 		if err != nil {
-			return Replicated{}, err
+			return Replicated{}, c.state.outcome(err)
 		}
 		client = master
 	}
-	last := c
 	for tries := 1; ; tries++ {
-		wait := r.send(ctx, client, last, asking)
-		err := last.Cmd.Err()
-		if err == nil || err == redis.Nil {
-			reply, err := c.result(last)
+		wait := r.send(ctx, client, c, asking)
+		reply, err, _ := c.result()
+		unknown, gone := unknownScript(err) && c == r.call, p.cluster != nil && !c.timed && moved(err)
+		if !unknown && !gone || gone && !pursue(ctx, tries) {
 			n, waitErr := wait.Int64()
-			return Replicated{reply, n, waitErr}, err
+			if _, done := errors.AsType[*NoTimeError](err); err != nil && !done {
+				n, waitErr = 0, nil
+			}
+			return Replicated{reply, n, waitErr}, c.state.outcome(err)
 		}
-		unknown, gone := unknownScript(err) && last == c, p.cluster != nil && !c.timed && moved(err)
-		if !unknown && !gone || !c.state.again() || gone && !pursue(ctx, tries) {
-			return Replicated{}, err
-		}
-		last = c.whole(ctx)
+		c = c.again()
 		if !gone {
 			continue
 		}
@@ -55,7 +54,7 @@ func (r *replicating) do(ctx context.Context) (Replicated, error) {
 		asking = false
 		if to := r.redirected(ctx, err); to != nil {
 			client, asking = to, replied(err, "ASK")
-		} else if master, err := p.cluster.MasterForKey(ctx, c.key.String()); err == nil {
+		} else if master, err := p.cluster.MasterForKey(ctx, c.key); err == nil {
 			client = master
 		}
 	}
@@ -74,14 +73,13 @@ func (r *replicating) send(ctx context.Context, client redis.UniversalClient, c 
 	if asking {
 		_ = pipe.Process(ctx, single{redis.NewCmd(ctx, "asking")})
 	}
-	_ = pipe.Process(ctx, c)
+	_ = pipe.Process(ctx, c.ready(ctx))
 	if c.timed {
-		_ = pipe.Process(ctx, new(clock).ready(ctx, []*Call{c}))
+		_ = pipe.Process(ctx, &clock{*redis.NewTimeCmd(ctx, "time"), []*Call{c}})
 	}
 	_ = pipe.Process(ctx, wait)
-	if _, err := pipe.Exec(ctx); err != nil && c.Cmd.Err() == nil && !r.call.answered.Load() {
-		c.Cmd.SetErr(err) // a hook has given up
-	}
+	_, err := pipe.Exec(ctx)
+	c.finish(err)
 	return wait.Cmd
 }
 
