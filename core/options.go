@@ -162,7 +162,9 @@ func Wait(d time.Duration) AcquireOption {
 func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
 
 // Shared makes a reader: readers of a key hold it together, and keep exclusive
-// claims out. A reader gets no fencing token.
+// claims out. A reader gets no fencing token. Readers of one process ask the
+// store side by side while it grants them; none overtakes a writer of its process
+// that came before it.
 //
 // A reader under a writer's context re-enters the writer's hold, and its own context ends
 // when the writer is released. To go on as a reader, downgrade: acquire the reader under
@@ -173,7 +175,8 @@ func Shared() AcquireOption {
 
 // Permits takes n of a semaphore's permits, 1 <= n <= of < All. All claims of
 // one semaphore have to name the same of. Permits never re-enter, and get no
-// fencing token.
+// fencing token. Callers of one process ask side by side while the store grants
+// them, one at a time with Fair.
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))

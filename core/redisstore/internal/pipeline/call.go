@@ -1,198 +1,256 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one command for Redis, made by Eval or SetNX. It is given to Do, DoWait or DoAll,
-// once, and goes out once: what is sent again is a Call of its own.
+// Call is one command on one key, which go-redis sends once, alone or in a pipeline.
+// A Pipeline makes it; it gets its arguments, at most four texts and five numbers, and
+// is given to Do or DoWait once. It is not the caller's any more then.
+//
+// Its arguments are pointers into itself, which saves an allocation for each, and
+// keeps their values out of the logs of the client's hooks.
 type Call struct {
 	redis.Cmd
-	script   *Script // nil for a SET
-	key      string
-	words    []any
+	home     *sync.Pool // where it goes to be used again
+	state    *state
+	script   *Script // nil if it is no script
 	tracked  tracked
-	length   int  // of its texts
-	optional bool // it is refused while the server is down
-	timed    bool // its reply is the server's time
+	key      name
+	first    *Call // whose reply this is, if it was sent before
+	optional bool  // it is refused while the server is down
+	timed    bool  // it is told the server's time
 
-	state state
-	ctx   context.Context // the caller's
-	until time.Time       // when it has taken too long
-	done  chan struct{}   // receives when the reply is there, the client has returned, or c took too long
+	at     atomic.Int64          // that time, in us; 0 if it is not known
+	noTime atomic.Pointer[error] // why it is not, nil if that is not known either
 
-	mu    sync.Mutex
-	value any   // the reply,
-	got   bool  // if there is one
-	err   error // of the call if there is none
-	us    int64 // the server's time; 0 if it is not known,
-	noUs  error // and why
+	words  []any
+	texts  [4]string
+	nums   [5]int64
+	nt, nn int
+
+	length int      // of its texts
+	value  [72]byte // room for the value of a SET
+	label  [64]byte // room for the key
+
+	reply
+	own state
+
+	// Of a call that a sender has.
+	ctx     context.Context // the caller's
+	until   time.Duration   // when it has taken too long, as its sender tells time
+	stays   bool            // its caller cannot leave it
+	done    chan struct{}   // receives when the call has come back, or took too long; stays when it is used again
+	joined  bool            // it goes with others
+	expired bool            // it took too long; set before done is told
+	told    atomic.Bool     // done was told
+	copied  atomic.Bool     // by a hook: not to be used again
+	parted  atomic.Bool     // its caller or its worker is done with it
+
+	room [16]any // for words
 }
+
+// name is the key in a call's arguments, put together in place.
+type name []byte
+
+// MarshalBinary returns the bytes to write.
+func (n *name) MarshalBinary() ([]byte, error) { return *n, nil }
+
+// String is the key: a Cluster client looks for its slot.
+func (n *name) String() string { return string(*n) }
 
 var _ redis.Cmder = (*Call)(nil)
 
-func newCall(of *Script, key []byte) *Call {
-	return &Call{script: of, key: string(key), words: make([]any, 0, 8), done: make(chan struct{}, 1)}
+// newCall returns a call that has no other user. Calls are used again: at some ten
+// thousand a second their memory would keep the collector busy.
+func newCall(home *sync.Pool, key []byte) *Call {
+	c, ok := home.Get().(*Call)
+	if ok {
+		*c = Call{done: c.done}
+	} else {
+		c = new(Call)
+	}
+	c.home, c.state, c.words = home, &c.own, c.room[:0]
+	c.key = append(c.label[:0], key...)
+	return c
 }
 
-// Optional makes c a call that is refused while its server is known to be down: one
-// that changes nothing that has to be changed.
+// part says that the caller, which has read the reply, or the worker, which has
+// brought it, is done with c. Each says so once and does not touch c any more; the
+// second one gives it away. A call is not given away if its caller left it, the
+// client failed, or a hook has a copy, whose arguments are those of c.
+func (c *Call) part() {
+	if !c.parted.CompareAndSwap(false, true) && !c.copied.Load() {
+		c.home.Put(c)
+	}
+}
+
+// Optional has c refused at once while its server is known to be down.
 func (c *Call) Optional() *Call {
 	c.optional = true
 	return c
 }
 
-// Timed makes the reply "OK" to c, a SetNX, the server's time in us, at a moment after c was
-// done (int64). It is NoTimeError if c was done and the time is not known.
+// Timed has a reply of "OK" replaced by the server's time, in us, at a moment after c
+// was done, an int64. If that cannot be learned c has a *NoTimeError although it was done.
 func (c *Call) Timed() *Call {
 	c.timed = true
 	return c
 }
 
-// Text appends a text to the arguments.
+// Text adds an argument.
 func (c *Call) Text(s string) *Call {
+	c.texts[c.nt] = s
 	c.length += len(s)
-	return c.Word(s)
+	c.words = append(c.words, &c.texts[c.nt])
+	c.nt++
+	return c
 }
 
-// Num appends a number to the arguments.
-func (c *Call) Num(v int64) *Call { return c.Word(v) }
+// Num adds an argument.
+func (c *Call) Num(v int64) *Call {
+	c.nums[c.nn] = v
+	c.words = append(c.words, &c.nums[c.nn])
+	c.nn++
+	return c
+}
 
-// Word appends any other argument.
+// Word adds an argument that is shared by many calls.
 func (c *Call) Word(v any) *Call {
 	c.words = append(c.words, v)
 	return c
 }
 
-// ready makes c a command of the client, with ctx.
+// ready makes c a command of go-redis, once it has its arguments.
 func (c *Call) ready(ctx context.Context) *Call {
 	c.Cmd = *redis.NewCmd(ctx, c.words...)
 	return c
 }
 
-// again returns a Call that does what c does, with the text of its script: the server may
-// not know that.
-func (c *Call) again() *Call {
+// whole is the same call, to be sent after c, with the text of the script, if it has
+// one, for a server that does not know it. Its reply is one to c, too.
+func (c *Call) whole(ctx context.Context) *Call {
 	w := &Call{
-		script: c.script, key: c.key, words: slices.Clone(c.words), length: c.length, optional: c.optional, timed: c.timed,
-		done: make(chan struct{}, 1),
+		home: c.home, state: c.state, script: c.script, key: c.key, first: c,
+		optional: c.optional, timed: c.timed, words: slices.Clone(c.words), length: c.length,
 	}
-	w.tracked = tracked{&w.state, c.tracked.bytes}
 	if c.script == nil {
+		w.tracked = tracked{c.state, c.tracked.bytes}
 		w.words[2] = &w.tracked
-		return w
+	} else {
+		w.tracked = tracked{c.state, c.script.source}
+		w.words[0], w.words[1] = "eval", &w.tracked
 	}
-	w.tracked.bytes = c.script.source
-	w.words[0], w.words[1] = "eval", &w.tracked
+	return w.ready(ctx)
+}
+
+// next is whole for a call that has come back, whose reply does not matter any more.
+func (c *Call) next(ctx context.Context) *Call {
+	w := c.whole(ctx)
+	w.first = nil
 	return w
 }
 
-// NoRetry keeps the client from sending c again when the reply is lost.
+// NoRetry implements redis.Cmder.
 func (c *Call) NoRetry() bool { return true }
 
-// SetErr notes the reply, or why there is none. The client calls it when it has read the
-// reply; that c is done is known at once then, and else when the client returns.
+// SetErr implements redis.Cmder. In a pipeline it is called as soon as the reply of
+// this call has been read, and again with the error that ended the pipeline: the
+// reply is kept, and the caller told, at once, or when the time is known.
 func (c *Call) SetErr(err error) {
 	c.Cmd.SetErr(err)
-	c.note(c.Cmd.Val(), err)
-}
-
-// Clone returns a copy for a hook, which is no Call.
-func (c *Call) Clone() redis.Cmder { return single{c.Cmd.Clone().(*redis.Cmd)} }
-
-// note notes a reply or an error. A reply stays: the client can report that a connection
-// broke to calls that were answered before.
-func (c *Call) note(v any, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.got:
-	case err == redis.Nil || err == nil && v != nil:
-		c.value, c.got = v, true
-		c.notifyIfComplete()
-	case err != nil:
-		c.err = err
+	v := c.Cmd.Val()
+	if c.first != nil {
+		c = c.first
+	}
+	if c.note(v, err) && c.joined && !c.awaitsTime() {
+		c.tell()
 	}
 }
 
-// noteTime notes the server's time, in us, or why it is not known. It counts if c is done.
-func (c *Call) noteTime(us int64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.awaitsTime() {
-		c.us, c.noUs = us, err
-		c.notifyIfComplete()
+// awaitsTime tells that c was done, and is not told the time yet.
+func (c *Call) awaitsTime() bool {
+	return c.timed && c.at.Load() == 0 && c.answered.Load() && c.answer == any("OK")
+}
+
+// Clone implements redis.Cmder.
+func (c *Call) Clone() redis.Cmder {
+	c.copied.Store(true)
+	return single{c.Cmd.Clone().(*redis.Cmd)}
+}
+
+// tell tells the caller that there is nothing more to wait for.
+func (c *Call) tell() {
+	if c.done != nil && c.told.CompareAndSwap(false, true) {
+		c.done <- struct{}{}
 	}
 }
 
-// awaitsTime reports whether all but the time of c is known. The caller holds the mutex.
-func (c *Call) awaitsTime() bool { return c.timed && c.got && c.value == any("OK") && c.us == 0 }
-
-func (c *Call) notifyIfComplete() {
-	if !c.awaitsTime() {
-		c.notify()
+// expire tells the caller that c has taken too long, if it has.
+func (c *Call) expire(now time.Duration) {
+	if now > c.until && c.told.CompareAndSwap(false, true) {
+		c.expired = true
+		c.done <- struct{}{}
 	}
 }
 
-// finish notes that the client has returned err from the command or pipeline of c.
-func (c *Call) finish(err error) {
-	if _, reply := errors.AsType[redis.Error](err); err == nil || reply {
-		// The client is done with c, whether it called SetErr or not. The error can be the
-		// reply to another call.
-		v, own := c.Cmd.Result()
-		c.note(v, own)
-		err = errNoReply
+// late is the error of a call that took too long.
+func (c *Call) late() error {
+	if !c.expired {
+		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.err = cmp.Or(c.err, err)
-	c.notify()
+	c.state.leave()
+	return ErrNoAnswer
 }
 
-// expire wakes the caller of c, and returns true, if c has taken too long.
-func (c *Call) expire(now time.Time) bool {
-	late := now.After(c.until)
-	if late {
-		c.notify()
-	}
-	return late
-}
-
-// notify wakes the caller of c.
-func (c *Call) notify() {
-	select {
-	case c.done <- struct{}{}:
-	default:
-	}
-}
-
-// errNoReply is the error of a call that has neither reply nor error: a hook has given up,
-// and has not said so.
 var errNoReply = errors.New("no reply")
 
-// result returns the reply, or the error of c, and whether either is known.
-func (c *Call) result() (v any, err error, known bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// result returns the reply to c, or to last, which is c or was sent after it.
+func (c *Call) result(last *Call) (any, error) {
 	switch {
+	case !c.answered.Load():
+		v, err := last.Cmd.Result()
+		if v == nil && err == nil {
+			err = errNoReply // a hook has given up, and has not said so
+		}
+		return v, err
 	case c.awaitsTime():
-		return nil, &NoTimeError{cmp.Or(c.noUs, c.err, errNoReply)}, c.noUs != nil || c.err != nil
-	case c.got && c.us != 0:
-		return c.us, nil, true
-	case c.got:
-		return c.value, nil, true
+		e := &NoTimeError{errNoReply}
+		if why := c.noTime.Load(); why != nil {
+			e.cause = *why
+		}
+		return nil, e
+	case c.timed && c.at.Load() > 0:
+		return c.at.Load(), nil
 	}
-	return nil, c.err, c.err != nil
+	return c.answer, nil
 }
 
-// single is a command of the client that is not sent again either.
+// reply is the first reply that was read.
+type reply struct {
+	answer   any // once answered is set
+	answered atomic.Bool
+}
+
+// note takes the values that go-redis sets in a command, and tells whether they are a
+// reply and the first one.
+func (r *reply) note(v any, err error) bool {
+	if (err != nil || v == nil) && err != redis.Nil || r.answered.Load() {
+		return false
+	}
+	r.answer = v
+	r.answered.Store(true)
+	return true
+}
+
+// single is a command that go-redis sends once.
 type single struct{ *redis.Cmd }
 
 func (single) NoRetry() bool { return true }

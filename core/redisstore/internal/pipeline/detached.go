@@ -27,25 +27,18 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 // then: by default go-redis does not apply a context's deadline to a socket, and never its
 // cancellation.
 func Detached[T any](ctx context.Context, work func() (T, error)) (T, error) {
-	if ctx.Err() != nil {
-		var none T
-		return none, context.Cause(ctx)
-	}
-	value, _, err := calls.Detached(ctx, work)
-	return value, err
+	return detached(ctx, new(state), work)
 }
 
-// detached is Detached for a call, which its caller leaves when ctx ends.
+// detached is Detached for a call whose caller leaves when ctx ends.
 func detached[T any](ctx context.Context, s *state, work func() (T, error)) (value T, err error) {
-	left := ctx.Err() != nil
-	if left {
-		err = context.Cause(ctx)
-	} else {
-		value, left, err = calls.Detached(ctx, work)
+	if ctx.Err() != nil {
+		s.leave()
+		return value, context.Cause(ctx)
 	}
+	value, left, err := calls.Detached(ctx, work)
 	if left {
 		s.leave()
-		err = s.outcome(err)
 	}
 	return value, err
 }

@@ -5,37 +5,49 @@
 //	p := pipeline.New(client)
 //	reply, err := p.Do(ctx, p.Eval(script, key, "acquire").Text(value).Num(1000))
 //
+// # One call
+//
+// A call that finds no other under way is sent at once, alone, by a worker: a goroutine
+// that is idle for a moment when it has nothing to send. If its caller can neither
+// leave, since its context cannot end, nor wait for ever, since the client keeps to
+// deadlines, the caller's own goroutine sends it.
+//
 // # Together
 //
-// A Call goes into a queue, goes out once, and comes back with a reply or an error. A call
-// that finds no other under way is sent at once, alone. Calls that come while others are
-// under way are taken when those have come back, at most 128 calls or 64 KiB, as one
-// pipeline. When 16 wait, another worker takes them at once: up to four pipelines are under
-// way, or as many as the client may have connections. If a lone caller can neither leave,
-// since its context cannot end, nor wait for ever, since the client keeps to deadlines, its
-// own goroutine sends the call. DoAll puts its calls into the same queue.
-//
-// # Stalled
-//
-// After 5 ms a pipeline no longer holds up the calls behind it, since its connection may
-// have gone silent: the next ones go on another connection, on eight at most that have
-// not hung for longer than 4 s. A call ends with ErrNoAnswer after two seconds.
+// Calls that come while others are under way wait in a queue. The worker takes them
+// when those have come back, at most 128 calls or 64 KiB, and sends them as one batch.
+// When 16 wait, another worker takes them at once, so that there are up to four
+// batches under way, or as many as the client may have connections. Each caller is
+// told its own reply as soon as that has been read, also if the batch fails after it.
 //
 // # The server's time
 //
-// A call that is Timed has a TIME behind it, one for all such calls of a pipeline. Its reply is
+// A call that is Timed has a TIME behind it, one for all such calls of a batch. Its reply is
 // that time, or an error if it is not known, although the call may have been done. It is
 // sent only by a client of one server, since a TIME names no key. A WAIT comes after it.
 //
-// # Sent or not
+// # Stalled
 //
-// When its context ends, Do returns, whatever the client is doing. A call whose caller has
-// left before it was written alone, or taken for a pipeline with others, never goes out; and
-// what the client has not asked for its bytes was not sent. Sent reports of an error
-// whether the call may have reached the server. What is asked for early counts as sent. A
-// reply that comes after the caller has left is dropped. What is sent again is another Call:
-// after a refusal in so many words, because the server does not know the script, or, in a
-// Cluster, because the slot is elsewhere; or because the client refused to dial.
+// After 5 ms a batch no longer holds up the calls behind it, since its connection may
+// have gone silent: the next ones go on another connection, on eight at most that have
+// not hung for longer than 4 s. A call ends with ErrNoAnswer after two seconds. One timer of
+// the sender looks after all of its calls.
+//
+// # Left by its caller
+//
+// When its context ends, Do returns, whatever the client is doing. A call that was not
+// written by then never will be; go-redis asks an argument of the call for its bytes
+// when it writes the call to a connection, and that is how it is known. Sent says of
+// the error whether the call may have reached the server. A call that is in a batch
+// already is written with the others, and counts as sent.
+//
+// # Answered late
+//
+// A reply that comes after the caller has left is dropped. Nothing is sent twice, but
+// for a call that the server has refused in so many words: because it does not know
+// the script, or, in a Cluster, because the slot is elsewhere. Calls are used again when
+// both their caller and their worker are done with them; those that were left, or copied
+// by a hook, or whose batch failed, are not, since the client may still have them.
 //
 // # Late
 //

@@ -101,3 +101,33 @@ func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 		})
 	}
 }
+
+// The commands of a pipeline that failed may be under way, so that none of them
+// is used again, even if it was answered.
+func TestNothingOfAFailedPipelineIsUsedAgain(t *testing.T) {
+	client, g, h := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate(), &script{}
+	t.Cleanup(func() { client.Close() })
+	client.AddHook(g)
+	client.AddHook(h)
+	p := newPipeline(t, client)
+	p.Stall(time.Hour)
+	seen := make(map[redis.Cmder]bool)
+	for round := range 50 {
+		g.close()
+		h.acts = []func([]redis.Cmder) error{func(cmds []redis.Cmder) error {
+			for _, cmd := range cmds {
+				if seen[cmd] {
+					t.Errorf("round %d: a command of a pipeline that had failed is used again", round)
+				}
+				seen[cmd] = true
+				answer(cmd, "{echo:1}")
+			}
+			return errImpatient
+		}}
+		for i, err := range crowd(t, p, g, newKeys(10)) {
+			if err != nil {
+				t.Fatalf("call %d, which was answered: %v", i, err)
+			}
+		}
+	}
+}

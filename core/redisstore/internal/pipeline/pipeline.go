@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,8 @@ import (
 // concurrent use.
 type Pipeline struct {
 	client redis.UniversalClient
+	calls  sync.Pool // to be used again
+
 	server *server // nil in a cluster
 
 	cluster *redis.ClusterClient // nil if it is none
@@ -35,41 +36,44 @@ func New(client redis.UniversalClient) *Pipeline {
 	return p
 }
 
-// Eval returns a call of a script on a key, with word as the first argument.
+// Eval is a call of a script on a key, which is copied, with word as the first
+// argument.
 func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
-	c := newCall(of, key)
-	c.tracked = tracked{&c.state, of.sha}
-	c.words = append(c.words, "evalsha", &c.tracked, "1", c.key, word)
+	c := newCall(&p.calls, key)
+	c.script = of
+	c.tracked = tracked{c.state, of.sha}
+	c.words = append(c.words, "evalsha", &c.tracked, "1", &c.key, word)
 	return c
 }
 
-// SetNX returns SET key value NX PX ms. Its reply is "OK", or nil if the key exists.
+// SetNX is SET key value NX PX ms. Its reply is "OK", or nil if the key exists.
 func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
-	c := newCall(nil, key)
+	c := newCall(&p.calls, key)
 	c.length = len(value)
-	c.tracked = tracked{&c.state, value}
-	c.words = append(c.words, "set", c.key, &c.tracked, "nx", "px", ms)
-	return c
+	c.tracked = tracked{c.state, append(c.value[:0], value...)}
+	c.words = append(c.words, "set", &c.key, &c.tracked, "nx", "px")
+	return c.Num(ms)
 }
 
 // Do sends c, and once more if the server does not know the script, and returns the
-// reply. It waits until ctx ends, or for Limit. Sent reports of its error whether c may
+// reply. It waits until ctx ends, or for Limit. Sent tells of its error whether c may
 // have reached the server; an error reply is a redis.Error. In a Cluster, a call that
-// is answered that its slot has moved follows it, unless it is Timed: then it ends with
+// is told that its slot has moved follows it, unless it is Timed: then it ends with
 // ErrElsewhere.
 func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
-	reply, err := p.once(ctx, c)
-	if unknownScript(err) {
-		return p.once(ctx, c.again())
+	s := c.state // c itself is not ours once there is a reply
+	reply, err := p.once(ctx, c.ready(ctx))
+	if unknownScript(err) && s.again() {
+		reply, err = p.once(ctx, c.next(ctx))
 	}
-	return reply, err
+	return reply, s.outcome(err)
 }
 
 // once sends c once, or in a Cluster until it is where its key is.
 func (p *Pipeline) once(ctx context.Context, c *Call) (any, error) {
 	if p.cluster == nil {
 		if c.timed && !p.server.sender.own {
-			return nil, c.state.outcome(ErrElsewhere)
+			return nil, ErrElsewhere
 		}
 		return p.server.do(ctx, c)
 	}
@@ -78,35 +82,28 @@ func (p *Pipeline) once(ctx context.Context, c *Call) (any, error) {
 		ctx, cancel = Bounded(ctx)
 		defer cancel()
 	}
-	to, err := p.serverOf(ctx, c.key)
+	to, err := p.serverOf(ctx, c.key.String())
 	if err != nil {
-		return nil, c.state.outcome(err)
+		return nil, err
 	}
 	v, err := to.do(ctx, c)
-	switch {
-	case !elsewhere(err):
+	if !elsewhere(err) || !c.state.again() {
 		return v, err
-	case c.timed:
-		return nil, &unsentError{ErrElsewhere}
 	}
-	return p.follow(ctx, c)
-}
-
-// follow sends what c does to where its slot is: the client looks for that, and follows a
-// slot that has moved.
-func (p *Pipeline) follow(ctx context.Context, c *Call) (any, error) {
+	if c.timed {
+		return nil, ErrElsewhere
+	}
+	// The client looks where the slots are, and follows a slot that has moved.
 	ctx, cancel := Bounded(ctx)
 	defer cancel()
-	under := new(state) // of all the calls that follow
-	under.write()
-	return detached(ctx, under, func() (any, error) {
+	return detached(ctx, c.state, func() (any, error) {
+		last := c.whole(ctx)
 		for tries := 1; ; tries++ {
-			next := c.again().ready(ctx)
-			next.finish(p.client.Process(ctx, next))
-			v, err, _ := next.result()
-			if !moved(err) || !pursue(ctx, tries) {
-				return v, next.state.outcome(err)
+			err := p.client.Process(ctx, last)
+			if !moved(err) || !c.state.again() || !pursue(ctx, tries) {
+				return c.result(last)
 			}
+			last = c.whole(ctx)
 		}
 	})
 }
@@ -118,29 +115,17 @@ func (p *Pipeline) DoWait(ctx context.Context, c *Call, replicas int, limit time
 	to := p.server
 	if p.cluster != nil {
 		var err error
-		if to, err = p.serverOf(ctx, c.key); err != nil {
+		if to, err = p.serverOf(ctx, c.key.String()); err != nil {
 			return Replicated{}, c.state.outcome(err)
 		}
 	}
 	if err := to.enter(ctx, c); err != nil {
-		return Replicated{}, err
+		return Replicated{}, c.state.outcome(err)
 	}
 	begun := to.gate.Begin()
-	r := replicating{p, c, replicas, limit}
-	got, err := detached(ctx, &c.state, func() (Replicated, error) { return r.do(ctx) })
-	return got, to.judge(ctx, begun, err)
-}
-
-// Item is one of the calls of DoAll.
-type Item struct {
-	Key, Text string
-	Num       int64
-}
-
-// Result is the outcome of an Item.
-type Result struct {
-	Reply any
-	Err   error // Sent reports whether the call may have reached the server
+	r := replicating{p, c.ready(ctx), replicas, limit}
+	got, err := detached(ctx, c.state, func() (Replicated, error) { return r.do(ctx) })
+	return got, c.state.outcome(to.judge(ctx, begun, err))
 }
 
 // DoAll sends a call of a script for each item, with word, its text and its number as
@@ -149,61 +134,66 @@ type Result struct {
 // long as ctx, which has to be Bounded: then it returns the replies that have arrived.
 func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []Item) []Result {
 	results := make([]Result, len(items))
-	to := make(map[*server][]int)
-	servers, errs := p.serversOf(ctx, items)
-	for i := range items {
-		if errs[i] == nil {
-			to[servers[i]] = append(to[servers[i]], i)
-		} else {
-			results[i].Err = &unsentError{errs[i]}
+	bulks := p.bulks(ctx, script, word, items, results)
+	done := make(chan *bulk, len(bulks))
+	for _, b := range bulks {
+		go b.run(ctx, p.client, done)
+	}
+	for range bulks {
+		select {
+		case b := <-done:
+			b.ended = true
+			continue
+		case <-ctx.Done():
 		}
+		break
 	}
-	var all sync.WaitGroup
-	for server, indexes := range to {
-		all.Go(func() {
-			calls := make([]*Call, len(indexes))
-			for n, i := range indexes {
-				calls[n] = p.Eval(script, []byte(items[i].Key), word).Text(items[i].Text).Num(items[i].Num)
-			}
-			for n, r := range server.doAll(ctx, calls) {
-				results[indexes[n]] = r
-				if p.cluster != nil && elsewhere(r.Err) {
-					all.Go(func() {
-						to := &results[indexes[n]]
-						to.Reply, to.Err = p.follow(ctx, calls[n])
-					})
-				}
-			}
-		})
+	for _, b := range bulks {
+		b.read(ctx, results)
 	}
-	all.Wait()
 	return results
 }
 
-// serversOf returns the way to the server of each item, or why it is not known. In a Cluster
-// the client may have to ask where the slots are.
-func (p *Pipeline) serversOf(ctx context.Context, items []Item) ([]*server, []error) {
+// bulks groups the items by server, and fills in the results of those whose server is
+// not known.
+func (p *Pipeline) bulks(ctx context.Context, script *Script, word any, items []Item, results []Result) []*bulk {
 	if p.cluster == nil {
-		return slices.Repeat([]*server{p.server}, len(items)), make([]error, len(items))
-	}
-	type places struct {
-		servers []*server
-		errs    []error
-	}
-	of, err := Detached(ctx, func() (places, error) {
-		of := places{make([]*server, len(items)), make([]error, len(items))}
-		for i := range items {
-			master, err := p.cluster.MasterForKey(ctx, items[i].Key)
-			if of.errs[i] = err; err == nil {
-				of.servers[i], _ = p.wayTo(master)
-			}
+		all := make([]int, len(items))
+		for i := range all {
+			all[i] = i
 		}
-		return of, nil
-	})
-	if err != nil {
-		return nil, slices.Repeat([]error{err}, len(items))
+		return []*bulk{newBulk(ctx, p.server, script, word, items, all)}
 	}
-	return of.servers, of.errs
+	type place struct {
+		master *redis.Client
+		err    error
+	}
+	// The client may have to ask where the slots are.
+	places, err := Detached(ctx, func() ([]place, error) {
+		places := make([]place, len(items))
+		for i := range items {
+			places[i].master, places[i].err = p.cluster.MasterForKey(ctx, items[i].Key)
+		}
+		return places, nil
+	})
+	groups := make(map[*redis.Client][]int)
+	for i := range items {
+		at := place{err: err}
+		if err == nil {
+			at = places[i]
+		}
+		if at.err != nil {
+			results[i].Err = &unsentError{at.err}
+			continue
+		}
+		groups[at.master] = append(groups[at.master], i)
+	}
+	all := make([]*bulk, 0, len(groups))
+	for master, indexes := range groups {
+		to, _ := p.wayTo(master)
+		all = append(all, newBulk(ctx, to, script, word, items, indexes))
+	}
+	return all
 }
 
 // Enter returns nil unless the server is known to be down, then why. In a Cluster it

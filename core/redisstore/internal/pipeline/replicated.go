@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,24 +27,26 @@ func (r *replicating) do(ctx context.Context) (Replicated, error) {
 	p, c := r.pipeline, r.call
 	client, asking := p.client, false
 	if p.cluster != nil {
-		master, err := p.cluster.MasterForKey(ctx, c.key)
+		master, err := p.cluster.MasterForKey(ctx, c.key.String())
 		if err != nil {
-			return Replicated{}, c.state.outcome(err)
+			return Replicated{}, err
 		}
 		client = master
 	}
+	last := c
 	for tries := 1; ; tries++ {
-		wait := r.send(ctx, client, c, asking)
-		reply, err, _ := c.result()
-		unknown, gone := unknownScript(err) && c == r.call, p.cluster != nil && !c.timed && moved(err)
-		if !unknown && !gone || gone && !pursue(ctx, tries) {
+		wait := r.send(ctx, client, last, asking)
+		err := last.Cmd.Err()
+		if err == nil || err == redis.Nil {
+			reply, err := c.result(last)
 			n, waitErr := wait.Int64()
-			if _, done := errors.AsType[*NoTimeError](err); err != nil && !done {
-				n, waitErr = 0, nil
-			}
-			return Replicated{reply, n, waitErr}, c.state.outcome(err)
+			return Replicated{reply, n, waitErr}, err
 		}
-		c = c.again()
+		unknown, gone := unknownScript(err) && last == c, p.cluster != nil && !c.timed && moved(err)
+		if !unknown && !gone || !c.state.again() || gone && !pursue(ctx, tries) {
+			return Replicated{}, err
+		}
+		last = c.whole(ctx)
 		if !gone {
 			continue
 		}
@@ -54,7 +55,7 @@ func (r *replicating) do(ctx context.Context) (Replicated, error) {
 		asking = false
 		if to := r.redirected(ctx, err); to != nil {
 			client, asking = to, replied(err, "ASK")
-		} else if master, err := p.cluster.MasterForKey(ctx, c.key); err == nil {
+		} else if master, err := p.cluster.MasterForKey(ctx, c.key.String()); err == nil {
 			client = master
 		}
 	}
@@ -73,13 +74,14 @@ func (r *replicating) send(ctx context.Context, client redis.UniversalClient, c 
 	if asking {
 		_ = pipe.Process(ctx, single{redis.NewCmd(ctx, "asking")})
 	}
-	_ = pipe.Process(ctx, c.ready(ctx))
+	_ = pipe.Process(ctx, c)
 	if c.timed {
-		_ = pipe.Process(ctx, &clock{*redis.NewTimeCmd(ctx, "time"), []*Call{c}})
+		_ = pipe.Process(ctx, new(clock).ready(ctx, []*Call{c}))
 	}
 	_ = pipe.Process(ctx, wait)
-	_, err := pipe.Exec(ctx)
-	c.finish(err)
+	if _, err := pipe.Exec(ctx); err != nil && c.Cmd.Err() == nil && !r.call.answered.Load() {
+		c.Cmd.SetErr(err) // a hook has given up
+	}
 	return wait.Cmd
 }
 

@@ -2,8 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -27,9 +25,6 @@ const (
 	// client's own it may do so for ever, and the pool is then the bound.
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
-	// maxBatch is how many calls go in one pipeline, and maxBytes how much text.
-	maxBatch = 128
-	maxBytes = 64 << 10
 )
 
 // sender sends calls to one server. A call that finds no other under way goes at once
@@ -39,25 +34,27 @@ type sender struct {
 	client redis.UniversalClient
 	own    bool          // it is one of go-redis itself
 	brief  bool          // the client ends a call at its deadline
+	born   time.Time     // its times count from here: to read one clock costs half of two
 	stall  time.Duration // when a worker no longer holds up the calls behind it
 	enough int           // calls that wait for another worker
 	beside int           // how many workers there are at most, if none has stalled
 
-	mu      sync.Mutex
-	queue   []*Call
-	workers []*worker
-	timer   *time.Timer // calls look,
-	looks   time.Time   // at this time; zero if it does not
-}
+	mu       sync.Mutex
+	queue    []*Call
+	working  []*worker
+	idle     []*worker   // have nothing to send, but may soon
+	once     *worker     // to use again for a call whose caller sends it
+	spare    []*Call     // the array of a queue that has been sent
+	timer    *time.Timer // looks for calls that take long
+	armed    bool        // timer will fire
+	soon     bool        // because something waits behind a worker
+	together bool        // the last worker began with more than one call
 
-// worker is a goroutine that sends batches while calls wait.
-type worker struct {
-	since time.Time // when the batch under way began
-	batch []*Call
+	closed bool
 }
 
 func newSender(client redis.UniversalClient) *sender {
-	s := &sender{client: client, stall: stallAfter, enough: enough, beside: maxBeside}
+	s := &sender{client: client, born: time.Now(), stall: stallAfter, enough: enough, beside: maxBeside}
 	if c, ok := client.(*redis.Client); ok {
 		s.own, s.beside = true, min(s.beside, connections(c.Options()))
 		// Time-outs of the socket would not do, however short: they are for one
@@ -67,7 +64,7 @@ func newSender(client redis.UniversalClient) *sender {
 	return s
 }
 
-// connections returns how many pipelines a client can have under way. Some clients
+// connections is how many pipelines a client can have under way. Some clients
 // refuse one more instead of waiting.
 func connections(o *redis.Options) int {
 	n := poolSize(o)
@@ -88,119 +85,81 @@ func poolSize(o *redis.Options) int {
 	return o.PoolSize
 }
 
-// do sends c and returns the reply. It waits for that until ctx ends, or for Limit.
+func (s *sender) now() time.Duration { return time.Since(s.born) }
+
+// do sends c and returns the reply. It waits for that until ctx ends or for Limit.
+// With a reply, c is not the caller's any more.
 func (s *sender) do(ctx context.Context, c *Call) (any, error) {
-	if s.brief && ctx.Done() == nil {
-		if w := s.alone(); w != nil {
-			// The caller cannot leave, so no other goroutine is needed.
-			c.ctx, c.until = ctx, w.since.Add(Limit)
-			s.send([]*Call{c.ready(ctx)}, w.since)
-			s.dismiss(w)
-			return s.wait(ctx, c)
-		}
+	if err := s.send(ctx, c); err != nil {
+		return nil, err
 	}
-	s.post(ctx, c)
-	return s.wait(ctx, c)
+	v, err := c.result(c)
+	if err == nil && c.answered.Load() {
+		c.part()
+	}
+	return v, err
 }
 
-// alone returns a worker for the goroutine of the caller, or nil if others are at work.
-func (s *sender) alone() *worker {
+// send sends c and waits until it has come back.
+func (s *sender) send(ctx context.Context, c *Call) error {
+	if ctx.Err() != nil {
+		c.state.leave()
+		return context.Cause(ctx)
+	}
+	now := s.now()
+	c.ctx, c.until = ctx, now+Limit
+	if c.done == nil {
+		c.done = make(chan struct{}, 1)
+	}
+	// A caller that cannot leave need not be able to: no other goroutine is needed.
+	c.stays = s.brief && ctx.Done() == nil
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.queue) > 0 {
-		return nil
+	s.queue = append(s.queue, c)
+	alone := c.stays && !s.together
+	w := s.engage(now, alone)
+	if w != nil && alone {
+		w.take() // before another worker can take everything
 	}
-	return s.engage(time.Now(), 0)
-}
-
-// post puts calls into the queue.
-func (s *sender) post(ctx context.Context, calls ...*Call) {
-	now := time.Now()
-	for _, c := range calls {
-		c.ready(ctx)
-		c.ctx, c.until = ctx, now.Add(Limit)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue = append(s.queue, calls...)
-	s.advance(now)
-}
-
-// doAll sends calls and returns their results, those that are there when ctx ends.
-func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
-	s.post(ctx, calls...)
-	results := make([]Result, len(calls))
-	for i, c := range calls {
-		results[i].Reply, results[i].Err = s.wait(ctx, c)
-	}
-	return results
-}
-
-// wait returns the reply to c, which was posted, or why the caller leaves it.
-func (s *sender) wait(ctx context.Context, c *Call) (any, error) {
-	var why error
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		why = context.Cause(ctx)
-	}
-	v, err, known := c.result()
-	if why == nil && !known {
-		why = ErrNoAnswer
-	}
-	if why != nil {
-		if c.state.leave(); !known || c.state.abandoned() {
-			return nil, c.state.outcome(why)
-		}
-	}
-	return v, c.state.outcome(err)
-}
-
-// advance has another worker begin if one is needed, and look be called. The caller holds
-// the mutex.
-func (s *sender) advance(now time.Time) {
-	after := checkEvery
-	if w := s.engage(now, len(s.queue)); w != nil {
-		go s.work(w)
-	} else if len(s.queue) > 0 {
-		after = s.stall
-	}
-	at := now.Add(after)
+	s.arm(w == nil)
+	s.mu.Unlock()
 	switch {
-	case !s.looks.IsZero() && !at.Before(s.looks):
-		return
-	case s.timer == nil:
-		s.timer = time.AfterFunc(after, s.look)
+	case w == nil:
+	case alone:
+		w.workOnce()
 	default:
-		s.timer.Reset(after)
+		w.start()
 	}
-	s.looks = at
-}
-
-// look gives up calls that take too long, and forgets those whose callers have left. Calls
-// that wait behind a stalled worker go on another connection.
-func (s *sender) look() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.looks = time.Time{}
-	now := time.Now()
-	s.queue = slices.DeleteFunc(s.queue, func(c *Call) bool { return c.expire(now) || c.state.abandoned() })
-	for _, w := range s.workers {
-		for _, c := range w.batch {
-			c.expire(now)
+	if quit := ctx.Done(); quit == nil {
+		<-c.done
+	} else {
+		select {
+		case <-c.done:
+		case <-quit:
+			return s.abandon(ctx, c)
 		}
 	}
-	if len(s.workers) > 0 || len(s.queue) > 0 {
-		s.advance(now)
+	return c.late()
+}
+
+// abandon leaves c, unless it has just come back.
+func (s *sender) abandon(ctx context.Context, c *Call) error {
+	c.state.leave()
+	if !c.state.abandoned() || c.answered.Load() { // else it was sent back without a reply
+		select {
+		case <-c.done:
+			return c.late()
+		default:
+		}
 	}
+	return context.Cause(ctx)
 }
 
 // engage returns a worker that is to begin, if none is at work but such as have
-// stalled, or if enough calls wait. The caller holds the mutex.
-func (s *sender) engage(now time.Time, waiting int) *worker {
+// stalled, or if enough calls wait. If alone, it is for the caller's goroutine.
+func (s *sender) engage(now time.Duration, alone bool) *worker {
 	prompt, under := 0, 0
-	for _, w := range s.workers {
-		switch age := now.Sub(w.since); {
+	for _, w := range s.working {
+		switch age := now - w.since; {
 		case age < s.stall:
 			prompt++
 			under++
@@ -208,96 +167,94 @@ func (s *sender) engage(now time.Time, waiting int) *worker {
 			under++
 		}
 	}
-	if prompt >= s.beside || prompt > 0 && waiting < s.enough || under >= maxWorkers {
+	if prompt >= s.beside || prompt > 0 && len(s.queue) < s.enough || under >= maxWorkers {
 		return nil
 	}
-	w := &worker{since: now}
-	s.workers = append(s.workers, w)
+	var w *worker
+	switch last := len(s.idle) - 1; {
+	case alone && s.once != nil:
+		w, s.once = s.once, nil
+	case !alone && last >= 0:
+		w = s.idle[last]
+		s.idle = slices.Delete(s.idle, last, last+1)
+	default:
+		w = &worker{sender: s}
+	}
+	w.since = now
+	s.working = append(s.working, w)
 	return w
 }
 
-// dismiss notes that w is not at work any more. What came meanwhile is another's.
+// dismiss says that w is not at work any more.
 func (s *sender) dismiss(w *worker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.workers = slices.DeleteFunc(s.workers, func(o *worker) bool { return o == w })
-	if len(s.queue) > 0 {
-		s.advance(time.Now())
-	}
+	s.working = slices.DeleteFunc(s.working, func(o *worker) bool { return o == w })
 }
 
-// unused reports whether nothing is under way.
+// unused tells that nothing is under way.
 func (s *sender) unused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.workers) == 0
+	return len(s.working) == 0 && len(s.idle) == 0
 }
 
-// work sends batches while calls wait.
-func (s *sender) work(w *worker) {
-	defer s.dismiss(w)
-	for batch := s.take(w); batch != nil; batch = s.take(w) {
-		s.send(batch, w.since)
-		if len(batch) > 1 {
-			runtime.Gosched() // its callers run first, so that their next calls go together too
-		}
-	}
-}
-
-// take returns the calls for the next batch, nil if none wait. A long value goes alone, so
-// as not to hold up others.
-func (s *sender) take(w *worker) []*Call {
+// close ends the workers that only wait for more to send. Calls can still be made, and
+// no worker waits after them.
+func (s *sender) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, bytes := 0, 0
-	for ; n < min(len(s.queue), maxBatch); n++ {
-		if bytes += s.queue[n].length; n > 0 && bytes > maxBytes {
-			break
-		}
+	s.closed = true
+	for _, w := range s.idle {
+		close(w.more)
 	}
-	if n == 0 {
-		return nil
-	}
-	w.since, w.batch = time.Now(), s.queue[:n:n]
-	s.queue = slices.Clone(s.queue[n:])
-	return w.batch
+	s.idle = nil
 }
 
-// send sends the batch and notes how it came back.
-func (s *sender) send(batch []*Call, now time.Time) {
-	first, last := batch[0], batch[len(batch)-1]
-	ctx := first.ctx
-	if len(batch) > 1 {
-		ctx = context.WithoutCancel(ctx) // one that is cancelled does not end the others
+// arm sets the timer. It is left to fire once for nothing, since to set a timer
+// for each call would cost more.
+func (s *sender) arm(soon bool) {
+	after := checkEvery
+	if soon {
+		after = min(s.stall, after)
 	}
-	ctx, cancel := context.WithDeadline(ctx, now.Add(last.until.Sub(now)))
-	defer cancel()
-	var err error
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic in the client: %v", r)
+	switch {
+	case s.armed && (s.soon || !soon):
+		return
+	case s.timer == nil:
+		s.timer = time.AfterFunc(after, s.check)
+	default:
+		s.timer.Reset(after)
+	}
+	s.armed, s.soon = true, soon
+}
+
+// check gives up calls that have taken too long, and forgets those whose callers have
+// left. Calls that wait behind a stalled worker go on another connection.
+func (s *sender) check() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed = false
+	now := s.now()
+	s.idle = slices.DeleteFunc(s.idle, func(w *worker) bool {
+		long := now-w.since > checkEvery
+		if long {
+			close(w.more)
 		}
-		for _, c := range batch {
-			c.finish(err)
-		}
-	}()
-	if len(batch) == 1 && !first.timed {
-		if err = errLeft; !first.state.abandoned() {
-			err = s.client.Process(ctx, first)
-		}
+		return long
+	})
+	if len(s.working) == 0 && len(s.idle) == 0 {
 		return
 	}
-	pipe, timed := s.client.Pipeline(), false
-	for _, c := range batch {
-		if len(batch) == 1 || c.state.batch() {
-			_ = pipe.Process(ctx, c)
-			timed = timed || c.timed
+	s.queue = slices.DeleteFunc(s.queue, func(c *Call) bool {
+		c.expire(now)
+		return c.told.Load() || c.state.abandoned()
+	})
+	for _, w := range s.working {
+		w.expire(now)
+	}
+	if len(s.queue) > 0 {
+		if w := s.engage(now, false); w != nil {
+			w.start()
 		}
 	}
-	if timed {
-		_ = pipe.Process(ctx, &clock{*redis.NewTimeCmd(ctx, "time"), batch})
-	}
-	if pipe.Len() > 0 {
-		_, err = pipe.Exec(ctx)
-	}
+	s.arm(len(s.queue) > 0)
 }

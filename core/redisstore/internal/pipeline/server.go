@@ -33,6 +33,7 @@ type server struct {
 // newServer returns the way by client. It is not probed if the Pipeline is closed.
 func newServer(client redis.UniversalClient, closed bool) *server {
 	v := &server{sender: newSender(client)}
+	v.sender.closed = closed
 	if own, ok := client.(*redis.Client); ok && !closed {
 		v.client = own
 		v.gate.Watch(Limit, v.probe)
@@ -40,57 +41,19 @@ func newServer(client redis.UniversalClient, closed bool) *server {
 	return v
 }
 
-// do sends c and returns the reply, on the connection of a probe if the client refuses to
-// dial.
+// do sends c once and returns the reply.
 func (v *server) do(ctx context.Context, c *Call) (any, error) {
 	if err := v.enter(ctx, c); err != nil {
 		return nil, err
 	}
 	begun := v.gate.Begin()
 	reply, err := v.sender.do(ctx, c)
-	if spare := v.other(); spare != nil && dialed(err) != nil && !Sent(err) {
-		reply, err = spare.do(ctx, c.again())
+	if dialed(err) != nil && c.state.unsent() {
+		if spare := v.other(); spare != nil {
+			reply, err = spare.do(ctx, c.next(ctx))
+		}
 	}
 	return reply, v.judge(ctx, begun, err)
-}
-
-// doAll sends calls together and returns their results, as Do does of one.
-func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
-	begun := v.gate.Begin()
-	results := v.sender.doAll(ctx, calls)
-	if spare := v.other(); spare != nil {
-		again(ctx, spare, calls, results, func(err error) bool { return dialed(err) != nil && !Sent(err) })
-	}
-	again(ctx, v.sender, calls, results, unknownScript)
-	failed := results[0].Err
-	for _, r := range results {
-		if answers(r.Err) {
-			failed = r.Err
-			break
-		}
-	}
-	if err := v.judge(ctx, begun, failed); err != failed {
-		for i := range results {
-			results[i].Err = err
-		}
-	}
-	return results
-}
-
-// again sends the calls once more whose error is such a one.
-func again(ctx context.Context, by *sender, calls []*Call, results []Result, such func(error) bool) {
-	var indexes []int
-	var more []*Call
-	for i, r := range results {
-		if r.Err != nil && such(r.Err) {
-			indexes, more = append(indexes, i), append(more, calls[i].again())
-		}
-	}
-	if len(more) > 0 {
-		for n, r := range by.doAll(ctx, more) {
-			results[indexes[n]] = r
-		}
-	}
 }
 
 // enter refuses c if it is optional and the server is known to be down.
@@ -101,9 +64,8 @@ func (v *server) enter(ctx context.Context, c *Call) error {
 	err := v.gate.Enter(ctx)
 	if err != nil {
 		c.state.leave()
-		return c.state.outcome(err)
 	}
-	return nil
+	return err
 }
 
 // judge notes the outcome of a call, and returns its error. It adds the error of the
@@ -184,6 +146,7 @@ func (v *server) lend(spare *sender, most time.Duration) {
 		if v.spare == spare {
 			v.spare = nil
 		}
+		spare.close()
 		time.AfterFunc(forgetAfter, func() { _ = spare.client.Close() }) // calls have ended by then
 	})
 }
@@ -198,11 +161,13 @@ func (v *server) other() *sender {
 // close ends the workers that wait, the probe that is under way, and the Pipeline's own
 // connections.
 func (v *server) close() {
+	v.sender.close()
 	v.gate.Close()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.client = nil // no probe is under way any more
 	if v.spare != nil {
+		v.spare.close()
 		_ = v.spare.client.Close()
 		v.spare = nil
 	}

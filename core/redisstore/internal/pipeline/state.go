@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// state is whether a call was sent, and whether its caller waits for it.
+// state is how far a call has come, and whether its caller still waits. It is safe
+// for concurrent use.
 type state struct{ of atomic.Int32 }
 
 const (
@@ -16,41 +17,65 @@ const (
 	leftSent              // the caller left after something was sent, or will be
 )
 
-// errLeft ends a call that its caller left before it was written.
 var errLeft = errors.New("the caller has gone")
 
-// leave notes that the caller does not wait any more. What was not written then never is.
+// leave says that the caller leaves.
 func (s *state) leave() {
-	if !s.of.CompareAndSwap(waiting, left) && !s.abandoned() {
-		s.of.Store(leftSent)
+	for {
+		from := s.of.Load()
+		to := leftSent
+		switch from {
+		case left, leftSent:
+			return
+		case waiting:
+			to = left
+		}
+		if s.of.CompareAndSwap(from, to) {
+			return
+		}
 	}
 }
 
-// abandoned reports whether the caller left before anything was sent.
+// abandoned tells that the caller left before anything was sent.
 func (s *state) abandoned() bool { return s.of.Load() == left }
 
-// batch notes that the call will be written among others, where it cannot be left
-// out any more. It returns false if the caller has left.
+// batch says that the call will be written among others, where it cannot be left
+// out any more. It is false if the caller has left.
 func (s *state) batch() bool { return s.of.CompareAndSwap(waiting, batched) }
 
-// write notes that the call is being written. It returns false if the call must not be,
+// write says that the call is being written. It is false if the call must not be,
 // because the caller has left.
 func (s *state) write() bool {
 	if s.of.CompareAndSwap(waiting, sent) || s.of.CompareAndSwap(batched, sent) {
 		return true
 	}
-	return !s.abandoned()
+	return s.of.Load() != left
 }
 
-// outcome returns err, the error of the call, marked if nothing was sent, and sees to it that
-// nothing will be: a hook that gave up on the call may have left it under way. A call that was
+// again says that the server has refused the call, or that it came back unsent, so that
+// nothing is on its way. It is false if the caller has left.
+func (s *state) again() bool {
+	return s.of.CompareAndSwap(sent, waiting) || s.of.CompareAndSwap(batched, waiting) || s.of.Load() == waiting
+}
+
+// unsent says that the call came back and has not reached the server, so that it can
+// go another way. It is false if it may have, or if the caller has left.
+func (s *state) unsent() bool {
+	return s.of.CompareAndSwap(batched, waiting) || s.of.Load() == waiting
+}
+
+// revoke tells that nothing has reached the server, and sees to it that nothing
+// will: a hook that gave up on the call may have left it under way. It counts when
+// the call has come back, or the caller has left.
+func (s *state) revoke() bool {
+	return s.of.CompareAndSwap(waiting, left) || s.of.CompareAndSwap(batched, left) || s.abandoned()
+}
+
+// outcome returns err, the error of the call, marked if nothing was sent. A call that was
 // done was sent, whatever a hook made of that.
 func (s *state) outcome(err error) error {
 	_, done := errors.AsType[*NoTimeError](err)
-	if err == nil || done {
-		return err
-	}
-	if s.of.CompareAndSwap(waiting, left) || s.of.CompareAndSwap(batched, left) || s.abandoned() {
+	if err != nil && !done && s.revoke() {
 		return &unsentError{err}
 	}
 	return err
@@ -61,16 +86,15 @@ type unsentError struct{ error }
 
 func (e *unsentError) Unwrap() error { return e.error }
 
-// Sent reports whether a call that ended with err may have reached the server. If not, it
-// never will.
+// Sent tells whether a call that ended with err may have reached the server. If it is
+// false, the call has not, and never will.
 func Sent(err error) bool {
 	_, unsent := errors.AsType[*unsentError](err)
 	return !unsent
 }
 
-// tracked is an argument of a call that the client asks for its bytes before it can write
-// the call. So what it has not asked for was not sent. When it asks does not matter: a call
-// that it asks for early counts as sent from then on.
+// tracked is the argument of a call that go-redis asks for its bytes when it writes
+// the call to a connection, and not before: that tells whether the call was sent.
 type tracked struct {
 	state *state
 	bytes []byte
@@ -84,5 +108,5 @@ func (t *tracked) MarshalBinary() ([]byte, error) {
 	return t.bytes, nil
 }
 
-// String returns the text in logs.
+// String is the text in logs.
 func (t *tracked) String() string { return "script" }
