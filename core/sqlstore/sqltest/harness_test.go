@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"flag"
 	"path/filepath"
 	"testing"
 	"time"
@@ -18,11 +19,24 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Most tests wait for time to pass or for a server, so many of them fit a few processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		_ = flag.Set("test.parallel", "8")
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var (
-	mariaDB  = testserver.NewShared(func(t testing.TB) *testserver.MariaDB { return testserver.StartMariaDB(t) })
-	postgres = testserver.NewShared(func(t testing.TB) *testserver.Postgres { return testserver.StartPostgres(t) })
+	mariaDB = testserver.NewShared(func(t testing.TB) *testserver.MariaDB {
+		return testserver.StartMariaDB(t, "max_connections = 300")
+	})
+	postgres = testserver.NewShared(func(t testing.TB) *testserver.Postgres {
+		return testserver.StartPostgres(t, "max_connections = 300")
+	})
 )
 
 // database is an empty database of one test.
@@ -58,7 +72,7 @@ func onMariaDB(t *testing.T, parameters ...string) database {
 }
 
 // open returns a pool on the database, as a process has one.
-func (d database) open(t *testing.T) *sql.DB {
+func (d database) open(t testing.TB) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(d.driver, d.dsn)
 	if err != nil {
@@ -69,7 +83,7 @@ func (d database) open(t *testing.T) *sql.DB {
 }
 
 // place returns a Place on the database, with its tables.
-func (d database) place(t *testing.T) (*sqlstore.Place, *sql.DB) {
+func (d database) place(t testing.TB) (*sqlstore.Place, *sql.DB) {
 	t.Helper()
 	db := d.open(t)
 	if err := sqlstore.Migrate(context.Background(), db, d.dialect); err != nil {
