@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// The commands of MySQL's protocol that the proxy counts.
+// Commands of MySQL's protocol. The proxy counts the last three.
 const (
+	comQuit    = 0x01
 	comQuery   = 0x03
 	comPrepare = 0x16
 	comExecute = 0x17
@@ -255,6 +256,7 @@ func askMySQL(addr, database string, limit time.Duration, sql string) ([]string,
 		}
 		switch raw[4] {
 		case 0:
+			defer func() { _ = writePacket(conn, 0, []byte{comQuit}) }() // or the server logs a complaint
 			return mysqlQuery(conn, r, sql)
 		case 0xfe: // another way to prove that the password is empty
 			if err := writePacket(conn, raw[3]+1, nil); err != nil {

@@ -100,7 +100,9 @@ func (r *rig) step(ctx context.Context, key string, answer bool, fn func(s *keys
 		}
 		now := time.UnixMicro(old.Now)
 		save, refused := fn(s, now)
-		if !save {
+		// A refusal after the clock was set back moves the deadlines too: seen from each
+		// later moment anew, they would never come nearer.
+		if !save && old.Written <= old.Now {
 			return refused
 		}
 		row, err := encode(s, now, answer)
