@@ -27,6 +27,8 @@ type Dialect interface {
 	// Version reads the version of the tables, after Schema. SetVersion writes it.
 	Version() Statement
 	SetVersion(v int) Statement
+	// Probes are what speaks against a database that has the tables.
+	Probes() []Probe
 	// Take grants the usual claim c if its key is free. It gives a row that is new the
 	// version fresh. The answer is the token: a row, or an insert ID where Numbered is true.
 	// There is no row, or the ID is 0, if it does not grant.
@@ -49,6 +51,12 @@ type Dialect interface {
 	// caller. Seen reads the highest one then, and keeps others from noting meanwhile.
 	Note(resource string, token uint64) Statement
 	Seen(resource string) Statement
+}
+
+// Probe is a fault that a database can have.
+type Probe struct {
+	If     string // an expression that is true if it has the fault
+	Advice string // what is wrong, and what to do about it
 }
 
 // Statement is the text of a statement, and its arguments if it has any.

@@ -72,6 +72,24 @@ func (MySQL) SetVersion(v int) Statement {
 	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v)}
 }
 
+// Probes implements Dialect.
+func (MySQL) Probes() []Probe {
+	return []Probe{
+		{"@@autocommit=0", "autocommit is off, no lock would be committed: set autocommit=1 in the DSN"},
+		{"@@global.read_only<>0", "the server is read-only, perhaps a replica: connect to the primary"},
+		{"@@global.innodb_flush_log_at_trx_commit<>1", "a crash can forget locks: set innodb_flush_log_at_trx_commit=1"},
+		{
+			"EXISTS (SELECT * FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name LIKE 'lockkit%' AND engine<>'InnoDB')",
+			"a table is not of InnoDB: ALTER TABLE … ENGINE=InnoDB",
+		},
+		{
+			"/*M! EXISTS (SELECT * FROM information_schema.global_variables WHERE variable_name='WSREP_ON' AND variable_value='ON') OR */ 1=0",
+			"several servers of a Galera cluster may write, each by a clock of its own: send all statements to one",
+		},
+		{"(SELECT MAX(token) FROM lockkit_floor)>" + mysqlNow + "+60000000", clockAdvice},
+	}
+}
+
 // Take implements Dialect.
 func (d MySQL) Take(c store.Claim, fresh int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)

@@ -82,6 +82,21 @@ func (PostgreSQL) SetVersion(v int) Statement {
 	return Statement{Text: "UPDATE lockkit.version SET version=" + strconv.Itoa(v)}
 }
 
+// Probes implements Dialect.
+func (PostgreSQL) Probes() []Probe {
+	return []Probe{
+		{"pg_catalog.pg_is_in_recovery()", "the server is a standby: connect to the primary (target_session_attrs=read-write)"},
+		{"pg_catalog.current_setting('transaction_read_only')='on'", "transactions are read-only by default: set default_transaction_read_only = off for this user"},
+		{"pg_catalog.current_setting('fsync')='off'", "a crash can forget every lock: set fsync = on"},
+		{
+			"EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid=c.relnamespace " +
+				"WHERE n.nspname='lockkit' AND c.relkind='r' AND c.relpersistence<>'p')",
+			"a table of the schema lockkit is not logged, a crash forgets every lock: ALTER TABLE … SET LOGGED",
+		},
+		{"(SELECT max(token) FROM lockkit.floor)>" + postgresNow + "+60000000", clockAdvice},
+	}
+}
+
 // Take implements Dialect.
 func (d PostgreSQL) Take(c store.Claim, fresh int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)

@@ -124,3 +124,5 @@ func answerColumn(wanted bool) string {
 	}
 	return ",NULL"
 }
+
+const clockAdvice = "the database's clock is more than a minute behind tokens that it has given: set it"
