@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,6 +58,43 @@ func TestMariaDB_Sessions(t *testing.T) {
 				t.Errorf("got an answer of %d bytes, state %v", len(r.Answer), r.State)
 			}
 		})
+	}
+}
+
+// Nor on how one of PostgreSQL is set.
+func TestPostgreSQL_Sessions(t *testing.T) {
+	t.Parallel()
+	d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t,
+		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",
+		"bytea_output = 'escape'", "DateStyle = 'SQL, DMY'", "TimeZone = 'America/St_Johns'").URL()}
+	p, _ := d.place(t)
+	r := &rig{p: p}
+	var all sync.WaitGroup
+	counted := 0 // by one holder at a time
+	for range 4 {
+		all.Go(func() {
+			for n := 0; n < 5; {
+				c := claim("key", long)
+				_, err := r.Acquire(t.Context(), c)
+				switch {
+				case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrUnavailable):
+					time.Sleep(time.Millisecond)
+					continue
+				case err != nil:
+					t.Error(err)
+					return
+				}
+				n++
+				counted++
+				if err := r.Release(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if counted != 20 {
+		t.Errorf("got %d, want 20", counted)
 	}
 }
 
