@@ -42,7 +42,7 @@ func TestTimed(t *testing.T) {
 	t.Run("together with others", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) { o.PoolSize = 1 }, testclient.OnePool))
+		p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, -1 }))
 		mustTake(t, p, newKey())
 		proxy.Forget()
 		before := us()
