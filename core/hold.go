@@ -57,7 +57,7 @@ type hold struct {
 // grant makes h the hold that the store has granted to c for lease, by a call that began at
 // start. It reports whether h is trusted: the answer can take longer than the trust lasts.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
-	h.keeper, h.key, h.owner, h.id, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Lease, c.Weight, c.Limit, c.TTL
+	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
 	h.arrived = k.now()
 	return h.remaining(h.arrived) > 0

@@ -388,7 +388,7 @@ func (l *Lease) hold(key string) *hold {
 func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	h := &l.first
 	if len(l.holds) > 0 {
-		h = new(hold)
+		h = &hold{id: c.Lease} // that of the first does not change: other goroutines read it
 	}
 	if !h.grant(&l.engine.keeper, c, g, l, start) {
 		return errors.New("the grant had expired when it arrived")
