@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// farTrip is a round farTrip to the store in the tests of this file.
+// farTrip is a round trip to the store in the tests of this file.
 const farTrip = 15 * time.Millisecond
 
 // far has every call to the store take a trip.
@@ -280,6 +280,54 @@ func TestSideBySide_Busy(t *testing.T) {
 			}
 		})
 	}
+	sim(t, "heavy head that was refused is not overtaken", func(t *testing.T) {
+		l, s := setup(t)
+		other := acquire(t, t.Context(), newLocker(t, s.inner), "order:1", core.Permits(4, 10))
+		type first struct{}
+		s.set(func(ctx context.Context, _ int, do func() error) error {
+			// The heavy one is refused while the one behind it asks, and its next question
+			// lasts for longer than that.
+			done, heavy := ctx.Value(first{}).(*atomic.Bool)
+			switch {
+			case !heavy:
+				time.Sleep(farTrip)
+			case done.Swap(true):
+				time.Sleep(2 * farTrip)
+			}
+			return do()
+		}, opAcquire)
+		var mu sync.Mutex
+		var served []int
+		var wg sync.WaitGroup
+		for i, permits := range []int{1, 7, 1, 1, 1, 1, 1} {
+			wg.Go(func() {
+				ctx := t.Context()
+				if permits > 1 {
+					ctx = context.WithValue(ctx, first{}, new(atomic.Bool))
+				}
+				lease := acquire(t, ctx, l, "order:1", core.Permits(permits, 10))
+				mu.Lock()
+				served = append(served, i)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				release(t, lease)
+			})
+			synctest.Wait() // it stands in line before the next one comes
+		}
+		time.Sleep(500 * time.Millisecond)
+		mu.Lock()
+		// The third had asked when the heavy one was refused.
+		if fmt.Sprint(served) != "[0 2]" {
+			t.Errorf("served %v before the heavy one, want 0 and 2", served)
+		}
+		mu.Unlock()
+		release(t, other)
+		wg.Wait()
+		if served[2] != 1 {
+			t.Errorf("served in the order %v, want the heavy one, 1, as the third", served)
+		}
+		wantFree(t, s.inner, "order:1")
+	})
 	sim(t, "those that come back find the queue full", func(t *testing.T) {
 		_, s := setup(t)
 		l := newLocker(t, s, core.WithMaxWaiting(2, 0))

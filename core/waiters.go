@@ -154,7 +154,9 @@ func (q *queue) noteOutcome(w *waiter, granted bool) {
 		q.beside = 0
 	case w.wide:
 		q.beside += besideReaders
-	case !w.refused:
+	case w.refused:
+		q.beside = 0
+	default:
 		q.beside++
 	}
 }
@@ -189,6 +191,7 @@ func (ws *waiters) stepBack(w *waiter) bool {
 	}
 	w.ready = make(chan struct{})
 	if w.front {
+		w.refused = true
 		q.wakeToAsk()
 	}
 	return true
