@@ -20,8 +20,8 @@ type keeper struct {
 	cleanup  cleanup
 }
 
-// notices are what a hold and the watchdog notify the lease of that has the hold. They reach
-// nothing above them in another way, see layers_test.go.
+// notices is the lease that has a hold, as the hold and the watchdog see it. They reach nothing
+// else above them, see layers_test.go.
 type notices interface {
 	// lose notifies the lease that the hold is lost.
 	lose()

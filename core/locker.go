@@ -12,8 +12,8 @@ import (
 
 // Locker turns claims at a store into leases. One Locker serves a whole
 // process; it is safe for concurrent use. Callers of the same key queue inside
-// the Locker, and only the first in line talks to the store. Readers and permits
-// behind it ask beside it while the store grants them.
+// the Locker, and only the first in line talks to the store, except that readers
+// and permits behind it ask too while the store grants them.
 type Locker struct {
 	engine
 	config config

@@ -82,7 +82,7 @@ func (r *roster) countHeld(l *Lease, at clock.Moment) bool {
 	return true
 }
 
-// countLost lists a lease as lost, if it was acquired and not given back.
+// countLost lists a lease as lost, if it was acquired and not released.
 func (r *roster) countLost(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +91,7 @@ func (r *roster) countLost(l *Lease) {
 	}
 }
 
-// heldLeases lists the leases that were not given back.
+// heldLeases returns the leases that were not released.
 func (r *roster) heldLeases() (all []*Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *roster) each(look func(of tallyOf, t *tally) (looked int)) {
 	}
 }
 
-// snapshotStep is at how many names or leases is looked while the Locker waits.
+// snapshotStep is at how many names or leases is looked while the roster is locked.
 const snapshotStep = 256
 
 // spareTallies is how many tallies of names that nothing is held of are kept, so that
@@ -127,7 +127,7 @@ const snapshotStep = 256
 const spareTallies = 256
 
 // tallies are the leases of a Locker, and its acquires under way, by name and mode.
-// All is under the Locker's mutex.
+// The mutex of the roster guards all of it.
 type tallies map[tallyOf]*tally
 
 type tallyOf struct {
@@ -145,7 +145,7 @@ type stage uint8
 const (
 	acquiring  stage = iota // it is being acquired
 	holding                 // it is its caller's
-	unreleased              // it was lost, and not yet given back
+	unreleased              // it was lost, and not yet released
 	stages
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// calls are the calls of a Locker to its store.
+// calls is the store of a Locker, with the limits and repetitions of extensions and releases.
 type calls struct {
 	store Store
 	limit time.Duration // that one takes at most, 0 if unknown

@@ -65,11 +65,11 @@ type waiter struct {
 	beside    bool              // asks once without a watch and a place: there is probably room
 	wide      bool              // a grant to it says that there is room for many
 	contended bool              // found the queue empty, but the key will probably be busy
-	refused   bool              // was the head, and the store answered busy
+	refused   bool              // is the head, and the store answered busy
 	slept     bool              // since then
 	node      fifo.Node[waiter] // in its queue
-	// ready is closed when it is the head, was given a hold, or was refused. It is nil if
-	// the waiter found the queue empty, and asks the store at once.
+	// ready is closed when it may ask, was given a hold, or was refused. It is nil if the
+	// waiter asks the store at once, as the head of a queue that was empty or beside the head.
 	ready  chan struct{}
 	answer error // why it was refused; set before ready is closed
 
@@ -352,8 +352,8 @@ func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
 //     returned for release,
 //   - otherwise the new head asks the store, so a wake-up that w did not use is not lost.
 //
-// If the store did not answer w, but failed, those behind w that do not wait get that error
-// too. If the server is known to be down all of them do: one after the other, they would
+// If the store did not answer w, but failed, those behind the front that do not wait get that
+// error too. If the server is known to be down all of them do: one after the other, they would
 // wait for the same time-outs.
 func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()
