@@ -12,7 +12,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -22,7 +21,6 @@ import (
 // nothing about a real one, but the store has to work on it. Each case runs in a
 // bubble of virtual time with a server of its own.
 func TestStoreOnMiniredis(t *testing.T) {
-	tally.ProofOnly(t)
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {
