@@ -22,6 +22,13 @@ func ok(lease string, call, ret int64, grant uint64, until, released int64) *try
 	return t
 }
 
+// lostAtOnce is a try whose lease was lost before its process heard of the grant.
+func lostAtOnce(lease string, call, ret int64) *try {
+	t := ok(lease, call, ret, 1, 0, 0)
+	t.ReleaseCall, t.ReleaseRet, t.Released = ret, ret+1, "lost"
+	return t
+}
+
 // with gives t another token.
 func with(token uint64, t *try) *try {
 	t.Token = token
@@ -57,6 +64,7 @@ func TestJudges(t *testing.T) {
 		want             porcupine.CheckResult
 	}{
 		"holds that follow each other are fine":             {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 8, 2, 9, 10)}, 0, 0, linear},
+		"a lease lost before Acquire returned held nothing": {tries{lostAtOnce("x", 1, 9), ok("y", 3, 4, 2, 5, 6)}, 0, 0, linear},
 		"two at a time are told":                            {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
 		"a hold that was lost may be followed at its end":   {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 6, 2, 9, 10)}, 0, 0, linear},
 		"and not before that":                               {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},

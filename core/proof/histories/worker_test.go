@@ -51,7 +51,7 @@ type entry struct {
 	Call, Ret int64
 	Outcome   string `json:",omitempty"`
 	Token     uint64 `json:",omitempty"` // of the lease; of an ask that of the grant
-	Until     int64  `json:",omitempty"` // the local deadline, as it is known now
+	Until     int64  `json:",omitempty"` // the local deadline, as it is known now; 0 if the lease was lost before Acquire returned
 	Follows   bool   `json:",omitempty"` // of an acquire: its hold was passed on to it
 	Wrong     string `json:",omitempty"` // what the process itself knows to be impossible
 }
@@ -161,6 +161,9 @@ func (w *lane) turn() {
 		return
 	}
 	e.Token, e.Until = lease.Token(), deadline(lease)
+	if lease.Context().Err() != nil {
+		e.Until = 0 // it expired while the process stood: the deadline is only known to be past
+	}
 	w.identify(&e)
 	if rand.N(8) == 0 { // a hold whose owner was told is not passed on
 		if owner, _, _ := strings.Cut(lease.Owner(), "."); owner != e.Claim {
