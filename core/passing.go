@@ -79,8 +79,8 @@ func (ws *waiters) park(q *queue) bool {
 	if w.ready == nil {
 		w.ready = make(chan struct{})
 	}
-	if q.tries > 0 {
-		ws.refuseBehind(q, q.refusal(), false)
+	for b := range q.behind(w, false) {
+		ws.refuse(q, b, q.refusal())
 	}
 	return true
 }
