@@ -14,7 +14,7 @@ import (
 
 // keeper is what the holds of a Locker share.
 type keeper struct {
-	calls
+	storeCalls
 	events
 	watchdog watchdog
 	cleanup  cleanup
@@ -92,8 +92,8 @@ func (h *hold) expired(now clock.Moment) bool {
 	return now.Since(h.from) >= h.valid
 }
 
-// holder returns the lease that has the hold, nil between two leases.
-func (h *hold) holder() notices {
+// leaseNow returns the lease that has the hold, nil between two leases.
+func (h *hold) leaseNow() notices {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease
@@ -102,20 +102,20 @@ func (h *hold) holder() notices {
 // lose ends the trust in the hold, which is lost, and notifies the lease that has it.
 func (h *hold) lose() {
 	h.retire()
-	if lease := h.holder(); lease != nil {
+	if lease := h.leaseNow(); lease != nil {
 		lease.lose()
 	}
 }
 
-// extend asks the store once, for limit at most, to extend holds, each for ttl or, if that
+// extendHolds asks the store once, for limit at most, to extend holds, each for ttl or, if that
 // is 0, for its own TTL, and notes what it confirms.
-func (k *keeper) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
+func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
 	claims := make([]store.Claim, len(holds))
 	for i, h := range holds {
 		claims[i] = h.claim()
 		claims[i].TTL = cmp.Or(ttl, h.ttl)
 	}
-	start, answers = k.calls.extend(ctx, limit, claims)
+	start, answers = k.storeCalls.extend(ctx, limit, claims)
 	for i, h := range holds {
 		if x := answers[i]; x.Err == nil {
 			h.confirm(start, x.Valid)

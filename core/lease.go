@@ -200,7 +200,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		h.noteExtend(end)
 	}
 	l.mu.Unlock()
-	_, answers := l.engine.extend(ctx, budget(ttl), ttl, l.holds)
+	_, answers := l.engine.extendHolds(ctx, budget(ttl), ttl, l.holds)
 	for _, x := range answers {
 		switch {
 		case says(ctx, x.Err, ErrLost):

@@ -50,12 +50,12 @@ type queue struct {
 	weight int64 // of all in front
 	beside int   // how many may ask beside the head: grants add to it, any other answer ends it
 
-	// holder is a hold of this process that has the key and can be passed on.
-	holder *hold
+	// hold is one of this process that has the key and can be passed on.
+	hold *hold
 	// asleep is the busy answer after which the head waits; nil while it asks the
 	// store. While it is set, it is the answer to a caller that does not wait.
 	asleep *BusyError
-	timed  bool // a timer calls unpark for the holder
+	timed  bool // a timer calls unpark for the hold
 	parked bool // the head does not ask the store: it waits for the hold
 }
 
@@ -264,7 +264,7 @@ func (ws *waiters) enter(w *waiter) {
 
 // dropEmpty removes a queue without waiters and without a hold.
 func (ws *waiters) dropEmpty(key string, q *queue) {
-	if q.head() != nil || q.holder != nil {
+	if q.head() != nil || q.hold != nil {
 		return
 	}
 	delete(ws.of, key)
@@ -272,9 +272,9 @@ func (ws *waiters) dropEmpty(key string, q *queue) {
 	queues.Put(q)
 }
 
-// heldBy is the queue whose holder h is, nil if it is that of none.
-func (ws *waiters) heldBy(h *hold) *queue {
-	if q := ws.of[h.key]; q != nil && q.holder == h {
+// queueOf returns the queue whose hold h is, nil if there is none.
+func (ws *waiters) queueOf(h *hold) *queue {
+	if q := ws.of[h.key]; q != nil && q.hold == h {
 		return q
 	}
 	return nil
@@ -315,7 +315,7 @@ func (q *queue) refusal() error {
 	case q.asleep != nil:
 		return q.asleep
 	case q.parked:
-		return &BusyError{RetryAfter: q.holder.ttl}
+		return &BusyError{RetryAfter: q.hold.ttl}
 	}
 	return nil
 }
@@ -329,7 +329,7 @@ func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	q.asleep = busy
 	if busy != nil {
 		// The first answer can be due to a hold of this process that is being released.
-		if w.slept && q.holder == nil && !ws.wakeable.Load() {
+		if w.slept && q.hold == nil && !ws.wakeable.Load() {
 			ws.turns.noteRival(w.key)
 		}
 		w.slept = true
@@ -415,8 +415,8 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 	}
 	q.asleep, q.parked = nil, false
 	if h != nil && h.remaining(ws.now()) > 0 {
-		q.timed = q.timed && q.holder == h
-		q.holder = h // else it was lost before the queue knew of it
+		q.timed = q.timed && q.hold == h
+		q.hold = h // else it was lost before the queue knew of it
 		ws.turns.noteGrant(w.key)
 	}
 	next := q.head()
@@ -432,7 +432,7 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 		close(next.ready)
 		return nil
 	case given != nil:
-		q.holder, unused = nil, given
+		q.hold, unused = nil, given
 	}
 	if next != nil && !asks && !ws.park(q) {
 		next.beside = q.beside > 0
