@@ -34,6 +34,9 @@ type notices interface {
 // hold is one grant of a key at the store. It is extended, confirmed, passed on from lease
 // to lease of this process, lost and released. DESIGN.md draws its states; mutexes.go has
 // the order of the mutexes.
+//
+// The trust in it is from, valid and retired: grant begins it, confirm alone makes it
+// longer, and retire ends it for good. All others read it, by trustLeft.
 type hold struct {
 	keeper        *keeper
 	key           string // the claim as it was granted
@@ -56,6 +59,8 @@ type hold struct {
 
 // grant makes h the hold that the store has granted to c for lease, by a call that began at
 // start. It reports whether h is trusted: the answer can take longer than the trust lasts.
+// Nobody else knows h yet. The lease then has the watchdog look at it by due, and nothing is
+// sent for it until about a third of its validity is over.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
