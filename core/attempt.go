@@ -46,7 +46,7 @@ func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 			return a.asHead(t, c)
 		}
 		err := a.askRetrying(c)
-		if !errors.Is(err, ErrBusy) || a.request.wait == 0 || a.ctx.Err() != nil || !a.engine.waiters.stepBack(t) {
+		if a.refused(t, err) == nil || t.tryOnly {
 			return err
 		}
 	}
@@ -90,14 +90,10 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		c.Wait = a.request.wait != 0 && (c.Fair || w.live())
 		c.Push = c.Wait && w.live()
 		err := a.askRetrying(c)
-		if !errors.Is(err, ErrBusy) || a.request.wait == 0 || a.ctx.Err() != nil {
-			return err // ctx may have ended since the answer came
+		busy := a.refused(t, err)
+		if busy == nil || t.tryOnly {
+			return err
 		}
-		busy, ok := errors.AsType[*BusyError](err)
-		if !ok {
-			busy = &BusyError{}
-		}
-		a.engine.waiters.noteRefused(t)
 		if w.open(a, c, budget(c.TTL)) {
 			continue // there may have been room before the watch was live
 		}
@@ -129,6 +125,20 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 			w.failed(a)
 		}
 	}
+}
+
+// refused returns the store's answer to t if err says that it is busy, and has the queue note
+// it. It returns nil for any other err, and if ctx is done: err can be its cause.
+func (a *attempt) refused(t *waiter, err error) *BusyError {
+	if !errors.Is(err, ErrBusy) || a.ctx.Err() != nil {
+		return nil
+	}
+	busy, ok := errors.AsType[*BusyError](err)
+	if !ok {
+		busy = &BusyError{}
+	}
+	a.engine.waiters.noteRefused(t, busy)
+	return busy
 }
 
 // step is the first pause of the acquire's pace.

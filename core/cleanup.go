@@ -21,7 +21,7 @@ const (
 // unknown. It tries until the store answers, or the longer of the claim's TTL and
 // cleanUpLeast (cleanUpRun) has passed. A grant that comes later ends with its TTL.
 type cleanup struct {
-	calls  *calls
+	calls  *storeCalls
 	events events
 
 	mu      order.Mutex[cleanupRank]
@@ -40,7 +40,7 @@ type pending struct {
 
 func (u *pending) about() (key, hold string) { return u.claim.Key, store.HoldID(u.claim.Lease) }
 
-func (cl *cleanup) init(c *calls, v events) { cl.calls, cl.events = c, v }
+func (cl *cleanup) init(c *storeCalls, v events) { cl.calls, cl.events = c, v }
 
 // add releases c in the background. Its first try does not wait for other claims, and its
 // answer goes to answer.

@@ -21,7 +21,7 @@ func WithAsleep(asleep func() time.Duration) Option {
 // SetAsleep does what WithAsleep does to a Locker that has no card, before it is used.
 func (l *Locker) SetAsleep(asleep func() time.Duration) {
 	WithAsleep(asleep)(&l.config)
-	l.calls.clock, l.waiters.now = l.config.clock, l.config.clock
+	l.storeCalls.clock, l.waiters.now = l.config.clock, l.config.clock
 }
 
 // Left says what the Locker still has to do, or "" if that is nothing.

@@ -14,7 +14,7 @@ import (
 
 // keeper is what the holds of a Locker share.
 type keeper struct {
-	calls
+	storeCalls
 	events
 	watchdog watchdog
 	cleanup  cleanup
@@ -34,6 +34,9 @@ type notices interface {
 // hold is one grant of a key at the store. It is extended, confirmed, passed on from lease
 // to lease of this process, lost and released. DESIGN.md draws its states; mutexes.go has
 // the order of the mutexes.
+//
+// The trust in it is from, valid and retired: grant begins it, confirm alone makes it
+// longer, and retire ends it for good. All others read it, by trustLeft.
 type hold struct {
 	keeper        *keeper
 	key           string // the claim as it was granted
@@ -56,6 +59,8 @@ type hold struct {
 
 // grant makes h the hold that the store has granted to c for lease, by a call that began at
 // start. It reports whether h is trusted: the answer can take longer than the trust lasts.
+// Nobody else knows h yet. The lease then has the watchdog look at it by due, and nothing is
+// sent for it until about a third of its validity is over.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
@@ -92,8 +97,8 @@ func (h *hold) expired(now clock.Moment) bool {
 	return now.Since(h.from) >= h.valid
 }
 
-// holder returns the lease that has the hold, nil between two leases.
-func (h *hold) holder() notices {
+// leaseNow returns the lease that has the hold, nil between two leases.
+func (h *hold) leaseNow() notices {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease
@@ -102,20 +107,20 @@ func (h *hold) holder() notices {
 // lose ends the trust in the hold, which is lost, and notifies the lease that has it.
 func (h *hold) lose() {
 	h.retire()
-	if lease := h.holder(); lease != nil {
+	if lease := h.leaseNow(); lease != nil {
 		lease.lose()
 	}
 }
 
-// extend asks the store once, for limit at most, to extend holds, each for ttl or, if that
+// extendHolds asks the store once, for limit at most, to extend holds, each for ttl or, if that
 // is 0, for its own TTL, and notes what it confirms.
-func (k *keeper) extend(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
+func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
 	claims := make([]store.Claim, len(holds))
 	for i, h := range holds {
 		claims[i] = h.claim()
 		claims[i].TTL = cmp.Or(ttl, h.ttl)
 	}
-	start, answers = k.calls.extend(ctx, limit, claims)
+	start, answers = k.storeCalls.extend(ctx, limit, claims)
 	for i, h := range holds {
 		if x := answers[i]; x.Err == nil {
 			h.confirm(start, x.Valid)

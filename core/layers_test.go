@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"cleanup.go"},
 	{"hold.go", "passing.go", "watchdog.go"},
 	{"turns.go", "waiters.go"},
-	{"context.go", "lease.go", "roster.go", "run.go"},
+	{"context.go", "lease.go", "release.go", "roster.go", "run.go"},
 	{"attempt.go", "options.go", "watch.go"},
 	{"acquire.go", "cardwriter.go", "hooks.go", "locker.go", "snapshot.go"},
 }

@@ -1,11 +1,9 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -93,34 +91,6 @@ func newLease(e *engine, ctx context.Context, key, name string, t terms) *Lease 
 // Key is the key that was asked for, without those of Also.
 func (l *Lease) Key() string { return l.key }
 
-// Owner is opaque and unguessable. A caller that knows it can join this hold by
-// ContextWithOwner, so it is a secret. It carries the lease's token of each key, which
-// a lease that joins then has too. If it is first asked for when the lease has ended, it
-// may join nothing.
-func (l *Lease) Owner() string {
-	var t ownerText
-	owner, token := l.show(l.key)
-	t.WriteString(owner)
-	if len(l.holds) == 1 {
-		t.add("", token)
-		return t.text()
-	}
-	for _, h := range l.holds {
-		t.add(h.key, l.tokenAt(h))
-	}
-	return t.text()
-}
-
-// show returns the owner of the lease's hold of key, and the lease's token. From now on
-// other callers may join it.
-func (l *Lease) show(key string) (owner string, token uint64) {
-	h := l.hold(key)
-	if !h.show(l) {
-		return leaseid.New(l.engine.process), 0 // the hold may be another lease's by now
-	}
-	return h.owner, l.tokenAt(h)
-}
-
 // tokenAt is the lease's token of a hold that it has, 0 if h is nil.
 func (l *Lease) tokenAt(h *hold) uint64 {
 	if h == nil || h.token == 0 {
@@ -200,7 +170,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 		h.noteExtend(end)
 	}
 	l.mu.Unlock()
-	_, answers := l.engine.extend(ctx, budget(ttl), ttl, l.holds)
+	_, answers := l.engine.extendHolds(ctx, budget(ttl), ttl, l.holds)
 	for _, x := range answers {
 		switch {
 		case says(ctx, x.Err, ErrLost):
@@ -216,160 +186,11 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	return err
 }
 
-// Release releases the lease, all its keys together. It is safe to call with a canceled or
-// nil ctx. If the store is unresponsive, Release returns an error matching ErrUnavailable
-// after about 3 seconds (6 if another lease of this process is releasing the same hold); the
-// release is then retried in the background. If the lease was lost, the error matches
-// ErrLost. A hold that expires while its release is under way was not lost. Later calls
-// return the result of the first.
-func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.finish(ctx, "release", nil, false)
-	return err
-}
-
-// finish ends the lease for Release, for Finish if there is a record to save, and for
-// Withdraw. First is set for the call that ended the lease; later calls have its answer.
-func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw bool) (first bool, err error) {
-	ctx = orBackground(ctx)
-	l.mu.Lock()
-	if l.releasing {
-		l.mu.Unlock()
-		l.released.Wait()
-		return false, l.err
-	}
-	l.releasing = true
-	if withdraw {
-		l.begun = false
-	}
-	l.mu.Unlock()
-	held, wasLost := l.conclude(ctx, op, r)
-	switch {
-	case !wasLost:
-		l.tellEnd(ctx, Released, held, l.err)
-	case r != nil && errors.Is(l.err, ErrLost): // the loss of the lease was told, that of its answer was not
-		e := l.event(CleanedUp)
-		e.Err = l.err
-		l.engine.observe(ctx, e)
-	}
-	return true, l.err
-}
-
-// conclude ends the lease, in this process and at the store, and lets all calls of finish
-// return, also if a call panics. It returns for how long the lease was held, and whether
-// it had been lost.
-func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held time.Duration, wasLost bool) {
-	err := errNoEnd
-	defer func() {
-		l.err = l.endError(op, err)
-		l.engine.roster.countOut(l)
-		l.released.Done()
-	}()
-	now := l.engine.now()
-	l.trustedAt(now)
-	wasLost = l.stop() == lost
-	if wasLost {
-		l.endContext(ErrLost) // the first cause counts
-	}
-	l.endContext(nil)
-	held = now.Since(l.since)
-	if wasLost && r == nil {
-		// The store may still have something of it, but no caller has to wait for that.
-		l.abandon()
-		err = ErrLost
-	} else {
-		err = l.passOrRelease(ctx, r, now.Time().Add(releaseLimit))
-	}
-	return held, wasLost
-}
-
-// endError is the error for the caller of op, which ended the lease at the store with err.
-func (l *Lease) endError(op string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrLost):
-		return fmt.Errorf("%s %s: %w", op, l.name, ErrLost)
-	}
-	return unavailable(op, l.name, err)
-}
-
 // tell tells the observer of e, which happened to the lease.
 func (l *Lease) tell(e Event) {
 	if l.engine.listens(e.Kind) {
 		l.engine.observe(context.WithoutCancel(l.ctx.Context), e)
 	}
-}
-
-// releaseHolds releases the holds of the lease at the store, side by side, and saves r, the
-// record of a run; nil if there is none. A store sends calls that are made together in few
-// round trips.
-func (l *Lease) releaseHolds(r *store.Record, until time.Time) error {
-	for _, h := range l.holds {
-		h.retire()
-	}
-	if len(l.holds) == 1 {
-		return l.releaseHold(l.holds[0], r, until)
-	}
-	errs, panics := make([]error, len(l.holds)), make([]any, len(l.holds))
-	var released sync.WaitGroup
-	for i, h := range l.holds {
-		released.Go(func() {
-			defer func() { panics[i] = recover() }()
-			errs[i] = l.releaseHold(h, r, until)
-		})
-	}
-	released.Wait()
-	if i := slices.IndexFunc(panics, func(p any) bool { return p != nil }); i >= 0 {
-		panic(panics[i])
-	}
-	failed, first := 0, error(nil)
-	for _, err := range errs {
-		switch {
-		case errors.Is(err, ErrLost):
-			return err
-		case err != nil:
-			failed++
-			first = cmp.Or(first, err)
-		}
-	}
-	if first != nil {
-		return fmt.Errorf("%d of %d keys are not released yet: %w", failed, len(l.holds), first)
-	}
-	return nil
-}
-
-func (l *Lease) releaseHold(h *hold, r *store.Record, until time.Time) error {
-	return h.release(l.releaseClaim(h, r), l.unsure[h.key], until)
-}
-
-// abandon releases the holds in the background.
-func (l *Lease) abandon() {
-	l.stop()
-	l.endContext(nil)
-	for _, h := range l.holds {
-		l.abandonHold(h)
-	}
-}
-
-// abandonHold releases h in the background: a hold of the lease, or one that was passed on
-// to it and not taken.
-func (l *Lease) abandonHold(h *hold) {
-	l.engine.waiters.holdEnded(h)
-	h.abandon(l.releaseClaim(h, nil), l.unsure[h.key])
-}
-
-// releaseClaim returns the claim that releases h, and saves r if it is not nil. A run that
-// has not begun is undone.
-func (l *Lease) releaseClaim(h *hold, r *store.Record) releasing {
-	c := releasing{Claim: h.releaseClaim(), name: l.name, mode: l.opts.mode}
-	if r != nil {
-		c.save(r, l.run.instead)
-	}
-	if l.begun && l.opts.keep > 0 {
-		c.Keep = max(0, l.opts.keep-l.engine.now().Since(l.holds[len(l.holds)-1].arrived))
-	}
-	c.Undo = l.opts.record != nil && !l.begun
-	return c
 }
 
 // hold is the lease's hold of key, nil if it has none.

@@ -38,13 +38,13 @@ func New(s Store, opts ...Option) (*Locker, error) {
 	}
 	l := &Locker{config: c, engine: engine{
 		process: leaseid.NewProcess(),
-		keeper:  keeper{calls: newCalls(s, c.clock), events: c.events},
+		keeper:  keeper{storeCalls: newStoreCalls(s, c.clock), events: c.events},
 	}}
 	_, wakes := s.(store.Watcher)
 	l.roster.init()
 	l.waiters.init(c.perKey, c.total, wakes, c.clock, l.roster.closing)
 	l.watchdog.init(&l.keeper)
-	l.cleanup.init(&l.calls, c.events)
+	l.cleanup.init(&l.storeCalls, c.events)
 	if _, err := l.check(); err != nil {
 		return nil, fmt.Errorf("new locker: defaults: %w", err)
 	}

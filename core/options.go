@@ -48,9 +48,11 @@ func WithObserver(o Observer) Option {
 
 // WithMaxWaiting bounds how many callers of this Locker wait in the queue behind the
 // first: perKey for one key, total for all keys together, 0 for no bound. A caller that
-// finds its queue full fails with ErrBusy at once. By default the bounds are 16,384 and
-// 65,536, so that callers that ask faster than their keys come free do not use up the
-// memory. Negative bounds make New fail with ErrInvalid.
+// finds its queue full fails with ErrBusy at once. Readers and permits that the
+// store refused when they asked side by side wait in it too, up to 31 of a key beyond the
+// bounds. By default the bounds are 16,384 and 65,536, so that callers that ask faster than
+// their keys come free do not use up the memory. Negative bounds make New fail with
+// ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
 	return func(c *config) { c.perKey, c.total = perKey, total }
 }
@@ -265,6 +267,7 @@ func (r *request) newWaiter(c *store.Claim) *waiter {
 	}
 	r.waiter = waiter{
 		key: c.Key, ttl: c.TTL, minToken: c.MinToken, weight: weight, limit: c.Limit,
+		claimed: c.Weight, fair: c.Fair, run: c.Record != nil,
 		tryOnly: r.wait == 0,
 		wide:    r.mode == ModeShared && !c.Fair,
 		accepts: r.usual && r.wait != 0 && r.record == nil && c.Via == "",

@@ -54,3 +54,31 @@ func digest(text string) string {
 	_, _ = h.Write([]byte(text))
 	return strconv.FormatUint(h.Sum64(), 36)
 }
+
+// Owner is opaque and unguessable. A caller that knows it can join this hold by
+// ContextWithOwner, so it is a secret. It carries the lease's token of each key, which
+// a lease that joins then has too. If it is first asked for when the lease has ended, it
+// may join nothing.
+func (l *Lease) Owner() string {
+	var t ownerText
+	owner, token := l.show(l.key)
+	t.WriteString(owner)
+	if len(l.holds) == 1 {
+		t.add("", token)
+		return t.text()
+	}
+	for _, h := range l.holds {
+		t.add(h.key, l.tokenAt(h))
+	}
+	return t.text()
+}
+
+// show returns the owner of the lease's hold of key, and the lease's token. From now on
+// other callers may join it.
+func (l *Lease) show(key string) (owner string, token uint64) {
+	h := l.hold(key)
+	if !h.show(l) {
+		return leaseid.New(l.engine.process), 0 // the hold may be another lease's by now
+	}
+	return h.owner, l.tokenAt(h)
+}

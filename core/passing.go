@@ -20,7 +20,7 @@ import (
 //	   │                 the store           └─ abandon ────→ released in the background
 //	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
 //
-// The queue's part of the state is parked, timed, holder and the last fields of waiter, under
+// The queue's part of the state is parked, timed, hold and the last fields of waiter, under
 // the mutex of waiters. The hold's part is passing, under the mutex of the hold.
 
 // passing is what a hold knows of being passed on. The mutex of the hold guards it.
@@ -71,7 +71,7 @@ func (w *waiter) fits(h *hold) bool {
 // its list. Where they cannot be woken there is no such list: the head is parked in any
 // case, until the hold is passed on or released.
 func (ws *waiters) park(q *queue) bool {
-	w, h := q.head(), q.holder
+	w, h := q.head(), q.hold
 	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {
 		return false
 	}
@@ -79,13 +79,13 @@ func (ws *waiters) park(q *queue) bool {
 	if w.ready == nil {
 		w.ready = make(chan struct{})
 	}
-	if q.tries > 0 {
-		ws.refuseBehind(q, q.refusal(), false)
+	for b := range q.behind(w, false) {
+		ws.refuse(q, b, q.refusal())
 	}
 	return true
 }
 
-// awaitPass reports whether the head can be parked for h, the holder of q, since that may
+// awaitPass reports whether the head can be parked for h, the hold of q, since that may
 // still be passed on. A timer unparks the head when the time for it is over.
 func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 	left := h.passTimeLeft()
@@ -101,7 +101,7 @@ func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 func (ws *waiters) unpark(h *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if q := ws.heldBy(h); q != nil && q.parked && ws.wakeable.Load() {
+	if q := ws.queueOf(h); q != nil && q.parked && ws.wakeable.Load() {
 		q.wakeToAsk()
 	}
 }
@@ -114,7 +114,7 @@ func (ws *waiters) unpark(h *hold) {
 func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	q := ws.heldBy(h)
+	q := ws.queueOf(h)
 	if q == nil {
 		return false, nil, false
 	}
@@ -134,7 +134,7 @@ func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan str
 	if w != nil {
 		placed = w.placed
 	}
-	q.holder = nil
+	q.hold = nil
 	ws.dropEmpty(h.key, q)
 	return false, placed, false
 }
@@ -144,11 +144,11 @@ func (ws *waiters) holdEnded(h *hold) {
 	now := ws.now()
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	q := ws.heldBy(h)
+	q := ws.queueOf(h)
 	if q == nil {
 		return
 	}
-	q.holder = nil
+	q.hold = nil
 	if q.parked {
 		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // other processes get half of the time that this one had
 		q.wakeToAsk()
@@ -290,7 +290,7 @@ func (h *hold) confirmed(until time.Time) (err error) {
 	err = errNoEnd // stays if the store panics
 	defer func() { err = h.confirmAnswered(c, err) }()
 	return h.keeper.persist(h.ttl, until, func(ctx context.Context) error {
-		_, answers := h.keeper.extend(ctx, budget(h.ttl), 0, []*hold{h})
+		_, answers := h.keeper.extendHolds(ctx, budget(h.ttl), 0, []*hold{h})
 		return answers[0].Err
 	})
 }

@@ -328,52 +328,51 @@ func TestSideBySide_Busy(t *testing.T) {
 		}
 		wantFree(t, s.inner, "order:1")
 	})
-	sim(t, "those that come back find the queue full", func(t *testing.T) {
+	sim(t, "those that come back keep their places in a full queue", func(t *testing.T) {
 		_, s := setup(t)
 		l := newLocker(t, s, core.WithMaxWaiting(2, 0))
-		far(s)
 		held := acquire(t, t.Context(), l, "order:1", core.Shared())
 		var open atomic.Bool
-		open.Store(true)
 		s.set(func(_ context.Context, n int, do func() error) error {
 			time.Sleep(farTrip)
-			if n > 3 && open.Load() {
+			if n > 3 && !open.Load() {
 				return &core.BusyError{RetryAfter: 30 * time.Second}
 			}
 			return do()
 		}, opAcquire)
+		var wg sync.WaitGroup
+		var served, refused atomic.Int32
+		ask := func(n int) {
+			for range n {
+				wg.Go(func() {
+					lease, err := l.Acquire(t.Context(), "order:1", core.Shared())
+					if err != nil {
+						wantErr(t, err, core.ErrBusy)
+						refused.Add(1)
+						return
+					}
+					served.Add(1)
+					release(t, lease)
+				})
+			}
+		}
 		// The first three ask and open the way to the others, which do not wait.
-		done := make(chan error, 10)
-		ask := func() {
-			lease, err := l.Acquire(t.Context(), "order:1", core.Shared())
-			if err == nil {
-				err = lease.Release(t.Context())
-			}
-			done <- err
-		}
-		for range 3 {
-			go ask()
-		}
+		ask(3)
 		time.Sleep(farTrip + time.Millisecond) // two of them ask
-		for range 7 {
-			go ask()
-		}
-		refused := 0
+		ask(7)
 		time.Sleep(time.Second)
-		for range len(done) {
-			if err := <-done; err != nil {
-				wantErr(t, err, core.ErrBusy)
-				refused++
-			}
+		if n, r := served.Load(), refused.Load(); n != 3 || r != 0 {
+			t.Errorf("%d were served and %d refused, want 3 and none", n, r)
 		}
-		if refused != 4 {
-			t.Errorf("%d were refused, want 4 of 7: one asks and two wait", refused)
+		ask(1) // six wait already
+		synctest.Wait()
+		if n := refused.Load(); n != 1 {
+			t.Errorf("%d that came later were refused, want 1", n)
 		}
-		open.Store(false)
-		for range 3 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+		open.Store(true)
+		wg.Wait()
+		if n := served.Load(); n != 10 {
+			t.Errorf("%d were served, want 10", n)
 		}
 		release(t, held)
 	})
@@ -494,6 +493,55 @@ func TestSideBySide_Faults(t *testing.T) {
 		releaseAll(t, append(leases, <-first, acquire(t, t.Context(), l, "order:1", core.Shared())))
 		if d := freeAfter(s.inner, "order:1"); d > time.Second {
 			t.Errorf("free after %v", d)
+		}
+	})
+	sim(t, "outage seen beside the head refuses those behind", func(t *testing.T) {
+		l, s := setup(t)
+		type role struct{}
+		s.set(func(ctx context.Context, n int, do func() error) error {
+			switch ctx.Value(role{}) {
+			case "head":
+				time.Sleep(10 * farTrip)
+			case "earlier":
+				time.Sleep(farTrip)
+				if n < 5 {
+					return &core.BusyError{RetryAfter: 30 * time.Second}
+				}
+			case "asks":
+				time.Sleep(2 * farTrip)
+				return refuseAtOnce(ctx, n, do)
+			default:
+				time.Sleep(farTrip)
+			}
+			return do()
+		}, opAcquire)
+		ends := make(map[string]error)
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		ask := func(as string) {
+			wg.Go(func() {
+				lease, err := l.Acquire(context.WithValue(t.Context(), role{}, as), "order:1", core.Shared())
+				if err == nil {
+					release(t, lease)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				ends[as] = err
+			})
+			synctest.Wait() // it stands in line before the next one comes
+		}
+		for _, as := range []string{"first", "head", "earlier", "asks"} {
+			ask(as) // the grant of the first one has the others ask together
+		}
+		time.Sleep(2*farTrip + time.Millisecond) // the earlier one is refused
+		ask("behind")
+		wg.Wait()
+		wantErr(t, ends["asks"], core.ErrUnavailable)
+		wantErr(t, ends["behind"], core.ErrUnavailable)
+		for _, as := range []string{"first", "head", "earlier"} {
+			if err := ends[as]; err != nil {
+				t.Errorf("the %s one got %v, want a lease", as, err)
+			}
 		}
 	})
 	sim(t, "places in the store's list are the head's", func(t *testing.T) {

@@ -13,25 +13,25 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// calls is the store of a Locker, with the limits and repetitions of extensions and releases.
-type calls struct {
+// storeCalls is the store of a Locker, with the limits and repetitions of extensions and releases.
+type storeCalls struct {
 	store Store
 	limit time.Duration // that one takes at most, 0 if unknown
 	clock clock.Clock
 }
 
-func newCalls(s Store, c clock.Clock) calls {
-	cs := calls{store: s, clock: c}
+func newStoreCalls(s Store, c clock.Clock) storeCalls {
+	cs := storeCalls{store: s, clock: c}
 	if p, ok := s.(store.Prompt); ok {
 		cs.limit = p.Limit()
 	}
 	return cs
 }
 
-func (cs *calls) now() clock.Moment { return cs.clock() }
+func (cs *storeCalls) now() clock.Moment { return cs.clock() }
 
 // bounded bounds a call to the store, for a claim of ttl, by d. The store may do it itself.
-func (cs *calls) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
+func (cs *storeCalls) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
 	if cs.limit > 0 && cs.limit <= d {
 		return ctx, func() {}
 	}
@@ -60,7 +60,7 @@ var errNoAnswer = errors.New("the store gave no answer")
 
 // extend asks the store once, for limit at most, to extend claims. It returns the beginning
 // of the call, and the answer for each claim; Valid is set in it.
-func (cs *calls) extend(ctx context.Context, limit time.Duration, claims []store.Claim) (start clock.Moment, answers []store.Extension) {
+func (cs *storeCalls) extend(ctx context.Context, limit time.Duration, claims []store.Claim) (start clock.Moment, answers []store.Extension) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start = cs.now()
@@ -90,7 +90,7 @@ func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, in
 // is not sent again. The record instead takes its place, if there is one, in c too. If the
 // store has that one, or has one already, the claim is settled, and the error gives the
 // reason why the value may not be stored.
-func (cs *calls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
+func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // why the record was replaced
 	err = cs.persist(c.TTL, until, func(ctx context.Context) error {
@@ -136,7 +136,7 @@ func (c *releasing) shorten() bool {
 
 // persist repeats call until the store answers, at the pace of retry.Hiccup and no later
 // than until. Each call has the budget of ttl.
-func (cs *calls) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
+func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := cs.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
 		defer cancel()

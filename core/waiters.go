@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,20 +41,21 @@ const mostContended = 1024
 
 // queue is the callers that want a key, in order of arrival.
 type queue struct {
-	line  fifo.Queue[waiter]
-	tries int // how many of them are tryOnly
+	line     fifo.Queue[waiter]
+	tries    int // how many of them are tryOnly
+	arrivals int // how many have come
 
 	// Those in front: the head, and those that ask the store beside it.
 	front  int
 	weight int64 // of all in front
 	beside int   // how many may ask beside the head: grants add to it, any other answer ends it
 
-	// holder is a hold of this process that has the key and can be passed on.
-	holder *hold
+	// hold is one of this process that has the key and can be passed on.
+	hold *hold
 	// asleep is the busy answer after which the head waits; nil while it asks the
 	// store. While it is set, it is the answer to a caller that does not wait.
 	asleep *BusyError
-	timed  bool // a timer calls unpark for the holder
+	timed  bool // a timer calls unpark for the hold
 	parked bool // the head does not ask the store: it waits for the hold
 }
 
@@ -65,8 +67,10 @@ type waiter struct {
 	beside    bool              // asks once without a watch and a place: there is probably room
 	wide      bool              // a grant to it says that there is room for many
 	contended bool              // found the queue empty, but the key will probably be busy
-	refused   bool              // is the head, and the store answered busy
+	refused   bool              // is the head, or does not wait, and the store answered busy
 	slept     bool              // since then
+	number    int               // of its arrival in the queue
+	asked     int               // its question began after this arrival
 	node      fifo.Node[waiter] // in its queue
 	// ready is closed when it may ask, was given a hold, or was refused. It is nil if the
 	// waiter asks the store at once, as the head of a queue that was empty or beside the head.
@@ -75,6 +79,10 @@ type waiter struct {
 
 	// Waiters of one limit ask side by side while their weights fit into it.
 	weight, limit int64
+
+	// Also of its claim: what a busy answer says of other claims depends on it.
+	claimed   int64 // the weight
+	fair, run bool
 
 	// How it is passed a hold of this process.
 	accepts  bool          // takes a hold that is passed on,
@@ -97,6 +105,8 @@ func (q *queue) head() *waiter { return q.line.First() }
 
 func (ws *waiters) push(q *queue, w *waiter) {
 	q.line.Push(&w.node, w)
+	q.arrivals++
+	w.number = q.arrivals
 	ws.behind++
 	if w.tryOnly {
 		q.tries++
@@ -116,7 +126,7 @@ func (ws *waiters) remove(q *queue, w *waiter) {
 
 // toFront has w ask the store, as the head or beside it.
 func (ws *waiters) toFront(q *queue, w *waiter) {
-	w.front = true
+	w.front, w.asked = true, q.arrivals
 	q.front++
 	q.weight += w.weight
 	ws.behind--
@@ -176,32 +186,44 @@ func (ws *waiters) advance(q *queue) {
 	}
 }
 
-// stepBack has w wait again, which was refused when it asked beside the head. It reports
-// false if the queue is full.
-func (ws *waiters) stepBack(w *waiter) bool {
+// noteRefused notes that the store answered w busy. Those behind w that do not wait get that
+// answer where it is one to them. If w has asked beside the head and waits, it steps back.
+func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.of[w.key]
-	q.beside, w.beside = 0, false
-	if q.head() != w {
-		if ws.full(q) {
-			return false
+	for b := range q.behind(w, false) {
+		if w.answers(b) {
+			ws.refuse(q, b, busy)
 		}
-		ws.toBack(q, w)
 	}
-	w.ready = make(chan struct{})
-	if w.front {
-		w.refused = true
-		q.wakeToAsk()
+	w.asked = q.arrivals // if it asks again
+	if q.beside = 0; w.beside && !w.tryOnly {
+		ws.stepBack(q, w)
+		return
 	}
-	return true
+	w.refused = true
 }
 
-// noteRefused notes that the store answered w, the head, busy.
-func (ws *waiters) noteRefused(w *waiter) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w.refused, ws.of[w.key].beside = true, 0
+// answers reports whether a busy answer to w's last question is one to b too. The question
+// began when b was in the queue, so the key was busy after b had come. The claim of b is of
+// the same kind and no lighter, so the store would have refused it as well.
+func (w *waiter) answers(b *waiter) bool {
+	return b.number <= w.asked && b.limit == w.limit && b.claimed >= w.claimed &&
+		b.fair == w.fair && b.run == w.run && b.minToken == w.minToken
+}
+
+// stepBack has w, which was refused when it asked beside the head, wait again at its place.
+// That is its own even if the queue is full: it was let in before.
+func (ws *waiters) stepBack(q *queue, w *waiter) {
+	w.beside = false
+	w.ready = make(chan struct{})
+	if q.head() == w {
+		w.refused = true
+		q.wakeToAsk()
+		return
+	}
+	ws.toBack(q, w)
 }
 
 // enter puts w at the end of its key's queue, or refuses it.
@@ -242,7 +264,7 @@ func (ws *waiters) enter(w *waiter) {
 
 // dropEmpty removes a queue without waiters and without a hold.
 func (ws *waiters) dropEmpty(key string, q *queue) {
-	if q.head() != nil || q.holder != nil {
+	if q.head() != nil || q.hold != nil {
 		return
 	}
 	delete(ws.of, key)
@@ -250,9 +272,9 @@ func (ws *waiters) dropEmpty(key string, q *queue) {
 	queues.Put(q)
 }
 
-// heldBy is the queue whose holder h is, nil if it is that of none.
-func (ws *waiters) heldBy(h *hold) *queue {
-	if q := ws.of[h.key]; q != nil && q.holder == h {
+// queueOf returns the queue whose hold h is, nil if there is none.
+func (ws *waiters) queueOf(h *hold) *queue {
+	if q := ws.of[h.key]; q != nil && q.hold == h {
 		return q
 	}
 	return nil
@@ -293,7 +315,7 @@ func (q *queue) refusal() error {
 	case q.asleep != nil:
 		return q.asleep
 	case q.parked:
-		return &BusyError{RetryAfter: q.holder.ttl}
+		return &BusyError{RetryAfter: q.hold.ttl}
 	}
 	return nil
 }
@@ -307,12 +329,14 @@ func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	q.asleep = busy
 	if busy != nil {
 		// The first answer can be due to a hold of this process that is being released.
-		if w.slept && q.holder == nil && !ws.wakeable.Load() {
+		if w.slept && q.hold == nil && !ws.wakeable.Load() {
 			ws.turns.noteRival(w.key)
 		}
 		w.slept = true
 		w.notePlaced()
-		ws.refuseBehind(q, busy, false)
+		for b := range q.behind(w, false) {
+			ws.refuse(q, b, busy)
+		}
 	}
 }
 
@@ -331,17 +355,25 @@ func (w *waiter) notePlaced() {
 	}
 }
 
-// refuseBehind refuses those behind the head: all, or those that do not wait.
-func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
-	for w := q.head().node.Next(); w != nil && (all || q.tries > 0); {
-		next := w.node.Next()
-		if !w.front && (all || w.tryOnly) {
-			ws.remove(q, w)
-			w.answer = answer
-			close(w.ready)
+// behind yields those behind w that do not ask: all, or those that do not wait. The loop may
+// refuse them.
+func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
+	return func(yield func(*waiter) bool) {
+		for b := w.node.Next(); b != nil && (all || q.tries > 0); {
+			next := b.node.Next()
+			if !b.front && (all || b.tryOnly) && !yield(b) {
+				return
+			}
+			b = next
 		}
-		w = next
 	}
+}
+
+// refuse has w, which does not ask, leave its queue with the answer.
+func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
+	ws.remove(q, w)
+	w.answer = answer
+	close(w.ready)
 }
 
 // leave takes w, which was granted its claim or was not, out of its queue. If w was the
@@ -352,8 +384,8 @@ func (ws *waiters) refuseBehind(q *queue, answer error, all bool) {
 //     returned for release,
 //   - otherwise the new head asks the store, so a wake-up that w did not use is not lost.
 //
-// If the store did not answer w, but failed, those behind the front that do not wait get that
-// error too. If the server is known to be down all of them do: one after the other, they would
+// If the store did not answer w, but failed, those behind w that do not wait get that error
+// too. If the server is known to be down all of them do: one after the other, they would
 // wait for the same time-outs.
 func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()
@@ -366,7 +398,9 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 	q := ws.of[w.key]
 	wasHead, wasFront := q.head() == w, w.front
 	if failed != nil {
-		ws.refuseBehind(q, failed, outage.Known(failed))
+		for b := range q.behind(w, outage.Known(failed)) {
+			ws.refuse(q, b, failed)
+		}
 	}
 	ws.remove(q, w)
 	if wasFront {
@@ -381,8 +415,8 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 	}
 	q.asleep, q.parked = nil, false
 	if h != nil && h.remaining(ws.now()) > 0 {
-		q.timed = q.timed && q.holder == h
-		q.holder = h // else it was lost before the queue knew of it
+		q.timed = q.timed && q.hold == h
+		q.hold = h // else it was lost before the queue knew of it
 		ws.turns.noteGrant(w.key)
 	}
 	next := q.head()
@@ -391,12 +425,14 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 		ws.toFront(q, next)
 	}
 	switch {
+	// Only next can have it: nobody else is in front. A hold goes to waiters that it fits,
+	// which are exclusive, and nobody asks beside such a head, nor beside a parked one.
 	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.closing.Err() == nil:
 		next.given = given
 		close(next.ready)
 		return nil
 	case given != nil:
-		q.holder, unused = nil, given
+		q.hold, unused = nil, given
 	}
 	if next != nil && !asks && !ws.park(q) {
 		next.beside = q.beside > 0

@@ -164,7 +164,7 @@ func (w *watchdog) extend(holds []*hold) {
 	if len(holds) == 0 {
 		return
 	}
-	start, answers := w.keeper.extend(w.ctx, limit, 0, holds)
+	start, answers := w.keeper.extendHolds(w.ctx, limit, 0, holds)
 	for i, h := range holds {
 		w.answered(h, start, answers[i])
 	}
@@ -172,7 +172,7 @@ func (w *watchdog) extend(holds []*hold) {
 
 // needsExtension reports whether h, which is trusted, is to be extended.
 func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
-	lease := h.holder()
+	lease := h.leaseNow()
 	return lease == nil || lease.extends(now) // without one, the next lease is about to have it
 }
 
@@ -196,7 +196,7 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	}):
 		return
 	}
-	if lease := h.holder(); lease != nil {
+	if lease := h.leaseNow(); lease != nil {
 		lease.extended(x.Err)
 	}
 }

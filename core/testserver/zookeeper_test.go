@@ -74,16 +74,28 @@ func TestZooKeeper(t *testing.T) {
 	t.Run("a killed server is gone, and has what it confirmed when it is back at its address", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
-		conn := testclient.ZooKeeper(t, session, s.Addr)
+		// The client comes by a proxy, which is down until the server serves. A server of
+		// version 3.8 can forget a connection that is made before that, without an answer,
+		// and the client waits for it for minutes.
+		proxy := testserver.NewZooKeeperProxy(t, s.Addr)
+		conn := testclient.ZooKeeper(t, session, proxy.Addr)
 		create(t, conn, "/kept")
 		old := conn.SessionID()
+		proxy.Down()
 		s.Kill()
 		if listens(s.Addr) || s.Mode() != "" {
 			t.Error("it answers")
 		}
 		s.Restart()
-		eventually(t, "the client is back in its session", func() bool { return conn.State() == zk.StateHasSession })
-		if !exists(t, conn, "/kept") || conn.SessionID() != old {
+		proxy.Up()
+		// The client's state can be that of its old connection. An answer shows that it is back.
+		there := false
+		eventually(t, "the client is answered", func() bool {
+			var err error
+			there, _, err = conn.Exists("/kept")
+			return err == nil
+		})
+		if !there || conn.SessionID() != old {
 			t.Error("what it had confirmed is gone")
 		}
 	})

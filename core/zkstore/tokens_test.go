@@ -45,7 +45,8 @@ func TestTokensOfNodes(t *testing.T) {
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)
-	s, _ := storeOn(t, session, []string{server.Addr})
+	proxy := testserver.NewZooKeeperProxy(t, server.Addr) // see TestZooKeeper of testserver
+	s, _ := storeOn(t, session, []string{proxy.Addr})
 	tokens := make(map[string]uint64)
 	for key, plus := range map[string]uint64{"usual": 0, "ahead": 1 << 40} {
 		c := exclusive(key)
@@ -55,8 +56,10 @@ func TestTokensOverARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	proxy.Down()
 	server.Kill()
 	server.Restart()
+	proxy.Up()
 	for key, last := range tokens {
 		c := exclusive(key)
 		var g store.Grant

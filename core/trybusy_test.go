@@ -1,0 +1,100 @@
+package core_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// try is one TryAcquire of order:1 at a time of its test, and how it has to end.
+type try struct {
+	at      time.Duration
+	opts    []core.AcquireOption
+	granted bool
+}
+
+// TestTryAcquire_Busy is about answers that several callers of a process have together. A
+// question takes two milliseconds, and the store decides in the middle.
+func TestTryAcquire_Busy(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	whole, part := opts(core.Permits(8, 8)), opts(core.Permits(2, 8))
+	exclusive, shared := opts(), opts(core.Shared())
+	for name, c := range map[string]struct {
+		held      []core.AcquireOption // by another process
+		until     time.Duration
+		tries     []try
+		questions int
+	}{
+		"crowd has the answer to one question after the first": {
+			exclusive, time.Second,
+			append([]try{{0, exclusive, false}}, slices.Repeat([]try{{ms, exclusive, false}}, 50)...), 2,
+		},
+		"those that come while it is asked have the next answer": {
+			exclusive, time.Second,
+			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, exclusive, false}, {3 * ms, exclusive, false}, {3 * ms, exclusive, false}}, 3,
+		},
+		"question of an earlier time is no answer": {
+			exclusive, 3*ms + ms/4, // when the second question was decided
+			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, exclusive, false}, {3*ms + ms/2, exclusive, true}}, 3,
+		},
+		"heavier ones have the answer": {
+			part, time.Second,
+			[]try{{0, part, true}, {ms, opts(core.Permits(5, 8)), false}, {ms, whole, false}, {ms, whole, false}}, 2,
+		},
+		"lighter ones are asked for": {
+			part, time.Second,
+			[]try{{0, whole, false}, {ms, whole, false}, {ms, part, true}, {ms, whole, false}}, 3,
+		},
+		"fair permits have their own weights": {
+			part, time.Second,
+			[]try{{0, opts(core.Permits(8, 8), core.Fair()), false}, {ms, opts(core.Permits(8, 8), core.Fair()), false}, {ms, opts(core.Permits(2, 8), core.Fair()), true}}, 3,
+		},
+		"readers are asked for after a writer": {
+			shared, time.Second,
+			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, shared, true}, {ms, exclusive, false}}, 3,
+		},
+		"other limits are asked for": {
+			part, time.Second,
+			[]try{{0, whole, false}, {ms, whole, false}, {ms, opts(core.Permits(8, 10)), true}}, 3,
+		},
+	} {
+		sim(t, name, func(t *testing.T) {
+			l, s := setup(t)
+			holder := acquire(t, t.Context(), newLocker(t, s.inner), "order:1", c.held...)
+			s.set(slow(ms, ms), opAcquire)
+			start := time.Now()
+			time.AfterFunc(c.until, func() { release(t, holder) })
+			var mu sync.Mutex
+			var leases []*core.Lease
+			var wg sync.WaitGroup
+			for i, try := range c.tries {
+				time.Sleep(time.Until(start.Add(try.at)))
+				wg.Go(func() {
+					lease, err := l.TryAcquire(t.Context(), "order:1", try.opts...)
+					if err != nil && !errors.Is(err, core.ErrBusy) || (err == nil) != try.granted {
+						t.Errorf("try %d: got %v, want granted: %v", i, err, try.granted)
+					}
+					if err == nil {
+						mu.Lock()
+						defer mu.Unlock()
+						leases = append(leases, lease)
+					}
+				})
+				synctest.Wait() // it stands in line before the next one comes
+			}
+			wg.Wait()
+			if n := s.count(opAcquire); n != c.questions {
+				t.Errorf("got %d questions, want %d", n, c.questions)
+			}
+			releaseAll(t, leases)
+			time.Sleep(time.Second)
+			wantFree(t, s.inner, "order:1")
+		})
+	}
+}
