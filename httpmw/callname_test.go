@@ -98,7 +98,7 @@ func wantPanic(t *testing.T, what, words string, f func()) {
 	t.Helper()
 	defer func() {
 		t.Helper()
-		if text, _ := recover().(string); !strings.HasPrefix(text, "httpmw: ") || !strings.Contains(text, words) {
+		if text, _ := recover().(string); !strings.Contains(text, words) {
 			t.Errorf("%s: panicked with %q, want %q", what, text, words)
 		}
 	}()

@@ -9,6 +9,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
+const pkg = guard.Package("httpmw")
+
 // exchange is a request as gin has it.
 type exchange struct{ *gin.Context }
 
@@ -26,6 +28,7 @@ func (x exchange) Request() *http.Request     { return x.Context.Request }
 func (x exchange) SetRequest(r *http.Request) { x.Context.Request = r }
 func (x exchange) Writer() guard.Writer       { return x.Context.Writer }
 func (x exchange) SetWriter(w guard.Writer)   { x.Context.Writer = w }
+func (x exchange) Package() guard.Package     { return pkg }
 func (x exchange) Missed() bool               { return x.FullPath() == "" }
 func (x exchange) Inside() int                { return x.GetInt(insideKey) }
 func (x exchange) SetInside(note int)         { x.Set(insideKey, note) }
