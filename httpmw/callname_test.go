@@ -87,18 +87,19 @@ func testCallName(t *testing.T, mw framework) {
 				mw.Lock(mw.newSite(t).locker, "order", mw.Param("id"), mw.CallName("checkout"))
 			},
 		} {
-			wantPanic(t, what, "CallName", f)
+			mw.wantPanic(t, what, "CallName", f)
 		}
 		mw.CallName(strings.Repeat("n", 64))
 	})
 }
 
-// wantPanic checks that f panics with a text that contains words.
-func wantPanic(t *testing.T, what, words string, f func()) {
+// wantPanic checks that f panics with a text that begins with the package and contains
+// words.
+func (mw framework) wantPanic(t *testing.T, what, words string, f func()) {
 	t.Helper()
 	defer func() {
 		t.Helper()
-		if text, _ := recover().(string); !strings.HasPrefix(text, "httpmw: ") || !strings.Contains(text, words) {
+		if text, _ := recover().(string); !strings.HasPrefix(text, mw.pkg+": ") || !strings.Contains(text, words) {
 			t.Errorf("%s: panicked with %q, want %q", what, text, words)
 		}
 	}()

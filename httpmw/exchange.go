@@ -9,26 +9,30 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
+const pkg = guard.Package("httpmw")
+
 // exchange is a request as gin has it.
 type exchange struct{ *gin.Context }
 
 var _ guard.Exchange = exchange{}
 
 // limitKey is where a middleware leaves its body limit for its KeyFuncs, and
-// insideKey where it leaves what an Idempotent outside has to know.
-type (
-	limitKey  struct{}
-	insideKey struct{}
+// insideKey where it leaves what an Idempotent outside has to know. They are
+// strings, as gin before 1.11 has no other keys.
+const (
+	limitKey  = "github.com/lockkit/lockkit/httpmw.limit"
+	insideKey = "github.com/lockkit/lockkit/httpmw.inside"
 )
 
 func (x exchange) Request() *http.Request     { return x.Context.Request }
 func (x exchange) SetRequest(r *http.Request) { x.Context.Request = r }
 func (x exchange) Writer() guard.Writer       { return x.Context.Writer }
 func (x exchange) SetWriter(w guard.Writer)   { x.Context.Writer = w }
+func (x exchange) Package() guard.Package     { return pkg }
 func (x exchange) Missed() bool               { return x.FullPath() == "" }
-func (x exchange) Inside() int                { return x.GetInt(insideKey{}) }
-func (x exchange) SetInside(note int)         { x.Set(insideKey{}, note) }
-func (x exchange) SetLimit(n int64)           { x.Set(limitKey{}, n) }
+func (x exchange) Inside() int                { return x.GetInt(insideKey) }
+func (x exchange) SetInside(note int)         { x.Set(insideKey, note) }
+func (x exchange) SetLimit(n int64)           { x.Set(limitKey, n) }
 func (x exchange) Cache(body []byte)          { x.Set(gin.BodyBytesKey, body) }
 
 func (x exchange) Under(ctx context.Context) {
@@ -36,7 +40,7 @@ func (x exchange) Under(ctx context.Context) {
 }
 
 func (x exchange) Limit() int64 {
-	if n, ok := x.Get(limitKey{}); ok {
+	if n, ok := x.Get(limitKey); ok {
 		return n.(int64)
 	}
 	return guard.DefaultLimit

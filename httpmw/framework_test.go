@@ -18,6 +18,7 @@ import (
 // net/http.
 type framework struct {
 	name       string
+	pkg        string // the package, which begins panics and errors
 	Lock       func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 	Idempotent func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 
@@ -79,7 +80,7 @@ func (mw framework) ofGin(t *testing.T) {
 }
 
 var onGin = framework{
-	name: "gin",
+	name: "gin", pkg: "httpmw",
 	Lock: func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
 		return httpmw.Lock(l, name, key, optionsOf[httpmw.Option](opts)...)
 	},
@@ -106,7 +107,7 @@ var onGin = framework{
 }
 
 var onNetHTTP = framework{
-	name: "net-http",
+	name: "net-http", pkg: "stdmw",
 	Lock: func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
 		return inGin(stdmw.Lock(l, name, toNetHTTP(key), append(optionsOf[stdmw.Option](opts), onError)...))
 	},

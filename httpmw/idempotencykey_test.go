@@ -34,7 +34,7 @@ func testIdempotencyKey(t *testing.T, mw framework) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := guard.IdempotencyKey(http.Header{"Idempotency-Key": c.lines})
+			got, err := guard.Package("httpmw").IdempotencyKey(http.Header{"Idempotency-Key": c.lines})
 			if c.detail == "" && (got != c.want || err != nil) {
 				t.Errorf("got %q, %v", got, err)
 			}

@@ -28,7 +28,7 @@ import (
 // more than 64 bytes, an option is nil or not for Lock, or an acquire option is not allowed. The returned
 // handler is safe for concurrent use and keeps no state between requests.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerFunc {
-	m := guard.NewLock(l, name, key.inner(), withReport(opts))
+	m := guard.NewLock(pkg, l, name, key.inner(), withReport(opts))
 	asked.add(anyMiddleware)
 	return func(c *gin.Context) { m.Serve(exchange{c}) }
 }
@@ -69,7 +69,7 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // It panics if o or scope is nil, an option is nil or not for Idempotent. The
 // returned handler is safe for concurrent use.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
-	m := guard.NewIdempotent(o, scope.inner(), withReport(opts))
+	m := guard.NewIdempotent(pkg, o, scope.inner(), withReport(opts))
 	asked.add(anyMiddleware)
 	return func(c *gin.Context) { m.Serve(exchange{c}) }
 }

@@ -47,7 +47,7 @@ type Kept = guard.Kept
 // With core.Wait the body is read before the wait, if it is no longer than
 // BodyLimit, since a server notices that the client of an HTTP/1 request is gone
 // only when the body was read.
-func Acquire(opts ...core.AcquireOption) Option { return Option(guard.Acquire(opts)) }
+func Acquire(opts ...core.AcquireOption) Option { return Option(pkg.Acquire(opts)) }
 
 // Also has Lock lock more keys under the same lease, all or nothing: a transfer locks
 // both accounts. Each key is a value under the middleware's name, in the same
@@ -55,7 +55,7 @@ func Acquire(opts ...core.AcquireOption) Option { return Option(guard.Acquire(op
 // matters, and two requests that name the same keys do not deadlock. Several add
 // up.
 func Also(keys ...KeyFunc) Option {
-	return Option(guard.Also(keys, KeyFunc.inner))
+	return Option(guard.Also(pkg, keys, KeyFunc.inner))
 }
 
 // FailOpen lets a Lock's requests run without the lock where the store cannot be
@@ -89,12 +89,12 @@ func Skip(skip func(c *gin.Context) bool) Option {
 // default; longer ones are answered with 413. Lock reads bodies to look for a key
 // in them: where no key is in the body it refuses nothing. Idempotent reads all
 // of them, unless Fingerprint says otherwise. It panics if n is not positive.
-func BodyLimit(n int64) Option { return Option(guard.BodyLimit(n)) }
+func BodyLimit(n int64) Option { return Option(pkg.BodyLimit(n)) }
 
 // ProblemBase sets what stands before the words of the package documentation in
 // the type of an answer: "https://pay.example/problems/" makes
 // "https://pay.example/problems/lock-busy". It panics if uri is empty or no URI.
-func ProblemBase(uri string) Option { return Option(guard.ProblemBase(uri)) }
+func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 
 // KeepIf sets which responses of Idempotent are kept. By default those are kept that
 // would be the same another time: 2xx, 3xx and 4xx, except 401, 403, 407, 408, 409,
@@ -121,7 +121,7 @@ func ProblemBase(uri string) Option { return Option(guard.ProblemBase(uri)) }
 // be written outside. A hijacked connection is not run again, and keep is not
 // called for it either. It panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
-	return Option(guard.KeepIf(keep))
+	return Option(pkg.KeepIf(keep))
 }
 
 // KeepHeaders has Idempotent keep more headers of an answer than
@@ -130,7 +130,7 @@ func KeepIf(keep func(k Kept) bool) Option {
 // handler has set it, or what else is inside of the middleware. Several add up.
 // It panics for a name that is no header's, and for headers that are of the connection,
 // the moment or the caller, such as Set-Cookie and Date.
-func KeepHeaders(names ...string) Option { return Option(guard.KeepHeaders(names)) }
+func KeepHeaders(names ...string) Option { return Option(pkg.KeepHeaders(names)) }
 
 // AnswerLimit sets the length of the longest body, in bytes, of an answer that
 // Idempotent keeps, 256 KiB by default. A longer one is sent, and when it is
@@ -138,14 +138,14 @@ func KeepHeaders(names ...string) Option { return Option(guard.KeepHeaders(names
 // run again. So is one whose headers to keep are more than 64 KiB, or that is longer
 // than 32 MiB with them, which is all that a Once keeps. As much memory is taken for a while, some times over, and the store
 // has to bear it: Redis answers no other call meanwhile. It panics if n is not positive.
-func AnswerLimit(n int64) Option { return Option(guard.AnswerLimit(n)) }
+func AnswerLimit(n int64) Option { return Option(pkg.AnswerLimit(n)) }
 
 // Methods sets the methods that Idempotent covers, in upper case, POST and PATCH
 // by default. Others pass by, whether they have a key or not: PUT and DELETE do
 // the same when they are repeated, GET, HEAD and OPTIONS nothing. Requests of
 // those that are covered need a key; have Skip look at the header where it is
 // optional. It panics if there are none, or one is empty, safe or in lower case.
-func Methods(methods ...string) Option { return Option(guard.Methods(methods)) }
+func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 
 // Fingerprint sets what else than method and path has to be the same when a key
 // is used again, instead of query, media type and body. It is for clients that write
@@ -156,14 +156,14 @@ func Methods(methods ...string) Option { return Option(guard.Methods(methods)) }
 //
 // What it does not name can differ unnoticed. Requests in which of finds nothing
 // are refused, as for scope. It panics if of is nil.
-func Fingerprint(of KeyFunc) Option { return Option(guard.Fingerprint(of.inner())) }
+func Fingerprint(of KeyFunc) Option { return Option(pkg.Fingerprint(of.inner())) }
 
 // CallName names an Idempotent in events, errors and answers, in place of "http",
 // so that checkout and refund can be told apart. It is no part of what a key
 // stands for: a key that is used under two names is still one key, and the
 // answers that are kept are found under a new name too. It panics if name is not
 // of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
-func CallName(name string) Option { return Option(guard.CallName(name)) }
+func CallName(name string) Option { return Option(pkg.CallName(name)) }
 
 // Detached lets handlers under Idempotent work on when the client goes away or
 // the request's deadline passes, so that the answer is there when the client

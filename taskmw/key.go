@@ -24,12 +24,19 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 // sourceOf is a place in tasks.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "taskmw", Kind: kind} }
 
+// headed is a task of asynq v0.26.0 and later.
+type headed interface{ Headers() map[string]string }
+
 // Header takes the key from one of the task's headers, by its exact name. It
-// panics if name is empty.
+// panics if name is empty, and with asynq before v0.26.0, whose tasks have no
+// headers.
 func Header(name string) KeyFunc {
 	s := keys.NewSource("taskmw", "header", name)
+	if _, ok := any((*asynq.Task)(nil)).(headed); !ok {
+		panic("taskmw: Header: tasks have headers from asynq v0.26.0 on, and this is an older one")
+	}
 	return func(_ context.Context, t *asynq.Task) (string, error) {
-		value, ok := t.Headers()[name]
+		value, ok := any(t).(headed).Headers()[name]
 		if !ok {
 			return "", s.Bad("is missing")
 		}

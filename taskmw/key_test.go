@@ -18,22 +18,17 @@ func TestKeys(t *testing.T) {
 		return func(context.Context, *asynq.Task) (string, error) { return value, nil }
 	}
 	own := errors.New("no tenant of alice@example.com")
-	headers := map[string]string{"tenant": "a", "Tenant": "b", "empty": ""}
 	for _, c := range []struct {
 		name  string
 		key   taskmw.KeyFunc
 		want  string // the key that is locked, or
 		fault string // what the error says
 	}{
-		{"a header", taskmw.Header("tenant"), "order:a", ""},
-		{"a header in another case is another one", taskmw.Header("Tenant"), "order:b", ""},
-		{"a header that is missing", taskmw.Header("TENANT"), "", `the header "TENANT" is missing`},
-		{"a header that is empty", taskmw.Header("empty"), "", `the header "empty" is empty`},
 		{"the type", taskmw.Type(), "order:order%3Apay", ""},
 		{"the task ID without a server", taskmw.TaskID(), "", "known to an asynq server only"},
-		{"two parts", taskmw.Join(taskmw.Header("tenant"), taskmw.Payload("id")), "order:a:42", ""},
+		{"two parts", taskmw.Join(taskmw.Type(), taskmw.Payload("id")), "order:order%3Apay:42", ""},
 		{"parts that could run into each other", taskmw.Join(constant("a:b"), constant("c")), "order:a%3Ab:c", ""},
-		{"parts of which one fails", taskmw.Join(taskmw.Payload("id"), taskmw.Header("no")), "", `the header "no" is missing`},
+		{"parts of which one fails", taskmw.Join(taskmw.Payload("id"), taskmw.TaskID()), "", "known to an asynq server only"},
 		{"parts of which one is empty", taskmw.Join(constant("a"), constant("")), "", "the key is empty"},
 		{"a function", constant("ü{%}"), "order:ü%7B%25%7D", ""},
 		{"a function that gives a control character", constant("a\nb"), "", "the key contains a control character"},
@@ -41,7 +36,7 @@ func TestKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			task := asynq.NewTaskWithHeaders("order:pay", []byte(`{"id":42}`), headers)
+			task := asynq.NewTask("order:pay", []byte(`{"id":42}`))
 			h := asynq.HandlerFunc(keyOf)
 			if c.fault != "" {
 				h = mustNotRun(t)
@@ -86,7 +81,7 @@ func TestKeys(t *testing.T) {
 		mux.Use(taskmw.Idempotent(newOnce(t, l), "once", taskmw.Payload("id")), taskmw.Lock(l, "order", taskmw.Payload("id")))
 		mux.HandleFunc("order:pay", keyOf)
 		err := mux.ProcessTask(t.Context(), asynq.NewTask("newer", nil))
-		if !errors.Is(err, asynq.ErrHandlerNotFound) || errors.Is(err, asynq.SkipRetry) {
+		if err == nil || !strings.Contains(err.Error(), "handler not found") || errors.Is(err, asynq.SkipRetry) {
 			t.Errorf("got %v", err)
 		}
 		err = mux.ProcessTask(t.Context(), asynq.NewTask("order:pay", []byte(`{"id":5}`)))
@@ -138,4 +133,18 @@ func TestBadArgumentsPanic(t *testing.T) {
 			f()
 		}()
 	}
+}
+
+// With an older asynq, Header names the version that it needs. header_test.go has
+// what it finds with a newer one.
+func TestHeader_NamesVersion(t *testing.T) {
+	t.Parallel()
+	_, has := any((*asynq.Task)(nil)).(interface{ Headers() map[string]string })
+	defer func() {
+		text, _ := recover().(string)
+		if has != (text == "") || !has && !strings.HasPrefix(text, "taskmw: Header: tasks have headers from asynq v0.26.0 on") {
+			t.Errorf("got %q, and tasks have headers: %v", text, has)
+		}
+	}()
+	taskmw.Header("tenant")
 }

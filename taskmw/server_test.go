@@ -287,18 +287,18 @@ func keyDeleted(r *rig) {
 
 func taskIDs(r *rig) {
 	got := make(chan string, 1)
-	r.serve(taskmw.Configure(config()), taskmw.Lock(r.locker(), "task", taskmw.Join(taskmw.TaskID(), taskmw.Header("tenant")))(
+	r.serve(taskmw.Configure(config()), taskmw.Lock(r.locker(), "task", taskmw.Join(taskmw.TaskID(), taskmw.Type()))(
 		asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 			lease, _ := core.LeaseFromContext(ctx)
 			got <- lease.Key()
 			return nil
 		})))
-	task := asynq.NewTaskWithHeaders("pay", nil, map[string]string{"tenant": "a:b"}, asynq.TaskID("17"))
+	task := asynq.NewTask("pay:b", nil, asynq.TaskID("17"))
 	if _, err := r.client.Enqueue(task); err != nil {
 		r.t.Fatal(err)
 	}
-	if key := within(r.t, "the task runs", got); key != "task:17:a%3Ab" {
+	if key := within(r.t, "the task runs", got); key != "task:17:pay%3Ab" {
 		r.t.Errorf("locked %q", key)
 	}
-	testserver.Eventually(r.t, soon, "the key is free", func() bool { return isFree(r.t, r.locker(), "task:17:a%3Ab") })
+	testserver.Eventually(r.t, soon, "the key is free", func() bool { return isFree(r.t, r.locker(), "task:17:pay%3Ab") })
 }

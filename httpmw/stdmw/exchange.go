@@ -9,6 +9,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
+const pkg = guard.Package("stdmw")
+
 // exchange is a request as net/http has it.
 type exchange struct {
 	r     *http.Request
@@ -41,6 +43,7 @@ func (x *exchange) SetLimit(n int64)           { x.limit = n }
 func (x *exchange) Cached() []byte             { return nil }
 func (x *exchange) Cache([]byte)               {}
 func (x *exchange) Abort()                     {}
+func (x *exchange) Package() guard.Package     { return pkg }
 func (x *exchange) Missed() bool               { return false }
 
 // Under makes room for notes too, where an Idempotent is going to read them.
@@ -101,6 +104,7 @@ func limitOf(ctx context.Context) int64 {
 type carrier struct{ r *http.Request }
 
 func (c carrier) Request() *http.Request { return c.r }
+func (c carrier) Package() guard.Package { return pkg }
 func (c carrier) Limit() int64           { return limitOf(c.r.Context()) }
 func (c carrier) Cached() []byte         { return nil }
 func (c carrier) Cache([]byte)           {}

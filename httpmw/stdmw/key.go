@@ -37,7 +37,7 @@ func found(s guard.Source) KeyFunc {
 // with 500, and the first of them tells core.Misused: it is a mistake of the
 // program, as is a Lock outside of the mux. It panics if name is empty.
 func Path(name string) KeyFunc {
-	return found(guard.Path(name, func(c guard.Carrier) (value, route string, ok bool) {
+	return found(pkg.Path(name, func(c guard.Carrier) (value, route string, ok bool) {
 		r := c.Request()
 		value = r.PathValue(name)
 		return value, r.Pattern, value != "" || hasParameter(r.Pattern, name)
@@ -56,11 +56,11 @@ func hasParameter(pattern, name string) bool {
 
 // Query takes the key from a parameter of the URL's query. It has to be there
 // once, and the query has to be well-formed. It panics if name is empty.
-func Query(name string) KeyFunc { return found(guard.Query(name)) }
+func Query(name string) KeyFunc { return found(pkg.Query(name)) }
 
 // Header takes the key from a header, which has to be there once. It panics if
 // name is empty.
-func Header(name string) KeyFunc { return found(guard.Header(name)) }
+func Header(name string) KeyFunc { return found(pkg.Header(name)) }
 
 // Form takes the key from a field of a form in the body, urlencoded or
 // multipart, which has to be there once. Files are no fields, and the URL's
@@ -68,7 +68,7 @@ func Header(name string) KeyFunc { return found(guard.Header(name)) }
 //
 // The body is read whole, at most the middleware's BodyLimit with its files, and
 // can be read again by the handler. It panics if name is empty.
-func Form(name string) KeyFunc { return found(guard.Form(name)) }
+func Form(name string) KeyFunc { return found(pkg.Form(name)) }
 
 // JSON takes the key from a field of the body, a JSON object; dots go into
 // nested objects: "order.id". Fields with a dot or a bracket in their name, fields
@@ -84,13 +84,13 @@ func Form(name string) KeyFunc { return found(guard.Form(name)) }
 // The body is read whole, at most the middleware's BodyLimit, and can be read
 // again by the handler. It panics if path is not names with dots between them:
 // "$.id" and "items[0].id" are of other languages.
-func JSON(path string) KeyFunc { return found(guard.JSON(path)) }
+func JSON(path string) KeyFunc { return found(pkg.JSON(path)) }
 
 // Join makes one key of several, whose parts cannot run into each other:
 // Join(Path("a"), Path("b")) under the name "x" locks core.Key("x", a, b). It
 // fails as the first of parts that fails. It panics if there are none, or one is
 // nil.
-func Join(parts ...KeyFunc) KeyFunc { return guard.Join(parts) }
+func Join(parts ...KeyFunc) KeyFunc { return guard.Join(pkg, parts) }
 
 // AnyCaller is a scope for services whose callers are one, or cannot be told
 // apart: a key is all it takes to get its answer. It is the same scope for all services

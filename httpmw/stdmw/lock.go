@@ -29,7 +29,7 @@ import (
 // allowed. The handler that the middleware returns is safe for concurrent use and
 // keeps no state between requests.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
-	return wrap(guard.NewLock(l, name, key.inner(), opts).Serve)
+	return wrap(guard.NewLock(pkg, l, name, key.inner(), opts).Serve)
 }
 
 // Idempotent is a middleware that gives requests with the same Idempotency-Key
@@ -68,14 +68,14 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 // It panics if o or scope is nil, an option is nil or not for Idempotent. The
 // handler that the middleware returns is safe for concurrent use.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) func(http.Handler) http.Handler {
-	return wrap(guard.NewIdempotent(o, scope.inner(), opts).Serve)
+	return wrap(guard.NewIdempotent(pkg, o, scope.inner(), opts).Serve)
 }
 
 // wrap is a middleware. It panics there and then for a handler that is nil.
 func wrap(middleware func(guard.Exchange)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if next == nil {
-			panic("httpmw: the handler is nil")
+			panic("stdmw: the handler is nil")
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			serve(middleware, next, w, r)

@@ -99,7 +99,7 @@ func appendString(b []byte, s string) []byte {
 }
 
 // errAnswer says that what is kept was not written by encode.
-var errAnswer = errors.New("httpmw: the answer that is kept cannot be read")
+var errAnswer = errors.New("the answer that is kept cannot be read")
 
 // decodeAnswer is the inverse of encode. The body stays in data.
 func decodeAnswer(data []byte) (a answer, err error) {

@@ -33,7 +33,7 @@ func readBody(c Carrier, limit int64) ([]byte, error) {
 // framework, since that would hide a body that a handler inside puts in its place.
 func buffer(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
-	data, err := peek(r, limit)
+	data, err := peek(c, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,8 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 
 // peek reads the body. If that fails, the body is left as if it had not been
 // touched: what was read can be read again, then comes the rest or the error.
-func peek(r *http.Request, limit int64) ([]byte, error) {
+func peek(c Carrier, limit int64) ([]byte, error) {
+	r := c.Request()
 	if b, ok := r.Body.(*body); ok {
 		return b.data, nil
 	}
@@ -69,7 +70,7 @@ func peek(r *http.Request, limit int64) ([]byte, error) {
 	switch {
 	case err != nil:
 		rest = failing{err}
-		err = fmt.Errorf("%w: %w", sourceOf("body").Bad("could not be read"), err)
+		err = fmt.Errorf("%w: %w", c.Package().sourceOf("body").Bad("could not be read"), err)
 	case int64(len(data)) > limit:
 		err = &http.MaxBytesError{Limit: limit}
 	default:

@@ -14,6 +14,8 @@ import (
 // Carrier is a request in which a key is looked for.
 type Carrier interface {
 	Request() *http.Request
+	// Package is the one that the program uses.
+	Package() Package
 	// Limit is how much of the body may be read, in bytes.
 	Limit() int64
 	// Cached is a body that was read before and left with the framework, nil if

@@ -26,13 +26,14 @@ func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 			return nil, err
 		}
 		if value == "" {
-			return nil, sourceOf("fingerprint").Bad("is empty")
+			return nil, x.Package().sourceOf("fingerprint").Bad("is empty")
 		}
 		return digest(x.Request(), "part", value, nil), nil
 	}
 	data, err := readBody(x, limit)
 	if err == nil && len(data) == 0 {
 		data, err = formerBody(x.Request())
+		err = x.Package().wrap(err)
 	}
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 const maxParts = 1000
 
 // errBodyGone says that a request cannot be told from another one.
-var errBodyGone = errors.New("httpmw: the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
+var errBodyGone = errors.New("the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
 
 // formerBody is what was in a body that reads as empty: the form that was parsed from
 // it. It fails if there was a body whose contents are not known.

@@ -9,8 +9,8 @@ import (
 )
 
 // Form finds the field of a form in the body.
-func Form(name string) Source {
-	s := named("form field", name)
+func (p Package) Form(name string) Source {
+	s := p.named("form field", name)
 	return func(c Carrier) (string, error) {
 		form, err := formOf(c)
 		if err != nil {
@@ -47,7 +47,7 @@ func formOf(c Carrier) (url.Values, error) {
 		_ = again.MultipartForm.RemoveAll()
 	}
 	if err != nil {
-		return nil, sourceOf("form").Bad("is malformed")
+		return nil, c.Package().sourceOf("form").Bad("is malformed")
 	}
 	return again.PostForm, nil
 }

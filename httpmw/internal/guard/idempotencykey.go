@@ -9,8 +9,8 @@ import (
 const idempotencyHeader = "Idempotency-Key"
 
 // IdempotencyKey is the key that a request names.
-func IdempotencyKey(h http.Header) (string, error) {
-	s := sourceOf(idempotencyHeader + " header")
+func (p Package) IdempotencyKey(h http.Header) (string, error) {
+	s := p.sourceOf(idempotencyHeader + " header")
 	value, err := s.Only(h[idempotencyHeader])
 	if err != nil {
 		return "", err

@@ -29,20 +29,20 @@ type Idempotent struct {
 }
 
 // NewIdempotent panics as httpmw.Idempotent does.
-func NewIdempotent[O ~func(*Config)](o *once.Once, scope KeyFunc, opts []O) *Idempotent {
+func NewIdempotent[O ~func(*Config)](p Package, o *once.Once, scope KeyFunc, opts []O) *Idempotent {
 	switch {
 	case o == nil:
-		panic("httpmw: Idempotent: the Once is nil")
+		p.panic("Idempotent: the Once is nil")
 	case scope == nil:
-		panic("httpmw: Idempotent: the scope is nil, see AnyCaller")
+		p.panic("Idempotent: the scope is nil, see AnyCaller")
 	}
 	l, _ := adapter.Terms(o)
 	if l == nil {
-		panic("httpmw: Idempotent: the Once was not made by once.New")
+		p.panic("Idempotent: the Once was not made by once.New")
 	}
-	m := &Idempotent{Config: configure("Idempotent", opts), once: o, scope: scope, locker: l}
+	m := &Idempotent{Config: configure(p, "Idempotent", opts), once: o, scope: scope, locker: l}
 	if len(m.forLock) > 0 {
-		panic(fmt.Sprintf("httpmw: Idempotent: %s is an option of Lock", m.forLock[0]))
+		p.panic("Idempotent: %s is an option of Lock", m.forLock[0])
 	}
 	m.once = adapter.WithLabel(o, m.callName)
 	return m
@@ -80,6 +80,7 @@ func (m *Idempotent) Serve(x Exchange) {
 	var kept answer
 	if err == nil {
 		kept, err = decodeAnswer(out.Value)
+		err = m.pkg.wrap(err)
 	}
 	if err != nil {
 		m.fail(x, m.callName, runProblem(x.Request().Context(), err))
@@ -93,7 +94,7 @@ func (m *Idempotent) Serve(x Exchange) {
 func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 	x.SetLimit(m.limit)
 	call.Name = operation
-	if call.Key, err = IdempotencyKey(x.Request().Header); err != nil {
+	if call.Key, err = m.pkg.IdempotencyKey(x.Request().Header); err != nil {
 		return call, err
 	}
 	if call.Scope, err = m.scopeOf(x); err != nil {
@@ -118,7 +119,7 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	source := sourceOf("scope")
+	source := m.pkg.sourceOf("scope")
 	parts, err := source.Parts(value)
 	if err != nil {
 		return "", err
@@ -132,10 +133,10 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 
 // Why a run is not kept.
 var (
-	errNotReached = once.Withdraw(errors.New("httpmw: the request was refused inside, or matches no route"))
-	errNotKept    = errors.New("httpmw: the answer is not one that is kept, is not final, or is left to what is outside")
-	errCannotTell = fmt.Errorf("httpmw: the handler says so by an error: %w", once.ErrIndeterminate)
-	errGaveUp     = fmt.Errorf("httpmw: the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
+	errNotReached = once.Withdraw(errors.New("the request was refused inside, or matches no route"))
+	errNotKept    = errors.New("the answer is not one that is kept, is not final, or is left to what is outside")
+	errCannotTell = fmt.Errorf("the handler says so by an error: %w", once.ErrIndeterminate)
+	errGaveUp     = fmt.Errorf("the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
 )
 
 // execution is a request that runs, or does not.
@@ -150,7 +151,7 @@ type execution struct {
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if !e.decided.CompareAndSwap(false, true) {
 		<-ctx.Done()
-		return once.Answer{}, once.Withdraw(fmt.Errorf("httpmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx)))
+		return once.Answer{}, once.Withdraw(fmt.Errorf("%s: %w: it was over before it began: %w", e.pkg, core.ErrBusy, context.Cause(ctx)))
 	}
 	x, r, returned := e.x, e.x.Request(), false
 	w := newRecorder(x.Writer(), e.answerLimit, e.keepIf != nil)
@@ -177,7 +178,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	}
 
 	if err := e.flaw(ctx, told); err != nil {
-		return once.Answer{}, err
+		return once.Answer{}, e.pkg.wrap(err)
 	}
 	if w.passing {
 		return once.Answer{Unreplayable: true}, nil
@@ -191,11 +192,11 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 }
 
 // errLate is told of an answer that was written behind an empty one.
-const errLate = setupError("httpmw: the answer was written when the handler had returned without one, and an empty 200 was kept: have errors answered inside of Idempotent")
+const errLate = "the answer was written when the handler had returned without one, and an empty 200 was kept: have errors answered inside of Idempotent"
 
 // late is called when the handler has returned without an answer, and one is written.
 func (e *execution) late() {
-	e.misuse.tell(context.Background(), e.locker, cmp.Or(e.callName, operation), errLate)
+	e.misuse.tell(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
 }
 
 // flaw is why the answer is not kept, after told errors of what is outside.

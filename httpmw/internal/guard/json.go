@@ -7,11 +7,11 @@ import (
 
 // JSON finds the field of a JSON object in the body. It panics if path is not names
 // with dots between them.
-func JSON(path string) Source {
-	field := named("JSON field", path).JSON("body")
+func (p Package) JSON(path string) Source {
+	field := p.named("JSON field", path).JSON("body")
 	return func(c Carrier) (string, error) {
 		if !isJSON(c.Request().Header.Get("Content-Type")) {
-			return "", sourceOf("content type").Bad("is not JSON")
+			return "", p.sourceOf("content type").Bad("is not JSON")
 		}
 		data, err := readBody(c, c.Limit())
 		if err != nil {

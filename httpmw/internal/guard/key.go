@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,37 +16,40 @@ type KeyFunc func(x Exchange) (string, error)
 type Source func(c Carrier) (string, error)
 
 // sourceOf is a place in requests that there is one of, and named is one of many.
-func sourceOf(kind string) keys.Source    { return keys.Source{Adapter: "httpmw", Kind: kind} }
-func named(kind, name string) keys.Source { return keys.NewSource("httpmw", kind, name) }
+func (p Package) sourceOf(kind string) keys.Source {
+	return keys.Source{Adapter: string(p), Kind: kind}
+}
+
+func (p Package) named(kind, name string) keys.Source { return keys.NewSource(string(p), kind, name) }
 
 // Path finds a parameter of the request's route by find, which returns the route
 // too, and whether it has the parameter at all.
-func Path(name string, find func(c Carrier) (value, route string, ok bool)) Source {
-	s := named("path parameter", name)
+func (p Package) Path(name string, find func(c Carrier) (value, route string, ok bool)) Source {
+	s := p.named("path parameter", name)
 	return func(c Carrier) (string, error) {
 		value, route, ok := find(c)
 		if !ok {
-			return "", setupError(fmt.Sprintf("httpmw: route %q has no %s", route, s))
+			return "", setupError(p.text("route %q has no %s", route, s))
 		}
 		return s.Part(value)
 	}
 }
 
 // Query finds a parameter of the URL's query.
-func Query(name string) Source {
-	s := named("query parameter", name)
+func (p Package) Query(name string) Source {
+	s := p.named("query parameter", name)
 	return func(c Carrier) (string, error) {
 		query, err := url.ParseQuery(c.Request().URL.RawQuery)
 		if err != nil {
-			return "", sourceOf("query").Bad("is malformed")
+			return "", p.sourceOf("query").Bad("is malformed")
 		}
 		return only(s, query[name])
 	}
 }
 
 // Header finds a header.
-func Header(name string) Source {
-	s := named("header", name)
+func (p Package) Header(name string) Source {
+	s := p.named("header", name)
 	if http.CanonicalHeaderKey(name) == "Host" {
 		// net/http takes it out of the headers.
 		return func(c Carrier) (string, error) { return s.Part(c.Request().Host) }
@@ -58,14 +60,14 @@ func Header(name string) Source {
 }
 
 // Join makes one KeyFunc of several, of whatever framework.
-func Join[F ~func(C) (string, error), C any](parts []F) F {
+func Join[F ~func(C) (string, error), C any](p Package, parts []F) F {
 	if len(parts) == 0 {
-		panic("httpmw: Join without parts")
+		p.panic("Join without parts")
 	}
 	parts = append([]F(nil), parts...)
-	for _, p := range parts {
-		if p == nil {
-			panic("httpmw: Join: a part is nil")
+	for _, part := range parts {
+		if part == nil {
+			p.panic("Join: a part is nil")
 		}
 	}
 	return func(c C) (string, error) {

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -22,24 +21,24 @@ type Lock struct {
 }
 
 // NewLock panics as httpmw.Lock does.
-func NewLock[O ~func(*Config)](l *core.Locker, name string, key KeyFunc, opts []O) *Lock {
+func NewLock[O ~func(*Config)](p Package, l *core.Locker, name string, key KeyFunc, opts []O) *Lock {
 	switch err := keys.CheckName(name); {
 	case l == nil:
-		panic("httpmw: Lock: the locker is nil")
+		p.panic("Lock: the locker is nil")
 	case err != nil:
-		panic("httpmw: Lock: " + err.Error())
+		p.panic("Lock: %v", err)
 	case key == nil:
-		panic("httpmw: Lock: the key is nil")
+		p.panic("Lock: the key is nil")
 	}
-	m := &Lock{Config: configure("Lock", opts), locker: l, name: name}
+	m := &Lock{Config: configure(p, "Lock", opts), locker: l, name: name}
 	if len(m.forOnce) > 0 {
-		panic(fmt.Sprintf("httpmw: Lock: %s is an option of Idempotent", m.forOnce[0]))
+		p.panic("Lock: %s is an option of Idempotent", m.forOnce[0])
 	}
 	m.keys = append([]KeyFunc{key}, m.also...)
 	m.acquire = append([]core.AcquireOption{core.Wait(0), core.Name(name)}, m.acquire...)
 	wait, err := adapter.Check(l, m.acquire...)
 	if err != nil {
-		panic(fmt.Sprintf("httpmw: Lock: %v", err))
+		p.panic("Lock: %v", err)
 	}
 	m.waits = wait != 0
 	return m
@@ -96,7 +95,7 @@ func (m *Lock) find(x Exchange) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found[i], err = sourceOf("key").Key(m.name, value); err != nil {
+		if found[i], err = m.pkg.sourceOf("key").Key(m.name, value); err != nil {
 			return nil, err
 		}
 	}

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"fmt"
 	"math"
 	"net/url"
 
@@ -14,6 +13,7 @@ type Option func(*Config)
 
 // Config is what the options of one middleware add up to.
 type Config struct {
+	pkg     Package
 	acquire []core.AcquireOption
 	also    []KeyFunc
 	open    bool // where the store is down
@@ -32,22 +32,22 @@ func Report(report func(Exchange, error)) Option {
 }
 
 // Acquire sets how a Lock acquires.
-func Acquire(opts []core.AcquireOption) Option {
+func (p Package) Acquire(opts []core.AcquireOption) Option {
 	opts = append([]core.AcquireOption(nil), opts...)
 	for _, o := range opts {
 		if o == nil {
-			panic("httpmw: Acquire: an option is nil")
+			p.panic("Acquire: an option is nil")
 		}
 	}
 	return func(g *Config) { g.acquire = append(g.acquire, opts...); g.forLock = append(g.forLock, "Acquire") }
 }
 
 // Also has a Lock lock more keys, whose KeyFuncs inner makes.
-func Also[F any](keys []F, inner func(F) KeyFunc) Option {
+func Also[F any](p Package, keys []F, inner func(F) KeyFunc) Option {
 	also := make([]KeyFunc, len(keys))
 	for i, k := range keys {
 		if also[i] = inner(k); also[i] == nil {
-			panic("httpmw: Also: a key is nil")
+			p.panic("Also: a key is nil")
 		}
 	}
 	return func(g *Config) { g.also = append(g.also, also...); g.forLock = append(g.forLock, "Also") }
@@ -69,27 +69,27 @@ func Skip(skip func(x Exchange) bool) Option {
 }
 
 // BodyLimit sets the length of the longest body that is read.
-func BodyLimit(n int64) Option {
+func (p Package) BodyLimit(n int64) Option {
 	if n <= 0 {
-		panic(fmt.Sprintf("httpmw: BodyLimit is %d, it must be positive", n))
+		p.panic("BodyLimit is %d, it must be positive", n)
 	}
 	return func(g *Config) { g.limit = min(n, math.MaxInt64-1) }
 }
 
 // ProblemBase sets what stands before the words in the type of an answer.
-func ProblemBase(uri string) Option {
+func (p Package) ProblemBase(uri string) Option {
 	if _, err := url.Parse(uri); err != nil || uri == "" {
-		panic(fmt.Sprintf("httpmw: ProblemBase is %q, which is no URI", uri))
+		p.panic("ProblemBase is %q, which is no URI", uri)
 	}
 	return func(g *Config) { g.base = uri }
 }
 
 // configure adds up the options of a middleware.
-func configure[O ~func(*Config)](middleware string, opts []O) Config {
-	g := Config{render: render, limit: DefaultLimit, base: defaultBase, policy: newPolicy()}
+func configure[O ~func(*Config)](p Package, middleware string, opts []O) Config {
+	g := Config{pkg: p, render: render, limit: DefaultLimit, base: defaultBase, policy: newPolicy()}
 	for _, o := range opts {
 		if o == nil {
-			panic("httpmw: " + middleware + ": an option is nil")
+			p.panic("%s: an option is nil", middleware)
 		}
 		o(&g)
 	}

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -63,9 +62,9 @@ type Kept struct {
 }
 
 // KeepIf sets which answers are kept.
-func KeepIf(keep func(Kept) bool) Option {
+func (p Package) KeepIf(keep func(Kept) bool) Option {
 	if keep == nil {
-		panic("httpmw: KeepIf: the function is nil")
+		p.panic("KeepIf: the function is nil")
 	}
 	return func(g *Config) { g.keepIf = keep; g.forOnce = append(g.forOnce, "KeepIf") }
 }
@@ -79,7 +78,7 @@ var neverKept = []string{
 }
 
 // KeepHeaders has more headers of an answer kept.
-func KeepHeaders(names []string) Option {
+func (p Package) KeepHeaders(names []string) Option {
 	canonical := make([]string, len(names))
 	for i, name := range names {
 		canonical[i] = http.CanonicalHeaderKey(name)
@@ -88,7 +87,7 @@ func KeepHeaders(names []string) Option {
 			return canonical[i] == never || all && strings.HasPrefix(canonical[i], prefix)
 		})
 		if bad {
-			panic(fmt.Sprintf("httpmw: KeepHeaders: header %q is none, or of the connection, the moment or the caller, and not of the answer", name))
+			p.panic("KeepHeaders: header %q is none, or of the connection, the moment or the caller, and not of the answer", name)
 		}
 	}
 	return func(g *Config) {
@@ -98,9 +97,9 @@ func KeepHeaders(names []string) Option {
 }
 
 // AnswerLimit sets the length of the longest body of an answer that is kept.
-func AnswerLimit(n int64) Option {
+func (p Package) AnswerLimit(n int64) Option {
 	if n <= 0 {
-		panic(fmt.Sprintf("httpmw: AnswerLimit is %d, it must be positive", n))
+		p.panic("AnswerLimit is %d, it must be positive", n)
 	}
 	return func(g *Config) {
 		g.answerLimit = min(n, math.MaxInt64-1)
@@ -109,32 +108,32 @@ func AnswerLimit(n int64) Option {
 }
 
 // Methods sets the methods that an Idempotent covers.
-func Methods(methods []string) Option {
+func (p Package) Methods(methods []string) Option {
 	safe := []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodConnect}
 	for _, method := range methods {
 		if slices.Contains(safe, method) || method != strings.ToUpper(method) {
-			panic(fmt.Sprintf("httpmw: Methods: %q is empty, safe or not in upper case; POST, PATCH, PUT and DELETE are allowed, and others that change something", method))
+			p.panic("Methods: %q is empty, safe or not in upper case; POST, PATCH, PUT and DELETE are allowed, and others that change something", method)
 		}
 	}
 	if len(methods) == 0 {
-		panic("httpmw: Methods: there are none")
+		p.panic("Methods: there are none")
 	}
 	methods = slices.Clone(methods)
 	return func(g *Config) { g.methods = methods; g.forOnce = append(g.forOnce, "Methods") }
 }
 
 // Fingerprint sets what else than method and path has to be the same when a key is used again.
-func Fingerprint(of KeyFunc) Option {
+func (p Package) Fingerprint(of KeyFunc) Option {
 	if of == nil {
-		panic("httpmw: Fingerprint: the function is nil")
+		p.panic("Fingerprint: the function is nil")
 	}
 	return func(g *Config) { g.fingerprint = of; g.forOnce = append(g.forOnce, "Fingerprint") }
 }
 
 // CallName names an Idempotent.
-func CallName(name string) Option {
+func (p Package) CallName(name string) Option {
 	if err := keys.CheckName(name); err != nil {
-		panic("httpmw: CallName: " + err.Error())
+		p.panic("CallName: %v", err)
 	}
 	return func(g *Config) { g.callName = name; g.forOnce = append(g.forOnce, "CallName") }
 }

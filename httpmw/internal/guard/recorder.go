@@ -165,13 +165,13 @@ func (w *Recorder) Inform(status int) {
 	w.Writer.WriteHeader(status)
 }
 
-var errHijackLate = errors.New("httpmw: the answer was begun, its connection cannot be hijacked")
+var errHijackLate = errors.New("the answer was begun, its connection cannot be hijacked")
 
 func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.lock()
 	defer w.mu.Unlock()
 	if !w.passing && w.size > 0 {
-		return nil, nil, errHijackLate
+		return nil, nil, w.execution.pkg.wrap(errHijackLate)
 	}
 	w.send()
 	conn, rw, err := w.Writer.Hijack()
