@@ -1,0 +1,2 @@
+// Package httpretry x.
+package httpretry
