@@ -95,6 +95,7 @@ var rooms = map[string]room{
 	"httpmw":                  {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
 	"httpmw/internal/guard":   {kit: []string{"core", "core/adapter", "core/keys", "core/once"}},
 	"httpmw/stdmw":            {kit: []string{"core", "core/once", "httpmw/internal/guard"}},
+	"httpmw/httpretry":        {kit: []string{"retry"}},
 	"httpmw/internal/mounted": {kit: []string{"core", "core/memstore", "core/once", "httpmw/stdmw"}, tests: true},
 	"grpcmw": {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
@@ -127,6 +128,10 @@ var importCases = []struct{ name, file, source, want string }{
 	{
 		"the middleware for net/http cannot import a framework", "httpmw/stdmw/lock.go",
 		`package stdmw; import _ "github.com/gin-gonic/gin"`, "gin-gonic/gin",
+	},
+	{
+		"the client's transport cannot import core", "httpmw/httpretry/call.go",
+		`package httpretry; import _ "github.com/lockkit/lockkit/core"`, "lockkit/core",
 	},
 	{
 		"a store cannot import another store", "core/redlock/store.go",

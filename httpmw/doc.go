@@ -56,6 +56,8 @@
 //     Lock inside answers, a missing key is kept, as its status says, and a busy
 //     lock never is.
 //
+// Package httpretry is a client of net/http that does so.
+//
 // A client that makes a request anew for a retry often writes it in another way. Of
 // that, these differences do not count: the boundary of a multipart body, the order of
 // the fields of an urlencoded form and of the query and how they are escaped, the

@@ -30,12 +30,13 @@ const (
 	doubleRequest
 	replaceRequest
 	replaceReply
+	cutReply
 )
 
 func (k kind) String() string {
 	return []string{
 		"pass", "drop request", "close request", "drop reply", "close reply", "hold request", "hold reply",
-		"double request", "replace request", "replace reply",
+		"double request", "replace request", "replace reply", "cut reply",
 	}[k]
 }
 
@@ -50,6 +51,7 @@ var (
 	HoldRequest   = Action{kind: holdRequest}   // the server gets it after Fault.Deliver, and what follows on the connection too
 	HoldReply     = Action{kind: holdReply}     // the client gets its reply after Fault.Deliver
 	DoubleRequest = Action{kind: doubleRequest} // the server gets it twice, the client the first reply
+	CutReply      = Action{kind: cutReply}      // the server does it, and the client gets half of the reply before a close
 
 	// These are for Redis.
 	GarbageReply   = Action{replaceReply, "?what\r\n"}          // the server does it, and the client gets what is not RESP

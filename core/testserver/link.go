@@ -265,6 +265,12 @@ func (l *link) reply(m message) bool {
 		case closeReply:
 			l.sever()
 			return false
+		case cutReply:
+			l.mu.Lock()
+			_, _ = l.client.Write(raw[:len(raw)/2])
+			l.mu.Unlock()
+			l.sever()
+			return false
 		case holdReply:
 			if !l.wait(p.fault.free) {
 				return false

@@ -65,6 +65,15 @@ func NewPostgresProxy(t testing.TB, addr string) *Proxy {
 	return newProxy(t, addr, 0, func() wire { return new(postgresWire) })
 }
 
+// NewHTTPProxy returns a proxy before the HTTP/1.1 server at addr. A Request has the method
+// as its Name, the request target in Args and its path in Path. A message passes when it
+// is complete, so bodies are not streamed. HEAD, upgrades and encrypted connections are
+// not supported.
+func NewHTTPProxy(t testing.TB, addr string) *Proxy {
+	t.Helper()
+	return newProxy(t, addr, 0, func() wire { return httpWire{} })
+}
+
 func newProxy(t testing.TB, addr string, dials time.Duration, wire func() wire) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,11 +7,11 @@ import (
 
 // Request is one request that a client sent through a proxy.
 type Request struct {
-	Name string   // Redis: the command in lower case; ZooKeeper: "create", "getData"; PostgreSQL: "query", "sync"
-	Args []string // Redis: all words of the command; PostgreSQL: the statement of a query
+	Name string   // Redis: the command in lower case; ZooKeeper: "create", "getData"; PostgreSQL: "query", "sync"; HTTP: the method
+	Args []string // Redis: all words of the command; PostgreSQL: the statement of a query; HTTP: the method and the target
 
 	Script string   // Redis: "acquire", "extend" or "release" if it calls a script of package redisstore
-	Path   string   // ZooKeeper: the node; of a "multi" the first one
+	Path   string   // ZooKeeper: the node; of a "multi" the first one; HTTP: the path of the URL
 	Inner  []string // ZooKeeper: the names of the operations in a "multi"
 
 	Link int // the number of its connection, from 1

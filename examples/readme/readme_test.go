@@ -52,6 +52,7 @@ var imports = map[string]string{
 	"pgstore":    "github.com/lockkit/lockkit/core/pgstore",
 	"httpmw":     "github.com/lockkit/lockkit/httpmw",
 	"stdmw":      "github.com/lockkit/lockkit/httpmw/stdmw",
+	"httpretry":  "github.com/lockkit/lockkit/httpmw/httpretry",
 	"grpc":       "google.golang.org/grpc",
 	"grpcmw":     "github.com/lockkit/lockkit/grpcmw",
 	"chargepb":   "github.com/lockkit/lockkit/examples/grpc/chargepb",

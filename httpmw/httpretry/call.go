@@ -1,0 +1,142 @@
+package httpretry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/retry"
+)
+
+// call is one request with all its tries.
+type call struct {
+	*transport
+	req *http.Request
+	key string
+
+	tries int
+	open  bool           // one of the tries may have been carried out
+	last  *http.Response // of the last try; nil if it had none
+}
+
+// run makes the tries and returns what came of them.
+func (c *call) run() (*http.Response, error) {
+	ctx := c.req.Context()
+	_, err := retry.Do(ctx, c.policy, c.try)
+	switch {
+	case c.tries == 0:
+		closeBody(c.req)
+		return nil, fmt.Errorf("httpretry: not sent: %w", err)
+	case c.last != nil && (err == nil || ctx.Err() == nil):
+		return c.finish(c.last)
+	case c.open:
+		c.drop()
+		return nil, &UnknownError{Key: c.key, Tries: c.tries, Err: err}
+	}
+	c.drop()
+	return nil, fmt.Errorf("httpretry: not carried out: %w", err)
+}
+
+// finish returns the last response, unless it would hide an earlier try that may have been
+// carried out: a 401 says nothing of the try before. A 5xx says by itself that it is not
+// final.
+func (c *call) finish(resp *http.Response) (*http.Response, error) {
+	settled := resp.StatusCode/100 == 2 || resp.Header.Get("Idempotent-Replayed") == "true"
+	if c.open && !settled && resp.StatusCode < http.StatusInternalServerError {
+		err := &UnknownError{Key: c.key, Tries: c.tries, Status: resp.StatusCode, Err: statusError(resp.StatusCode)}
+		c.drop()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// drop closes the response of the last try.
+func (c *call) drop() {
+	if c.last != nil {
+		_ = c.last.Body.Close()
+		c.last = nil
+	}
+}
+
+// try sends the request once. Its error has another try follow, unless it is marked.
+func (c *call) try(ctx context.Context) (struct{}, error) {
+	c.drop()
+	var nothing struct{}
+	req, err := c.next(ctx)
+	if err != nil {
+		return nothing, retry.Stop(err)
+	}
+	c.tries++
+	var again bool
+	var pause time.Duration
+	if c.last, again, err = c.send(req); err != nil {
+		c.open = true
+	} else if again {
+		pause, err = retryAfter(c.last.Header), statusError(c.last.StatusCode)
+	}
+	if err != nil && !c.repeatable() {
+		return nothing, retry.Stop(err)
+	}
+	return nothing, retry.After(pause, err)
+}
+
+// repeatable reports whether the body can be sent a second time.
+func (c *call) repeatable() bool {
+	return c.req.Body == nil || c.req.Body == http.NoBody || c.req.GetBody != nil
+}
+
+// next returns the request of the next try.
+func (c *call) next(ctx context.Context) (*http.Request, error) {
+	req := c.req.Clone(ctx)
+	if req.Header == nil {
+		req.Header = make(http.Header)
+	}
+	for name := range req.Header {
+		if strings.EqualFold(name, keyHeader) {
+			delete(req.Header, name)
+		}
+	}
+	req.Header[keyHeader] = []string{c.key}
+	if c.tries > 0 && c.req.GetBody != nil {
+		body, err := c.req.GetBody()
+		if err != nil {
+			return nil, fmt.Errorf("httpretry: GetBody: %w", err)
+		}
+		req.Body = body
+	}
+	return req, nil
+}
+
+// send makes one try. It returns its response, and whether that asks for another try.
+func (c *call) send(req *http.Request) (resp *http.Response, again bool, err error) {
+	ctx, cancel := context.WithCancel(req.Context())
+	inTime := func() bool { return true }
+	if c.timeout > 0 {
+		inTime = time.AfterFunc(c.timeout, cancel).Stop
+	}
+	resp, err = c.base.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		if !inTime() {
+			err = fmt.Errorf("no response within %v: %v", c.timeout, err) // not as if the caller had canceled it
+		}
+		cancel()
+		return nil, false, err
+	}
+	resp.Body = &body{ReadCloser: resp.Body, call: c, try: c.tries, status: resp.StatusCode, cancel: cancel}
+	again, open := judge(resp)
+	c.open = c.open || open
+	if !inTime() && !again {
+		_ = resp.Body.Close() // it cannot be read any more
+		return nil, false, fmt.Errorf("no response within %v", c.timeout)
+	}
+	return resp, again, nil
+}
+
+// statusError is why a try with a response was not the last one.
+type statusError int
+
+func (s statusError) Error() string {
+	return fmt.Sprintf("the response was %d %s", int(s), http.StatusText(int(s)))
+}

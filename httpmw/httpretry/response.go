@@ -1,0 +1,95 @@
+package httpretry
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxRead is how much of a body is read to learn its problem type, and to free the
+// connection for the next try, in bytes.
+const maxRead = 64 << 10
+
+// judge reports whether another try is to follow resp, and whether this one may have been
+// carried out all the same. It reads the beginning of the body if need be.
+func judge(resp *http.Response) (again, open bool) {
+	switch resp.StatusCode {
+	case http.StatusTooEarly, http.StatusTooManyRequests:
+		buffer(resp)
+		return true, false
+	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		buffer(resp)
+		return true, true
+	case http.StatusConflict:
+		var problem struct{ Type string }
+		_ = json.Unmarshal(buffer(resp), &problem)
+		if strings.HasSuffix(problem.Type, "idempotency-in-progress") {
+			return true, true
+		}
+		return strings.HasSuffix(problem.Type, "lock-busy"), false
+	}
+	return false, resp.StatusCode >= http.StatusInternalServerError
+}
+
+// buffer reads the beginning of the body, and has resp.Body begin with it again. A body
+// that was read to its end is closed.
+func buffer(resp *http.Response) []byte {
+	whole := resp.Body
+	start, err := io.ReadAll(io.LimitReader(whole, maxRead))
+	rest := io.Reader(whole)
+	if err == nil && len(start) < maxRead {
+		_ = whole.Close()
+		rest = http.NoBody
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(start), rest), whole}
+	return start
+}
+
+// retryAfter is the pause that a response asks for; 0 or less if it asks for none. A date
+// counts from the response's own, so that the client's clock does not matter.
+func retryAfter(h http.Header) time.Duration {
+	value := h.Get("Retry-After")
+	seconds, err := strconv.ParseUint(value, 10, 32)
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return at.Sub(now)
+}
+
+// body is that of a response.
+type body struct {
+	io.ReadCloser
+	call        *call
+	try, status int
+	cancel      func() // frees what the try's context has
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = &UnknownError{Key: b.call.key, Tries: b.try, Status: b.status, Err: err}
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err
+}

@@ -1,0 +1,158 @@
+package httpretry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/httpmw/httpretry"
+	"github.com/lockkit/lockkit/httpmw/stdmw"
+	"github.com/lockkit/lockkit/retry"
+)
+
+// soon is more than anything takes here.
+const soon = time.Minute
+
+// bank counts its charges, by order. It is not behind the proxy, and has the last word.
+type bank struct {
+	mu      sync.Mutex
+	charges map[string]int
+	keys    map[string][]string // different ones with which an order came
+}
+
+func (b *bank) charge(order string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.charges[order]++
+}
+
+func (b *bank) charged(order string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.charges[order]
+}
+
+// came notes the key with which a request for an order came.
+func (b *bank) came(order, key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Contains(b.keys[order], key) {
+		b.keys[order] = append(b.keys[order], key)
+	}
+}
+
+func (b *bank) keysOf(order string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.keys[order]
+}
+
+// receipt is the answer for an order, longer than its header.
+func receipt(order string) string { return "receipt " + order + strings.Repeat(".", 4000) }
+
+// shop is a service under stdmw.Idempotent, behind the fault proxy.
+type shop struct {
+	*bank
+	*testserver.Proxy
+	transport *http.Transport
+	// before is called before an order is charged, and can answer in its place.
+	before func(w http.ResponseWriter, order string) (answered bool)
+}
+
+// newShop opens a shop; guarded says whether it honors keys.
+func newShop(t *testing.T, guarded bool) *shop {
+	t.Helper()
+	locks, err := core.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	runs, err := once.New(locks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shop{bank: &bank{charges: make(map[string]int), keys: make(map[string][]string)}, transport: &http.Transport{}}
+	pay := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		order := strings.TrimPrefix(r.URL.Path, "/pay/")
+		if s.before != nil && s.before(w, order) {
+			return
+		}
+		s.charge(order)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, receipt(order))
+	}))
+	if guarded {
+		pay = stdmw.Idempotent(runs, stdmw.AnyCaller())(pay)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.came(strings.TrimPrefix(r.URL.Path, "/pay/"), r.Header.Get("Idempotency-Key"))
+		pay.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	s.Proxy = testserver.NewHTTPProxy(t, server.Listener.Addr().String())
+	t.Cleanup(s.transport.CloseIdleConnections)
+	return s
+}
+
+// client covers the shop, with short pauses before opts.
+func (s *shop) client(opts ...httpretry.Option) *http.Client {
+	all := append([]httpretry.Option{
+		httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 6}),
+	}, opts...)
+	return &http.Client{Transport: httpretry.New(s.transport, all...)}
+}
+
+// outcome is what a client learned of an order.
+type outcome struct {
+	status   int // 0 with err
+	replayed bool
+	body     string
+	err      error
+}
+
+func (o outcome) paid(order string) bool {
+	return o.err == nil && o.status == http.StatusCreated && o.body == receipt(order)
+}
+
+func (o outcome) unknown() (*httpretry.UnknownError, bool) {
+	return errors.AsType[*httpretry.UnknownError](o.err)
+}
+
+func (o outcome) String() string {
+	return fmt.Sprintf("%d %.20q (replayed: %v), %v", o.status, o.body, o.replayed, o.err)
+}
+
+// pay pays an order, and reads the response to its end.
+func (s *shop) pay(ctx context.Context, client *http.Client, order string) outcome {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	return payAt(ctx, client, s.Addr, order)
+}
+
+func payAt(ctx context.Context, client *http.Client, addr, order string) (o outcome) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/pay/"+order, strings.NewReader("5 euros"))
+	if err != nil {
+		return outcome{err: err}
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return outcome{err: err}
+	}
+	defer resp.Body.Close()
+	o.status, o.replayed = resp.StatusCode, resp.Header.Get("Idempotent-Replayed") == "true"
+	body, err := io.ReadAll(resp.Body)
+	o.body, o.err = string(body), err
+	return o
+}

@@ -1,0 +1,130 @@
+package httpretry
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// keyHeader is the header of draft-ietf-httpapi-idempotency-key-header.
+const keyHeader = "Idempotency-Key"
+
+// transport is the RoundTripper that New returns.
+type transport struct {
+	config
+	base http.RoundTripper
+}
+
+// New returns a RoundTripper that sends each request through base, under one
+// Idempotency-Key for all its tries. A nil base is http.DefaultTransport. It covers the
+// requests of POST and PATCH, or of Methods, to the named Hosts. All others pass by
+// unchanged.
+//
+// The key is the request's own header if it has one, else that of WithKey, else that of
+// Key, else a random one. A header or a WithKey with an empty key, or with several keys, is
+// refused with an error, and nothing is sent.
+//
+// A request is tried again after an error of base, after 408, 425, 429, 502, 503 and 504,
+// and after 409 if its problem type ends in "idempotency-in-progress" or "lock-busy". It is
+// tried once if it has a body without GetBody. No pause begins that would reach the
+// deadline of the request's context. RoundTrip then returns the last response at once.
+//
+// The error matches *UnknownError if the request may have been carried out. Any other
+// error means that it was not. New panics without Hosts, or for a nil option.
+func New(base http.RoundTripper, opts ...Option) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	t := &transport{base: base, config: config{
+		policy:  defaultRetry,
+		methods: []string{http.MethodPost, http.MethodPatch},
+		key:     func(*http.Request) string { return rand.Text() },
+	}}
+	for _, o := range opts {
+		if o == nil {
+			panic("httpretry: New: an option is nil")
+		}
+		o(&t.config)
+	}
+	if len(t.hosts) == 0 {
+		panic("httpretry: New: no Hosts are named")
+	}
+	return t
+}
+
+// CloseIdleConnections has http.Client's method of that name reach base.
+func (t *transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !t.covers(req) {
+		return t.base.RoundTrip(req)
+	}
+	key, err := t.keyOf(req)
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	if key == "" {
+		return t.base.RoundTrip(req)
+	}
+	c := call{transport: t, req: req, key: key}
+	return c.run()
+}
+
+// covers reports whether req is of a method that is covered, and both the host that it
+// goes to and the one that its header names are named.
+func (t *transport) covers(req *http.Request) bool {
+	named := func(host string) bool {
+		host = strings.ToLower(host)
+		port := map[string]string{"http": ":80", "https": ":443"}[req.URL.Scheme]
+		return slices.ContainsFunc(t.hosts, func(h string) bool { return h == host || h+port == host || h == host+port })
+	}
+	return slices.Contains(t.methods, req.Method) && named(req.URL.Host) && (req.Host == "" || named(req.Host))
+}
+
+// errKey is returned when a request names no single key.
+var errKey = errors.New("httpretry: the request's " + keyHeader + " is empty, or there are several; nothing was sent")
+
+// keyOf returns the key of a request that is covered; "" if it is to have none.
+func (t *transport) keyOf(req *http.Request) (string, error) {
+	var own []string
+	for name, values := range req.Header {
+		if strings.EqualFold(name, keyHeader) {
+			own = append(own, values...)
+		}
+	}
+	if key, ok := req.Context().Value(contextKey{}).(string); ok && len(own) == 0 {
+		own = []string{key}
+	}
+	switch {
+	case len(own) == 0:
+		return t.key(req), nil
+	case len(own) > 1 || strings.Trim(own[0], " \t") == "":
+		return "", errKey
+	}
+	return own[0], nil
+}
+
+// contextKey is under which WithKey puts a key into a context.
+type contextKey struct{}
+
+// WithKey returns a context in which a request without an Idempotency-Key has this one.
+// Make the key of the order that the request is for, and store it with the order before
+// the request is sent. The request can then be repeated after a crash. A key is for one
+// request: another one with the same context is refused by the server.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, contextKey{}, key)
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
