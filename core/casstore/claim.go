@@ -144,7 +144,7 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	waited := s.waiting.remove(c.Lease)
 	m := move{key: c.Key}
 	if s.usual != nil && !waited && c.Record == nil && c.Keep == 0 && !c.Undo && len(c.Lease) <= maxWord {
-		m.sent, m.wrote = true, version()
+		m.sent, m.wrote, m.want.Current = true, version(), true
 		ok, err := s.give(ctx, c, m.wrote)
 		switch {
 		case err != nil:
