@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/internal/keystate"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -26,7 +24,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if err := s.gate.Enter(ctx); err != nil {
-		return store.Grant{}, fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, brief.Error(without(err, answers)))
+		return store.Grant{}, s.unchanged(op, err)
 	}
 	waited := s.waiting.remove(c.Lease)
 	m := move{key: c.Key}
