@@ -9,5 +9,5 @@
 // is locked in between. Every kind of claim is served, with fencing tokens and records.
 //
 // A place may add to its two methods: [Usual] takes the usual lock in one step, [Watcher]
-// wakes waiters, [Lister] shows what is held, and [Sweeper] deletes what has ended.
+// wakes waiters, [Lister] shows what is held, and [Sweeper] deletes what has expired.
 package casstore
