@@ -96,8 +96,8 @@ active proctype clock() {
 
 /* What a lease does with an answer that makes it trust its hold. */
 inline trusts(l) {
-	must(FENCED, !old[l] && !used);
 	must(ALONE, !trust[0] && !trust[1] && !trust[2]);
+	must(FENCED, !old[l] && !used);
 	used = true; trust[l] = pending[l]; leave(l)
 }
 inline confirms(l) { trust[l] = (trust[l] && pending[l] > trust[l] -> pending[l] : trust[l]); leave(l) }

@@ -10,7 +10,7 @@ type mutant struct {
 var mutants = []mutant{
 	{
 		"store", "a release does not look whose hold it ends",
-		":: hold[l] -> hold[l] = 0; ans = OK", ":: hold[0] || hold[1] || hold[2] -> hold[0] = 0; hold[1] = 0; hold[2] = 0; ans = OK", "ALONE", true,
+		":: hold[l] -> hold[l] = 0; ans = OK", ":: hold[0] || hold[1] || hold[2] -> hold[0] = 0; hold[1] = 0; hold[2] = 0; ans = OK", "BACKED", true,
 	},
 	{"store", "a release leaves no tombstone", "(isLate(l, ACQUIRE) -> TTL : 0); ans", "0; ans", "CLEAN", true},
 	{"store", "the trust outlasts the hold", "#define TRUST 1", "#define TRUST 2", "BACKED", false},

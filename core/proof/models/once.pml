@@ -48,7 +48,6 @@ inline execute(l, c) {
 		:: else
 		fi;
 		acquire(l)
-	:: c == EXTEND -> extend(l)
 	:: c == SAVE && (hold[l] || saver == l + 1 || beginner == l + 1) ->
 		if :: hold[l] || saver != l + 1 -> put(l) :: else fi;
 		hold[l] = 0; ans = OK; printf("do save %d OK %d\n", l, ending[l])
@@ -84,13 +83,10 @@ proctype lease(byte l) {
 	:: atomic { trust[l] -> must(COUNTED, !open); open = l + 1; ending[l] = 2 }
 	:: atomic { true -> trust[l] = 0; goto withdraws }
 	fi;
-	do
-	:: atomic { trust[l] && call[l] == NONE -> send(l, EXTEND) }
-	:: atomic { reply[l] == OK -> confirms(l) }
-	:: atomic { call[l] == EXTEND -> leave(l) }
-	:: atomic { true -> trust[l] = 0; break }
+	if
+	:: atomic { true -> trust[l] = 0 }
 	:: atomic { true -> trust[l] = 0; goto over } /* it crashes */
-	od;
+	fi;
 saves:
 	atomic { send(l, SAVE); next = next || l == 0 }
 	if

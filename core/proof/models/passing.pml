@@ -1,13 +1,11 @@
 /*
  * A hold is passed on, and revoked: process A gives the hold of its claim 0 from one lease to
- * the next (passing.go) and then asks with claim 2; process B has claim 1. The release of a
+ * the next (passing.go); process B asks with claim 1. The release of a
  * lease that has passed the hold on asks the store. The release of the hold itself is call 3.
  */
 #define CALLS 4
 #include "key.pml"
 #define STEP 2    /* how many tokens a grant has */
-
-bool next;        /* claim 0 of A is about to end: the next caller of A asks */
 
 inline execute(l, c) {
 	if
@@ -21,7 +19,6 @@ active proctype network() {
 	do
 	:: d_step { call[0] != NONE && reply[0] == NONE -> execute(0, call[0]); reply[0] = ans }
 	:: d_step { call[1] != NONE && reply[1] == NONE -> execute(1, call[1]); reply[1] = ans }
-	:: d_step { call[2] != NONE && reply[2] == NONE -> execute(2, call[2]); reply[2] = ans }
 	:: d_step { call[3] != NONE && reply[3] == NONE -> execute(0, call[3]); reply[3] = ans }
 	:: d_step { late != NONE -> execute(lateOf, late) }
 	:: d_step { late != NONE -> forget() }
@@ -53,7 +50,7 @@ active proctype passer() {
 	:: atomic { true -> trust[0] = 0; break }
 	od;
 giveBack:
-	atomic { send(3, RELEASE); next = true }
+	atomic { send(3, RELEASE) }
 	do
 	:: atomic { waits && reply[0] == OK -> must(HEARD, was); waits = false; leave(0) }
 	:: atomic { waits && reply[0] == LOST -> lost = true; leave(0) }
@@ -64,26 +61,23 @@ giveBack:
 	:: atomic { true -> unsure = true; goto giveBack }
 	od;
 over:
-	atomic { next = true; leave(0); leave(3); tokens = 1; had = 1; waits = false; was = false; lost = false; unsure = false }
+	atomic { leave(0); leave(3); tokens = 1; had = 1; waits = false; was = false; lost = false; unsure = false }
 }
 
-/* Process B with claim 1, and A with claim 2. */
-proctype other(byte l) {
-	l == 1 || next;
+/* Process B. */
+active proctype other() {
 ask:
-	atomic { send(l, ACQUIRE) }
+	atomic { send(1, ACQUIRE) }
 	if
-	:: atomic { reply[l] == GRANTED && pending[l] -> trusts(l) }
-	:: atomic { reply[l] == BUSY -> goto ask }
+	:: atomic { reply[1] == GRANTED && pending[1] -> trusts(1) }
+	:: atomic { reply[1] == BUSY -> goto ask }
 	:: atomic { true -> goto giveBack }
 	fi;
-	atomic { true -> trust[l] = 0 }
+	atomic { true -> trust[1] = 0 }
 giveBack:
-	atomic { send(l, RELEASE) }
+	atomic { send(1, RELEASE) }
 	if
-	:: atomic { reply[l] == LOST -> leave(l) }
+	:: atomic { reply[1] == LOST -> leave(1) }
 	:: atomic { true -> goto giveBack }
 	fi
 }
-
-init { atomic { run other(1); run other(2) } }
