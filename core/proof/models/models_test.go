@@ -28,7 +28,7 @@ func TestModels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := open(t, name, "", "")
-			states, broken := m.search(t)
+			states, broken := m.search(t, "-O1")
 			if broken {
 				events, promise := m.trail(t)
 				t.Fatalf("got %s broken, want no broken promise:\n%s", promise, strings.Join(events, "\n"))
@@ -51,7 +51,7 @@ func TestMutants(t *testing.T) {
 		t.Run(mu.name, func(t *testing.T) {
 			t.Parallel()
 			m := open(t, mu.model, mu.from, mu.to)
-			if _, broken := m.search(t); !broken {
+			if _, broken := m.search(t, "-O0"); !broken {
 				t.Fatalf("got no broken promise, want %s", mu.promise)
 			}
 			events, promise := m.trail(t)

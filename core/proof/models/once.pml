@@ -79,7 +79,7 @@ proctype lease(byte l) {
 	:: atomic { reply[l] == NONE || reply[l] == GRANTED && !pending[l] -> goto withdraws }
 	fi;
 	if
-	:: atomic { trust[l] -> must(COUNTED, !open); open = l + 1; ending[l] = 1 }
+	:: atomic { trust[l] && l == 0 -> must(COUNTED, !open); open = l + 1; ending[l] = 1 } /* one alone fails, for the size */
 	:: atomic { trust[l] -> must(COUNTED, !open); open = l + 1; ending[l] = 2 }
 	:: atomic { true -> trust[l] = 0; goto withdraws }
 	fi;
@@ -88,14 +88,14 @@ proctype lease(byte l) {
 	:: atomic { true -> trust[l] = 0; goto over } /* it crashes */
 	fi;
 saves:
-	atomic { send(l, SAVE); next = next || l == 0 }
+	atomic { send(l, SAVE) }
 	if
 	:: atomic { reply[l] == OK -> must(SAVED, ending[l] == 1 || done && author == l + 1); goto over }
 	:: atomic { reply[l] == LOST -> goto over } /* another run had begun; a late copy may save when that is taken back */
 	:: atomic { true -> goto saves }
 	fi;
 withdraws:
-	atomic { send(l, UNDO); next = next || l == 0 }
+	atomic { send(l, UNDO) }
 	if
 	:: atomic { reply[l] == LOST -> skip }
 	:: atomic { true -> goto withdraws }

@@ -67,11 +67,12 @@ var (
 	statesFound = regexp.MustCompile(`(\d+) states, stored`)
 )
 
-// search searches all states, or up to the first broken promise, and returns their number.
-func (m model) search(t *testing.T) (states string, broken bool) {
+// search searches all states, or up to the first broken promise, and returns their number. level
+// is how much the compiler improves the search.
+func (m model) search(t *testing.T, level string) (states string, broken bool) {
 	t.Helper()
 	m.run(t, "spin", "-a", m.name+".pml")
-	m.run(t, "gcc", "-w", "-O1", "-DSAFETY", "-DMEMLIM=4000", "-o", "pan", "pan.c")
+	m.run(t, "gcc", "-w", level, "-DSAFETY", "-DMEMLIM=4000", "-o", "pan", "pan.c")
 	out := m.run(t, filepath.Join(m.dir, "pan"), "-m100000", "-w22")
 	found, stored := errorsFound.FindStringSubmatch(out), statesFound.FindStringSubmatch(out)
 	if found == nil || stored == nil || strings.Contains(out, "max search depth") || found[1] == "0" && strings.Contains(out, "not completed") {
