@@ -73,7 +73,7 @@ func TestMutants(t *testing.T) {
 // TestReplay does at a store what random runs of the models do. Their clock mostly waits.
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	const seeds, ticks = 50, "active proctype clock() {\n\tdo\n"
+	const seeds, ticks = 100, "active proctype clock() {\n\tdo\n"
 	count := map[string]int{}
 	for _, name := range models {
 		m := open(t, name, ticks, ticks+strings.Repeat("\t:: true\n", 20))
