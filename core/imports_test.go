@@ -91,6 +91,7 @@ var rooms = map[string]room{
 	"core/proof":        {kit: []string{"core/proof/tally"}, program: true, tests: true},
 	"core/proof/tally":  {tests: true},
 	"core/proof/matrix": {tests: true},
+	"core/proof/models": {tests: true},
 	"core/proof/sim":    {tests: true},
 
 	"httpmw":                  {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},

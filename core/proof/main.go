@@ -36,6 +36,7 @@ type part struct {
 var parts = []part{
 	{name: "engine", about: "the engine, elections and locks by name, in virtual time", packages: []string{"core", "core/leader", "core/named"}, own: true},
 	{name: "simulation", about: "many clients in random trouble, in virtual time, from a seed", packages: []string{"core/proof/sim"}, swift: true},
+	{name: "models", about: "models of the dangerous parts in every state, with Spin, and their runs at a store", packages: []string{"core/proof/models"}},
 	{name: "matrix", about: "each message with each fault", packages: []string{"core/proof/matrix"}},
 	{name: "stores", about: "the contract of a store, and each store's own troubles", packages: []string{
 		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",

@@ -50,6 +50,12 @@ func RequireLua(t testing.TB) {
 	require(t, "Lua is not installed (apt-get install lua5.1 lua5.4, or brew install lua@5.1 lua@5.4)", "lua5.1", "lua5.4")
 }
 
+// RequireSpin is RequireRedis for the model checker Spin and the C compiler that it needs.
+func RequireSpin(t testing.TB) {
+	t.Helper()
+	require(t, "Spin is not installed (apt-get install spin gcc libc6-dev, or brew install spin)", "spin", "gcc")
+}
+
 func require(t testing.TB, hint string, programs ...string) {
 	t.Helper()
 	for _, name := range programs {

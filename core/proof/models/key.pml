@@ -1,0 +1,103 @@
+/*
+ * The rule of core/internal/keystate for exclusive claims of one key, the clocks of its store
+ * and of the processes, and the network between. Each model includes this file.
+ *
+ * A line that begins with "do" is what the replay does at a store, with the answer to compare.
+ */
+#define TTL 2     /* how long a hold and a tombstone last, in ticks of the store's clock */
+#define TRUST 1   /* how long a process relies on it from the call on, in ticks of its own */
+#define LIFE 2    /* how late a request arrives at most */
+#define lower(x) x = (x > 0 -> x - 1 : 0)
+#define taken (hold[0] || hold[1] || hold[2] || kept)
+#define refused(l) (tomb[l] || kept && whose == l)
+#define backed(l) (!trust[l] || hold[l] || kept && whose == l)
+#define isLate(l, c) (late == c && lateOf == l)
+
+mtype = { NONE, GRANTED, BUSY, LOST, OK, DONE }                      /* answers */
+mtype = { ACQUIRE, EXTEND, RELEASE, SAVE, UNDO }                     /* calls */
+mtype = { ALONE, BACKED, FENCED, CLEAN, HEARD, FINAL, SAVED, COUNTED } /* promises */
+
+/* What the store has. Times are what is left of them, and 0 is none. */
+byte hold[3], tomb[3];
+byte kept, whose;          /* a hold without an owner, and whose it was */
+
+/* What is under way: a call of each lease, and one more request that is late. It arrives
+   any number of times, until then. A request that is lost is one that never arrives. */
+mtype call[CALLS] = NONE, reply[CALLS] = NONE;
+mtype late = NONE;
+byte lateOf, life;
+bool settled;              /* the store has said "not held" to the release of the lease whose request is late */
+
+/* What the processes know. */
+byte trust[3], pending[CALLS]; /* of a hold; what it is if the call under way is confirmed */
+bool old[CALLS], used;         /* a later token than that in the reply was granted; the newest was trusted */
+bool lag;                  /* the clock of the store is ahead of the others, by a tick at most */
+hidden mtype ans;
+
+inline must(promise, holds) { if :: holds :: else -> printf("broken %e\n", promise); assert(false) fi }
+inline leave(l) { call[l] = NONE; reply[l] = NONE; old[l] = false; pending[l] = 0 }
+inline send(l, c) {
+	leave(l); call[l] = c; pending[l] = (c == ACQUIRE || c == EXTEND -> TRUST : 0);
+	if
+	:: late == NONE -> late = c; lateOf = (l) % 3; life = LIFE
+	:: true
+	fi
+}
+inline forget() { late = NONE; settled = false; lateOf = 0; life = 0; tomb[0] = 0; tomb[1] = 0; tomb[2] = 0 }
+
+/* A token is above all that were granted before. */
+inline raise() {
+	used = false;
+	old[0] = (reply[0] == GRANTED); old[1] = (reply[1] == GRANTED); old[2] = (reply[2] == GRANTED)
+}
+
+inline acquire(l) {
+	if
+	:: hold[l] -> hold[l] = TTL; ans = GRANTED; printf("do acquire %d GRANTED again\n", l)
+	:: !hold[l] && refused(l) -> ans = LOST; printf("do acquire %d LOST\n", l)
+	:: !hold[l] && !refused(l) && taken -> ans = BUSY; printf("do acquire %d BUSY\n", l)
+	:: !hold[l] && !refused(l) && !taken -> raise(); hold[l] = TTL; ans = GRANTED; printf("do acquire %d GRANTED new\n", l)
+	fi
+}
+
+inline extend(l) {
+	if
+	:: hold[l] -> hold[l] = TTL; ans = OK
+	:: else -> ans = LOST
+	fi;
+	printf("do extend %d %e\n", l, ans)
+}
+
+/* A tombstone that no claim can meet is left out. */
+inline release(l) {
+	if
+	:: hold[l] -> hold[l] = 0; ans = OK
+	:: else -> tomb[l] = (isLate(l, ACQUIRE) -> TTL : 0); ans = LOST
+	fi;
+	printf("do release %d %e\n", l, ans)
+}
+
+inline revoke(l) {
+	kept = hold[l]; whose = l; hold[l] = 0;
+	printf("do revoke %d\n", l)
+}
+
+active proctype clock() {
+	do
+	:: d_step { !lag -> printf("do tick\n"); lag = true;
+		lower(hold[0]); lower(hold[1]); lower(hold[2]); lower(tomb[0]); lower(tomb[1]); lower(tomb[2]);
+		lower(kept); whose = (kept -> whose : 0); lower(life);
+		if :: !life -> forget() :: else fi;
+		must(BACKED, backed(0) && backed(1) && backed(2)) }
+	:: d_step { lag -> lag = false; lower(trust[0]); lower(trust[1]); lower(trust[2]);
+		lower(pending[0]); lower(pending[1]); lower(pending[2]) }
+	od
+}
+
+/* What a lease does with an answer that makes it trust its hold. */
+inline trusts(l) {
+	must(ALONE, !trust[0] && !trust[1] && !trust[2]);
+	must(FENCED, !old[l] && !used);
+	used = true; trust[l] = pending[l]; leave(l)
+}
+inline confirms(l) { trust[l] = (trust[l] && pending[l] > trust[l] -> pending[l] : trust[l]); leave(l) }

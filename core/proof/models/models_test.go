@@ -1,0 +1,113 @@
+package models_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
+)
+
+// page reads README.md, which has the number of states of each model, and each mutant.
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestModels searches all states of each model. README.md has their numbers.
+func TestModels(t *testing.T) {
+	t.Parallel()
+	for _, name := range models {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := open(t, name, "", "")
+			states, broken := m.search(t, "-O1")
+			if broken {
+				events, promise := m.trail(t)
+				t.Fatalf("got %s broken, want no broken promise:\n%s", promise, strings.Join(events, "\n"))
+			}
+			t.Logf("%s states", states)
+			if row := fmt.Sprintf("| `%s.pml` | %s |", name, states); !strings.Contains(page(t), row) {
+				t.Errorf("README.md lacks %q (Spin 6.5.2 counts so)", row)
+			}
+			tally.Note(t, tally.Facts{Part: "models", Runs: 1, Violations: map[string]int{"broken promises": 0}})
+		})
+	}
+}
+
+// TestMutants gives each model small mistakes. The search has to find the promise that each
+// one breaks. A store must answer as the mutant does, or differ where the mistake is in the
+// rule of the store.
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	for _, mu := range mutants {
+		t.Run(mu.name, func(t *testing.T) {
+			t.Parallel()
+			m := open(t, mu.model, mu.from, mu.to)
+			if _, broken := m.search(t, "-O0"); !broken {
+				t.Fatalf("got no broken promise, want %s", mu.promise)
+			}
+			events, promise := m.trail(t)
+			if promise != mu.promise {
+				t.Errorf("got %s broken, want %s:\n%s", promise, mu.promise, strings.Join(events, "\n"))
+			}
+			if row := fmt.Sprintf("| `%s.pml` | %s | %s |", mu.model, mu.name, mu.promise); !strings.Contains(page(t), row) {
+				t.Errorf("README.md lacks %q", row)
+			}
+			err := play(t, mu.model, events, map[string]int{})
+			if differs := err != nil; differs != mu.atStore {
+				t.Errorf("got %v from the store, want a difference: %v\n%s", err, mu.atStore, strings.Join(events, "\n"))
+			}
+			tally.Note(t, tally.Facts{Part: "models", Runs: 1, Faults: map[string]int{"mutant of a model": 1}})
+		})
+	}
+}
+
+// TestReplay does at a store what random runs of the models do. Their clock mostly waits.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	const seeds, ticks = 100, "active proctype clock() {\n\tdo\n"
+	count := map[string]int{}
+	for _, name := range models {
+		m := open(t, name, ticks, ticks+strings.Repeat("\t:: true\n", 20))
+		for seed := range seeds {
+			out := m.run(t, "spin", "-T", "-B", fmt.Sprint("-n", seed+1), "-u3000", name+".pml")
+			if strings.Contains(out, "broken") || strings.Contains(out, "Error") {
+				t.Fatalf("%s, seed %d: the model is wrong:\n%s", name, seed+1, out)
+			}
+			if err := play(t, name, eventsOf(out), count); err != nil {
+				t.Errorf("%s, seed %d: %v", name, seed+1, err)
+			}
+		}
+	}
+	for _, kind := range []string{
+		"acquire GRANTED", "acquire BUSY", "acquire LOST", "extend OK", "extend LOST", "release OK", "release LOST", "revoke OK", "begin DONE", "save OK",
+	} {
+		if count[kind] == 0 {
+			t.Errorf("vacuous: got no %q in %v", kind, count)
+		}
+	}
+	tally.Note(t, tally.Facts{Part: "models", Runs: seeds * len(models), Outcomes: count})
+}
+
+// play replays events at a store of its own, and returns the first difference.
+func play(t *testing.T, model string, events []string, count map[string]int) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &replay{store: memstore.New(), runs: model == "once", count: count}
+		for i, event := range events {
+			if err = r.do(t.Context(), event); err != nil {
+				err = fmt.Errorf("event %d: %w", i+1, err)
+				return
+			}
+		}
+	})
+	return err
+}

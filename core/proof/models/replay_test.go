@@ -1,0 +1,118 @@
+package models_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+const (
+	key  = "key"
+	tick = time.Second
+	ttl  = 2 * tick // TTL of key.pml
+	many = 3        // MANY of once.pml
+)
+
+// replay does at a memstore what a model does, and compares the answers.
+type replay struct {
+	store  *memstore.Store
+	runs   bool           // the claims have records
+	token  uint64         // of the last grant
+	number [3]int         // of the run of a lease
+	saves  [3]bool        // the lease has tried to save the end of that run
+	unsaid int            // what the model says of the next grant: the runs of which the end is unknown
+	undo   bool           // the next release is an undo
+	count  map[string]int // of the answers
+}
+
+// do does one event in virtual time. It returns an error if the store has another answer.
+func (r *replay) do(ctx context.Context, event string) error {
+	var what, want, more string
+	var l, n int
+	if event == "tick" {
+		time.Sleep(tick)
+		return nil
+	}
+	_, _ = fmt.Sscan(event, &what, &l, &want, &more)
+	_, _ = fmt.Sscan(more, &n)
+	c := store.Claim{Key: key, Owner: fmt.Sprint("owner ", l), Lease: fmt.Sprint("lease ", l), Weight: store.All, Limit: store.All, TTL: ttl}
+	var got string
+	switch what {
+	case "begun": // the grant comes next
+		_, err := fmt.Sscan(want, &r.unsaid)
+		return err
+	case "undo": // the release comes next
+		r.undo = true
+		return nil
+	case "begin", "acquire":
+		if r.runs {
+			c.Record = &store.Record{Value: []byte{0, 0}, Retain: time.Hour}
+		}
+		g, err := r.store.Acquire(ctx, c)
+		got = answer(err, "GRANTED")
+		if g.Record != nil && g.Record.Done {
+			got = "DONE"
+			if author := int(g.Record.Value[1]); author != n {
+				return fmt.Errorf("%s: got the answer of %d", event, author)
+			}
+		} else if err == nil {
+			if err := r.granted(l, g, more == "new"); err != nil {
+				return fmt.Errorf("%s: %w", event, err)
+			}
+		}
+	case "extend":
+		got = answer(r.store.Extend(ctx, []store.Claim{c})[0].Err, "OK")
+	case "release":
+		c.Undo, r.undo = r.undo, false
+		got = answer(r.store.Release(ctx, c), "OK")
+	case "save":
+		r.saves[l] = true
+		c.Record = &store.Record{Value: []byte{byte(r.number[l]), byte(l + 1)}, Attempt: r.number[l], Done: n == 2, Retain: time.Hour}
+		got = answer(r.store.Release(ctx, c), "OK")
+	case "revoke":
+		want, got = "OK", answer(r.store.Revoke(ctx, key, store.HoldID(c.Lease), time.Millisecond), "OK")
+	default:
+		return fmt.Errorf("unknown event %q", event)
+	}
+	if got != want {
+		return fmt.Errorf("%s: got %s, want %s", event, got, want)
+	}
+	r.count[what+" "+want]++
+	return nil
+}
+
+// granted compares what a grant says. A new grant has a token above all those of the last
+// one, and a claim that is granted again has the same.
+func (r *replay) granted(l int, g store.Grant, isNew bool) error {
+	if isNew && g.Token < r.token+store.TokenStep || !isNew && g.Token != r.token {
+		return fmt.Errorf("got token %d after %d", g.Token, r.token)
+	}
+	r.token = g.Token
+	if g.Record == nil {
+		return nil
+	}
+	if !r.saves[l] {
+		r.number[l] = g.Record.Attempt
+	}
+	if unsaid := g.Record.Attempt - int(g.Record.Value[0]); min(unsaid, many) != r.unsaid {
+		return fmt.Errorf("got %d runs of which the end is unknown, want %d", unsaid, r.unsaid)
+	}
+	return nil
+}
+
+// answer names an answer of the store.
+func answer(err error, success string) string {
+	switch {
+	case err == nil:
+		return success
+	case errors.Is(err, store.ErrBusy):
+		return "BUSY"
+	case errors.Is(err, store.ErrLost):
+		return "LOST"
+	}
+	return err.Error()
+}

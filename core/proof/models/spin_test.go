@@ -1,0 +1,104 @@
+package models_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// limit bounds one program: a search takes half a minute on a free core.
+const limit = 10 * time.Minute
+
+// models are the files of the models.
+var models = []string{"store", "passing", "once"}
+
+// model is a copy of the models in a directory of its own, since Spin writes beside them.
+type model struct{ dir, name string }
+
+// open copies the models, and replaces from by to in one of them or in what they include.
+func open(t *testing.T, name, from, to string) model {
+	t.Helper()
+	testserver.RequireSpin(t)
+	m, changed := model{t.TempDir(), name}, 0
+	for _, file := range []string{"key", name} {
+		text, err := os.ReadFile(file + ".pml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := string(text)
+		if from != "" {
+			changed += strings.Count(source, from)
+			source = strings.Replace(source, from, to, 1)
+		}
+		if err := os.WriteFile(filepath.Join(m.dir, file+".pml"), []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if from != "" && changed != 1 {
+		t.Fatalf("stale: the model has the text %d times, want once:\n%s", changed, from)
+	}
+	return m
+}
+
+// run runs a program in the model's directory and returns its output.
+func (m model) run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = m.dir
+	out, err := cmd.CombinedOutput()
+	// Spin exits with the number of errors that it has found.
+	if _, exited := err.(*exec.ExitError); err != nil && (!exited || ctx.Err() != nil || program == "gcc") {
+		t.Fatalf("%s %v: %v\n%s", program, args, err, out)
+	}
+	return string(out)
+}
+
+var (
+	errorsFound = regexp.MustCompile(`errors: (\d+)`)
+	statesFound = regexp.MustCompile(`(\d+) states, stored`)
+)
+
+// search searches all states, or up to the first broken promise, and returns their number. level
+// is how much the compiler improves the search.
+func (m model) search(t *testing.T, level string) (states string, broken bool) {
+	t.Helper()
+	m.run(t, "spin", "-a", m.name+".pml")
+	m.run(t, "gcc", "-w", level, "-DSAFETY", "-DMEMLIM=4000", "-o", "pan", "pan.c")
+	out := m.run(t, filepath.Join(m.dir, "pan"), "-m100000", "-w22")
+	found, stored := errorsFound.FindStringSubmatch(out), statesFound.FindStringSubmatch(out)
+	if found == nil || stored == nil || strings.Contains(out, "max search depth") || found[1] == "0" && strings.Contains(out, "not completed") {
+		t.Fatalf("the search did not come to its end:\n%s", out)
+	}
+	return stored[1], found[1] != "0"
+}
+
+// trail returns what the model does on its way to the broken promise, and the promise.
+func (m model) trail(t *testing.T) (events []string, promise string) {
+	t.Helper()
+	out := m.run(t, "spin", "-t", "-T", m.name+".pml")
+	for line := range strings.Lines(out) {
+		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "broken "); ok {
+			promise = p
+		}
+	}
+	return eventsOf(out), promise
+}
+
+// eventsOf returns the lines of out that a store replays.
+func eventsOf(out string) (events []string) {
+	for line := range strings.Lines(out) {
+		if e, ok := strings.CutPrefix(strings.TrimSpace(line), "do "); ok {
+			events = append(events, e)
+		}
+	}
+	return events
+}
