@@ -11,85 +11,66 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one command on one key, which go-redis sends once, alone or in a pipeline.
-// A Pipeline makes it; it gets its arguments, at most four texts and five numbers, and
-// is given to Do or DoWait once. It is not the caller's any more then.
+// Call is one command on one key, which goes out once, alone or among others. A Pipeline
+// makes it. It gets its arguments, at most four texts and five numbers, and is given to
+// Do or DoWait once. It is not the caller's any more then.
 //
 // Its arguments are pointers into itself, which saves an allocation for each, and
 // keeps their values out of the logs of the client's hooks.
 type Call struct {
 	redis.Cmd
 	home     *sync.Pool // where it goes to be used again
-	state    *state
-	script   *Script // nil if it is no script
-	tracked  tracked
+	script   *Script    // whose name it has; nil if it has the text, or is no script
+	once     once
 	key      name
-	first    *Call // whose reply this is, if it was sent before
-	optional bool  // it is refused while the server is down
-	timed    bool  // it is told the server's time
-
-	at     atomic.Int64          // that time, in us; 0 if it is not known
-	noTime atomic.Pointer[error] // why it is not, nil if that is not known either
+	optional bool          // it is refused while the server is down
+	timed    bool          // its reply is the server's time
+	asking   bool          // its slot is about to be here
+	replicas int           // that a WAIT behind it waits for
+	limit    time.Duration // of the WAIT, 0 for none
 
 	words  []any
 	texts  [4]string
 	nums   [5]int64
 	nt, nn int
+	length int    // of its texts
+	value  []byte // of a SET
 
-	length int      // of its texts
-	value  [72]byte // room for the value of a SET
-	label  [64]byte // room for the key
-
-	reply
-	own state
+	mu       sync.Mutex // guards what follows
+	answer   any
+	err      error // the client's, while there is no reply
+	answered bool  // answer is the reply, and err redis.Nil or nil
 
 	// Of a call that a sender has.
-	ctx     context.Context // the caller's
-	until   time.Duration   // when it has taken too long, as its sender tells time
-	stays   bool            // its caller cannot leave it
-	done    chan struct{}   // receives when the call has come back, or took too long; stays when it is used again
-	joined  bool            // it goes with others
-	expired bool            // it took too long; set before done is told
-	told    atomic.Bool     // done was told
-	copied  atomic.Bool     // by a hook: not to be used again
-	parted  atomic.Bool     // its caller or its worker is done with it
+	ctx   context.Context // the caller's
+	until time.Time       // when it has taken too long
+	over  atomic.Bool     // it has an outcome
+	done  chan struct{}   // receives when it has one; stays when it is used again
+	got   Replicated      // the outcome, set before
+	fault error
+	clean bool // the client is done with it
 
-	room [16]any // for words
+	copied atomic.Bool // by a hook: not to be used again
 }
 
-// name is the key in a call's arguments, put together in place.
+// name is the key in a call's arguments.
 type name []byte
 
 // MarshalBinary returns the bytes to write.
 func (n *name) MarshalBinary() ([]byte, error) { return *n, nil }
 
-// String is the key: a Cluster client looks for its slot.
+// String returns the key: a Cluster client looks for its slot.
 func (n *name) String() string { return string(*n) }
-
-var _ redis.Cmder = (*Call)(nil)
 
 // newCall returns a call that has no other user. Calls are used again: at some ten
 // thousand a second their memory would keep the collector busy.
 func newCall(home *sync.Pool, key []byte) *Call {
-	c, ok := home.Get().(*Call)
-	if ok {
-		*c = Call{done: c.done}
-	} else {
-		c = new(Call)
+	c, used := home.Get().(*Call)
+	if !used {
+		c = &Call{done: make(chan struct{}, 1)}
 	}
-	c.home, c.state, c.words = home, &c.own, c.room[:0]
-	c.key = append(c.label[:0], key...)
+	*c = Call{home: home, done: c.done, words: c.words[:0], value: c.value[:0], key: append(c.key[:0], key...)}
 	return c
-}
-
-// part says that the caller, which has read the reply, or the worker, which has
-// brought it, is done with c. Each says so once and does not touch c any more; the
-// second one gives it away. A call is not given away if its caller left it, the
-// client failed, or a hook has a copy, whose arguments are those of c.
-func (c *Call) part() {
-	if !c.parted.CompareAndSwap(false, true) && !c.copied.Load() {
-		c.home.Put(c)
-	}
 }
 
 // Optional has c refused at once while its server is known to be down.
@@ -128,57 +109,27 @@ func (c *Call) Word(v any) *Call {
 	return c
 }
 
-// ready makes c a command of go-redis, once it has its arguments.
-func (c *Call) ready(ctx context.Context) *Call {
-	c.Cmd = *redis.NewCmd(ctx, c.words...)
-	return c
+// again returns a call that asks for the same, to be sent after c has come back with
+// nothing done.
+func (c *Call) again() *Call {
+	n := newCall(c.home, c.key)
+	n.script, n.length = c.script, c.length
+	n.optional, n.timed, n.asking, n.replicas, n.limit = c.optional, c.timed, c.asking, c.replicas, c.limit
+	n.once.bytes = c.once.bytes
+	n.words = append(n.words, c.words...)
+	n.words[slices.Index(n.words, any(&c.once))] = &n.once
+	return n
 }
 
-// whole is the same call, to be sent after c, with the text of the script, if it has
-// one, for a server that does not know it. Its reply is one to c, too.
-func (c *Call) whole(ctx context.Context) *Call {
-	w := &Call{
-		home: c.home, state: c.state, script: c.script, key: c.key, first: c,
-		optional: c.optional, timed: c.timed, words: slices.Clone(c.words), length: c.length,
-	}
-	if c.script == nil {
-		w.tracked = tracked{c.state, c.tracked.bytes}
-		w.words[2] = &w.tracked
-	} else {
-		w.tracked = tracked{c.state, c.script.source}
-		w.words[0], w.words[1] = "eval", &w.tracked
-	}
-	return w.ready(ctx)
-}
-
-// next is whole for a call that has come back, whose reply does not matter any more.
-func (c *Call) next(ctx context.Context) *Call {
-	w := c.whole(ctx)
-	w.first = nil
-	return w
+// withText returns c again, with the text of its script in place of its name.
+func (c *Call) withText() *Call {
+	n := c.again()
+	n.script, n.once.bytes, n.words[0] = nil, c.script.source, "eval"
+	return n
 }
 
 // NoRetry implements redis.Cmder.
 func (c *Call) NoRetry() bool { return true }
-
-// SetErr implements redis.Cmder. In a pipeline it is called as soon as the reply of
-// this call has been read, and again with the error that ended the pipeline: the
-// reply is kept, and the caller told, at once, or when the time is known.
-func (c *Call) SetErr(err error) {
-	c.Cmd.SetErr(err)
-	v := c.Cmd.Val()
-	if c.first != nil {
-		c = c.first
-	}
-	if c.note(v, err) && c.joined && !c.awaitsTime() {
-		c.tell()
-	}
-}
-
-// awaitsTime tells that c was done, and is not told the time yet.
-func (c *Call) awaitsTime() bool {
-	return c.timed && c.at.Load() == 0 && c.answered.Load() && c.answer == any("OK")
-}
 
 // Clone implements redis.Cmder.
 func (c *Call) Clone() redis.Cmder {
@@ -186,71 +137,41 @@ func (c *Call) Clone() redis.Cmder {
 	return single{c.Cmd.Clone().(*redis.Cmd)}
 }
 
-// tell tells the caller that there is nothing more to wait for.
-func (c *Call) tell() {
-	if c.done != nil && c.told.CompareAndSwap(false, true) {
-		c.done <- struct{}{}
+// SetErr implements redis.Cmder. It keeps the first reply: go-redis gives the error that
+// ended a pipeline to calls too that were answered.
+func (c *Call) SetErr(err error) {
+	c.Cmd.SetErr(err)
+	v := c.Cmd.Val()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.answered {
+		c.answer, c.err = v, err
+		c.answered = err == redis.Nil || err == nil && v != nil
 	}
-}
-
-// expire tells the caller that c has taken too long, if it has.
-func (c *Call) expire(now time.Duration) {
-	if now > c.until && c.told.CompareAndSwap(false, true) {
-		c.expired = true
-		c.done <- struct{}{}
-	}
-}
-
-// late is the error of a call that took too long.
-func (c *Call) late() error {
-	if !c.expired {
-		return nil
-	}
-	c.state.leave()
-	return ErrNoAnswer
 }
 
 var errNoReply = errors.New("no reply")
 
-// result returns the reply to c, or to last, which is c or was sent after it.
-func (c *Call) result(last *Call) (any, error) {
-	switch {
-	case !c.answered.Load():
-		v, err := last.Cmd.Result()
-		if v == nil && err == nil {
-			err = errNoReply // a hook has given up, and has not said so
-		}
-		return v, err
-	case c.awaitsTime():
-		e := &NoTimeError{errNoReply}
-		if why := c.noTime.Load(); why != nil {
-			e.cause = *why
-		}
-		return nil, e
-	case c.timed && c.at.Load() > 0:
-		return c.at.Load(), nil
+// result returns the reply, or the error that the client set, or err.
+func (c *Call) result(err error) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.answered && c.err == nil {
+		return nil, err
 	}
-	return c.answer, nil
+	return c.answer, c.err
 }
 
-// reply is the first reply that was read.
-type reply struct {
-	answer   any // once answered is set
-	answered atomic.Bool
-}
-
-// note takes the values that go-redis sets in a command, and tells whether they are a
-// reply and the first one.
-func (r *reply) note(v any, err error) bool {
-	if (err != nil || v == nil) && err != redis.Nil || r.answered.Load() {
-		return false
+// finish gives c its outcome, unless it has one.
+func (c *Call) finish(got Replicated, err error) {
+	if c.over.CompareAndSwap(false, true) {
+		c.got, c.fault = got, err
+		c.done <- struct{}{}
 	}
-	r.answer = v
-	r.answered.Store(true)
-	return true
 }
 
 // single is a command that go-redis sends once.
 type single struct{ *redis.Cmd }
 
+// NoRetry implements redis.Cmder.
 func (single) NoRetry() bool { return true }

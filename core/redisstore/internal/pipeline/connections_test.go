@@ -25,8 +25,9 @@ func TestWorkersFitThePool(t *testing.T) {
 					o.MaxActiveConns, o.PipelinePoolSize, o.ContextTimeoutEnabled = few, -1, brief
 				}))
 				p.Stall(time.Hour)
+				p.Enough(4)
 				var wg sync.WaitGroup
-				for range 128 {
+				for range 24 {
 					wg.Go(func() {
 						for range 20 {
 							if _, err := take(context.Background(), p, newKey()); err != nil {

@@ -26,19 +26,10 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 // outcome, or the cause of ctx's end if that comes first. The client itself may not return
 // then: by default go-redis does not apply a context's deadline to a socket, and never its
 // cancellation.
-func Detached[T any](ctx context.Context, work func() (T, error)) (T, error) {
-	return detached(ctx, new(state), work)
-}
-
-// detached is Detached for a call whose caller leaves when ctx ends.
-func detached[T any](ctx context.Context, s *state, work func() (T, error)) (value T, err error) {
+func Detached[T any](ctx context.Context, work func() (T, error)) (value T, err error) {
 	if ctx.Err() != nil {
-		s.leave()
 		return value, context.Cause(ctx)
 	}
-	value, left, err := calls.Detached(ctx, work)
-	if left {
-		s.leave()
-	}
+	value, _, err = calls.Detached(ctx, work)
 	return value, err
 }

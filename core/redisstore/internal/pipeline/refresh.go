@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,17 +42,35 @@ func (v *server) refresh() {
 	}
 	v.refreshed = time.Now()
 	client := v.client
-	stats := client.PoolStats()
-	idle := min(int(stats.IdleConns), poolSize(client.Options())-2)
-	inBackground(idle, func(ctx context.Context) { client.Ping(ctx) })
-	if stats.PipelineStats != nil {
-		inBackground(int(stats.PipelineStats.IdleConns), func(ctx context.Context) {
-			_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error {
-				p.Ping(ctx)
-				return nil
-			})
-		})
+	for pipelined, n := range idle(client) {
+		if pipelined == 0 {
+			n = min(n, poolSize(client.Options())-2)
+		}
+		inBackground(n, func(ctx context.Context) { _ = ask(ctx, client, pipelined == 1, "ping") })
 	}
+}
+
+// idle returns how many connections of the client are idle: of the pool, and of the one
+// for pipelines, which newer versions of go-redis have.
+func idle(client *redis.Client) [2]int {
+	stats := client.PoolStats()
+	n := [2]int{int(stats.IdleConns)}
+	if of := reflect.ValueOf(stats).Elem().FieldByName("PipelineStats"); of.IsValid() && !of.IsNil() {
+		n[1] = int(of.Elem().FieldByName("IdleConns").Uint())
+	}
+	return n
+}
+
+// ask sends a command, over a connection for pipelines or another one.
+func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any) error {
+	cmd := single{redis.NewCmd(ctx, words...)}
+	if !pipelined {
+		return client.Process(ctx, cmd)
+	}
+	pipe := client.Pipeline()
+	_ = pipe.Process(ctx, cmd)
+	_, err := pipe.Exec(ctx)
+	return err
 }
 
 // inBackground starts n goroutines that run ping, or one if n is less. The client's time-outs
@@ -89,20 +108,11 @@ func (v *server) drop() {
 // closeIdle has the client write a command that fails over each idle connection. If other
 // calls take the connection first, there may be none left: a command would then dial.
 func closeIdle(ctx context.Context, client *redis.Client) {
-	ping := func() redis.Cmder { return single{redis.NewCmd(ctx, "ping", unwritable{})} }
-	for range client.PoolStats().IdleConns {
-		if client.PoolStats().IdleConns > 0 {
-			_ = client.Process(ctx, ping())
-		}
-	}
-	if client.PoolStats().PipelineStats == nil {
-		return
-	}
-	for range client.PoolStats().PipelineStats.IdleConns {
-		if client.PoolStats().PipelineStats.IdleConns > 0 {
-			pipe := client.Pipeline()
-			_ = pipe.Process(ctx, ping())
-			_, _ = pipe.Exec(ctx)
+	for pipelined, n := range idle(client) {
+		for range n {
+			if idle(client)[pipelined] > 0 {
+				_ = ask(ctx, client, pipelined == 1, "ping", unwritable{})
+			}
 		}
 	}
 }

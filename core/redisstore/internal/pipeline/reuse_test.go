@@ -227,17 +227,6 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-func TestACallerThatLeavesIsNotToldNothing(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { client.Close() })
-	p := newPipeline(t, client)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.AbandonUnsent(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("a call that was sent back unsent because its caller left: got %v, want %v", err, context.Canceled)
-	}
-}
-
 // Calls that go together leave little behind, and no commands.
 func TestCommandsAreUsedAgain(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -13,8 +15,6 @@ const (
 	// stallAfter is how long calls wait for those that are under way before they go
 	// on another connection: that one may have gone silent.
 	stallAfter = 5 * time.Millisecond
-	// checkEvery is how often to look for calls that take too long.
-	checkEvery = 50 * time.Millisecond
 	// enough is how many calls have to wait to go beside those that are under way:
 	// with several pipelines the client works while the server does.
 	enough = 16
@@ -25,6 +25,12 @@ const (
 	// client's own it may do so for ever, and the pool is then the bound.
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
+	// idleFor is how long a worker is idle before it ends.
+	idleFor = 50 * time.Millisecond
+	// maxBatch is how many calls go in one pipeline.
+	maxBatch = 128
+	// maxBytes is how much text goes in one pipeline.
+	maxBytes = 64 << 10
 )
 
 // sender sends calls to one server. A call that finds no other under way goes at once
@@ -34,29 +40,31 @@ type sender struct {
 	client redis.UniversalClient
 	own    bool          // it is one of go-redis itself
 	brief  bool          // the client ends a call at its deadline
-	born   time.Time     // its times count from here: to read one clock costs half of two
 	stall  time.Duration // when a worker no longer holds up the calls behind it
 	enough int           // calls that wait for another worker
 	beside int           // how many workers there are at most, if none has stalled
 
-	mu       sync.Mutex
-	queue    []*Call
-	working  []*worker
-	idle     []*worker   // have nothing to send, but may soon
-	once     *worker     // to use again for a call whose caller sends it
-	spare    []*Call     // the array of a queue that has been sent
-	timer    *time.Timer // looks for calls that take long
-	armed    bool        // timer will fire
-	soon     bool        // because something waits behind a worker
-	together bool        // the last worker began with more than one call
+	mu      sync.Mutex
+	queue   []*Call
+	working []*worker
+	idle    []*worker // have nothing to send, but may soon
+	watched bool      // check will be called
+	closed  bool      // no worker is idle
+}
 
-	closed bool
+// worker is a goroutine that sends the calls that wait, one batch after the other, until
+// none is left. Then it is idle for a moment: to wake it costs less than a new one with
+// its stack.
+type worker struct {
+	more  chan struct{} // receives when it goes on, closed when it ends
+	since time.Time     // when the batch under way began, or the last one ended
+	batch []*Call
 }
 
 func newSender(client redis.UniversalClient) *sender {
-	s := &sender{client: client, born: time.Now(), stall: stallAfter, enough: enough, beside: maxBeside}
+	s := &sender{client: client, stall: stallAfter, enough: enough, beside: maxBeside}
 	if c, ok := client.(*redis.Client); ok {
-		s.own, s.beside = true, min(s.beside, connections(c.Options()))
+		s.own, s.beside = true, min(s.beside, poolSize(c.Options()))
 		// Time-outs of the socket would not do, however short: they are for one
 		// reading or writing each, and a new connection takes several.
 		s.brief = c.Options().ContextTimeoutEnabled
@@ -64,20 +72,8 @@ func newSender(client redis.UniversalClient) *sender {
 	return s
 }
 
-// connections is how many pipelines a client can have under way. Some clients
-// refuse one more instead of waiting.
-func connections(o *redis.Options) int {
-	n := poolSize(o)
-	switch {
-	case o.PipelinePoolSize > 0:
-		n += o.PipelinePoolSize
-	case o.PipelinePoolSize == 0:
-		n += redis.DefaultPipelinePoolSize
-	}
-	return max(n, 1)
-}
-
-// poolSize returns how many connections there can be for what is no pipeline.
+// poolSize returns how many connections a client may have. Some clients refuse one more
+// instead of waiting.
 func poolSize(o *redis.Options) int {
 	if o.MaxActiveConns > 0 {
 		return min(o.PoolSize, o.MaxActiveConns)
@@ -85,104 +81,83 @@ func poolSize(o *redis.Options) int {
 	return o.PoolSize
 }
 
-func (s *sender) now() time.Duration { return time.Since(s.born) }
-
-// do sends c and returns the reply. It waits for that until ctx ends or for Limit.
-// With a reply, c is not the caller's any more.
-func (s *sender) do(ctx context.Context, c *Call) (any, error) {
-	if err := s.send(ctx, c); err != nil {
-		return nil, err
+// do sends c once and returns its outcome. It waits for that until ctx ends or for Limit.
+func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
+	switch {
+	case ctx.Err() != nil:
+		return Replicated{}, &unsentError{context.Cause(ctx)}
+	case c.limit > 0 || c.asking: // it has a connection of its own
+		go func() { s.fly(ctx, []*Call{c}).land() }()
+	default:
+		s.send(ctx, c)
 	}
-	v, err := c.result(c)
-	if err == nil && c.answered.Load() {
-		c.part()
-	}
-	return v, err
+	return c.await(ctx)
 }
 
-// send sends c and waits until it has come back.
-func (s *sender) send(ctx context.Context, c *Call) error {
-	if ctx.Err() != nil {
-		c.state.leave()
-		return context.Cause(ctx)
+// doAll sends calls in one pipeline. It waits until ctx ends, and returns what has arrived.
+func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
+	go func() { s.fly(ctx, calls).land() }()
+	results := make([]Result, len(calls))
+	for i, c := range calls {
+		got, err := c.await(ctx)
+		results[i] = Result{got.Reply, err}
 	}
-	now := s.now()
-	c.ctx, c.until = ctx, now+Limit
-	if c.done == nil {
-		c.done = make(chan struct{}, 1)
+	return results
+}
+
+// await waits for the outcome of c until ctx ends. The error says whether c was sent.
+func (c *Call) await(ctx context.Context) (Replicated, error) {
+	got, err, back := c.outcome(ctx)
+	if _, done := errors.AsType[*NoTimeError](err); err == nil || done {
+		if back && c.clean {
+			c.home.Put(c)
+		}
+		return got, err // a call that was done was sent, whatever a hook made of that
 	}
-	// A caller that cannot leave need not be able to: no other goroutine is needed.
-	c.stays = s.brief && ctx.Done() == nil
+	if c.once.leave() || back && c.once.end() {
+		err = &unsentError{err}
+	}
+	return Replicated{}, err
+}
+
+// outcome returns the outcome of c, and whether the client has returned.
+func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back bool) {
+	select {
+	case <-c.done:
+		return c.got, c.fault, c.fault != ErrNoAnswer
+	case <-ctx.Done():
+	}
+	select {
+	case <-c.done: // it came at the same moment
+		if c.fault == nil {
+			return c.got, nil, true
+		}
+	default:
+	}
+	if reply, err := c.result(errNoReply); err == nil && !c.timed {
+		return Replicated{Reply: reply, Err: errNoReply}, nil, false
+	}
+	return got, context.Cause(ctx), false
+}
+
+// send has a worker send c. A caller that cannot leave need not be able to: if nothing else
+// is under way it sends c by itself, which spares two switches of goroutines.
+func (s *sender) send(ctx context.Context, c *Call) {
+	now := time.Now()
+	c.ctx, c.until = ctx, now.Add(Limit)
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
-	alone := c.stays && !s.together
-	w := s.engage(now, alone)
-	if w != nil && alone {
-		w.take() // before another worker can take everything
+	if s.brief && ctx.Done() == nil && len(s.working) == 0 {
+		w := &worker{since: now, batch: s.queue}
+		s.queue, s.working = nil, append(s.working, w)
+		s.mu.Unlock()
+		s.carry(w)
+		s.mu.Lock()
+		s.dismiss(w)
 	}
-	s.arm(w == nil)
+	s.engage(now)
+	s.watch()
 	s.mu.Unlock()
-	switch {
-	case w == nil:
-	case alone:
-		w.workOnce()
-	default:
-		w.start()
-	}
-	if quit := ctx.Done(); quit == nil {
-		<-c.done
-	} else {
-		select {
-		case <-c.done:
-		case <-quit:
-			return s.abandon(ctx, c)
-		}
-	}
-	return c.late()
-}
-
-// abandon leaves c, unless it has just come back.
-func (s *sender) abandon(ctx context.Context, c *Call) error {
-	c.state.leave()
-	if !c.state.abandoned() || c.answered.Load() { // else it was sent back without a reply
-		select {
-		case <-c.done:
-			return c.late()
-		default:
-		}
-	}
-	return context.Cause(ctx)
-}
-
-// engage returns a worker that is to begin, if none is at work but such as have
-// stalled, or if enough calls wait. If alone, it is for the caller's goroutine.
-func (s *sender) engage(now time.Duration, alone bool) *worker {
-	prompt, under := 0, 0
-	for _, w := range s.working {
-		switch age := now - w.since; {
-		case age < s.stall:
-			prompt++
-			under++
-		case age < forgetAfter:
-			under++
-		}
-	}
-	if prompt >= s.beside || prompt > 0 && len(s.queue) < s.enough || under >= maxWorkers {
-		return nil
-	}
-	var w *worker
-	switch last := len(s.idle) - 1; {
-	case alone && s.once != nil:
-		w, s.once = s.once, nil
-	case !alone && last >= 0:
-		w = s.idle[last]
-		s.idle = slices.Delete(s.idle, last, last+1)
-	default:
-		w = &worker{sender: s}
-	}
-	w.since = now
-	s.working = append(s.working, w)
-	return w
 }
 
 // dismiss says that w is not at work any more.
@@ -190,71 +165,139 @@ func (s *sender) dismiss(w *worker) {
 	s.working = slices.DeleteFunc(s.working, func(o *worker) bool { return o == w })
 }
 
-// unused tells that nothing is under way.
+// engage starts a worker if none is at work but such as have stalled, or if enough calls
+// wait.
+func (s *sender) engage(now time.Time) {
+	prompt, under := 0, 0
+	for _, w := range s.working {
+		switch age := now.Sub(w.since); {
+		case age < s.stall:
+			prompt++
+			under++
+		case age < forgetAfter:
+			under++
+		}
+	}
+	if len(s.queue) == 0 || prompt >= s.beside || prompt > 0 && len(s.queue) < s.enough || under >= maxWorkers {
+		return
+	}
+	var w *worker
+	if last := len(s.idle) - 1; last >= 0 {
+		w, s.idle = s.idle[last], s.idle[:last]
+	} else {
+		w = &worker{more: make(chan struct{}, 1)}
+		go s.work(w)
+	}
+	w.since = now
+	s.working = append(s.working, w)
+	w.more <- struct{}{}
+}
+
+// work sends batches while there are calls. Where calls went together their callers have
+// just been woken: they run first, so that their next calls go together too.
+func (s *sender) work(w *worker) {
+	for range w.more {
+		for s.take(w) {
+			if s.carry(w) > 1 {
+				runtime.Gosched()
+			}
+		}
+	}
+}
+
+// carry sends the batch of w, and returns how many calls went.
+func (s *sender) carry(w *worker) int {
+	ctx := w.batch[0].ctx
+	if len(w.batch) > 1 {
+		ctx = context.WithoutCancel(ctx) // one that is canceled does not end the others
+	}
+	ctx, cancel := Bounded(ctx)
+	f := s.fly(ctx, w.batch)
+	cancel() // before the callers are woken: the worker has little to do then, so they stay on its thread
+	s.mu.Lock()
+	w.batch = nil // the calls may be used again from now on
+	s.mu.Unlock()
+	f.land()
+	return len(f.calls)
+}
+
+// take gives w the calls that wait, or some of them. If there are none, w is idle. A long
+// value goes alone, so as not to hold up others.
+func (s *sender) take(w *worker) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, bytes := 0, 0
+	for ; n < min(len(s.queue), maxBatch); n++ {
+		if bytes += s.queue[n].length; n > 0 && bytes > maxBytes {
+			break
+		}
+	}
+	w.since, w.batch, s.queue = time.Now(), s.queue[:n:n], s.queue[n:]
+	if n == 0 {
+		s.dismiss(w)
+		s.idle = append(s.idle, w)
+		s.retire(w.since)
+	}
+	return n > 0
+}
+
+// unused reports whether nothing is under way.
 func (s *sender) unused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.working) == 0 && len(s.idle) == 0
+	return len(s.working)+len(s.idle) == 0
 }
 
-// close ends the workers that only wait for more to send. Calls can still be made, and
-// no worker waits after them.
-func (s *sender) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for _, w := range s.idle {
-		close(w.more)
+// watch has check called soon, unless it will be.
+func (s *sender) watch() {
+	if !s.watched {
+		s.watched = true
+		time.AfterFunc(stallAfter, s.check)
 	}
-	s.idle = nil
 }
 
-// arm sets the timer. It is left to fire once for nothing, since to set a timer
-// for each call would cost more.
-func (s *sender) arm(soon bool) {
-	after := checkEvery
-	if soon {
-		after = min(s.stall, after)
-	}
-	switch {
-	case s.armed && (s.soon || !soon):
-		return
-	case s.timer == nil:
-		s.timer = time.AfterFunc(after, s.check)
-	default:
-		s.timer.Reset(after)
-	}
-	s.armed, s.soon = true, soon
-}
-
-// check gives up calls that have taken too long, and forgets those whose callers have
-// left. Calls that wait behind a stalled worker go on another connection.
+// check ends calls that have taken too long, and workers that have been idle for long.
+// Calls that wait behind a stalled worker go on another connection.
 func (s *sender) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed = false
-	now := s.now()
+	s.watched = false
+	now := time.Now()
+	s.retire(now)
+	expire(now, s.queue)
+	for _, w := range s.working {
+		expire(now, w.batch)
+	}
+	s.engage(now)
+	if len(s.working)+len(s.idle) > 0 {
+		s.watch()
+	}
+}
+
+// retire ends workers that have been idle for long.
+func (s *sender) retire(now time.Time) {
 	s.idle = slices.DeleteFunc(s.idle, func(w *worker) bool {
-		long := now-w.since > checkEvery
+		long := s.closed || now.Sub(w.since) > idleFor
 		if long {
 			close(w.more)
 		}
 		return long
 	})
-	if len(s.working) == 0 && len(s.idle) == 0 {
-		return
-	}
-	s.queue = slices.DeleteFunc(s.queue, func(c *Call) bool {
-		c.expire(now)
-		return c.told.Load() || c.state.abandoned()
-	})
-	for _, w := range s.working {
-		w.expire(now)
-	}
-	if len(s.queue) > 0 {
-		if w := s.engage(now, false); w != nil {
-			w.start()
+}
+
+// close ends idle workers. Calls can still be made.
+func (s *sender) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.retire(time.Now())
+}
+
+// expire ends the calls that have taken too long.
+func expire(now time.Time, calls []*Call) {
+	for _, c := range calls {
+		if now.After(c.until) {
+			c.finish(Replicated{}, ErrNoAnswer)
 		}
 	}
-	s.arm(len(s.queue) > 0)
 }

@@ -41,31 +41,38 @@ func newServer(client redis.UniversalClient, closed bool) *server {
 	return v
 }
 
-// do sends c once and returns the reply.
-func (v *server) do(ctx context.Context, c *Call) (any, error) {
-	if err := v.enter(ctx, c); err != nil {
-		return nil, err
-	}
-	begun := v.gate.Begin()
-	reply, err := v.sender.do(ctx, c)
-	if dialed(err) != nil && c.state.unsent() {
-		if spare := v.other(); spare != nil {
-			reply, err = spare.do(ctx, c.next(ctx))
+// do sends c once and returns its outcome. It refuses c if c is optional and the server is
+// known to be down.
+func (v *server) do(ctx context.Context, c *Call) (Replicated, error) {
+	if c.optional {
+		if err := v.gate.Enter(ctx); err != nil {
+			return Replicated{}, &unsentError{err}
 		}
 	}
-	return reply, v.judge(ctx, begun, err)
+	begun := v.gate.Begin()
+	got, err := v.sender.do(ctx, c)
+	if spare := v.other(err); spare != nil {
+		got, err = spare.do(ctx, c.again())
+	}
+	return got, v.judge(ctx, begun, err)
 }
 
-// enter refuses c if it is optional and the server is known to be down.
-func (v *server) enter(ctx context.Context, c *Call) error {
-	if !c.optional {
-		return nil
+// doAll sends calls together, once.
+func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
+	begun := v.gate.Begin()
+	results := v.sender.doAll(ctx, calls)
+	err := results[0].Err // the others have the same, unless something was answered
+	for _, r := range results {
+		if answers(r.Err) {
+			err = nil
+		}
 	}
-	err := v.gate.Enter(ctx)
-	if err != nil {
-		c.state.leave()
+	if judged := v.judge(ctx, begun, err); judged != err {
+		for i, r := range results {
+			results[i].Err = fmt.Errorf("%w: %v", r.Err, v.gate.Why())
+		}
 	}
-	return err
+	return results
 }
 
 // judge notes the outcome of a call, and returns its error. It adds the error of the
@@ -77,7 +84,7 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 		if ClassOf(err).displaced {
 			v.drop()
 		}
-	case refusedDial(err):
+	case dialed(err) != nil && !dialed(err).Timeout(): // it fails however much time there is
 		v.gate.Failed(begun, err)
 	default:
 		if why := v.gate.Doubt(ctx, begun); why != nil {
@@ -93,7 +100,7 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 // probe asks the server for nothing, on a connection of its own.
 func (v *server) probe(ctx context.Context) error {
 	o := *v.client.Options()
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.PipelinePoolSize = max(o.PoolSize, 2), 0, 1, -1 // a pool of 1 dials on by itself
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1 // a pool of 1 dials on by itself
 	o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled = 1, -1, true
 	// The client writes to its own one while it connects, and to close a client waits for that.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -151,15 +158,18 @@ func (v *server) lend(spare *sender, most time.Duration) {
 	})
 }
 
-// other returns the sender on the Pipeline's own connections, nil if there is none.
-func (v *server) other() *sender {
+// other returns the sender on the Pipeline's own connections for a call that was not sent,
+// since no connection could be made, or nil.
+func (v *server) other(err error) *sender {
+	if dialed(err) == nil || Sent(err) {
+		return nil
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.spare
 }
 
-// close ends the workers that wait, the probe that is under way, and the Pipeline's own
-// connections.
+// close ends idle workers, the probe that is under way, and the Pipeline's own connections.
 func (v *server) close() {
 	v.sender.close()
 	v.gate.Close()
@@ -173,7 +183,7 @@ func (v *server) close() {
 	}
 }
 
-// answers tells that a server has answered, whatever it was.
+// answers reports whether a server has answered, whatever it was.
 func answers(err error) bool {
 	_, reply := errors.AsType[redis.Error](err)
 	noTime, done := errors.AsType[*NoTimeError](err)
@@ -188,10 +198,4 @@ func dialed(err error) *net.OpError {
 		return nil
 	}
 	return op
-}
-
-// refusedDial tells that no connection can be made, however much time there is.
-func refusedDial(err error) bool {
-	op := dialed(err)
-	return op != nil && !op.Timeout()
 }

@@ -1,0 +1,125 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// serverOf returns the way to the master of a key.
+func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
+	if p.cluster == nil {
+		return p.server, nil
+	}
+	master, err := p.masterOf(ctx, key.String())
+	if err != nil {
+		return nil, err
+	}
+	to, known := p.wayTo(master)
+	if !known {
+		p.forget(master)
+	}
+	return to, nil
+}
+
+// masterOf returns the master of a key. The client may first have to ask where the slots are.
+// The caller can leave that, which has Limit: the next call may find them.
+func (p *Pipeline) masterOf(ctx context.Context, key string) (*redis.Client, error) {
+	if p.located.Load() {
+		return p.cluster.MasterForKey(ctx, key)
+	}
+	return Detached(ctx, func() (*redis.Client, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit)
+		defer cancel()
+		master, err := p.cluster.MasterForKey(ctx, key)
+		if err == nil {
+			p.located.Store(true)
+		}
+		return master, err
+	})
+}
+
+// wayTo returns the way to a master, and whether there was one already.
+func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
+	way, known := p.masters.Load(master)
+	if !known {
+		way, known = p.masters.LoadOrStore(master, newServer(master, p.closed.Load()))
+	}
+	return way.(*server), known
+}
+
+// forget drops the ways that are not used, but for one: their masters may be gone.
+// Callers that still have one of them may use it.
+func (p *Pipeline) forget(but *redis.Client) {
+	p.masters.Range(func(master, to any) bool {
+		if to := to.(*server); master != but && to.sender.unused() {
+			p.masters.Delete(master)
+			go to.close()
+		}
+		return true
+	})
+}
+
+// ErrElsewhere is the error of a Timed call that was not sent, or that a server refused
+// since its slot is elsewhere: a TIME names no key, so that only a client of one server
+// certainly sends it to the server of the call.
+var ErrElsewhere = errors.New("the time of the key's server cannot be asked for")
+
+// follow returns the way to the server that is to be asked for a key after the error reply
+// err, and whether the slot is about to move there. The client asks all servers where the
+// slots are, one of which may be silent, so the caller can leave that.
+func (p *Pipeline) follow(ctx context.Context, key name, err error) (to *server, asking bool, _ error) {
+	p.cluster.ReloadState(ctx)
+	addr, asking := redis.IsAskError(err)
+	if !asking {
+		addr, _ = redis.IsMovedError(err)
+	}
+	var found atomic.Pointer[redis.Client]
+	_, err = Detached(ctx, func() (struct{}, error) {
+		return struct{}{}, p.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			if master.Options().Addr == addr {
+				found.Store(master)
+			}
+			return nil
+		})
+	})
+	if master := found.Load(); master != nil {
+		to, _ := p.wayTo(master)
+		return to, asking, nil
+	}
+	if ctx.Err() != nil {
+		return nil, false, err
+	}
+	to, err = p.serverOf(ctx, key)
+	return to, false, err
+}
+
+// elsewhere reports whether err says no more than that another server has to be asked.
+func elsewhere(err error) bool {
+	return replied(err, "MOVED") || replied(err, "ASK") || replied(err, "READONLY") || !Sent(err) && errors.Is(err, redis.ErrClosed)
+}
+
+// replied reports whether err is an error reply with this code.
+func replied(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
+
+// pursue waits until a call that has been sent n times, and was told each time
+// that its slot is elsewhere, may be sent once more. It is false when it may not.
+// While a slot is handed over its two masters can name each other for a moment,
+// and a slot that moves to and fro can be a step ahead. The waits are half a
+// second together.
+func pursue(ctx context.Context, n int) bool {
+	if n > 10 {
+		return false
+	}
+	timer := time.NewTimer(time.Millisecond / 2 << (n - 1))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

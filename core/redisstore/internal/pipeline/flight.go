@@ -1,0 +1,171 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// flight is some calls that the client sends together, and what goes behind them.
+type flight struct {
+	calls []*Call
+	own   bool // the client is one of go-redis itself
+	time  *clock
+	wait  *redis.Cmd
+	err   error // what the client returned
+}
+
+// fly sends calls together, and returns when the client has.
+func (s *sender) fly(ctx context.Context, calls []*Call) *flight {
+	f := &flight{calls: make([]*Call, 0, len(calls)), own: s.own}
+	for _, c := range calls {
+		if c.once.board(len(calls) == 1) {
+			f.calls = append(f.calls, c)
+		}
+	}
+	if len(f.calls) > 0 {
+		f.send(ctx, s.client, f.commands(ctx))
+	}
+	return f
+}
+
+// land gives each call its outcome, the first one last: who waits for all of them, one after
+// the other, wakes once. A call is not to be touched any more then.
+func (f *flight) land() {
+	clean := f.own && f.failed() == nil
+	for _, c := range slices.Backward(f.calls) {
+		c.clean = clean && !c.copied.Load()
+		c.finish(f.outcome(c))
+	}
+}
+
+// commands returns what is sent: the calls, with a TIME behind them if one is Timed, and
+// a WAIT behind that, which can last for longer than what the call has set.
+func (f *flight) commands(ctx context.Context) []redis.Cmder {
+	cmds := make([]redis.Cmder, 0, len(f.calls)+2)
+	for _, c := range f.calls {
+		if c.asking {
+			cmds = append(cmds, single{redis.NewCmd(ctx, "asking")})
+		}
+		c.Cmd = *redis.NewCmd(ctx, c.words...)
+		cmds = append(cmds, c)
+		if c.timed && f.time == nil {
+			f.time = &clock{redis.NewTimeCmd(ctx, timeWords...)}
+		}
+	}
+	if f.time != nil {
+		cmds = append(cmds, f.time)
+	}
+	if c := f.calls[0]; len(f.calls) == 1 && c.limit > 0 {
+		limit := c.limit
+		if end, ok := ctx.Deadline(); ok {
+			limit = min(limit, time.Until(end))
+		}
+		// A WAIT of 0 would wait for ever.
+		f.wait = redis.NewCmd(ctx, "wait", c.replicas, max(limit.Milliseconds(), 1))
+		cmds = append(cmds, single{f.wait})
+	}
+	return cmds
+}
+
+// send has the client send cmds.
+func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
+	defer func() {
+		if r := recover(); r != nil {
+			f.err = fmt.Errorf("panic in the client: %v", r)
+		}
+	}()
+	if len(cmds) == 1 {
+		f.err = client.Process(ctx, cmds[0])
+	} else {
+		pipe := client.Pipeline()
+		_ = pipe.BatchProcess(ctx, cmds...)
+		_, f.err = pipe.Exec(ctx)
+	}
+	for _, c := range f.calls {
+		if f.failed() == nil && c.Cmd.Val() == nil && c.Cmd.Err() == nil {
+			f.err = errNoReply // a hook has given up, and has not said so
+		}
+	}
+}
+
+// failed returns the error that ended the flight, nil if the client came to its end. A hook
+// may have left a flight that failed under way: then what is not guarded must not be read.
+func (f *flight) failed() error {
+	if _, reply := errors.AsType[redis.Error](f.err); reply {
+		return nil
+	}
+	return f.err
+}
+
+// outcome returns the outcome of c.
+func (f *flight) outcome(c *Call) (got Replicated, err error) {
+	failed := f.failed()
+	if failed == nil {
+		got.Reply, err = c.Cmd.Result()
+	} else {
+		got.Reply, err = c.result(failed)
+	}
+	if err == redis.Nil {
+		err = nil
+	}
+	if err != nil {
+		return Replicated{}, err
+	}
+	if c.timed && got.Reply == "OK" {
+		got.Reply, err = f.timeOf(failed)
+	}
+	if got.Err = failed; f.wait != nil && failed == nil {
+		got.Replicas, got.Err = f.wait.Int64()
+	}
+	return got, err
+}
+
+// timeOf returns the server's time, in us, or a *NoTimeError.
+func (f *flight) timeOf(failed error) (any, error) {
+	if failed != nil {
+		return nil, &NoTimeError{failed}
+	}
+	at, err := f.time.Result()
+	if err == nil && at.UnixMicro() <= 0 {
+		err = errNoReply
+	}
+	if err != nil {
+		return nil, &NoTimeError{err}
+	}
+	return at.UnixMicro(), nil
+}
+
+// clock is a TIME that go-redis sends once.
+type clock struct{ *redis.TimeCmd }
+
+// timeWords are shared, which saves an allocation for each.
+var timeWords = []any{"time"}
+
+// NoRetry implements redis.Cmder.
+func (clock) NoRetry() bool { return true }
+
+// NoTimeError says that a Timed call was done, and that the server's time is not known.
+type NoTimeError struct{ cause error }
+
+func (e *NoTimeError) Error() string {
+	return "done, but the server's time is not known: " + e.cause.Error()
+}
+
+// Unwrap returns what became of the TIME, unless that is an error reply: it is none to the call.
+func (e *NoTimeError) Unwrap() error {
+	if e.Refused() {
+		return nil
+	}
+	return e.cause
+}
+
+// Refused reports whether the server has answered the TIME with an error.
+func (e *NoTimeError) Refused() bool {
+	_, reply := errors.AsType[redis.Error](e.cause)
+	return reply
+}
