@@ -69,10 +69,96 @@ local function gathered(flat)
   return ours and table.concat(all)
 end
 
--- approach reads of a hash what counts for one lease. It returns the string for all of it
--- where that is needed: for a claim that has no room, or for a waiter, beside expired leases;
--- if the lease itself has expired; after the clock was set back; and for what makes
--- a string of it.
+-- settle writes what has changed of a hash, which is to last for ms at least.
+local function settle(s, less, ms)
+  local puts, gone, count, first = {}, {}, s.count, s.first
+  local function put(name, text)
+    local list = text and puts or gone
+    list[#list + 1], list[#list + 2] = name, text or nil
+  end
+  for name, text in pairs(s.leases) do
+    put(name, text)
+    if string.sub(name, 1, 2) ~= 'o:' then
+      count = count + (text and 1 or 0) - (s.had[name] and 1 or 0)
+      s.had[name] = text
+      if text then
+        local since, lasts = string.match(text, '^(%d+) (%d+)')
+        first = math.min(first, math.floor(since / 1000) + lasts)
+      end
+    end
+  end
+  if s.token ~= s.before.t then
+    put('t', string.format('%.0f', s.token))
+  end
+  if s.waits ~= s.before.w then
+    put('w', #s.waits > 1 and s.waits)
+  end
+  if less or now + ms > s.ends then
+    if not less then
+      -- A server out of memory refuses this, and then nothing has changed. It refuses
+      -- neither the PEXPIRE nor what comes after a write.
+      redis.call('HSET', KEYS[1], 'n', s.meta)
+    end
+    s.ends = math.max(s.ends, now + ms + LATE)
+    redis.call('PEXPIRE', KEYS[1], s.ends - now)
+  end
+  local kept = s.owners['']
+  -- A hash with a text of more than 64 bytes is no list to a server, which it would search.
+  s.meta = string.format('%-65s', string.format('%s %.0f %.0f %.0f %.0f %.0f', stamp, s.ends, first, count, s.sum, kept and kept.sum or 0))
+  s.first, s.count, s.leases, s.before = first, count, {}, {t = s.token, w = s.waits}
+  for i = 1, math.max(#puts, 1), 4 do
+    redis.call('HSET', KEYS[1], 'n', s.meta, puts[i] or 'n', puts[i + 1] or s.meta, puts[i + 2] or 'n', puts[i + 3] or s.meta)
+  end
+  for i = 1, #gone, 2 do
+    local a, b = gone[i], gone[i + 1] or gone[i]
+    if type(redis.pcall('HDEL', KEYS[1], a, b)) ~= 'number' then
+      redis.call('HSET', KEYS[1], a, '', b, '')
+    end
+  end
+end
+
+-- sweep drops expired leases from a hash, and sums up the others.
+local function sweep(s)
+  local flat, lists, dead = redis.call('HGETALL', KEYS[1]), {}, {}
+  local kept = 0
+  s.first, s.count, s.sum = s.ends, 0, 0
+  for i = 1, #flat, 2 do
+    local name, text = flat[i], flat[i + 1]
+    local kind = string.sub(name, 1, 2)
+    if kind == 'o:' then
+      lists[name] = text
+    elseif text ~= '' and (kind == 'h:' or kind == 'k:' or kind == 'd:') then
+      local since, ms, owner, weight = string.match(text, '^(%d+) (%d+) ?(%S*) ?(%d*)$')
+      local deadline = math.floor(since / 1000) + ms
+      if deadline <= now then
+        s.leases[name], dead[name] = false, 'o:' .. owner
+      else
+        s.first, s.count = math.min(s.first, deadline), s.count + 1
+        s.sum = s.sum + (tonumber(weight) or 0)
+        kept = kept + (kind == 'k:' and weight or 0)
+      end
+    end
+  end
+  for name, owner in pairs(dead) do
+    local list, lease = lists[owner], ' ' .. string.sub(name, 3) .. ' '
+    local from, to = string.find(list or '', lease, 1, true)
+    if from then
+      list = string.sub(list, 1, from) .. string.sub(list, to + 1)
+      lists[owner] = list
+      if list == ' ' then
+        s.leases[owner] = false
+      end
+    end
+  end
+  s.owners[''] = kept > 0 and {sum = kept}
+  -- pcall: this is but tidying up.
+  pcall(settle, s, false, 0)
+end
+
+-- approach reads of a hash what counts for one lease. It drops expired ones first for a claim
+-- without room or beside waiters, and from time to time. It returns the string for all of it
+-- if the lease itself has expired, after the clock was set back, and for what makes a string
+-- of it.
 local function approach(s, lease, room)
   local got = redis.call('HMGET', KEYS[1], 'n', 't', 'w', 'h:' .. lease, 'k:' .. lease, 'd:' .. lease)
   if not got[1] then
@@ -89,7 +175,7 @@ local function approach(s, lease, room)
   s.before = {t = s.token, w = s.waits}
   s.owners[''] = tonumber(kept) > 0 and {sum = tonumber(kept)}
   local all = us < tonumber(written) or room < 0 or got[4] and s.count <= CROWD / 2 + 1
-    or s.first <= now and (s.first + LATE <= now or #s.waits > 1 or s.sum > room)
+  local late = s.first <= now and (s.first + LATE <= now or #s.waits > 1 or s.sum > room)
   for i, kind in ipairs({'h:', 'k:', 'd:'}) do
     local text = got[i + 3]
     if text and text ~= '' then
@@ -104,7 +190,12 @@ local function approach(s, lease, room)
       end
     end
   end
-  return all and gathered(redis.call('HGETALL', KEYS[1]))
+  if all then
+    return gathered(redis.call('HGETALL', KEYS[1]))
+  elseif late then
+    sweep(s)
+  end
+  return nil
 end
 
 -- load reads the value of the key, without what has ended. What is of before the clock was
@@ -207,54 +298,6 @@ local function written(s)
     all[#all + 1] = '\tw ' .. s.waits
   end
   return table.concat(all), count
-end
-
--- settle writes what has changed of a hash, which is to last for ms at least.
-local function settle(s, less, ms)
-  local puts, gone, count, first = {}, {}, s.count, s.first
-  local function put(name, text)
-    local list = text and puts or gone
-    list[#list + 1], list[#list + 2] = name, text or nil
-  end
-  for name, text in pairs(s.leases) do
-    put(name, text)
-    if string.sub(name, 1, 2) ~= 'o:' then
-      count = count + (text and 1 or 0) - (s.had[name] and 1 or 0)
-      s.had[name] = text
-      if text then
-        local since, lasts = string.match(text, '^(%d+) (%d+)')
-        first = math.min(first, math.floor(since / 1000) + lasts)
-      end
-    end
-  end
-  if s.token ~= s.before.t then
-    put('t', string.format('%.0f', s.token))
-  end
-  if s.waits ~= s.before.w then
-    put('w', #s.waits > 1 and s.waits)
-  end
-  if less or now + ms > s.ends then
-    if not less then
-      -- A server out of memory refuses this, and then nothing has changed. It refuses
-      -- neither the PEXPIRE nor what comes after a write.
-      redis.call('HSET', KEYS[1], 'n', s.meta)
-    end
-    s.ends = math.max(s.ends, now + ms + LATE)
-    redis.call('PEXPIRE', KEYS[1], s.ends - now)
-  end
-  local kept = s.owners['']
-  -- A hash with a text of more than 64 bytes is no list to a server, which it would search.
-  s.meta = string.format('%-65s', string.format('%s %.0f %.0f %.0f %.0f %.0f', stamp, s.ends, first, count, s.sum, kept and kept.sum or 0))
-  s.first, s.count, s.leases, s.before = first, count, {}, {t = s.token, w = s.waits}
-  for i = 1, math.max(#puts, 1), 4 do
-    redis.call('HSET', KEYS[1], 'n', s.meta, puts[i] or 'n', puts[i + 1] or s.meta, puts[i + 2] or 'n', puts[i + 3] or s.meta)
-  end
-  for i = 1, #gone, 2 do
-    local a, b = gone[i], gone[i + 1] or gone[i]
-    if type(redis.pcall('HDEL', KEYS[1], a, b)) ~= 'number' then
-      redis.call('HSET', KEYS[1], a, '', b, '')
-    end
-  end
 end
 
 -- scatter makes a hash of what is stored as a string.
