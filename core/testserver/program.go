@@ -50,6 +50,13 @@ func RequireLua(t testing.TB) {
 	require(t, "Lua is not installed (apt-get install lua5.1 lua5.4, or brew install lua@5.1 lua@5.4)", "lua5.1", "lua5.4")
 }
 
+// RequireMariaDB is RequireRedis for MariaDB.
+func RequireMariaDB(t testing.TB) {
+	t.Helper()
+	const hint = "MariaDB is not installed (apt-get install mariadb-server, or brew install mariadb)"
+	require(t, hint, "mariadbd", "mariadb-install-db")
+}
+
 func require(t testing.TB, hint string, programs ...string) {
 	t.Helper()
 	for _, name := range programs {

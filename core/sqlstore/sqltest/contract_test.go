@@ -1,0 +1,32 @@
+package sqltest
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// The rows of a Place carry the whole contract of a store.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		d.place(t) // makes the tables
+		storetest.Run(t, storetest.Harness{
+			New: func(t testing.TB) func() store.Store {
+				d := d
+				if d.driver == "sqlite" { // where all cases would wait for one file, and for the disk
+					d.dsn = "file:" + filepath.Join(t.TempDir(), "case.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+				}
+				return func() store.Store {
+					p, _ := d.place(t)
+					return &rig{p: p}
+				}
+			},
+			Unit:    400 * time.Millisecond,
+			Without: []storetest.Feature{storetest.Watching, storetest.Inspecting, storetest.Naming, storetest.Carding},
+		})
+	})
+}
