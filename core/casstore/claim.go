@@ -1,0 +1,298 @@
+package casstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/internal/keystate"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Acquire implements store.Store. The usual lock is one step in a place that is Usual, unless
+// the key is busy; everything else is a Load and a Save. A refusal is written only if the
+// claim's place is new, or a quarter of its life has passed.
+func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	const op = "acquire"
+	if err := s.check(op, &c); err != nil {
+		return store.Grant{}, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	if err := s.gate.Enter(ctx); err != nil {
+		return store.Grant{}, fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, brief.Error(without(err, answers)))
+	}
+	waited := s.waiting.remove(c.Lease)
+	m := move{key: c.Key}
+	if s.usual != nil && !waited && isUsual(&c) && c.Record == nil {
+		m.sent = true
+		token, ok, err := s.take(ctx, c)
+		switch {
+		case err != nil:
+			return store.Grant{}, s.unwritten(op, err)
+		case ok:
+			s.sweep()
+			return store.Grant{Owner: c.Owner, Token: token}, nil
+		}
+	}
+	g, err := s.acquire(ctx, c, m)
+	switch {
+	case errors.Is(err, store.ErrBusy) && c.Wait:
+		s.waiting.add(c.Lease)
+	case err == nil:
+		s.sweep()
+	}
+	return g, err
+}
+
+// taken is the answer of Usual.Take.
+type taken struct {
+	token uint64
+	ok    bool
+}
+
+func (s *Store) take(ctx context.Context, c store.Claim) (token uint64, ok bool, err error) {
+	if err := s.turns.Lock(ctx, c.Key); err != nil {
+		return 0, false, &endedError{err, false}
+	}
+	defer s.turns.Unlock(c.Key)
+	t, err := do(ctx, s, func(ctx context.Context) (taken, error) {
+		token, ok, err := s.usual.Take(ctx, c, version())
+		return taken{token, ok}, err
+	})
+	return t.token, t.ok, err
+}
+
+// acquire takes the way of Load and Save.
+func (s *Store) acquire(ctx context.Context, c store.Claim, m move) (g store.Grant, err error) {
+	asked := c.Record
+	if asked != nil {
+		// The rule decides with the digest of the value.
+		c.Record = &store.Record{Value: digest(asked.Value), Retain: asked.Retain}
+		m.want.Value, m.value = true, asked.Value
+	}
+	var kept []byte
+	m.apply = func(state *keystate.State, e Entry) (r result) {
+		place := placeOf(state, c.Lease)
+		g, r.wake, err = state.Acquire(e.Now, c)
+		kept = e.Value
+		r.save = err == nil && (g.Record == nil || !g.Record.Done)
+		if errors.Is(err, store.ErrBusy) && place != nil {
+			settle(state, *place, c)
+		}
+		return r
+	}
+	if failed := s.step(ctx, "acquire", m); failed != nil {
+		return store.Grant{}, failed
+	}
+	if g.Record != nil {
+		value := kept
+		if bytes.Equal(g.Record.Value, c.Record.Value) {
+			value = asked.Value
+		}
+		g.Record.Value = bytes.Clone(value)
+	}
+	return g, s.failed("acquire", err)
+}
+
+// placeOf returns the place of lease in the line, or nil.
+func placeOf(state *keystate.State, lease string) *keystate.Waiter {
+	for _, w := range state.Waiters {
+		if w.Lease == lease {
+			return &w
+		}
+	}
+	return nil
+}
+
+// settle leaves the place of c, which was in the line before, with the time that it had, if a
+// quarter of its life has not passed. So a claim that asks again and again writes little.
+func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
+	now := placeOf(state, c.Lease)
+	if now == nil || now.Until.Sub(before.Until) >= min(c.TTL, store.WaiterLife)/4 {
+		return
+	}
+	for i := range state.Waiters {
+		if state.Waiters[i].Lease == c.Lease {
+			state.Waiters[i].Until = before.Until
+		}
+	}
+}
+
+// isUsual reports whether c is for a whole key.
+func isUsual(c *store.Claim) bool {
+	return c.Weight == store.All && c.Limit == store.All && max(len(c.Lease), len(c.Owner)) <= maxWord
+}
+
+func version() int64 { return rand.Int64N(math.MaxInt64) + 1 }
+
+// Release implements store.Store. The usual hold is one step in a place that is Usual;
+// everything else is a Load and a Save.
+func (s *Store) Release(ctx context.Context, c store.Claim) error {
+	const op = "release"
+	if err := s.check(op, &c); err != nil {
+		return err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	waited := s.waiting.remove(c.Lease)
+	m := move{key: c.Key}
+	if s.usual != nil && !waited && c.Record == nil && c.Keep == 0 && !c.Undo && len(c.Lease) <= maxWord {
+		m.sent, m.wrote = true, version()
+		ok, err := s.give(ctx, c, m.wrote)
+		switch {
+		case err != nil:
+			return s.unwritten(op, err)
+		case ok:
+			return nil
+		}
+	}
+	return s.release(ctx, c, m)
+}
+
+func (s *Store) give(ctx context.Context, c store.Claim, wrote int64) (bool, error) {
+	if err := s.turns.Lock(ctx, c.Key); err != nil {
+		return false, &endedError{err, false}
+	}
+	defer s.turns.Unlock(c.Key)
+	return do(ctx, s, func(ctx context.Context) (bool, error) { return s.usual.Give(ctx, c, wrote) })
+}
+
+// release takes the way of Load and Save.
+func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) {
+	if r := c.Record; r != nil {
+		sum := *r
+		sum.Value, m.value = digest(r.Value), r.Value
+		c.Record = &sum
+	}
+	var until time.Time // of the hold or the place that an earlier turn has found
+	m.apply = func(state *keystate.State, e Entry) (r result) {
+		gone := until.After(e.Now)
+		if end := endOf(state, c.Lease, e.Now); !end.IsZero() {
+			until = end
+		}
+		r.wake, err = state.Release(e.Now, c)
+		r.save, r.current = err == nil, true
+		if gone && errors.Is(err, store.ErrLost) {
+			err = errUnsure
+		}
+		return r
+	}
+	if failed := s.step(ctx, "release", m); failed != nil {
+		return failed
+	}
+	if errors.Is(err, errUnsure) {
+		return s.unknown("release", err)
+	}
+	return s.failed("release", err)
+}
+
+// endOf returns when the hold or the place of lease ends, or the zero time.
+func endOf(state *keystate.State, lease string, now time.Time) time.Time {
+	for _, h := range state.Holds {
+		if h.Lease == lease && h.Owner != "" && h.Until.After(now) {
+			return h.Until
+		}
+	}
+	if w := placeOf(state, lease); w != nil && w.Until.After(now) {
+		return w.Until
+	}
+	return time.Time{}
+}
+
+const (
+	// mostTogether is how many claims a Usual.Extend has.
+	mostTogether = 512
+	// sideBySide is how many keys are extended at a time by a Load and a Save.
+	sideBySide = 8
+)
+
+// Extend implements store.Store. The usual holds are extended together in a place that is
+// Usual, without waiting for other calls of this process. For any other key there is a Load
+// and a Save for all its claims, and eight keys are asked for at a time.
+func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	answers := make([]store.Extension, len(claims))
+	var keys []string
+	byKey := make(map[string][]int)
+	for i := range claims {
+		if answers[i].Err = s.check("extend", &claims[i]); answers[i].Err != nil {
+			continue
+		}
+		if byKey[claims[i].Key] == nil {
+			keys = append(keys, claims[i].Key)
+		}
+		byKey[claims[i].Key] = append(byKey[claims[i].Key], i)
+	}
+	if s.usual != nil {
+		keys = s.extendUsual(ctx, claims, keys, byKey, answers)
+	}
+	tickets := make(chan struct{}, sideBySide)
+	for _, key := range keys {
+		tickets <- struct{}{}
+		go func() {
+			defer func() { <-tickets }()
+			s.extend(ctx, claims, key, byKey[key], answers)
+		}()
+	}
+	for range sideBySide {
+		tickets <- struct{}{}
+	}
+	return answers
+}
+
+// extendUsual extends what may be a usual hold, and returns the keys that are left.
+func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []string, byKey map[string][]int, answers []store.Extension) (rest []string) {
+	var some []string
+	for _, key := range keys {
+		if c := &all[byKey[key][0]]; len(byKey[key]) == 1 && isUsual(c) && c.Record == nil {
+			some = append(some, key)
+		} else {
+			rest = append(rest, key)
+		}
+	}
+	for keys := range slices.Chunk(some, mostTogether) {
+		claims := make([]store.Claim, len(keys))
+		for i, key := range keys {
+			claims[i] = all[byKey[key][0]]
+		}
+		done, err := do(ctx, s, func(ctx context.Context) ([]bool, error) { return s.usual.Extend(ctx, claims, version()) })
+		if err == nil && len(done) != len(keys) {
+			err = errors.New("the place has not answered for each claim")
+		}
+		for i, key := range keys {
+			switch {
+			case err != nil:
+				answers[byKey[key][0]].Err = s.unwritten("extend", err)
+			case !done[i]:
+				rest = append(rest, key)
+			}
+		}
+	}
+	return rest
+}
+
+// extend extends those holds of key whose numbers are some.
+func (s *Store) extend(ctx context.Context, claims []store.Claim, key string, some []int, answers []store.Extension) {
+	errs := make([]error, len(some))
+	failed := s.step(ctx, "extend", move{key: key, apply: func(state *keystate.State, e Entry) (r result) {
+		for i, at := range some {
+			errs[i] = state.Extend(e.Now, claims[at])
+			r.save = r.save || errs[i] == nil
+		}
+		r.current = true
+		return r
+	}})
+	for i, at := range some {
+		if answers[at].Err = s.failed("extend", errs[i]); failed != nil {
+			answers[at].Err = failed
+		}
+	}
+}

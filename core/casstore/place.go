@@ -1,0 +1,164 @@
+package casstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Place keeps an [Entry] for each key, and changes it by compare-and-set. A row of a table, a
+// key of etcd or an item of DynamoDB is an entry.
+//
+// The Store calls a Place from many goroutines. It runs each call where the caller can leave
+// it, on a ctx of its own that is done after two seconds and has no cause of the caller.
+// Keys are 1 to 512 bytes of any kind. Those of locks have no braces, so the Store's own
+// keys begin with one.
+//
+// A method that fails with an error matching store.ErrUnavailable has certainly changed
+// nothing. After any other error of a method that writes, the outcome is unknown. When in
+// doubt, return an error that matches none of the sentinels of package store.
+type Place interface {
+	// Load returns the entry of key, as one read, and the place's own time at a moment
+	// within the call. If there is no entry, Version is 0.
+	//
+	// The entry may be an old one, as a replica returns, unless w.Current is set.
+	Load(ctx context.Context, key string, w Want) (Entry, error)
+
+	// Save writes e over old, which Load has returned, and reports whether it did. It
+	// compares and writes in one step:
+	//
+	//   - If old.Version is not 0, the entry must still have that version.
+	//   - If old.Version is 0, there must be no entry. A place that deletes entries must
+	//     still have old.Floor too.
+	//
+	// Save keeps e.Version with the entry, so that a later Load returns it: also a place
+	// that counts changes by itself. It returns false and nil if it has changed
+	// nothing, as after a deadlock or a serialization failure. The Store asks again then.
+	// It is no fault if a driver sends a Save twice.
+	Save(ctx context.Context, key string, old, e Entry) (bool, error)
+}
+
+// Want says what a Load is for. A place may ignore it and return the newest entry with its
+// value.
+type Want struct {
+	Value   bool // the entry's Value; without it, Load may leave Value nil
+	Current bool // the newest entry: an earlier Load has returned an old one, or lost a race
+}
+
+// Entry is what a place keeps of one key. Times are kept in microseconds. A place keeps
+// Version, State and Value, and what its optional interfaces need.
+type Entry struct {
+	// Version is another one after each write: a random number, at least 1, that is never
+	// used twice. The Store chooses it. 0 means that there is no entry.
+	Version int64
+	// Now is the place's own time, set by Load and ignored by Save.
+	Now time.Time
+	// Floor is the highest token that Sweeper.Raise was called with, set by Load if there
+	// is no entry, and ignored of a Save's e. It is 0 in a place that deletes nothing.
+	Floor uint64
+	// State is ASCII text, in JSON. It is nil if Alone has all that is kept, which
+	// is so only in a place that is Usual.
+	State []byte
+	// Alone is the usual lock, in a place that is Usual. Another one may ignore it.
+	Alone Alone
+	// Value is the answer that is kept, up to 64 MiB. It is nil if there is none.
+	Value []byte
+	// KeepValue has Save leave the value that is kept as it is, and ignore Value.
+	KeepValue bool
+	// Due is when nothing of the entry is alive any more, unless it is written again.
+	Due time.Time
+	// Wake has the leases of the waiting claims that Save is to wake, in a place that is a
+	// Watcher. They are not kept.
+	Wake []string
+}
+
+// Alone is an exclusive hold that is all there is of its key: the columns of a row. Times are
+// whole microseconds.
+type Alone struct {
+	// Token is the first token of the last grant, also if State is set. The
+	// store.TokenStep-1 tokens after it belong to that grant.
+	Token uint64
+	// Lease and Owner are those of the hold, up to 255 bytes of any kind. They are empty if
+	// there is no hold, or State is set.
+	Lease, Owner string
+	Since, Until time.Time // of the hold; zero if there is none
+	// Written is the place's time at the write, also if State is set. A time before it
+	// says that the clock was set back.
+	Written time.Time
+}
+
+// Usual is a Place that takes and releases the usual lock in one step each way: one statement
+// that reads the time, compares and writes. The usual lock is one exclusive hold, with
+// nothing beside it.
+//
+// An entry is free if State is nil, and neither Alone.Written nor Alone.Until is after the
+// place's time now. An entry is held by a lease if State is nil, Alone.Lease is the lease,
+// Alone.Written is not after now, and Alone.Until is. Where a method finds anything else it
+// changes nothing, and the Store takes the way of Load and Save.
+type Usual interface {
+	Place
+
+	// Take grants c if its key has no entry or a free one, and reports whether it did. It
+	// writes version, Lease, Owner, Since and Written now, Until now and c.TTL, and as
+	// Token the highest of now in microseconds, the last token and store.TokenStep, and
+	// c.MinToken. The last token is Alone.Token, or the floor if there is no entry. It
+	// leaves no value.
+	Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error)
+
+	// Give ends the hold of c.Lease if the key is held by it, and reports whether it did.
+	// It writes version, Until and Written now, and empty Lease and Owner.
+	Give(ctx context.Context, c store.Claim, version int64) (ok bool, err error)
+
+	// Extend extends each key that is held by its claim's lease, and reports for each
+	// whether it certainly did. It writes version, Written now, and Until now and c.TTL
+	// unless that is earlier. It need not do so for a key that another client has locked.
+	// There are at most 512 claims, of different keys.
+	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
+}
+
+// Watcher is a Place that wakes waiting claims.
+type Watcher interface {
+	Place
+
+	// Watch returns a channel that receives when a Save with this lease in e.Wake was
+	// made for key, in any process. It is as store.Watcher's Watch: live before it
+	// returns, a hint, closed when the watch breaks, ended with ctx. It is the one call
+	// with the caller's ctx. It fails with store.ErrUnavailable.
+	Watch(ctx context.Context, key, lease string) (<-chan struct{}, error)
+}
+
+// Lister is a Place that lists its keys. It is needed for store.Inspector's List and for
+// store.Cards.
+type Lister interface {
+	Place
+
+	// List returns up to most entries, at most 1,000, whose keys come after the given one,
+	// in the order of their bytes. Fewer than most say that there are no more. Values may
+	// be left out. Every key is after "".
+	List(ctx context.Context, after string, most int) ([]Item, error)
+}
+
+// Item is an entry and its key.
+type Item struct {
+	Key string
+	Entry
+}
+
+// Sweeper is a Place from which the Store deletes what is not alive any more. In a place that
+// is none, an entry stays for ever.
+type Sweeper interface {
+	Place
+
+	// Dead returns up to most entries whose Due has passed, in any order. Some minutes
+	// later are early enough. Values may be left out.
+	Dead(ctx context.Context, most int) ([]Item, error)
+
+	// Raise makes the floor at least token. The Store raises it at least ten seconds
+	// before it deletes an entry with that token.
+	Raise(ctx context.Context, token uint64) error
+
+	// Delete deletes the entry of key if it still has the version of old, and reports
+	// whether it did.
+	Delete(ctx context.Context, key string, old Entry) (bool, error)
+}

@@ -1,0 +1,208 @@
+package casstore_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// memory is a place with everything, in memory, for any number of Stores.
+type memory struct {
+	mu      sync.Mutex
+	entries map[string]casstore.Entry
+	floor   uint64
+	watches map[watched][]chan struct{}
+	skew    time.Duration // of its clock
+
+	loads, saves, lost, usual, extends, deletes int // counts
+}
+
+type watched struct{ key, lease string }
+
+var (
+	_ casstore.Usual   = (*memory)(nil)
+	_ casstore.Watcher = (*memory)(nil)
+	_ casstore.Lister  = (*memory)(nil)
+	_ casstore.Sweeper = (*memory)(nil)
+)
+
+func newMemory() *memory {
+	return &memory{entries: make(map[string]casstore.Entry), watches: make(map[watched][]chan struct{})}
+}
+
+func (m *memory) now() time.Time { return time.UnixMicro(time.Now().Add(m.skew).UnixMicro()) }
+
+func (m *memory) Load(_ context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loads++
+	return m.load(key, w.Value), nil
+}
+
+func (m *memory) load(key string, value bool) casstore.Entry {
+	e := m.entries[key]
+	e.Now = m.now()
+	if e.Version == 0 {
+		e.Floor = m.floor
+	}
+	if !value {
+		e.Value = nil
+	}
+	return e
+}
+
+func (m *memory) Save(_ context.Context, key string, old, e casstore.Entry) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.saves++
+	now := m.entries[key]
+	if now.Version != old.Version || old.Version == 0 && m.floor != old.Floor {
+		m.lost++
+		return false, nil
+	}
+	if e.KeepValue {
+		e.Value = now.Value
+	}
+	for _, lease := range e.Wake {
+		for _, ch := range m.watches[watched{key, lease}] {
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
+		}
+	}
+	e.Wake, e.KeepValue = nil, false
+	m.entries[key] = e
+	return true, nil
+}
+
+func (m *memory) Take(_ context.Context, c store.Claim, version int64) (uint64, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.usual++
+	e, now := m.load(c.Key, false), m.now()
+	if e.State != nil || e.Alone.Written.After(now) || e.Alone.Until.After(now) {
+		return 0, false, nil
+	}
+	token := max(uint64(now.UnixMicro()), e.Alone.Token+store.TokenStep, e.Floor+store.TokenStep, c.MinToken)
+	until := now.Add(c.TTL)
+	m.entries[c.Key] = casstore.Entry{Version: version, Due: until, Alone: casstore.Alone{
+		Token: token, Lease: c.Lease, Owner: c.Owner, Since: now, Until: until, Written: now,
+	}}
+	return token, true, nil
+}
+
+// held reports whether e is the usual hold of c.
+func held(e casstore.Entry, c store.Claim, now time.Time) bool {
+	return e.State == nil && e.Alone.Lease == c.Lease && !e.Alone.Written.After(now) && e.Alone.Until.After(now)
+}
+
+func (m *memory) Give(_ context.Context, c store.Claim, version int64) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.usual++
+	e, now := m.entries[c.Key], m.now()
+	if !held(e, c, now) {
+		return false, nil
+	}
+	e.Version = version
+	e.Alone = casstore.Alone{Token: e.Alone.Token, Until: now, Written: now}
+	m.entries[c.Key] = e
+	return true, nil
+}
+
+func (m *memory) Extend(_ context.Context, claims []store.Claim, version int64) ([]bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.extends++
+	done := make([]bool, len(claims))
+	for i, c := range claims {
+		e, now := m.entries[c.Key], m.now()
+		if done[i] = held(e, c, now); !done[i] {
+			continue
+		}
+		if until := now.Add(c.TTL); until.After(e.Alone.Until) {
+			e.Alone.Until, e.Due = until, until
+		}
+		e.Version, e.Alone.Written = version, now
+		m.entries[c.Key] = e
+	}
+	return done, nil
+}
+
+func (m *memory) Watch(ctx context.Context, key, lease string) (<-chan struct{}, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, ch := watched{key, lease}, make(chan struct{}, 1)
+	m.watches[at] = append(m.watches[at], ch)
+	context.AfterFunc(ctx, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.watches[at] = slices.DeleteFunc(m.watches[at], func(other chan struct{}) bool { return other == ch })
+	})
+	return ch, nil
+}
+
+// items returns the entries of some keys, in order.
+func (m *memory) items(most int, some func(key string, e casstore.Entry) bool) (items []casstore.Item) {
+	for key, e := range m.entries {
+		if some(key, e) {
+			items = append(items, casstore.Item{Key: key, Entry: m.load(key, false)})
+		}
+	}
+	slices.SortFunc(items, func(a, b casstore.Item) int {
+		if a.Key < b.Key {
+			return -1
+		}
+		return 1
+	})
+	return items[:min(most, len(items))]
+}
+
+func (m *memory) List(_ context.Context, after string, most int) ([]casstore.Item, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.items(most, func(key string, _ casstore.Entry) bool { return key > after }), nil
+}
+
+func (m *memory) Dead(_ context.Context, most int) ([]casstore.Item, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	return m.items(most, func(_ string, e casstore.Entry) bool { return !e.Due.After(now) }), nil
+}
+
+func (m *memory) Raise(_ context.Context, token uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.floor = max(m.floor, token)
+	return nil
+}
+
+func (m *memory) Delete(_ context.Context, key string, old casstore.Entry) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.entries[key].Version != old.Version {
+		return false, nil
+	}
+	m.deletes++
+	delete(m.entries, key)
+	return true, nil
+}
+
+// bare is a place of two methods.
+type bare struct{ m *memory }
+
+func (b bare) Load(ctx context.Context, key string, _ casstore.Want) (casstore.Entry, error) {
+	e, err := b.m.Load(ctx, key, casstore.Want{Value: true})
+	e.Alone = casstore.Alone{}
+	return e, err
+}
+
+func (b bare) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	return b.m.Save(ctx, key, old, e)
+}

@@ -1,0 +1,226 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/internal/calls"
+	"github.com/lockkit/lockkit/core/internal/keystate"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// probing is a key that no lock has.
+const probing = "{probe}"
+
+var (
+	errNoAnswer = errors.New("no answer within the time of a call")
+	// errUnsure is the outcome where a Save has lost, as it seemed, and the place was then
+	// left as that Save would have left it.
+	errUnsure = errors.New("the hold is gone, by this call or by another one")
+)
+
+// move is an operation on the state of one key.
+type move struct {
+	key   string
+	want  Want
+	value []byte // what a record may be saved with
+	// sent is set after a write of the same operation that was answered with false, which
+	// may have taken effect if it was sent twice, until a Load shows it. Wrote is its version.
+	sent  bool
+	wrote int64
+	// apply changes the state. It may be called again, if the Save has lost.
+	apply func(s *keystate.State, e Entry) result
+}
+
+// result is what an operation needs for its answer.
+type result struct {
+	wake []string
+	// save: the answer counts only if the place has been written.
+	save bool
+	// current: the answer counts only if the entry was not an old one.
+	current bool
+}
+
+// step loads the entry of m, applies m, and saves what has become of it, again and again until
+// no other client was faster.
+func (s *Store) step(ctx context.Context, op string, m move) error {
+	if err := s.turns.Lock(ctx, m.key); err != nil {
+		return s.undecided(op, m.sent, err)
+	}
+	defer s.turns.Unlock(m.key)
+	var next func() (time.Duration, bool)
+	for {
+		old, err := do(ctx, s, func(ctx context.Context) (Entry, error) { return s.place.Load(ctx, m.key, m.want) })
+		if err != nil {
+			return s.undecided(op, m.sent, err)
+		}
+		if m.wrote != 0 && old.Version == m.wrote {
+			return nil // a Save was sent twice, and the first one has won
+		}
+		m.sent, m.wrote = false, 0
+		now := time.UnixMicro(old.Now.UnixMicro())
+		old.Now = now
+		state, err := s.read(old, m.want)
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnsupported, err)
+		}
+		before, sum := encode(state, now, s.usual != nil), sumOf(state)
+		r := m.apply(state, old)
+		e := encode(state, now, s.usual != nil)
+		if !r.save && same(before, e) {
+			if !r.current || m.want.Current {
+				return nil
+			}
+			m.want.Current = true // a replica may have answered
+			continue
+		}
+		e.Version, e.Wake = version(), r.wake
+		if kept := sumOf(state); kept != "" {
+			if e.KeepValue = kept == sum; !e.KeepValue {
+				e.Value = m.value
+			}
+		}
+		won, err := do(ctx, s, func(ctx context.Context) (bool, error) { return s.place.Save(ctx, m.key, old, e) })
+		if won {
+			return nil
+		}
+		if err != nil {
+			return s.unwritten(op, err)
+		}
+		m.sent, m.wrote, m.want.Current = true, e.Version, true
+		if next == nil {
+			next = pauses.Delays()
+			continue
+		}
+		d, _ := next()
+		if !sleep(ctx, d) {
+			return s.undecided(op, m.sent, context.Cause(ctx))
+		}
+	}
+}
+
+// read returns the state in e. It fails if that is not what a Store has written.
+func (s *Store) read(e Entry, w Want) (*keystate.State, error) {
+	state, err := decode(e)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sumOf(state); w.Value && sum != "" && sum != string(digest(e.Value)) {
+		return nil, errDamaged
+	}
+	return state, nil
+}
+
+// sumOf returns the digest of the value that s has.
+func sumOf(s *keystate.State) string {
+	if s.Record == nil {
+		return ""
+	}
+	return string(s.Record.Value)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// endedError says that ctx was done before a call was sent, or answered.
+type endedError struct {
+	cause error
+	sent  bool
+}
+
+func (e *endedError) Error() string { return e.cause.Error() }
+
+func (e *endedError) Unwrap() error { return e.cause }
+
+// do calls the place where the caller can leave it.
+func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T, error)) (T, error) {
+	var none T
+	if ctx.Err() != nil {
+		return none, &endedError{context.Cause(ctx), false}
+	}
+	begun := s.gate.Begin()
+	going, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errNoAnswer)
+	v, left, err := calls.Detached(ctx, func() (T, error) {
+		defer stop()
+		v, err := call(going)
+		if err == nil {
+			s.gate.Answered()
+			return v, nil
+		}
+		_ = s.gate.Doubt(context.Background(), begun)
+		return none, err
+	})
+	if left {
+		return none, &endedError{err, true}
+	}
+	return v, err
+}
+
+func (s *Store) probe(ctx context.Context) error {
+	_, err := s.place.Load(ctx, probing, Want{})
+	return err
+}
+
+// bounded is ctx for a whole operation.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
+}
+
+// unchanged is the error of an operation that has certainly changed nothing.
+func (s *Store) unchanged(op string, err error) error {
+	return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, without(err, answers))
+}
+
+// unknown is the error of an operation that may have taken effect.
+func (s *Store) unknown(op string, err error) error {
+	return fmt.Errorf("%s: %s: outcome unknown: %w", s.name, op, without(without(err, answers), unavailable))
+}
+
+// unwritten is the error of an operation whose write has failed with err.
+func (s *Store) unwritten(op string, err error) error {
+	ended, ok := errors.AsType[*endedError](err)
+	if ok && !ended.sent || !ok && errors.Is(err, store.ErrUnavailable) {
+		return s.unchanged(op, err)
+	}
+	return s.unknown(op, err)
+}
+
+// undecided is the error of an operation that could not go on. Nothing has changed, unless it
+// wrote something that is not known to have lost.
+func (s *Store) undecided(op string, sent bool, err error) error {
+	if sent {
+		return s.unknown(op, err)
+	}
+	return s.unchanged(op, err)
+}
+
+func (s *Store) unsupported(op string) error {
+	return fmt.Errorf("%s: %s: the place has nothing for it: %w", s.name, op, store.ErrUnsupported)
+}
+
+var (
+	answers     = []error{store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported}
+	unavailable = []error{store.ErrUnavailable}
+)
+
+// without returns err, or its text alone if it is of one of the classes: a caller can end its
+// ctx with any cause, also with an error of this kit, which says nothing of the outcome.
+func without(err error, classes []error) error {
+	for _, class := range classes {
+		if errors.Is(err, class) {
+			return errors.New(brief.Text(err.Error()))
+		}
+	}
+	return brief.Error(err)
+}

@@ -1,0 +1,168 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/claims"
+	"github.com/lockkit/lockkit/core/internal/keyed"
+	"github.com/lockkit/lockkit/core/internal/outage"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/retry"
+)
+
+// callLimit is how long an operation takes at most, and how long a call to the Place has.
+const callLimit = 2 * time.Second
+
+// pauses are those between Saves that have lost, after the first one.
+var pauses = retry.Policy{Initial: 2 * time.Millisecond, Max: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.5}
+
+// Store keeps locks in a Place. It implements store.Store for every kind of claim, and
+// store.Checker and store.Prompt. It implements store.Watcher, store.Inspector and store.Cards
+// as far as the Place allows, and fails with store.ErrUnsupported beyond that.
+//
+// A Store is safe for concurrent use. A call returns soon after its ctx is done, or after two
+// seconds. A call to the Place that has begun by then goes on, for two seconds at most.
+type Store struct {
+	place Place
+	name  string
+
+	usual   Usual // nil, like the next ones, where place is none
+	watcher Watcher
+	lister  Lister
+	checker store.Checker
+
+	turns   keyed.Mutexes[string] // by key: the calls of this process do not lose against each other
+	waiting placed
+	gate    outage.Gate
+	sweeper sweeper
+}
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.Checker   = (*Store)(nil)
+	_ store.Prompt    = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Cards     = (*Store)(nil)
+)
+
+// Option is an option of New.
+type Option func(*Store)
+
+// WithName sets the name with which errors begin. The default is "casstore".
+func WithName(name string) Option { return func(s *Store) { s.name = name } }
+
+// New returns a Store in p. It sends nothing. If p is also a Usual, Watcher, Lister, Sweeper or
+// store.Checker, the Store uses it as that. A store.Checker refuses claims beyond those that
+// every store refuses.
+//
+// It fails with store.ErrInvalid if p or an option is nil, or a name is empty.
+func New(p Place, opts ...Option) (*Store, error) {
+	s := &Store{place: p, name: "casstore"}
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("casstore: new: option is nil: %w", store.ErrInvalid)
+		}
+		o(s)
+	}
+	if p == nil || s.name == "" {
+		return nil, fmt.Errorf("casstore: new: a place and a name are needed: %w", store.ErrInvalid)
+	}
+	s.usual, _ = p.(Usual)
+	s.watcher, _ = p.(Watcher)
+	s.lister, _ = p.(Lister)
+	s.checker, _ = p.(store.Checker)
+	s.sweeper.place, _ = p.(Sweeper)
+	s.gate.Watch(callLimit, s.probe)
+	return s, nil
+}
+
+// Limit implements store.Prompt: two seconds.
+func (s *Store) Limit() time.Duration { return callLimit }
+
+// Close ends the background work of the Store, and waits for the call that is under way. Claims
+// can still be made, extended and released.
+func (s *Store) Close() error {
+	s.gate.Close()
+	s.sweeper.close()
+	return nil
+}
+
+// CheckClaim implements store.Checker.
+func (s *Store) CheckClaim(c store.Claim) error { return s.check("acquire", &c) }
+
+func (s *Store) check(op string, c *store.Claim) error {
+	if err := claims.Check(s.name, op, c, false); err != nil {
+		return err
+	}
+	if s.checker != nil && op != "watch" {
+		return s.checker.CheckClaim(*c)
+	}
+	return nil
+}
+
+// Watch implements store.Watcher. The watch is that of the Place.
+func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
+	const op = "watch"
+	if s.watcher == nil {
+		return nil, s.unsupported(op)
+	}
+	if err := s.check(op, &c); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, s.unchanged(op, context.Cause(ctx))
+	}
+	woken, err := s.watcher.Watch(ctx, c.Key, c.Lease)
+	if err != nil {
+		return nil, s.unchanged(op, err)
+	}
+	return woken, nil
+}
+
+// placed are the leases of this process that wait at the place: an Acquire of them begins with
+// a Load, as an attempt to write at a busy key is the dearest way to hear that it is busy.
+type placed struct {
+	mu     sync.Mutex
+	until  map[string]time.Time // by lease, on the clock of this process
+	tidyAt int                  // how many there are when those that have ended are removed
+}
+
+func (p *placed) add(lease string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if len(p.until) >= p.tidyAt {
+		for other, until := range p.until {
+			if !until.After(now) {
+				delete(p.until, other)
+			}
+		}
+		p.tidyAt = max(64, 2*len(p.until))
+	}
+	if p.until == nil {
+		p.until = make(map[string]time.Time)
+	}
+	p.until[lease] = now.Add(store.WaiterLife)
+}
+
+// remove forgets lease, and reports whether it was there.
+func (p *placed) remove(lease string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, there := p.until[lease]
+	delete(p.until, lease)
+	return there
+}
+
+// failed is the error for an answer of the rule.
+func (s *Store) failed(op string, err error) error {
+	if _, busy := errors.AsType[*store.BusyError](err); busy || err == nil {
+		return err
+	}
+	return fmt.Errorf("%s: %s: %w", s.name, op, err)
+}

@@ -1,0 +1,47 @@
+package casstore_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// newStore returns a Store in p, which ends with the test.
+func newStore(t testing.TB, p casstore.Place) *casstore.Store {
+	t.Helper()
+	s, err := casstore.New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		place   func() casstore.Place
+		without []storetest.Feature
+	}{
+		"everything": {func() casstore.Place { return newMemory() }, nil},
+		"two methods": {
+			func() casstore.Place { return bare{newMemory()} },
+			[]storetest.Feature{storetest.Watching, storetest.Inspecting, storetest.Carding},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB) func() store.Store {
+					p := c.place()
+					return func() store.Store { return newStore(t, p) }
+				},
+				Unit: 100 * time.Millisecond, Wrap: synctest.Test, Without: c.without,
+			})
+		})
+	}
+}

@@ -1,0 +1,110 @@
+package casstore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// sweepPause is the least time between two sweeps, and betweenPages if the last one has
+	// left something.
+	sweepPause   = time.Minute
+	betweenPages = 10 * time.Second
+	// settling is the least time from raising the floor of tokens to deleting what is below:
+	// a call that has read the older floor has ended then.
+	settling = 10 * time.Second
+	// sweepLimit is how long a sweep takes at most.
+	sweepLimit = 5 * time.Second
+	sweepPage  = 1000
+)
+
+// sweeper deletes entries of which nothing is alive, in the background of acquires.
+type sweeper struct {
+	place   Sweeper
+	mu      sync.Mutex
+	next    time.Time // when it may begin
+	working bool
+	closed  bool
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+	// The floor was raised to this token at this time, or 0.
+	floor  uint64
+	raised time.Time
+}
+
+// sweep begins a sweep, if it is time for one.
+func (s *Store) sweep() {
+	w := &s.sweeper
+	if w.place == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.working || time.Now().Before(w.next) {
+		return
+	}
+	ctx, stop := context.WithTimeoutCause(context.Background(), sweepLimit, errNoAnswer)
+	w.working, w.stop = true, stop
+	w.work.Go(func() {
+		defer stop()
+		more := s.sweepAll(ctx)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.working, w.next = false, time.Now().Add(sweepPause)
+		if more {
+			w.next = time.Now().Add(betweenPages)
+		}
+	})
+}
+
+// sweepAll deletes what is dead and below the floor, raises the floor for the next time, and
+// reports whether something is left. An error ends it: a later sweep does the rest.
+func (s *Store) sweepAll(ctx context.Context) (more bool) {
+	w := &s.sweeper
+	settled := w.floor > 0 && time.Since(w.raised) >= settling
+	for {
+		items, err := do(ctx, s, func(ctx context.Context) ([]Item, error) { return w.place.Dead(ctx, sweepPage) })
+		if err != nil || len(items) == 0 {
+			return false
+		}
+		deleted, highest := 0, uint64(0)
+		for _, item := range items {
+			now := time.UnixMicro(item.Now.UnixMicro())
+			item.Now = now
+			state, err := decode(item.Entry)
+			if err != nil || !state.Empty(now) {
+				continue
+			}
+			if !settled || state.Token > w.floor {
+				highest = max(highest, state.Token, uint64(now.UnixMicro()))
+				continue
+			}
+			if _, err := do(ctx, s, func(ctx context.Context) (bool, error) { return w.place.Delete(ctx, item.Key, item.Entry) }); err != nil {
+				return true
+			}
+			deleted++
+		}
+		if highest > 0 {
+			_, err := do(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.place.Raise(ctx, highest) })
+			if err == nil {
+				w.floor, w.raised = highest, time.Now()
+			}
+			return true
+		}
+		if deleted == 0 || len(items) < sweepPage {
+			return false
+		}
+	}
+}
+
+// close ends the sweep that is under way.
+func (w *sweeper) close() {
+	w.mu.Lock()
+	w.closed = true
+	if w.stop != nil {
+		w.stop()
+	}
+	w.mu.Unlock()
+	w.work.Wait()
+}
