@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -16,23 +17,24 @@ func Schema(d Dialect) string {
 	return strings.Join(append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text), ";\n") + ";\n"
 }
 
-// Migrate makes the tables in the database of db. It does nothing if that has been done, or if a
-// later version is there, which serves this one too. It may run in several processes at once.
+// Migrate makes the tables in the database of db. It does nothing if they are there. It may
+// run in several processes at once.
 //
 // The user of db needs the right to create tables if there is something to do. Other users
-// need SELECT, INSERT, UPDATE and DELETE on the tables. It fails with store.ErrUnsupported if
-// the tables are of an older version, and with store.ErrUnavailable if the database
-// refuses.
+// need SELECT, INSERT, UPDATE and DELETE on the tables. Migrate fails with store.ErrUnsupported
+// if the tables are of another version, as those of package pgstore are, and with
+// store.ErrUnavailable if the database refuses.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
-	if err := check("migrate", db, d); err != nil {
+	p, err := placeOf("migrate", db, d)
+	if err != nil {
 		return err
 	}
-	v, err := installed(ctx, db, d)
+	v, err := installed(ctx, p)
 	switch {
-	case err == nil && v >= dialect.SchemaVersion:
+	case err == nil && v == dialect.SchemaVersion:
 		return nil
 	case err == nil && v > 0:
-		return fmt.Errorf("sqlstore: migrate: the tables are of version %d: %w", v, store.ErrUnsupported)
+		return fmt.Errorf("sqlstore: migrate: the tables are of version %d, not %d: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
 	}
 	if err := install(ctx, db, d); err != nil {
 		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
@@ -59,6 +61,6 @@ func install(ctx context.Context, db *sql.DB, d Dialect) error {
 }
 
 // installed returns the version of the tables in the database.
-func installed(ctx context.Context, db *sql.DB, d Dialect) (v int, err error) {
-	return v, one(ctx, db, d.Version(), &v)
+func installed(ctx context.Context, p *rows.Place) (v int, err error) {
+	return v, p.One(ctx, p.Dialect.Version(), &v)
 }

@@ -24,7 +24,7 @@ type Querier interface {
 // It fails with store.ErrInvalid for a *sql.DB, which is no transaction, and for a token of 0,
 // which no lease has. Any other error is the database's: the transaction is to be rolled
 // back, and may be repeated.
-func (p *Place) CheckToken(ctx context.Context, q Querier, resource string, token uint64) error {
+func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, token uint64) error {
 	const op = "sqlstore: check token"
 	switch _, db := q.(*sql.DB); {
 	case q == nil || db:
@@ -34,7 +34,7 @@ func (p *Place) CheckToken(ctx context.Context, q Querier, resource string, toke
 	case token == 0 || token > math.MaxInt64:
 		return fmt.Errorf("%s: %d is no token of any store: %w", op, token, store.ErrInvalid)
 	}
-	note, seen := p.d.Note(resource, token), p.d.Seen(resource)
+	note, seen := s.place.Dialect.Note(resource, token), s.place.Dialect.Seen(resource)
 	if _, err := q.ExecContext(ctx, note.Text, note.Args...); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}

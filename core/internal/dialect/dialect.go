@@ -10,43 +10,50 @@ package dialect
 import (
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/store"
 )
 
 // SchemaVersion is the version of the tables that Schema makes.
 const SchemaVersion = 7
 
-// Dialect writes the statements for one kind of database.
+// Dialect writes the statements for one kind of database. Load, List, Dead, Save, Take, Give,
+// Extend, Raise and Delete are those of casstore's Place and its optional interfaces.
 type Dialect interface {
-	// Name is the name of the database in errors.
+	// Name returns the name of the database in errors.
 	Name() string
 	// Schema returns the statements that make the tables. Running them again changes nothing.
 	Schema() []string
-	// Lock keeps others from making the tables, until the transaction ends; it may be empty.
+	// Lock keeps others from making the tables until the transaction ends. It may be empty.
 	Lock() Statement
 	// Version reads the version of the tables, after Schema. SetVersion writes it.
 	Version() Statement
 	SetVersion(v int) Statement
-	// Probes are what speaks against a database that has the tables.
+	// Probes returns the faults that a database with the tables can have.
 	Probes() []Probe
-	// Take grants the usual claim c if its key is free. It gives a row that is new the
-	// version fresh. The answer is the token: a row, or an insert ID where Numbered is true.
-	// There is no row, or the ID is 0, if it does not grant.
-	Take(c store.Claim, fresh int64) Statement
-	// Numbered reports whether the answer of Take is an insert ID.
+
+	// Take's answer is the token: a row, or an insert ID if Numbered returns true. There is
+	// no row, or the ID is 0, if it does not grant.
+	Take(c store.Claim, version int64) Statement
 	Numbered() bool
-	// Give releases the usual hold of c. It changes one row if there was one, else none.
-	Give(c store.Claim) Statement
+	// Give changes one row, or none.
+	Give(c store.Claim, version int64) Statement
 	// Extend extends the usual holds of claims by one TTL. It changes as many rows as were
 	// held, and never makes a hold shorter.
-	Extend(claims []store.Claim, ttl time.Duration) Statement
-	// Load reads one row, in the order of Row.Fields, also if key has none. It reads the
-	// answer only if it is wanted.
-	Load(key string, answer bool) Statement
-	// Save writes r over the row of key that Load has read as old. It changes one row if
-	// that is still there, else none. If old was no row and there is one now, it fails as
+	Extend(claims []store.Claim, ttl time.Duration, version int64) Statement
+	// Extended reads the names of those of claims whose row has the version.
+	Extended(claims []store.Claim, version int64) Statement
+	// Load reads one row in the order of Row.Fields, also if key has none.
+	Load(key string, w casstore.Want) Statement
+	// List and Dead read rows without their values.
+	List(after string, most int) Statement
+	Dead(most int) Statement
+	// Save changes one row, or none. If old was no row and there is one now, it may fail as
 	// for any other key that is there already.
-	Save(key string, old, r Row) Statement
+	Save(key string, old, e casstore.Entry) Statement
+	Raise(token uint64) Statement
+	Delete(key string, version int64) Statement
+
 	// Note keeps token as seen for resource if none higher is, in the transaction of the
 	// caller. Seen reads the highest one then, and keeps others from noting meanwhile.
 	Note(resource string, token uint64) Statement
@@ -65,38 +72,51 @@ type Statement struct {
 	Args []any
 }
 
-// Row is what is kept of one key.
+// Row is a row as it is read.
 type Row struct {
-	Alone   bool   // false: the session would not commit by itself
-	Now     int64  // the server's time when the row was loaded
-	Floor   int64  // the highest token of all rows that were deleted until then
-	Version int64  // changed by each write, never used twice for a key; 0: there is no row
-	Token   int64  // of the last grant, or Floor
-	Lease   []byte // of the usual hold; nil: there is none
-	Owner   []byte
-	Since   int64
-	Until   int64  // when nothing of the row is alive any more
-	Written int64  // the time of the last write: a clock behind it was set back
-	State   []byte // everything else; nil: the usual hold is all there is
-	Answer  []byte
-	// Keep has Save leave the answer as it is.
-	Keep bool
+	Alone  bool // false: the session would not commit by itself
+	Schema int  // the version of the tables
+
+	name, lease, owner, state, value                       []byte
+	now, floor, version, token, since, until, written, due int64
 }
 
-// Fields returns where to scan what Load reads.
+// Fields returns where to scan what Load, List and Dead read.
 func (r *Row) Fields() []any {
 	return []any{
-		&r.Alone, &r.Now, &r.Floor, &r.Version, &r.Token, &r.Lease, &r.Owner, &r.Since, &r.Until, &r.Written, &r.State, &r.Answer,
+		&r.Alone, &r.Schema, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
+		&r.since, &r.until, &r.written, &r.due, &r.state, &r.value,
 	}
 }
 
-// maxName is the length of the columns lease and owner.
-const maxName = 255
+// Item returns what has been scanned.
+func (r *Row) Item() casstore.Item {
+	e := casstore.Entry{Now: time.UnixMicro(r.now), Version: r.version}
+	if r.version == 0 {
+		e.Floor = uint64(r.floor)
+		return casstore.Item{Entry: e}
+	}
+	e.State, e.Value, e.Due = r.state, r.value, time.UnixMicro(r.due*bucket)
+	e.Alone = casstore.Alone{
+		Token: uint64(r.token), Lease: string(r.lease), Owner: string(r.owner), Since: at(r.since), Until: at(r.until), Written: at(r.written),
+	}
+	return casstore.Item{Key: string(r.name), Entry: e}
+}
 
-// Usual reports whether c is the usual claim, for a whole key and no more than that.
-func Usual(c *store.Claim) bool {
-	return c.Weight == store.All && c.Limit == store.All && c.Record == nil && !c.Undo && c.Keep == 0 &&
-		len(c.Lease) <= maxName && len(c.Owner) <= maxName
+// at is the time of a column. 0 is the zero time.
+func at(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
+}
+
+// micros is the column of a time.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
 }
 
 // bucket is the unit of the column due, in microseconds: a row is swept some minutes after

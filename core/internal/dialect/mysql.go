@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -50,14 +51,12 @@ func (MySQL) Schema() []string {
   written BIGINT NOT NULL,
   due BIGINT NOT NULL,
   state LONGBLOB,
-  answer LONGBLOB,
+  value LONGBLOB,
   KEY lockkit_due (due)
 )` + options,
-		`CREATE TABLE IF NOT EXISTS lockkit_floor (one INT NOT NULL PRIMARY KEY, token BIGINT NOT NULL)` + options,
-		`INSERT IGNORE INTO lockkit_floor (one, token) VALUES (1, 0)`,
 		`CREATE TABLE IF NOT EXISTS lockkit_seen (resource VARBINARY(512) NOT NULL PRIMARY KEY, token BIGINT NOT NULL)` + options,
-		`CREATE TABLE IF NOT EXISTS lockkit_version (one INT NOT NULL PRIMARY KEY, version INT NOT NULL)` + options,
-		`INSERT IGNORE INTO lockkit_version (one, version) VALUES (1, 0)`,
+		`CREATE TABLE IF NOT EXISTS lockkit_version (one INT NOT NULL PRIMARY KEY, version INT NOT NULL, token BIGINT NOT NULL)` + options,
+		`INSERT IGNORE INTO lockkit_version (one, version, token) VALUES (1, 0, 0)`,
 	}
 }
 
@@ -86,22 +85,26 @@ func (MySQL) Probes() []Probe {
 			"/*M! EXISTS (SELECT * FROM information_schema.global_variables WHERE variable_name='WSREP_ON' AND variable_value='ON') OR */ 1=0",
 			"several servers of a Galera cluster may write, each by a clock of its own: send all statements to one",
 		},
-		{"(SELECT MAX(token) FROM lockkit_floor)>" + mysqlNow + "+60000000", clockAdvice},
+		{
+			"/*!80000 @@innodb_lock_wait_timeout>2 OR */ 1=0",
+			"a locked row holds up a session for longer than a call takes: set innodb_lock_wait_timeout=1 in the DSN",
+		},
+		{"(SELECT MAX(token) FROM lockkit_version)>" + mysqlNow + "+60000000", clockAdvice},
 	}
 }
 
 // Take implements Dialect.
-func (d MySQL) Take(c store.Claim, fresh int64) Statement {
+func (d MySQL) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
 	t.add(mysqlWait, "INSERT INTO lockkit_locks (name,version,token,lease,owner,since,until,written,due) SELECT ")
-	t.name(c.Key).add(",").num(fresh).add(",LAST_INSERT_ID(GREATEST(", mysqlNow, ",f.token+64,").num(least).add(")),")
+	t.name(c.Key).add(",").num(version).add(",LAST_INSERT_ID(GREATEST(", mysqlNow, ",f.token+64,").num(least).add(")),")
 	t.name(c.Lease).add(",").name(c.Owner).add(",", mysqlNow, ",", mysqlNow, "+").num(ttl).add(",", mysqlNow, ",").mysqlDue(ttl)
-	t.add(" FROM lockkit_floor f WHERE ", mysqlAlone, " ON DUPLICATE KEY UPDATE ")
+	t.add(" FROM lockkit_version f WHERE ", ofThisVersion, " AND ", mysqlAlone, " ON DUPLICATE KEY UPDATE ")
 	// Also where it refuses it sets LAST_INSERT_ID, which has the token of the insert.
 	t.add("token=IF(", mysqlFree, ",LAST_INSERT_ID(GREATEST(", mysqlNow, ",lockkit_locks.token+64,").num(least)
 	t.add(")),lockkit_locks.token+LAST_INSERT_ID(0))")
 	for _, cell := range []cell{
-		{"version", func(t *text) { t.add("lockkit_locks.version+1") }},
+		{"version", func(t *text) { t.num(version) }},
 		{"lease", func(t *text) { t.name(c.Lease) }},
 		{"owner", func(t *text) { t.name(c.Owner) }},
 		{"since", func(t *text) { t.add(mysqlNow) }},
@@ -123,33 +126,71 @@ func (t *text) mysqlDue(ttl int64) *text {
 }
 
 // Give implements Dialect.
-func (d MySQL) Give(c store.Claim) Statement {
-	t := d.text().add(mysqlWait, "UPDATE lockkit_locks SET version=version+1,lease=NULL,owner=NULL,written=", mysqlNow, ",until=", mysqlNow)
+func (d MySQL) Give(c store.Claim, version int64) Statement {
+	t := d.text().add(mysqlWait, "UPDATE lockkit_locks SET version=").num(version).add(",lease=NULL,owner=NULL,written=", mysqlNow, ",until=", mysqlNow)
 	t.add(" WHERE name=").name(c.Key).add(" AND lease=").name(c.Lease)
 	return t.add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
 }
 
 // Extend implements Dialect.
-func (d MySQL) Extend(claims []store.Claim, ttl time.Duration) Statement {
-	t := d.text().add(mysqlWait, "UPDATE lockkit_locks SET version=version+1,due=GREATEST(due,").mysqlDue(ttl.Microseconds())
+func (d MySQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
+	t := d.text().add(mysqlWait, "UPDATE lockkit_locks SET version=").num(version).add(",due=GREATEST(due,").mysqlDue(ttl.Microseconds())
 	t.add("),written=", mysqlNow, ",until=GREATEST(until,", mysqlNow, "+").num(ttl.Microseconds()).add(") WHERE ")
 	return t.these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
 }
 
-// Load implements Dialect.
-func (d MySQL) Load(key string, answer bool) Statement {
-	t := d.text().add("SELECT ", mysqlAlone, ",", mysqlNow, ",", loadColumns, answerColumn(answer))
-	return t.add(" FROM lockkit_floor f LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
+// Extended implements Dialect.
+func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
+	return d.text().written("lockkit_locks", claims, version).end()
+}
+
+// rows begins the statements that read rows.
+func (d MySQL) rows(value bool) *text {
+	return d.text().add("SELECT ", mysqlAlone, ",f.version,", mysqlNow, rowColumns, valueColumn(value), " FROM lockkit_version f ")
+}
+
+// Load implements Dialect. The newest row is read as for a write, also by what sends mere
+// reads to replicas.
+func (d MySQL) Load(key string, w casstore.Want) Statement {
+	t := d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
+	if w.Current {
+		return Statement{Text: mysqlWait + t.end().Text + " LOCK IN SHARE MODE"}
+	}
+	return t.end()
+}
+
+// List implements Dialect.
+func (d MySQL) List(after string, most int) Statement {
+	t := d.rows(false).add("JOIN lockkit_locks k WHERE k.name>").name(after)
+	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
+}
+
+// Dead implements Dialect.
+func (d MySQL) Dead(most int) Statement {
+	t := d.rows(false).add("JOIN lockkit_locks k WHERE k.due<=", mysqlNow, " DIV ").num(bucket)
+	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Save implements Dialect.
-func (d MySQL) Save(key string, old, r Row) Statement {
+func (d MySQL) Save(key string, old, e casstore.Entry) Statement {
 	t := d.text().add(mysqlWait)
 	if old.Version == 0 {
-		t.insert("lockkit_locks", "lockkit_floor", key, &old, &r)
+		t.insert("lockkit_locks", "lockkit_version", key, &old, &e)
 	} else {
-		t.update("lockkit_locks", key, &old, &r)
+		t.update("lockkit_locks", key, &old, &e)
 	}
+	return t.add(" AND ", mysqlAlone).end()
+}
+
+// Raise implements Dialect.
+func (d MySQL) Raise(token uint64) Statement {
+	t := d.text().add(mysqlWait, "UPDATE lockkit_version SET token=GREATEST(token,").num(int64(token))
+	return t.add(") WHERE ", mysqlAlone).end()
+}
+
+// Delete implements Dialect.
+func (d MySQL) Delete(key string, version int64) Statement {
+	t := d.text().add(mysqlWait, "DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version)
 	return t.add(" AND ", mysqlAlone).end()
 }
 

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -58,14 +59,12 @@ func (PostgreSQL) Schema() []string {
   written bigint NOT NULL,
   due     bigint NOT NULL,
   state   bytea,
-  answer  bytea
+  value   bytea
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.2)`,
 		`CREATE INDEX IF NOT EXISTS locks_due ON lockkit.locks (due)`,
-		`CREATE TABLE IF NOT EXISTS lockkit.floor (one boolean PRIMARY KEY DEFAULT true CHECK (one), token bigint NOT NULL)`,
-		`INSERT INTO lockkit.floor (token) VALUES (0) ON CONFLICT DO NOTHING`,
 		`CREATE TABLE IF NOT EXISTS lockkit.seen (resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL) WITH (fillfactor = 80)`,
-		`CREATE TABLE IF NOT EXISTS lockkit.version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL)`,
-		`INSERT INTO lockkit.version (version) VALUES (0) ON CONFLICT DO NOTHING`,
+		`CREATE TABLE IF NOT EXISTS lockkit.version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL, token bigint NOT NULL)`,
+		`INSERT INTO lockkit.version (version, token) VALUES (0, 0) ON CONFLICT DO NOTHING`,
 	}
 }
 
@@ -93,49 +92,82 @@ func (PostgreSQL) Probes() []Probe {
 				"WHERE n.nspname='lockkit' AND c.relkind='r' AND c.relpersistence<>'p')",
 			"a table of the schema lockkit is not logged, a crash forgets every lock: ALTER TABLE … SET LOGGED",
 		},
-		{"(SELECT max(token) FROM lockkit.floor)>" + postgresNow + "+60000000", clockAdvice},
+		{"(SELECT max(token) FROM lockkit.version)>" + postgresNow + "+60000000", clockAdvice},
 	}
 }
 
 // Take implements Dialect.
-func (d PostgreSQL) Take(c store.Claim, fresh int64) Statement {
+func (d PostgreSQL) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
 	t.add("INSERT INTO lockkit.locks AS k (name,version,token,lease,owner,since,until,written,due) SELECT ")
-	t.name(c.Key).add(",").num(fresh).add(",GREATEST(c.now,f.token+64,").num(least).add("),").name(c.Lease).add(",").name(c.Owner)
-	t.add(",c.now,c.now+").num(ttl).add(",c.now,(c.now+").num(ttl).add(")/").num(bucket).add("+1 FROM ", durable, " c,lockkit.floor f")
-	t.add(" ON CONFLICT (name) DO UPDATE SET version=k.version+1,token=GREATEST(EXCLUDED.since,k.token+64,").num(least)
+	t.name(c.Key).add(",").num(version).add(",GREATEST(c.now,f.token+64,").num(least).add("),").name(c.Lease).add(",").name(c.Owner)
+	t.add(",c.now,c.now+").num(ttl).add(",c.now,(c.now+").num(ttl).add(")/").num(bucket).add("+1 FROM ", durable, " c,lockkit.version f WHERE ", ofThisVersion)
+	t.add(" ON CONFLICT (name) DO UPDATE SET version=EXCLUDED.version,token=GREATEST(EXCLUDED.since,k.token+64,").num(least)
 	t.add("),lease=EXCLUDED.lease,owner=EXCLUDED.owner,since=EXCLUDED.since,until=EXCLUDED.until,written=EXCLUDED.written,due=EXCLUDED.due")
 	return t.add(" WHERE k.state IS NULL AND k.written<=EXCLUDED.since AND k.until<=EXCLUDED.since RETURNING k.token").end()
 }
 
 // Give implements Dialect.
-func (d PostgreSQL) Give(c store.Claim) Statement {
-	t := d.text().add("UPDATE lockkit.locks k SET version=k.version+1,lease=NULL,owner=NULL,written=c.now,until=c.now FROM ", fast, " c")
+func (d PostgreSQL) Give(c store.Claim, version int64) Statement {
+	t := d.text().add("UPDATE lockkit.locks k SET version=").num(version).add(",lease=NULL,owner=NULL,written=c.now,until=c.now FROM ", fast, " c")
 	return t.add(" WHERE k.name=").name(c.Key).add(" AND k.lease=").name(c.Lease).add(" AND ", postgresHeld).end()
 }
 
 // Extend implements Dialect. A row that another transaction has locked does not hold up the others.
-func (d PostgreSQL) Extend(claims []store.Claim, ttl time.Duration) Statement {
+func (d PostgreSQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
 	t, us := d.text(), ttl.Microseconds()
 	t.add("WITH c AS MATERIALIZED ", durable, ",l AS MATERIALIZED (SELECT name FROM lockkit.locks WHERE ").these(claims, "")
-	t.add(" ORDER BY name FOR UPDATE SKIP LOCKED) UPDATE lockkit.locks k SET version=k.version+1,written=c.now,until=GREATEST(k.until,c.now+")
+	t.add(" ORDER BY name FOR UPDATE SKIP LOCKED) UPDATE lockkit.locks k SET version=").num(version).add(",written=c.now,until=GREATEST(k.until,c.now+")
 	t.num(us).add("),due=GREATEST(k.due,(c.now+").num(us).add(")/").num(bucket)
 	return t.add("+1) FROM c,l WHERE k.name=l.name AND ").these(claims, "k.").add(" AND ", postgresHeld).end()
 }
 
+// Extended implements Dialect.
+func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
+	return d.text().written("lockkit.locks", claims, version).end()
+}
+
+// rows begins the statements that read rows.
+func (d PostgreSQL) rows(value bool) *text {
+	return d.text().add("SELECT true,f.version,", postgresNow, rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
+}
+
 // Load implements Dialect.
-func (d PostgreSQL) Load(key string, answer bool) Statement {
-	t := d.text().add("SELECT true,", postgresNow, ",", loadColumns, answerColumn(answer))
-	return t.add("::bytea FROM lockkit.floor f LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
+func (d PostgreSQL) Load(key string, w casstore.Want) Statement {
+	return d.rows(w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
+}
+
+// List implements Dialect.
+func (d PostgreSQL) List(after string, most int) Statement {
+	t := d.rows(false).add("JOIN lockkit.locks k ON k.name>").name(after)
+	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
+}
+
+// Dead implements Dialect.
+func (d PostgreSQL) Dead(most int) Statement {
+	t := d.rows(false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
+	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Save implements Dialect.
-func (d PostgreSQL) Save(key string, old, r Row) Statement {
+func (d PostgreSQL) Save(key string, old, e casstore.Entry) Statement {
 	t := d.text().add("WITH c AS MATERIALIZED ", durable, " ")
 	if old.Version == 0 {
-		return t.insert("lockkit.locks", "c,lockkit.floor", key, &old, &r).end()
+		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return t.update("lockkit.locks", key, &old, &r).add(" AND (SELECT now FROM c)>0").end()
+	return t.update("lockkit.locks", key, &old, &e).add(" AND (SELECT now FROM c)>0").end()
+}
+
+// Raise implements Dialect.
+func (d PostgreSQL) Raise(token uint64) Statement {
+	t := d.text().add("UPDATE lockkit.version f SET token=GREATEST(f.token,").num(int64(token))
+	return t.add(") FROM ", durable, " c").end()
+}
+
+// Delete implements Dialect.
+func (d PostgreSQL) Delete(key string, version int64) Statement {
+	t := d.text().add("DELETE FROM lockkit.locks k USING ", fast, " c WHERE k.name=").name(key)
+	return t.add(" AND k.version=").num(version).add(" AND c.now>0").end()
 }
 
 // Note implements Dialect.

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -39,14 +40,12 @@ func (SQLite) Schema() []string {
   written INTEGER NOT NULL,
   due     INTEGER NOT NULL,
   state   BLOB,
-  answer  BLOB
+  value   BLOB
 ) WITHOUT ROWID`,
 		`CREATE INDEX IF NOT EXISTS lockkit_due ON lockkit_locks (due)`,
-		`CREATE TABLE IF NOT EXISTS lockkit_floor (one INTEGER PRIMARY KEY CHECK (one = 1), token INTEGER NOT NULL)`,
-		`INSERT OR IGNORE INTO lockkit_floor (one, token) VALUES (1, 0)`,
 		`CREATE TABLE IF NOT EXISTS lockkit_seen (resource BLOB NOT NULL PRIMARY KEY, token INTEGER NOT NULL) WITHOUT ROWID`,
-		`CREATE TABLE IF NOT EXISTS lockkit_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL)`,
-		`INSERT OR IGNORE INTO lockkit_version (one, version) VALUES (1, 0)`,
+		`CREATE TABLE IF NOT EXISTS lockkit_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, token INTEGER NOT NULL)`,
+		`INSERT OR IGNORE INTO lockkit_version (one, version, token) VALUES (1, 0, 0)`,
 	}
 }
 
@@ -68,47 +67,78 @@ func (SQLite) Probes() []Probe {
 		{"(SELECT journal_mode<>'wal' FROM pragma_journal_mode)", "readers and writers wait for each other: set journal_mode=WAL"},
 		{"(SELECT synchronous<2 FROM pragma_synchronous)", "a crash can forget locks: set synchronous=FULL for each connection"},
 		{"(SELECT timeout=0 FROM pragma_busy_timeout)", "a locked database is an error at once: set busy_timeout to 1000 for each connection"},
-		{"(SELECT max(token) FROM lockkit_floor)>" + sqliteNow + "+60000000", clockAdvice},
+		{"(SELECT max(token) FROM lockkit_version)>" + sqliteNow + "+60000000", clockAdvice},
 	}
 }
 
 // Take implements Dialect.
-func (d SQLite) Take(c store.Claim, fresh int64) Statement {
+func (d SQLite) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
 	t.add("INSERT INTO lockkit_locks AS k (name,version,token,lease,owner,since,until,written,due) SELECT ")
-	t.name(c.Key).add(",").num(fresh).add(",max(", sqliteNow, ",f.token+64,").num(least).add("),").name(c.Lease).add(",").name(c.Owner)
+	t.name(c.Key).add(",").num(version).add(",max(", sqliteNow, ",f.token+64,").num(least).add("),").name(c.Lease).add(",").name(c.Owner)
 	t.add(",", sqliteNow, ",", sqliteNow, "+").num(ttl).add(",", sqliteNow, ",(", sqliteNow, "+").num(ttl).add(")/").num(bucket)
-	t.add("+1 FROM lockkit_floor f WHERE true ON CONFLICT (name) DO UPDATE SET version=k.version+1,token=max(EXCLUDED.since,k.token+64,").num(least)
+	t.add("+1 FROM lockkit_version f WHERE ", ofThisVersion, " ON CONFLICT (name) DO UPDATE SET version=EXCLUDED.version,token=max(EXCLUDED.since,k.token+64,").num(least)
 	t.add("),lease=EXCLUDED.lease,owner=EXCLUDED.owner,since=EXCLUDED.since,until=EXCLUDED.until,written=EXCLUDED.written,due=EXCLUDED.due")
 	return t.add(" WHERE k.state IS NULL AND k.written<=EXCLUDED.since AND k.until<=EXCLUDED.since RETURNING token").end()
 }
 
 // Give implements Dialect.
-func (d SQLite) Give(c store.Claim) Statement {
-	t := d.text().add("UPDATE lockkit_locks SET version=version+1,lease=NULL,owner=NULL,written=", sqliteNow, ",until=", sqliteNow)
+func (d SQLite) Give(c store.Claim, version int64) Statement {
+	t := d.text().add("UPDATE lockkit_locks SET version=").num(version).add(",lease=NULL,owner=NULL,written=", sqliteNow, ",until=", sqliteNow)
 	return t.add(" WHERE name=").name(c.Key).add(" AND lease=").name(c.Lease).add(" AND ", sqliteHeld).end()
 }
 
 // Extend implements Dialect.
-func (d SQLite) Extend(claims []store.Claim, ttl time.Duration) Statement {
+func (d SQLite) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
 	t, us := d.text(), ttl.Microseconds()
-	t.add("UPDATE lockkit_locks SET version=version+1,written=", sqliteNow, ",until=max(until,", sqliteNow, "+").num(us)
+	t.add("UPDATE lockkit_locks SET version=").num(version).add(",written=", sqliteNow, ",until=max(until,", sqliteNow, "+").num(us)
 	t.add("),due=max(due,(", sqliteNow, "+").num(us).add(")/").num(bucket).add("+1) WHERE ")
 	return t.these(claims, "").add(" AND ", sqliteHeld).end()
 }
 
+// Extended implements Dialect.
+func (d SQLite) Extended(claims []store.Claim, version int64) Statement {
+	return d.text().written("lockkit_locks", claims, version).end()
+}
+
+// rows begins the statements that read rows.
+func (d SQLite) rows(value bool) *text {
+	return d.text().add("SELECT true,f.version,", sqliteNow, rowColumns, valueColumn(value), " FROM lockkit_version f ")
+}
+
 // Load implements Dialect.
-func (d SQLite) Load(key string, answer bool) Statement {
-	t := d.text().add("SELECT true,", sqliteNow, ",", loadColumns, answerColumn(answer))
-	return t.add(" FROM lockkit_floor f LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
+func (d SQLite) Load(key string, w casstore.Want) Statement {
+	return d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
+}
+
+// List implements Dialect.
+func (d SQLite) List(after string, most int) Statement {
+	t := d.rows(false).add("JOIN lockkit_locks k ON k.name>").name(after)
+	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
+}
+
+// Dead implements Dialect.
+func (d SQLite) Dead(most int) Statement {
+	t := d.rows(false).add("JOIN lockkit_locks k ON k.due<=", sqliteNow, "/").num(bucket)
+	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Save implements Dialect.
-func (d SQLite) Save(key string, old, r Row) Statement {
+func (d SQLite) Save(key string, old, e casstore.Entry) Statement {
 	if old.Version == 0 {
-		return d.text().insert("lockkit_locks", "lockkit_floor", key, &old, &r).end()
+		return d.text().insert("lockkit_locks", "lockkit_version", key, &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return d.text().update("lockkit_locks", key, &old, &r).end()
+	return d.text().update("lockkit_locks", key, &old, &e).end()
+}
+
+// Raise implements Dialect.
+func (d SQLite) Raise(token uint64) Statement {
+	return d.text().add("UPDATE lockkit_version SET token=max(token,").num(int64(token)).add(")").end()
+}
+
+// Delete implements Dialect.
+func (d SQLite) Delete(key string, version int64) Statement {
+	return d.text().add("DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version).end()
 }
 
 // Note implements Dialect.

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"strconv"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -65,41 +66,64 @@ type cell struct {
 	add    func(t *text)
 }
 
-// cells are what Save writes, apart from the name and the version.
-func (r *Row) cells() []cell {
+// cells returns what Save writes, apart from the name.
+func cells(e *casstore.Entry) []cell {
 	num := func(n int64) func(*text) { return func(t *text) { t.num(n) } }
 	bin := func(v []byte) func(*text) { return func(t *text) { t.bytes(v) } }
-	all := []cell{
-		{"token", num(r.Token)}, {"lease", bin(r.Lease)}, {"owner", bin(r.Owner)}, {"since", num(r.Since)},
-		{"until", num(r.Until)}, {"written", num(r.Written)}, {"due", num(r.Until/bucket + 1)}, {"state", bin(r.State)},
+	word := func(v string) func(*text) {
+		if v == "" {
+			return bin(nil)
+		}
+		return bin([]byte(v))
 	}
-	if !r.Keep {
-		all = append(all, cell{"answer", bin(r.Answer)})
+	a := &e.Alone
+	all := []cell{
+		{"version", num(e.Version)}, {"token", num(int64(a.Token))}, {"lease", word(a.Lease)}, {"owner", word(a.Owner)},
+		{"since", num(micros(a.Since))}, {"until", num(micros(a.Until))}, {"written", num(micros(a.Written))},
+		{"due", num(e.Due.UnixMicro()/bucket + 1)}, {"state", bin(e.State)},
+	}
+	if !e.KeepValue {
+		all = append(all, cell{"value", bin(e.Value)})
 	}
 	return all
 }
 
 // insert adds the statement for a row that is new. The floor is compared: a row that came
 // and went since old was loaded has raised it.
-func (t *text) insert(locks, floor, key string, old, r *Row) *text {
-	t.add("INSERT INTO ", locks, " (name,version")
-	for _, c := range r.cells() {
+func (t *text) insert(locks, version, key string, old, e *casstore.Entry) *text {
+	t.add("INSERT INTO ", locks, " (name")
+	for _, c := range cells(e) {
 		t.add(",", c.column)
 	}
-	t.add(") SELECT ").name(key).add(",").num(r.Version)
-	for _, c := range r.cells() {
+	t.add(") SELECT ").name(key)
+	for _, c := range cells(e) {
 		c.add(t.add(","))
 	}
-	return t.add(" FROM ", floor, " f WHERE f.token=").num(old.Floor)
+	return t.add(" FROM ", version, " f WHERE f.token=").num(int64(old.Floor))
 }
 
 // update adds the statement for a row that is there.
-func (t *text) update(locks, key string, old, r *Row) *text {
-	t.add("UPDATE ", locks, " SET version=version+1")
-	for _, c := range r.cells() {
-		c.add(t.add(",", c.column, "="))
+func (t *text) update(locks, key string, old, e *casstore.Entry) *text {
+	t.add("UPDATE ", locks, " SET ")
+	for i, c := range cells(e) {
+		if i > 0 {
+			t.add(",")
+		}
+		c.add(t.add(c.column, "="))
 	}
 	return t.add(" WHERE name=").name(key).add(" AND version=").num(old.Version)
+}
+
+// written adds the statement that finds those rows of claims that have the version.
+func (t *text) written(locks string, claims []store.Claim, version int64) *text {
+	t.add("SELECT name FROM ", locks, " WHERE version=").num(version).add(" AND name IN (")
+	for i, c := range claims {
+		if i > 0 {
+			t.add(",")
+		}
+		t.name(c.Key)
+	}
+	return t.add(")")
 }
 
 // these adds the condition on the leases of claims, of a table that is named before each column.
@@ -114,15 +138,18 @@ func (t *text) these(claims []store.Claim, table string) *text {
 	return t.add(")")
 }
 
-// loadColumns are what Load reads of the row k and the floor f, apart from the answer.
-const loadColumns = "f.token,COALESCE(k.version,0),COALESCE(k.token,f.token),k.lease,k.owner," +
-	"COALESCE(k.since,0),COALESCE(k.until,0),COALESCE(k.written,0),k.state"
+// rowColumns are what is read of the row k and of f, after the time.
+const rowColumns = ",f.token,k.name,COALESCE(k.version,0),COALESCE(k.token,0),k.lease,k.owner," +
+	"COALESCE(k.since,0),COALESCE(k.until,0),COALESCE(k.written,0),COALESCE(k.due,0),k.state"
 
-func answerColumn(wanted bool) string {
+func valueColumn(wanted bool) string {
 	if wanted {
-		return ",k.answer"
+		return ",k.value"
 	}
 	return ",NULL"
 }
+
+// ofThisVersion is true if the tables are those of this package.
+var ofThisVersion = "f.version=" + strconv.Itoa(SchemaVersion)
 
 const clockAdvice = "the database's clock is more than a minute behind tokens that it has given: set it"

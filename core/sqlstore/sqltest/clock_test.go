@@ -16,8 +16,7 @@ func TestMariaDB_ClockSetBack(t *testing.T) {
 	clock := testserver.NewClock(t, 1)
 	server := clock.StartMariaDB()
 	d := database{sqlstore.MySQL, "mysql", server.NewDatabase(t).DSN()}
-	p, _ := d.place(t)
-	r := &rig{p: p}
+	r := d.store(t)
 
 	const ttl = 3 * time.Second
 	held, free := claim("held", ttl), claim("free", long)

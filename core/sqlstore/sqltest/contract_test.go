@@ -9,7 +9,6 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// The rows of a Place carry the whole contract of a store.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -20,13 +19,10 @@ func TestContract(t *testing.T) {
 				if d.driver == "sqlite" { // where all cases would wait for one file, and for the disk
 					d.dsn = "file:" + filepath.Join(t.TempDir(), "case.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 				}
-				return func() store.Store {
-					p, _ := d.place(t)
-					return &rig{p: p}
-				}
+				return func() store.Store { return d.store(t) }
 			},
 			Unit:    400 * time.Millisecond,
-			Without: []storetest.Feature{storetest.Watching, storetest.Inspecting, storetest.Naming, storetest.Carding},
+			Without: []storetest.Feature{storetest.Watching},
 		})
 	})
 }

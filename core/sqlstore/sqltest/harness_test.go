@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"flag"
+	mathrand "math/rand/v2"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
@@ -83,17 +86,30 @@ func (d database) open(t testing.TB) *sql.DB {
 }
 
 // place returns a Place on the database, with its tables.
-func (d database) place(t testing.TB) (*sqlstore.Place, *sql.DB) {
+func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	t.Helper()
 	db := d.open(t)
 	if err := sqlstore.Migrate(context.Background(), db, d.dialect); err != nil {
 		t.Fatal(err)
 	}
-	p, err := sqlstore.NewPlace(db, d.dialect)
+	return &rows.Place{DB: db, Dialect: d.dialect.Dialect}, db
+}
+
+// store returns a Store on the database, with its tables.
+func (d database) store(t testing.TB) *sqlstore.Store {
+	t.Helper()
+	_, db := d.place(t)
+	return newStore(t, db, d)
+}
+
+func newStore(t testing.TB, db *sql.DB, d database) *sqlstore.Store {
+	t.Helper()
+	s, err := sqlstore.New(db, d.dialect)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, db
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 // long is a TTL that outlives a test.
@@ -104,9 +120,12 @@ func claim(key string, ttl time.Duration) store.Claim {
 	return store.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: ttl}
 }
 
-func take(t *testing.T, p *sqlstore.Place, c store.Claim) (token uint64, ok bool) {
+// version is one that no row has had.
+func version() int64 { return mathrand.Int64N(1<<62) + 1 }
+
+func take(t *testing.T, p *rows.Place, c store.Claim) (token uint64, ok bool) {
 	t.Helper()
-	token, ok, err := p.Take(t.Context(), c)
+	token, ok, err := p.Take(t.Context(), c, version())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,27 +135,37 @@ func take(t *testing.T, p *sqlstore.Place, c store.Claim) (token uint64, ok bool
 	return token, ok
 }
 
-func give(t *testing.T, p *sqlstore.Place, c store.Claim) bool {
+func give(t *testing.T, p *rows.Place, c store.Claim) bool {
 	t.Helper()
-	ok, err := p.Give(t.Context(), c)
+	ok, err := p.Give(t.Context(), c, version())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return ok
 }
 
-func load(t *testing.T, p *sqlstore.Place, key string, answer bool) sqlstore.Row {
+func load(t *testing.T, p *rows.Place, key string, value bool) casstore.Entry {
 	t.Helper()
-	r, err := p.Load(t.Context(), key, answer)
+	e, err := p.Load(t.Context(), key, casstore.Want{Value: value})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	current, err := p.Load(t.Context(), key, casstore.Want{Value: value, Current: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if current.Version != e.Version {
+		t.Fatalf("got version %d as the newest, %d as any", current.Version, e.Version)
+	}
+	return e
 }
 
-func save(t *testing.T, p *sqlstore.Place, key string, old, r sqlstore.Row) bool {
+func save(t *testing.T, p *rows.Place, key string, old, e casstore.Entry) bool {
 	t.Helper()
-	ok, err := p.Save(t.Context(), key, old, r)
+	if e.Version == old.Version {
+		e.Version = version()
+	}
+	ok, err := p.Save(t.Context(), key, old, e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,15 +2,16 @@ package sqltest
 
 import (
 	"bytes"
-	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -18,37 +19,36 @@ import (
 func TestRows(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
-		p, db := d.place(t)
+		p, _ := d.place(t)
 		binary := []byte("\x00\xff'\\\n\xc3")
 		t.Run("a row is as it was saved", func(t *testing.T) {
 			none := load(t, p, "saved", true)
-			if none.Version != 0 || none.State != nil || none.Lease != nil || none.Now < 1_700_000_000_000_000 {
+			if none.Version != 0 || none.State != nil || none.Alone != (casstore.Alone{}) || none.Now.Year() < 2024 {
 				t.Fatalf("a key without a row: got %+v", none)
 			}
-			want := sqlstore.Row{
-				Token: 77, Lease: binary, Owner: []byte{0xfe}, Since: none.Now, Until: none.Now + 5, Written: none.Now,
-				State: bytes.Repeat(binary, 40_000), Answer: bytes.Repeat(binary, 100_000),
+			want := casstore.Entry{
+				State: bytes.Repeat(binary, 40_000), Value: bytes.Repeat(binary, 100_000), Due: none.Now, Version: version(),
+				Alone: casstore.Alone{
+					Token: 77, Lease: string(binary), Owner: "\xfe", Since: none.Now, Until: none.Now.Add(5 * time.Microsecond), Written: none.Now,
+				},
 			}
 			if !save(t, p, "saved", none, want) {
 				t.Fatal("a new row: got false, want true")
 			}
 			got := load(t, p, "saved", true)
-			if got.Version == 0 || got.Token != want.Token || !bytes.Equal(got.Lease, want.Lease) || !bytes.Equal(got.Owner, want.Owner) ||
-				got.Since != want.Since || got.Until != want.Until || got.Written != want.Written ||
-				!bytes.Equal(got.State, want.State) || !bytes.Equal(got.Answer, want.Answer) {
+			if got.Version != want.Version || got.Alone != want.Alone || !bytes.Equal(got.State, want.State) || !bytes.Equal(got.Value, want.Value) {
 				t.Errorf("got a row of version %d that differs", got.Version)
 			}
-			if r := load(t, p, "saved", false); r.Answer != nil || r.State == nil {
-				t.Error("got an answer that was not wanted, or no state")
+			if r := load(t, p, "saved", false); r.Value != nil || r.State == nil {
+				t.Error("got a value that was not wanted, or no state")
 			}
-			next := want
-			next.State, next.Lease, next.Owner, next.Answer, next.Keep = nil, nil, nil, nil, true
+			next := casstore.Entry{Version: version(), KeepValue: true, Due: none.Now, Alone: casstore.Alone{Token: 77, Written: none.Now}}
 			if !save(t, p, "saved", got, next) {
 				t.Fatal("got false, want true")
 			}
 			kept := load(t, p, "saved", true)
-			if kept.State != nil || kept.Lease != nil || !bytes.Equal(kept.Answer, want.Answer) || kept.Version == got.Version {
-				t.Errorf("got a row of version %d after %d, an answer of %d bytes", kept.Version, got.Version, len(kept.Answer))
+			if kept.State != nil || kept.Alone != next.Alone || !bytes.Equal(kept.Value, want.Value) || kept.Version != next.Version {
+				t.Errorf("got a row of version %d after %d, a value of %d bytes", kept.Version, next.Version, len(kept.Value))
 			}
 			if save(t, p, "saved", got, next) {
 				t.Error("over an old version: got true, want false")
@@ -65,7 +65,7 @@ func TestRows(t *testing.T) {
 				for range 8 {
 					all.Go(func() {
 						for {
-							r := sqlstore.Row{Token: old.Token + 64, Written: old.Now, State: []byte("{}")}
+							r := casstore.Entry{Version: version(), Due: old.Now, State: []byte("{}")}
 							ok, err := p.Save(t.Context(), "raced", old, r)
 							if errors.Is(err, store.ErrUnavailable) {
 								continue // nothing was changed
@@ -88,7 +88,7 @@ func TestRows(t *testing.T) {
 		})
 		t.Run("a usual claim leaves a row with a state alone", func(t *testing.T) {
 			old := load(t, p, "state", false)
-			save(t, p, "state", old, sqlstore.Row{Token: old.Token, Written: old.Now, State: []byte("{}")})
+			save(t, p, "state", old, casstore.Entry{Due: old.Now, State: []byte("{}")})
 			before := load(t, p, "state", false)
 			if _, ok := take(t, p, claim("state", long)); ok {
 				t.Error("got a grant, want a refusal")
@@ -102,7 +102,7 @@ func TestRows(t *testing.T) {
 			take(t, p, c)
 			old := load(t, p, "back", false)
 			ahead := old
-			ahead.Written, ahead.Until = old.Now+3_600_000_000, old.Now-1
+			ahead.Alone.Written, ahead.Alone.Until = old.Now.Add(time.Hour), old.Now.Add(-1)
 			save(t, p, "back", old, ahead)
 			if _, ok := take(t, p, claim("back", long)); ok {
 				t.Error("a row from the future: got a grant, want a refusal")
@@ -117,11 +117,11 @@ func TestRows(t *testing.T) {
 			token, _ := take(t, p, c)
 			held := load(t, p, "swept", false)
 			// As the sweep does, which raises the floor before it deletes.
-			sweep(t, db, d, "swept", token)
+			sweep(t, p, "swept", token)
 			if save(t, p, "swept", held, held) {
 				t.Error("over a row that is gone: got true, want false")
 			}
-			if save(t, p, "swept", old, sqlstore.Row{Token: old.Token + 64, Written: old.Now}) {
+			if save(t, p, "swept", old, casstore.Entry{Due: old.Now}) {
 				t.Error("a late row, with tokens below the floor: got true, want false")
 			}
 			next, ok := take(t, p, claim("swept", long))
@@ -133,10 +133,10 @@ func TestRows(t *testing.T) {
 			}
 		})
 		t.Run("tokens are above the floor", func(t *testing.T) {
-			floor := uint64(load(t, p, "floor", false).Now) + 86_400_000_000
-			sweep(t, db, d, "floor", floor)
-			if r := load(t, p, "floor", false); r.Token != int64(floor) || r.Floor != int64(floor) {
-				t.Errorf("got %+v, want the token %d", r, floor)
+			floor := uint64(load(t, p, "floor", false).Now.UnixMicro()) + 86_400_000_000
+			sweep(t, p, "floor", floor)
+			if r := load(t, p, "floor", false); r.Floor != floor {
+				t.Errorf("got %+v, want the floor %d", r, floor)
 			}
 			if token, ok := take(t, p, claim("floor", long)); !ok || token != floor+store.TokenStep {
 				t.Errorf("got token %d, granted %v, want %d", token, ok, floor+store.TokenStep)
@@ -146,19 +146,14 @@ func TestRows(t *testing.T) {
 }
 
 // sweep raises the floor and deletes the row of key.
-func sweep(t *testing.T, db *sql.DB, d database, key string, floor uint64) {
+func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
 	t.Helper()
-	table, quote := "lockkit_", "X'%x'"
-	if d.driver == "pgx" {
-		table, quote = "lockkit.", `'\x%x'`
+	if err := p.Raise(t.Context(), floor); err != nil {
+		t.Fatal(err)
 	}
-	for _, text := range []string{
-		fmt.Sprintf("UPDATE %sfloor SET token=%d", table, floor),
-		fmt.Sprintf("DELETE FROM %slocks WHERE name="+quote, table, key),
-	} {
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+	old := load(t, p, key, false)
+	if ok, err := p.Delete(t.Context(), key, old); err != nil || ok != (old.Version != 0) {
+		t.Fatalf("got %v, %v, want the row of version %d deleted", ok, err, old.Version)
 	}
 }
 
@@ -180,7 +175,7 @@ func TestMigrate(t *testing.T) {
 		if err := sqlstore.Migrate(t.Context(), db, d.dialect); err != nil {
 			t.Error(err)
 		}
-		if r := load(t, p, "kept", false); r.Lease == nil {
+		if r := load(t, p, "kept", false); r.Alone.Lease == "" {
 			t.Error("a second Migrate has removed a lock")
 		}
 	})

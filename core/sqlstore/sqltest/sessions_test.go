@@ -4,13 +4,16 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -48,14 +51,14 @@ func TestMariaDB_Sessions(t *testing.T) {
 			}
 			old := load(t, p, "row", true)
 			big := []byte(strings.Repeat("\\'\x00\xff", 40_000))
-			if !save(t, p, "row", old, sqlstore.Row{Token: old.Token, Written: old.Now, State: []byte{}, Answer: big}) {
+			if !save(t, p, "row", old, casstore.Entry{State: []byte("{}"), Value: big, Due: old.Now}) {
 				t.Error("a new row: got false, want true")
 			}
-			if save(t, p, "row", old, sqlstore.Row{Token: old.Token, Written: old.Now}) {
+			if save(t, p, "row", old, casstore.Entry{Due: old.Now}) {
 				t.Error("a row that is there: got true, want false")
 			}
-			if r := load(t, p, "row", true); string(r.Answer) != string(big) || r.State == nil {
-				t.Errorf("got an answer of %d bytes, state %v", len(r.Answer), r.State)
+			if r := load(t, p, "row", true); string(r.Value) != string(big) || r.State == nil {
+				t.Errorf("got a value of %d bytes, state %v", len(r.Value), r.State)
 			}
 		})
 	}
@@ -67,8 +70,7 @@ func TestPostgreSQL_Sessions(t *testing.T) {
 	d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t,
 		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",
 		"bytea_output = 'escape'", "DateStyle = 'SQL, DMY'", "TimeZone = 'America/St_Johns'").URL()}
-	p, _ := d.place(t)
-	r := &rig{p: p}
+	r := d.store(t)
 	var all sync.WaitGroup
 	counted := 0 // by one holder at a time
 	for range 4 {
@@ -106,10 +108,7 @@ func TestMariaDB_AutocommitOff(t *testing.T) {
 	d.dsn += "autocommit=0"
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
-	p, err := sqlstore.NewPlace(db, d.dialect)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := &rows.Place{DB: db, Dialect: d.dialect.Dialect}
 	held := claim("held", long)
 	take(t, sound, held)
 	unchanged(t, p, sound, held, "autocommit")
@@ -125,17 +124,14 @@ func TestMariaDB_OpenTransaction(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "BEGIN"); err != nil {
 		t.Fatal(err)
 	}
-	p, err := sqlstore.NewPlace(db, d.dialect)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := &rows.Place{DB: db, Dialect: d.dialect.Dialect}
 	held := claim("held", long)
 	take(t, sound, held)
 	unchanged(t, p, sound, held, "open transaction")
 }
 
 // unchanged fails the test unless p changes nothing, and Load says why.
-func unchanged(t *testing.T, p, sound *sqlstore.Place, held store.Claim, why string) {
+func unchanged(t *testing.T, p, sound *rows.Place, held store.Claim, why string) {
 	t.Helper()
 	for _, key := range []string{"free", "held"} {
 		if _, ok := take(t, p, claim(key, long)); ok {
@@ -145,7 +141,7 @@ func unchanged(t *testing.T, p, sound *sqlstore.Place, held store.Claim, why str
 	if give(t, p, held) {
 		t.Error("got a release, want none")
 	}
-	if done, err := p.Extend(t.Context(), []store.Claim{held}); err != nil || done[0] {
+	if done, err := p.Extend(t.Context(), []store.Claim{held}, version()); err != nil || done[0] {
 		t.Errorf("got an extension %v, %v, want none", done[0], err)
 	}
 	for _, key := range []string{"free", "held"} {
@@ -153,7 +149,7 @@ func unchanged(t *testing.T, p, sound *sqlstore.Place, held store.Claim, why str
 		if save(t, p, key, old, old) {
 			t.Errorf("a %s key: got a save, want none", key)
 		}
-		if _, err := p.Load(t.Context(), key, false); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), why) {
+		if _, err := p.Load(t.Context(), key, casstore.Want{}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), why) {
 			t.Errorf("load: got %v, want %v with %q", err, store.ErrUnavailable, why)
 		}
 	}
@@ -162,8 +158,8 @@ func unchanged(t *testing.T, p, sound *sqlstore.Place, held store.Claim, why str
 	}
 }
 
-// A row that another transaction has locked holds up a call for a second, and is then refused
-// as unchanged. The threads of the server do not pile up.
+// A row that another transaction has locked holds up a call for a second at a time, and nothing
+// changes. The other holds of the process are extended.
 func TestLockedRow(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(t *testing.T) database{
@@ -176,24 +172,33 @@ func TestLockedRow(t *testing.T) {
 			t.Parallel()
 			d := make(t)
 			p, db := d.place(t)
-			c := claim("locked", long)
-			take(t, p, c)
+			s := newStore(t, db, d)
+			var claims []store.Claim
+			for i := range 512 {
+				claims = append(claims, claim(fmt.Sprint("key ", i), long))
+				take(t, p, claims[i])
+			}
+			c := claims[100]
 			table := map[string]string{"mysql": "lockkit_locks", "pgx": "lockkit.locks"}[d.driver]
+			quoted := map[string]string{"mysql": "X'%x'", "pgx": `'\x%x'`}[d.driver]
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback() }()
-			if _, err := tx.ExecContext(t.Context(), "UPDATE "+table+" SET due=due+1"); err != nil {
+			if _, err := tx.ExecContext(t.Context(), "UPDATE "+table+" SET due=due+1 WHERE name="+fmt.Sprintf(quoted, c.Key)); err != nil {
 				t.Fatal(err)
 			}
-			for op, call := range map[string]func() error{
-				"take": func() error { _, _, err := p.Take(t.Context(), claim("locked", long)); return err },
-				"give": func() error { _, err := p.Give(t.Context(), c); return err },
-			} {
-				if err := call(); !errors.Is(err, store.ErrUnavailable) {
-					t.Errorf("%s: got %v, want %v", op, err, store.ErrUnavailable)
+			for i, e := range s.Extend(t.Context(), claims) {
+				if i != 100 && e.Err != nil {
+					t.Errorf("hold %d: got %v, want it extended", i, e.Err)
 				}
+			}
+			if _, ok, err := p.Take(t.Context(), claim(c.Key, long), version()); ok || err != nil && !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("take: got %v, %v, want no change", ok, err)
+			}
+			if ok, err := p.Give(t.Context(), c, version()); ok || err != nil && !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("give: got %v, %v, want no change", ok, err)
 			}
 			if err := tx.Rollback(); err != nil {
 				t.Fatal(err)
@@ -208,7 +213,8 @@ func TestLockedRow(t *testing.T) {
 func TestCheckToken(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
-		p, db := d.place(t)
+		_, db := d.place(t)
+		p := newStore(t, db, d)
 		check := func(token uint64, commit bool) error {
 			t.Helper()
 			tx, err := db.BeginTx(t.Context(), &sql.TxOptions{})
@@ -248,7 +254,7 @@ func TestCheckToken(t *testing.T) {
 	})
 }
 
-func check300(t *testing.T, p *sqlstore.Place, db *sql.DB, resource string) error {
+func check300(t *testing.T, p *sqlstore.Store, db *sql.DB, resource string) error {
 	t.Helper()
 	tx, err := db.BeginTx(context.Background(), nil)
 	if err != nil {

@@ -45,7 +45,7 @@ func TestUsual(t *testing.T) {
 			if give(t, p, c) {
 				t.Error("a release of an expired hold: got true, want false")
 			}
-			if done, err := p.Extend(t.Context(), []store.Claim{c}); err != nil || done[0] {
+			if done, err := p.Extend(t.Context(), []store.Claim{c}, version()); err != nil || done[0] {
 				t.Errorf("an extension of an expired hold: got %v, %v, want false", done[0], err)
 			}
 			if _, ok := take(t, p, claim("expires", long)); !ok {
@@ -77,7 +77,7 @@ func TestUsual(t *testing.T) {
 					all.Go(func() {
 						c := claim(key, long)
 						for { // a deadlock or a busy database has changed nothing
-							_, ok, err := p.Take(t.Context(), c)
+							_, ok, err := p.Take(t.Context(), c, version())
 							if err != nil {
 								continue
 							}
@@ -114,7 +114,7 @@ func TestUsual(t *testing.T) {
 			kept := claims[99]
 			claims[99] = lost
 			before := load(t, p, "extend 3", false)
-			done, err := p.Extend(t.Context(), claims)
+			done, err := p.Extend(t.Context(), claims, version())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestUsual(t *testing.T) {
 					t.Errorf("hold %d extended: got %v, want %v", i, ok, want)
 				}
 			}
-			if after := load(t, p, "extend 3", false); after.Until <= before.Until || after.Token != before.Token {
+			if after := load(t, p, "extend 3", false); !after.Alone.Until.After(before.Alone.Until) || after.Alone.Token != before.Alone.Token || after.Version == before.Version {
 				t.Errorf("got %+v after %+v", after, before)
 			}
 			if !give(t, p, kept) {
@@ -131,10 +131,10 @@ func TestUsual(t *testing.T) {
 			}
 			short := claims[3]
 			short.TTL = time.Millisecond
-			if done, err := p.Extend(t.Context(), []store.Claim{short}); err != nil || !done[0] {
+			if done, err := p.Extend(t.Context(), []store.Claim{short}, version()); err != nil || !done[0] {
 				t.Errorf("got %v, %v", done[0], err)
 			}
-			if r := load(t, p, "extend 3", false); r.Until < r.Now+(long/2).Microseconds() {
+			if r := load(t, p, "extend 3", false); r.Alone.Until.Before(r.Now.Add(long / 2)) {
 				t.Error("an extension has made a hold shorter")
 			}
 		})
