@@ -74,6 +74,7 @@ var rooms = map[string]room{
 	}},
 
 	"core/memstore": {kit: []string{"core/internal/claims", "core/internal/inspection", "core/internal/keystate", "core/store"}},
+	"core/casstore": {kit: []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/inspection", "core/internal/keyed", "core/internal/keystate", "core/internal/outage", "core/store", "retry"}},
 	"core/redlock":  {kit: []string{"core", "core/internal/claims", "core/internal/inspection", "core/internal/outage", "core/store"}},
 	"core/redisstore": {
 		kit:     []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/redisstore/internal/pipeline", "core/store"},

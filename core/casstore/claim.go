@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/internal/keystate"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -26,7 +24,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if err := s.gate.Enter(ctx); err != nil {
-		return store.Grant{}, fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, brief.Error(without(err, answers)))
+		return store.Grant{}, s.unchanged(op, err)
 	}
 	waited := s.waiting.remove(c.Lease)
 	m := move{key: c.Key}
@@ -144,7 +142,7 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	waited := s.waiting.remove(c.Lease)
 	m := move{key: c.Key}
 	if s.usual != nil && !waited && c.Record == nil && c.Keep == 0 && !c.Undo && len(c.Lease) <= maxWord {
-		m.sent, m.wrote = true, version()
+		m.sent, m.wrote, m.want.Current = true, version(), true
 		ok, err := s.give(ctx, c, m.wrote)
 		switch {
 		case err != nil:

@@ -262,7 +262,7 @@ func moved(written int64, now time.Time) func(us int64) time.Time {
 	return func(us int64) time.Time { return time.UnixMicro(us - back) }
 }
 
-// same reports whether a and b keep the same, but for the times at which they were written.
+// same reports whether a and b keep the same, apart from the times at which they were written.
 func same(a, b Entry) bool {
 	if (a.State == nil) != (b.State == nil) {
 		return false

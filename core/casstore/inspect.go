@@ -98,25 +98,15 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	var found, unsure bool
-	var until time.Time // of the hold that an earlier turn has found
+	found := false
 	err := s.step(ctx, op, move{key: key, apply: func(state *keystate.State, e Entry) (r result) {
-		gone := until.After(e.Now)
-		for _, h := range state.Holds {
-			if h.Owner != "" && store.HoldID(h.Lease) == hold {
-				until = h.Until
-			}
-		}
 		r.wake, found = state.Revoke(e.Now, hold, keep)
 		r.save, r.current = found, true
-		unsure = gone && !found
 		return r
 	}})
 	switch {
 	case err != nil:
 		return err
-	case unsure:
-		return s.unknown(op, errUnsure)
 	case !found:
 		return inspection.Lost(s.name + ": " + op)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/internal/calls"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/keystate"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -179,12 +180,12 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // unchanged is the error of an operation that has certainly changed nothing.
 func (s *Store) unchanged(op string, err error) error {
-	return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, without(err, answers))
+	return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, claims.Classless(brief.Error(err)))
 }
 
 // unknown is the error of an operation that may have taken effect.
 func (s *Store) unknown(op string, err error) error {
-	return fmt.Errorf("%s: %s: outcome unknown: %w", s.name, op, without(without(err, answers), unavailable))
+	return fmt.Errorf("%s: %s: outcome unknown: %w", s.name, op, claims.Classless(brief.Error(err)))
 }
 
 // unwritten is the error of an operation whose write has failed with err.
@@ -207,20 +208,4 @@ func (s *Store) undecided(op string, sent bool, err error) error {
 
 func (s *Store) unsupported(op string) error {
 	return fmt.Errorf("%s: %s: the place has nothing for it: %w", s.name, op, store.ErrUnsupported)
-}
-
-var (
-	answers     = []error{store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported}
-	unavailable = []error{store.ErrUnavailable}
-)
-
-// without returns err, or its text alone if it is of one of the classes: a caller can end its
-// ctx with any cause, also with an error of this kit, which says nothing of the outcome.
-func without(err error, classes []error) error {
-	for _, class := range classes {
-		if errors.Is(err, class) {
-			return errors.New(brief.Text(err.Error()))
-		}
-	}
-	return brief.Error(err)
 }

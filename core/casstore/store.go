@@ -129,7 +129,7 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 type placed struct {
 	mu     sync.Mutex
 	until  map[string]time.Time // by lease, on the clock of this process
-	tidyAt int                  // how many there are when those that have ended are removed
+	tidyAt int                  // how many there are when those that have expired are removed
 }
 
 func (p *placed) add(lease string) {

@@ -12,7 +12,7 @@ const (
 	sweepPause   = time.Minute
 	betweenPages = 10 * time.Second
 	// settling is the least time from raising the floor of tokens to deleting what is below:
-	// a call that has read the older floor has ended then.
+	// a call that has read the older floor has returned then.
 	settling = 10 * time.Second
 	// sweepLimit is how long a sweep takes at most.
 	sweepLimit = 5 * time.Second

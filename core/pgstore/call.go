@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/internal/calls"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -60,7 +61,7 @@ func (s *Store) do(ctx context.Context, op string, st statement) ([][][]byte, er
 		return rows, err
 	})
 	if left {
-		err = fmt.Errorf("outcome unknown: %w", err)
+		err = fmt.Errorf("outcome unknown: %w", claims.Classless(err))
 	}
 	return rows, wrap(op, err)
 }

@@ -107,16 +107,17 @@ func unlocked(call func() error) error {
 	}
 }
 
-// leaving makes a call whose caller leaves when the fault has bitten.
+// leaving makes a call whose caller leaves when the fault has bitten. It leaves because of
+// another call, which says nothing of this one.
 func leaving(t testing.TB, f *testserver.Fault, call func(ctx context.Context) error) error {
 	t.Helper()
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
+	ctx, leave := context.WithCancelCause(t.Context())
+	defer leave(nil)
 	done := make(chan error, 1)
 	go func() { done <- call(ctx) }()
 	f.Await(t)
 	start := time.Now()
-	leave()
+	leave(errors.Join(context.Canceled, store.ErrUnavailable, store.ErrLost))
 	err := <-done
 	if took := time.Since(start); took > patience/4 {
 		t.Errorf("returned %v after its context had ended", took)

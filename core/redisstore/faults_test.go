@@ -281,11 +281,12 @@ func hit(t testing.TB, f *testserver.Fault, call func() error) error {
 }
 
 // whenFired runs call with a context that is cancelled some time after the fault
-// has fired, and fails the test unless it returns soon then.
+// has fired, and fails the test unless it returns soon then. The cause is the error of
+// another call, which says nothing of this one.
 func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
 	left := make(chan time.Time, 1)
 	go func() {
 		select {
@@ -295,7 +296,7 @@ func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func
 			return
 		}
 		left <- time.Now()
-		cancel()
+		cancel(errors.Join(context.Canceled, store.ErrUnavailable, store.ErrLost))
 	}()
 	err := hit(t, f, func() error { return call(ctx) })
 	select {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -61,7 +62,7 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 	if unchanged {
 		return fmt.Errorf("redisstore: %s: %w: %w", op, store.ErrUnavailable, err)
 	}
-	return fmt.Errorf("redisstore: %s: outcome unknown: %w", op, err)
+	return fmt.Errorf("redisstore: %s: outcome unknown: %w", op, claims.Classless(err))
 }
 
 // isReply reports whether err is an error reply with this code.

@@ -35,6 +35,7 @@ var imports = map[string]string{
 	"time":       "time",
 	"gin":        "github.com/gin-gonic/gin",
 	"redis":      "github.com/redis/go-redis/v9",
+	"casstore":   "github.com/lockkit/lockkit/core/casstore",
 	"core":       "github.com/lockkit/lockkit/core",
 	"inspect":    "github.com/lockkit/lockkit/core/inspect",
 	"leader":     "github.com/lockkit/lockkit/core/leader",

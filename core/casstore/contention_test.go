@@ -1,0 +1,123 @@
+package casstore_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+)
+
+// far is a place some milliseconds away, as one process has it.
+type far struct {
+	*memory
+	won, lost atomic.Int64
+}
+
+func (f *far) way() { time.Sleep(500*time.Microsecond + rand.N(time.Millisecond)) }
+
+func (f *far) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	f.way()
+	defer f.way()
+	return f.memory.Load(ctx, key, w)
+}
+
+func (f *far) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	f.way()
+	defer f.way()
+	ok, err := f.memory.Save(ctx, key, old, e)
+	if ok {
+		f.won.Add(1)
+	} else {
+		f.lost.Add(1)
+	}
+	return ok, err
+}
+
+// Only other processes win against a write: of four that read one key as fast as they can, with
+// ten goroutines each, a write loses at most twice for each time that it wins.
+func TestContention_Readers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		var all sync.WaitGroup
+		var places []*far
+		for range 4 {
+			p := &far{memory: m}
+			places = append(places, p)
+			s := newStore(t, p)
+			for range 10 {
+				all.Go(func() {
+					for range 10 {
+						c := claim("key")
+						c.Weight = 1
+						acquire(t, s, c)
+						time.Sleep(rand.N(5 * time.Millisecond))
+						release(t, s, c, nil)
+					}
+				})
+			}
+		}
+		start := time.Now()
+		all.Wait()
+		var won, lost int64
+		for _, p := range places {
+			won += p.won.Load()
+			lost += p.lost.Load()
+		}
+		t.Logf("%d writes have won, %d have lost, in %v", won, lost, time.Since(start))
+		if won != 800 || lost > 2*won {
+			t.Errorf("got %d writes that won and %d that lost, want 800 and at most twice as many", won, lost)
+		}
+	})
+}
+
+// Fifty processes that wait for a key hardly disturb its holder's release.
+func TestContention_Waiters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 50 {
+			s := newStore(t, &far{memory: m})
+			all.Go(func() {
+				c := claim("key")
+				c.Wait, c.Weight = true, 1 // it would share the key with the others
+				for ctx.Err() == nil {
+					time.Sleep(rand.N(5 * time.Second)) // 20 questions a second in all
+					if _, err := s.Acquire(t.Context(), c); err == nil {
+						_ = s.Release(t.Context(), c)
+						c.Lease = claim("").Lease
+					}
+				}
+			})
+		}
+		p := &far{memory: m}
+		s := newStore(t, p)
+		before := p.lost.Load()
+		for range 50 {
+			c := claim("key")
+			c.TTL = time.Minute
+			for {
+				if _, err := s.Acquire(t.Context(), c); err == nil {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			time.Sleep(3 * time.Second)
+			release(t, s, c, nil)
+		}
+		stop()
+		all.Wait()
+		lost := p.lost.Load() - before
+		t.Logf("50 acquires and releases have lost %d times", lost)
+		if lost > 100 {
+			t.Errorf("50 acquires and releases have lost %d times, want 100 at most", lost)
+		}
+	})
+}

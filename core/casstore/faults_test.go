@@ -1,0 +1,516 @@
+package casstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+var claimed atomic.Int64
+
+var errBroken = errors.New("the connection broke")
+
+// bad is a memory behind a driver and a network: each write goes through pass.
+type bad struct {
+	*memory
+	mu   sync.Mutex
+	pass func(op string, write func()) error // nil: as it is
+}
+
+func (b *bad) through(op string, write func()) error {
+	b.mu.Lock()
+	pass := b.pass
+	b.mu.Unlock()
+	if pass == nil {
+		write()
+		return nil
+	}
+	return pass(op, write)
+}
+
+func (b *bad) set(pass func(op string, write func()) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pass = pass
+}
+
+func (b *bad) Load(ctx context.Context, key string, w casstore.Want) (e casstore.Entry, err error) {
+	err = b.through("load", func() { e, _ = b.memory.Load(ctx, key, w) })
+	return e, err
+}
+
+func (b *bad) Save(ctx context.Context, key string, old, e casstore.Entry) (ok bool, err error) {
+	err = b.through("save", func() { ok, _ = b.memory.Save(ctx, key, old, e) })
+	return ok, err
+}
+
+func (b *bad) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
+	err = b.through("take", func() { token, ok, _ = b.memory.Take(ctx, c, version) })
+	return token, ok, err
+}
+
+func (b *bad) Give(ctx context.Context, c store.Claim, version int64) (ok bool, err error) {
+	err = b.through("give", func() { ok, _ = b.memory.Give(ctx, c, version) })
+	return ok, err
+}
+
+func (b *bad) Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error) {
+	err = b.through("extend", func() { done, _ = b.memory.Extend(ctx, claims, version) })
+	return done, err
+}
+
+// twice is a driver that sends a write again, and returns the second answer.
+func twice(op string, write func()) error {
+	write()
+	if op != "load" {
+		write()
+	}
+	return nil
+}
+
+// A write that a driver sends twice is answered with what the first one has done.
+func TestSentTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bad{memory: newMemory()}
+		b.set(twice)
+		for what, p := range map[string]casstore.Place{"everything": b, "load and save": struct{ casstore.Lister }{b}} {
+			s := newStore(t, p)
+			for range 3 {
+				c := claim(what)
+				first := acquire(t, s, c)
+				if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
+					t.Errorf("%s: extend: got %v, want nil", what, x[0].Err)
+				}
+				release(t, s, c, nil)
+				release(t, s, c, store.ErrLost)
+				run := claim(what)
+				run.Record = &store.Record{Value: []byte("begun"), Retain: time.Hour}
+				if g := acquire(t, s, run); g.Record.Attempt != 1 || g.Token < first.Token+store.TokenStep {
+					t.Errorf("%s: got %+v, want the first run and a higher token than %d", what, g, first.Token)
+				}
+				undo := run
+				undo.Record, undo.Undo = nil, true
+				release(t, s, undo, nil)
+			}
+			c := claim(what)
+			acquire(t, s, c)
+			if err := s.Revoke(t.Context(), what, store.HoldID(c.Lease), 0); err != nil {
+				t.Errorf("%s: revoke: got %v, want nil", what, err)
+			}
+		}
+	})
+}
+
+// A release whose first copy has freed the key, which another process has taken when the second
+// copy comes, is not known to have lost.
+func TestSentTwice_TakenBetween(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bad{memory: newMemory()}
+		s, other := newStore(t, struct{ casstore.Place }{b}), newStore(t, b.memory)
+		c, next := claim("key"), claim("key")
+		acquire(t, s, c)
+		b.set(func(op string, write func()) error {
+			write()
+			if op == "save" {
+				b.set(nil)
+				acquire(t, other, next)
+				write()
+			}
+			return nil
+		})
+		err := s.Release(t.Context(), c)
+		if err == nil || errors.Is(err, store.ErrLost) || errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("got %v, want an unknown outcome", err)
+		}
+		release(t, s, c, store.ErrLost)
+		release(t, other, next, nil)
+	})
+}
+
+// The class of an error says what is known: neither the cause of the caller's ctx nor an error
+// that comes with a write takes part in it.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	operations := map[string]func(ctx context.Context, s *casstore.Store, held, free store.Claim) error{
+		"acquire": func(ctx context.Context, s *casstore.Store, _, free store.Claim) error {
+			_, err := s.Acquire(ctx, free)
+			return err
+		},
+		"extend": func(ctx context.Context, s *casstore.Store, held, _ store.Claim) error {
+			return s.Extend(ctx, []store.Claim{held})[0].Err
+		},
+		"release": func(ctx context.Context, s *casstore.Store, held, _ store.Claim) error {
+			return s.Release(ctx, held)
+		},
+		"revoke": func(ctx context.Context, s *casstore.Store, held, _ store.Claim) error {
+			return s.Revoke(ctx, held.Key, store.HoldID(held.Lease), 0)
+		},
+	}
+	known := []error{store.ErrUnavailable, store.ErrLost, store.ErrBusy, store.ErrInvalid, store.ErrUnsupported}
+	try := func(t *testing.T, pass func(op string, write func()) error, cause error, check func(what string, err error)) {
+		for _, everything := range []bool{true, false} {
+			for what, operation := range operations {
+				synctest.Test(t, func(t *testing.T) {
+					b := &bad{memory: newMemory()}
+					s := newStore(t, struct{ casstore.Lister }{b})
+					if everything {
+						s = newStore(t, b)
+					}
+					held, free := claim("held"), claim("free")
+					acquire(t, s, held)
+					b.set(pass)
+					ctx, cancel := context.WithCancelCause(t.Context())
+					if cause != nil {
+						time.AfterFunc(time.Second, func() { cancel(cause) })
+					}
+					check(what, operation(ctx, s, held, free))
+					cancel(nil)
+					time.Sleep(time.Minute)
+				})
+			}
+		}
+	}
+	for _, sentinel := range known {
+		try(t, func(op string, write func()) error {
+			if op != "load" {
+				time.Sleep(1500 * time.Millisecond)
+			}
+			write()
+			return nil
+		}, sentinel, func(what string, err error) {
+			for _, class := range known {
+				if err == nil || errors.Is(err, class) {
+					t.Errorf("%s, left for %q: got %v, want an unknown outcome", what, sentinel, err)
+				}
+			}
+		})
+		if sentinel == store.ErrUnavailable {
+			continue // the place's word for a write that has changed nothing
+		}
+		try(t, func(op string, write func()) error {
+			write()
+			if op != "load" {
+				return sentinel
+			}
+			return nil
+		}, nil, func(what string, err error) {
+			if err == nil || errors.Is(err, sentinel) || errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("%s, a write that fails with %q: got %v, want an unknown outcome", what, sentinel, err)
+			}
+		})
+	}
+	for what, pass := range map[string]func(op string, write func()) error{
+		"nothing can be read": func(op string, write func()) error {
+			if op == "load" || op == "take" || op == "give" || op == "extend" {
+				return errors.Join(store.ErrUnavailable, errBroken)
+			}
+			return nil
+		},
+		"nothing is written": func(op string, write func()) error {
+			if op == "load" {
+				write()
+				return nil
+			}
+			return errors.Join(store.ErrUnavailable, errBroken)
+		},
+	} {
+		try(t, pass, nil, func(op string, err error) {
+			if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, errBroken) {
+				t.Errorf("%s, %s: got %v, want %v and its reason", what, op, err, store.ErrUnavailable)
+			}
+		})
+	}
+	// A Save that always loses may have been sent twice.
+	try(t, func(op string, write func()) error {
+		if op == "load" {
+			write()
+		}
+		return nil
+	}, nil, func(what string, err error) {
+		for _, class := range known {
+			if err == nil || errors.Is(err, class) {
+				t.Errorf("%s, no write wins: got %v, want an unknown outcome", what, err)
+			}
+		}
+	})
+	errEnded := errors.New("the caller has left")
+	try(t, func(op string, write func()) error {
+		time.Sleep(1500 * time.Millisecond)
+		write()
+		return nil
+	}, errEnded, func(what string, err error) {
+		if !errors.Is(err, errEnded) {
+			t.Errorf("%s: got %v, want %v", what, err, errEnded)
+		}
+	})
+}
+
+// What an old copy of the place says grants nothing and takes nothing away.
+func TestStaleReads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		p := &replica{memory: m, old: make(map[string]casstore.Entry)}
+		for what, s := range map[string]*casstore.Store{"everything": newStore(t, p), "load and save": newStore(t, struct{ casstore.Lister }{p})} {
+			c := claim(what)
+			acquire(t, s, c)
+			p.copy()
+			release(t, s, c, nil) // the copy still has it
+			if err := s.Release(t.Context(), c); err == nil || what == "everything" && !errors.Is(err, store.ErrLost) {
+				t.Errorf("%s: a second release: got %v, want %v", what, err, store.ErrLost)
+			}
+			if x := s.Extend(t.Context(), []store.Claim{c}); !errors.Is(x[0].Err, store.ErrLost) {
+				t.Errorf("%s: extend: got %v, want %v", what, x[0].Err, store.ErrLost)
+			}
+			p.copy()
+			other, reader := claim(what), claim(what)
+			acquire(t, s, other) // the copy has it as free
+			reader.Weight = 1
+			busy(t, s, reader)
+			if x := s.Extend(t.Context(), []store.Claim{other}); x[0].Err != nil {
+				t.Errorf("%s: extend: got %v, want nil", what, x[0].Err)
+			}
+			if err := s.Revoke(t.Context(), what, store.HoldID(other.Lease), 0); err != nil {
+				t.Errorf("%s: revoke: got %v, want nil", what, err)
+			}
+		}
+	})
+}
+
+// replica answers reads from an old copy, unless the newest entry is asked for.
+type replica struct {
+	*memory
+	old map[string]casstore.Entry
+}
+
+func (r *replica) copy() {
+	for key, e := range r.entries {
+		r.old[key] = e
+	}
+}
+
+func (r *replica) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	e, err := r.memory.Load(ctx, key, w)
+	if !w.Current {
+		now, floor := e.Now, e.Floor
+		e = r.old[key]
+		e.Now, e.Floor = now, floor
+	}
+	return e, err
+}
+
+// A row that was deleted takes no token with it, also if the clock is set back.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s := newStore(t, m)
+		var last uint64
+		for i := range 50 {
+			c := claim(fmt.Sprint("key ", i))
+			c.TTL = time.Second
+			last = acquire(t, s, c).Token
+		}
+		late := m.entries["key 0"] // that a slow process has loaded
+		held := claim("held")
+		held.TTL = 100 * time.Hour
+		acquire(t, s, held)
+		run := claim("run")
+		run.Record = &store.Record{Value: []byte("x"), Retain: 100 * time.Hour}
+		acquire(t, s, run)
+		for range 10 {
+			time.Sleep(11 * time.Second)
+			if raised := m.floor; raised > 0 && raised < last && m.deletes > 0 {
+				t.Error("an entry was deleted before the floor was raised to its token")
+			}
+			c := claim("pace")
+			acquire(t, s, c)
+			release(t, s, c, nil)
+			synctest.Wait()
+		}
+		if m.deletes < 50 || len(m.entries) > 4 {
+			t.Errorf("got %d deleted, %d left, want 50 deleted", m.deletes, len(m.entries))
+		}
+		if ok, err := m.Save(t.Context(), "key 0", late, late); ok || err != nil {
+			t.Errorf("a late write over an entry that was deleted: got %v, %v, want false", ok, err)
+		}
+		m.skew = -time.Hour
+		for _, two := range []bool{true, false} {
+			s := newStore(t, casstore.Place(m))
+			if two {
+				s = newStore(t, struct{ casstore.Sweeper }{m})
+			}
+			c := claim("key " + map[bool]string{true: "1", false: "2"}[two])
+			if g := acquire(t, s, c); g.Token < last+store.TokenStep {
+				t.Errorf("got token %d, want one above %d", g.Token, last)
+			}
+		}
+		busy(t, s, claim("held"))
+	})
+}
+
+// A Store knows that its place is down, and asks it by itself.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bad{memory: newMemory()}
+		s := newStore(t, b)
+		held := claim("held")
+		acquire(t, s, held)
+		b.set(func(string, func()) error { return errors.Join(store.ErrUnavailable, errBroken) })
+		down := func() bool {
+			_, err := s.Acquire(t.Context(), claim("key"))
+			d, ok := errors.AsType[interface {
+				error
+				Down() bool
+			}](err)
+			return ok && d.Down() && errors.Is(err, store.ErrUnavailable) && errors.Is(err, errBroken)
+		}
+		time.Sleep(2 * time.Second)
+		for i := 0; !down(); i++ {
+			if i == 20 {
+				t.Fatal("acquires are not refused")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err := s.Release(t.Context(), held); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, errBroken) {
+			t.Errorf("release: got %v, want one that was sent", err)
+		}
+		b.set(nil)
+		time.Sleep(time.Second)
+		acquire(t, s, claim("key"))
+		release(t, s, held, nil)
+	})
+}
+
+// Whatever is lost, late or sent twice, there is one holder at a time, tokens grow, and no lock
+// is left behind.
+func TestLockersUnderFaults(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) { chaos(t, seed) })
+	}
+}
+
+func chaos(t *testing.T, seed uint64) {
+	b := &bad{memory: newMemory()}
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(seed, 2))
+	b.set(func(op string, write func()) error {
+		mu.Lock()
+		dice, pause := r.IntN(100), time.Duration(r.IntN(300))*time.Millisecond
+		mu.Unlock()
+		if op == "load" && dice < 30 {
+			dice += 60
+		}
+		switch {
+		case dice < 4: // the reply is lost
+			write()
+			return errBroken
+		case dice < 8: // the request is lost
+			return errBroken
+		case dice < 12: // it arrives when its caller has given up
+			go func() { time.Sleep(2*time.Second + 5*pause); write() }()
+			return errBroken
+		case dice < 18:
+			return twice(op, write)
+		case dice < 24: // it was refused
+			return store.ErrUnavailable
+		case dice < 30 && op != "load": // a deadlock
+			return nil
+		case dice < 50:
+			time.Sleep(pause)
+		}
+		write()
+		return nil
+	})
+	var inside, highest atomic.Int64
+	var rounds, begun atomic.Int64
+	var all sync.WaitGroup
+	var lockers []*core.Locker
+	var shared atomic.Int64
+	var p casstore.Place = b
+	if seed%2 == 1 {
+		p = struct{ casstore.Watcher }{b}
+	}
+	for i := range 4 {
+		locker, err := core.New(newStore(t, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lockers = append(lockers, locker)
+		for j := range 3 {
+			all.Go(func() {
+				for round := range 6 {
+					opts := []core.AcquireOption{core.TTL(20 * time.Second), core.Wait(time.Minute)}
+					reads := (i+j+round)%3 == 0
+					if reads {
+						opts = append(opts, core.Shared())
+					} else if round%2 == 0 {
+						opts = append(opts, core.Fair())
+					}
+					begun.Add(1)
+					lease, err := locker.Acquire(t.Context(), "key", opts...)
+					if err != nil {
+						continue
+					}
+					rounds.Add(1)
+					if reads {
+						shared.Add(1)
+						if inside.Load() > 0 {
+							t.Errorf("seed %d: a reader beside a writer", seed)
+						}
+					} else {
+						if inside.Add(1) > 1 || shared.Load() > 0 {
+							t.Errorf("seed %d: two holders", seed)
+						}
+						if token := int64(lease.Token()); token <= highest.Load() {
+							t.Errorf("seed %d: token %d after %d", seed, token, highest.Load())
+						} else {
+							highest.Store(token)
+						}
+					}
+					select {
+					case <-time.After(50 * time.Millisecond):
+					case <-lease.Context().Done():
+					}
+					if reads {
+						shared.Add(-1)
+					} else {
+						inside.Add(-1)
+					}
+					_ = lease.Release(t.Context())
+				}
+			})
+		}
+	}
+	all.Wait()
+	if rounds.Load() < begun.Load()/2 {
+		t.Errorf("seed %d: %d of %d acquires were granted, want half at least", seed, rounds.Load(), begun.Load())
+	}
+	b.set(nil)
+	for _, locker := range lockers {
+		if err := locker.Close(t.Context()); err != nil {
+			t.Errorf("seed %d: close: %v", seed, err)
+		}
+	}
+	time.Sleep(30 * time.Second)
+	s := newStore(t, struct{ casstore.Lister }{b})
+	view, err := s.Look(t.Context(), "key")
+	if err != nil || len(view.Holds) > 0 || len(view.Waiters) > 0 {
+		t.Errorf("seed %d: got %+v, %v, want nothing left", seed, view, err)
+	}
+	time.Sleep(time.Minute)
+}

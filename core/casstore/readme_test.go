@@ -1,0 +1,68 @@
+package casstore_test
+
+import (
+	"database/sql"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// The store that README shows is whole: at most 150 lines, and it keeps the contract.
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("own_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := strings.Replace(string(code), "package casstore_test\n", "package mylocks\n", 1)
+	if blocks := regexp.MustCompile("(?s)```go\n(package .*?)```").FindSubmatch(page); blocks == nil || string(blocks[1]) != own {
+		t.Error("README.md shows other code than own_test.go has")
+	}
+	if n := strings.Count(own, "\n"); n > 150 {
+		t.Errorf("got %d lines, want 150 at most", n)
+	}
+	if testing.Short() {
+		t.Skip("it waits for the clock of a server")
+	}
+	url := testserver.StartPostgres(t, "max_connections = 200").URL()
+	open := func(t testing.TB) *sql.DB {
+		db, err := sql.Open("pgx", url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		db.SetMaxOpenConns(40)
+		return db
+	}
+	here, there := open(t), open(t)
+	if _, err := here.ExecContext(t.Context(), Schema); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Run(t, storetest.Harness{
+		New: func(t testing.TB) func() store.Store {
+			dbs := []*sql.DB{here, there}
+			return func() store.Store {
+				s, err := New(dbs[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				dbs = dbs[1:]
+				t.Cleanup(func() { _ = s.Close() })
+				return s
+			}
+		},
+		Unit: 300 * time.Millisecond, Without: []storetest.Feature{storetest.Watching},
+	})
+}

@@ -1,0 +1,210 @@
+package casstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+const ttl = 30 * time.Second
+
+func claim(key string) store.Claim {
+	n := claimed.Add(1)
+	return store.Claim{
+		Key: key, Owner: fmt.Sprint("owner ", n), Lease: fmt.Sprint("lease ", n),
+		Weight: store.All, Limit: store.All, TTL: ttl,
+	}
+}
+
+func acquire(t *testing.T, s store.Store, c store.Claim) store.Grant {
+	t.Helper()
+	g, err := s.Acquire(t.Context(), c)
+	if err != nil {
+		t.Fatalf("acquire: got %v, want a grant", err)
+	}
+	return g
+}
+
+func busy(t *testing.T, s store.Store, c store.Claim) {
+	t.Helper()
+	if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrBusy) {
+		t.Fatalf("acquire: got %v, want %v", err, store.ErrBusy)
+	}
+}
+
+func release(t *testing.T, s store.Store, c store.Claim, want error) {
+	t.Helper()
+	if err := s.Release(t.Context(), c); !errors.Is(err, want) {
+		t.Fatalf("release: got %v, want %v", err, want)
+	}
+}
+
+// The usual lock takes two steps for a cycle, and the extension of any number of usual holds
+// one. Everything else takes a Load and a Save for each operation.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s := newStore(t, m)
+		for range 3 {
+			c := claim("usual")
+			acquire(t, s, c)
+			release(t, s, c, nil)
+		}
+		if m.usual != 6 || m.loads+m.saves != 0 {
+			t.Errorf("three cycles of the usual lock: got %d statements, %d loads and %d saves, want 6, 0, 0", m.usual, m.loads, m.saves)
+		}
+		var all []store.Claim
+		for i := range 600 {
+			c := claim(fmt.Sprint("batch ", i))
+			acquire(t, s, c)
+			all = append(all, c)
+		}
+		for i, x := range s.Extend(t.Context(), all) {
+			if x.Err != nil {
+				t.Fatalf("extension %d: got %v, want nil", i, x.Err)
+			}
+		}
+		if m.extends != 2 || m.loads+m.saves != 0 {
+			t.Errorf("an extension of 600 holds: got %d statements, %d loads and %d saves, want 2, 0, 0", m.extends, m.loads, m.saves)
+		}
+		var readers []store.Claim
+		for range 50 {
+			c := claim("read")
+			c.Weight = 1
+			readers = append(readers, c)
+		}
+		for _, c := range readers {
+			acquire(t, s, c)
+		}
+		loads, saves := m.loads, m.saves
+		s.Extend(t.Context(), readers)
+		if m.loads != loads+1 || m.saves != saves+1 {
+			t.Errorf("an extension of 50 readers of a key: got %d loads and %d saves, want 1, 1", m.loads-loads, m.saves-saves)
+		}
+	})
+}
+
+// A claim that waits asks by a Load, and is written again only after a quarter of its life.
+func TestSteps_Waiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, other := newStore(t, m), newStore(t, m)
+		held, c := claim("busy"), claim("busy")
+		held.TTL = time.Hour
+		c.Wait, c.Fair = true, true
+		acquire(t, other, held)
+		busy(t, s, c)
+		usual, saves := m.usual, m.saves
+		for range 240 {
+			time.Sleep(250 * time.Millisecond)
+			busy(t, s, c)
+		}
+		if n := m.saves - saves; m.usual != usual || n < 12 || n > 24 {
+			t.Errorf("a minute of four questions a second: got %d statements and %d saves, want none and 12 to 24", m.usual-usual, n)
+		}
+		// Each question comes as late as a Locker asks.
+		for range 20 {
+			time.Sleep(5500 * time.Millisecond)
+			busy(t, s, c)
+			if view, err := other.Look(t.Context(), "busy"); err != nil || len(view.Waiters) != 1 || view.Waiters[0].Age < 5*time.Second {
+				t.Fatalf("got %+v, %v, want the place of the claim", view, err)
+			}
+		}
+		release(t, other, held, nil)
+		acquire(t, s, c)
+	})
+}
+
+// An answer that is kept is neither read nor written with what does not concern it.
+func TestSteps_KeptValue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		spy := &spying{memory: m}
+		s := newStore(t, spy)
+		run := claim("run")
+		run.Record = &store.Record{Value: []byte("fingerprint"), Retain: time.Hour}
+		acquire(t, s, run)
+		saved := run
+		saved.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Hour}
+		release(t, s, saved, nil)
+		spy.values = nil
+		plain := claim("run")
+		acquire(t, s, plain)
+		s.Extend(t.Context(), []store.Claim{plain})
+		release(t, s, saved, nil) // again, which is compared
+		release(t, s, plain, nil)
+		if len(spy.values) > 0 {
+			t.Errorf("got reads and writes of the value %q, want none", spy.values)
+		}
+		again := claim("run")
+		again.Record = run.Record
+		if g := acquire(t, s, again); g.Record == nil || !g.Record.Done || string(g.Record.Value) != "answer" {
+			t.Errorf("got %+v, want the answer", g.Record)
+		}
+	})
+}
+
+// spying notes where a value is read or written, and wants no State that hides one.
+type spying struct {
+	*memory
+	values []string
+}
+
+func (s *spying) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	if w.Value {
+		s.values = append(s.values, "read")
+	}
+	return s.memory.Load(ctx, key, w)
+}
+
+func (s *spying) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	if !e.KeepValue {
+		s.values = append(s.values, "wrote "+string(e.Value))
+	}
+	return s.memory.Save(ctx, key, old, e)
+}
+
+// An entry that was changed by other hands grants nothing, is not written over, and says so.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s := newStore(t, m)
+		run := claim("run")
+		run.Record = &store.Record{Value: []byte("secret"), Retain: time.Hour}
+		acquire(t, s, run)
+		for what, change := range map[string]func(e *casstore.Entry){
+			"state": func(e *casstore.Entry) { e.State = e.State[1:] },
+			"later": func(e *casstore.Entry) { e.State = []byte(strings.Replace(string(e.State), `"v":1`, `"v":9`, 1)) },
+			"value": func(e *casstore.Entry) { e.Value = []byte("Secret") },
+		} {
+			whole := m.entries["run"]
+			e := whole
+			change(&e)
+			m.entries["run"] = e
+			other := claim("run")
+			other.Record = run.Record
+			_, err := s.Acquire(t.Context(), other)
+			if !errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), "ecret") {
+				t.Errorf("%s: got %v, want %v without the value", what, err, store.ErrUnsupported)
+			}
+			if x := s.Extend(t.Context(), []store.Claim{run}); what != "value" && (x[0].Err == nil || errors.Is(x[0].Err, store.ErrLost)) {
+				t.Errorf("%s: extension: got %v, want an error that says nothing of the hold", what, x[0].Err)
+			}
+			if what != "value" && m.entries["run"].Version != e.Version {
+				t.Errorf("%s: it was written over", what)
+			}
+			m.entries["run"] = whole
+		}
+	})
+}
