@@ -75,9 +75,10 @@ func (SQLite) Probes() []Probe {
 func (d SQLite) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
 	t.add("INSERT INTO lockkit_locks AS k (name,version,token,lease,owner,since,until,written,due) SELECT ")
-	t.name(c.Key).add(",").num(version).add(",max(", sqliteNow, ",f.token+64,").num(least).add("),").name(c.Lease).add(",").name(c.Owner)
-	t.add(",", sqliteNow, ",", sqliteNow, "+").num(ttl).add(",", sqliteNow, ",(", sqliteNow, "+").num(ttl).add(")/").num(bucket)
-	t.add("+1 FROM lockkit_version f WHERE ", ofThisVersion, " ON CONFLICT (name) DO UPDATE SET version=EXCLUDED.version,token=max(EXCLUDED.since,k.token+64,").num(least)
+	t.name(c.Key).add(",").num(version).add(",max(c.now,f.token+64,").num(least).add("),").name(c.Lease).add(",").name(c.Owner)
+	t.add(",c.now,c.now+").num(ttl).add(",c.now,(c.now+").num(ttl).add(")/").num(bucket)
+	t.add("+1 FROM (SELECT ", sqliteNow, " AS now) c,lockkit_version f WHERE ", ofThisVersion)
+	t.add(" ON CONFLICT (name) DO UPDATE SET version=EXCLUDED.version,token=max(EXCLUDED.since,k.token+64,").num(least)
 	t.add("),lease=EXCLUDED.lease,owner=EXCLUDED.owner,since=EXCLUDED.since,until=EXCLUDED.until,written=EXCLUDED.written,due=EXCLUDED.due")
 	return t.add(" WHERE k.state IS NULL AND k.written<=EXCLUDED.since AND k.until<=EXCLUDED.since RETURNING token").end()
 }

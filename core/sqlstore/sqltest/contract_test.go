@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"crypto/rand"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ func TestContract(t *testing.T) {
 	everywhere(t, func(t *testing.T, d database) {
 		d.place(t) // makes the tables
 		var alone sync.Mutex
+		files := t.TempDir()
 		storetest.Run(t, storetest.Harness{
 			New: func(t testing.TB) func() store.Store {
 				d := d
@@ -24,7 +26,7 @@ func TestContract(t *testing.T) {
 						alone.Lock()
 						t.Cleanup(alone.Unlock)
 					}
-					d.dsn = "file:" + filepath.Join(t.TempDir(), "case.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+					d.dsn = "file:" + filepath.Join(files, rand.Text()) + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 				}
 				return func() store.Store { return d.store(t) }
 			},
