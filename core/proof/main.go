@@ -38,7 +38,7 @@ var parts = []part{
 	{name: "simulation", about: "many clients in random trouble, in virtual time, from a seed", packages: []string{"core/proof/sim"}, swift: true},
 	{name: "matrix", about: "each message with each fault", packages: []string{"core/proof/matrix"}},
 	{name: "stores", about: "the contract of a store, and each store's own troubles", packages: []string{
-		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
+		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "core/sqlstore/sqltest",
 	}, own: true},
 	{name: "trials", about: "the packages' own tests that make more trials here than for make test", packages: []string{
 		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "taskmw/cronmw", "core/benchmarks",

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -29,11 +30,13 @@ func TestRoundTrips(t *testing.T) {
 			db := d.open(t)
 			db.SetMaxOpenConns(1) // the one that has prepared the statements
 			d.place(t)
-			s := newStore(t, db, d)
+			p := &rows.Place{DB: db, Dialect: d.dialect.Dialect} // a Store also sweeps
 			cycle := func() {
 				c := claim("key", long)
-				acquire(t, s, c)
-				release(t, s, c)
+				_, taken := take(t, p, c)
+				if given := give(t, p, c); !taken || !given {
+					t.Fatalf("got a grant %v, a release %v, want both", taken, given)
+				}
 			}
 			cycle()
 			proxy.Forget()
