@@ -20,6 +20,8 @@ const (
 	// mysqlWait bounds the wait for the lock of a row, which is 50 s by default. MySQL takes
 	// it for a comment.
 	mysqlWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ "
+	// mysqlNoWait fails at once where a row is locked.
+	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
 	// mysqlAlone is true if the statement commits by itself. MariaDB alone can say that no
 	// transaction is open.
 	mysqlAlone = "@@autocommit=1/*M! AND @@in_transaction=0*/"
@@ -134,7 +136,7 @@ func (d MySQL) Give(c store.Claim, version int64) Statement {
 
 // Extend implements Dialect.
 func (d MySQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
-	t := d.text().add(mysqlWait, "UPDATE lockkit_locks SET version=").num(version).add(",due=GREATEST(due,").mysqlDue(ttl.Microseconds())
+	t := d.text().add(mysqlNoWait, "UPDATE lockkit_locks SET version=").num(version).add(",due=GREATEST(due,").mysqlDue(ttl.Microseconds())
 	t.add("),written=", mysqlNow, ",until=GREATEST(until,", mysqlNow, "+").num(ttl.Microseconds()).add(") WHERE ")
 	return t.these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
 }

@@ -156,11 +156,18 @@ func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64)
 	return answers, nil
 }
 
+// extend extends some holds together. If one of their rows is locked, it does so for each half.
 func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64, done map[string]bool) error {
-	n, err := p.change(ctx, p.Dialect.Extend(claims, claims[0].TTL, version))
+	n, err := p.exec(ctx, p.Dialect.Extend(claims, claims[0].TTL, version), sql.Result.RowsAffected)
+	half := len(claims) / 2
 	switch {
+	case errors.Is(err, errConflict) && half > 0:
+		if err := p.extend(ctx, claims[:half], version, done); err != nil {
+			return err
+		}
+		return p.extend(ctx, claims[half:], version, done)
 	case err != nil || n == 0:
-		return err
+		return again(err)
 	case n == int64(len(claims)):
 		for _, c := range claims {
 			done[c.Key] = true
