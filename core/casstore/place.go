@@ -103,7 +103,7 @@ type Usual interface {
 	// writes version, Lease, Owner, Since and Written now, Until now and c.TTL, and as
 	// Token the highest of now in microseconds, the last token and store.TokenStep, and
 	// c.MinToken. The last token is Alone.Token, or the floor if there is no entry. It
-	// leaves no value.
+	// leaves no value, and Due is Until.
 	Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error)
 
 	// Give ends the hold of c.Lease if the key is held by it, and reports whether it did.
@@ -112,7 +112,8 @@ type Usual interface {
 
 	// Extend extends each key that is held by its claim's lease, and reports for each
 	// whether it certainly did. It writes version, Written now, and Until now and c.TTL
-	// unless that is earlier. It need not do so for a key that another client has locked.
+	// unless that is earlier; Due is not before Until. It need not do so for a key that
+	// another client has locked.
 	// There are at most 512 claims, of different keys.
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }

@@ -5,10 +5,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newStore returns a Store in p, which ends with the test.
 func newStore(t testing.TB, p casstore.Place) *casstore.Store {

@@ -1,9 +1,9 @@
 // Package calls runs a call where its caller can leave it: a client does not return
 // when a context ends, or gives up its connection then.
 //
-// It is for calls whose late outcome nobody needs: redisstore, its pipeline and pgstore.
-// They bound a call themselves, since PostgreSQL's wait for a row and the pipeline's timer
-// follow the bound, and know whether anything was sent. A late answer in zkstore is a node
+// It is for calls whose late outcome nobody needs: redisstore, its pipeline, pgstore
+// and casstore. They bound a call themselves, since PostgreSQL's wait for a row and the
+// pipeline's timer follow the bound, and know whether anything was sent. A late answer in zkstore is a node
 // to be removed, and in redlock a vote, so these have ways of their own; memstore has no calls.
 package calls
 
