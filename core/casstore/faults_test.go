@@ -374,6 +374,7 @@ func TestClockSetBack_Refused(t *testing.T) {
 				held := claim("key")
 				held.Weight, held.TTL = weight, 3*time.Second
 				acquire(t, s, held)
+				synctest.Wait() // for the sweep
 				m.skew = -24 * time.Hour
 				for range 3 {
 					busy(t, s, claim("key"))
