@@ -262,6 +262,16 @@ func moved(written int64, now time.Time) func(us int64) time.Time {
 	return func(us int64) time.Time { return time.UnixMicro(us - back) }
 }
 
+// wasSetBack reports whether the clock was set back since e was written. The times that were
+// moved for it are to be saved then, or they would never come nearer.
+func wasSetBack(e Entry) bool {
+	if e.State == nil {
+		return e.Version != 0 && e.Alone.Written.After(e.Now)
+	}
+	var text struct{ Written int64 }
+	return json.Unmarshal(e.State, &text) == nil && text.Written > e.Now.UnixMicro()
+}
+
 // same reports whether a and b keep the same, apart from the times at which they were written.
 func same(a, b Entry) bool {
 	if (a.State == nil) != (b.State == nil) {

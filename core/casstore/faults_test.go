@@ -361,6 +361,31 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// After the clock was set back a hold lasts no longer than it was meant to, also if others are
+// refused meanwhile.
+func TestClockSetBack_Refused(t *testing.T) {
+	t.Parallel()
+	for name, weight := range map[string]int64{"usual": store.All, "shared": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory()
+				s := newStore(t, m)
+				held := claim("key")
+				held.Weight, held.TTL = weight, 3*time.Second
+				acquire(t, s, held)
+				synctest.Wait() // for the sweep
+				m.skew = -24 * time.Hour
+				for range 3 {
+					busy(t, s, claim("key"))
+					time.Sleep(time.Second)
+				}
+				acquire(t, s, claim("key"))
+			})
+		})
+	}
+}
+
 // A Store knows that its place is down, and asks it by itself.
 func TestOutage(t *testing.T) {
 	t.Parallel()

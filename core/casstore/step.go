@@ -71,7 +71,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 		before, sum := encode(state, now, s.usual != nil), sumOf(state)
 		r := m.apply(state, old)
 		e := encode(state, now, s.usual != nil)
-		if !r.save && same(before, e) {
+		if !r.save && same(before, e) && !wasSetBack(old) {
 			if !r.current || m.want.Current {
 				return nil
 			}

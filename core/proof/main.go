@@ -39,7 +39,7 @@ var parts = []part{
 	{name: "models", about: "models of the dangerous parts in every state, with Spin, and their runs at a store", packages: []string{"core/proof/models"}},
 	{name: "matrix", about: "each message with each fault", packages: []string{"core/proof/matrix"}},
 	{name: "stores", about: "the contract of a store, and each store's own troubles", packages: []string{
-		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore",
+		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "core/sqlstore/sqltest",
 	}, own: true},
 	{name: "trials", about: "the packages' own tests that make more trials here than for make test", packages: []string{
 		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "taskmw/cronmw", "core/benchmarks",

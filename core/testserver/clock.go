@@ -82,6 +82,19 @@ func (c *Clock) StartRedis(args ...string) *Redis {
 	return s
 }
 
+// StartMariaDB is like the function StartMariaDB, for a server with this clock. It fails the
+// test if the server goes by another one.
+func (c *Clock) StartMariaDB(settings ...string) *MariaDB {
+	c.t.Helper()
+	s := startMariaDB(c.t, c.env, settings)
+	column := s.Exec("SELECT UNIX_TIMESTAMP()")
+	seconds, _ := strconv.ParseInt(column[0], 10, 64)
+	if off := time.Since(time.Unix(seconds, 0)) + c.Ahead(); off.Abs() > 10*time.Second {
+		c.t.Fatalf("testserver: clock: the server is %v away from it", off)
+	}
+	return s
+}
+
 // StartCluster is like the function StartCluster, for servers with this clock.
 func (c *Clock) StartCluster(replicas bool, args ...string) *Cluster {
 	c.t.Helper()

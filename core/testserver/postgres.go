@@ -33,7 +33,7 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	RequirePostgres(t)
 	s := &Postgres{Dir: postgresDir(t), t: t, database: "postgres"}
-	if err := newData(s.Dir); err != nil {
+	if err := postgresData.copyTo(s.Dir); err != nil {
 		t.Fatalf("testserver: postgres: %v", err)
 	}
 	data := filepath.Join(s.Dir, "data")

@@ -56,6 +56,13 @@ func RequireSpin(t testing.TB) {
 	require(t, "Spin is not installed (apt-get install spin gcc libc6-dev, or brew install spin)", "spin", "gcc")
 }
 
+// RequireMariaDB is RequireRedis for MariaDB.
+func RequireMariaDB(t testing.TB) {
+	t.Helper()
+	const hint = "MariaDB is not installed (apt-get install mariadb-server, or brew install mariadb)"
+	require(t, hint, "mariadbd", "mariadb-install-db")
+}
+
 func require(t testing.TB, hint string, programs ...string) {
 	t.Helper()
 	for _, name := range programs {

@@ -74,6 +74,14 @@ func NewHTTPProxy(t testing.TB, addr string) *Proxy {
 	return newProxy(t, addr, 0, func() wire { return httpWire{} })
 }
 
+// NewMySQLProxy returns a proxy before the MariaDB or MySQL server at addr. It counts
+// statements as text as "query", and prepared ones as "prepare" and "execute". Connections
+// must be neither encrypted nor compressed.
+func NewMySQLProxy(t testing.TB, addr string) *Proxy {
+	t.Helper()
+	return newProxy(t, addr, 0, func() wire { return new(mysqlWire) })
+}
+
 func newProxy(t testing.TB, addr string, dials time.Duration, wire func() wire) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

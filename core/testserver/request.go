@@ -7,8 +7,12 @@ import (
 
 // Request is one request that a client sent through a proxy.
 type Request struct {
-	Name string   // Redis: the command in lower case; ZooKeeper: "create", "getData"; PostgreSQL: "query", "sync"; HTTP: the method
-	Args []string // Redis: all words of the command; PostgreSQL: the statement of a query; HTTP: the method and the target
+	// Name is, of Redis, the command in lower case; of ZooKeeper "create", "getData"; of PostgreSQL
+	// "query", "sync"; of MySQL "query", "prepare", "execute"; of HTTP the method.
+	Name string
+	// Args are, of Redis, all words of the command; of a query the statement; of a prepare "prepare"
+	// and the statement; of HTTP the method and the target.
+	Args []string
 
 	Script string   // Redis: "acquire", "extend" or "release" if it calls a script of package redisstore
 	Path   string   // ZooKeeper: the node; of a "multi" the first one; HTTP: the path of the URL
@@ -39,7 +43,7 @@ type Match struct {
 	Times   int                // how many requests the fault hits; 0 means 1, -1 all
 }
 
-// Statement selects the queries to PostgreSQL that contain all parts.
+// Statement selects the queries to PostgreSQL or MySQL that contain all parts.
 func Statement(parts ...string) Match {
 	return Match{Command: "query", If: func(r Request) bool {
 		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(r.Args[0], part) })

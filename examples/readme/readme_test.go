@@ -51,6 +51,7 @@ var imports = map[string]string{
 	"pgx":        "github.com/jackc/pgx/v5",
 	"pgxpool":    "github.com/jackc/pgx/v5/pgxpool",
 	"pgstore":    "github.com/lockkit/lockkit/core/pgstore",
+	"sqlstore":   "github.com/lockkit/lockkit/core/sqlstore",
 	"httpmw":     "github.com/lockkit/lockkit/httpmw",
 	"stdmw":      "github.com/lockkit/lockkit/httpmw/stdmw",
 	"httpretry":  "github.com/lockkit/lockkit/httpmw/httpretry",

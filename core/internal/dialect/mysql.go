@@ -1,0 +1,208 @@
+package dialect
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// MySQL is the dialect of MariaDB 10.6 and MySQL 8.0, and of later ones.
+//
+// An update there assigns to columns from left to right, and reads what it has assigned. So
+// the columns that decide are assigned last. The token of a grant comes back as
+// LAST_INSERT_ID: how many rows are counted depends on the flag clientFoundRows.
+type MySQL struct{}
+
+const (
+	mysqlNow = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))"
+	// mysqlWait bounds the wait for the lock of a row, which is 50 s by default. MySQL takes
+	// it for a comment.
+	mysqlWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ "
+	// mysqlNoWait fails at once where a row is locked.
+	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
+	// mysqlAlone is true if the statement commits by itself. MariaDB alone can say that no
+	// transaction is open.
+	mysqlAlone = "@@autocommit=1/*M! AND @@in_transaction=0*/"
+	mysqlHeld  = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
+	// mysqlFree is true as long as neither written nor until has been assigned.
+	mysqlFree = "lockkit_locks.state IS NULL AND lockkit_locks.written<=" + mysqlNow + " AND lockkit_locks.until<=" + mysqlNow
+)
+
+func (MySQL) text() *text { return &text{quote: [2]string{"X'", "'"}} }
+
+// Name implements Dialect.
+func (MySQL) Name() string { return "MySQL" }
+
+// Numbered implements Dialect.
+func (MySQL) Numbered() bool { return true }
+
+// Schema implements Dialect.
+func (MySQL) Schema() []string {
+	const options = " ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=binary"
+	return []string{
+		`CREATE TABLE IF NOT EXISTS lockkit_locks (
+  name VARBINARY(512) NOT NULL PRIMARY KEY,
+  version BIGINT NOT NULL,
+  token BIGINT NOT NULL,
+  lease VARBINARY(255),
+  owner VARBINARY(255),
+  since BIGINT NOT NULL,
+  until BIGINT NOT NULL,
+  written BIGINT NOT NULL,
+  due BIGINT NOT NULL,
+  state LONGBLOB,
+  value LONGBLOB,
+  KEY lockkit_due (due)
+)` + options,
+		`CREATE TABLE IF NOT EXISTS lockkit_seen (resource VARBINARY(512) NOT NULL PRIMARY KEY, token BIGINT NOT NULL)` + options,
+		`CREATE TABLE IF NOT EXISTS lockkit_version (one INT NOT NULL PRIMARY KEY, version INT NOT NULL, token BIGINT NOT NULL)` + options,
+		`INSERT IGNORE INTO lockkit_version (one, version, token) VALUES (1, 0, 0)`,
+	}
+}
+
+// Lock implements Dialect.
+func (MySQL) Lock() Statement { return Statement{} }
+
+// Version implements Dialect.
+func (MySQL) Version() Statement { return Statement{Text: "SELECT version FROM lockkit_version"} }
+
+// SetVersion implements Dialect.
+func (MySQL) SetVersion(v int) Statement {
+	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v)}
+}
+
+// Probes implements Dialect.
+func (MySQL) Probes() []Probe {
+	return []Probe{
+		{"@@autocommit=0", "autocommit is off, no lock would be committed: set autocommit=1 in the DSN"},
+		{"@@global.read_only<>0", "the server is read-only, perhaps a replica: connect to the primary"},
+		{"@@global.innodb_flush_log_at_trx_commit<>1", "a crash can forget locks: set innodb_flush_log_at_trx_commit=1"},
+		{
+			"EXISTS (SELECT * FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name LIKE 'lockkit%' AND engine<>'InnoDB')",
+			"a table is not of InnoDB: ALTER TABLE … ENGINE=InnoDB",
+		},
+		{
+			"/*M! EXISTS (SELECT * FROM information_schema.global_variables WHERE variable_name='WSREP_ON' AND variable_value='ON') OR */ 1=0",
+			"several servers of a Galera cluster may write, each by a clock of its own: send all statements to one",
+		},
+		{
+			"/*!80000 @@innodb_lock_wait_timeout>2 OR */ 1=0",
+			"a locked row holds up a session for longer than a call takes: set innodb_lock_wait_timeout=1 in the DSN",
+		},
+		{"(SELECT MAX(token) FROM lockkit_version)>" + mysqlNow + "+60000000", clockAdvice},
+	}
+}
+
+// Take implements Dialect.
+func (d MySQL) Take(c store.Claim, version int64) Statement {
+	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
+	t.add(mysqlWait, "INSERT INTO lockkit_locks (name,version,token,lease,owner,since,until,written,due) SELECT ")
+	t.name(c.Key).add(",").num(version).add(",LAST_INSERT_ID(GREATEST(", mysqlNow, ",f.token+64,").num(least).add(")),")
+	t.name(c.Lease).add(",").name(c.Owner).add(",", mysqlNow, ",", mysqlNow, "+").num(ttl).add(",", mysqlNow, ",").mysqlDue(ttl)
+	t.add(" FROM lockkit_version f WHERE ", ofThisVersion, " AND ", mysqlAlone, " ON DUPLICATE KEY UPDATE ")
+	// Also where it refuses it sets LAST_INSERT_ID, which has the token of the insert.
+	t.add("token=IF(", mysqlFree, ",LAST_INSERT_ID(GREATEST(", mysqlNow, ",lockkit_locks.token+64,").num(least)
+	t.add(")),lockkit_locks.token+LAST_INSERT_ID(0))")
+	for _, cell := range []cell{
+		{"version", func(t *text) { t.num(version) }},
+		{"lease", func(t *text) { t.name(c.Lease) }},
+		{"owner", func(t *text) { t.name(c.Owner) }},
+		{"since", func(t *text) { t.add(mysqlNow) }},
+		{"due", func(t *text) { t.mysqlDue(ttl) }},
+		{"until", func(t *text) { t.add(mysqlNow, "+").num(ttl) }},
+	} {
+		t.add(",", cell.column, "=IF(", mysqlFree, ",")
+		cell.add(t)
+		t.add(",lockkit_locks.", cell.column, ")")
+	}
+	// It has granted if the row has this lease now, until that time.
+	t.add(",written=IF(lockkit_locks.lease=").name(c.Lease).add(" AND lockkit_locks.until=", mysqlNow, "+").num(ttl)
+	return t.add(",", mysqlNow, ",lockkit_locks.written)").end()
+}
+
+// mysqlDue adds when to look for a row that lives for ttl from now.
+func (t *text) mysqlDue(ttl int64) *text {
+	return t.add("(", mysqlNow, "+").num(ttl).add(") DIV ").num(bucket).add("+1")
+}
+
+// Give implements Dialect.
+func (d MySQL) Give(c store.Claim, version int64) Statement {
+	t := d.text().add(mysqlWait, "UPDATE lockkit_locks SET version=").num(version).add(",lease=NULL,owner=NULL,written=", mysqlNow, ",until=", mysqlNow)
+	t.add(" WHERE name=").name(c.Key).add(" AND lease=").name(c.Lease)
+	return t.add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
+}
+
+// Extend implements Dialect.
+func (d MySQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
+	t := d.text().add(mysqlNoWait, "UPDATE lockkit_locks SET version=").num(version).add(",due=GREATEST(due,").mysqlDue(ttl.Microseconds())
+	t.add("),written=", mysqlNow, ",until=GREATEST(until,", mysqlNow, "+").num(ttl.Microseconds()).add(") WHERE ")
+	return t.these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
+}
+
+// Extended implements Dialect.
+func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
+	return d.text().written("lockkit_locks", claims, version).end()
+}
+
+// rows begins the statements that read rows.
+func (d MySQL) rows(value bool) *text {
+	return d.text().add("SELECT ", mysqlAlone, ",f.version,", mysqlNow, rowColumns, valueColumn(value), " FROM lockkit_version f ")
+}
+
+// Load implements Dialect. The newest row is read as for a write, also by what sends mere
+// reads to replicas.
+func (d MySQL) Load(key string, w casstore.Want) Statement {
+	t := d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
+	if w.Current {
+		return Statement{Text: mysqlWait + t.end().Text + " LOCK IN SHARE MODE"}
+	}
+	return t.end()
+}
+
+// List implements Dialect.
+func (d MySQL) List(after string, most int) Statement {
+	t := d.rows(false).add("JOIN lockkit_locks k WHERE k.name>").name(after)
+	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
+}
+
+// Dead implements Dialect.
+func (d MySQL) Dead(most int) Statement {
+	t := d.rows(false).add("JOIN lockkit_locks k WHERE k.due<=", mysqlNow, " DIV ").num(bucket)
+	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
+}
+
+// Save implements Dialect.
+func (d MySQL) Save(key string, old, e casstore.Entry) Statement {
+	t := d.text().add(mysqlWait)
+	if old.Version == 0 {
+		t.insert("lockkit_locks", "lockkit_version", key, &old, &e)
+	} else {
+		t.update("lockkit_locks", key, &old, &e)
+	}
+	return t.add(" AND ", mysqlAlone).end()
+}
+
+// Raise implements Dialect.
+func (d MySQL) Raise(token uint64) Statement {
+	t := d.text().add(mysqlWait, "UPDATE lockkit_version SET token=GREATEST(token,").num(int64(token))
+	return t.add(") WHERE ", mysqlAlone).end()
+}
+
+// Delete implements Dialect.
+func (d MySQL) Delete(key string, version int64) Statement {
+	t := d.text().add(mysqlWait, "DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version)
+	return t.add(" AND ", mysqlAlone).end()
+}
+
+// Note implements Dialect.
+func (d MySQL) Note(resource string, token uint64) Statement {
+	t := d.text().add("INSERT INTO lockkit_seen (resource,token) VALUES (").name(resource).add(",").num(int64(token))
+	return t.add(") ON DUPLICATE KEY UPDATE token=GREATEST(token,").num(int64(token)).add(")").end()
+}
+
+// Seen implements Dialect.
+func (d MySQL) Seen(resource string) Statement {
+	return d.text().add("SELECT token FROM lockkit_seen WHERE resource=").name(resource).add(" FOR UPDATE").end()
+}

@@ -1,0 +1,182 @@
+package dialect
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// PostgreSQL is the dialect of PostgreSQL 14 and later.
+type PostgreSQL struct {
+	// Literal has statements without arguments, for the simple protocol.
+	Literal bool
+}
+
+// durable and fast are a table of one row with the server's time. What they set lasts as long
+// as the transaction: the wait for the lock of a row, and whether the commit waits for the
+// disk, as it has to if it grants or saves something.
+const (
+	durable = "(SELECT pg_catalog.set_config('lock_timeout','1000',true),pg_catalog.set_config('synchronous_commit'," +
+		"CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END," +
+		"true)," + postgresNow + " AS now)"
+	fast = "(SELECT pg_catalog.set_config('lock_timeout','1000',true),pg_catalog.set_config('synchronous_commit','off',true)," +
+		postgresNow + " AS now)"
+)
+
+const (
+	postgresNow  = "(extract(epoch FROM pg_catalog.clock_timestamp())*1000000)::bigint"
+	postgresHeld = "k.state IS NULL AND k.written<=c.now AND k.until>c.now"
+)
+
+func (d PostgreSQL) text() *text {
+	t := &text{quote: [2]string{"pg_catalog.decode('", "','hex')"}, bin: "::bytea", int: "::bigint"}
+	if !d.Literal {
+		t.mark = func(n int) string { return "$" + strconv.Itoa(n) }
+	}
+	return t
+}
+
+// Name implements Dialect.
+func (PostgreSQL) Name() string { return "PostgreSQL" }
+
+// Numbered implements Dialect.
+func (PostgreSQL) Numbered() bool { return false }
+
+// Schema implements Dialect.
+func (PostgreSQL) Schema() []string {
+	return []string{
+		`CREATE SCHEMA IF NOT EXISTS lockkit`,
+		`CREATE TABLE IF NOT EXISTS lockkit.locks (
+  name    bytea PRIMARY KEY,
+  version bigint NOT NULL,
+  token   bigint NOT NULL,
+  lease   bytea,
+  owner   bytea,
+  since   bigint NOT NULL,
+  until   bigint NOT NULL,
+  written bigint NOT NULL,
+  due     bigint NOT NULL,
+  state   bytea,
+  value   bytea
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.2)`,
+		`CREATE INDEX IF NOT EXISTS locks_due ON lockkit.locks (due)`,
+		`CREATE TABLE IF NOT EXISTS lockkit.seen (resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL) WITH (fillfactor = 80)`,
+		`CREATE TABLE IF NOT EXISTS lockkit.version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL, token bigint NOT NULL)`,
+		`INSERT INTO lockkit.version (version, token) VALUES (0, 0) ON CONFLICT DO NOTHING`,
+	}
+}
+
+// Lock implements Dialect.
+func (PostgreSQL) Lock() Statement {
+	return Statement{Text: "SELECT pg_catalog.pg_advisory_xact_lock(30518592021883252)"}
+}
+
+// Version implements Dialect.
+func (PostgreSQL) Version() Statement { return Statement{Text: "SELECT version FROM lockkit.version"} }
+
+// SetVersion implements Dialect.
+func (PostgreSQL) SetVersion(v int) Statement {
+	return Statement{Text: "UPDATE lockkit.version SET version=" + strconv.Itoa(v)}
+}
+
+// Probes implements Dialect.
+func (PostgreSQL) Probes() []Probe {
+	return []Probe{
+		{"pg_catalog.pg_is_in_recovery()", "the server is a standby: connect to the primary (target_session_attrs=read-write)"},
+		{"pg_catalog.current_setting('transaction_read_only')='on'", "transactions are read-only by default: set default_transaction_read_only = off for this user"},
+		{"pg_catalog.current_setting('fsync')='off'", "a crash can forget every lock: set fsync = on"},
+		{
+			"EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid=c.relnamespace " +
+				"WHERE n.nspname='lockkit' AND c.relkind='r' AND c.relpersistence<>'p')",
+			"a table of the schema lockkit is not logged, a crash forgets every lock: ALTER TABLE … SET LOGGED",
+		},
+		{"(SELECT max(token) FROM lockkit.version)>" + postgresNow + "+60000000", clockAdvice},
+	}
+}
+
+// Take implements Dialect.
+func (d PostgreSQL) Take(c store.Claim, version int64) Statement {
+	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
+	t.add("INSERT INTO lockkit.locks AS k (name,version,token,lease,owner,since,until,written,due) SELECT ")
+	t.name(c.Key).add(",").num(version).add(",GREATEST(c.now,f.token+64,").num(least).add("),").name(c.Lease).add(",").name(c.Owner)
+	t.add(",c.now,c.now+").num(ttl).add(",c.now,(c.now+").num(ttl).add(")/").num(bucket).add("+1 FROM ", durable, " c,lockkit.version f WHERE ", ofThisVersion)
+	t.add(" ON CONFLICT (name) DO UPDATE SET version=EXCLUDED.version,token=GREATEST(EXCLUDED.since,k.token+64,").num(least)
+	t.add("),lease=EXCLUDED.lease,owner=EXCLUDED.owner,since=EXCLUDED.since,until=EXCLUDED.until,written=EXCLUDED.written,due=EXCLUDED.due")
+	return t.add(" WHERE k.state IS NULL AND k.written<=EXCLUDED.since AND k.until<=EXCLUDED.since RETURNING k.token").end()
+}
+
+// Give implements Dialect.
+func (d PostgreSQL) Give(c store.Claim, version int64) Statement {
+	t := d.text().add("UPDATE lockkit.locks k SET version=").num(version).add(",lease=NULL,owner=NULL,written=c.now,until=c.now FROM ", fast, " c")
+	return t.add(" WHERE k.name=").name(c.Key).add(" AND k.lease=").name(c.Lease).add(" AND ", postgresHeld).end()
+}
+
+// Extend implements Dialect. A row that another transaction has locked does not hold up the others.
+func (d PostgreSQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
+	t, us := d.text(), ttl.Microseconds()
+	t.add("WITH c AS MATERIALIZED ", durable, ",l AS MATERIALIZED (SELECT name FROM lockkit.locks WHERE ").these(claims, "")
+	t.add(" ORDER BY name FOR UPDATE SKIP LOCKED) UPDATE lockkit.locks k SET version=").num(version).add(",written=c.now,until=GREATEST(k.until,c.now+")
+	t.num(us).add("),due=GREATEST(k.due,(c.now+").num(us).add(")/").num(bucket)
+	return t.add("+1) FROM c,l WHERE k.name=l.name AND ").these(claims, "k.").add(" AND ", postgresHeld).end()
+}
+
+// Extended implements Dialect.
+func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
+	return d.text().written("lockkit.locks", claims, version).end()
+}
+
+// rows begins the statements that read rows.
+func (d PostgreSQL) rows(value bool) *text {
+	return d.text().add("SELECT true,f.version,", postgresNow, rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
+}
+
+// Load implements Dialect.
+func (d PostgreSQL) Load(key string, w casstore.Want) Statement {
+	return d.rows(w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
+}
+
+// List implements Dialect.
+func (d PostgreSQL) List(after string, most int) Statement {
+	t := d.rows(false).add("JOIN lockkit.locks k ON k.name>").name(after)
+	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
+}
+
+// Dead implements Dialect.
+func (d PostgreSQL) Dead(most int) Statement {
+	t := d.rows(false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
+	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
+}
+
+// Save implements Dialect.
+func (d PostgreSQL) Save(key string, old, e casstore.Entry) Statement {
+	t := d.text().add("WITH c AS MATERIALIZED ", durable, " ")
+	if old.Version == 0 {
+		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
+	}
+	return t.update("lockkit.locks", key, &old, &e).add(" AND (SELECT now FROM c)>0").end()
+}
+
+// Raise implements Dialect.
+func (d PostgreSQL) Raise(token uint64) Statement {
+	t := d.text().add("UPDATE lockkit.version f SET token=GREATEST(f.token,").num(int64(token))
+	return t.add(") FROM ", durable, " c").end()
+}
+
+// Delete implements Dialect.
+func (d PostgreSQL) Delete(key string, version int64) Statement {
+	t := d.text().add("DELETE FROM lockkit.locks k USING ", fast, " c WHERE k.name=").name(key)
+	return t.add(" AND k.version=").num(version).add(" AND c.now>0").end()
+}
+
+// Note implements Dialect.
+func (d PostgreSQL) Note(resource string, token uint64) Statement {
+	t := d.text().add("INSERT INTO lockkit.seen AS s (resource,token) VALUES (").arg(resource, "").add(",").num(int64(token))
+	return t.add(") ON CONFLICT (resource) DO UPDATE SET token=GREATEST(s.token,EXCLUDED.token)").end()
+}
+
+// Seen implements Dialect.
+func (d PostgreSQL) Seen(resource string) Statement {
+	return d.text().add("SELECT token FROM lockkit.seen WHERE resource=").arg(resource, "").add(" FOR UPDATE").end()
+}

@@ -1,0 +1,94 @@
+package sqlstore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// checkLimit is how long a Check takes at most.
+const checkLimit = 10 * time.Second
+
+var errNoAnswer = errors.New("no answer within the time of a check")
+
+// leastPool is how many connections a pool has that can extend locks while others wait.
+const leastPool = 4
+
+// Check reports whether the database is fit to keep locks, and tries them on a key of its
+// own. It returns one error that lists what is unfit and what to do about it. The error
+// matches store.ErrUnavailable if the database could not be asked.
+func (s *Store) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
+	defer cancel()
+	p := s.place
+	unread := func(err error) error {
+		return fmt.Errorf("sqlstore: check: %w: the tables cannot be read as those of %s: call Migrate, "+
+			"or GRANT SELECT, INSERT, UPDATE, DELETE on them: %w", store.ErrUnavailable, p.Dialect.Name(), err)
+	}
+	v, err := installed(ctx, p)
+	if err != nil {
+		return unread(err)
+	}
+	if v != dialect.SchemaVersion {
+		return fmt.Errorf("sqlstore: check: the tables are of version %d, not %d: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
+	}
+	faults, err := faultsOf(ctx, p)
+	if err != nil {
+		return unread(err)
+	}
+	if len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	return s.try(ctx)
+}
+
+// faultsOf returns what speaks against the database, and against the pool.
+func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
+	probes := p.Dialect.Probes()
+	conditions, found := make([]string, len(probes)), make([]sql.NullBool, len(probes))
+	to := make([]any, len(probes))
+	for i, probe := range probes {
+		conditions[i], to[i] = probe.If, &found[i]
+	}
+	if err := p.One(ctx, dialect.Statement{Text: "SELECT " + strings.Join(conditions, ", ")}, to...); err != nil {
+		return nil, err
+	}
+	for i, probe := range probes {
+		if found[i].Bool {
+			faults = append(faults, errors.New("sqlstore: check: "+probe.Advice))
+		}
+	}
+	if most := p.DB.Stats().MaxOpenConnections; most > 0 && most < leastPool && p.Dialect != SQLite.Dialect {
+		faults = append(faults, fmt.Errorf("sqlstore: check: a pool of %d connections, %d are needed: a *sql.DB of its own for the locks", most, leastPool))
+	}
+	return faults, nil
+}
+
+// try takes and releases a key that nobody else uses.
+func (s *Store) try(ctx context.Context) error {
+	c := store.Claim{
+		Key: "lockkit check " + rand.Text(), Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: 10 * time.Second,
+	}
+	if _, err := s.Acquire(ctx, c); err != nil {
+		return fmt.Errorf("sqlstore: check: %w", err)
+	}
+	state, err := s.Look(ctx, c.Key)
+	if err != nil {
+		return fmt.Errorf("sqlstore: check: %w", err)
+	}
+	if err := s.Release(ctx, c); err != nil {
+		return fmt.Errorf("sqlstore: check: %w", err)
+	}
+	if len(state.Holds) != 1 {
+		return errors.New("sqlstore: check: a lock that was taken is not there: reads may come from a replica, send all statements to one server")
+	}
+	return nil
+}

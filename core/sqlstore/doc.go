@@ -1,0 +1,50 @@
+// Package sqlstore keeps locks in a SQL database behind database/sql: MariaDB 10.6 and
+// later, MySQL 8.0 and later, PostgreSQL 14 and later, and SQLite 3.35 and later. It imports
+// no driver. Its tests run on MariaDB 10.11, PostgreSQL 15 and SQLite; MySQL is by
+// documentation only.
+//
+// # Rows
+//
+// A key is a row. The usual lock is one statement each way. Everything else is a read and a
+// compare-and-set, which package casstore repeats until no other process was faster. No row
+// is locked between two round trips, so a process that dies leaves nothing locked. The
+// database needs no function. Nothing depends on the isolation level, the time zone, the SQL
+// mode or the parameters of the driver, except that each statement must commit by itself.
+//
+// The time is the database's. If its clock is set back, deadlines move back too.
+//
+// # Waiting
+//
+// No waiter of another process is woken: it asks again after a pause. Within a process a lock
+// is passed on at once. Package pgstore wakes waiters on PostgreSQL. The tables of the two
+// differ, and Migrate refuses a database that has those of pgstore.
+//
+// # Which server
+//
+// Every statement must reach the one server that writes. A standby, a replica that takes over
+// without the last commits, and a cluster in which several servers write can let two holders
+// in. Commits have to be durable: innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL, fsync
+// on PostgreSQL, synchronous=FULL on SQLite. Check finds most of this.
+//
+// On MySQL set innodb_lock_wait_timeout=1 in the DSN. Elsewhere a statement that meets a
+// locked row says by itself that it waits for a second. On SQLite set journal_mode=WAL,
+// synchronous=FULL and busy_timeout=1000 for each connection, and keep write transactions
+// shorter than a third of a TTL: each one stops every extension in the file.
+//
+// # The pool
+//
+// The locks need a *sql.DB of their own, of at least 4 connections. If the caller's
+// transactions have all of a shared one, no lock can be extended. A call that gets no
+// connection within 1.5 seconds changes nothing and fails with store.ErrUnavailable.
+//
+// # Answers
+//
+// An answer of package once is in the row of its key. On MariaDB and MySQL a statement has at
+// most max_allowed_packet bytes, 16 MiB on MariaDB by default, and an answer of up to 64 KiB
+// takes twice its length.
+//
+// # Rights
+//
+// Migrate needs the right to create tables. A Store needs SELECT, INSERT, UPDATE and DELETE on
+// those whose names begin with lockkit_, and on PostgreSQL USAGE of the schema lockkit too.
+package sqlstore

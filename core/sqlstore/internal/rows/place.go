@@ -1,0 +1,267 @@
+// Package rows keeps the rows of locks in a database behind database/sql: the place of
+// package casstore.
+package rows
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+const (
+	// connectTimeout is how long a call waits for a connection. It is less than a call may
+	// take, so that the error says what is missing.
+	connectTimeout = 1500 * time.Millisecond
+	// maxTogether is how many holds one statement extends.
+	maxTogether = 64
+	// maxConnections is how many connections a call tries that turn out to be broken.
+	maxConnections = 3
+)
+
+// Place implements casstore.Place, Usual, Lister and Sweeper on DB, in the tables that Dialect
+// makes. Its methods take as long as their ctx lasts.
+type Place struct {
+	DB      *sql.DB
+	Dialect dialect.Dialect
+}
+
+var (
+	_ casstore.Usual   = (*Place)(nil)
+	_ casstore.Lister  = (*Place)(nil)
+	_ casstore.Sweeper = (*Place)(nil)
+)
+
+// Load implements casstore.Place.
+func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	items, err := p.read(ctx, p.Dialect.Load(key, w))
+	switch {
+	case err != nil:
+		return casstore.Entry{}, err
+	case len(items) != 1:
+		return casstore.Entry{}, fmt.Errorf("%w: the table of the version is empty, call Migrate", store.ErrUnavailable)
+	}
+	return items[0].Entry, nil
+}
+
+// List implements casstore.Lister.
+func (p *Place) List(ctx context.Context, after string, most int) ([]casstore.Item, error) {
+	return p.read(ctx, p.Dialect.List(after, most))
+}
+
+// Dead implements casstore.Sweeper.
+func (p *Place) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
+	return p.read(ctx, p.Dialect.Dead(most))
+}
+
+// read returns the rows that a statement reads.
+func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstore.Item, err error) {
+	err = p.query(ctx, st, func(scan func(to ...any) error) error {
+		var r dialect.Row
+		if err := scan(r.Fields()...); err != nil {
+			return err
+		}
+		switch {
+		case !r.Alone:
+			return errors.New("the session has autocommit off, or an open transaction: set autocommit=1 in the DSN")
+		case r.Schema < dialect.SchemaVersion:
+			return errOld
+		case r.Schema > dialect.SchemaVersion:
+			return errNew
+		}
+		items = append(items, r.Item())
+		return nil
+	})
+	if err != nil && !errors.Is(err, store.ErrUnavailable) { // a read changes nothing in any case
+		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return items, err
+}
+
+var (
+	errOld = errors.New("the tables are of an older version: call Migrate")
+	errNew = errors.New("the tables are of a newer version: update this program")
+)
+
+// Save implements casstore.Place.
+func (p *Place) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	n, err := p.change(ctx, p.Dialect.Save(key, old, e))
+	return n == 1, err
+}
+
+// Take implements casstore.Usual.
+func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
+	var n int64
+	st := p.Dialect.Take(c, version)
+	if p.Dialect.Numbered() {
+		n, err = p.exec(ctx, st, sql.Result.LastInsertId)
+	} else {
+		err = p.query(ctx, st, func(scan func(to ...any) error) error { return scan(&n) })
+	}
+	if err = again(err); err != nil {
+		return 0, false, err
+	}
+	return uint64(n), n > 0, nil
+}
+
+// Give implements casstore.Usual.
+func (p *Place) Give(ctx context.Context, c store.Claim, version int64) (bool, error) {
+	n, err := p.change(ctx, p.Dialect.Give(c, version))
+	return n == 1, err
+}
+
+// Delete implements casstore.Sweeper.
+func (p *Place) Delete(ctx context.Context, key string, old casstore.Entry) (bool, error) {
+	n, err := p.change(ctx, p.Dialect.Delete(key, old.Version))
+	return n == 1, err
+}
+
+// Raise implements casstore.Sweeper.
+func (p *Place) Raise(ctx context.Context, token uint64) error {
+	_, err := p.exec(ctx, p.Dialect.Raise(token), sql.Result.RowsAffected)
+	return err
+}
+
+// Extend implements casstore.Usual, by a statement for each 64 holds of one TTL. If it has
+// changed fewer rows, those with its version are read.
+func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
+	done, order := make(map[string]bool, len(claims)), slices.Clone(claims)
+	// Rows are locked in one order, so that two of these do not wait for each other.
+	slices.SortFunc(order, func(a, b store.Claim) int {
+		return cmp.Or(cmp.Compare(a.TTL, b.TTL), strings.Compare(a.Key, b.Key))
+	})
+	for len(order) > 0 {
+		n := 1
+		for n < min(len(order), maxTogether) && order[n].TTL == order[0].TTL {
+			n++
+		}
+		if err := p.extend(ctx, order[:n], version, done); err != nil {
+			return nil, err
+		}
+		order = order[n:]
+	}
+	answers := make([]bool, len(claims))
+	for i, c := range claims {
+		answers[i] = done[c.Key]
+	}
+	return answers, nil
+}
+
+// extend extends some holds together. If one of their rows is locked, it does so for each half.
+func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64, done map[string]bool) error {
+	n, err := p.exec(ctx, p.Dialect.Extend(claims, claims[0].TTL, version), sql.Result.RowsAffected)
+	half := len(claims) / 2
+	switch {
+	case errors.Is(err, errConflict) && half > 0:
+		if err := p.extend(ctx, claims[:half], version, done); err != nil {
+			return err
+		}
+		return p.extend(ctx, claims[half:], version, done)
+	case err != nil || n == 0:
+		return again(err)
+	case n == int64(len(claims)):
+		for _, c := range claims {
+			done[c.Key] = true
+		}
+		return nil
+	}
+	return p.query(ctx, p.Dialect.Extended(claims, version), func(scan func(to ...any) error) error {
+		var name []byte
+		err := scan(&name)
+		done[string(name)] = true
+		return err
+	})
+}
+
+// change runs a statement and returns how many rows it has changed.
+func (p *Place) change(ctx context.Context, st dialect.Statement) (int64, error) {
+	n, err := p.exec(ctx, st, sql.Result.RowsAffected)
+	return n, again(err)
+}
+
+// again returns nil for an error after which the statement may be sent again.
+func again(err error) error {
+	if errors.Is(err, errConflict) {
+		return nil
+	}
+	return err
+}
+
+func (p *Place) exec(ctx context.Context, st dialect.Statement, answer func(sql.Result) (int64, error)) (n int64, err error) {
+	return n, p.call(ctx, func(c *sql.Conn) error {
+		r, err := c.ExecContext(ctx, st.Text, st.Args...)
+		if err != nil {
+			return err
+		}
+		n, err = answer(r)
+		return err
+	})
+}
+
+// query has each row that a statement returns read by next. It fails if the statement does so
+// after a row: until the end of the result the transaction may still fail.
+func (p *Place) query(ctx context.Context, st dialect.Statement, next func(scan func(to ...any) error) error) error {
+	return p.call(ctx, func(c *sql.Conn) error {
+		rows, err := c.QueryContext(ctx, st.Text, st.Args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := next(rows.Scan); err != nil {
+				return err
+			}
+		}
+		return errors.Join(rows.Err(), rows.Close())
+	})
+}
+
+// One reads the one row that a statement returns.
+func (p *Place) One(ctx context.Context, st dialect.Statement, to ...any) error {
+	n := 0
+	err := p.query(ctx, st, func(scan func(to ...any) error) error { n++; return scan(to...) })
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%d rows", n)
+	}
+	return err
+}
+
+// call runs work on a connection, and classifies its error. A connection that turns out to be
+// broken before anything was sent is replaced.
+func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
+	for try := 1; ; try++ {
+		c, err := p.connect(ctx)
+		if err != nil {
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		}
+		err = work(c)
+		_ = c.Close()
+		if !errors.Is(err, driver.ErrBadConn) || try == maxConnections {
+			return classify(err)
+		}
+	}
+}
+
+func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoConnection)
+	defer cancel()
+	c, err := p.DB.Conn(ctx)
+	if err == nil || context.Cause(ctx) != errNoConnection {
+		return c, err
+	}
+	if s := p.DB.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+		return nil, fmt.Errorf("all %d connections of the pool are in use: give the locks a *sql.DB of their own", s.MaxOpenConnections)
+	}
+	return nil, fmt.Errorf("%w: %w", errNoConnection, err)
+}
+
+var errNoConnection = fmt.Errorf("no connection within %v", connectTimeout)

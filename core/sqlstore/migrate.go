@@ -1,0 +1,66 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Schema returns the statements that make the tables, for those who run migrations by a tool.
+func Schema(d Dialect) string {
+	return strings.Join(append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text), ";\n") + ";\n"
+}
+
+// Migrate makes the tables in the database of db. It does nothing if they are there. It may
+// run in several processes at once.
+//
+// The user of db needs the right to create tables if there is something to do. Other users
+// need SELECT, INSERT, UPDATE and DELETE on the tables. Migrate fails with store.ErrUnsupported
+// if the tables are of another version, as those of package pgstore are, and with
+// store.ErrUnavailable if the database refuses.
+func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
+	p, err := placeOf("migrate", db, d)
+	if err != nil {
+		return err
+	}
+	v, err := installed(ctx, p)
+	switch {
+	case err == nil && v == dialect.SchemaVersion:
+		return nil
+	case err == nil && v > 0:
+		return fmt.Errorf("sqlstore: migrate: the tables are of version %d, not %d: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
+	}
+	if err := install(ctx, db, d); err != nil {
+		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// install makes the tables in one transaction, where the database has tables in transactions.
+func install(ctx context.Context, db *sql.DB, d Dialect) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	for _, text := range slices.Concat([]string{d.Lock().Text}, d.Schema(), []string{d.SetVersion(dialect.SchemaVersion).Text}) {
+		if text == "" {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// installed returns the version of the tables in the database.
+func installed(ctx context.Context, p *rows.Place) (v int, err error) {
+	return v, p.One(ctx, p.Dialect.Version(), &v)
+}

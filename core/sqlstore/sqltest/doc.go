@@ -1,0 +1,4 @@
+// Package sqltest has no code but tests: package sqlstore on real databases, by the drivers that
+// most programs use. It is a Go module of its own, so that the drivers stay out of the
+// kit's go.mod.
+package sqltest

@@ -1,0 +1,304 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// throughProxy returns a Place on a database, a Store on it behind a proxy, and the proxy.
+func throughProxy(t *testing.T) (direct database, s *sqlstore.Store, proxy *testserver.Proxy) {
+	t.Helper()
+	server := mariaDB.Get(t).NewDatabase(t)
+	proxy = testserver.NewMySQLProxy(t, server.Addr)
+	direct = database{sqlstore.MySQL, "mysql", server.DSN()}
+	behind := direct
+	behind.dsn = server.DSNAt(proxy.Addr)
+	return direct, behind.store(t), proxy
+}
+
+// shared is a claim on a key that others may hold too: it takes the way of Load and Save.
+func shared(key string) store.Claim {
+	c := claim(key, long)
+	c.Weight = 1
+	return c
+}
+
+func acquire(t *testing.T, s *sqlstore.Store, c store.Claim) store.Grant {
+	t.Helper()
+	g, err := s.Acquire(t.Context(), c)
+	if err != nil {
+		t.Fatalf("acquire: got %v, want a grant", err)
+	}
+	return g
+}
+
+func release(t *testing.T, s *sqlstore.Store, c store.Claim) {
+	t.Helper()
+	if err := s.Release(t.Context(), c); err != nil {
+		t.Fatalf("release: got %v, want nil", err)
+	}
+}
+
+// holders returns how many holds of key there are.
+func holders(t *testing.T, s *sqlstore.Store, key string) int {
+	t.Helper()
+	state, err := s.Look(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(state.Holds)
+}
+
+// isUnknown reports whether err leaves open what has become of an operation.
+func isUnknown(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, class := range []error{store.ErrUnavailable, store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported} {
+		if errors.Is(err, class) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestMariaDB_Faults(t *testing.T) {
+	t.Parallel()
+	const inserting, updating = "INSERT INTO lockkit_locks", "UPDATE lockkit_locks"
+
+	for name, make := range map[string]func(key string) store.Claim{
+		"usual":  func(key string) store.Claim { return claim(key, long) },
+		"shared": shared,
+	} {
+		t.Run("a reply is lost, "+name, func(t *testing.T) {
+			t.Parallel()
+			direct, s, proxy := throughProxy(t)
+			sound := direct.store(t)
+			c := make("key")
+			f := proxy.Inject(testserver.Statement(inserting), testserver.CloseReply)
+			if _, err := s.Acquire(t.Context(), c); !isUnknown(err) {
+				t.Errorf("acquire: got %v, want an unknown outcome", err)
+			}
+			f.AwaitAnswer(t)
+			if n := holders(t, sound, "key"); n != 1 {
+				t.Errorf("got %d holds, want 1", n)
+			}
+			acquire(t, s, c) // the same claim again changes nothing
+			f = proxy.Inject(testserver.Statement(updating), testserver.CloseReply)
+			if err := s.Release(t.Context(), c); !isUnknown(err) {
+				t.Errorf("release: got %v, want an unknown outcome", err)
+			}
+			f.AwaitAnswer(t)
+			if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, store.ErrLost) {
+				t.Errorf("a second release: got %v, want nil or %v", err, store.ErrLost)
+			}
+			if n := holders(t, sound, "key"); n != 0 {
+				t.Errorf("got %d holds, want none", n)
+			}
+		})
+		t.Run("a request is lost, "+name, func(t *testing.T) {
+			t.Parallel()
+			direct, s, proxy := throughProxy(t)
+			proxy.Inject(testserver.Statement(inserting), testserver.CloseRequest)
+			if _, err := s.Acquire(t.Context(), make("key")); !isUnknown(err) {
+				t.Errorf("got %v, want an unknown outcome", err)
+			}
+			if n := holders(t, direct.store(t), "key"); n != 0 {
+				t.Errorf("got %d holds, want none", n)
+			}
+		})
+		t.Run("a request is doubled, "+name, func(t *testing.T) {
+			t.Parallel()
+			_, s, proxy := throughProxy(t)
+			c := make("key")
+			f := proxy.Inject(testserver.Statement(inserting), testserver.DoubleRequest)
+			acquire(t, s, c)
+			f.AwaitAnswer(t)
+			f = proxy.Inject(testserver.Statement(updating), testserver.DoubleRequest)
+			release(t, s, c)
+			f.AwaitAnswer(t)
+			acquire(t, s, claim("key", long))
+		})
+	}
+	t.Run("a caller leaves", func(t *testing.T) {
+		t.Parallel()
+		for _, cause := range []error{errors.New("own"), store.ErrUnavailable, store.ErrLost, store.ErrBusy} {
+			direct, s, proxy := throughProxy(t)
+			f := proxy.Inject(testserver.Statement(inserting), testserver.HoldRequest)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go func() {
+				<-f.Fired()
+				cancel(cause)
+			}()
+			if _, err := s.Acquire(ctx, claim("key", long)); !isUnknown(err) || !strings.Contains(err.Error(), cause.Error()) {
+				t.Errorf("a cause %v: got %v, want an unknown outcome that names it", cause, err)
+			}
+			f.Deliver()
+			f.AwaitAnswer(t)
+			if n := holders(t, direct.store(t), "key"); n != 1 {
+				t.Errorf("got %d holds, want the statement to take effect later", n)
+			}
+			if _, err := s.Acquire(ctx, claim("other", long)); !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("with a context that is done: got %v, want %v", err, store.ErrUnavailable)
+			}
+		}
+	})
+	t.Run("a server that does not answer", func(t *testing.T) {
+		t.Parallel()
+		_, s, proxy := throughProxy(t)
+		acquire(t, s, claim("warm", long))
+		proxy.Partition()
+		defer proxy.Heal()
+		begun := time.Now()
+		_, err := s.Acquire(t.Context(), claim("key", long))
+		if err == nil || errors.Is(err, store.ErrBusy) {
+			t.Errorf("got %v, want an error of the server", err)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("got an error after %v, want about 2s", took)
+		}
+	})
+	t.Run("a server that is gone", func(t *testing.T) {
+		t.Parallel()
+		_, s, proxy := throughProxy(t)
+		proxy.Down()
+		if _, err := s.Acquire(t.Context(), claim("key", long)); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("got %v, want %v", err, store.ErrUnavailable)
+		}
+		proxy.Up()
+		eventually(t, func() error {
+			_, err := s.Acquire(t.Context(), claim("key", long))
+			return err
+		})
+	})
+}
+
+// eventually fails the test unless fn succeeds within half a minute.
+func eventually(t *testing.T, fn func() error) {
+	t.Helper()
+	var err error
+	for begun := time.Now(); time.Since(begun) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
+		if err = fn(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("got %v after 30s, want nil", err)
+}
+
+// A server that is killed and comes back has all locks that it has granted.
+func TestMariaDB_Killed(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartMariaDB(t)
+	s := database{sqlstore.MySQL, "mysql", server.NewDatabase(t).DSN()}.store(t)
+	c := claim("key", long)
+	acquire(t, s, c)
+	server.Kill()
+	if _, err := s.Acquire(t.Context(), claim("other", long)); err == nil || errors.Is(err, store.ErrBusy) {
+		t.Errorf("without a server: got %v, want an error of the server", err)
+	}
+	server.Restart()
+	eventually(t, func() error {
+		_, err := s.Acquire(t.Context(), claim("key", long))
+		if errors.Is(err, store.ErrBusy) {
+			return nil
+		}
+		if err == nil {
+			t.Fatal("got a grant of a key that is held, want busy")
+		}
+		return err
+	})
+	eventually(t, func() error { return s.Release(t.Context(), c) })
+}
+
+// The error says what is wrong, and what to do.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		for _, c := range []struct {
+			why   string
+			setUp func() *sql.DB
+		}{
+			{"call Migrate", func() *sql.DB { return db }},
+			{"of a newer version", func() *sql.DB {
+				d.place(t)
+				setVersion(t, db, d, 1_000)
+				return db
+			}},
+			{"are in use: give the locks", func() *sql.DB {
+				setVersion(t, db, d, 7)
+				one := d.open(t)
+				one.SetMaxOpenConns(1)
+				tx, err := one.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = tx.Rollback() })
+				return one
+			}},
+		} {
+			db := c.setUp()
+			for name, claim := range map[string]store.Claim{"usual": claim("key", long), "shared": shared("key")} {
+				s := newStore(t, db, d)
+				if _, err := s.Acquire(t.Context(), claim); err == nil || !strings.Contains(err.Error(), c.why) {
+					t.Errorf("%s: got %v, want an error with %q", name, err, c.why)
+				}
+			}
+		}
+	})
+}
+
+func setVersion(t *testing.T, db *sql.DB, d database, v int) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), d.dialect.SetVersion(v).Text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNew_Invalid(t *testing.T) {
+	t.Parallel()
+	db := database{driver: "sqlite", dsn: ":memory:"}.open(t)
+	for name, err := range map[string]error{
+		"no db":              second(sqlstore.New(nil, sqlstore.SQLite)),
+		"no dialect":         second(sqlstore.New(db, sqlstore.Dialect{})),
+		"migrate no db":      sqlstore.Migrate(t.Context(), nil, sqlstore.SQLite),
+		"migrate no dialect": sqlstore.Migrate(t.Context(), db, sqlstore.Dialect{}),
+	} {
+		if !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", name, err, store.ErrInvalid)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// The dialect of another database is named as a reason.
+func TestWrongDialect(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		_, db := d.place(t)
+		for _, other := range []sqlstore.Dialect{sqlstore.MySQL, sqlstore.PostgreSQL, sqlstore.SQLite} {
+			if other == d.dialect {
+				continue
+			}
+			t.Run(fmt.Sprint("as ", other.Name()), func(t *testing.T) {
+				d := d
+				d.dialect = other
+				s := newStore(t, db, d)
+				if _, err := s.Acquire(t.Context(), claim("key", long)); !errors.Is(err, store.ErrUnavailable) {
+					t.Errorf("got %v, want %v", err, store.ErrUnavailable)
+				}
+				unfit(t, s, "as those of "+other.Name())
+			})
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package sqltest
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"flag"
+	mathrand "math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// Most tests wait for time to pass or for a server, so many of them fit a few processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		_ = flag.Set("test.parallel", "8")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var (
+	mariaDB = testserver.NewShared(func(t testing.TB) *testserver.MariaDB {
+		return testserver.StartMariaDB(t, "max_connections = 300")
+	})
+	postgres = testserver.NewShared(func(t testing.TB) *testserver.Postgres {
+		return testserver.StartPostgres(t, "max_connections = 300")
+	})
+)
+
+// database is an empty database of one test.
+type database struct {
+	dialect sqlstore.Dialect
+	driver  string
+	dsn     string
+}
+
+// everywhere runs fn on each database.
+func everywhere(t *testing.T, fn func(t *testing.T, d database)) {
+	t.Helper()
+	for name, make := range map[string]func(t *testing.T) database{
+		"mariadb": func(t *testing.T) database { return onMariaDB(t) },
+		"postgres": func(t *testing.T) database {
+			return database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}
+		},
+		"sqlite": func(t *testing.T) database {
+			file := filepath.Join(t.TempDir(), "locks.db")
+			return database{sqlstore.SQLite, "sqlite", "file:" + file + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fn(t, make(t))
+		})
+	}
+}
+
+func onMariaDB(t *testing.T, parameters ...string) database {
+	t.Helper()
+	return database{sqlstore.MySQL, "mysql", mariaDB.Get(t).NewDatabase(t).DSN(parameters...)}
+}
+
+// open returns a pool on the database, as a process has one.
+func (d database) open(t testing.TB) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(d.driver, d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// place returns a Place on the database, with its tables.
+func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
+	t.Helper()
+	db := d.open(t)
+	if err := sqlstore.Migrate(context.Background(), db, d.dialect); err != nil {
+		t.Fatal(err)
+	}
+	return &rows.Place{DB: db, Dialect: d.dialect.Dialect}, db
+}
+
+// store returns a Store on the database, with its tables.
+func (d database) store(t testing.TB) *sqlstore.Store {
+	t.Helper()
+	_, db := d.place(t)
+	return newStore(t, db, d)
+}
+
+func newStore(t testing.TB, db *sql.DB, d database) *sqlstore.Store {
+	t.Helper()
+	s, err := sqlstore.New(db, d.dialect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// long is a TTL that outlives a test.
+const long = time.Minute
+
+// claim is a usual claim of a new owner.
+func claim(key string, ttl time.Duration) store.Claim {
+	return store.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: ttl}
+}
+
+// version is one that no row has had.
+func version() int64 { return mathrand.Int64N(1<<62) + 1 }
+
+func take(t *testing.T, p *rows.Place, c store.Claim) (token uint64, ok bool) {
+	t.Helper()
+	token, ok, err := p.Take(t.Context(), c, version())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok != (token > 0) {
+		t.Fatalf("got token %d, granted %v", token, ok)
+	}
+	return token, ok
+}
+
+func give(t *testing.T, p *rows.Place, c store.Claim) bool {
+	t.Helper()
+	ok, err := p.Give(t.Context(), c, version())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}
+
+func load(t *testing.T, p *rows.Place, key string, value bool) casstore.Entry {
+	t.Helper()
+	e, err := p.Load(t.Context(), key, casstore.Want{Value: value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	current, err := p.Load(t.Context(), key, casstore.Want{Value: value, Current: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if current.Version != e.Version {
+		t.Fatalf("got version %d as the newest, %d as any", current.Version, e.Version)
+	}
+	return e
+}
+
+func save(t *testing.T, p *rows.Place, key string, old, e casstore.Entry) bool {
+	t.Helper()
+	if e.Version == old.Version {
+		e.Version = version()
+	}
+	ok, err := p.Save(t.Context(), key, old, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}

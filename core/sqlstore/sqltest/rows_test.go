@@ -1,0 +1,182 @@
+package sqltest
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Rows are changed by compare-and-set.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		p, _ := d.place(t)
+		binary := []byte("\x00\xff'\\\n\xc3")
+		t.Run("a row is as it was saved", func(t *testing.T) {
+			none := load(t, p, "saved", true)
+			if none.Version != 0 || none.State != nil || none.Alone != (casstore.Alone{}) || none.Now.Year() < 2024 {
+				t.Fatalf("a key without a row: got %+v", none)
+			}
+			want := casstore.Entry{
+				State: bytes.Repeat(binary, 40_000), Value: bytes.Repeat(binary, 100_000), Due: none.Now, Version: version(),
+				Alone: casstore.Alone{
+					Token: 77, Lease: string(binary), Owner: "\xfe", Since: none.Now, Until: none.Now.Add(5 * time.Microsecond), Written: none.Now,
+				},
+			}
+			if !save(t, p, "saved", none, want) {
+				t.Fatal("a new row: got false, want true")
+			}
+			got := load(t, p, "saved", true)
+			if got.Version != want.Version || got.Alone != want.Alone || !bytes.Equal(got.State, want.State) || !bytes.Equal(got.Value, want.Value) {
+				t.Errorf("got a row of version %d that differs", got.Version)
+			}
+			if r := load(t, p, "saved", false); r.Value != nil || r.State == nil {
+				t.Error("got a value that was not wanted, or no state")
+			}
+			next := casstore.Entry{Version: version(), KeepValue: true, Due: none.Now, Alone: casstore.Alone{Token: 77, Written: none.Now}}
+			if !save(t, p, "saved", got, next) {
+				t.Fatal("got false, want true")
+			}
+			kept := load(t, p, "saved", true)
+			if kept.State != nil || kept.Alone != next.Alone || !bytes.Equal(kept.Value, want.Value) || kept.Version != next.Version {
+				t.Errorf("got a row of version %d after %d, a value of %d bytes", kept.Version, next.Version, len(kept.Value))
+			}
+			if save(t, p, "saved", got, next) {
+				t.Error("over an old version: got true, want false")
+			}
+			if save(t, p, "saved", none, next) {
+				t.Error("as a new row: got true, want false")
+			}
+		})
+		t.Run("one of many saves", func(t *testing.T) {
+			for range 10 {
+				old := load(t, p, "raced", false)
+				var saved atomic.Int32
+				var all sync.WaitGroup
+				for range 8 {
+					all.Go(func() {
+						for {
+							r := casstore.Entry{Version: version(), Due: old.Now, State: []byte("{}")}
+							ok, err := p.Save(t.Context(), "raced", old, r)
+							if errors.Is(err, store.ErrUnavailable) {
+								continue // nothing was changed
+							}
+							if err != nil {
+								t.Error(err)
+							}
+							if ok {
+								saved.Add(1)
+							}
+							return
+						}
+					})
+				}
+				all.Wait()
+				if n := saved.Load(); n != 1 {
+					t.Fatalf("got %d that saved, want 1", n)
+				}
+			}
+		})
+		t.Run("a usual claim leaves a row with a state alone", func(t *testing.T) {
+			old := load(t, p, "state", false)
+			save(t, p, "state", old, casstore.Entry{Due: old.Now, State: []byte("{}")})
+			before := load(t, p, "state", false)
+			if _, ok := take(t, p, claim("state", long)); ok {
+				t.Error("got a grant, want a refusal")
+			}
+			if after := load(t, p, "state", false); after.Version != before.Version {
+				t.Error("a refusal has changed the row")
+			}
+		})
+		t.Run("a clock that was set back", func(t *testing.T) {
+			c := claim("back", long)
+			take(t, p, c)
+			old := load(t, p, "back", false)
+			ahead := old
+			ahead.Alone.Written, ahead.Alone.Until = old.Now.Add(time.Hour), old.Now.Add(-1)
+			save(t, p, "back", old, ahead)
+			if _, ok := take(t, p, claim("back", long)); ok {
+				t.Error("a row from the future: got a grant, want a refusal")
+			}
+			if give(t, p, c) {
+				t.Error("a row from the future: got a release, want none")
+			}
+		})
+		t.Run("a row that was swept and made anew", func(t *testing.T) {
+			old := load(t, p, "swept", false)
+			c := claim("swept", long)
+			token, _ := take(t, p, c)
+			held := load(t, p, "swept", false)
+			// As the sweep does, which raises the floor before it deletes.
+			sweep(t, p, "swept", token)
+			if save(t, p, "swept", held, held) {
+				t.Error("over a row that is gone: got true, want false")
+			}
+			if save(t, p, "swept", old, casstore.Entry{Due: old.Now}) {
+				t.Error("a late row, with tokens below the floor: got true, want false")
+			}
+			next, ok := take(t, p, claim("swept", long))
+			if !ok || next < token+store.TokenStep {
+				t.Errorf("got token %d after %d, granted %v", next, token, ok)
+			}
+			if save(t, p, "swept", held, held) {
+				t.Error("over a row made anew: got true, want false")
+			}
+		})
+		t.Run("tokens are above the floor", func(t *testing.T) {
+			floor := uint64(load(t, p, "floor", false).Now.UnixMicro()) + 86_400_000_000
+			sweep(t, p, "floor", floor)
+			if r := load(t, p, "floor", false); r.Floor != floor {
+				t.Errorf("got %+v, want the floor %d", r, floor)
+			}
+			if token, ok := take(t, p, claim("floor", long)); !ok || token != floor+store.TokenStep {
+				t.Errorf("got token %d, granted %v, want %d", token, ok, floor+store.TokenStep)
+			}
+		})
+	})
+}
+
+// sweep raises the floor and deletes the row of key.
+func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
+	t.Helper()
+	if err := p.Raise(t.Context(), floor); err != nil {
+		t.Fatal(err)
+	}
+	old := load(t, p, key, false)
+	if ok, err := p.Delete(t.Context(), key, old); err != nil || ok != (old.Version != 0) {
+		t.Fatalf("got %v, %v, want the row of version %d deleted", ok, err, old.Version)
+	}
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		var all sync.WaitGroup
+		for range 4 {
+			db := d.open(t)
+			all.Go(func() {
+				if err := sqlstore.Migrate(t.Context(), db, d.dialect); err != nil && !strings.Contains(err.Error(), "locked") {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		p, db := d.place(t)
+		take(t, p, claim("kept", long))
+		if err := sqlstore.Migrate(t.Context(), db, d.dialect); err != nil {
+			t.Error(err)
+		}
+		if r := load(t, p, "kept", false); r.Alone.Lease == "" {
+			t.Error("a second Migrate has removed a lock")
+		}
+	})
+}

@@ -1,0 +1,265 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Nothing depends on how a session of MariaDB is set.
+func TestMariaDB_Sessions(t *testing.T) {
+	t.Parallel()
+	for name, parameters := range map[string][]string{
+		"found rows":        {"clientFoundRows=true"},
+		"times":             {"parseTime=true", "loc=Asia%2FKolkata", "time_zone=%27-11:00%27"},
+		"no checks":         {"sql_mode=%27%27"},
+		"ansi":              {"sql_mode=" + url.QueryEscape("'ANSI,STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION,HIGH_NOT_PRECEDENCE'")},
+		"oracle":            {"sql_mode=" + url.QueryEscape("'ORACLE,EMPTY_STRING_IS_NULL'")},
+		"serializable":      {"tx_isolation=" + url.QueryEscape("'SERIALIZABLE'")},
+		"uncommitted":       {"tx_isolation=" + url.QueryEscape("'READ-UNCOMMITTED'")},
+		"one snapshot":      {"innodb_snapshot_isolation=1"},
+		"interpolated":      {"interpolateParams=true", "multiStatements=true"},
+		"another collation": {"charset=latin1", "collation=latin1_german1_ci"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := onMariaDB(t, parameters...).place(t)
+			first, other := claim("Key", long), claim("Key", long)
+			token, ok := take(t, p, first)
+			if now := uint64(time.Now().UnixMicro()); !ok || token > now || token < now-10_000_000 {
+				t.Errorf("got token %d, granted %v, at %d", token, ok, now)
+			}
+			if _, ok := take(t, p, other); ok {
+				t.Error("a held key: got a grant, want a refusal")
+			}
+			if _, ok := take(t, p, claim("key ", long)); !ok {
+				t.Error("a key that differs by case and a blank: got a refusal, want a grant")
+			}
+			if give(t, p, other) || !give(t, p, first) || give(t, p, first) {
+				t.Error("want one release of the holder")
+			}
+			old := load(t, p, "row", true)
+			big := []byte(strings.Repeat("\\'\x00\xff", 40_000))
+			if !save(t, p, "row", old, casstore.Entry{State: []byte("{}"), Value: big, Due: old.Now}) {
+				t.Error("a new row: got false, want true")
+			}
+			if save(t, p, "row", old, casstore.Entry{Due: old.Now}) {
+				t.Error("a row that is there: got true, want false")
+			}
+			if r := load(t, p, "row", true); string(r.Value) != string(big) || r.State == nil {
+				t.Errorf("got a value of %d bytes, state %v", len(r.Value), r.State)
+			}
+		})
+	}
+}
+
+// Nor on how one of PostgreSQL is set.
+func TestPostgreSQL_Sessions(t *testing.T) {
+	t.Parallel()
+	d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t,
+		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",
+		"bytea_output = 'escape'", "DateStyle = 'SQL, DMY'", "TimeZone = 'America/St_Johns'").URL()}
+	r := d.store(t)
+	var all sync.WaitGroup
+	counted := 0 // by one holder at a time
+	for range 4 {
+		all.Go(func() {
+			for n := 0; n < 5; {
+				c := claim("key", long)
+				_, err := r.Acquire(t.Context(), c)
+				switch {
+				case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrUnavailable):
+					time.Sleep(time.Millisecond)
+					continue
+				case err != nil:
+					t.Error(err)
+					return
+				}
+				n++
+				counted++
+				if err := r.Release(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if counted != 20 {
+		t.Errorf("got %d, want 20", counted)
+	}
+}
+
+// What does not commit by itself changes nothing, and says so.
+func TestMariaDB_AutocommitOff(t *testing.T) {
+	t.Parallel()
+	d := onMariaDB(t)
+	sound, _ := d.place(t)
+	d.dsn += "autocommit=0"
+	db := d.open(t)
+	db.SetMaxOpenConns(1)
+	p := &rows.Place{DB: db, Dialect: d.dialect.Dialect}
+	held := claim("held", long)
+	take(t, sound, held)
+	unchanged(t, p, sound, held, "autocommit")
+}
+
+// A connection that the caller's code has left in a transaction.
+func TestMariaDB_OpenTransaction(t *testing.T) {
+	t.Parallel()
+	d := onMariaDB(t)
+	sound, _ := d.place(t)
+	db := d.open(t)
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(t.Context(), "BEGIN"); err != nil {
+		t.Fatal(err)
+	}
+	p := &rows.Place{DB: db, Dialect: d.dialect.Dialect}
+	held := claim("held", long)
+	take(t, sound, held)
+	unchanged(t, p, sound, held, "open transaction")
+}
+
+// unchanged fails the test unless p changes nothing, and Load says why.
+func unchanged(t *testing.T, p, sound *rows.Place, held store.Claim, why string) {
+	t.Helper()
+	for _, key := range []string{"free", "held"} {
+		if _, ok := take(t, p, claim(key, long)); ok {
+			t.Errorf("a %s key: got a grant, want none", key)
+		}
+	}
+	if give(t, p, held) {
+		t.Error("got a release, want none")
+	}
+	if done, err := p.Extend(t.Context(), []store.Claim{held}, version()); err != nil || done[0] {
+		t.Errorf("got an extension %v, %v, want none", done[0], err)
+	}
+	for _, key := range []string{"free", "held"} {
+		old := load(t, sound, key, false)
+		if save(t, p, key, old, old) {
+			t.Errorf("a %s key: got a save, want none", key)
+		}
+		if _, err := p.Load(t.Context(), key, casstore.Want{}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), why) {
+			t.Errorf("load: got %v, want %v with %q", err, store.ErrUnavailable, why)
+		}
+	}
+	if r := load(t, sound, "free", false); r.Version != 0 {
+		t.Error("a row is left behind")
+	}
+}
+
+// A row that another transaction has locked holds up a call for a second at a time, and nothing
+// changes. The other holds of the process are extended.
+func TestLockedRow(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(t *testing.T) database{
+		"mariadb": func(t *testing.T) database { return onMariaDB(t) },
+		"postgres": func(t *testing.T) database {
+			return database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := make(t)
+			p, db := d.place(t)
+			s := newStore(t, db, d)
+			var claims []store.Claim
+			for i := range 512 {
+				claims = append(claims, claim(fmt.Sprint("key ", i), long))
+				take(t, p, claims[i])
+			}
+			c := claims[100]
+			table := map[string]string{"mysql": "lockkit_locks", "pgx": "lockkit.locks"}[d.driver]
+			quoted := map[string]string{"mysql": "X'%x'", "pgx": `'\x%x'`}[d.driver]
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			if _, err := tx.ExecContext(t.Context(), "UPDATE "+table+" SET due=due+1 WHERE name="+fmt.Sprintf(quoted, c.Key)); err != nil {
+				t.Fatal(err)
+			}
+			for i, e := range s.Extend(t.Context(), claims) {
+				if i != 100 && e.Err != nil {
+					t.Errorf("hold %d: got %v, want it extended", i, e.Err)
+				}
+			}
+			if _, ok, err := p.Take(t.Context(), claim(c.Key, long), version()); ok || err != nil && !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("take: got %v, %v, want no change", ok, err)
+			}
+			if ok, err := p.Give(t.Context(), c, version()); ok || err != nil && !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("give: got %v, %v, want no change", ok, err)
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if !give(t, p, c) {
+				t.Error("the hold is gone")
+			}
+		})
+	}
+}
+
+func TestCheckToken(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		_, db := d.place(t)
+		p := newStore(t, db, d)
+		check := func(token uint64, commit bool) error {
+			t.Helper()
+			tx, err := db.BeginTx(t.Context(), &sql.TxOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			err = p.CheckToken(t.Context(), tx, "order:42", token)
+			if commit {
+				if err := tx.Commit(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return err
+		}
+		for i, c := range []struct {
+			token  uint64
+			commit bool
+			want   error
+		}{
+			{100, true, nil}, {100, true, nil}, {99, true, store.ErrLost}, {200, false, nil}, {100, true, nil}, {101, true, nil}, {100, true, store.ErrLost},
+		} {
+			if err := check(c.token, c.commit); !errors.Is(err, c.want) {
+				t.Errorf("check %d of token %d: got %v, want %v", i, c.token, err, c.want)
+			}
+		}
+		for what, err := range map[string]error{
+			"no transaction": p.CheckToken(t.Context(), db, "order:42", 300),
+			"nil":            p.CheckToken(t.Context(), nil, "order:42", 300),
+			"no resource":    check300(t, p, db, ""),
+			"no token":       check(0, false),
+		} {
+			if !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("%s: got %v, want %v", what, err, store.ErrInvalid)
+			}
+		}
+	})
+}
+
+func check300(t *testing.T, p *sqlstore.Store, db *sql.DB, resource string) error {
+	t.Helper()
+	tx, err := db.BeginTx(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	return p.CheckToken(t.Context(), tx, resource, 300)
+}

@@ -1,0 +1,56 @@
+package sqltest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// The usual lock is one round trip each way.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(t *testing.T) (database, *testserver.Proxy){
+		"mariadb": func(t *testing.T) (database, *testserver.Proxy) {
+			server := mariaDB.Get(t).NewDatabase(t)
+			proxy := testserver.NewMySQLProxy(t, server.Addr)
+			return database{sqlstore.MySQL, "mysql", server.DSNAt(proxy.Addr)}, proxy
+		},
+		"postgres": func(t *testing.T) (database, *testserver.Proxy) {
+			server := postgres.Get(t).NewDatabase(t)
+			proxy := testserver.NewPostgresProxy(t, server.Addr)
+			return database{sqlstore.PostgreSQL, "pgx", server.URLAt(proxy.Addr)}, proxy
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, proxy := make(t)
+			db := d.open(t)
+			db.SetMaxOpenConns(1) // the one that has prepared the statements
+			d.place(t)
+			p := &rows.Place{DB: db, Dialect: d.dialect.Dialect} // a Store also sweeps
+			cycle := func() {
+				c := claim("key", long)
+				_, taken := take(t, p, c)
+				if given := give(t, p, c); !taken || !given {
+					t.Fatalf("got a grant %v, a release %v, want both", taken, given)
+				}
+			}
+			cycle()
+			proxy.Forget()
+			cycle()
+			cycle()
+			sent := 0
+			for _, r := range proxy.Requests() {
+				if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") { // pgx, after a second
+					sent++
+				}
+			}
+			if sent != 4 {
+				t.Errorf("got %d requests for two cycles, want 4: %v", sent, proxy.Requests())
+			}
+		})
+	}
+}

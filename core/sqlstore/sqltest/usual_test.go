@@ -1,0 +1,142 @@
+package sqltest
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// The usual lock, by one statement each way.
+func TestUsual(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		p, _ := d.place(t)
+		t.Run("a key is taken by one", func(t *testing.T) {
+			key := "order:é'\\\";--"
+			first, other := claim(key, long), claim(key, long)
+			token, ok := take(t, p, first)
+			if !ok {
+				t.Fatal("a free key: got a refusal, want a grant")
+			}
+			for _, c := range []store.Claim{other, first} { // the lease itself is for the general way
+				if _, ok := take(t, p, c); ok {
+					t.Error("a held key: got a grant, want a refusal")
+				}
+			}
+			if give(t, p, other) {
+				t.Error("a release by another lease: got true, want false")
+			}
+			if !give(t, p, first) || give(t, p, first) {
+				t.Error("two releases: want one that finds the hold")
+			}
+			next, ok := take(t, p, other)
+			if !ok || next < token+store.TokenStep {
+				t.Errorf("got token %d after %d, granted %v", next, token, ok)
+			}
+		})
+		t.Run("a hold expires", func(t *testing.T) {
+			c := claim("expires", 300*time.Millisecond)
+			take(t, p, c)
+			time.Sleep(310 * time.Millisecond)
+			if give(t, p, c) {
+				t.Error("a release of an expired hold: got true, want false")
+			}
+			if done, err := p.Extend(t.Context(), []store.Claim{c}, version()); err != nil || done[0] {
+				t.Errorf("an extension of an expired hold: got %v, %v, want false", done[0], err)
+			}
+			if _, ok := take(t, p, claim("expires", long)); !ok {
+				t.Error("an expired key: got a refusal, want a grant")
+			}
+		})
+		t.Run("tokens grow", func(t *testing.T) {
+			var last uint64
+			for i := range 50 {
+				c := claim("tokens", long)
+				if i == 25 {
+					c.MinToken = last + 1_000_000_000_000
+				}
+				token, ok := take(t, p, c)
+				if !ok || token < last+store.TokenStep || token < c.MinToken {
+					t.Fatalf("got token %d after %d, least %d, granted %v", token, last, c.MinToken, ok)
+				}
+				last = token
+				give(t, p, c)
+			}
+		})
+		t.Run("one of many takes a key", func(t *testing.T) {
+			var all sync.WaitGroup
+			for round := range 20 {
+				var granted atomic.Int32
+				key := fmt.Sprint("race ", round/2) // new, and released
+				var winner atomic.Pointer[store.Claim]
+				for range 8 {
+					all.Go(func() {
+						c := claim(key, long)
+						for { // a deadlock or a busy database has changed nothing
+							_, ok, err := p.Take(t.Context(), c, version())
+							if err != nil {
+								continue
+							}
+							if ok {
+								granted.Add(1)
+								winner.Store(&c)
+							}
+							return
+						}
+					})
+				}
+				all.Wait()
+				if n := granted.Load(); n != 1 {
+					t.Fatalf("round %d: got %d grants, want 1", round, n)
+				}
+				if !give(t, p, *winner.Load()) {
+					t.Fatalf("round %d: the winner does not hold it", round)
+				}
+			}
+		})
+		t.Run("holds are extended together", func(t *testing.T) {
+			var claims []store.Claim
+			for i := range 150 {
+				c := claim(fmt.Sprint("extend ", i), long)
+				if i%7 == 0 {
+					c.TTL = 2 * long
+				}
+				take(t, p, c)
+				claims = append(claims, c)
+			}
+			give(t, p, claims[77])
+			lost := claim("extend 99", long)
+			lost.Key = claims[99].Key
+			kept := claims[99]
+			claims[99] = lost
+			before := load(t, p, "extend 3", false)
+			done, err := p.Extend(t.Context(), claims, version())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, ok := range done {
+				if want := i != 77 && i != 99; ok != want {
+					t.Errorf("hold %d extended: got %v, want %v", i, ok, want)
+				}
+			}
+			if after := load(t, p, "extend 3", false); !after.Alone.Until.After(before.Alone.Until) || after.Alone.Token != before.Alone.Token || after.Version == before.Version {
+				t.Errorf("got %+v after %+v", after, before)
+			}
+			if !give(t, p, kept) {
+				t.Error("a hold of another lease is gone")
+			}
+			short := claims[3]
+			short.TTL = time.Millisecond
+			if done, err := p.Extend(t.Context(), []store.Claim{short}, version()); err != nil || !done[0] {
+				t.Errorf("got %v, %v", done[0], err)
+			}
+			if r := load(t, p, "extend 3", false); r.Alone.Until.Before(r.Now.Add(long / 2)) {
+				t.Error("an extension has made a hold shorter")
+			}
+		})
+	})
+}

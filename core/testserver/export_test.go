@@ -1,0 +1,8 @@
+package testserver
+
+import "time"
+
+// AskMySQL runs statements on the server at addr, which may be a proxy.
+func AskMySQL(addr, sql string) ([]string, error) {
+	return askMySQL(addr, "mysql", time.Minute, sql)
+}
