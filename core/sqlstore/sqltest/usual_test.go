@@ -2,11 +2,13 @@ package sqltest
 
 import (
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -139,4 +141,31 @@ func TestUsual(t *testing.T) {
 			}
 		})
 	})
+}
+
+// In a rollback journal a COMMIT waits for readers: the row of a grant comes first, and then
+// the statement may fail and be rolled back.
+func TestSQLite_CommitFails(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "locks.db")
+	d := database{sqlstore.SQLite, "sqlite", "file:" + file + "?_pragma=busy_timeout(100)&_pragma=journal_mode(DELETE)"}
+	p, db := d.place(t)
+	reader, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Rollback() }()
+	var n int
+	if err := reader.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_master").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if token, ok := take(t, p, claim("k", long)); ok {
+		t.Fatalf("a Take that was rolled back was granted with token %d", token)
+	}
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := take(t, p, claim("k", long)); !ok {
+		t.Error("a free key was not granted after the reader")
+	}
 }

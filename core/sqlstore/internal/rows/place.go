@@ -107,8 +107,8 @@ func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token u
 	} else {
 		err = p.query(ctx, st, func(scan func(to ...any) error) error { return scan(&n) })
 	}
-	if err = again(err); err != nil {
-		return 0, false, err
+	if err != nil { // also after a row: it is granted only with the end of the result
+		return 0, false, again(err)
 	}
 	return uint64(n), n > 0, nil
 }
@@ -185,7 +185,10 @@ func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64,
 // change runs a statement and returns how many rows it has changed.
 func (p *Place) change(ctx context.Context, st dialect.Statement) (int64, error) {
 	n, err := p.exec(ctx, st, sql.Result.RowsAffected)
-	return n, again(err)
+	if err != nil {
+		return 0, again(err)
+	}
+	return n, nil
 }
 
 // again returns nil for an error after which the statement may be sent again.
@@ -197,7 +200,7 @@ func again(err error) error {
 }
 
 func (p *Place) exec(ctx context.Context, st dialect.Statement, answer func(sql.Result) (int64, error)) (n int64, err error) {
-	return n, p.call(ctx, func(c *sql.Conn) error {
+	err = p.call(ctx, func(c *sql.Conn) error {
 		r, err := c.ExecContext(ctx, st.Text, st.Args...)
 		if err != nil {
 			return err
@@ -205,6 +208,7 @@ func (p *Place) exec(ctx context.Context, st dialect.Statement, answer func(sql.
 		n, err = answer(r)
 		return err
 	})
+	return n, err
 }
 
 // query has each row that a statement returns read by next. It fails if the statement does so
@@ -216,12 +220,18 @@ func (p *Place) query(ctx context.Context, st dialect.Statement, next func(scan 
 			return err
 		}
 		defer rows.Close()
+		begun := false
 		for rows.Next() {
+			begun = true
 			if err := next(rows.Scan); err != nil {
 				return err
 			}
 		}
-		return errors.Join(rows.Err(), rows.Close())
+		err = errors.Join(rows.Err(), rows.Close())
+		if begun && errors.Is(err, driver.ErrBadConn) {
+			return errors.New(err.Error()) // it was sent, so it is not sent again
+		}
+		return err
 	})
 }
 
