@@ -29,7 +29,7 @@ local via, least = ARGV[7] or '', tonumber(ARGV[8] or 0)
 local run = ARGV[9]
 local fair, wait, listens = has('f'), has('w'), has('g')
 
-local s = load(value, lease, run and -1 or limit - weight)
+local s = load(value, lease)
 if s.dead then
   return {LOST}
 end
@@ -37,12 +37,11 @@ end
 -- room tells whether the claim fits, and if not, when the first of those
 -- in the way is over. `who` is the owner that would hold, `held` what it holds already.
 local function room(who, held)
-  local sum, cap, after = s.sum + weight - (held and held.sum or 0), limit, s.first
-  if not s.crowd then
-    for name, o in pairs(s.owners) do
-      if name ~= who then
-        after = math.min(after or o.first, o.first)
-      end
+  local sum, cap, after = weight, limit, nil
+  for name, o in pairs(s.owners) do
+    if name ~= who then
+      sum = sum + o.sum
+      after = math.min(after or o.first, o.first)
     end
   end
   if fair and not held and sum <= cap then
@@ -87,17 +86,17 @@ local waits = s.waits
 local from, to = place(s, lease)
 
 -- The owner that would hold, and what it holds already.
-local who, holds = owner, held(s, owner)
+local who, held = owner, s.owners[owner]
 if s.own then
   who = s.own.owner
 else
-  if via ~= '' and held(s, via) then
-    who, holds = via, held(s, via)
+  if via ~= '' and s.owners[via] then
+    who, held = via, s.owners[via]
   end
-  if holds and weight > holds.heaviest then
+  if held and weight > held.heaviest then
     return {HEAVY}
   end
-  local fits, after = room(who, holds)
+  local fits, after = room(who, held)
   if not fits then
     if wait then
       queue(from, to)
@@ -117,7 +116,7 @@ end
 
 local token = 0
 if weight == ALL then
-  s.token = math.max((s.own or holds) and s.token or math.max(s.token + STEP, us), least)
+  s.token = math.max((s.own or held) and s.token or math.max(s.token + STEP, us), least)
   token = s.token
 end
 if from then
@@ -136,7 +135,7 @@ local deadline = now + ttl
 if s.own then
   deadline = math.max(deadline, s.own.deadline)
 else
-  hold(s, who, weight, lease)
+  hold(s, who, weight)
 end
 s.own = {deadline = deadline, weight = weight, owner = who}
 s.leases['h:' .. lease] = text(deadline - now, who, weight)

@@ -81,10 +81,10 @@ local function wake(s)
       s.token = math.max(s.token + STEP, us)
       token = s.token
     end
-    hold(s, owner, weight, lease)
+    hold(s, owner, weight)
     s.latest = math.max(s.latest or 0, now + age + WINDOW)
     s.leases['h:' .. lease] = text(age + WINDOW, owner, weight)
-    s.granted[#s.granted + 1] = {lease = lease, owner = owner, weight = weight, id = id,
+    s.granted[#s.granted + 1] = {field = 'h:' .. lease, id = id,
       message = string.format('%s %s\n%s %.0f %.0f', KEYS[1], lease, deadline, token, age + WINDOW)}
     return true
   end
@@ -103,7 +103,7 @@ local function wake(s)
     local stay = alive(deadline)
     if stay then
       weight, limit = tonumber(weight), tonumber(limit)
-      local fair, held = FAIR[kind], held(s, owner)
+      local fair, held = FAIR[kind], s.owners[owner]
       local sum = s.sum + weight - (held and held.sum or 0)
       local most = limit
       if fair and not held then
@@ -138,8 +138,7 @@ local function announce(s)
   local unheard = false
   for _, g in ipairs(s.granted or {}) do
     if (publish(g.id, g.message) or 0) == 0 then
-      hold(s, g.owner, -g.weight, g.lease)
-      s.leases['h:' .. g.lease], unheard = false, true
+      s.leases[g.field], unheard = nil, true
     end
   end
   if unheard then
