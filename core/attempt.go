@@ -20,7 +20,7 @@ type attempt struct {
 	ctx       context.Context // of the caller; that of the lease also ends if an earlier key is lost
 	lease     *Lease
 	until     time.Time // end of the waiting, zero if there is none
-	busyTold  bool      // the observer was told that the store has answered busy
+	busyTold  bool      // the observer was notified that the caller is refused or waits
 	placed    bool      // the claim may have a place in the store's list
 	failed    error     // the store's error, if it did not answer
 	unheard   bool      // the store was asked for this key and has not answered

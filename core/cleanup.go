@@ -61,7 +61,7 @@ func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 }
 
 // tried notes how a try of u ended. After a pause, a claim that is not settled goes to the
-// end, so that a server that is down does not delay the claims at others.
+// end. A round lasts as long as its slowest try, also for claims at other servers.
 func (cl *cleanup) tried(u pending, settled bool) {
 	if !settled {
 		time.Sleep(u.pause)

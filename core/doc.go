@@ -36,6 +36,9 @@
 // long as the trust lasts; only the store's answer that the hold is gone, or
 // the end of the trust, do.
 //
+// A store may grant a hold that waited for less than its TTL, as redisstore does by the
+// message of a release: about 1.4s, of which the first extension makes the TTL.
+//
 // No attempt is left behind with an unknown outcome. A claim whose answer did not come
 // is asked again under the same name, which counts once. Or it is given back in the
 // background until the store has answered, for its TTL and a minute at least. If a

@@ -36,7 +36,7 @@ type notices interface {
 // the order of the mutexes.
 //
 // The trust in it is from, valid and retired: grant begins it, confirm alone makes it
-// longer, and retire ends it for good. All others read it, by trustLeft.
+// longer, and retire ends it for good. All others only read it.
 type hold struct {
 	keeper        *keeper
 	key           string // the claim as it was granted

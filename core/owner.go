@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/leaseid"
 )
 
-// ownerText returns the text by which others join the holds of an owner: the owner, its
+// ownerText is the text by which others join the holds of an owner: the owner, its
 // token of each key, and a check of both, joined by dots. The token of a key is followed by
 // the key's digest, except if it is the only one. Without a fencing token there is none.
 type ownerText struct{ strings.Builder }

@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements store.Store in one round trip. It takes a second one if the key of a
+// Acquire implements store.Store in one round trip, or in none after a message that grants
+// the key. It takes a second one if the key of a
 // usual claim is taken and was not when it was asked for last, and one more if the server
 // does not know the script.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {

@@ -53,7 +53,7 @@
 // A waiter is woken through a pub/sub channel of its Store, "lk2:wake:<id>",
 // named in the list of waiters; the script that makes room publishes to it. If
 // the process listens, the script has admitted the waiter for a moment by then,
-// and says so. A Store subscribes once, when it first waits.
+// and says so. A Store subscribes when it waits, and ends that a minute after the last wait.
 //
 // With WithPlainKeys a lock is one string, prefix and key, that holds the owner.
 //
@@ -113,7 +113,7 @@
 // # While a server is down
 //
 // A Store knows of each server, by the outcomes of its calls, whether it is down: it
-// refuses connections, or a call had no answer, and then a probe none within a second.
+// refuses connections, or a call had no answer, and then a probe none within two seconds.
 // Then one probe at a time asks it, on a connection of the Store's own that is made with
 // the client's options but without its hooks, and other acquires fail at once, with
 // store.ErrUnavailable and what the connection said. Extend and Release are always

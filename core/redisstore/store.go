@@ -22,8 +22,8 @@ import (
 // safe for concurrent use.
 //
 // No command is sent twice behind the caller's back, and every call returns
-// soon after its ctx ends, or after two seconds if ctx has no deadline, however
-// the client is configured. An error says whether anything can have changed, as
+// soon after its ctx ends, or after two seconds if ctx has no deadline. The package
+// comment names the one exception, with ContextTimeoutEnabled. An error says whether anything can have changed, as
 // store.Store demands.
 type Store struct {
 	config

@@ -16,7 +16,9 @@
 //
 // sender.do puts the call into a queue, and waits until it has come back, ctx ends, or
 // Limit has passed. A worker takes what has come meanwhile and sends it as one flight.
-// After 5 ms a flight holds up nothing behind it any more.
+// After 5 ms a flight holds up nothing behind it any more. Three kinds of calls use no queue.
+// One that waits for replicas or follows ASK has a connection of its own, DoAll makes one
+// flight for each server, and a caller that cannot leave sends its call itself.
 //
 // A flight is what go-redis sends at once: calls, a TIME behind them if one is Timed, and
 // a WAIT behind that. When the client has returned each call gets its outcome.
