@@ -323,7 +323,7 @@ func TestSweep(t *testing.T) {
 			c.TTL = time.Second
 			last = acquire(t, s, c).Token
 		}
-		late := m.entries["key 0"] // that a slow process has loaded
+		late := m.entry("key 0") // that a slow process has loaded
 		held := claim("held")
 		held.TTL = 100 * time.Hour
 		acquire(t, s, held)

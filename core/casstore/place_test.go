@@ -147,6 +147,19 @@ func (m *memory) Watch(ctx context.Context, key, lease string) (<-chan struct{},
 	return ch, nil
 }
 
+// entry and put are for tests that change an entry by hand, beside a sweep.
+func (m *memory) entry(key string) casstore.Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entries[key]
+}
+
+func (m *memory) put(key string, e casstore.Entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entries[key] = e
+}
+
 // items returns the entries of some keys, in order.
 func (m *memory) items(most int, some func(key string, e casstore.Entry) bool) (items []casstore.Item) {
 	for key, e := range m.entries {

@@ -188,10 +188,10 @@ func TestDamaged(t *testing.T) {
 			"later": func(e *casstore.Entry) { e.State = []byte(strings.Replace(string(e.State), `"v":1`, `"v":9`, 1)) },
 			"value": func(e *casstore.Entry) { e.Value = []byte("Secret") },
 		} {
-			whole := m.entries["run"]
+			whole := m.entry("run")
 			e := whole
 			change(&e)
-			m.entries["run"] = e
+			m.put("run", e)
 			other := claim("run")
 			other.Record = run.Record
 			_, err := s.Acquire(t.Context(), other)
@@ -201,10 +201,10 @@ func TestDamaged(t *testing.T) {
 			if x := s.Extend(t.Context(), []store.Claim{run}); what != "value" && (x[0].Err == nil || errors.Is(x[0].Err, store.ErrLost)) {
 				t.Errorf("%s: extension: got %v, want an error that says nothing of the hold", what, x[0].Err)
 			}
-			if what != "value" && m.entries["run"].Version != e.Version {
+			if what != "value" && m.entry("run").Version != e.Version {
 				t.Errorf("%s: it was written over", what)
 			}
-			m.entries["run"] = whole
+			m.put("run", whole)
 		}
 	})
 }
