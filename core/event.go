@@ -25,7 +25,7 @@ const (
 	// again while the lease lasts.
 	ExtendFailed
 	// Lost: a lease was lost after Held; its context has ended. When it is given
-	// back later, nothing is told, except CleanedUp of its run.
+	// back later, only CleanedUp of its run can follow.
 	Lost
 	// Released: a lease that was not lost was given back after Held; Err if the
 	// store did not confirm it, or no longer had it.
