@@ -36,8 +36,8 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 }
 
 // TryAcquire is Acquire with one attempt: it asks the store once, again only after a failure
-// that may pass, and fails with ErrBusy if the key is held, or if others of this process are waiting for it. It does not
-// ask if the store answers another caller of this process meanwhile, whose question
+// that may pass, and fails with ErrBusy if the key is held, or if others of this process are
+// waiting for it. It does not ask if the store answers another caller of this process meanwhile, whose question
 // began later, so that the answer holds for both.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)

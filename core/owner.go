@@ -57,7 +57,7 @@ func digest(text string) string {
 
 // Owner is opaque and unguessable. A caller that knows it can join this hold by
 // ContextWithOwner, so it is a secret. It carries the lease's token of each key, which
-// a lease that joins then has too. If it is first asked for when the lease has ended, it
+// a lease that joins then has too. If it is first asked for when the lease is done, it
 // may join nothing.
 func (l *Lease) Owner() string {
 	var t ownerText

@@ -42,7 +42,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	switch {
 	case !wasLost:
 		l.tellEnd(ctx, Released, held, l.err)
-	case r != nil && errors.Is(l.err, ErrLost): // the loss of the lease was told, that of its answer was not
+	case r != nil && errors.Is(l.err, ErrLost): // the observer heard of the lost lease, not of its answer
 		e := l.event(CleanedUp)
 		e.Err = l.err
 		l.engine.observe(ctx, e)

@@ -51,7 +51,7 @@ func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 	return way.(*server), known
 }
 
-// forget drops the ways that are not used, but for one: their masters may be gone.
+// forget drops the ways that are not used, except one: their masters may be gone.
 // Callers that still have one of them may use it.
 func (p *Pipeline) forget(but *redis.Client) {
 	p.masters.Range(func(master, to any) bool {
@@ -105,7 +105,7 @@ func elsewhere(err error) bool {
 // replied reports whether err is an error reply with this code.
 func replied(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
-// pursue waits until a call that has been sent n times, and was told each time
+// pursue waits until a call that has been sent n times, and was answered each time
 // that its slot is elsewhere, may be sent once more. It is false when it may not.
 // While a slot is handed over its two masters can name each other for a moment,
 // and a slot that moves to and fro can be a step ahead. The waits are half a
