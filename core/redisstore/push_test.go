@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -202,6 +204,59 @@ func TestPush(t *testing.T) {
 				t.Errorf("got %+v", g)
 			}
 		}
+	})
+}
+
+// A grant that no process hears of is taken back, and leaves nothing behind that keeps a
+// claim out.
+func TestUnheardGrant(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	r.server.Do("ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish")
+	mute := newStore(t, testclient.Redis(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = "mute", "pw" }))
+	permit := func(c *store.Claim) { c.Weight, c.Limit = 1, 1 }
+	for _, tt := range []struct {
+		name string
+		edit func(*store.Claim)
+	}{
+		{"permit", permit},
+		{"whole key", func(*store.Claim) {}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := claimed()
+			tt.edit(&c)
+			acquire(t, r.direct, c)
+			inPlace(t, r.direct, c, tt.edit)
+			release(t, mute, c)
+			// Tokens may keep the key for the rest of a millisecond.
+			if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left > time.Second {
+				t.Errorf("got %v left to the key, want none: %v", left, r.asks.Get(t.Context(), stored(c)))
+			}
+			if state, err := mute.Look(t.Context(), c.Key); err != nil || len(state.Holds) > 0 {
+				t.Errorf("got %+v, %v, want no hold", state, err)
+			}
+			next := claimOf(c.Key)
+			tt.edit(&next)
+			acquire(t, mute, next)
+		})
+	}
+	t.Run("nothing but the form", func(t *testing.T) {
+		c := claimed()
+		permit(&c)
+		empty := func() {
+			if err := r.asks.Set(t.Context(), stored(c), "f", time.Minute).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		empty()
+		if state, err := mute.Look(t.Context(), c.Key); err != nil || len(state.Holds) > 0 {
+			t.Errorf("got %+v, %v, want no hold", state, err)
+		}
+		wantIs(t, "extend", extend(mute, c), store.ErrLost)
+		acquire(t, mute, c)
+		release(t, mute, c)
+		empty()
+		wantIs(t, "release", mute.Release(t.Context(), c), store.ErrLost)
 	})
 }
 

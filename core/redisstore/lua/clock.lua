@@ -7,7 +7,8 @@
 --                           without a script writes. Its token is a time of this server
 --                           after that, which only its holder knows
 --   "f" and fields, each a tab, a name, a space and a text; r is the first, and t, w and v
---                           are the last: "f\th:L1 1764088662123456 30000 O1 2147483647\tt 1764088662123456"
+--                           are the last: "f\th:L1 1764088662123456 30000 O1 2147483647\tt 1764088662123456".
+--                           There may be none
 -- The fields are
 --   r          the record: "<deadline> <attempt> <state> <lease>"; the lease is the one
 --              that began the run, or saved the record. A deadline of 0 is the end of the

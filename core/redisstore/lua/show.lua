@@ -14,7 +14,7 @@ if type(value) == 'table' and value.err then
   -- Servers before 7.2 do not say which command was refused.
   return redis.error_reply('NOPERM GET: ' .. value.err)
 end
-if value and not string.find(value, '^%d+ %S+ %S+$') and not string.find(value, '^f\t') then
+if value and value ~= 'f' and not string.find(value, '^%d+ %S+ %S+$') and not string.find(value, '^f\t') then
   return {LOST}
 end
 

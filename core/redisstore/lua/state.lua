@@ -35,7 +35,7 @@ local function load(value, lease)
     local left = redis.call('PTTL', KEYS[1])
     local began = left < 0 and now + 1 or now + math.max(left, 1) - tonumber(ms)
     value = string.format('f\th:%s %.0f000 %s %s %d\tt %.0f999', by, began, ms, owner, ALL, began + 1)
-  elseif string.sub(value, 1, 2) ~= 'f\t' then
+  elseif value ~= 'f' and string.sub(value, 1, 2) ~= 'f\t' then
     -- No Store wrote it: this raises the server's own error (WRONGTYPE).
     redis.call('HGETALL', KEYS[1])
   end

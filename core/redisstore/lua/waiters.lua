@@ -84,7 +84,7 @@ local function wake(s)
     hold(s, owner, weight)
     s.latest = math.max(s.latest or 0, now + age + WINDOW)
     s.leases['h:' .. lease] = text(age + WINDOW, owner, weight)
-    s.granted[#s.granted + 1] = {field = 'h:' .. lease, id = id,
+    s.granted[#s.granted + 1] = {field = 'h:' .. lease, id = id, ends = now + age + WINDOW,
       message = string.format('%s %s\n%s %.0f %.0f', KEYS[1], lease, deadline, token, age + WINDOW)}
     return true
   end
@@ -93,7 +93,7 @@ local function wake(s)
     local heard = publish(id, KEYS[1] .. ' ' .. lease)
     return has('c') or not heard or heard > 0 and listening(id) ~= 0
   end
-  s.granted = {}
+  s.granted, s.before = {}, s.latest
   local left, pos, reached, hinted = '', 2, false, kept == 0
   local ahead, cap = 0, ALL
   while pos <= #s.waits and not reached and (s.sum < ALL or not hinted) do
@@ -133,15 +133,18 @@ local function wake(s)
 end
 
 -- announce publishes the grants of wake, once they are written. One that no process hears
--- of is taken back.
+-- of is taken back, and the key does not live for it.
 local function announce(s)
-  local unheard = false
+  local unheard, latest = false, s.before
   for _, g in ipairs(s.granted or {}) do
     if (publish(g.id, g.message) or 0) == 0 then
       s.leases[g.field], unheard = nil, true
+    else
+      latest = math.max(latest or 0, g.ends)
     end
   end
   if unheard then
+    s.latest = latest
     save(s, true)
   end
 end
