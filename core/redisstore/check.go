@@ -225,7 +225,7 @@ func (s *Store) advise(err error) error {
 
 // The rights of a user, in the language of ACL SETUSER.
 const (
-	rights = "+eval +evalsha +get +set +del +time +pexpire +pttl" +
+	rights = "+eval +evalsha +mget +set +hmget +hgetall +hset +hdel +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +pubsub|numsub +ping"
 	clusterRights = " +cluster|slots +command +asking" // in addition, for the client to find its way
 	plainRights   = "+eval +evalsha +get +set +del +pexpire +pttl"

@@ -133,7 +133,7 @@ func TestRightsOfAnInspector(t *testing.T) {
 	}
 	held := forms["fields"]()
 	acquire(t, s, held)
-	for _, missing := range []string{"scan", "get"} {
+	for _, missing := range []string{"scan", "mget"} {
 		less := without(missing)
 		_, err := less.Look(t.Context(), held.Key)
 		if missing == "scan" {

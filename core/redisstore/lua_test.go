@@ -28,6 +28,7 @@ type luaRecorder struct {
 	texts map[string]string // the scripts
 	cases bytes.Buffer      // for replay.lua
 	count map[string]int    // cases by script
+	size  int               // of what the last case asks and is answered, in bytes
 }
 
 func newLuaRecorder(t *testing.T, addr string) *luaRecorder {
@@ -108,6 +109,7 @@ func (r *luaRecorder) note(prefix string, args []string) {
 	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(literals)), ","), "[]")
 	fmt.Fprintf(&r.cases, "case(%s, {%s}, {%s}, %s)\n", luaLiteral(name), luaLiteral(args[3]), list, noted)
 	r.count[name]++
+	r.size = len(noted)
 }
 
 // luaStarts returns values of a key with which a sequence can begin.

@@ -18,14 +18,23 @@ func TestOutOfMemory(t *testing.T) {
 	for form, claimed := range forms {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			testOutOfMemory(t, form, claimed)
+			testOutOfMemory(t, form, func(*redisstore.Store) store.Claim { return claimed() })
 		})
 	}
+	t.Run("a hash", func(t *testing.T) {
+		t.Parallel()
+		testOutOfMemory(t, "a hash", func(s *redisstore.Store) store.Claim {
+			c := claimed()
+			plant(s, c.Key)
+			return c
+		})
+	})
 }
 
-func testOutOfMemory(t *testing.T, form string, claimed func() store.Claim) {
+func testOutOfMemory(t *testing.T, form string, make func(s *redisstore.Store) store.Claim) {
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
+	claimed := func() store.Claim { return make(s) }
 	held, inner := claimed(), store.Claim{}
 	inner = nested(held)
 	waits, keeps, tokens := claimOf(held.Key), claimed(), claimed()
@@ -48,6 +57,7 @@ func testOutOfMemory(t *testing.T, form string, claimed func() store.Claim) {
 	for name, c := range map[string]store.Claim{
 		"a free key": claimed(), "a held key, waiting": func() store.Claim { c := claimOf(held.Key); c.Wait = true; return c }(),
 		"a further hold": nested(held),
+		"a longer hold":  func() store.Claim { c := nested(held); c.TTL = time.Hour; return c }(),
 	} {
 		_, err := s.Acquire(t.Context(), c)
 		wantIs(t, "acquire of "+name, err, store.ErrUnavailable)

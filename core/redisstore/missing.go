@@ -19,8 +19,12 @@ func (s *Store) withRight(ctx context.Context, err error) error {
 		return err
 	}
 	key := s.prefix + "{rights:" + rand.Text() + "}"
+	reads := "mget"
+	if s.plain {
+		reads = "get"
+	}
 	trials := [][]any{
-		{"get", key}, {"pttl", key}, {"hgetall", key}, {"hdel", key, "f"}, {"del", key},
+		{reads, key}, {"hmget", key, "f"}, {"pttl", key}, {"hgetall", key}, {"hdel", key, "f"}, {"del", key},
 		{"pexpire", key, 1}, {"set", key, "", "no such option"}, {"hset", key, "f", "", "no value"}, {"time"},
 		{"publish", s.prefix + "wake:nobody", ""},
 	}

@@ -118,6 +118,25 @@ func TestRefusals(t *testing.T) {
 		if v := client.Get(t.Context(), stored(c)).Val(); v != "mine" {
 			t.Errorf("the value is %q", v)
 		}
+		hash, list := claimed(), claimed()
+		client.HSet(t.Context(), stored(hash), "mine", "yes")
+		client.RPush(t.Context(), stored(list), "mine")
+		for _, c := range []store.Claim{hash, list} {
+			for _, weight := range []int64{1, store.All} {
+				c.Weight = weight
+				for range 2 { // by a SET, and by a script
+					_, err := s.Acquire(t.Context(), c)
+					wantIs(t, "acquire", err, store.ErrUnavailable)
+				}
+				wantIs(t, "extend", extend(s, c), store.ErrUnavailable)
+				wantIs(t, "release", s.Release(t.Context(), c), store.ErrUnavailable)
+				_, err := s.Look(t.Context(), c.Key)
+				wantIs(t, "look", err, store.ErrUnavailable)
+			}
+		}
+		if got := client.HGetAll(t.Context(), stored(hash)).Val(); len(got) != 1 {
+			t.Errorf("the hash is %v", got)
+		}
 	})
 	t.Run("a server that dies in the middle of a call leaves the outcome open", func(t *testing.T) {
 		t.Parallel()

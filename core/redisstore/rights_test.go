@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, fit...)
 	all := map[bool][]string{
-		false: strings.Fields("eval evalsha get set del time pexpire pttl publish subscribe unsubscribe ping info"),
+		false: strings.Fields("eval evalsha mget set hmget hset hdel hgetall del time pexpire pttl publish subscribe unsubscribe ping info"),
 		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
 	}
 	user := func(t *testing.T, name string, plain bool, without string) *redisstore.Store {
@@ -64,8 +65,8 @@ func TestRights(t *testing.T) {
 			handedOver(t, s, s)
 		})
 		for _, right := range rights {
-			if right == "ping" || right == "unsubscribe" {
-				continue // not used in a few seconds of trial
+			if slices.Contains(strings.Fields("ping unsubscribe hset hdel hgetall"), right) {
+				continue // not used in a few seconds of trial, or only in a crowd
 			}
 			t.Run(fmt.Sprintf("without %s, plain %v", right, plain), func(t *testing.T) {
 				t.Parallel()
@@ -92,14 +93,19 @@ func TestRights(t *testing.T) {
 func TestHalfAScript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	for _, denied := range strings.Fields("get set del time pexpire pttl publish") {
+	for _, denied := range strings.Fields("mget set hmget hset hdel hgetall del time pexpire pttl publish") {
 		name := "no-" + denied
 		r.server.Do("ACL", "SETUSER", name, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
 		s := newStore(t, testclient.Redis(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }))
 		for _, c := range halves {
-			for form, claimed := range forms {
+			for _, form := range []string{"a string", "fields", "a hash"} {
 				t.Run(fmt.Sprintf("%s without %s, %s", c.name, denied, form), func(t *testing.T) {
 					held := claimed()
+					if form == "a hash" {
+						plant(r.direct, held.Key)
+					} else {
+						held = forms[form]()
+					}
 					do := c.prepare(t, r.direct, s, held)
 					before := r.fields(t, held)
 					err := do()

@@ -44,6 +44,32 @@ func TestScriptsAgreeWithTheRule(t *testing.T) {
 	t.Logf("%d sequences with %d steps", seeds, steps)
 }
 
+// They do so in a crowd, too, which makes a hash of the key and a string again.
+func TestScriptsAgreeInACrowd(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	s, asks := newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
+	if _, err := s.Watch(t.Context(), claimOf("crowd")); err != nil {
+		t.Fatal(err)
+	}
+	seeds, steps, crosses := uint64(40), 0, 0
+	if os.Getenv("LONG") == "1" {
+		seeds *= 10
+	}
+	for seed := range seeds {
+		p := newCrowd(seed, s)
+		trace, fault := agree(t.Context(), p, asks, "crowd:"+strconv.FormatUint(seed, 10))
+		steps, crosses = steps+len(trace), crosses+p.crosses
+		if fault != "" {
+			t.Fatalf("seed %d: %s\nafter\n%s", seed, fault, strings.Join(trace, "\n"))
+		}
+	}
+	t.Logf("%d sequences with %d steps, in which a key changes its form %d times", seeds, steps, crosses)
+	if crosses < int(seeds) {
+		t.Error("vacuous: the keys keep their form")
+	}
+}
+
 // deciding is what is done to a twin.
 type deciding interface {
 	store.Store

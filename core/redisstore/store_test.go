@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"flag"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,6 +106,47 @@ func TestStoreWithFields(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	conformance(t, server, func(t testing.TB) store.Store { return fields{newStore(t, testclient.Redis(t, server.Addr))} })
+}
+
+// crowd has its keys be hashes from the beginning.
+type crowd struct {
+	*redisstore.Store
+	planted *sync.Map
+}
+
+func (c crowd) plant(key string) {
+	once, _ := c.planted.LoadOrStore(key, sync.OnceFunc(func() { plant(c.Store, key) }))
+	once.(func())()
+}
+
+func (c crowd) Acquire(ctx context.Context, of store.Claim) (store.Grant, error) {
+	c.plant(of.Key)
+	return c.Store.Acquire(ctx, of)
+}
+
+func (c crowd) Release(ctx context.Context, of store.Claim) error {
+	c.plant(of.Key)
+	return c.Store.Release(ctx, of)
+}
+
+func TestStoreWithCrowds(t *testing.T) {
+	t.Parallel()
+	server, planted := testserver.StartRedis(t), new(sync.Map)
+	asks := testclient.Redis(t, server.Addr)
+	t.Cleanup(func() {
+		hashes := 0
+		for _, key := range asks.Keys(context.Background(), "*").Val() {
+			if asks.Type(context.Background(), key).Val() == "hash" {
+				hashes++
+			}
+		}
+		if hashes < 20 {
+			t.Errorf("vacuous: %d keys are hashes", hashes)
+		}
+	})
+	conformance(t, server, func(t testing.TB) store.Store {
+		return crowd{newStore(t, testclient.Redis(t, server.Addr)), planted}
+	})
 }
 
 // RESP2, and no deadline of a context reaches a socket.

@@ -29,7 +29,7 @@ local via, least = ARGV[7] or '', tonumber(ARGV[8] or 0)
 local run = ARGV[9]
 local fair, wait, listens = has('f'), has('w'), has('g')
 
-local s = load(value, lease)
+local s = load(value, lease, run and -1 or limit - weight)
 if s.dead then
   return {LOST}
 end
@@ -37,11 +37,12 @@ end
 -- room tells whether the claim fits, and if not, when the first of those
 -- in the way is over. `who` is the owner that would hold, `held` what it holds already.
 local function room(who, held)
-  local sum, cap, after = weight, limit, nil
-  for name, o in pairs(s.owners) do
-    if name ~= who then
-      sum = sum + o.sum
-      after = math.min(after or o.first, o.first)
+  local sum, cap, after = s.sum + weight - (held and held.sum or 0), limit, s.first
+  if not s.crowd then
+    for name, o in pairs(s.owners) do
+      if name ~= who then
+        after = math.min(after or o.first, o.first)
+      end
     end
   end
   if fair and not held and sum <= cap then
@@ -86,17 +87,17 @@ local waits = s.waits
 local from, to = place(s, lease)
 
 -- The owner that would hold, and what it holds already.
-local who, held = owner, s.owners[owner]
+local who, holds = owner, held(s, owner)
 if s.own then
   who = s.own.owner
 else
-  if via ~= '' and s.owners[via] then
-    who, held = via, s.owners[via]
+  if via ~= '' and held(s, via) then
+    who, holds = via, held(s, via)
   end
-  if held and weight > held.heaviest then
+  if holds and weight > holds.heaviest then
     return {HEAVY}
   end
-  local fits, after = room(who, held)
+  local fits, after = room(who, holds)
   if not fits then
     if wait then
       queue(from, to)
@@ -116,7 +117,7 @@ end
 
 local token = 0
 if weight == ALL then
-  s.token = math.max((s.own or held) and s.token or math.max(s.token + STEP, us), least)
+  s.token = math.max((s.own or holds) and s.token or math.max(s.token + STEP, us), least)
   token = s.token
 end
 if from then
@@ -135,7 +136,7 @@ local deadline = now + ttl
 if s.own then
   deadline = math.max(deadline, s.own.deadline)
 else
-  hold(s, who, weight)
+  hold(s, who, weight, lease)
 end
 s.own = {deadline = deadline, weight = weight, owner = who}
 s.leases['h:' .. lease] = text(deadline - now, who, weight)

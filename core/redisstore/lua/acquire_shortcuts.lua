@@ -1,10 +1,13 @@
 -- What settles the most acquires, before the functions of state.lua are made: that costs
 -- the server more than these do. KEYS, ARGV and the answers are those of acquire.lua.
 
-local value = redis.call('GET', KEYS[1])
+-- There is no value where the key is a hash, too, which refuses a GET, so a SET has NX.
+local value = redis.call('MGET', KEYS[1])[1]
 if not value and not ARGV[5] then
-  redis.call('SET', KEYS[1], ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2], 'PX', ARGV[4])
-  return stamp
+  local set = redis.pcall('SET', KEYS[1], ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
+  if set and set.ok then
+    return stamp
+  end
 end
 if value and ARGV[9] then
   -- In one step with tonumber, the Lua of miniredis fails where there is no match.
@@ -18,7 +21,7 @@ if value and ARGV[9] then
     return {DONE, left, value}
   end
 end
-if not value and us - ARGV[8] >= 0 then
+if not value and ARGV[5] and us - ARGV[8] >= 0 then
   -- The usual first grant of a reader, of permits and of a run.
   local text = '\th:' .. ARGV[2] .. ' ' .. stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[5]
   local ms, answer = ARGV[4], 0
@@ -30,6 +33,8 @@ if not value and us - ARGV[8] >= 0 then
     text = string.format('\tr %.0f 1 0 ', now + retain) .. ARGV[2] .. text .. '\tv ' .. ARGV[9]
     ms, answer = math.max(tonumber(ms), retain), {OK, answer, ARGV[3], 1, retain}
   end
-  redis.call('SET', KEYS[1], 'f' .. text, 'PX', ms)
-  return answer
+  local set = redis.pcall('SET', KEYS[1], 'f' .. text, 'NX', 'PX', ms)
+  if set and set.ok then
+    return answer
+  end
 end

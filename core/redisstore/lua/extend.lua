@@ -6,7 +6,7 @@
 --          {LOST}  it is not
 
 local lease, ttl = ARGV[2], tonumber(ARGV[3])
-local s = load(value, lease)
+local s = load(value, lease, math.huge)
 if not s.own then
   return {LOST}
 end

@@ -1,15 +1,12 @@
 -- What settles the most extensions, see acquire_shortcuts.lua. KEYS, ARGV and the answers
 -- are those of extend.lua.
 
-local value = redis.call('GET', KEYS[1])
-if not value then
-  return {LOST}
-end
+local value = redis.call('MGET', KEYS[1])[1]
 
 -- Only the hold's own field is written anew: to read all fields of a crowd takes a server
 -- milliseconds. What has expired beside it stays until another script reads the key.
 local name = '\th:' .. ARGV[2] .. ' '
-local at = string.find(value, name, 1, true)
+local at = value and string.find(value, name, 1, true)
 -- What is behind the name of a value is the value's.
 if at and not string.find(string.sub(value, 1, at), '\tv ', 1, true) then
   local from, stop, since, ms = string.find(value, '^(%d+) (%d+)', at + #name)

@@ -21,7 +21,7 @@ end
 local attempt, state, retain = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local saved = attempt and string.sub(ARGV[9], string.find(ARGV[9], '\tv ', 1, true) + 3)
 
-local s = load(value, lease)
+local s = load(value, lease, attempt and -1 or math.huge)
 local from, to = place(s, lease)
 local answer = (s.own or from) and OK or {LOST}
 local r = s.record
@@ -49,13 +49,13 @@ elseif has('u') and begun(r, lease) then
 end
 
 local own = s.own
-s.own, s.leases['h:' .. lease] = nil, nil
+s.own, s.leases['h:' .. lease] = nil, false
 if own then
   if last and own.weight == ALL then
     -- The 64 tokens of the grant end with it.
     s.token = math.max(s.token, last - REST)
   end
-  hold(s, own.owner, -own.weight)
+  hold(s, own.owner, -own.weight, lease)
   if keep > 0 then
     if has('l') then
       keep = math.max(keep, own.deadline - now)

@@ -1,7 +1,7 @@
 -- What settles the most releases, see acquire_shortcuts.lua. KEYS, ARGV and the answers are
 -- those of release.lua.
 
-local value, last = redis.call('GET', KEYS[1]), tonumber(ARGV[4])
+local value, last = redis.call('MGET', KEYS[1])[1], tonumber(ARGV[4])
 local short = value and string.match(value, '^%d+ %S+ (%S+)$')
 if short == ARGV[2] and last and not ARGV[5] then
   if last < us then

@@ -6,20 +6,31 @@
 -- answer   {OK, <time in us>, <field>, <value>, ...}, the fields as in clock.lua;
 --          {LOST} if the key is none of ours
 
-local value = redis.pcall('GET', KEYS[1])
-if type(value) == 'table' and value.err then
-  if string.find(value.err, 'WRONGTYPE', 1, true) then
-    return {LOST}
+-- failed returns what to answer to a refused command. Servers before 7.2 do not say which one.
+local function failed(reply, command)
+  if type(reply) == 'table' and reply.err then
+    return string.find(reply.err, 'WRONGTYPE', 1, true) and {LOST} or redis.error_reply('NOPERM ' .. command .. ': ' .. reply.err)
   end
-  -- Servers before 7.2 do not say which command was refused.
-  return redis.error_reply('NOPERM GET: ' .. value.err)
+end
+
+local got = redis.pcall('MGET', KEYS[1])
+local refused, value = failed(got, 'MGET'), got[1]
+if not refused and not value then
+  got = redis.pcall('HGETALL', KEYS[1])
+  refused = failed(got, 'HGETALL')
+  if not refused and #got > 0 then
+    value = gathered(got) or ''
+  end
+end
+if refused then
+  return refused
 end
 if value and value ~= 'f' and not string.find(value, '^%d+ %S+ %S+$') and not string.find(value, '^f\t') then
   return {LOST}
 end
 
 local answer = {OK, stamp}
-for name, text in string.gmatch(written(load(value, '')), '\t(%S+) ([^\t]*)') do
+for name, text in string.gmatch((written(load(value, '', 0))), '\t(%S+) ([^\t]*)') do
   answer[#answer + 1], answer[#answer + 2] = name, text
 end
 return answer

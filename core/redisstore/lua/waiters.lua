@@ -81,10 +81,10 @@ local function wake(s)
       s.token = math.max(s.token + STEP, us)
       token = s.token
     end
-    hold(s, owner, weight)
+    hold(s, owner, weight, lease)
     s.latest = math.max(s.latest or 0, now + age + WINDOW)
     s.leases['h:' .. lease] = text(age + WINDOW, owner, weight)
-    s.granted[#s.granted + 1] = {field = 'h:' .. lease, id = id, ends = now + age + WINDOW,
+    s.granted[#s.granted + 1] = {lease = lease, owner = owner, weight = weight, id = id, ends = now + age + WINDOW,
       message = string.format('%s %s\n%s %.0f %.0f', KEYS[1], lease, deadline, token, age + WINDOW)}
     return true
   end
@@ -93,7 +93,7 @@ local function wake(s)
     local heard = publish(id, KEYS[1] .. ' ' .. lease)
     return has('c') or not heard or heard > 0 and listening(id) ~= 0
   end
-  s.granted, s.before = {}, s.latest
+  s.granted, s.ungranted = {}, s.latest
   local left, pos, reached, hinted = '', 2, false, kept == 0
   local ahead, cap = 0, ALL
   while pos <= #s.waits and not reached and (s.sum < ALL or not hinted) do
@@ -103,7 +103,7 @@ local function wake(s)
     local stay = alive(deadline)
     if stay then
       weight, limit = tonumber(weight), tonumber(limit)
-      local fair, held = FAIR[kind], s.owners[owner]
+      local fair, held = FAIR[kind], held(s, owner)
       local sum = s.sum + weight - (held and held.sum or 0)
       local most = limit
       if fair and not held then
@@ -135,10 +135,11 @@ end
 -- announce publishes the grants of wake, once they are written. One that no process hears
 -- of is taken back, and the key does not live for it.
 local function announce(s)
-  local unheard, latest = false, s.before
+  local unheard, latest = false, s.ungranted
   for _, g in ipairs(s.granted or {}) do
     if (publish(g.id, g.message) or 0) == 0 then
-      s.leases[g.field], unheard = nil, true
+      hold(s, g.owner, -g.weight, g.lease)
+      s.leases['h:' .. g.lease], unheard = false, true
     else
       latest = math.max(latest or 0, g.ends)
     end

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,9 @@ import (
 // the fields, also where it is a short string. It is empty if there is nothing. It
 // needs Redis 7.
 func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]string, error) {
+	if fields, err := client.HGetAll(ctx, key).Result(); err == nil {
+		return leases(fields), nil // of a hash, or none
+	}
 	value, err := client.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
@@ -27,6 +31,18 @@ func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]s
 		return nil, err
 	}
 	return spread(value, ends)
+}
+
+// leases returns the fields of a hash without those that follow from others. There is no key
+// if there are none.
+func leases(fields map[string]string) map[string]string {
+	maps.DeleteFunc(fields, func(name, text string) bool {
+		return name == "n" || strings.HasPrefix(name, "o:") || text == ""
+	})
+	if len(fields) == 0 {
+		return nil
+	}
+	return fields
 }
 
 // spread returns the fields that a string of package redisstore stands for, whose key
@@ -65,6 +81,9 @@ func SetField(ctx context.Context, client redis.Cmdable, key, name, value string
 	}
 	if fields == nil {
 		return fmt.Errorf("testclient: there is no key %q", key)
+	}
+	if client.Type(ctx, key).Val() == "hash" {
+		return client.HSet(ctx, key, name, value).Err()
 	}
 	fields[name] = value
 	var first, all, last string
