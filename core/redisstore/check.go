@@ -154,12 +154,9 @@ func (s *Store) try(ctx context.Context) error {
 		if err := s.Release(ctx, alone); err != nil {
 			return s.advise(err)
 		}
-		// Only a server out of memory is sent a PEXPIRE.
-		_, err := away(ctx, func(ctx context.Context) (bool, error) {
-			return s.client.PExpire(ctx, s.key(claim.Key), time.Millisecond).Result()
-		})
-		if err != nil {
-			return s.advise(err)
+		// Only a server out of memory is sent a PEXPIRE, and only a crowd is a hash.
+		if lacks := s.lacks(ctx); lacks != "" {
+			return s.advise(errors.New(lacks))
 		}
 		claim.MinToken = anyToken + 1
 	}

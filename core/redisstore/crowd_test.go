@@ -3,10 +3,12 @@ package redisstore_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -48,30 +50,47 @@ func plant(s *redisstore.Store, key string) {
 
 // crowdFault returns what is wrong with the fields of a hash that follow from others.
 func crowdFault(fields map[string]string) string {
-	var written, ends, first, count, sum, kept int64
-	if _, err := fmt.Sscan(fields["n"], &written, &ends, &first, &count, &sum, &kept); err != nil {
+	var written, ends, first, free, count, sum, kept int64
+	if _, err := fmt.Sscan(fields["n"], &written, &ends, &first, &free, &count, &sum, &kept); err != nil {
 		return fmt.Sprintf("n is %q", fields["n"])
 	}
+	lists := make(map[string]int)
 	for name, text := range fields {
 		kind, lease, _ := strings.Cut(name, ":")
-		if !strings.Contains("hkd", kind) || text == "" || name == beside {
+		if kind == "o" {
+			lists[name] += len(strings.Fields(text))
+			continue
+		}
+		if !strings.Contains("hkd", kind) || name == beside {
 			continue
 		}
 		words := strings.Split(text, " ")
 		var since, ms, weight int64
 		_, _ = fmt.Sscan(words[0]+" "+words[1], &since, &ms)
+		deadline := since/1000 + ms
 		if kind != "d" {
 			_, _ = fmt.Sscan(words[3], &weight)
+			if deadline < free {
+				return fmt.Sprintf("%s %s beside n %s", name, text, fields["n"])
+			}
 		}
 		count, sum = count-1, sum-weight
 		if kind == "k" {
 			kept -= weight
 		}
-		if deadline := since/1000 + ms; since > written || deadline < first || deadline > ends {
+		if since > written || deadline < first || deadline > ends {
 			return fmt.Sprintf("%s %s beside n %s", name, text, fields["n"])
 		}
-		if kind == "h" && !strings.Contains(fields["o:"+words[2]], " "+lease+" ") {
-			return fmt.Sprintf("%s is not in %q of its owner", name, fields["o:"+words[2]])
+		if kind == "h" {
+			list := "o:" + words[2]
+			if lists[list]--; !strings.Contains(fields[list], " "+lease+" ") {
+				return fmt.Sprintf("%s is not in %q of its owner", name, fields[list])
+			}
+		}
+	}
+	for name, more := range lists {
+		if more != 0 {
+			return fmt.Sprintf("%s is %q, which has %d leases too many", name, fields[name], more)
 		}
 	}
 	if count != 0 || sum != 0 || kept != 0 {
@@ -124,7 +143,7 @@ func TestCrowdCostsNoMore(t *testing.T) {
 func TestCrowdWithoutRights(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	for _, denied := range []string{"hset", "del", "pexpire"} {
+	for _, denied := range []string{"hset", "hgetall", "hdel", "del", "pexpire"} {
 		t.Run(denied, func(t *testing.T) {
 			r.server.Do("ACL", "SETUSER", "no-"+denied, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
 			s := newStore(t, testclient.Redis(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = "no-"+denied, "pw" }))
@@ -133,10 +152,192 @@ func TestCrowdWithoutRights(t *testing.T) {
 			if got := len(r.fields(t, c)); got != 30 {
 				t.Errorf("%d readers are stored, want 30", got)
 			}
+			leaves := s
+			if denied == "del" { // no user without it leaves anything
+				leaves = r.direct
+			}
 			for _, reader := range readers {
-				release(t, r.direct, reader)
+				release(t, leaves, reader)
 			}
 			acquire(t, r.direct, c)
 		})
+	}
+}
+
+// wantCrowd fails the test unless the key is a hash, in which all agrees.
+func (r *rig) wantCrowd(t *testing.T, c store.Claim) {
+	t.Helper()
+	fields := r.asks.HGetAll(t.Context(), stored(c)).Val()
+	if len(fields) == 0 {
+		t.Fatal("vacuous: the key is no hash")
+	}
+	if fault := crowdFault(fields); fault != "" {
+		t.Error(fault)
+	}
+}
+
+// A lease that has expired in a crowd, and is then another owner's, makes no holder of the first.
+func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	first := claimed()
+	plant(r.direct, first.Key)
+	joins := claimOf(first.Key)
+	joins.Via, joins.TTL = first.Owner, time.Millisecond
+	acquire(t, r.direct, first)
+	acquire(t, r.direct, joins)
+	time.Sleep(1100 * time.Millisecond) // so late that the next call drops it
+	longer := first
+	longer.TTL *= 2
+	wantIs(t, "extend", extend(r.direct, longer), nil)
+	r.wantCrowd(t, first)
+	release(t, r.direct, first)
+	joins.TTL = time.Minute
+	if g := acquire(t, r.direct, joins); g.Owner != joins.Owner {
+		t.Fatalf("got owner %q, want %q", g.Owner, joins.Owner)
+	}
+	busyWith(t, r.direct, nested(first))
+	r.wantCrowd(t, first)
+}
+
+// The owner's list is read beside the leases that it names: one of them may be another's.
+func TestCrowd_ListsAreChecked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	c, other := claimed(), store.Claim{}
+	other = claimOf(c.Key)
+	plant(r.direct, c.Key)
+	acquire(t, r.direct, c)
+	r.asks.HSet(t.Context(), stored(c), "o:"+other.Owner, " "+c.Lease+" ")
+	busyWith(t, r.direct, other)
+	other.Owner, other.Via = "another", other.Owner
+	busyWith(t, r.direct, other)
+}
+
+// When to ask again does not depend on tombstones.
+func TestCrowd_RetryAfter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	c := claimed()
+	c.TTL = time.Hour
+	plant(r.direct, c.Key)
+	acquire(t, r.direct, c)
+	plant(r.direct, c.Key)
+	var busy *store.BusyError
+	if _, err := r.direct.Acquire(t.Context(), claimOf(c.Key)); !errors.As(err, &busy) {
+		t.Fatalf("acquire: got %v, want busy", err)
+	}
+	if busy.RetryAfter < 59*time.Minute || busy.RetryAfter > time.Hour {
+		t.Errorf("got a retry after %v, want an hour", busy.RetryAfter)
+	}
+}
+
+// A hash lives no longer than what is in it, also where that has just been dropped.
+func TestCrowd_Emptied(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	long, gone := shared(claimed()), claimOf("")
+	long.TTL = time.Hour
+	acquire(t, r.direct, long)
+	for range 20 {
+		gone = claimOf(long.Key)
+		gone.TTL = 50 * time.Millisecond
+		_ = r.direct.Release(t.Context(), gone)
+	}
+	r.wantCrowd(t, long)
+	release(t, r.direct, long)
+	time.Sleep(1100 * time.Millisecond)
+	if state, err := r.direct.Look(t.Context(), long.Key); err != nil || len(state.Holds) > 0 {
+		t.Errorf("look: got %+v, %v, want no hold", state, err)
+	}
+	wantIs(t, "extend", extend(r.direct, gone), store.ErrLost)
+	if left := r.asks.PTTL(t.Context(), stored(long)).Val(); left > time.Second {
+		t.Errorf("got %v left to an empty key: %v", left, r.asks.HGetAll(t.Context(), stored(long)).Val())
+	}
+}
+
+// A key that another server brought along, whose clock was ahead, lives as long as a new lease.
+func TestCrowd_KeyWithLessTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	c := shared(claimed())
+	enter(t, r.direct, c, 30)
+	if ok, err := r.asks.PExpire(t.Context(), stored(c), 20*time.Second).Result(); !ok || err != nil {
+		t.Fatalf("pexpire: %v, %v", ok, err)
+	}
+	c.TTL = 30 * time.Second
+	acquire(t, r.direct, c)
+	if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < 29*time.Second {
+		t.Errorf("got %v left to the key, want 30s", left)
+	}
+}
+
+// A claim that is sent again with another weight has its first one.
+func TestWeightOfAResentClaim(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	for _, form := range []string{"a string", "a hash"} {
+		t.Run(form, func(t *testing.T) {
+			c := claimed()
+			if form == "a hash" {
+				plant(r.direct, c.Key)
+			}
+			c.Weight, c.Limit = 1, 4
+			acquire(t, r.direct, c)
+			other := claimOf(c.Key)
+			other.Weight, other.Limit = 1, 4
+			acquire(t, r.direct, other)
+			c.Weight = 3
+			acquire(t, r.direct, c)
+			more := claimOf(c.Key)
+			more.Weight, more.Limit = 2, 4
+			acquire(t, r.direct, more)
+			if form == "a hash" {
+				r.wantCrowd(t, c)
+			}
+			release(t, r.direct, c)
+			release(t, r.direct, other)
+			release(t, r.direct, more)
+			acquire(t, r.direct, claimOf(c.Key))
+		})
+	}
+}
+
+// Where the numbers of a hash cannot be read, the leases are.
+func TestCrowd_UnreadableNumbers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	c := shared(claimed())
+	enter(t, r.direct, c, 30)
+	for _, n := range []string{"", "1 2 3", "1 2 3 4 5 -6 7"} {
+		r.asks.HSet(t.Context(), stored(c), "n", n)
+		busyWith(t, r.direct, claimOf(c.Key))
+		acquire(t, r.direct, shared(claimOf(c.Key)))
+		r.wantCrowd(t, c)
+	}
+}
+
+// A release in a crowd looks up a bounded number of the owners that wait.
+func TestCrowd_ReleaseBesideManyWaiters(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testserver.StartRedis(t), nil)
+	c := shared(claimed())
+	readers := enter(t, r.direct, c, 30)
+	until := time.Now().Add(store.WaiterLife).UnixMilli()
+	lines := "\n"
+	for i := range 1000 {
+		lines += fmt.Sprintf("lease%d %d 0 2147483647 2147483647 owner%d C\n", i, until, i)
+	}
+	if err := testclient.SetField(t.Context(), r.asks, stored(c), "w", lines); err != nil {
+		t.Fatal(err)
+	}
+	r.server.Do("CONFIG", "RESETSTAT")
+	release(t, r.direct, readers[0])
+	var calls int
+	if _, err := fmt.Sscanf(r.server.Field("commandstats", "cmdstat_hmget"), "calls=%d", &calls); err != nil {
+		t.Fatal(err)
+	}
+	if calls < 2 || calls > 150 {
+		t.Errorf("got %d reads, want some 100", calls)
 	}
 }

@@ -12,38 +12,47 @@ import (
 // unnamed is the error of a server before 7.2 for a right that is missing inside a script.
 const unnamed = "The user executing the script can't"
 
-// withRight adds the missing rights to an error of such a server. It tries each command
-// with arguments that the server refuses or that change nothing: rights are checked first.
+// withRight adds the missing rights to an error of such a server.
 func (s *Store) withRight(ctx context.Context, err error) error {
 	if err == nil || !strings.Contains(err.Error(), unnamed) {
 		return err
 	}
-	key := s.prefix + "{rights:" + rand.Text() + "}"
-	reads := "mget"
+	if lacks := s.lacks(ctx); lacks != "" {
+		return fmt.Errorf("%s: %w", lacks, err) // first, where the text is cut
+	}
+	return err
+}
+
+// lacks says which rights for commands of scripts the user lacks, or nothing. It tries each
+// command with arguments that the server refuses or that change nothing: rights are checked
+// first.
+func (s *Store) lacks(ctx context.Context) string {
+	key, needs := s.prefix+"{rights:"+rand.Text()+"}", rights
 	if s.plain {
-		reads = "get"
+		needs = plainRights
 	}
-	trials := [][]any{
-		{reads, key}, {"hmget", key, "f"}, {"pttl", key}, {"hgetall", key}, {"hdel", key, "f"}, {"del", key},
-		{"pexpire", key, 1}, {"set", key, "", "no such option"}, {"hset", key, "f", "", "no value"}, {"time"},
-		{"publish", s.prefix + "wake:nobody", ""},
-	}
-	lacks, _ := away(ctx, func(ctx context.Context) (lacks []string, _ error) {
+	names, _ := away(ctx, func(ctx context.Context) (names []string, _ error) {
 		cmds, _ := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, words := range trials {
-				p.Do(ctx, words...)
+			for _, words := range [][]any{
+				{"get", key}, {"mget", key}, {"hmget", key, "f"}, {"pttl", key}, {"hgetall", key}, {"hdel", key, "f"}, {"del", key},
+				{"pexpire", key, 1}, {"set", key, "", "no such option"}, {"hset", key, "f", "", "no value"}, {"time"},
+				{"publish", s.prefix + "wake:nobody", ""},
+			} {
+				if strings.Contains(needs+" ", fmt.Sprintf("+%s ", words[0])) {
+					p.Do(ctx, words...)
+				}
 			}
 			return nil
 		})
 		for _, cmd := range cmds {
 			if isReply(cmd.Err(), "NOPERM") {
-				lacks = append(lacks, "+"+cmd.Name())
+				names = append(names, "+"+cmd.Name())
 			}
 		}
-		return lacks, nil
+		return names, nil
 	})
-	if len(lacks) == 0 {
-		return err
+	if len(names) == 0 {
+		return ""
 	}
-	return fmt.Errorf("the user lacks %s: %w", strings.Join(lacks, " "), err) // first, where the text is cut
+	return "the user lacks " + strings.Join(names, " ")
 }

@@ -19,10 +19,10 @@ const (
 // The scripts, each with the files of which it consists, in order. A script ends where it
 // returns: the shortcuts come before the files that define functions.
 var (
-	acquireScript = newScript("clock", "acquire_shortcuts", "state", "waiters", "acquire")
-	extendScript  = newScript("clock", "extend_shortcuts", "state", "extend")
-	releaseScript = newScript("clock", "release_shortcuts", "state", "waiters", "release")
-	showScript    = newScript("clock", "state", "show")
+	acquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "waiters", "acquire")
+	extendScript  = newScript("clock", "extend_shortcuts", "crowd", "state", "extend")
+	releaseScript = newScript("clock", "release_shortcuts", "crowd", "state", "waiters", "release")
+	showScript    = newScript("clock", "crowd", "state", "show")
 	cardScript    = newScript("card")
 
 	plainShowScript    = newScript("plain_show")

@@ -388,7 +388,7 @@ func (p *cast) extends(i int) (m move) {
 // it from no shortcut.
 var slowExtend = sync.OnceValue(func() *redis.Script {
 	text := ""
-	for _, name := range []string{"clock", "state", "extend"} {
+	for _, name := range []string{"clock", "crowd", "state", "extend"} {
 		part, err := os.ReadFile("lua/" + name + ".lua")
 		if err != nil {
 			panic(err)

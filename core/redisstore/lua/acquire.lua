@@ -37,8 +37,8 @@ end
 -- room tells whether the claim fits, and if not, when the first of those
 -- in the way is over. `who` is the owner that would hold, `held` what it holds already.
 local function room(who, held)
-  local sum, cap, after = s.sum + weight - (held and held.sum or 0), limit, s.first
-  if not s.crowd then
+  local sum, cap, after = s.sum + weight - (held and held.sum or 0), limit, s.part and s.part.free
+  if not s.part then
     for name, o in pairs(s.owners) do
       if name ~= who then
         after = math.min(after or o.first, o.first)
@@ -87,17 +87,17 @@ local waits = s.waits
 local from, to = place(s, lease)
 
 -- The owner that would hold, and what it holds already.
-local who, holds = owner, held(s, owner)
+local who, held = owner, holding(s, owner)
 if s.own then
   who = s.own.owner
 else
-  if via ~= '' and held(s, via) then
-    who, holds = via, held(s, via)
+  if via ~= '' and holding(s, via) then
+    who, held = via, holding(s, via)
   end
-  if holds and weight > holds.heaviest then
+  if held and weight > held.heaviest then
     return {HEAVY}
   end
-  local fits, after = room(who, holds)
+  local fits, after = room(who, held)
   if not fits then
     if wait then
       queue(from, to)
@@ -117,7 +117,7 @@ end
 
 local token = 0
 if weight == ALL then
-  s.token = math.max((s.own or holds) and s.token or math.max(s.token + STEP, us), least)
+  s.token = math.max((s.own or held) and s.token or math.max(s.token + STEP, us), least)
   token = s.token
 end
 if from then
@@ -134,9 +134,10 @@ if run and not (r and (s.own or begun(r, lease))) then
 end
 local deadline = now + ttl
 if s.own then
-  deadline = math.max(deadline, s.own.deadline)
+  -- A claim that is sent again with another weight has the first one.
+  deadline, weight = math.max(deadline, s.own.deadline), s.own.weight
 else
-  hold(s, who, weight, lease)
+  hold(s, who, weight)
 end
 s.own = {deadline = deadline, weight = weight, owner = who}
 s.leases['h:' .. lease] = text(deadline - now, who, weight)

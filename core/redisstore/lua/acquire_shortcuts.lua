@@ -1,7 +1,8 @@
 -- What settles the most acquires, before the functions of state.lua are made: that costs
 -- the server more than these do. KEYS, ARGV and the answers are those of acquire.lua.
 
--- There is no value where the key is a hash, too, which refuses a GET, so a SET has NX.
+-- There is no value where the key is a hash, too, which refuses a GET, so a SET has NX. It has
+-- pcall since a server out of memory refuses it also where there is a hash.
 local value = redis.call('MGET', KEYS[1])[1]
 if not value and not ARGV[5] then
   local set = redis.pcall('SET', KEYS[1], ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])

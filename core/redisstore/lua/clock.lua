@@ -1,7 +1,8 @@
 -- The key of a lock, and the time. Every script on such a key begins with this file. Its
 -- answer is a word below, or a list that begins with one, or a token, which is OK.
 --
--- The key is a string, or a hash for a crowd. In the examples L1 is a lease and O1 its owner. It is one of
+-- The key is a string, or a hash for a crowd, see crowd.lua. In the examples L1 is a lease and
+-- O1 its owner. The string is one of
 --   "<ms> <owner> <lease>"  one exclusive hold, which began these ms before the key ends,
 --                           and ends with it: "30000 O1 L1". It is what a SET NX PX
 --                           without a script writes. Its token is a time of this server
@@ -36,18 +37,6 @@
 --              where the clock was set back
 --   w          the waiters, in order of arrival: a line for each (see waiters.lua)
 --   v          the value of the record, as it came
--- With more than CROWD leases (see state.lua) and no record, the key is a hash, so that a
--- script reads and writes none but its own. It has the fields h, k, d, t and w, one for each
--- lease, and besides
---   o:<owner>  the leases of an owner's holds, each between spaces: " L1 L2 "
---   n          what follows from all leases: "<written> <ends> <first> <count> <sum> <kept>":
---              when a script has last written, in us; when the key ends, and a time
---              before which no lease ends, in ms; how many leases there are; the
---              weights of all holds, and of those without an owner. An expired lease
---              counts until a script reads all, which is at the latest when it is late
---              by LATE. If it was written in the future, the clock was set back
--- A field without a text counts as none.
---
 -- Since is when it was written, in us on the clock of this server, and it lasts
 -- for so many ms from then on. If since is in the future, the clock was set back: it
 -- lasts for these ms from now on. A deadline, in ms, does not show that: what has one is

@@ -8,6 +8,10 @@
 local lease, ttl = ARGV[2], tonumber(ARGV[3])
 local s = load(value, lease, math.huge)
 if not s.own then
+  if s.changed then
+    -- pcall: this is but tidying up.
+    pcall(save, s, true)
+  end
   return {LOST}
 end
 if now + ttl > s.own.deadline then

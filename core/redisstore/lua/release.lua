@@ -49,13 +49,13 @@ elseif has('u') and begun(r, lease) then
 end
 
 local own = s.own
-s.own, s.leases['h:' .. lease] = nil, false
+s.own, s.leases['h:' .. lease] = nil, nil
 if own then
   if last and own.weight == ALL then
     -- The 64 tokens of the grant end with it.
     s.token = math.max(s.token, last - REST)
   end
-  hold(s, own.owner, -own.weight, lease)
+  hold(s, own.owner, -own.weight)
   if keep > 0 then
     if has('l') then
       keep = math.max(keep, own.deadline - now)

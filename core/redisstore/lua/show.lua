@@ -14,23 +14,23 @@ local function failed(reply, command)
 end
 
 local got = redis.pcall('MGET', KEYS[1])
-local refused, value = failed(got, 'MGET'), got[1]
+local refused, value, ours, state = failed(got, 'MGET'), got[1], nil, nil
 if not refused and not value then
   got = redis.pcall('HGETALL', KEYS[1])
-  refused = failed(got, 'HGETALL')
-  if not refused and #got > 0 then
-    value = gathered(got) or ''
+  refused, ours = failed(got, 'HGETALL'), #got == 0
+  for i = 1, #got, 2 do
+    ours = ours or got[i] == 'n'
   end
+  state = not refused and ours and whole(got, '')
+elseif value and (value == 'f' or string.find(value, '^%d+ %S+ %S+$') or string.find(value, '^f\t')) then
+  state = load(value, '')
 end
-if refused then
-  return refused
-end
-if value and value ~= 'f' and not string.find(value, '^%d+ %S+ %S+$') and not string.find(value, '^f\t') then
-  return {LOST}
+if not state then
+  return refused or {LOST}
 end
 
 local answer = {OK, stamp}
-for name, text in string.gmatch((written(load(value, '', 0))), '\t(%S+) ([^\t]*)') do
+for name, text in string.gmatch(written(state), '\t(%S+) ([^\t]*)') do
   answer[#answer + 1], answer[#answer + 2] = name, text
 end
 return answer

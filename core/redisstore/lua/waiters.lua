@@ -3,7 +3,8 @@
 -- ARGV     1 '<verb> <flags> <id> <wake>': the flags, the id of the channel that wakes
 --          the process, and the prefix of all such channels; the rest as in the script
 
--- So many are granted in one step; the next one is woken, and goes on with it.
+-- So many are granted in one step; the next one is woken, and goes on with it. In a crowd it
+-- looks up the owners of so many: one behind them that would join a hold has to ask.
 local MOST = 100
 -- A line of the wait list: lease, deadline, kind, weight, limit, owner, channel id:
 -- "\nL2 1764088672123 5 2147483647 2147483647 O2 C2\nL3 ...\n": a list begins with a line end.
@@ -81,10 +82,11 @@ local function wake(s)
       s.token = math.max(s.token + STEP, us)
       token = s.token
     end
-    hold(s, owner, weight, lease)
+    hold(s, owner, weight)
     s.latest = math.max(s.latest or 0, now + age + WINDOW)
     s.leases['h:' .. lease] = text(age + WINDOW, owner, weight)
-    s.granted[#s.granted + 1] = {lease = lease, owner = owner, weight = weight, id = id, ends = now + age + WINDOW,
+    s.granted[#s.granted + 1] = {field = 'h:' .. lease, owner = owner, weight = weight, id = id,
+      ends = now + age + WINDOW,
       message = string.format('%s %s\n%s %.0f %.0f', KEYS[1], lease, deadline, token, age + WINDOW)}
     return true
   end
@@ -95,7 +97,7 @@ local function wake(s)
   end
   s.granted, s.ungranted = {}, s.latest
   local left, pos, reached, hinted = '', 2, false, kept == 0
-  local ahead, cap = 0, ALL
+  local ahead, cap, looked = 0, ALL, 0
   while pos <= #s.waits and not reached and (s.sum < ALL or not hinted) do
     local stop = string.find(s.waits, '\n', pos, true)
     local line = string.sub(s.waits, pos, stop)
@@ -103,7 +105,8 @@ local function wake(s)
     local stay = alive(deadline)
     if stay then
       weight, limit = tonumber(weight), tonumber(limit)
-      local fair, held = FAIR[kind], held(s, owner)
+      local fair, held = FAIR[kind], looked < MOST and holding(s, owner) or s.owners[owner]
+      looked = looked + 1
       local sum = s.sum + weight - (held and held.sum or 0)
       local most = limit
       if fair and not held then
@@ -111,7 +114,7 @@ local function wake(s)
       end
       if sum <= most then
         -- Kinds 4 and 5 can be granted by message.
-        if kind >= '4' and not held and grant(id, lease, deadline, weight, owner) then
+        if kind >= '4' and not held and looked <= MOST and grant(id, lease, deadline, weight, owner) then
           stay, fair = false, false
         else
           reached = notify(id, lease)
@@ -138,8 +141,8 @@ local function announce(s)
   local unheard, latest = false, s.ungranted
   for _, g in ipairs(s.granted or {}) do
     if (publish(g.id, g.message) or 0) == 0 then
-      hold(s, g.owner, -g.weight, g.lease)
-      s.leases['h:' .. g.lease], unheard = false, true
+      hold(s, g.owner, -g.weight)
+      s.leases[g.field], unheard = nil, true
     else
       latest = math.max(latest or 0, g.ends)
     end

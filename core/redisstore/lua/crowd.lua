@@ -1,0 +1,173 @@
+-- The hash of a crowd. A script reads and writes its own fields there, so that a reader costs
+-- the same beside ten others and beside thousands.
+--
+-- A key with more than CROWD leases and no record is a hash, and a string again with half as
+-- many. It has the fields h, k, d, t and w of clock.lua, one for each lease, and
+--   o:<owner>  the leases of an owner's holds, each between spaces: " L1 L2 "
+--   n          what follows from all leases: seven numbers, in this order
+--              1 when a script has last written, in us: if that is in the future, the clock
+--                was set back; 2 when the key ends, in ms; 3 a time before which no lease
+--                ends, in ms; 4 the same for holds, or 0; 5 how many leases there are; 6 the weights
+--                of all holds; 7 of those without an owner
+-- An expired lease counts until a script reads all. Scripts do that when something may have
+-- expired and the answer depends on it, or LATE after that.
+--
+-- The state of a key, see state.lua, is one of a hash if it has `old`: the fields that were
+-- read. It has but a part of the leases if it has `part`: those of the lease that a script is
+-- about, and of the owners of whom it asks. `part` has the numbers of n.
+
+-- More leases than these become a hash, and a hash with half as many a string.
+local CROWD = 8
+-- So many ms may an expired lease stay in a hash where no answer depends on it.
+local LATE = 1000
+-- What is stored of a lease: since, ms, owner, weight.
+local LEASE = '^(%d+) (%d+) ?(%S*) ?(%d*)$'
+
+-- field returns a field of a hash, or nil.
+local function field(name)
+  return redis.call('HMGET', KEYS[1], name)[1] or nil
+end
+
+-- holding returns what an owner holds, or nil or false. Of a hash it reads the owner's leases.
+local function holding(s, owner)
+  if not s.part or s.owners[owner] ~= nil then
+    return s.owners[owner]
+  end
+  local o = {sum = 0, heaviest = 0}
+  local list = field('o:' .. owner)
+  s.old['o:' .. owner] = list
+  for lease in string.gmatch(list or '', '%S+') do
+    local name = 'h:' .. lease
+    local text = field(name)
+    local since, ms, by, weight = string.match(text or '', LEASE)
+    if by == owner then
+      if not s.old[name] then
+        s.leases[name], s.old[name] = text, text
+      end
+      if math.floor(since / 1000) + ms > now then
+        o.sum, o.heaviest = o.sum + weight, math.max(o.heaviest, tonumber(weight))
+      end
+    end
+  end
+  s.owners[owner] = o.sum > 0 and o
+  return s.owners[owner]
+end
+
+-- glance reads the part of a hash that counts for a lease. A claim may enter if the weights of
+-- all others together are `room` at most; all is to be read where that is negative. It returns
+-- the state, or nil where all is to be read, and then n, if the key is a hash.
+local function glance(lease, room)
+  local mine = {'h:' .. lease, 'k:' .. lease, 'd:' .. lease}
+  local got = redis.call('HMGET', KEYS[1], mine[1], mine[2], mine[3], 't', 'w', 'n')
+  local n = got[6]
+  if not n then
+    if redis.call('PTTL', KEYS[1]) ~= -2 then
+      -- No Store wrote it: this raises the server's own error (WRONGTYPE).
+      redis.call('GET', KEYS[1])
+    end
+    return nil
+  end
+  local written, ends, first, free, count, sum, kept =
+    string.match(n, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+  if not kept or room < 0 or us < tonumber(written) or tonumber(count) <= CROWD / 2 + 1 then
+    return nil, n
+  end
+  local part = {ends = tonumber(ends), first = tonumber(first), count = tonumber(count),
+    free = free == '0' and math.huge or tonumber(free)}
+  local s = {exists = true, part = part, n = n, leases = {}, old = {t = got[4] or nil, w = got[5] or nil},
+    owners = {[''] = tonumber(kept) > 0 and {sum = tonumber(kept)}}, sum = tonumber(sum),
+    token = tonumber(got[4] or 0), waits = got[5] or ''}
+  if part.first <= now and (part.first + LATE <= now or #s.waits > 1 or s.sum > room) then
+    return nil, n
+  end
+  for i, name in ipairs(mine) do
+    local text = got[i]
+    if text then
+      local since, ms, owner, weight = string.match(text, LEASE)
+      local deadline = math.floor(since / 1000) + ms
+      if deadline <= now then
+        return nil, n
+      end
+      s.leases[name], s.old[name] = text, text
+      if i == 1 then
+        s.own = {deadline = deadline, weight = tonumber(weight), owner = owner}
+      else
+        s.dead = math.max(s.dead or 0, deadline)
+      end
+    end
+  end
+  return s
+end
+
+-- settle writes what has changed of a hash. What is known to the state lasts for ms.
+local function settle(s, less, ms)
+  local part = s.part or {ends = 0, first = math.huge, free = math.huge, count = 0}
+  local ends, first, free, count = math.max(part.ends, now + ms, now + 1), part.first, part.free, part.count
+  local fields, lists, old = {}, {}, s.old
+  for name, text in pairs(s.leases) do
+    local since, lasts, owner = string.match(text, LEASE)
+    local deadline = math.floor(since / 1000) + lasts
+    first = math.min(first, deadline)
+    if string.sub(name, 1, 1) ~= 'd' then
+      free = math.min(free, deadline)
+    end
+    if owner ~= '' and (not s.part or s.owners[owner] ~= nil) then
+      lists['o:' .. owner] = (lists['o:' .. owner] or ' ') .. string.sub(name, 3) .. ' '
+    end
+    fields[name] = text
+    if not (s.part and old[name]) then
+      count = count + 1
+    end
+  end
+  for name, list in pairs(lists) do
+    fields[name] = list
+  end
+  fields.t = s.token > 0 and string.format('%.0f', s.token) or nil
+  fields.w = #s.waits > 1 and s.waits or nil
+  local puts, gone = {}, {}
+  for name, text in pairs(fields) do
+    if old[name] ~= text then
+      puts[#puts + 1], puts[#puts + 2] = name, text
+    end
+  end
+  for name in pairs(old) do
+    if not fields[name] then
+      gone[#gone + 1] = name
+      if s.part and string.find(name, '^[hkd]:') then
+        count = count - 1
+      end
+    end
+  end
+
+  -- A server out of memory refuses the HSET, and then nothing has changed. It refuses no
+  -- PEXPIRE, and nothing after a write: what gives something back (`less`) begins with that.
+  if less then
+    redis.call('PEXPIRE', KEYS[1], ends - now)
+  end
+  redis.call('HSET', KEYS[1], 'n', s.n)
+  redis.call('PEXPIRE', KEYS[1], ends - now)
+  for _, name in ipairs(gone) do
+    redis.call('HDEL', KEYS[1], name)
+  end
+  local kept = s.owners['']
+  s.n = string.format('%s %.0f %.0f %.0f %.0f %.0f %.0f', stamp, ends, first, free < math.huge and free or 0,
+    count, s.sum, kept and kept.sum or 0)
+  for i = 1, math.max(#puts, 1), 4 do
+    -- Lua of some servers has no unpack, so some calls set n twice.
+    redis.call('HSET', KEYS[1], 'n', s.n, puts[i] or 'n', puts[i + 1] or s.n, puts[i + 2] or 'n', puts[i + 3] or s.n)
+  end
+  s.old = fields
+  if s.part then
+    s.part = {ends = ends, first = first, free = free, count = count}
+  end
+end
+
+-- scatter makes a hash of a string. Who makes one has to be able to leave it.
+local function scatter(s, ms)
+  redis.call('DEL', KEYS[1])
+  redis.call('HMGET', KEYS[1], 'n')
+  redis.call('HGETALL', KEYS[1])
+  redis.call('HDEL', KEYS[1], 'n')
+  s.old, s.n = {}, ''
+  settle(s, false, ms)
+end
