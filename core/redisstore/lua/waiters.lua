@@ -3,8 +3,8 @@
 -- ARGV     1 '<verb> <flags> <id> <wake>': the flags, the id of the channel that wakes
 --          the process, and the prefix of all such channels; the rest as in the script
 
--- So many are granted in one step; the next one is woken, and goes on with it. In a crowd it
--- looks up the owners of so many: one behind them that would join a hold has to ask.
+-- So many are granted in one step; the next one is woken, and goes on with it. Of a hash, what
+-- the owners of so many waiters hold is read: one behind them is woken, if it joins no hold.
 local MOST = 100
 -- A line of the wait list: lease, deadline, kind, weight, limit, owner, channel id:
 -- "\nL2 1764088672123 5 2147483647 2147483647 O2 C2\nL3 ...\n": a list begins with a line end.
@@ -105,8 +105,9 @@ local function wake(s)
     local stay = alive(deadline)
     if stay then
       weight, limit = tonumber(weight), tonumber(limit)
-      local fair, held = FAIR[kind], looked < MOST and holding(s, owner) or s.owners[owner]
       looked = looked + 1
+      local known = not s.part or looked <= MOST
+      local fair, held = FAIR[kind], known and holding(s, owner)
       local sum = s.sum + weight - (held and held.sum or 0)
       local most = limit
       if fair and not held then
@@ -114,7 +115,7 @@ local function wake(s)
       end
       if sum <= most then
         -- Kinds 4 and 5 can be granted by message.
-        if kind >= '4' and not held and looked <= MOST and grant(id, lease, deadline, weight, owner) then
+        if kind >= '4' and known and not held and grant(id, lease, deadline, weight, owner) then
           stay, fair = false, false
         else
           reached = notify(id, lease)
