@@ -86,7 +86,7 @@ func newFormsFuzz(seed uint64) *formsFuzz {
 
 func (f *formsFuzz) one(in int) bool { return f.IntN(in) == 0 }
 
-func (f *formsFuzz) owner() string { return fmt.Sprint("O", f.IntN(10)) }
+func (f *formsFuzz) owner() string { return fmt.Sprint("O", f.IntN(7)) }
 
 // lasts draws for how long something lasts, in ms.
 func (f *formsFuzz) lasts() time.Duration {
@@ -112,7 +112,7 @@ func (f *formsFuzz) write(steps *bytes.Buffer) {
 		if i%20 == 0 {
 			acquires = 22 - acquires // a key fills and empties
 		}
-		pauses := []int{0, 0, 0, 0, 1, 1, 2, 7, 50, 400, 1_100, 1_100, 5_000, 30_000}
+		pauses := []int{0, 0, 0, 0, 1, 1, 2, 7, 50, 50, 200, 400, 1_100, 1_100, 5_000, 30_000}
 		f.now = f.now.Add(time.Duration(pauses[f.IntN(len(pauses))]) * time.Millisecond)
 		name, argv, outcome := f.next(acquires)
 		words := make([]string, len(argv))
@@ -123,11 +123,11 @@ func (f *formsFuzz) write(steps *bytes.Buffer) {
 		if f.ruled {
 			rule = fmt.Sprintf("%q", outcome+" | "+f.shown())
 		}
-		listeners := min(f.IntN(4), 1)
+		listeners := []string{"yes", "yes", "no", "late"}[f.IntN(4)]
 		if f.ruled {
-			listeners = 1
+			listeners = "yes"
 		}
-		fmt.Fprintf(steps, "step(%d, %d, %q, {%s}, %s)\n", f.now.UnixMilli(), listeners, name, strings.Join(words, ","), rule)
+		fmt.Fprintf(steps, "step(%d, %q, %q, {%s}, %s)\n", f.now.UnixMilli(), listeners, name, strings.Join(words, ","), rule)
 	}
 }
 
@@ -157,6 +157,9 @@ func (f *formsFuzz) acquire() (string, []any, string) {
 		c.Owner, c.Via = f.owner(), f.owner()
 	}
 	c.TTL, c.Wait = f.lasts(), f.one(2)
+	if !f.ruled && f.one(2) { // so that it can be granted by message
+		c.TTL, c.Wait, c.Via = 30*time.Second, true, ""
+	}
 	if c.Wait && f.ruled { // Redis may not wake a waiter that is to join a hold
 		c.Owner, c.Via = "owner-of-"+c.Lease, ""
 	}
@@ -173,7 +176,7 @@ func (f *formsFuzz) acquire() (string, []any, string) {
 	if c.Wait {
 		flags += "w"
 	}
-	if !f.ruled && c.Wait && c.Record == nil && c.MinToken == 0 && c.TTL > 9*time.Second && f.one(2) {
+	if !f.ruled && c.Wait && c.Record == nil && c.MinToken == 0 && c.TTL > 9*time.Second {
 		flags += "g"
 	}
 	argv := []any{"acquire " + flags + " C" + c.Lease + " wake:", c.Lease, c.Owner, c.TTL.Milliseconds()}

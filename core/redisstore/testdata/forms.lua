@@ -3,8 +3,8 @@
 -- input is Lua that calls script, sequence and step.
 
 local ALL = 2147483647
-local texts, servers, now, heard, seed, trace = {}, {}, 0, 0, 0, {}
-local early, hashes, steps = 0, 0, 0
+local texts, servers, now, heard, seed, trace = {}, {}, 0, '', 0, {}
+local pair, early, hashes, steps = {}, 0, 0, 0
 
 local function left(key)
   if key.value ~= nil and key.ends and key.ends <= now then
@@ -97,9 +97,9 @@ local commands = {
   end,
   PUBLISH = function(key, channel, message)
     key.said[#key.said + 1] = channel .. ' ' .. message
-    return heard
+    return heard == 'yes' and 1 or 0
   end,
-  PUBSUB = function(_, _, channel) return {channel, heard} end,
+  PUBSUB = function(_, _, channel) return {channel, heard == 'no' and 0 or 1} end,
 }
 
 local function call(key, name, ...)
@@ -282,10 +282,11 @@ function sequence(n, crowd)
   end
 end
 
--- step calls a script at a time. `rule` is what the rule has then, if it takes part.
+-- step calls a script at a time, while processes listen: yes, no, or late, when they only seem
+-- to. `rule` is what the rule has then, if it takes part.
 function step(ms, listeners, name, argv, rule)
   now, heard, steps = ms, listeners, steps + 1
-  trace[#trace + 1] = string.format('%.0f %d %s %s', ms, listeners, name, table.concat(argv, ' '))
+  trace[#trace + 1] = string.format('%.0f %s %s %s', ms, listeners, name, table.concat(argv, ' '))
   local before = copied(pair[2])
   local is = {}
   for i, s in ipairs(pair) do
@@ -293,9 +294,7 @@ function step(ms, listeners, name, argv, rule)
     local messages = table.concat(s.key.said, '\n')
     local ruled, rest, fault = shown(s.key)
     is[i] = {all = table.concat({answer, ruled, rest, messages}, ' | '), retry = retry, fault = fault,
-      ruled = string.gsub(answer, '^(granted %S*) %d+', function(head)
-        return head
-      end) .. ' | ' .. ruled}
+      ruled = string.gsub(answer, '^(granted %S*) %d+', '%1') .. ' | ' .. ruled}
     if s.key.value ~= nil and not s.key.ends then
       fail('the key has no end')
     end
@@ -318,9 +317,9 @@ function step(ms, listeners, name, argv, rule)
     if first > exact or first < 1 then
       fail(string.format('ask again after %s, in a hash %s', exact, first))
     end
-    local string, crowd = copied(pair[1]), copied(pair[2])
+    local one, two = copied(pair[1]), copied(pair[2])
     now = ms + first
-    local a, b = {said(name, run(string, name, argv), argv)}, {said(name, run(crowd, name, argv), argv)}
+    local a, b = {said(name, run(one, name, argv), argv)}, {said(name, run(two, name, argv), argv)}
     if a[2] ~= b[2] then
       fail(string.format('asked after %s: ask again after %s, in a hash %s', first, tostring(a[2]), tostring(b[2])))
     end
