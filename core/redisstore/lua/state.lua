@@ -18,7 +18,7 @@ local function hold(s, owner, weight)
   s.sum = s.sum + weight
 end
 
--- take adds a lease to the state, unless that has ended.
+-- take adds a lease to the state, unless it has expired.
 local function take(s, name, text, lease)
   local since, ms, owner, weight = string.match(text, LEASE)
   local kind, own = string.sub(name, 1, 1), string.sub(name, 3) == lease
@@ -73,7 +73,7 @@ local function whole(flat, lease)
 end
 
 -- load reads the value of the key, without what has ended. What is of before the clock was
--- set back begins again. `changed` tells that there was either. Where there is no value, the
+-- set back begins again. `changed` says that there was either. Where there is no value, the
 -- key may be a hash, see crowd.lua. Of that it reads all where `room` is negative.
 local function load(value, lease, room)
   local s = {leases = {}, owners = {}, sum = 0, token = 0, waits = ''}
