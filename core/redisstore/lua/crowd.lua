@@ -4,11 +4,14 @@
 -- A key with more than CROWD leases and no record is a hash, and a string again with half as
 -- many. It has the fields h, k, d, t and w of clock.lua, one for each lease, and
 --   o:<owner>  the leases of an owner's holds, each between spaces: " L1 L2 "
---   n          what follows from all leases: seven numbers, in this order
---              1 when a script has last written, in us: if that is in the future, the clock
---                was set back; 2 when the key ends, in ms; 3 a time before which no lease
---                ends, in ms; 4 the same for holds, or 0; 5 how many leases there are; 6 the weights
---                of all holds; 7 of those without an owner
+--   n          what follows from all leases, in seven numbers:
+--              when a script has last written, in us: in the future if the clock was set back
+--              when the key ends, in ms
+--              a time before which no lease ends, in ms
+--              a time before which no hold ends, in ms, or 0 if there is none
+--              how many leases there are
+--              the weights of all holds
+--              the weights of those without an owner
 -- An expired lease counts until a script reads all. Scripts do that when something may have
 -- expired and the answer depends on it, or LATE after that.
 --
