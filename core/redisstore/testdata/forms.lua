@@ -243,6 +243,22 @@ local function said(name, answer, argv)
   return ({[2] = 'lost', [3] = 'heavy'})[answer[1]] or table.concat(answer, ' ')
 end
 
+-- near reports whether two texts are the same but for tokens: that of the short string is known
+-- to 2 ms, see clock.lua, and a hash may have outlived what it held.
+local function near(a, b)
+  local token = string.rep('%d', 16)
+  if string.gsub(a, token, '') ~= string.gsub(b, token, '') then
+    return false
+  end
+  local others = string.gmatch(b, token)
+  for one in string.gmatch(a, token) do
+    if math.abs(one - others()) > 2500 then
+      return false
+    end
+  end
+  return true
+end
+
 local function fail(text)
   print(string.format('seed %d: %s\nafter\n%s', seed, text, table.concat(trace, '\n')))
   os.exit(1)
@@ -306,7 +322,7 @@ function step(ms, listeners, name, argv, rule)
   trace[#trace] = trace[#trace] .. '\n    ' .. is[2].all
   if is[1].fault or is[2].fault then
     fail('faults: ' .. tostring(is[1].fault) .. ', ' .. tostring(is[2].fault))
-  elseif is[1].all ~= is[2].all then
+  elseif not near(is[1].all, is[2].all) then
     fail('a string: ' .. is[1].all .. '\na hash:   ' .. is[2].all)
   elseif rule and rule ~= is[2].ruled then
     fail('the rule: ' .. rule .. '\na hash:   ' .. is[2].ruled)
