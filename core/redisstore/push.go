@@ -61,7 +61,7 @@ func readPush(text string) *pushed {
 // a process listens, and WAIT is no part of a message.
 func (s *Store) pushable(c *store.Claim) bool {
 	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= store.WaiterLife &&
-		!s.plain && !s.acks && s.cluster == nil
+		!s.foreign() && !s.acks && s.cluster == nil
 }
 
 // pushedTo takes the grant that has come for a claim, and reports whether the claim is
