@@ -17,8 +17,7 @@ import (
 // after the last one. In a Cluster Redisson sends sharded messages where the servers have
 // them, so each master has a connection, which listens to both kinds.
 type channels struct {
-	hub    *hub.Hub[watched]
-	shards bool
+	hub *hub.Hub[watched]
 
 	mu   sync.Mutex
 	conn *redis.PubSub
@@ -28,7 +27,8 @@ type channels struct {
 type channel struct {
 	live    chan struct{} // closed when all subscriptions are confirmed
 	missing int           // of them
-	used    time.Time     // when it was last subscribed to
+	sharded bool
+	used    time.Time // when it was last subscribed to
 }
 
 // nodes are the channels by the address of their server, "" outside of a Cluster.
@@ -55,7 +55,7 @@ func (s *Store) channelsFor(ctx context.Context, key string) (*channels, error) 
 	case s.nodes.gone:
 		return nil, hub.ErrClosed
 	case c == nil:
-		c = &channels{shards: s.cluster != nil}
+		c = new(channels)
 		c.hub = hub.New(func(ctx context.Context, l *hub.Listener[watched]) error { return s.listenAt(ctx, l, client, c) })
 		if s.nodes.all == nil {
 			s.nodes.all = make(map[string]*channels)
@@ -89,7 +89,7 @@ func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct
 	ch, err := all.hub.Watch(watching, name, pipeline.Limit, pipeline.ErrNoAnswer)
 	if err == nil {
 		bounded, cancel := pipeline.Bounded(ctx)
-		err = all.subscribe(bounded, name)
+		err = all.subscribe(bounded, name, s.cluster != nil && !s.split(c.Key))
 		cancel()
 	}
 	if err != nil {
@@ -107,14 +107,15 @@ func (c *channels) begin(conn *redis.PubSub) {
 	c.conn, c.on = conn, make(map[string]*channel)
 }
 
-// subscribe returns when messages on the channel are received.
-func (c *channels) subscribe(ctx context.Context, name string) error {
+// subscribe returns when messages on the channel are received, sharded ones too if it is
+// sharded.
+func (c *channels) subscribe(ctx context.Context, name string, sharded bool) error {
 	c.mu.Lock()
 	on, conn := c.on[name], c.conn
 	fresh := on == nil
 	if fresh {
-		on = &channel{live: make(chan struct{}), missing: 1}
-		if c.shards {
+		on = &channel{live: make(chan struct{}), missing: 1, sharded: sharded}
+		if sharded {
 			on.missing++
 		}
 		c.on[name] = on
@@ -124,7 +125,7 @@ func (c *channels) subscribe(ctx context.Context, name string) error {
 	if fresh {
 		_, err := away(ctx, func(ctx context.Context) (struct{}, error) {
 			err := conn.Subscribe(ctx, name)
-			if err == nil && c.shards {
+			if err == nil && sharded {
 				err = conn.SSubscribe(ctx, name)
 			}
 			return struct{}{}, err
@@ -164,10 +165,13 @@ func (c *channels) confirmed(m *redis.Subscription) (broken bool) {
 // tidy leaves the channels that nobody has watched for some seconds.
 func (c *channels) tidy(ctx context.Context) {
 	c.mu.Lock()
-	var left []string
+	var left, sharded []string
 	for name, on := range c.on {
 		if on.missing == 0 && time.Since(on.used) > pingAfter && !c.hub.Each(name, func(*watched) {}) {
 			left = append(left, name)
+			if on.sharded {
+				sharded = append(sharded, name)
+			}
 			delete(c.on, name)
 		}
 	}
@@ -179,9 +183,7 @@ func (c *channels) tidy(ctx context.Context) {
 	// A failure shows where messages are received. A channel that is subscribed to again
 	// meanwhile breaks the connection, see confirmed.
 	_ = conn.Unsubscribe(ctx, left...)
-	if c.shards {
-		for _, name := range left { // each of its own slot
-			_ = conn.SUnsubscribe(ctx, name)
-		}
+	for _, name := range sharded { // each of its own slot
+		_ = conn.SUnsubscribe(ctx, name)
 	}
 }

@@ -17,6 +17,8 @@ func (s *Store) fits(op string, c *store.Claim) error {
 		return s.unsupported(op, "sharing")
 	case c.Fair:
 		return s.unsupported(op, "fairness")
+	case s.redisson && c.MinToken > 0 && s.split(c.Key):
+		return s.unsupported(op, "a fencing token for a name with braces that are no hash tag, in a Cluster,")
 	case s.plain && c.Via != "":
 		return s.unsupported(op, "joining another owner")
 	case s.plain && c.MinToken > 0:

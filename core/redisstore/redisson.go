@@ -19,16 +19,35 @@ func beside(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
+// split reports whether a Cluster has what is beside a lock in another slot, as where its name
+// has braces that are no hash tag. Redisson has no sharded messages and no tokens there either.
+func (s *Store) split(key string) bool {
+	name := s.key(key)
+	return s.cluster != nil && tagOf(beside("", name)) != tagOf(name)
+}
+
+// tagOf is the part of a name that chooses its slot in a Cluster.
+func tagOf(name string) string {
+	if _, rest, ok := strings.Cut(name, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return name
+}
+
 // channelOf is where Redisson sends "0" when a lock gets free.
 func (s *Store) channelOf(key string) string { return beside("redisson_lock__channel", s.key(key)) }
+
+// counterOf is where RFencedLock counts its tokens.
+func (s *Store) counterOf(key string) string { return beside("redisson_lock_token", s.key(key)) }
 
 // askingRedisson is a call of redisson_acquire.lua.
 func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 	var cmd *pipeline.Call
 	if c.MinToken > 0 {
 		var room [64]byte
-		counter := beside("redisson_lock_token", s.key(c.Key))
-		cmd = s.pipeline.EvalTwo(redissonAcquireScript, s.named(room[:0], c.Key), counter, "acquire")
+		cmd = s.pipeline.EvalTwo(redissonAcquireScript, s.named(room[:0], c.Key), s.counterOf(c.Key), "acquire")
 	} else {
 		cmd = s.newCommand(redissonAcquireScript, c.Key, "acquire")
 	}
@@ -43,7 +62,7 @@ func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *pipeline.Call {
 	cmd := s.newCommand(redissonReleaseScript, key, what).Text(lease).Text(s.channelOf(key)).Num(millis(keep))
 	if s.cluster != nil {
-		cmd.Word("SPUBLISH")
+		cmd.Word("1")
 	}
 	return cmd
 }

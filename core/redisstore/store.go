@@ -90,6 +90,9 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s.releases = newWhats("release", releaseLetters, s.cluster != nil, common)
 	s.pipeline = pipeline.New(client)
 	s.channel = wake + id
+	if s.redisson {
+		s.channel = beside("redisson_lock__channel", id)
+	}
 	s.hub = hub.New(s.listen)
 	return s, nil
 }

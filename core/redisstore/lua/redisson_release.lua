@@ -4,7 +4,7 @@
 -- ARGV     1 'release', or 'revoke' for a hold of Redisson's too, 2 lease, or its field,
 --          3 the channel, 4 for how many ms the key stays taken; of 'revoke' at least for
 --          the rest of the hold's time, if it is not 0
---          5 'SPUBLISH' in a Cluster: Redisson listens there if the servers can
+--          5 '1' in a Cluster, where Redisson listens for sharded messages if it can
 -- answer   0  it was held, {2}  it was not
 
 local value = redis.call('HGET', KEYS[1], ARGV[2])
@@ -37,7 +37,7 @@ elseif not others then
   redis.call('DEL', KEYS[1])
   redis.call('PUBLISH', ARGV[3], '0')
   if ARGV[5] then
-    redis.pcall(ARGV[5], ARGV[3], '0')
+    redis.pcall('SPUBLISH', ARGV[3], '0') -- servers before 7.0 have none
   end
 end
 return 0

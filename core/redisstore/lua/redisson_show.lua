@@ -19,8 +19,8 @@ end
 if size > tonumber(ARGV[2]) then
   return {LOST}
 end
-local answer = redis.call('HGETALL', KEYS[1])
-table.insert(answer, 1, redis.call('PTTL', KEYS[1]))
-table.insert(answer, 1, now)
-table.insert(answer, 1, OK)
+local answer = {OK, now, redis.call('PTTL', KEYS[1])}
+for _, text in ipairs(redis.call('HGETALL', KEYS[1])) do
+  answer[#answer + 1] = text
+end
 return answer
