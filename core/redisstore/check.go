@@ -225,7 +225,7 @@ func (s *Store) advise(err error) error {
 	case err == nil, errors.Is(err, store.ErrLost):
 		return nil
 	case s.redisson:
-		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s* and redisson_lock_token:* and the channels redisson_lock__channel:*)",
+		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*, redisson_lock_token:* and redisson_lock_queue:*, and the channels redisson_lock__channel:*)",
 			err, redissonRights+s.clusterRights(), s.prefix)
 	case s.plain:
 		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*)", err, plainRights, s.prefix)
@@ -251,6 +251,6 @@ const (
 		" +publish +subscribe +unsubscribe +pubsub|numsub +ping"
 	clusterRights  = " +cluster|slots +command +asking"
 	plainRights    = "+eval +evalsha +get +set +del +pexpire +pttl"
-	redissonRights = "+eval +evalsha +hget +hgetall +hlen +hset +hdel +get +set +del +time +pexpire +pttl" +
+	redissonRights = "+eval +evalsha +hget +hgetall +hlen +hset +hdel +lindex +get +set +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +ping"
 )

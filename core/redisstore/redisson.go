@@ -60,7 +60,15 @@ func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 
 // releasingRedisson is a call of redisson_release.lua.
 func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *pipeline.Call {
-	cmd := s.newCommand(redissonReleaseScript, key, what).Text(lease).Text(s.channelOf(key)).Num(millis(keep))
+	var room [64]byte
+	name := s.named(room[:0], key)
+	var cmd *pipeline.Call
+	if s.split(key) {
+		cmd = s.pipeline.Eval(redissonReleaseScript, name, what)
+	} else {
+		cmd = s.pipeline.EvalTwo(redissonReleaseScript, name, beside("redisson_lock_queue", string(name)), what)
+	}
+	cmd.Text(lease).Text(s.channelOf(key)).Num(millis(keep))
 	if s.cluster != nil {
 		cmd.Word("1")
 	}

@@ -1,6 +1,7 @@
 -- Release ends a hold, and wakes those that wait where it was the last one. See redisson.lua.
 --
--- KEYS[1]  the key
+-- KEYS[1]  the key; KEYS[2], if it is in the same slot, the line of Redisson's fair lock, whose
+--          head listens to a channel of its own
 -- ARGV     1 'release', or 'revoke' for a hold of Redisson's too, 2 lease, or its field,
 --          3 the channel, 4 for how many ms the key stays taken; of 'revoke' at least for
 --          the rest of the hold's time, if it is not 0
@@ -35,9 +36,12 @@ if ends > now then
   end
 elseif not others then
   redis.call('DEL', KEYS[1])
-  redis.call('PUBLISH', ARGV[3], '0')
-  if ARGV[5] then
-    redis.pcall('SPUBLISH', ARGV[3], '0') -- servers before 7.0 have none
+  local head = KEYS[2] and redis.pcall('LINDEX', KEYS[2], 0)
+  for _, channel in ipairs({ARGV[3], type(head) == 'string' and ARGV[3] .. ':' .. head or nil}) do
+    redis.call('PUBLISH', channel, '0')
+    if ARGV[5] then
+      redis.pcall('SPUBLISH', channel, '0') -- servers before 7.0 have none
+    end
   end
 end
 return 0
