@@ -55,7 +55,8 @@
 // the process listens, the script has admitted the waiter for a moment by then,
 // and says so. A Store subscribes when it waits, and ends that a minute after the last wait.
 //
-// With WithPlainKeys a lock is one string, prefix and key, that holds the owner.
+// With WithPlainKeys a lock is one string, prefix and key, that holds the owner. With
+// WithRedisson it is a hash, which lua/redisson.lua describes.
 //
 // All processes that have a card (store.Cards) are in one hash, "lk2:{}cards".
 //

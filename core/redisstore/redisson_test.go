@@ -184,9 +184,11 @@ func TestRedissonKeys(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		theirs(t, c.Key, time.Minute)
-		acquire(t, s, nested(c))
+		inner := nested(c)
+		acquire(t, s, inner)
 		wantIs(t, "acquire of another", second(s.Acquire(t.Context(), claimOf(c.Key))), store.ErrBusy)
 		release(t, s, c)
+		release(t, s, inner)
 		if v := asks.HGet(t.Context(), c.Key, thread).Val(); v != "1" {
 			t.Errorf("their hold is %q", v)
 		}

@@ -312,3 +312,50 @@ func listeners(ctx context.Context, client redis.UniversalClient, channel string
 }
 
 var mu sync.Mutex // of listeners, whose nodes are asked side by side
+
+// TestSharedOutages has one side die, freeze or lose its server while it holds the lock.
+func TestSharedOutages(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			s := newShared(t, testclient.Redis(t, server.Addr), version, server.Addr)
+			jane := s.java.Thread("jane")
+
+			// Frozen for longer than its lease.
+			s.must(jane.Lock(neighbours.RLock, "frozen", 0))
+			s.java.Pause()
+			lease := s.goHolds("frozen", core.TTL(time.Minute))
+			s.java.Resume()
+			if held, err := jane.Held(neighbours.RLock, "frozen"); held || err != nil {
+				t.Errorf("held: got %v, %v, want false", held, err)
+			}
+			if err, other := jane.Unlock(neighbours.RLock, "frozen"), (*neighbours.Error)(nil); !errors.As(err, &other) || other.Class != "IllegalMonitorStateException" {
+				t.Errorf("unlock after the loss: got %v", err)
+			}
+			got, err := jane.TryLockNow(neighbours.RLock, "frozen")
+			s.javaIs(false, got, err)
+			s.release(lease)
+
+			// The server forgets everything.
+			lease = s.goHolds("forgotten", core.TTL(time.Second))
+			s.must(jane.Lock(neighbours.RLock, "theirs", 0))
+			server.Kill()
+			server.Restart()
+			<-lease.Context().Done()
+			s.release(s.goHolds("theirs"))
+			s.release(s.goHolds("forgotten"))
+
+			// Killed.
+			for { // until it has connected again
+				if err := jane.Lock(neighbours.RLock, "killed", 0); err == nil {
+					break
+				}
+			}
+			s.goIsKeptOut("killed")
+			s.java.Kill()
+			s.release(s.goHolds("killed"))
+		})
+	}
+}
