@@ -177,23 +177,24 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 }
 
 // answered handles the answer to an extension of h that began at start, and schedules the
-// next one.
+// next one. It notifies no lease if the trust in h is over, or its lease has released it.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
-	now := w.keeper.now()
-	switch {
-	case errors.Is(x.Err, ErrLost):
+	if errors.Is(x.Err, ErrLost) {
 		h.lose()
 		return
-	case x.Err != nil:
-		h.due(now, h.toRetry)
-	case !h.due(now, func(now clock.Moment) time.Duration {
-		// After Lease.Extend with a longer TTL h is due by that TTL, unless that is in
-		// the past.
-		if d := h.toExtend(now); d > 0 {
-			return d
+	}
+	pause := h.toRetry
+	if x.Err == nil {
+		pause = func(now clock.Moment) time.Duration {
+			// After Lease.Extend with a longer TTL h is due by that TTL, unless that is in
+			// the past.
+			if d := h.toExtend(now); d > 0 {
+				return d
+			}
+			return x.Valid/3 - now.Since(start)
 		}
-		return x.Valid/3 - now.Since(start)
-	}):
+	}
+	if !h.due(w.keeper.now(), pause) {
 		return
 	}
 	if lease := h.leaseNow(); lease != nil {
