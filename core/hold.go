@@ -59,8 +59,7 @@ type hold struct {
 
 // grant makes h the hold that the store has granted to c for lease, by a call that began at
 // start. It reports whether h is trusted: the answer can take longer than the trust lasts.
-// Nobody else knows h yet. The lease then has the watchdog look at it by due, and nothing is
-// sent for it until about a third of its validity is over.
+// Nobody else knows h yet. The lease then has the watchdog look at it by due.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
@@ -182,6 +181,17 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 // mutex.
 func (h *hold) toExtend(now clock.Moment) time.Duration {
 	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
+}
+
+// toLengthen is the pause until a hold that may have been granted by message is extended. It
+// is short if less than two thirds of the hold's TTL are left: such a grant lasts for a second
+// or two, which a pause of the process can take. The caller holds the mutex.
+func (h *hold) toLengthen(now clock.Moment) time.Duration {
+	d := h.toExtend(now)
+	if h.valid-now.Since(h.from) < h.ttl/3*2 {
+		d = min(d, lengthenAfter)
+	}
+	return d
 }
 
 // toRetry is the pause after a failed extension: short, but longer than the slack, since

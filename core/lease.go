@@ -246,7 +246,11 @@ func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	}
 	l.holds = append(l.holds, h)
 	if l.state == held {
-		h.due(h.arrived, h.toExtend)
+		pause := h.toExtend
+		if c.Push {
+			pause = h.toLengthen
+		}
+		h.due(h.arrived, pause)
 	}
 	return nil
 }

@@ -28,6 +28,10 @@ func budget(ttl time.Duration) time.Duration {
 	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
 }
 
+// lengthenAfter is the age at which a short grant by message is extended to its TTL. Work
+// that takes less costs no extension.
+const lengthenAfter = 10 * time.Millisecond
+
 // Waiting for a busy key.
 const (
 	// A waiter that watches asks every pollEvery too, since a wake-up can be lost. Where many

@@ -21,7 +21,8 @@ type Watcher interface {
 	// A store may admit c, if it said Push when it last asked, in the step that
 	// makes room, so that no other claim is granted in between, and let the wake-up say
 	// so. The Acquire that follows is then answered with the rest of that grant, which is
-	// short. Until it has expired, it keeps others out, even if the claim does not ask.
+	// short: a Locker extends it within some milliseconds. Until it has expired, it keeps others
+	// out, even if the claim does not ask.
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 
