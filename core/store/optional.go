@@ -49,6 +49,11 @@ type Braced interface {
 type Prompt interface {
 	// Limit is how long an Acquire or a Release takes at the most, also if its
 	// ctx does not end. It is the same at all times.
+	//
+	// A Locker relies on it where it allows a call that much: it sets no timer and does not
+	// leave the call. So a call that takes longer holds up Lease.Release, Locker.Acquire or
+	// Locker.Close for as long. A store whose client calls functions of the user, such as
+	// hooks, documents which of them can do that.
 	Limit() time.Duration
 }
 
