@@ -80,6 +80,23 @@ func TestSuspension(t *testing.T) {
 		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
+	sim(t, "derived contexts", func(t *testing.T) {
+		l, _, suspend := laptop(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		child, cancel := context.WithTimeout(lease.Context(), time.Hour)
+		defer cancel()
+		type key struct{}
+		value := context.WithValue(lease.Context(), key{}, 1)
+		suspend(10 * time.Minute)
+		if err := child.Err(); err != nil { // a limit, see Lease.Context
+			t.Errorf("got %v of a context that can be canceled by itself, want nil", err)
+		}
+		if err := value.Err(); err != context.Canceled {
+			t.Errorf("got %v of a context with a value, want %v", err, context.Canceled)
+		}
+		wantErr(t, context.Cause(child), core.ErrLost)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
 	sim(t, "a lease ends within a second of resuming also while its extension hangs", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(hang, opExtend)
