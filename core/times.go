@@ -43,6 +43,10 @@ const (
 	// earlyLimit bounds the opening of a watch before its caller has asked: the key may be
 	// free.
 	earlyLimit = 50 * time.Millisecond
+	// endMargin is the least time to wait for the end of a holder's time: a question that is
+	// early is asked again. All that wait for it spread over endSpread.
+	endMargin = 10 * time.Millisecond
+	endSpread = 5 * time.Millisecond
 	// freshTime is the age of a hold up to which its key is taken to change hands all the
 	// time: some turns of passTime.
 	freshTime = 50 * time.Millisecond
@@ -89,6 +93,15 @@ const (
 	// counts as a run that died for as long as its record is kept.
 	cleanUpRun = 10 * time.Minute
 )
+
+// slack is how much before it is due a hold of this validity may be extended, in one call with
+// others: little of it, but enough for leases that were granted within a second to share calls.
+func slack(valid time.Duration) time.Duration { return min(valid/60, time.Second/2) }
+
+// raisePause is the pause after which the calls that extend holds, of which ttl is the shortest
+// TTL, become twice as many: short enough for all holds to be asked for within a third of it,
+// though the calls hang.
+func raisePause(ttl time.Duration) time.Duration { return min(ttl/120, time.Second/4) }
 
 // lookEvery is how often the clock is looked at for a suspension, while anything is held.
 const lookEvery = time.Second

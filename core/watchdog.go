@@ -112,7 +112,7 @@ func (w *watchdog) fire() {
 }
 
 // extendAll begins to extend holds in batches, with firstCalls calls side by side. As long
-// as batches are left, the number of calls doubles after each pace: a store that answers
+// as batches are left, the number of calls doubles after each pause: a store that answers
 // soon is asked by few goroutines, and calls that hang do not delay the other batches for
 // long.
 func (w *watchdog) extendAll(holds []*hold) {
@@ -121,7 +121,7 @@ func (w *watchdog) extendAll(holds []*hold) {
 	}
 	// The shortest TTL in a batch bounds its call.
 	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
-	pace := min(holds[0].ttl/120, time.Second/4)
+	pause := raisePause(holds[0].ttl)
 	left := make(chan []*hold, len(holds)/batch+1)
 	for b := range slices.Chunk(holds, batch) {
 		left <- b
@@ -143,7 +143,7 @@ func (w *watchdog) extendAll(holds []*hold) {
 			go work()
 		}
 		if to-from < n {
-			time.AfterFunc(pace, func() { raise(to, 2*to) })
+			time.AfterFunc(pause, func() { raise(to, 2*to) })
 		}
 	}
 	raise(0, firstCalls)
