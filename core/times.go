@@ -75,7 +75,8 @@ const (
 	releaseLimit = 3 * time.Second
 	// withdrawLimit bounds the wait for the withdrawal of a claim whose time to wait is over.
 	withdrawLimit = 500 * time.Millisecond
-	// closeLimit bounds what Close still does after its ctx is done.
+	// closeLimit bounds the wait of Close after its ctx is done and the leases are released: for
+	// acquires that were under way, and for what goes on in the background.
 	closeLimit = 2 * time.Second
 )
 
