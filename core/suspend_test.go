@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -188,14 +189,24 @@ func TestSuspension(t *testing.T) {
 			}
 		}
 	})
-	t.Run("on this machine and in real time a short lease is held", func(t *testing.T) {
+	t.Run("on this machine and in real time a lease is held", func(t *testing.T) {
 		t.Parallel()
-		l, err := core.New(memStore()) // with the clocks that there are
+		extended := make(chan struct{})
+		var once sync.Once
+		l, err := core.New(memStore(), core.WithObserver(observerFunc(func(_ context.Context, e core.Event) {
+			if e.Kind == core.Extended {
+				once.Do(func() { close(extended) })
+			}
+		}))) // with the clocks that there are
 		if err != nil {
 			t.Fatal(err)
 		}
-		lease := acquire(t, t.Context(), l, "order:1", core.TTL(2*time.Second))
-		time.Sleep(1500 * time.Millisecond)
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(6*time.Second))
+		select {
+		case <-extended:
+		case <-lease.Context().Done():
+			t.Fatal("got a lost lease, want one that is extended")
+		}
 		wantHeldLease(t, lease)
 		release(t, lease)
 	})
