@@ -168,12 +168,13 @@ func (h *hold) noteExtend(end time.Time) {
 func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left, early := h.trustLeft(now), slack(h.valid)
+	left := h.trustLeft(now)
 	if left == 0 {
 		go h.lose() // not here: the observer is notified
 		return false
 	}
 	d := pause(now)
+	early := min(slack(h.valid), max(d, 0)/2)
 	if d >= left {
 		d, early = left, 0
 	}
