@@ -91,8 +91,8 @@ func (cl *cleanup) again(u pending) {
 }
 
 // work tries the claims that are due, until there is none. It pauses after a try that the store
-// did not answer, since an outage can leave thousands of claims. A call that hangs keeps no
-// other worker waiting.
+// did not answer, since an outage can leave thousands of claims, and may still pause when the
+// last one is settled. A call that hangs keeps no other worker waiting.
 func (cl *cleanup) work() {
 	for u, ok := cl.next(); ok; u, ok = cl.next() {
 		settled, _ := cl.try(u)
