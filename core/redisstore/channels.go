@@ -65,7 +65,7 @@ func (s *Store) channelsFor(ctx context.Context, key string) (*channels, error) 
 	return c, nil
 }
 
-// closeChannels ends all of them, and reports whether they have ended within limit.
+// closeChannels ends all of them, and reports whether they did within limit.
 func (s *Store) closeChannels(limit time.Duration) bool {
 	s.nodes.mu.Lock()
 	s.nodes.gone = true

@@ -27,7 +27,7 @@ type subscription struct {
 	conn  *redis.PubSub
 	heard atomic.Pointer[time.Time] // when the server last said anything
 	own   string                    // the Store's channel
-	more  *channels                 // nil but for Redisson's locks
+	more  *channels                 // of Redisson's locks, or nil
 }
 
 // listen is for the hub.
