@@ -28,13 +28,17 @@ func (s *Store) withRight(ctx context.Context, err error) error {
 // first.
 func (s *Store) lacks(ctx context.Context) string {
 	key, needs := s.prefix+"{rights:"+rand.Text()+"}", rights
-	if s.plain {
+	switch {
+	case s.redisson:
+		needs = redissonRights
+	case s.plain:
 		needs = plainRights
 	}
 	names, _ := away(ctx, func(ctx context.Context) (names []string, _ error) {
 		cmds, _ := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, words := range [][]any{
-				{"get", key}, {"mget", key}, {"hmget", key, "f"}, {"pttl", key}, {"hgetall", key}, {"hdel", key, "f"}, {"del", key},
+				{"get", key}, {"mget", key}, {"hget", key, "f"}, {"hmget", key, "f"}, {"hlen", key}, {"hgetall", key},
+				{"hdel", key, "f"}, {"pttl", key}, {"del", key},
 				{"pexpire", key, 1}, {"set", key, "", "no such option"}, {"hset", key, "f", "", "no value"}, {"time"},
 				{"publish", s.prefix + "wake:nobody", ""},
 			} {

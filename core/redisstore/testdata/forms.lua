@@ -243,8 +243,8 @@ local function said(name, answer, argv)
   return ({[2] = 'lost', [3] = 'heavy'})[answer[1]] or table.concat(answer, ' ')
 end
 
--- near reports whether two texts are the same but for tokens: that of the short string is known
--- to 2 ms, see clock.lua, and a hash may have outlived what it held.
+-- near reports whether two texts are the same apart from tokens: that of the short string is
+-- known to 2 ms, see clock.lua, and a hash may have outlived what it held.
 local function near(a, b)
   local token = string.rep('%d', 16)
   if string.gsub(a, token, '') ~= string.gsub(b, token, '') then
