@@ -24,7 +24,7 @@ import (
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
-	seeds, batch := uint64(200), uint64(200)
+	seeds, batch := uint64(100), uint64(100)
 	if os.Getenv("LONG") == "1" {
 		seeds = 20_000
 	}
