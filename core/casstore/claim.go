@@ -26,9 +26,9 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	if err := s.gate.Enter(ctx); err != nil {
 		return store.Grant{}, s.unchanged(op, err)
 	}
-	waited := s.waiting.remove(c.Lease)
+	again := s.refused.remove(c.Lease)
 	m := move{key: c.Key}
-	if s.usual != nil && !waited && isUsual(&c) && c.Record == nil {
+	if s.usual != nil && !again && isUsual(&c) && c.Record == nil {
 		m.sent = true
 		token, ok, err := s.take(ctx, c)
 		switch {
@@ -41,8 +41,8 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	}
 	g, err := s.acquire(ctx, c, m)
 	switch {
-	case errors.Is(err, store.ErrBusy) && c.Wait:
-		s.waiting.add(c.Lease)
+	case errors.Is(err, store.ErrBusy):
+		s.refused.add(c.Lease)
 	case err == nil:
 		s.sweep()
 	}
@@ -139,9 +139,9 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	waited := s.waiting.remove(c.Lease)
+	again := s.refused.remove(c.Lease)
 	m := move{key: c.Key}
-	if s.usual != nil && !waited && c.Record == nil && c.Keep == 0 && !c.Undo && len(c.Lease) <= maxWord {
+	if s.usual != nil && !again && c.Record == nil && c.Keep == 0 && !c.Undo && len(c.Lease) <= maxWord {
 		m.sent, m.wrote, m.want.Current = true, version(), true
 		ok, err := s.give(ctx, c, m.wrote)
 		switch {
