@@ -29,14 +29,16 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	again := s.refused.remove(c.Lease)
 	m := move{key: c.Key}
 	if s.usual != nil && !again && isUsual(&c) && c.Record == nil {
-		m.sent = true
 		token, ok, err := s.take(ctx, c)
 		switch {
+		case errors.Is(err, ErrConflict):
 		case err != nil:
 			return store.Grant{}, s.unwritten(op, err)
 		case ok:
 			s.sweep()
 			return store.Grant{Owner: c.Owner, Token: token}, nil
+		default:
+			m.sent = true
 		}
 	}
 	g, err := s.acquire(ctx, c, m)
@@ -142,13 +144,17 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	again := s.refused.remove(c.Lease)
 	m := move{key: c.Key}
 	if s.usual != nil && !again && c.Record == nil && c.Keep == 0 && !c.Undo && len(c.Lease) <= maxWord {
-		m.sent, m.wrote, m.want.Current = true, version(), true
-		ok, err := s.give(ctx, c, m.wrote)
+		m.want.Current = true
+		wrote := version()
+		ok, err := s.give(ctx, c, wrote)
 		switch {
+		case errors.Is(err, ErrConflict):
 		case err != nil:
 			return s.unwritten(op, err)
 		case ok:
 			return nil
+		default:
+			m.sent, m.wrote = true, wrote
 		}
 	}
 	return s.release(ctx, c, m)
@@ -262,7 +268,10 @@ func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []strin
 			claims[i] = all[byKey[key][0]]
 		}
 		done, err := do(ctx, s, func(ctx context.Context) ([]bool, error) { return s.usual.Extend(ctx, claims, version()) })
-		if err == nil && len(done) != len(keys) {
+		switch {
+		case errors.Is(err, ErrConflict):
+			done, err = make([]bool, len(keys)), nil
+		case err == nil && len(done) != len(keys):
 			err = errors.New("the place has not answered for each claim")
 		}
 		for i, key := range keys {

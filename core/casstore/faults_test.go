@@ -225,6 +225,13 @@ func TestOutcomes(t *testing.T) {
 			}
 			return errors.Join(store.ErrUnavailable, errBroken)
 		},
+		"every write is rolled back": func(op string, write func()) error {
+			if op == "load" {
+				write()
+				return nil
+			}
+			return errors.Join(casstore.ErrConflict, errBroken)
+		},
 	} {
 		try(t, pass, nil, func(op string, err error) {
 			if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, errBroken) {
@@ -453,7 +460,9 @@ func chaos(t *testing.T, seed uint64) {
 			return twice(op, write)
 		case dice < 24: // it was refused
 			return store.ErrUnavailable
-		case dice < 30 && op != "load": // a deadlock
+		case dice < 27 && op != "load": // a deadlock
+			return casstore.ErrConflict
+		case dice < 30 && op != "load": // a write that has lost, as it seems
 			return nil
 		case dice < 50:
 			time.Sleep(pause)

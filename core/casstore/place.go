@@ -2,6 +2,7 @@ package casstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockkit/lockkit/core/store"
@@ -15,9 +16,9 @@ import (
 // Keys are 1 to 512 bytes of any kind. Those of locks have no braces, so the Store's own
 // keys begin with one.
 //
-// A method that fails with an error matching store.ErrUnavailable has certainly changed
-// nothing. After any other error of a method that writes, the outcome is unknown. When in
-// doubt, return an error that matches none of the sentinels of package store.
+// A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has certainly
+// changed nothing. After any other error of a method that writes, the outcome is unknown. When
+// in doubt, return an error that matches none of these, nor another sentinel of package store.
 type Place interface {
 	// Load returns the entry of key, as one read, and the place's own time at a moment
 	// within the call. If there is no entry, Version is 0.
@@ -33,11 +34,14 @@ type Place interface {
 	//     still have old.Floor too.
 	//
 	// Save keeps e.Version with the entry, so that a later Load returns it: also a place
-	// that counts changes by itself. It returns false and nil if it has changed
-	// nothing, as after a deadlock or a serialization failure. The Store asks again then.
-	// It is no fault if a driver sends a Save twice.
+	// that counts changes by itself. It returns false and nil if it found another entry, and
+	// the Store asks again then. It is no fault if a driver sends a Save twice.
 	Save(ctx context.Context, key string, old, e Entry) (bool, error)
 }
+
+// ErrConflict is the error of a write that was rolled back because of another one, as after a
+// deadlock or a serialization failure. The Store asks again then.
+var ErrConflict = errors.New("another statement was faster")
 
 // Want says what a Load is for. A place may ignore it and return the newest entry with its
 // value.

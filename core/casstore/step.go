@@ -85,20 +85,27 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 			}
 		}
 		won, err := do(ctx, s, func(ctx context.Context) (bool, error) { return s.place.Save(ctx, m.key, old, e) })
-		if won {
+		conflict := errors.Is(err, ErrConflict)
+		switch {
+		case won:
 			return nil
-		}
-		if err != nil {
+		case err != nil && !conflict:
 			return s.unwritten(op, err)
+		case !conflict:
+			m.sent, m.wrote = true, e.Version
 		}
-		m.sent, m.wrote, m.want.Current = true, e.Version, true
+		m.want.Current = true
 		if next == nil {
 			next = pauses.Delays()
 			continue
 		}
 		d, _ := next()
 		if !sleep(ctx, d) {
-			return s.undecided(op, m.sent, context.Cause(ctx))
+			cause := context.Cause(ctx)
+			if conflict {
+				cause = fmt.Errorf("%w: %w", cause, err)
+			}
+			return s.undecided(op, m.sent, cause)
 		}
 	}
 }
@@ -155,9 +162,9 @@ func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T,
 	v, left, err := calls.Detached(ctx, func() (T, error) {
 		defer stop()
 		v, err := call(going)
-		if err == nil {
+		if err == nil || errors.Is(err, ErrConflict) {
 			s.gate.Answered()
-			return v, nil
+			return v, err
 		}
 		_ = s.gate.Doubt(context.Background(), begun)
 		return none, err
@@ -191,7 +198,7 @@ func (s *Store) unknown(op string, err error) error {
 // unwritten is the error of an operation whose write has failed with err.
 func (s *Store) unwritten(op string, err error) error {
 	ended, ok := errors.AsType[*endedError](err)
-	if ok && !ended.sent || !ok && errors.Is(err, store.ErrUnavailable) {
+	if ok && !ended.sent || !ok && (errors.Is(err, store.ErrUnavailable) || errors.Is(err, ErrConflict)) {
 		return s.unchanged(op, err)
 	}
 	return s.unknown(op, err)
