@@ -108,7 +108,7 @@ func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token u
 		err = p.query(ctx, st, func(scan func(to ...any) error) error { return scan(&n) })
 	}
 	if err != nil { // also after a row: it is granted only with the end of the result
-		return 0, false, again(err)
+		return 0, false, err
 	}
 	return uint64(n), n > 0, nil
 }
@@ -161,13 +161,15 @@ func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64,
 	n, err := p.exec(ctx, p.Dialect.Extend(claims, claims[0].TTL, version), sql.Result.RowsAffected)
 	half := len(claims) / 2
 	switch {
-	case errors.Is(err, errConflict) && half > 0:
+	case errors.Is(err, casstore.ErrConflict) && half == 0:
+		return nil
+	case errors.Is(err, casstore.ErrConflict):
 		if err := p.extend(ctx, claims[:half], version, done); err != nil {
 			return err
 		}
 		return p.extend(ctx, claims[half:], version, done)
 	case err != nil || n == 0:
-		return again(err)
+		return err
 	case n == int64(len(claims)):
 		for _, c := range claims {
 			done[c.Key] = true
@@ -185,18 +187,10 @@ func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64,
 // change runs a statement and returns how many rows it has changed.
 func (p *Place) change(ctx context.Context, st dialect.Statement) (int64, error) {
 	n, err := p.exec(ctx, st, sql.Result.RowsAffected)
-	if err != nil {
-		return 0, again(err)
+	if errors.Is(err, errPresent) {
+		return 0, nil
 	}
-	return n, nil
-}
-
-// again returns nil for an error after which the statement may be sent again.
-func again(err error) error {
-	if errors.Is(err, errConflict) {
-		return nil
-	}
-	return err
+	return n, err
 }
 
 func (p *Place) exec(ctx context.Context, st dialect.Statement, answer func(sql.Result) (int64, error)) (n int64, err error) {
@@ -246,18 +240,31 @@ func (p *Place) One(ctx context.Context, st dialect.Statement, to ...any) error 
 }
 
 // call runs work on a connection, and classifies its error. A connection that turns out to be
-// broken before anything was sent is replaced.
+// broken is replaced. If the statement may have been sent by then, it is sent twice, which
+// changes nothing, and the outcome is unknown unless it is answered.
 func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
+	sent := false
 	for try := 1; ; try++ {
 		c, err := p.connect(ctx)
 		if err != nil {
-			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+			err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		} else {
+			err = work(c)
+			_ = c.Close()
+			if errors.Is(err, driver.ErrBadConn) {
+				sent = sent || !isCareful(p.DB.Driver())
+				if try < maxConnections {
+					continue
+				}
+				err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+			} else {
+				err = classify(err)
+			}
 		}
-		err = work(c)
-		_ = c.Close()
-		if !errors.Is(err, driver.ErrBadConn) || try == maxConnections {
-			return classify(err)
+		if err != nil && sent {
+			return errors.New("the connection broke, perhaps behind the statement: " + err.Error())
 		}
+		return err
 	}
 }
 
