@@ -296,10 +296,43 @@ func TestStaleReads(t *testing.T) {
 	})
 }
 
-// replica answers reads from an old copy, unless the newest entry is asked for.
+// Nothing begins or ends by the clock of a replica.
+func TestStaleReads_Clock(t *testing.T) {
+	t.Parallel()
+	for name, skew := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour, "a little ahead": 50 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory()
+				p := &replica{memory: m, old: m.entries, skew: skew}
+				s := newStore(t, struct{ casstore.Lister }{p})
+				c := claim("key")
+				begun := time.Now()
+				acquire(t, s, c)
+				for _, what := range []string{"a grant", "an extension"} {
+					if end := m.entry("key").Due; end.Before(begun.Add(ttl)) || end.After(time.Now().Add(ttl)) {
+						t.Errorf("%s ends %v after it was asked for, want %v", what, end.Sub(begun), ttl)
+					}
+					busy(t, s, claim("key"))
+					time.Sleep(time.Second)
+					begun = time.Now()
+					if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
+						t.Fatalf("extend: got %v, want nil", x[0].Err)
+					}
+				}
+				time.Sleep(ttl - time.Millisecond)
+				busy(t, s, claim("key"))
+			})
+		})
+	}
+}
+
+// replica answers reads from an old copy, by a clock of its own, unless the newest entry is asked
+// for.
 type replica struct {
 	*memory
-	old map[string]casstore.Entry
+	old  map[string]casstore.Entry
+	skew time.Duration
 }
 
 func (r *replica) copy() {
@@ -311,7 +344,7 @@ func (r *replica) copy() {
 func (r *replica) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	e, err := r.memory.Load(ctx, key, w)
 	if !w.Current {
-		now, floor := e.Now, e.Floor
+		now, floor := e.Now.Add(r.skew), e.Floor
 		e = r.old[key]
 		e.Now, e.Floor = now, floor
 	}

@@ -23,7 +23,7 @@ type Place interface {
 	// Load returns the entry of key, as one read, and the place's own time at a moment
 	// within the call. If there is no entry, Version is 0.
 	//
-	// The entry may be an old one, as a replica returns, unless w.Current is set.
+	// The entry and the time may be those of a replica, unless w.Current is set.
 	Load(ctx context.Context, key string, w Want) (Entry, error)
 
 	// Save writes e over old, which Load has returned, and reports whether it did. It
@@ -32,10 +32,12 @@ type Place interface {
 	//   - If old.Version is not 0, the entry must still have that version.
 	//   - If old.Version is 0, there must be no entry. A place that deletes entries must
 	//     still have old.Floor too.
+	//   - In a place with replicas, old.Now must be the time, or one up to a second ago: that of
+	//     a replica may be any other, and nothing may last by it.
 	//
 	// Save keeps e.Version with the entry, so that a later Load returns it: also a place
-	// that counts changes by itself. It returns false and nil if it found another entry, and
-	// the Store asks again then. It is no fault if a driver sends a Save twice.
+	// that counts changes by itself. It returns false and nil if that is not so, and the
+	// Store asks again then. It is no fault if a driver sends a Save twice.
 	Save(ctx context.Context, key string, old, e Entry) (bool, error)
 }
 

@@ -48,14 +48,17 @@ type Dialect interface {
 	// List and Dead read rows without their values.
 	List(after string, most int) Statement
 	Dead(most int) Statement
-	// Save changes one row, or none. If old was no row and there is one now, it may fail as
-	// for any other key that is there already.
+	// Save changes one row, or none: none too if the server's time is not within a second
+	// after that of old, as if a replica has answered whose clock differs. If old was no row
+	// and there is one now, it may fail as for any other key that is there already.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
 	Delete(key string, version int64) Statement
 
-	// Proof is how a transaction of the caller shows that it is open.
-	Proof() Proof
+	// Open is how a transaction of the caller shows that it is open, and Idle how a session
+	// shows that none is. Idle is empty where each statement looks for itself.
+	Open() Proof
+	Idle() Proof
 	// Note keeps token as seen for resource if none higher is, in the transaction of the
 	// caller. Seen reads the highest one then, and keeps others from noting meanwhile.
 	Note(resource string, token uint64) Statement
@@ -68,11 +71,11 @@ type Probe struct {
 	Advice string // what is wrong, and what to do about it
 }
 
-// Proof is how a session shows that the caller has a transaction open in it. It changes nothing,
-// wherever it is sent.
+// Proof is how a session shows whether a transaction is open in it. It changes nothing, whatever
+// the answer is.
 type Proof struct {
-	Succeed []string // statements that succeed in a transaction, and outside do not all
-	Fail    string   // or one that fails in a transaction, and outside does not
+	Succeed []string // statements that have to succeed
+	Fail    string   // one that has to fail, or ""
 	True    string   // a query whose answer has to be true, or ""
 }
 
@@ -89,6 +92,7 @@ type Statement struct {
 // Row is a row as it is read.
 type Row struct {
 	Alone  bool // false: the session would not commit by itself
+	Writes bool // false: the server does not write, as a replica does not
 	Schema int  // the version of the tables
 
 	name, lease, owner, state, value                       []byte
@@ -98,7 +102,7 @@ type Row struct {
 // Fields returns where to scan what Load, List and Dead read.
 func (r *Row) Fields() []any {
 	return []any{
-		&r.Alone, &r.Schema, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
+		&r.Alone, &r.Writes, &r.Schema, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
 		&r.since, &r.until, &r.written, &r.due, &r.state, &r.value,
 	}
 }
@@ -132,6 +136,9 @@ func micros(t time.Time) int64 {
 	}
 	return t.UnixMicro()
 }
+
+// settled is how long after a Load a Save changes something, in microseconds.
+const settled = 1_000_000
 
 // bucket is the unit of the column due, in microseconds: a row is swept some minutes after
 // nothing of it is alive, so that few writes change the index.

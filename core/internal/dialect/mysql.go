@@ -148,7 +148,7 @@ func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d MySQL) rows(value bool) *text {
-	return d.text().add("SELECT ", mysqlAlone, ",f.version,", mysqlNow, rowColumns, valueColumn(value), " FROM lockkit_version f ")
+	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", mysqlNow, rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect. The newest row is read as for a write, also by what sends mere
@@ -177,9 +177,9 @@ func (d MySQL) Dead(most int) Statement {
 func (d MySQL) Save(key string, old, e casstore.Entry) Statement {
 	t := d.text().add(mysqlWait)
 	if old.Version == 0 {
-		t.insert("lockkit_locks", "lockkit_version", key, &old, &e)
+		t.insert("lockkit_locks", "lockkit_version", key, mysqlNow, &old, &e)
 	} else {
-		t.update("lockkit_locks", key, &old, &e)
+		t.update("lockkit_locks", key, mysqlNow, &old, &e)
 	}
 	return t.add(" AND ", mysqlAlone).end()
 }
@@ -196,9 +196,12 @@ func (d MySQL) Delete(key string, version int64) Statement {
 	return t.add(" AND ", mysqlAlone).end()
 }
 
-// Proof implements Dialect. With autocommit off a transaction that a deadlock has rolled back
+// Idle implements Dialect.
+func (MySQL) Idle() Proof { return Proof{} }
+
+// Open implements Dialect. With autocommit off a transaction that a deadlock has rolled back
 // would look like an open one: the next statement begins another.
-func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
+func (MySQL) Open() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
 
 // Note implements Dialect.
 func (d MySQL) Note(resource string, token uint64) Statement {

@@ -111,6 +111,24 @@ func TestRows(t *testing.T) {
 				t.Error("a row from the future: got a release, want none")
 			}
 		})
+		t.Run("a time of another clock", func(t *testing.T) {
+			for _, key := range []string{"new", "there"} {
+				if key == "there" {
+					take(t, p, claim(key, long))
+				}
+				old := load(t, p, key, false)
+				for _, skew := range []time.Duration{-time.Hour, -2 * time.Second, time.Minute, time.Hour} {
+					skewed := old
+					skewed.Now = old.Now.Add(skew)
+					if ok, err := p.Save(t.Context(), key, skewed, casstore.Entry{Version: version(), Due: old.Now}); ok || err != nil {
+						t.Errorf("a %s row, %v beside: got %v, %v, want false", key, skew, ok, err)
+					}
+				}
+				if now := load(t, p, key, false); now.Version != old.Version {
+					t.Errorf("a %s row has changed", key)
+				}
+			}
+		})
 		t.Run("a row that was swept and made anew", func(t *testing.T) {
 			old := load(t, p, "swept", false)
 			c := claim("swept", long)

@@ -24,7 +24,7 @@ type answer struct {
 var errDial = errors.New("connection refused")
 
 // fake is a driver without a database: it gives its answers in turn, and the last one again and
-// again. It keeps what it was sent.
+// again. It keeps what it was sent. No transaction is open in its sessions.
 type fake struct {
 	mu      sync.Mutex
 	answers []answer
@@ -40,6 +40,9 @@ func newFake(t *testing.T, answers ...answer) *Place {
 }
 
 func (f *fake) answer(text string) (answer, error) {
+	if idle := (dialect.PostgreSQL{}).Idle(); text == idle.Succeed[0] || text == idle.True {
+		return answer{tuple: []driver.Value{true}}, nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent = append(f.sent, text)
@@ -78,13 +81,16 @@ func (c connection) ExecContext(_ context.Context, text string, _ []driver.Named
 
 func (c connection) QueryContext(_ context.Context, text string, _ []driver.NamedValue) (driver.Rows, error) {
 	a, err := c.answer(text)
-	return &result{a}, err
+	return &result{a, len(a.tuple)}, err
 }
 
 // result is a row, or none, and how the result ends.
-type result struct{ answer }
+type result struct {
+	answer
+	columns int
+}
 
-func (r *result) Columns() []string { return make([]string, len(r.tuple)) }
+func (r *result) Columns() []string { return make([]string, r.columns) }
 
 func (r *result) Close() error { return nil }
 

@@ -72,7 +72,9 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 		}
 		switch {
 		case !r.Alone:
-			return errors.New("the session has autocommit off, or an open transaction: set autocommit=1 in the DSN")
+			return errOpen
+		case !r.Writes:
+			return errReplica
 		case r.Schema < dialect.SchemaVersion:
 			return errOld
 		case r.Schema > dialect.SchemaVersion:
@@ -88,6 +90,8 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 }
 
 var (
+	errReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
+
 	errOld = errors.New("the tables are of an older version: call Migrate")
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
@@ -245,27 +249,34 @@ func (p *Place) One(ctx context.Context, st dialect.Statement, to ...any) error 
 func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	sent := false
 	for try := 1; ; try++ {
-		c, err := p.connect(ctx)
-		if err != nil {
-			err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
-		} else {
-			err = work(c)
-			_ = c.Close()
-			if errors.Is(err, driver.ErrBadConn) {
-				sent = sent || !isCareful(p.DB.Driver())
-				if try < maxConnections {
-					continue
-				}
-				err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
-			} else {
-				err = classify(err)
-			}
-		}
-		if err != nil && sent {
+		begun, err := p.try(ctx, work)
+		bad := errors.Is(err, driver.ErrBadConn)
+		sent = sent || bad && begun && !isCareful(p.DB.Driver())
+		switch {
+		case err == nil:
+			return nil
+		case bad && try < maxConnections:
+		case sent:
 			return errors.New("the connection broke, perhaps behind the statement: " + err.Error())
+		case begun && !bad:
+			return classify(err)
+		default:
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 		}
-		return err
 	}
+}
+
+// try runs work on a connection without a transaction, and reports whether it came to that.
+func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
+	c, err := p.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	if err := p.idle(ctx, c); err != nil {
+		return false, err
+	}
+	return true, work(c)
 }
 
 func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
