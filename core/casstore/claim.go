@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/keystate"
@@ -213,13 +214,15 @@ func endOf(state *keystate.State, lease string, now time.Time) time.Time {
 const (
 	// mostTogether is how many claims a Usual.Extend has.
 	mostTogether = 512
-	// sideBySide is how many keys are extended at a time by a Load and a Save.
+	// sideBySide is how many keys are extended at a time by a Load and a Save. One that takes
+	// longer than patience, as an entry that another client has locked, holds up no others.
 	sideBySide = 8
+	patience   = 100 * time.Millisecond
 )
 
 // Extend implements store.Store. The usual holds are extended together in a place that is
 // Usual, without waiting for other calls of this process. For any other key there is a Load
-// and a Save for all its claims, and eight keys are asked for at a time.
+// and a Save for all its claims, and eight keys are asked for at a time, or more if some are slow.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -238,17 +241,18 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	if s.usual != nil {
 		keys = s.extendUsual(ctx, claims, keys, byKey, answers)
 	}
+	var all sync.WaitGroup
 	tickets := make(chan struct{}, sideBySide)
 	for _, key := range keys {
 		tickets <- struct{}{}
-		go func() {
-			defer func() { <-tickets }()
+		all.Go(func() {
+			next := sync.OnceFunc(func() { <-tickets })
+			defer next()
+			defer time.AfterFunc(patience, next).Stop()
 			s.extend(ctx, claims, key, byKey[key], answers)
-		}()
+		})
 	}
-	for range sideBySide {
-		tickets <- struct{}{}
-	}
+	all.Wait()
 	return answers
 }
 
@@ -268,18 +272,16 @@ func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []strin
 			claims[i] = all[byKey[key][0]]
 		}
 		done, err := do(ctx, s, func(ctx context.Context) ([]bool, error) { return s.usual.Extend(ctx, claims, version()) })
-		switch {
-		case errors.Is(err, ErrConflict):
-			done, err = make([]bool, len(keys)), nil
-		case err == nil && len(done) != len(keys):
+		if err == nil && len(done) != len(keys) {
 			err = errors.New("the place has not answered for each claim")
 		}
 		for i, key := range keys {
 			switch {
-			case err != nil:
-				answers[byKey[key][0]].Err = s.unwritten("extend", err)
-			case !done[i]:
+			case len(done) == len(keys) && done[i]:
+			case err == nil, errors.Is(err, ErrConflict):
 				rest = append(rest, key)
+			default:
+				answers[byKey[key][0]].Err = s.unwritten("extend", err)
 			}
 		}
 	}

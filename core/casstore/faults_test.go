@@ -65,8 +65,10 @@ func (b *bad) Give(ctx context.Context, c store.Claim, version int64) (ok bool, 
 }
 
 func (b *bad) Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error) {
-	err = b.through("extend", func() { done, _ = b.memory.Extend(ctx, claims, version) })
-	return done, err
+	if err := b.through("extend", func() { done, _ = b.memory.Extend(ctx, claims, version) }); err != nil {
+		return nil, err
+	}
+	return done, nil
 }
 
 // twice is a driver that sends a write again, and returns the second answer.
@@ -294,6 +296,87 @@ func TestStaleReads(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A part of a batch that fails takes no answer from the others.
+func TestExtend_InPart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &inPart{memory: newMemory(), err: errBroken}
+		s := newStore(t, p)
+		var claims []store.Claim
+		for i := range 6 {
+			claims = append(claims, claim(fmt.Sprint("key ", i)))
+			acquire(t, s, claims[i])
+		}
+		for i, x := range s.Extend(t.Context(), claims) {
+			if i%2 == 0 && x.Err != nil || i%2 == 1 && (!errors.Is(x.Err, errBroken) || errors.Is(x.Err, store.ErrUnavailable)) {
+				t.Errorf("hold %d: got %v", i, x.Err)
+			}
+		}
+		p.err = casstore.ErrConflict
+		for i, x := range s.Extend(t.Context(), claims) {
+			if x.Err != nil {
+				t.Errorf("hold %d, after a deadlock: got %v, want nil", i, x.Err)
+			}
+		}
+	})
+}
+
+// inPart extends every other hold, and fails for the rest.
+type inPart struct {
+	*memory
+	err error
+}
+
+func (p *inPart) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
+	done := make([]bool, len(claims))
+	for i := 0; i < len(claims); i += 2 {
+		one, err := p.memory.Extend(ctx, claims[i:i+1], version)
+		if err != nil {
+			return nil, err
+		}
+		done[i] = one[0]
+	}
+	return done, p.err
+}
+
+// Entries that other clients have locked do not hold up the extension of others.
+func TestExtend_BesideLocked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &locking{memory: newMemory()}
+		s := newStore(t, p)
+		var claims []store.Claim
+		for i := range 60 {
+			c := claim(fmt.Sprint("key ", i))
+			c.Weight = 1
+			claims = append(claims, c)
+			acquire(t, s, c)
+		}
+		p.locked.Store(true)
+		for i, x := range s.Extend(t.Context(), claims) {
+			if locked := i < 40; locked != (x.Err != nil) || errors.Is(x.Err, store.ErrLost) {
+				t.Errorf("hold %d: got %v", i, x.Err)
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// locking has the first forty keys locked: a Save of one waits for a second and is rolled back.
+type locking struct {
+	*memory
+	locked atomic.Bool
+}
+
+func (l *locking) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	var n int
+	if _, err := fmt.Sscanf(key, "key %d", &n); err != nil || n >= 40 || !l.locked.Load() {
+		return l.memory.Save(ctx, key, old, e)
+	}
+	time.Sleep(time.Second)
+	return false, casstore.ErrConflict
 }
 
 // Nothing begins or ends by the clock of a replica.

@@ -119,7 +119,7 @@ type Usual interface {
 	// Extend extends each key that is held by its claim's lease, and reports for each
 	// whether it certainly did. It writes version, Written now, and Until now and c.TTL
 	// unless that is earlier; Due is not before Until. It need not do so for a key that
-	// another client has locked.
+	// another client has locked. Done counts with an error too, which is that of the others.
 	// There are at most 512 claims, of different keys.
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }

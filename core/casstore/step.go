@@ -87,11 +87,12 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 		won, err := do(ctx, s, func(ctx context.Context) (bool, error) { return s.place.Save(ctx, m.key, old, e) })
 		conflict := errors.Is(err, ErrConflict)
 		switch {
+		case conflict:
+		case err != nil:
+			return s.unwritten(op, err)
 		case won:
 			return nil
-		case err != nil && !conflict:
-			return s.unwritten(op, err)
-		case !conflict:
+		default:
 			m.sent, m.wrote = true, e.Version
 		}
 		m.want.Current = true
@@ -151,7 +152,8 @@ func (e *endedError) Error() string { return e.cause.Error() }
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// do calls the place where the caller can leave it.
+// do calls the place where the caller can leave it. What it returns with an error is that of the
+// place too.
 func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -164,10 +166,10 @@ func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T,
 		v, err := call(going)
 		if err == nil || errors.Is(err, ErrConflict) {
 			s.gate.Answered()
-			return v, err
+		} else {
+			_ = s.gate.Doubt(context.Background(), begun)
 		}
-		_ = s.gate.Doubt(context.Background(), begun)
-		return none, err
+		return v, err
 	})
 	if left {
 		return none, &endedError{err, true}

@@ -26,7 +26,8 @@ type Dialect interface {
 	Schema() []string
 	// Lock keeps others from making the tables until the transaction ends. It may be empty.
 	Lock() Statement
-	// Version reads the version of the tables, after Schema. SetVersion writes it.
+	// Version reads the version of the tables, after Schema. SetVersion writes it if they
+	// are new.
 	Version() Statement
 	SetVersion(v int) Statement
 	// Probes returns the faults that a database with the tables can have.

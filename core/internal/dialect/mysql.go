@@ -70,7 +70,7 @@ func (MySQL) Version() Statement { return Statement{Text: "SELECT version FROM l
 
 // SetVersion implements Dialect.
 func (MySQL) SetVersion(v int) Statement {
-	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v)}
+	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v) + " WHERE version=0"}
 }
 
 // Probes implements Dialect.
@@ -134,11 +134,14 @@ func (d MySQL) Give(c store.Claim, version int64) Statement {
 	return t.add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
 }
 
-// Extend implements Dialect.
+// Extend implements Dialect. A row that another transaction has locked does not hold up the
+// others: the limit has the inner query run by itself, first, and lock what is free.
 func (d MySQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
-	t := d.text().add(mysqlNoWait, "UPDATE lockkit_locks SET version=").num(version).add(",due=GREATEST(due,").mysqlDue(ttl.Microseconds())
-	t.add("),written=", mysqlNow, ",until=GREATEST(until,", mysqlNow, "+").num(ttl.Microseconds()).add(") WHERE ")
-	return t.these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
+	t, us := d.text(), ttl.Microseconds()
+	t.add(mysqlNoWait, "UPDATE (SELECT name FROM lockkit_locks WHERE ").these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone)
+	t.add(" LIMIT ", strconv.Itoa(len(claims)), " FOR UPDATE SKIP LOCKED) l STRAIGHT_JOIN lockkit_locks k ON k.name=l.name SET k.version=").num(version)
+	t.add(",k.due=GREATEST(k.due,").mysqlDue(us).add("),k.written=", mysqlNow, ",k.until=GREATEST(k.until,", mysqlNow, "+")
+	return t.num(us).add(")").end()
 }
 
 // Extended implements Dialect.

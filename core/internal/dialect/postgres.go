@@ -78,7 +78,7 @@ func (PostgreSQL) Version() Statement { return Statement{Text: "SELECT version F
 
 // SetVersion implements Dialect.
 func (PostgreSQL) SetVersion(v int) Statement {
-	return Statement{Text: "UPDATE lockkit.version SET version=" + strconv.Itoa(v)}
+	return Statement{Text: "UPDATE lockkit.version SET version=" + strconv.Itoa(v) + " WHERE version=0"}
 }
 
 // Probes implements Dialect.

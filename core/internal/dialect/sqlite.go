@@ -57,7 +57,7 @@ func (SQLite) Version() Statement { return Statement{Text: "SELECT version FROM 
 
 // SetVersion implements Dialect.
 func (SQLite) SetVersion(v int) Statement {
-	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v)}
+	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v) + " WHERE version=0"}
 }
 
 // Probes implements Dialect.

@@ -259,7 +259,11 @@ func TestErrors(t *testing.T) {
 
 func setVersion(t *testing.T, db *sql.DB, d database, v int) {
 	t.Helper()
-	if _, err := db.ExecContext(t.Context(), d.dialect.SetVersion(v).Text); err != nil {
+	table := "lockkit_version"
+	if d.driver == "pgx" {
+		table = "lockkit.version"
+	}
+	if _, err := db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET version=%d", table, v)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -135,21 +135,23 @@ func (p *Place) Raise(ctx context.Context, token uint64) error {
 	return err
 }
 
-// Extend implements casstore.Usual, by a statement for each 64 holds of one TTL. If it has
-// changed fewer rows, those with its version are read.
+// Extend implements casstore.Usual, by a statement for each 64 holds of one TTL. One that fails
+// leaves the others as they are.
 func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
 	done, order := make(map[string]bool, len(claims)), slices.Clone(claims)
 	// Rows are locked in one order, so that two of these do not wait for each other.
 	slices.SortFunc(order, func(a, b store.Claim) int {
 		return cmp.Or(cmp.Compare(a.TTL, b.TTL), strings.Compare(a.Key, b.Key))
 	})
+	var failed error
 	for len(order) > 0 {
 		n := 1
 		for n < min(len(order), maxTogether) && order[n].TTL == order[0].TTL {
 			n++
 		}
-		if err := p.extend(ctx, order[:n], version, done); err != nil {
-			return nil, err
+		err := p.extend(ctx, order[:n], version, done)
+		if err != nil && (failed == nil || errors.Is(failed, store.ErrUnavailable)) {
+			failed = err // one of unknown outcome, if there is one
 		}
 		order = order[n:]
 	}
@@ -157,22 +159,17 @@ func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64)
 	for i, c := range claims {
 		answers[i] = done[c.Key]
 	}
-	return answers, nil
+	return answers, failed
 }
 
-// extend extends some holds together. If one of their rows is locked, it does so for each half.
+// extend extends some holds together. If it has changed fewer rows, those with its version are
+// read.
 func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64, done map[string]bool) error {
-	n, err := p.exec(ctx, p.Dialect.Extend(claims, claims[0].TTL, version), sql.Result.RowsAffected)
-	half := len(claims) / 2
+	n, err := p.change(ctx, p.Dialect.Extend(claims, claims[0].TTL, version))
 	switch {
-	case errors.Is(err, casstore.ErrConflict) && half == 0:
+	case errors.Is(err, casstore.ErrConflict), err == nil && n == 0:
 		return nil
-	case errors.Is(err, casstore.ErrConflict):
-		if err := p.extend(ctx, claims[:half], version, done); err != nil {
-			return err
-		}
-		return p.extend(ctx, claims[half:], version, done)
-	case err != nil || n == 0:
+	case err != nil:
 		return err
 	case n == int64(len(claims)):
 		for _, c := range claims {
@@ -180,12 +177,16 @@ func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64,
 		}
 		return nil
 	}
-	return p.query(ctx, p.Dialect.Extended(claims, version), func(scan func(to ...any) error) error {
+	err = p.query(ctx, p.Dialect.Extended(claims, version), func(scan func(to ...any) error) error {
 		var name []byte
 		err := scan(&name)
 		done[string(name)] = true
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error()) // it has no class
+	}
+	return nil
 }
 
 // change runs a statement and returns how many rows it has changed.
