@@ -56,9 +56,9 @@ type Dialect interface {
 	Raise(token uint64) Statement
 	Delete(key string, version int64) Statement
 
-	// Open is how a transaction of the caller shows that it is open, and Idle how a session
-	// shows that none is. Idle is empty where each statement looks for itself.
-	Open() Proof
+	// Proof is how a transaction of the caller shows that it is open.
+	Proof() Proof
+	// Idle is how a session shows that none is. It is empty where each statement looks for itself.
 	Idle() Proof
 	// Note keeps token as seen for resource if none higher is, in the transaction of the
 	// caller. Seen reads the highest one then, and keeps others from noting meanwhile.

@@ -199,12 +199,12 @@ func (d MySQL) Delete(key string, version int64) Statement {
 	return t.add(" AND ", mysqlAlone).end()
 }
 
+// Proof implements Dialect. With autocommit off a transaction that a deadlock has rolled back
+// would look like an open one: the next statement begins another.
+func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
+
 // Idle implements Dialect.
 func (MySQL) Idle() Proof { return Proof{} }
-
-// Open implements Dialect. With autocommit off a transaction that a deadlock has rolled back
-// would look like an open one: the next statement begins another.
-func (MySQL) Open() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
 
 // Note implements Dialect.
 func (d MySQL) Note(resource string, token uint64) Statement {

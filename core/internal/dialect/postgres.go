@@ -170,6 +170,9 @@ func (d PostgreSQL) Delete(key string, version int64) Statement {
 	return t.add(" AND k.version=").num(version).add(" AND c.now>0").end()
 }
 
+// Proof implements Dialect.
+func (PostgreSQL) Proof() Proof { return Proof{Succeed: savepoint} }
+
 // Idle implements Dialect. What is set for a transaction is gone with the next statement,
 // unless both are in one.
 func (PostgreSQL) Idle() Proof {
@@ -178,9 +181,6 @@ func (PostgreSQL) Idle() Proof {
 		True:    "SELECT pg_catalog.current_setting('lockkit.open',true) IS DISTINCT FROM 'yes'",
 	}
 }
-
-// Open implements Dialect.
-func (PostgreSQL) Open() Proof { return Proof{Succeed: savepoint} }
 
 // Note implements Dialect.
 func (d PostgreSQL) Note(resource string, token uint64) Statement {

@@ -146,11 +146,11 @@ func (d SQLite) Delete(key string, version int64) Statement {
 // what it has begun.
 const sqliteBegin = "BEGIN;ROLLBACK"
 
+// Proof implements Dialect. A savepoint would begin a transaction.
+func (SQLite) Proof() Proof { return Proof{Fail: sqliteBegin} }
+
 // Idle implements Dialect.
 func (SQLite) Idle() Proof { return Proof{Succeed: []string{sqliteBegin}} }
-
-// Open implements Dialect. A savepoint would begin a transaction.
-func (SQLite) Open() Proof { return Proof{Fail: sqliteBegin} }
 
 // Note implements Dialect.
 func (d SQLite) Note(resource string, token uint64) Statement {

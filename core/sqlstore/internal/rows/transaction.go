@@ -22,7 +22,7 @@ type Querier interface {
 // by itself. It fails with store.ErrInvalid if that is not so, and with the database's error if
 // it cannot say.
 func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
-	ok, err := prove(ctx, q, d.Open())
+	ok, err := prove(ctx, q, d.Proof())
 	if err != nil || ok {
 		return err
 	}
