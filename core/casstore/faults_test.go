@@ -379,6 +379,26 @@ func (l *locking) Save(ctx context.Context, key string, old, e casstore.Entry) (
 	return false, casstore.ErrConflict
 }
 
+// A read that meets a locked entry is made again.
+func TestConflict_Load(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bad{memory: newMemory()}
+		s := newStore(t, b)
+		tries := 0
+		b.set(func(op string, write func()) error {
+			if tries++; tries < 4 {
+				return casstore.ErrConflict
+			}
+			write()
+			return nil
+		})
+		c := claim("key")
+		c.Weight = 1
+		acquire(t, s, c)
+	})
+}
+
 // Nothing begins or ends by the clock of a replica.
 func TestStaleReads_Clock(t *testing.T) {
 	t.Parallel()

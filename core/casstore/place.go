@@ -41,8 +41,8 @@ type Place interface {
 	Save(ctx context.Context, key string, old, e Entry) (bool, error)
 }
 
-// ErrConflict is the error of a write that was rolled back because of another one, as after a
-// deadlock or a serialization failure. The Store asks again then.
+// ErrConflict is the error of a statement that was rolled back because of another one, as after
+// a deadlock or a serialization failure. The Store asks again then.
 var ErrConflict = errors.New("another statement was faster")
 
 // Want says what a Load is for. A place may ignore it and return the newest entry with its

@@ -53,8 +53,19 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 	}
 	defer s.turns.Unlock(m.key)
 	var next func() (time.Duration, bool)
+	again := func() bool { // after a pause, but for the first time
+		if next == nil {
+			next = pauses.Delays()
+			return true
+		}
+		d, _ := next()
+		return sleep(ctx, d)
+	}
 	for {
 		old, err := do(ctx, s, func(ctx context.Context) (Entry, error) { return s.place.Load(ctx, m.key, m.want) })
+		if errors.Is(err, ErrConflict) && again() {
+			continue
+		}
 		if err != nil {
 			return s.undecided(op, m.sent, err)
 		}
@@ -96,12 +107,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 			m.sent, m.wrote = true, e.Version
 		}
 		m.want.Current = true
-		if next == nil {
-			next = pauses.Delays()
-			continue
-		}
-		d, _ := next()
-		if !sleep(ctx, d) {
+		if !again() {
 			cause := context.Cause(ctx)
 			if conflict {
 				cause = fmt.Errorf("%w: %w", cause, err)

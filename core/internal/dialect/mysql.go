@@ -20,7 +20,8 @@ const (
 	// mysqlWait bounds the wait for the lock of a row, which is 50 s by default. MySQL takes
 	// it for a comment.
 	mysqlWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ "
-	// mysqlNoWait fails at once where a row is locked.
+	// mysqlNoWait fails at once where a row is locked. So a statement that reads the table of the
+	// version as well, and locks its row by that, holds up nobody who wants to raise the floor.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
 	// mysqlAlone is true if the statement commits by itself. MariaDB alone can say that no
 	// transaction is open.
@@ -98,7 +99,7 @@ func (MySQL) Probes() []Probe {
 // Take implements Dialect.
 func (d MySQL) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
-	t.add(mysqlWait, "INSERT INTO lockkit_locks (name,version,token,lease,owner,since,until,written,due) SELECT ")
+	t.add(mysqlNoWait, "INSERT INTO lockkit_locks (name,version,token,lease,owner,since,until,written,due) SELECT ")
 	t.name(c.Key).add(",").num(version).add(",LAST_INSERT_ID(GREATEST(", mysqlNow, ",f.token+64,").num(least).add(")),")
 	t.name(c.Lease).add(",").name(c.Owner).add(",", mysqlNow, ",", mysqlNow, "+").num(ttl).add(",", mysqlNow, ",").mysqlDue(ttl)
 	t.add(" FROM lockkit_version f WHERE ", ofThisVersion, " AND ", mysqlAlone, " ON DUPLICATE KEY UPDATE ")
@@ -159,7 +160,7 @@ func (d MySQL) rows(value bool) *text {
 func (d MySQL) Load(key string, w casstore.Want) Statement {
 	t := d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
 	if w.Current {
-		return Statement{Text: mysqlWait + t.end().Text + " LOCK IN SHARE MODE"}
+		return Statement{Text: mysqlNoWait + t.end().Text + " LOCK IN SHARE MODE"}
 	}
 	return t.end()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Nothing depends on how a session of MariaDB is set.
@@ -228,6 +229,32 @@ func TestLockedRow(t *testing.T) {
 				t.Error("the hold is gone")
 			}
 		})
+	}
+}
+
+// Nor does a locked row make anyone wait who has locked the row of the version meanwhile.
+func TestMariaDB_LockedRowIsNotAwaited(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartMariaDB(t).NewDatabase(t)
+	p, db := database{sqlstore.MySQL, "mysql", server.DSN()}.place(t)
+	take(t, p, claim("key", long))
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "UPDATE lockkit_locks SET due=due+1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.Take(t.Context(), claim("key", long), version()); !errors.Is(err, casstore.ErrConflict) {
+		t.Errorf("take: got %v, want %v", err, casstore.ErrConflict)
+	}
+	if _, err := p.Load(t.Context(), "key", casstore.Want{Current: true}); !errors.Is(err, casstore.ErrConflict) {
+		t.Errorf("load: got %v, want %v", err, casstore.ErrConflict)
+	}
+	waits := server.Exec("SELECT variable_value FROM information_schema.global_status WHERE variable_name='INNODB_ROW_LOCK_WAITS'")
+	if waits[0] != "0" {
+		t.Errorf("got %q waits, want none", waits)
 	}
 }
 

@@ -226,7 +226,9 @@ func (p *Place) query(ctx context.Context, st dialect.Statement, next func(scan 
 				return err
 			}
 		}
-		err = errors.Join(rows.Err(), rows.Close())
+		if err = rows.Err(); err == nil {
+			err = rows.Close()
+		}
 		if begun && errors.Is(err, driver.ErrBadConn) {
 			return errors.New(err.Error()) // it was sent, so it is not sent again
 		}
