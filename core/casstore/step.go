@@ -53,7 +53,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 	}
 	defer s.turns.Unlock(m.key)
 	var next func() (time.Duration, bool)
-	again := func() bool { // after a pause, but for the first time
+	again := func() bool { // at once for the first time, then after a pause
 		if next == nil {
 			next = pauses.Delays()
 			return true
