@@ -216,11 +216,14 @@ func TestLockedRow(t *testing.T) {
 					t.Errorf("hold %d: got %v, want it extended", i, e.Err)
 				}
 			}
-			if _, ok, err := p.Take(t.Context(), claim(c.Key, long), version()); ok || err != nil && !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("take: got %v, %v, want no change", ok, err)
+			if _, ok, err := p.Take(t.Context(), claim(c.Key, long), version()); ok || !errors.Is(err, casstore.ErrConflict) {
+				t.Errorf("take: got %v, %v, want %v", ok, err, casstore.ErrConflict)
 			}
-			if ok, err := p.Give(t.Context(), c, version()); ok || err != nil && !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("give: got %v, %v, want no change", ok, err)
+			if ok, err := p.Give(t.Context(), c, version()); ok || !errors.Is(err, casstore.ErrConflict) {
+				t.Errorf("give: got %v, %v, want %v", ok, err, casstore.ErrConflict)
+			}
+			if _, err := s.Acquire(t.Context(), claim(c.Key, long)); !errors.Is(err, store.ErrBusy) {
+				t.Errorf("acquire: got %v, want %v", err, store.ErrBusy)
 			}
 			if err := tx.Rollback(); err != nil {
 				t.Fatal(err)

@@ -74,7 +74,7 @@ func stateOf(err error) string {
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func classOfState(state string) class {
 	switch state {
-	case "40001", "40P01": // serialization failure, deadlock
+	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock wait
 		return conflict
 	case "40003": // statement completion unknown
 		return unknown
