@@ -85,3 +85,8 @@ func AttemptAsked(ctx context.Context) bool { return runs.AttemptAsked(ctx) }
 // not been called under ctx. An adapter around whose run there is another one for the same
 // answer passes the mark on, by once.NotFinal with the outer context.
 func IsFinal(ctx context.Context) bool { return runs.IsFinal(ctx) }
+
+// Withdrawn reports whether once.Withdraw has marked err, the error of a handler: it has
+// done nothing. The adapter returns err from its run, whatever else it would keep. What
+// was marked is for the caller.
+func Withdrawn(err error) (marked error, ok bool) { return runs.Withdrawn(err) }
