@@ -181,11 +181,11 @@ func (d MySQL) Dead(most int) Statement {
 func (d MySQL) Save(key string, old, e casstore.Entry) Statement {
 	t := d.text().add(mysqlWait)
 	if old.Version == 0 {
-		t.insert("lockkit_locks", "lockkit_version", key, mysqlNow, &old, &e)
+		t.insert("lockkit_locks", "lockkit_version", key, &old, &e)
 	} else {
-		t.update("lockkit_locks", key, mysqlNow, &old, &e)
+		t.update("lockkit_locks", key, &old, &e)
 	}
-	return t.add(" AND ", mysqlAlone).end()
+	return t.soon(mysqlNow, &old).add(" AND ", mysqlAlone).end()
 }
 
 // Raise implements Dialect.

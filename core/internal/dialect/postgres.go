@@ -153,9 +153,9 @@ func (d PostgreSQL) Dead(most int) Statement {
 func (d PostgreSQL) Save(key string, old, e casstore.Entry) Statement {
 	t := d.text().add("WITH c AS MATERIALIZED ", durable, " ")
 	if old.Version == 0 {
-		return t.insert("lockkit.locks", "c,lockkit.version", key, "c.now", &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
+		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).soon("c.now", &old).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return t.update("lockkit.locks", key, "(SELECT now FROM c)", &old, &e).end()
+	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old).end()
 }
 
 // Raise implements Dialect.

@@ -88,9 +88,9 @@ func cells(e *casstore.Entry) []cell {
 	return all
 }
 
-// insert adds the statement for a row that is new, at the server's time now. The floor is
-// compared: a row that came and went since old was loaded has raised it.
-func (t *text) insert(locks, version, key, now string, old, e *casstore.Entry) *text {
+// insert adds the statement for a row that is new. The floor is compared: a row that came
+// and went since old was loaded has raised it.
+func (t *text) insert(locks, version, key string, old, e *casstore.Entry) *text {
 	t.add("INSERT INTO ", locks, " (name")
 	for _, c := range cells(e) {
 		t.add(",", c.column)
@@ -99,11 +99,11 @@ func (t *text) insert(locks, version, key, now string, old, e *casstore.Entry) *
 	for _, c := range cells(e) {
 		c.add(t.add(","))
 	}
-	return t.add(" FROM ", version, " f WHERE f.token=").num(int64(old.Floor)).soon(now, old)
+	return t.add(" FROM ", version, " f WHERE f.token=").num(int64(old.Floor))
 }
 
-// update adds the statement for a row that is there, at the server's time now.
-func (t *text) update(locks, key, now string, old, e *casstore.Entry) *text {
+// update adds the statement for a row that is there.
+func (t *text) update(locks, key string, old, e *casstore.Entry) *text {
 	t.add("UPDATE ", locks, " SET ")
 	for i, c := range cells(e) {
 		if i > 0 {
@@ -111,7 +111,7 @@ func (t *text) update(locks, key, now string, old, e *casstore.Entry) *text {
 		}
 		c.add(t.add(c.column, "="))
 	}
-	return t.add(" WHERE name=").name(key).add(" AND version=").num(old.Version).soon(now, old)
+	return t.add(" WHERE name=").name(key).add(" AND version=").num(old.Version)
 }
 
 // soon adds the condition that the time is that of old, or up to a second later. So a Save counts
