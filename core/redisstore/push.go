@@ -41,8 +41,8 @@ type pushed struct {
 	valid time.Duration
 }
 
-// readPush reads the text of a grant behind its key and lease. It is nil if the text is
-// not valid.
+// readPush reads the text of a grant behind its key and lease, of which lua/waiters.lua has
+// the form. It is nil if the text is not valid.
 func readPush(text string) *pushed {
 	f := strings.Split(text, " ")
 	if len(f) != 3 {

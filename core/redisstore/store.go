@@ -198,5 +198,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Limit implements store.Prompt.
+// Limit implements store.Prompt: two seconds. A call that is sent again because the server does
+// not know its script, or its slot has moved, has that time once more.
 func (s *Store) Limit() time.Duration { return pipeline.Limit }
