@@ -36,8 +36,8 @@ func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]s
 // leases returns the fields of a hash without those that follow from others. There is no key
 // if there are none.
 func leases(fields map[string]string) map[string]string {
-	maps.DeleteFunc(fields, func(name, text string) bool {
-		return name == "n" || strings.HasPrefix(name, "o:") || text == ""
+	maps.DeleteFunc(fields, func(name, _ string) bool {
+		return name == "n" || strings.HasPrefix(name, "o:")
 	})
 	if len(fields) == 0 {
 		return nil
