@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -236,21 +237,27 @@ func TestCrowd_RetryAfter(t *testing.T) {
 func TestCrowd_Emptied(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	long, gone := shared(claimed()), claimOf("")
+	long := shared(claimed())
 	long.TTL = time.Hour
 	acquire(t, r.direct, long)
-	for range 20 {
-		gone = claimOf(long.Key)
-		gone.TTL = 50 * time.Millisecond
-		_ = r.direct.Release(t.Context(), gone)
-	}
+	plant(r.direct, long.Key)
 	r.wantCrowd(t, long)
 	release(t, r.direct, long)
-	time.Sleep(1100 * time.Millisecond)
+	// As if all of them had expired long ago.
+	fields := r.asks.HGetAll(t.Context(), stored(long)).Val()
+	for name := range fields {
+		if strings.HasPrefix(name, "d:") {
+			fields[name] = "1 1"
+		}
+	}
+	n := strings.Fields(fields["n"])
+	n[2] = "1"
+	fields["n"] = strings.Join(n, " ")
+	r.asks.HSet(t.Context(), stored(long), fields)
 	if state, err := r.direct.Look(t.Context(), long.Key); err != nil || len(state.Holds) > 0 {
 		t.Errorf("look: got %+v, %v, want no hold", state, err)
 	}
-	wantIs(t, "extend", extend(r.direct, gone), store.ErrLost)
+	wantIs(t, "extend", extend(r.direct, long), store.ErrLost)
 	if left := r.asks.PTTL(t.Context(), stored(long)).Val(); left > time.Second {
 		t.Errorf("got %v left to an empty key: %v", left, r.asks.HGetAll(t.Context(), stored(long)).Val())
 	}
@@ -262,13 +269,14 @@ func TestCrowd_KeyWithLessTime(t *testing.T) {
 	r := newRig(t, testserver.StartRedis(t), nil)
 	c := shared(claimed())
 	enter(t, r.direct, c, 30)
-	if ok, err := r.asks.PExpire(t.Context(), stored(c), 20*time.Second).Result(); !ok || err != nil {
-		t.Fatalf("pexpire: %v, %v", ok, err)
-	}
-	c.TTL = 30 * time.Second
+	fields := r.asks.HGetAll(t.Context(), stored(c)).Val()
+	n := strings.Fields(fields["n"])
+	n[1] = strconv.FormatInt(time.Now().Add(2*time.Hour).UnixMilli(), 10)
+	r.asks.HSet(t.Context(), stored(c), "n", strings.Join(n, " "))
+	c.TTL = time.Hour
 	acquire(t, r.direct, c)
-	if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < 29*time.Second {
-		t.Errorf("got %v left to the key, want 30s", left)
+	if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < 50*time.Minute {
+		t.Errorf("got %v left to the key, want an hour", left)
 	}
 }
 
