@@ -108,7 +108,12 @@ func TestCrowdCostsNoMore(t *testing.T) {
 	server := testserver.StartRedis(t)
 	r := newLuaRecorder(t, server.Addr)
 	s, direct := newStore(t, testclient.Redis(t, r.proxy.Addr)), newStore(t, testclient.Redis(t, server.Addr))
-	acquire(t, s, claimOf("known")) // the scripts are
+	known := claimOf("known") // as the scripts are then: one that is not is sent twice
+	known.MinToken = 2
+	acquire(t, s, known)
+	known.TTL *= 2
+	wantIs(t, "extend", extend(s, known), nil)
+	release(t, s, known)
 	size := make(map[string][]int)
 	for _, n := range []int{10, 2000} {
 		c := shared(claimed())
