@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-//go:embed versions.txt java
+//go:embed versions.txt java python node
 var embedded embed.FS
 
 // resolveLimit is how long a registry may take to deliver.
