@@ -34,7 +34,7 @@ type neighbour struct {
 	prefix string // what stands before its locks' names
 	shown  string // the prefix in the table
 	renews bool   // it extends its locks by itself, so that they are lost only if they are deleted
-	mute   bool   // it has no extend, but a context
+	mute   bool   // it has no extend, but a context or signal
 }
 
 // drivers start the drivers, and say which clients each has.
@@ -49,6 +49,8 @@ var drivers = []struct {
 	}},
 	{"node", 1, neighbours.StartNode, []neighbour{
 		{row: "node-redlock %s", pkg: "redlock@", client: "redlock"},
+		{row: "node-redlock %s", pkg: "redlock5@npm:redlock@", client: "redlock-5"},
+		{row: "the same with `using`", client: "redlock-5-using", renews: true, mute: true},
 	}},
 	{"node on three servers", 3, neighbours.StartNode, []neighbour{
 		{row: "node-redlock %s on three servers", pkg: "redlock@", client: "redlock"},
@@ -157,13 +159,33 @@ type pair struct {
 
 // meet returns the row of the table, without the last column.
 func (p *pair) meet() []string {
+	left := p.leave()
 	p.exclude()
 	p.contend()
+	p.inherit(left)
 	shown := p.shown
 	if shown == "" {
 		shown = "none"
 	}
 	return []string{p.title(p.t), shown, "yes", p.keeps(), p.extendLost(), p.unlockLost(), p.again()}
+}
+
+// leave takes a lock for the kit that nobody extends, as that of a process that was killed.
+func (p *pair) leave() *core.Lease {
+	p.t.Helper()
+	lease, err := p.locks.TryAcquire(p.t.Context(), p.client+"-left", core.TTL(short), core.NoRenew())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return lease
+}
+
+// inherit shows that they get a lock that the kit has left, and that the kit reports its loss.
+func (p *pair) inherit(left *core.Lease) {
+	p.t.Helper()
+	testserver.Eventually(p.t, soon, "they get what the kit has left", func() bool { return p.try("jane", left.Key(), long) })
+	p.lost(left)
+	p.unlock("jane", left.Key())
 }
 
 // exclude shows that either side is refused while the other one holds the lock, and not afterwards.
@@ -175,12 +197,15 @@ func (p *pair) exclude() {
 		p.t.Errorf("got %v beside a lock of theirs, want busy", err)
 	}
 	p.unlock("jane", name)
-	lease := p.acquire(name)
+	lease, err := p.locks.TryAcquire(p.t.Context(), name, core.TTL(5*short))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if !p.site.extends(p.t, p.prefix+name) {
+		p.t.Error("the kit did not extend its lock")
+	}
 	if p.try("jane", name, long) {
 		p.t.Error("they took the lock beside the kit's")
-	}
-	if err := lease.Extend(p.t.Context(), long); err != nil {
-		p.t.Errorf("got %v, want the lease to be extended", err)
 	}
 	p.release(lease)
 	p.take("jane", name, long)
@@ -276,7 +301,7 @@ func (p *pair) extendLost() string {
 			return err == nil && gone == "yes"
 		})
 		p.release(lease)
-		return "its context is canceled"
+		return "its context or signal"
 	}
 	before := p.site.values(p.t, p.prefix+name)
 	answer, err := p.ask("jane", "extend", name, long)
