@@ -173,11 +173,7 @@ func (p *pair) meet() []string {
 // leave takes a lock for the kit that nobody extends, as that of a process that was killed.
 func (p *pair) leave() *core.Lease {
 	p.t.Helper()
-	lease, err := p.locks.TryAcquire(p.t.Context(), p.client+"-left", core.TTL(short), core.NoRenew())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return lease
+	return p.acquire(p.client+"-left", core.TTL(short), core.NoRenew())
 }
 
 // inherit shows that they get a lock that the kit has left, and that the kit reports its loss.
@@ -197,10 +193,7 @@ func (p *pair) exclude() {
 		p.t.Errorf("got %v beside a lock of theirs, want busy", err)
 	}
 	p.unlock("jane", name)
-	lease, err := p.locks.TryAcquire(p.t.Context(), name, core.TTL(5*short))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	lease := p.acquire(name, core.TTL(5*short))
 	if !p.site.extends(p.t, p.prefix+name) {
 		p.t.Error("the kit did not extend its lock")
 	}
@@ -397,10 +390,11 @@ func (p *pair) unlock(who, name string) {
 	}
 }
 
-// acquire takes a lock for the kit.
-func (p *pair) acquire(name string) *core.Lease {
+// acquire takes a lock for the kit; without an option it has the long TTL.
+func (p *pair) acquire(name string, opts ...core.AcquireOption) *core.Lease {
 	p.t.Helper()
-	lease, err := p.locks.Acquire(p.t.Context(), name, core.TTL(long), core.Wait(soon))
+	opts = append([]core.AcquireOption{core.TTL(long), core.Wait(soon)}, opts...)
+	lease, err := p.locks.Acquire(p.t.Context(), name, opts...)
 	if err != nil {
 		p.t.Fatalf("acquire %s: %v", name, err)
 	}

@@ -177,7 +177,7 @@ func rueidisLocker(addr string, majority int32) locker {
 		if l == nil {
 			var err error
 			l, err = rueidislock.NewLocker(rueidislock.LockerOption{
-				ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: majority, KeyValidity: ttl, TryNextAfter: time.Second,
+				ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: majority, KeyValidity: ttl, TryNextAfter: 10 * time.Second,
 			})
 			if err != nil {
 				mu.Unlock()
