@@ -179,7 +179,7 @@ func (p *pair) leave() *core.Lease {
 // inherit shows that they get a lock that the kit has left, and that the kit reports its loss.
 func (p *pair) inherit(left *core.Lease) {
 	p.t.Helper()
-	testserver.Eventually(p.t, soon, "they get what the kit has left", func() bool { return p.try("jane", left.Key(), long) })
+	testserver.Eventually(p.t, limit, "they get what the kit has left", func() bool { return p.try("jane", left.Key(), long) })
 	p.lost(left)
 	p.unlock("jane", left.Key())
 }
@@ -224,7 +224,7 @@ func (p *pair) contend() {
 	go func() {
 		ours <- func() error {
 			for range turns {
-				ctx, cancel := context.WithTimeout(p.t.Context(), soon)
+				ctx, cancel := context.WithTimeout(p.t.Context(), limit)
 				lease, err := p.locks.Acquire(ctx, name, core.TTL(long))
 				if err == nil {
 					work()
@@ -239,7 +239,7 @@ func (p *pair) contend() {
 		}()
 	}()
 	for range turns {
-		testserver.Eventually(p.t, soon, "they have a turn", func() bool { return p.try("jane", name, long) })
+		testserver.Eventually(p.t, limit, "they have a turn", func() bool { return p.try("jane", name, long) })
 		work()
 		p.unlock("jane", name)
 	}
@@ -289,7 +289,7 @@ func (p *pair) extendLost() string {
 	name := p.client + "-extend-lost"
 	lease := p.lose(name)
 	if p.mute {
-		testserver.Eventually(p.t, soon, "they notice the loss", func() bool {
+		testserver.Eventually(p.t, limit, "they notice the loss", func() bool {
 			gone, err := p.ask("jane", "gone", name)
 			return err == nil && gone == "yes"
 		})
@@ -393,7 +393,7 @@ func (p *pair) unlock(who, name string) {
 // acquire takes a lock for the kit; without an option it has the long TTL.
 func (p *pair) acquire(name string, opts ...core.AcquireOption) *core.Lease {
 	p.t.Helper()
-	opts = append([]core.AcquireOption{core.TTL(long), core.Wait(soon)}, opts...)
+	opts = append([]core.AcquireOption{core.TTL(long), core.Wait(limit)}, opts...)
 	lease, err := p.locks.Acquire(p.t.Context(), name, opts...)
 	if err != nil {
 		p.t.Fatalf("acquire %s: %v", name, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// soon is a deadline for what should not take long, on a busy machine.
-const soon = time.Minute
+// limit is a deadline for what should not take long, on a busy machine.
+const limit = time.Minute
 
 // site is the servers that both sides use.
 type site struct {
@@ -63,7 +63,7 @@ func (s *site) locks(t *testing.T, prefix string) *core.Locker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		if err := l.Close(ctx); err != nil {
 			t.Error(err)
@@ -94,7 +94,7 @@ func (s *site) free(t *testing.T, key string) bool {
 // awaitFree waits until no server has key.
 func (s *site) awaitFree(t *testing.T, key string) {
 	t.Helper()
-	testserver.Eventually(t, soon, key+" is free", func() bool { return s.free(t, key) })
+	testserver.Eventually(t, limit, key+" is free", func() bool { return s.free(t, key) })
 }
 
 // remove deletes key on each server, as the loss of a server's data does.
@@ -112,7 +112,7 @@ func (s *site) remove(t *testing.T, key string) {
 func (s *site) extends(t *testing.T, key string) (yes bool) {
 	t.Helper()
 	var last time.Duration
-	testserver.Eventually(t, soon, key+" is extended or expires", func() bool {
+	testserver.Eventually(t, limit, key+" is extended or expires", func() bool {
 		left, err := s.clients[0].PTTL(t.Context(), key).Result()
 		if err != nil {
 			t.Fatal(err)
