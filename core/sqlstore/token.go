@@ -8,10 +8,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Querier is a transaction of the caller: a *sql.Tx, or what wraps one.
+// Querier is a transaction of the caller: a *sql.Tx, what wraps one, or a *sql.Conn with an
+// open transaction.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -21,9 +23,11 @@ type Querier interface {
 // store.ErrLost if a higher token was seen for resource. Otherwise it keeps token as seen,
 // if the transaction commits. Until then no other transaction checks a token for resource.
 //
-// It fails with store.ErrInvalid for a *sql.DB, which is no transaction, and for a token of 0,
-// which no lease has. Any other error is the database's: the transaction is to be rolled
-// back, and may be repeated.
+// Before it writes, it proves that the transaction is open. It fails with store.ErrInvalid if
+// it is not: MariaDB and MySQL roll it back by themselves after a deadlock, and commit what
+// follows. It does so too for a token of 0, which no lease has, and where autocommit is off.
+// Any other error is the database's: the transaction is to be rolled back, and may be repeated.
+// So is an error of a later statement, or what follows would not be fenced.
 func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, token uint64) error {
 	const op = "sqlstore: check token"
 	switch _, db := q.(*sql.DB); {
@@ -33,6 +37,9 @@ func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, toke
 		return fmt.Errorf("%s: a resource of 1 to 512 bytes of UTF-8 is needed: %w", op, store.ErrInvalid)
 	case token == 0 || token > math.MaxInt64:
 		return fmt.Errorf("%s: %d is no token of any store: %w", op, token, store.ErrInvalid)
+	}
+	if err := rows.InTransaction(ctx, q, s.place.Dialect); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
 	}
 	note, seen := s.place.Dialect.Note(resource, token), s.place.Dialect.Seen(resource)
 	if _, err := q.ExecContext(ctx, note.Text, note.Args...); err != nil {

@@ -54,6 +54,8 @@ type Dialect interface {
 	Raise(token uint64) Statement
 	Delete(key string, version int64) Statement
 
+	// Proof is how a transaction of the caller shows that it is open.
+	Proof() Proof
 	// Note keeps token as seen for resource if none higher is, in the transaction of the
 	// caller. Seen reads the highest one then, and keeps others from noting meanwhile.
 	Note(resource string, token uint64) Statement
@@ -65,6 +67,18 @@ type Probe struct {
 	If     string // an expression that is true if it has the fault
 	Advice string // what is wrong, and what to do about it
 }
+
+// Proof is how a session shows that the caller has a transaction open in it. It changes nothing,
+// wherever it is sent.
+type Proof struct {
+	Succeed []string // statements that succeed in a transaction, and outside do not all
+	Fail    string   // or one that fails in a transaction, and outside does not
+	True    string   // a query whose answer has to be true, or ""
+}
+
+// savepoint proves a transaction where a savepoint does not begin one. MariaDB and MySQL fail
+// at the second statement outside a transaction, PostgreSQL at the first.
+var savepoint = []string{"SAVEPOINT lockkit", "RELEASE SAVEPOINT lockkit"}
 
 // Statement is the text of a statement, and its arguments if it has any.
 type Statement struct {

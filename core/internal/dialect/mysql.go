@@ -196,6 +196,10 @@ func (d MySQL) Delete(key string, version int64) Statement {
 	return t.add(" AND ", mysqlAlone).end()
 }
 
+// Proof implements Dialect. With autocommit off a transaction that a deadlock has rolled back
+// would look like an open one: the next statement begins another.
+func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
+
 // Note implements Dialect.
 func (d MySQL) Note(resource string, token uint64) Statement {
 	t := d.text().add("INSERT INTO lockkit_seen (resource,token) VALUES (").name(resource).add(",").num(int64(token))

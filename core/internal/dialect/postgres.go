@@ -170,6 +170,9 @@ func (d PostgreSQL) Delete(key string, version int64) Statement {
 	return t.add(" AND k.version=").num(version).add(" AND c.now>0").end()
 }
 
+// Proof implements Dialect.
+func (PostgreSQL) Proof() Proof { return Proof{Succeed: savepoint} }
+
 // Note implements Dialect.
 func (d PostgreSQL) Note(resource string, token uint64) Statement {
 	t := d.text().add("INSERT INTO lockkit.seen AS s (resource,token) VALUES (").arg(resource, "").add(",").num(int64(token))

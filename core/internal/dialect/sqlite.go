@@ -142,6 +142,10 @@ func (d SQLite) Delete(key string, version int64) Statement {
 	return d.text().add("DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version).end()
 }
 
+// Proof implements Dialect. A savepoint would begin a transaction. A script ends at its first
+// error, so it rolls back only what it has begun.
+func (SQLite) Proof() Proof { return Proof{Fail: "BEGIN;ROLLBACK"} }
+
 // Note implements Dialect.
 func (d SQLite) Note(resource string, token uint64) Statement {
 	t := d.text().add("INSERT INTO lockkit_seen AS s (resource,token) VALUES (").name(resource).add(",").num(int64(token))

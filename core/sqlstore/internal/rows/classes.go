@@ -44,8 +44,8 @@ func classOf(err error) class {
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" || errors.Is(err, driver.ErrBadConn) {
 		return unchanged // a driver returns ErrBadConn only before anything was sent
 	}
-	if e := (sqlState)(nil); errors.As(err, &e) && len(e.SQLState()) == 5 {
-		return classOfState(e.SQLState())
+	if state := stateOf(err); state != "" {
+		return classOfState(state)
 	}
 	if n := field(err, "Number"); n != 0 {
 		return classOfNumber(n)
@@ -57,8 +57,16 @@ func classOf(err error) class {
 	return classOfCode(code)
 }
 
-// sqlState is an error of pgx or lib/pq.
-type sqlState interface{ SQLState() string }
+// stateOf returns the SQLSTATE of an error of pgx or lib/pq, or "".
+func stateOf(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok && len(e.SQLState()) == 5 {
+		return e.SQLState()
+	}
+	return ""
+}
 
 func classOfState(state string) class {
 	switch state {
@@ -104,11 +112,7 @@ func classOfCode(code uint64) class {
 
 // advice is what to do about err, or "".
 func advice(err error) string {
-	state := ""
-	if e := (sqlState)(nil); errors.As(err, &e) {
-		state = e.SQLState()
-	}
-	switch n := field(err, "Number"); {
+	switch n, state := field(err, "Number"), stateOf(err); {
 	case n == 1146, state == "42P01", state == "3F000", strings.Contains(err.Error(), "no such table"):
 		return ": call Migrate"
 	case n == 1046:
