@@ -265,7 +265,7 @@ func TestCommit(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
 	sim(t, "not known", func(t *testing.T) {
-		for _, end := range []func(*transaction) error{commit, rollback} {
+		for committed, end := range map[bool]func(*transaction) error{true: commit, false: rollback} {
 			p, s := newTable(t)
 			o := newOnce(t, s)
 			_, err := o.Do(t.Context(), charge("1"), p.committing("receipt", func(x *transaction) error {
@@ -282,8 +282,8 @@ func TestCommit(t *testing.T) {
 				t.Fatalf("got %d rows, want 1", len(p.rows))
 			}
 			out, err := o.Do(t.Context(), charge("1"), new(runs).work("again"))
-			if want := map[bool]string{true: "receipt", false: "again"}[out.Replayed]; err != nil || string(out.Value) != want {
-				t.Errorf("got %+v and %v", out, err)
+			if want := map[bool]string{true: "receipt", false: "again"}[committed]; err != nil || string(out.Value) != want {
+				t.Errorf("got %+v and %v, want %q", out, err, want)
 			}
 			replayed(t, o, charge("1"), string(out.Value), out.Attempt)
 		}
