@@ -85,3 +85,8 @@ func AttemptAsked(ctx context.Context) bool { return runs.AttemptAsked(ctx) }
 // not been called under ctx. An adapter around whose run there is another one for the same
 // answer passes the mark on, by once.NotFinal with the outer context.
 func IsFinal(ctx context.Context) bool { return runs.IsFinal(ctx) }
+
+// Committed reports whether the work of the run of ctx has called once.Commit. If so, the
+// database decides what its answer is, and Do returns that: what the work returns is not to be
+// sent.
+func Committed(ctx context.Context) bool { return runs.Committed(ctx) }

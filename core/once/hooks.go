@@ -14,5 +14,6 @@ func init() {
 		WithLabel:    (*Once).withLabel,
 		AttemptAsked: attemptAsked,
 		IsFinal:      stillFinal,
+		Committed:    committed,
 	}
 }

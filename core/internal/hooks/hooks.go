@@ -31,4 +31,5 @@ type Runs[O, L, Option any] struct {
 	WithLabel    func(o O, label string) O
 	AttemptAsked func(ctx context.Context) bool
 	IsFinal      func(ctx context.Context) bool
+	Committed    func(ctx context.Context) bool
 }
