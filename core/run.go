@@ -109,7 +109,7 @@ func checkRecord(r *store.Record) error {
 // saves its own record, or not, as without Commit.
 //
 // It fails with the error of save, after which the lease is as before; with ErrLost if the lease
-// was given back; and with ErrInvalid for a lease that is not of Begin, and if Retain is not
+// was released; and with ErrInvalid for a lease that is not of Begin, and if Retain is not
 // 1ms at least.
 func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx context.Context, s Store, c store.Claim) error) error {
 	switch {

@@ -41,7 +41,7 @@ type Saver interface {
 // whose run was taken over, cannot commit. From Commit until the transaction ends the row of the
 // call is locked.
 //
-// The database decides how the run has ended, whatever fn returns. If the transaction was
+// The database decides how the run ends, whatever fn returns. If the transaction was
 // committed, Do returns a, also where fn returned an error since the reply to its COMMIT
 // was lost. If it was rolled back, the run has failed, and Do returns an error where fn
 // returned none. While fn runs after Commit, its context does not end with core.ErrLost.

@@ -153,7 +153,7 @@ func TestCommit(t *testing.T) {
 			t.Errorf("got %+v and %v, want the answer", out, err)
 		}
 		if all := events(); len(all) != 1 || all[0].Kind != core.Ran || all[0].Err != nil {
-			t.Errorf("told %+v, want a run", all)
+			t.Errorf("got the events %+v, want a run", all)
 		}
 		replayed(t, o, charge("1"), "receipt", 1)
 	})
@@ -196,7 +196,7 @@ func TestCommit(t *testing.T) {
 			events = append(events, e)
 		}
 		if lost(events) {
-			t.Errorf("told %+v, want no loss", events)
+			t.Errorf("got the events %+v, want no loss", events)
 		}
 	})
 	sim(t, "rolled back", func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestCommit(t *testing.T) {
 			t.Errorf("got %+v and %v, want an error", out, err)
 		}
 		if all := events(); len(all) != 1 || all[0].Kind != core.Ran || all[0].Err == nil {
-			t.Errorf("told %+v, want a run that failed", all)
+			t.Errorf("got the events %+v, want a run that failed", all)
 		}
 		own := errors.New("own")
 		out, err = o.Do(t.Context(), charge("1"), p.committing("untrue", func(x *transaction) error { return errors.Join(own, x.rollback()) }))

@@ -34,7 +34,7 @@ func (o outside) QueryRowContext(_ context.Context, query string, _ ...any) *sql
 	return nil
 }
 
-// A transaction that has ended without its caller's knowledge is not written to.
+// A transaction that is over without its caller's knowledge is not written to.
 func TestInside_NoTransaction(t *testing.T) {
 	t.Parallel()
 	p := &Place{Dialect: dialect.MySQL{}}
