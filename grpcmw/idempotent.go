@@ -29,7 +29,7 @@ const operation = "grpc"
 // the first, which is kept by o and given again, instead of running the handler
 // again. The key is in the metadata "idempotency-key", or
 // "grpcgateway-idempotency-key" as grpc-gateway names it, as 1 to 255 visible
-// ASCII characters, with or without the quotes of an HTTP header. A call without
+// ASCII characters, with or without the quotes of an HTTP header. A quoted one may contain blanks. A call without
 // one is refused, and so is one that has two different keys by the two names.
 //
 // scope identifies the caller: a key counts within its scope only, so that no caller can
@@ -50,8 +50,9 @@ const operation = "grpc"
 // Detached, or when the run's lease is lost. once.AttemptFromContext tells
 // there whether an earlier run was begun and did not come to an answer. A call that
 // another rule refused further in, of this interceptor or of another one inside, is
-// no attempt, and nothing is kept of it. What the
-// handler answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
+// no attempt, and nothing is kept of it. Neither is one whose handler returns an error that
+// once.Withdraw has marked, as of a request that is not valid: its key is free for a mended
+// one. What the handler answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
 // DEADLINE_EXCEEDED of the handler say that it is not known how far it came; after
 // other errors that are not kept, and after once.NotFinal, it runs again.
 //
@@ -227,16 +228,33 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // of a copy
 }
 
-// withdrawn tells whether a rule further in refused the call, so that the handler was
-// not reached: one of the same interceptor, or of another one, unless something in
-// between has asked for its attempt and may have acted on that.
+// withdrawn reports whether the handler says that it has done nothing, or was not reached
+// since a rule further in refused the call: one of the same interceptor, or of another one,
+// unless something in between has asked for its attempt and may have acted on that.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
+		return true
+	}
+	if err, ok := adapter.Withdrawn(e.failure); ok {
+		if s, ok := status.FromError(err); ok {
+			e.failure = &notDone{e.failure, s}
+		}
 		return true
 	}
 	_, ours := errors.AsType[*refused](e.failure)
 	return ours && !adapter.AttemptAsked(ctx)
 }
+
+// notDone is an error that once.Withdraw has marked, for a rule outside, with the status
+// that was marked, for the client.
+type notDone struct {
+	error
+	status *status.Status
+}
+
+func (e *notDone) Unwrap() error { return e.error }
+
+func (e *notDone) GRPCStatus() *status.Status { return e.status }
 
 // lasting is the status that is sent, and whether it is one of the handler's work that
 // can be kept.

@@ -181,8 +181,8 @@ func TestGateway(t *testing.T) {
 		} {
 			s.call("5", md...).is(t, "run 1")
 		}
-		s.call("5", key, `"a b\"\\"`).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
-		s.call("5", key, `"a\"\\"`).is(t, "run 2")
+		s.call("5", key, `a b`).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		s.call("5", key, `"a b\"\\"`).is(t, "run 2")
 		for name, md := range map[string][]string{
 			"missing": nil, "empty": {key, ""}, "empty, quoted": {key, `""`}, "twice": {key, "a", key, "a"},
 			"two names, two keys": {key, "a", gateway, "b"}, "two names, one of them empty": {key, "a", gateway, ""}, "two by one name": {key, "a", gateway, "a", gateway, "a"},

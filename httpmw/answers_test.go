@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-const base = "https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#"
+const base = "https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEMS.md#"
 
 func TestAnswers(t *testing.T) { onEach(t, testAnswers) }
 

@@ -35,8 +35,9 @@
 //
 // The header is that of draft-ietf-httpapi-idempotency-key-header: a quoted
 // string, or the same without quotes as most clients send it, of 1 to 255 visible
-// ASCII characters. Keys with a quote, a comma or a semicolon in them have to be
-// quoted. What a service has to tell its clients:
+// ASCII characters. Keys with a blank, a quote, a comma or a semicolon in them have to be
+// quoted. [Key] takes the key from another header, from the body or from elsewhere, and
+// [Optional] lets requests without one run. What the clients of a service have to know:
 //
 //   - A key is for one request: same method, path, query, media type and body. It
 //     counts for the caller that used it, and for 24 hours from the answer, or as
@@ -52,6 +53,8 @@
 //     same goes for a run that died, unless [once.AtMostOnce] rules that out.
 //   - A response that the handler has marked by [once.NotFinal] is not kept either: a
 //     200 that says in its body that the work was not done.
+//   - A 409 has two types. idempotency-in-progress has a Retry-After: ask again. After
+//     idempotency-indeterminate, asking again is of no use.
 //   - Nothing is kept of a request that Idempotent refused, as below. Of what a
 //     Lock inside answers, a missing key is kept, as its status says, and a busy
 //     lock never is.
@@ -76,6 +79,17 @@
 // the bank timed out, says so by c.Error with an error that matches
 // once.ErrIndeterminate. If its answer is not one that is kept, the request is not
 // run again.
+//
+// A handler that refuses a request as not valid, before it has done anything, can leave
+// the key free for a mended request. It answers 400 or more, and says so by c.Error with
+// an error that [once.Withdraw] has marked:
+//
+//	_ = c.Error(once.Withdraw(err))
+//	c.JSON(http.StatusUnprocessableEntity, gin.H{"error": err.Error()})
+//
+// Without it such an answer is kept, and another request under the key is refused with
+// 422. [KeepIf] does not suffice: a run that is not kept may have had an effect, so only the
+// same request is run again. A validation that is mounted outside needs neither.
 //
 // An answer of 400 or more without a body, beside an error in c.Errors, is not kept:
 // a middleware outside may write the body from c.Errors. Neither is one without body
@@ -143,7 +157,9 @@
 // A flush is held back for at most a second. An answer that ends by then and is no
 // longer than AnswerLimit is kept; after that, and for text/event-stream, it is a stream.
 //
-// The type is this word behind a base that [ProblemBase] sets. Further members
+// The type is this word behind a base that [ProblemBase] sets: by default that of
+// PROBLEMS.md, which says what a client does about each. A header Link leads there too, if
+// the base is of the web. Further members
 // are "lock", the static name if there is one, and where it makes sense to ask again
 // "retry_after_ms", with the header Retry-After in whole seconds. No refusal
 // has a key, an owner or a token in it. [Render] replaces how answers look.

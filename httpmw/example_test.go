@@ -33,7 +33,7 @@ func ExampleLock() {
 	_ = lease.Release(context.Background())
 	// Output:
 	// 200 charged under order:42, fenced: true
-	// 409 {"type":"https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#lock-busy","title":"Busy","status":409,"detail":"Another request is in progress.","lock":"order","retry_after_ms":1000}
+	// 409 {"type":"https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEMS.md#lock-busy","title":"Busy","status":409,"detail":"Another request is in progress.","lock":"order","retry_after_ms":1000}
 }
 
 // A client that got no answer asks again under the same key, and is not charged

@@ -38,6 +38,8 @@ type framework struct {
 	AnswerLimit func(n int64) option
 	Methods     func(methods ...string) option
 	Fingerprint func(of httpmw.KeyFunc) option
+	Key         func(of httpmw.KeyFunc) option
+	Optional    func() option
 	CallName    func(name string) option
 	Detached    func() option
 }
@@ -102,6 +104,8 @@ var onGin = framework{
 	AnswerLimit: func(n int64) option { return httpmw.AnswerLimit(n) },
 	Methods:     func(methods ...string) option { return httpmw.Methods(methods...) },
 	Fingerprint: func(of httpmw.KeyFunc) option { return httpmw.Fingerprint(of) },
+	Key:         func(of httpmw.KeyFunc) option { return httpmw.Key(of) },
+	Optional:    func() option { return httpmw.Optional() },
 	CallName:    func(name string) option { return httpmw.CallName(name) },
 	Detached:    func() option { return httpmw.Detached() },
 }
@@ -154,6 +158,8 @@ var onNetHTTP = framework{
 	AnswerLimit: func(n int64) option { return stdmw.AnswerLimit(n) },
 	Methods:     func(methods ...string) option { return stdmw.Methods(methods...) },
 	Fingerprint: func(of httpmw.KeyFunc) option { return stdmw.Fingerprint(toNetHTTP(of)) },
+	Key:         func(of httpmw.KeyFunc) option { return stdmw.Key(toNetHTTP(of)) },
+	Optional:    func() option { return stdmw.Optional() },
 	CallName:    func(name string) option { return stdmw.CallName(name) },
 	Detached:    func() option { return stdmw.Detached() },
 }

@@ -90,3 +90,8 @@ func IsFinal(ctx context.Context) bool { return runs.IsFinal(ctx) }
 // database decides what its answer is, and Do returns that: what the work returns is not to be
 // sent.
 func Committed(ctx context.Context) bool { return runs.Committed(ctx) }
+
+// Withdrawn reports whether once.Withdraw has marked err, the error of a handler: it has
+// done nothing. The adapter returns err from its run, whatever else it would keep. What
+// was marked is for the caller.
+func Withdrawn(err error) (marked error, ok bool) { return runs.Withdrawn(err) }

@@ -10,9 +10,12 @@ const maxIdempotencyKey = 255
 
 // IdempotencyKey returns the key that a client names in a header: a Structured Field
 // string (RFC 9651, section 3.3.3), or the same without quotes, as most clients send it.
-// It fails with an *Error if that is not 1 to 255 visible ASCII characters.
+// It fails with an *Error if that is not 1 to 255 visible ASCII characters. A quoted key
+// may contain blanks.
 func (s Source) IdempotencyKey(value string) (string, error) {
+	first := '!' // of the characters that are allowed
 	if strings.HasPrefix(value, `"`) {
+		first = ' '
 		inner, ok := unquote(value)
 		if !ok {
 			return "", s.Bad("is not one quoted string without parameters")
@@ -26,7 +29,7 @@ func (s Source) IdempotencyKey(value string) (string, error) {
 		return "", s.Bad("is empty")
 	case len(value) > maxIdempotencyKey:
 		return "", s.Bad(fmt.Sprintf("is too long, %d bytes are allowed", maxIdempotencyKey))
-	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }):
+	case strings.ContainsFunc(value, func(r rune) bool { return r < first || r > '~' }):
 		return "", s.Bad("contains something other than visible ASCII")
 	}
 	return value, nil

@@ -41,7 +41,7 @@ func (s Source) JSON(whole string) func(text []byte) (string, error) {
 			case times > 1:
 				return "", s.Bad("is there more than once")
 			case value == nil:
-				return "", Source{s.Adapter, s.Kind, string(bytes.Join(steps[:i+1], []byte(".")))}.Bad("is missing")
+				return "", Source{s.Adapter, s.Kind, string(bytes.Join(steps[:i+1], []byte(".")))}.Bad(missing)
 			}
 			text = value
 		}

@@ -43,6 +43,9 @@ func (s Source) String() string {
 	return fmt.Sprintf("%s %q", s.Kind, s.Name)
 }
 
+// missing is the fault of a value that is not there at all.
+const missing = "is missing"
+
 // Bad is an *Error of s. The fault is a predicate without the value: "is missing".
 func (s Source) Bad(fault string) error { return &Error{s, fault} }
 
@@ -51,7 +54,7 @@ func (s Source) Bad(fault string) error { return &Error{s, fault} }
 func (s Source) Only(values []string) (string, error) {
 	switch len(values) {
 	case 0:
-		return "", s.Bad("is missing")
+		return "", s.Bad(missing)
 	case 1:
 		return values[0], nil
 	}
@@ -85,5 +88,9 @@ func (e *Error) Error() string { return e.Source.Adapter + ": " + e.Detail() }
 
 // Detail is the error without the adapter: the header "X-Order" is missing.
 func (e *Error) Detail() string { return "the " + e.Source.String() + " " + e.Fault }
+
+// IsMissing reports whether there is no such value, in contrast to one that is empty or not
+// allowed.
+func (e *Error) IsMissing() bool { return e.Fault == missing }
 
 func (e *Error) Unwrap() error { return core.ErrInvalid }

@@ -121,8 +121,8 @@ func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := Outcome{Attempt: r.number}
-	if w := (*withdrawn)(nil); errors.As(worked, &w) {
-		worked = w.err
+	if err, ok := unmarked(worked); ok {
+		worked = err
 	}
 	switch {
 	case errors.Is(saving, store.ErrSaved) && m.saver != nil:

@@ -15,5 +15,6 @@ func init() {
 		AttemptAsked: attemptAsked,
 		IsFinal:      stillFinal,
 		Committed:    committed,
+		Withdrawn:    unmarked,
 	}
 }

@@ -57,7 +57,9 @@ func NotFinal(ctx context.Context) bool {
 
 // Withdraw marks err, which fn returns, as that of a run whose work has not begun:
 // fn had no effect at all. The run does not count as an attempt, what is kept of
-// the call is as it was before, and Do returns err itself. Withdraw(nil) is nil.
+// the call is as it was before, and Do returns err itself. A key that was new is free for
+// another request, as after a request that was not valid. An error that matches
+// ErrIndeterminate is not marked by it. Withdraw(nil) is nil.
 func Withdraw(err error) error {
 	if err == nil {
 		return nil
@@ -70,6 +72,15 @@ type withdrawn struct{ err error }
 func (w *withdrawn) Error() string { return w.err.Error() }
 
 func (w *withdrawn) Unwrap() error { return w.err }
+
+// unmarked returns what Withdraw has marked in err, and whether it has.
+func unmarked(err error) (error, bool) {
+	w, marked := errors.AsType[*withdrawn](err)
+	if !marked || errors.Is(err, ErrIndeterminate) {
+		return nil, false
+	}
+	return w.err, true
+}
 
 // run runs fn under lease and settles how it ended.
 func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, fn func(context.Context) (Answer, error), t *telling) (Outcome, error) {
@@ -99,10 +110,10 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 		return running.committed(err, settle(s, nil), t)
 	}
 
-	if w := (*withdrawn)(nil); errors.As(err, &w) {
+	if err, ok := unmarked(err); ok {
 		_ = lease.Withdraw(ctx) // goes on in the background where the store does not answer
 		t.withdrawn()
-		return Outcome{}, w.err
+		return Outcome{}, err
 	}
 	out := Outcome{Attempt: number}
 	if err != nil {

@@ -47,6 +47,13 @@ func TestWithdraw(t *testing.T) {
 		store.set(false)
 		first(t, o, charge("1"), "receipt", 1)
 	})
+	sim(t, "an unknown outcome is not withdrawn", func(t *testing.T) {
+		o := newOnce(t, memstore.New(), once.AtMostOnce())
+		_, err := o.Do(t.Context(), charge("1"), new(runs).failing(fmt.Errorf("%w: %w", once.Withdraw(busy), once.ErrIndeterminate)))
+		wantErr(t, err, once.ErrIndeterminate)
+		_, err = o.Do(t.Context(), charge("1"), withdraw)
+		wantErr(t, err, once.ErrIndeterminate)
+	})
 	if once.Withdraw(nil) != nil {
 		t.Error("no error is one")
 	}

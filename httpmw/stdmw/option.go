@@ -104,7 +104,8 @@ func BodyLimit(n int64) Option { return Option(pkg.BodyLimit(n)) }
 
 // ProblemBase sets what stands before the words of httpmw's documentation in
 // the type of an answer: "https://pay.example/problems/" makes
-// "https://pay.example/problems/lock-busy". It panics if uri is empty or no URI.
+// "https://pay.example/problems/lock-busy". By default the type leads to a page of
+// the kit, PROBLEMS.md. It panics if uri is empty or no URI.
 func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 
 // KeepIf sets which responses of Idempotent are kept. By default those are kept that
@@ -153,9 +154,27 @@ func AnswerLimit(n int64) Option { return Option(pkg.AnswerLimit(n)) }
 // Methods sets the methods that Idempotent covers, in upper case, POST and PATCH
 // by default. Others pass by, whether they have a key or not: PUT and DELETE do
 // the same when they are repeated, GET, HEAD and OPTIONS nothing. Requests of
-// those that are covered need a key; have Skip look at the header where it is
-// optional. It panics if there are none, or one is empty, safe or in lower case.
+// those that are covered need a key, see Optional. It panics if there are none, or one is empty, safe or in lower case.
 func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
+
+// Key sets where Idempotent finds the key of a request, in place of the header
+// Idempotency-Key:
+//
+//	stdmw.Key(stdmw.Header("webhook-id"))
+//	stdmw.Key(stdmw.JSON("payment.request_id"))
+//
+// A key of one part is 1 to 512 bytes of UTF-8 without control characters, and is taken as
+// it was sent: quotes are part of it. It is the same key as in the header Idempotency-Key.
+// A key of Join has at most 512 bytes with 3 between the parts. A KeyFunc of yours returns ""
+// if there is no key. Requests in which of finds none are refused, as for scope, see Optional.
+// If Key is given twice, the last one counts. It panics if of is nil.
+func Key(of KeyFunc) Option { return Option(pkg.Key(of.inner())) }
+
+// Optional has Idempotent let requests without a key run as they would without it. By
+// default they are refused with 400. A key that is there and not allowed is refused
+// in any case: an empty header, null in a JSON field, two values. A key of Join is missing
+// if one of its parts is.
+func Optional() Option { return Option(guard.Optional()) }
 
 // Fingerprint sets what else than method and path has to be the same when a key
 // is used again, instead of query, media type and body. It is for clients that write

@@ -32,4 +32,5 @@ type Runs[O, L, Option any] struct {
 	AttemptAsked func(ctx context.Context) bool
 	IsFinal      func(ctx context.Context) bool
 	Committed    func(ctx context.Context) bool
+	Withdrawn    func(err error) (error, bool)
 }

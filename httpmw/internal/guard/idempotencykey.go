@@ -1,14 +1,18 @@
 package guard
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/lockkit/lockkit/core/keys"
 )
 
 // idempotencyHeader is the header of draft-ietf-httpapi-idempotency-key-header.
 const idempotencyHeader = "Idempotency-Key"
 
-// IdempotencyKey is the key that a request names.
+// IdempotencyKey is the key that the header of a request names.
 func (p Package) IdempotencyKey(h http.Header) (string, error) {
 	s := p.sourceOf(idempotencyHeader + " header")
 	value, err := s.Only(h[idempotencyHeader])
@@ -16,4 +20,43 @@ func (p Package) IdempotencyKey(h http.Header) (string, error) {
 		return "", err
 	}
 	return s.IdempotencyKey(strings.Trim(value, " \t"))
+}
+
+// between stands between the parts of a key. It is visible, as once wants it.
+const between = "\u241f" // SYMBOL FOR UNIT SEPARATOR
+
+// keyOf is the idempotency key of a request. It is "" if the request has none and needs none.
+func (m *Idempotent) keyOf(x Exchange) (key string, err error) {
+	if m.key == nil {
+		key, err = m.pkg.IdempotencyKey(x.Request().Header)
+	} else {
+		key, err = m.keyBy(x)
+	}
+	if own, ok := errors.AsType[*keys.Error](err); ok && m.optional && own.IsMissing() {
+		return "", nil
+	}
+	return key, err
+}
+
+// keyBy asks the function of Key. A key of one part is that part, as in the header.
+func (m *Idempotent) keyBy(x Exchange) (string, error) {
+	s := m.pkg.sourceOf("idempotency key")
+	value, err := m.key(x)
+	switch {
+	case err != nil:
+		return "", err
+	case value == "":
+		_, err := s.Only(nil)
+		return "", err
+	case strings.Contains(value, between):
+		return "", s.Bad("contains U+241F")
+	}
+	parts, err := s.Parts(value)
+	if err != nil {
+		return "", err
+	}
+	if value = strings.Join(parts, between); len(value) > maxField {
+		return "", s.Bad(fmt.Sprintf("is too long, %d bytes are allowed", maxField))
+	}
+	return value, nil
 }

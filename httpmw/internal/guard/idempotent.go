@@ -65,6 +65,10 @@ func (m *Idempotent) Serve(x Exchange) {
 		m.fail(x, m.callName, callProblem(err))
 		return
 	}
+	if call.Key == "" {
+		x.Next()
+		return
+	}
 	e := execution{Idempotent: m, x: x}
 	ctx := x.Request().Context()
 	if m.detached {
@@ -99,11 +103,11 @@ func (m *Idempotent) Serve(x Exchange) {
 	kept.replay(x.Writer())
 }
 
-// call names what the request asks for.
+// call names what the request asks for. It has no Key if the request has none and needs none.
 func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 	x.SetLimit(m.limit)
 	call.Name = operation
-	if call.Key, err = m.pkg.IdempotencyKey(x.Request().Header); err != nil {
+	if call.Key, err = m.keyOf(x); call.Key == "" {
 		return call, err
 	}
 	if call.Scope, err = m.scopeOf(x); err != nil {
@@ -118,8 +122,9 @@ func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 	return call, nil
 }
 
-// maxScope is the length of the longest scope that a Once takes, in bytes.
-const maxScope = 512
+// maxField is the length of the longest scope and of the longest key that a Once takes, in
+// bytes.
+const maxField = 512
 
 // scopeOf is the scope as one text without control characters, different for
 // different parts.
@@ -134,8 +139,8 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 		return "", err
 	}
 	scope := core.Key("", parts...)[1:]
-	if len(scope) > maxScope {
-		return "", source.Bad(fmt.Sprintf("is too long, with escapes %d bytes are allowed", maxScope))
+	if len(scope) > maxField {
+		return "", source.Bad(fmt.Sprintf("is too long, with escapes %d bytes are allowed", maxField))
 	}
 	return scope, nil
 }
@@ -180,7 +185,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	x.SetWriter(w)
 	ctx = context.WithValue(ctx, executionKey{}, e)
 	x.Under(ctx)
-	told := len(x.Errors())
+	before := len(x.Errors())
 	x.Next()
 	w.end()
 	w.yield()
@@ -192,7 +197,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		once.NotFinal(r.Context()) // an Idempotent outside has the same answer
 	}
 
-	if err := e.flaw(ctx, told); err != nil {
+	if err := e.flaw(ctx, before); err != nil {
 		return once.Answer{}, e.pkg.wrap(err)
 	}
 	if w.passing {
@@ -214,16 +219,22 @@ func (e *execution) late() {
 	e.misuse.tell(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
 }
 
-// flaw is why the answer is not kept, after told errors of what is outside.
-func (e *execution) flaw(ctx context.Context, told int) error {
+// flaw is why the answer is not kept. Its errors are those after the ones before, which are
+// of what is outside.
+func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
-	failed := len(errs) > told
-	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[told:], ofContext))
+	failed := len(errs) > before
+	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[before:], ofContext))
 	// A middleware outside writes the body, or chooses the status too.
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	unclear := slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, once.ErrIndeterminate) })
 	certain := !unclear && !w.passing && !adapter.AttemptAsked(ctx)
 	final := adapter.IsFinal(ctx)
+	for _, err := range errs[before:] {
+		if _, ok := adapter.Withdrawn(err); ok && !unclear && statusOf(w.Status()) >= http.StatusBadRequest {
+			return err
+		}
+	}
 	switch {
 	case w.hijacked && final:
 		return nil

@@ -23,6 +23,8 @@ type policy struct {
 	headers     []string
 	answerLimit int64
 	methods     []string
+	key         KeyFunc // nil: the header
+	optional    bool    // the key is
 	fingerprint KeyFunc
 	detached    bool
 	// forOnce and forLock name the options given that are not for both.
@@ -128,6 +130,19 @@ func (p Package) Fingerprint(of KeyFunc) Option {
 		p.panic("Fingerprint: the function is nil")
 	}
 	return func(g *Config) { g.fingerprint = of; g.forOnce = append(g.forOnce, "Fingerprint") }
+}
+
+// Key sets where the idempotency key is.
+func (p Package) Key(of KeyFunc) Option {
+	if of == nil {
+		p.panic("Key: the function is nil")
+	}
+	return func(g *Config) { g.key = of; g.forOnce = append(g.forOnce, "Key") }
+}
+
+// Optional lets requests without an idempotency key run without the middleware.
+func Optional() Option {
+	return func(g *Config) { g.optional = true; g.forOnce = append(g.forOnce, "Optional") }
 }
 
 // CallName names an Idempotent.

@@ -7,14 +7,15 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// defaultBase leads to the documentation that lists the problems.
-const defaultBase = "https://pkg.go.dev/github.com/lockkit/lockkit/httpmw#"
+// defaultBase leads to the page that has a section for each problem.
+const defaultBase = "https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEMS.md#"
 
 // defaultPause is when to ask again. A busy lock's own hint can only be sooner:
 // it is when the lock is free if its holder died, and a holder that lives is
@@ -62,14 +63,20 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 // ceil is d in whole units, rounded up.
 func ceil(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
 
-// render is the answer unless Render replaces it.
+// render is the answer unless Render replaces it, with the headers that
+// draft-ietf-httpapi-idempotency-key-header shows (section 2.7).
 func render(x Exchange, p Problem) {
 	answer, err := json.Marshal(p)
 	if err != nil {
 		return // strings and numbers only: cannot be
 	}
 	w := x.Writer()
-	w.Header().Set("Content-Type", "application/problem+json")
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Language", "en")
+	if strings.HasPrefix(p.Type, "https://") || strings.HasPrefix(p.Type, "http://") {
+		h.Add("Link", "<"+p.Type+`>; rel="describedby"; type="text/html"`)
+	}
 	_, _ = w.Write(answer)
 }
 

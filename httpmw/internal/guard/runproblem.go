@@ -15,7 +15,7 @@ func callProblem(err error) Problem {
 	p := keyProblem(err)
 	switch p.Status {
 	case http.StatusBadRequest:
-		p.Type, p.Title = "idempotency-key-invalid", idempotencyHeader+" missing or not allowed"
+		p.Type, p.Title = "idempotency-key-invalid", "Idempotency key missing or not allowed"
 		p.Detail = "The request has no key."
 		if own, ok := errors.AsType[*keys.Error](err); ok {
 			p.Detail = sentence(own)
@@ -33,7 +33,7 @@ func runProblem(ctx context.Context, err error) Problem {
 	switch {
 	case errors.Is(err, once.ErrMismatch):
 		return Problem{
-			Type: "idempotency-mismatch", Title: idempotencyHeader + " used before", Status: http.StatusUnprocessableEntity,
+			Type: "idempotency-mismatch", Title: "Idempotency key used before", Status: http.StatusUnprocessableEntity,
 			Detail: "The key was used with another request, which may have been carried out. " +
 				"Repeat that request to get its answer. A new key makes a new request.", Err: err,
 		}

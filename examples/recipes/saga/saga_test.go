@@ -1,0 +1,65 @@
+package saga_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/examples/recipes/saga"
+)
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ship    []error // of its tries
+		refund  []error
+		want    []string
+		refused bool
+		runs    int
+	}{
+		"done":                     {want: []string{"reserve", "charge", "ship"}, runs: 1},
+		"a crash before the last":  {ship: []error{errors.New("crash")}, want: []string{"reserve", "charge", "ship", "ship"}, runs: 2},
+		"refused":                  {ship: []error{saga.ErrRefused}, want: []string{"reserve", "charge", "ship", "refund", "unreserve"}, refused: true, runs: 1},
+		"a crash while taken back": {ship: []error{saga.ErrRefused}, refund: []error{errors.New("crash")}, want: []string{"reserve", "charge", "ship", "refund", "refund", "unreserve"}, refused: true, runs: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var did []string
+			next := func(what string, errs *[]error) func(context.Context) error {
+				return func(context.Context) (err error) {
+					if did = append(did, what); errs != nil && len(*errs) > 0 {
+						err, *errs = (*errs)[0], (*errs)[1:]
+					}
+					return err
+				}
+			}
+			steps := []saga.Step{
+				{"reserve", next("reserve", nil), next("unreserve", nil)},
+				{"charge", next("charge", nil), next("refund", &c.refund)},
+				{"ship", next("ship", &c.ship), next("unship", nil)},
+			}
+			mem := memstore.New()
+			for run := 1; run <= c.runs+1; run++ { // once more than needed, which does nothing
+				locks, err := core.New(mem) // of a new process
+				if err != nil {
+					t.Fatal(err)
+				}
+				runs, err := once.New(locks)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = saga.Run(t.Context(), runs, "order-42", steps)
+				if over := run >= c.runs; over && errors.Is(err, saga.ErrRefused) != c.refused || !over && err == nil {
+					t.Errorf("run %d: got %v", run, err)
+				}
+			}
+			if !slices.Equal(did, c.want) {
+				t.Errorf("did %q, want %q", did, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package stock_test
+
+import (
+	"database/sql"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/examples/recipes/stock"
+)
+
+func TestStock(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("pgx", testserver.StartPostgres(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(20)
+	if _, err := db.ExecContext(t.Context(), stock.Schema+`INSERT INTO stock VALUES ('shoe', 25)`); err != nil {
+		t.Fatal(err)
+	}
+	var sold, redeemed atomic.Int32
+	var wg sync.WaitGroup
+	for range 40 {
+		wg.Go(func() {
+			if ok, err := stock.Sell(t.Context(), db, "shoe", 2); err != nil {
+				t.Error(err)
+			} else if ok {
+				sold.Add(1)
+			}
+			if ok, err := stock.Redeem(t.Context(), db, "TEN", "ann"); err != nil {
+				t.Error(err)
+			} else if ok {
+				redeemed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if sold.Load() != 12 || redeemed.Load() != 1 {
+		t.Errorf("sold 2 shoes %d times, want 12 of 25 shoes; one account redeemed %d times, want 1", sold.Load(), redeemed.Load())
+	}
+	if ok, err := stock.Redeem(t.Context(), db, "TEN", "bob"); !ok || err != nil {
+		t.Errorf("another account: got %v, %v", ok, err)
+	}
+}

@@ -1,0 +1,179 @@
+package webhook_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/examples/recipes/webhook"
+)
+
+const secret = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0"
+
+// sign makes headers for a delivery of each sender.
+var sign = map[string]func(id, body string) http.Header{
+	"acme": func(id, body string) http.Header {
+		key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+		at := fmt.Sprint(time.Now().Unix())
+		good := "v1," + base64.StdEncoding.EncodeToString(sum(key, id+"."+at+"."+body))
+		return http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {at}, "Webhook-Signature": {"v1,old " + good}}
+	},
+	"stripe": func(_, body string) http.Header {
+		at := fmt.Sprint(time.Now().Unix())
+		return http.Header{"Stripe-Signature": {"t=" + at + ",v1=" + hex.EncodeToString(sum([]byte(secret), at+"."+body)) + ",v0=x"}}
+	},
+	"github": func(id, body string) http.Header {
+		return http.Header{"X-Github-Delivery": {id}, "X-Hub-Signature-256": {"sha256=" + hex.EncodeToString(sum([]byte(secret), body))}}
+	},
+	"paypal": func(_, body string) http.Header {
+		return http.Header{"Paypal-Transmission-Id": {fmt.Sprint(time.Now().UnixNano())}, "Paypal-Transmission-Sig": {body}}
+	},
+}
+
+func sum(key []byte, text string) []byte {
+	h := hmac.New(sha256.New, key)
+	_, _ = io.WriteString(h, text)
+	return h.Sum(nil)
+}
+
+var senders = map[string]webhook.Sender{
+	"acme": webhook.Standard("acme", secret), "stripe": webhook.Stripe(secret), "github": webhook.GitHub(secret),
+	"paypal": webhook.PayPal(func(h http.Header, body []byte) error {
+		if h.Get("Paypal-Transmission-Sig") != string(body) {
+			return errors.New("not signed")
+		}
+		return nil
+	}),
+}
+
+// outage is a store that is down while it says so.
+type outage struct {
+	store.Store
+	down atomic.Bool
+}
+
+func (o *outage) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if o.down.Load() {
+		return store.Grant{}, store.ErrUnavailable
+	}
+	return o.Store.Acquire(ctx, c)
+}
+
+// replica returns a service of the sender on s.
+func replica(t *testing.T, s store.Store, sender webhook.Sender, handle http.HandlerFunc) http.Handler {
+	t.Helper()
+	locks, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	runs, err := once.New(locks, once.Retain(7*24*time.Hour)) // senders try for three days
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sender.Handler(runs, handle)
+}
+
+func deliver(h http.Handler, header http.Header, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(body))
+	r.Header = header.Clone()
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestSenders(t *testing.T) {
+	t.Parallel()
+	s := &outage{Store: memstore.New()} // of all senders
+	for name, sender := range senders {
+		t.Run(name, func(t *testing.T) {
+			runs := map[string]int{}
+			h := replica(t, s, sender, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				runs[string(body)]++
+				w.WriteHeader(http.StatusAccepted)
+			})
+			send := func(id, body string) int { return deliver(h, sign[name](id, body), body).Code }
+			created, paid := `{"id":"evt_1","pending":2}`, `{"id":"evt_2","pending":1}`
+			s.down.Store(true)
+			if got := send("evt_2", paid); got != http.StatusServiceUnavailable || len(runs) != 0 {
+				t.Errorf("down: got %d after %v", got, runs)
+			}
+			s.down.Store(false)
+			// The later event comes first, and each of them again, with another body.
+			for range 2 {
+				for id, body := range map[string]string{"evt_2": paid, "evt_1": created} {
+					if got := send(id, body); got != http.StatusAccepted {
+						t.Errorf("%s: got %d", body, got)
+					}
+				}
+			}
+			if got := send("evt_1", `{"id":"evt_1","pending":1}`); got != http.StatusAccepted {
+				t.Errorf("with another body: got %d", got)
+			}
+			if len(runs) != 2 || runs[created] != 1 || runs[paid] != 1 {
+				t.Errorf("handled %v", runs)
+			}
+			if got := deliver(h, sign[name]("evt_3", "{}"), `{"id":"evt_3"}`).Code; got != http.StatusUnauthorized {
+				t.Errorf("a false signature: got %d", got)
+			}
+			if got := deliver(h, http.Header{}, `{"id":"evt_1"}`).Code; got != http.StatusUnauthorized {
+				t.Errorf("no signature: got %d, which may be somebody else's answer", got)
+			}
+		})
+	}
+}
+
+func TestTwoReplicas(t *testing.T) {
+	t.Parallel()
+	s, inside, leave := memstore.New(), make(chan struct{}), make(chan struct{})
+	handle := func(http.ResponseWriter, *http.Request) {
+		inside <- struct{}{} // blocks for ever if it runs twice
+		<-leave
+	}
+	one, other := replica(t, s, senders["acme"], handle), replica(t, s, senders["acme"], handle)
+	header, answered := sign["acme"]("msg_1", "{}"), make(chan int)
+	go func() { answered <- deliver(one, header, "{}").Code }()
+	<-inside
+	if r := deliver(other, header, "{}"); r.Code != http.StatusConflict || r.Header().Get("Retry-After") == "" {
+		t.Errorf("meanwhile: got %d %v", r.Code, r.Header())
+	}
+	close(leave)
+	if got := <-answered; got != http.StatusOK {
+		t.Errorf("got %d", got)
+	}
+	if r := deliver(other, header, "{}"); r.Code != http.StatusOK || r.Header().Get("Idempotent-Replayed") != "true" {
+		t.Errorf("afterwards: got %d %v", r.Code, r.Header())
+	}
+}
+
+func TestOldDelivery(t *testing.T) {
+	t.Parallel()
+	h := replica(t, memstore.New(), senders["acme"], func(http.ResponseWriter, *http.Request) { t.Error("it was handled") })
+	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	for _, at := range []string{fmt.Sprint(time.Now().Add(-6 * time.Minute).Unix()), fmt.Sprint(time.Now().Add(6 * time.Minute).Unix()), "", "now"} {
+		header := http.Header{
+			"Webhook-Id": {"msg_1"}, "Webhook-Timestamp": {at},
+			"Webhook-Signature": {"v1," + base64.StdEncoding.EncodeToString(sum(key, "msg_1."+at+".{}"))},
+		}
+		if got := deliver(h, header, "{}").Code; got != http.StatusUnauthorized {
+			t.Errorf("at %q: got %d", at, got)
+		}
+	}
+}
