@@ -47,13 +47,16 @@ type Saver interface {
 // returned none. While fn runs after Commit, its context does not end with core.ErrLost.
 //
 // After an error the transaction is to be rolled back, and may be repeated with another Commit.
-// If fn returns no error all the same, Do does, but after core.ErrUnsupported. Commit fails,
-// before anything is written, with core.ErrInvalid if ctx is not that of a run
-// whose fn is running, if NotFinal has marked its answer, if tx is nil or no transaction is open
-// in it, if this run has saved in it already, and if a.Value is longer than 32 MiB or than the
-// database takes; and with core.ErrUnsupported if the store of the run does not keep answers in the
-// database of tx. It fails with core.ErrLost if another run has begun, and if this one has
-// committed its answer in another transaction. Any other error is the database's.
+// If fn returns no error then, Do fails. After core.ErrUnsupported it does not: it saves what
+// fn returns, as without Commit.
+//
+// Commit fails with core.ErrInvalid, before anything is written, if ctx is not that of a run
+// whose fn is running, if NotFinal has marked its answer, if tx is nil or no transaction is
+// open in it, if this run has saved in it already, and if a.Value is longer than 32 MiB or than
+// the database takes. It fails with core.ErrUnsupported, before anything is written, if the
+// store of the run does not keep answers in the database of tx. It fails with core.ErrLost if
+// another run has begun, and if this one has committed its answer in another transaction. Any
+// other error is the database's.
 //
 // Of runs inside of one another Commit is for the innermost one.
 func Commit(ctx context.Context, tx Saver, a Answer) error {

@@ -12,7 +12,8 @@ import (
 // Tx is a transaction of the caller in which answers are saved: a once.Saver.
 type Tx struct{ q Querier }
 
-// In returns the transaction of the caller that q is, for once.Commit.
+// In returns the transaction of the caller that q is, for once.Commit: a *sql.Tx, or what wraps
+// one, as gorm's tx.Statement.ConnPool.
 //
 // The runs have to be kept by a Store in the database of the transaction. It is proven to be
 // open before anything is written. On PostgreSQL it must be at the level READ COMMITTED, which is
@@ -27,8 +28,8 @@ type saver interface {
 // SaveRun implements once.Saver.
 func (t Tx) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
 	const op = "sqlstore: commit"
-	switch _, db := t.q.(*sql.DB); {
-	case t.q == nil || db:
+	tx, isTx := t.q.(*sql.Tx)
+	if _, isPool := t.q.(*sql.DB); t.q == nil || isPool || isTx && tx == nil {
 		return fmt.Errorf("%s: a transaction is needed: %w", op, store.ErrInvalid)
 	}
 	in, ok := s.(saver)

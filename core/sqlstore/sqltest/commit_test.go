@@ -20,9 +20,10 @@ import (
 
 // shop is a database with orders beside the locks, and a process that works there.
 type shop struct {
-	db   *sql.DB // of the orders
-	runs *once.Once
-	in   *sqlstore.Store
+	db    *sql.DB // of the orders
+	locks *core.Locker
+	runs  *once.Once
+	in    *sqlstore.Store
 }
 
 // newShop returns a process on the orders of d, whose locks are kept by way of locks.
@@ -30,11 +31,11 @@ func newShop(t testing.TB, d, locks database, opts ...once.Option) *shop {
 	t.Helper()
 	_, db := locks.place(t)
 	s := &shop{db: d.orders(t), in: newStore(t, db, locks)}
-	s.runs = newRuns(t, s.in, opts...)
+	s.locks, s.runs = newRuns(t, s.in, opts...)
 	return s
 }
 
-func newRuns(t testing.TB, s core.Store, opts ...once.Option) *once.Once {
+func newRuns(t testing.TB, s core.Store, opts ...once.Option) (*core.Locker, *once.Once) {
 	t.Helper()
 	locks, err := core.New(s)
 	if err != nil {
@@ -49,7 +50,7 @@ func newRuns(t testing.TB, s core.Store, opts ...once.Option) *once.Once {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return runs
+	return locks, runs
 }
 
 // orders returns a pool for transactions on orders, with their table.
@@ -353,7 +354,10 @@ func TestCommit_Refused(t *testing.T) {
 		}{
 			"no saver":       {core.ErrInvalid, func(ctx context.Context) error { return once.Commit(ctx, nil, a) }},
 			"no transaction": {core.ErrInvalid, func(ctx context.Context) error { return once.Commit(ctx, sqlstore.In(nil), a) }},
-			"a pool":         {core.ErrInvalid, func(ctx context.Context) error { return once.Commit(ctx, sqlstore.In(s.db), a) }},
+			"nil": {core.ErrInvalid, func(ctx context.Context) error {
+				return once.Commit(ctx, sqlstore.In((*sql.Tx)(nil)), a)
+			}},
+			"a pool": {core.ErrInvalid, func(ctx context.Context) error { return once.Commit(ctx, sqlstore.In(s.db), a) }},
 			"a connection": {core.ErrInvalid, func(ctx context.Context) error {
 				conn, err := s.db.Conn(ctx)
 				if err != nil {
@@ -385,7 +389,8 @@ func TestCommit_Refused(t *testing.T) {
 			})
 		}
 		t.Run("another store", func(t *testing.T) {
-			out, err := newRuns(t, memstore.New()).Do(t.Context(), order("memory"), func(ctx context.Context) (once.Answer, error) {
+			_, runs := newRuns(t, memstore.New())
+			out, err := runs.Do(t.Context(), order("memory"), func(ctx context.Context) (once.Answer, error) {
 				tx := s.begin(t, ctx)
 				defer func() { _ = tx.Rollback() }()
 				if err := once.Commit(ctx, sqlstore.In(tx), a); !errors.Is(err, core.ErrUnsupported) {
@@ -464,6 +469,17 @@ func TestCommit_OpenForLong(t *testing.T) {
 		})
 		t.Run("after", func(t *testing.T) {
 			t.Parallel()
+			// Meanwhile other holds of the process are extended.
+			other, err := s.locks.TryAcquire(t.Context(), "other", core.TTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := context.Cause(other.Context()); err != nil && d.driver != "sqlite" {
+					t.Errorf("another hold: got %v, want it held", err)
+				}
+				_ = other.Release(context.Background())
+			}()
 			var run context.Context
 			out, err := s.runs.Do(t.Context(), order("after"), func(ctx context.Context) (once.Answer, error) {
 				run = ctx
@@ -675,7 +691,7 @@ func TestCommit_NotKnown(t *testing.T) {
 	})
 }
 
-// In a transaction with one snapshot MariaDB refuses a row that was changed since. Nothing is committed.
+// In a transaction with one snapshot MariaDB refuses a row that was changed since.
 func TestCommit_MariaDBSnapshot(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t, "innodb_snapshot_isolation=1")
