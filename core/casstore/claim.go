@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/keystate"
@@ -26,23 +27,25 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	if err := s.gate.Enter(ctx); err != nil {
 		return store.Grant{}, s.unchanged(op, err)
 	}
-	waited := s.waiting.remove(c.Lease)
+	again := s.refused.remove(c.Lease)
 	m := move{key: c.Key}
-	if s.usual != nil && !waited && isUsual(&c) && c.Record == nil {
-		m.sent = true
+	if s.usual != nil && !again && isUsual(&c) && c.Record == nil {
 		token, ok, err := s.take(ctx, c)
 		switch {
+		case errors.Is(err, ErrConflict):
 		case err != nil:
 			return store.Grant{}, s.unwritten(op, err)
 		case ok:
 			s.sweep()
 			return store.Grant{Owner: c.Owner, Token: token}, nil
+		default:
+			m.sent = true
 		}
 	}
 	g, err := s.acquire(ctx, c, m)
 	switch {
-	case errors.Is(err, store.ErrBusy) && c.Wait:
-		s.waiting.add(c.Lease)
+	case errors.Is(err, store.ErrBusy):
+		s.refused.add(c.Lease)
 	case err == nil:
 		s.sweep()
 	}
@@ -139,16 +142,20 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	waited := s.waiting.remove(c.Lease)
+	again := s.refused.remove(c.Lease)
 	m := move{key: c.Key}
-	if s.usual != nil && !waited && c.Record == nil && c.Keep == 0 && !c.Undo && len(c.Lease) <= maxWord {
-		m.sent, m.wrote, m.want.Current = true, version(), true
-		ok, err := s.give(ctx, c, m.wrote)
+	if s.usual != nil && !again && c.Record == nil && c.Keep == 0 && !c.Undo && len(c.Lease) <= maxWord {
+		m.want.Current = true
+		wrote := version()
+		ok, err := s.give(ctx, c, wrote)
 		switch {
+		case errors.Is(err, ErrConflict):
 		case err != nil:
 			return s.unwritten(op, err)
 		case ok:
 			return nil
+		default:
+			m.sent, m.wrote = true, wrote
 		}
 	}
 	return s.release(ctx, c, m)
@@ -211,13 +218,15 @@ func endOf(state *keystate.State, lease string, now time.Time) time.Time {
 const (
 	// mostTogether is how many claims a Usual.Extend has.
 	mostTogether = 512
-	// sideBySide is how many keys are extended at a time by a Load and a Save.
+	// sideBySide is how many keys are extended at a time by a Load and a Save. One that takes
+	// longer than patience, as an entry that another client has locked, holds up no others.
 	sideBySide = 8
+	patience   = 100 * time.Millisecond
 )
 
 // Extend implements store.Store. The usual holds are extended together in a place that is
 // Usual, without waiting for other calls of this process. For any other key there is a Load
-// and a Save for all its claims, and eight keys are asked for at a time.
+// and a Save for all its claims, and eight keys are asked for at a time, or more if some are slow.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -236,17 +245,18 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	if s.usual != nil {
 		keys = s.extendUsual(ctx, claims, keys, byKey, answers)
 	}
+	var all sync.WaitGroup
 	tickets := make(chan struct{}, sideBySide)
 	for _, key := range keys {
 		tickets <- struct{}{}
-		go func() {
-			defer func() { <-tickets }()
+		all.Go(func() {
+			next := sync.OnceFunc(func() { <-tickets })
+			defer next()
+			defer time.AfterFunc(patience, next).Stop()
 			s.extend(ctx, claims, key, byKey[key], answers)
-		}()
+		})
 	}
-	for range sideBySide {
-		tickets <- struct{}{}
-	}
+	all.Wait()
 	return answers
 }
 
@@ -271,10 +281,11 @@ func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []strin
 		}
 		for i, key := range keys {
 			switch {
-			case err != nil:
-				answers[byKey[key][0]].Err = s.unwritten("extend", err)
-			case !done[i]:
+			case len(done) == len(keys) && done[i]:
+			case err == nil, errors.Is(err, ErrConflict):
 				rest = append(rest, key)
+			default:
+				answers[byKey[key][0]].Err = s.unwritten("extend", err)
 			}
 		}
 	}

@@ -65,8 +65,10 @@ func (b *bad) Give(ctx context.Context, c store.Claim, version int64) (ok bool, 
 }
 
 func (b *bad) Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error) {
-	err = b.through("extend", func() { done, _ = b.memory.Extend(ctx, claims, version) })
-	return done, err
+	if err := b.through("extend", func() { done, _ = b.memory.Extend(ctx, claims, version) }); err != nil {
+		return nil, err
+	}
+	return done, nil
 }
 
 // twice is a driver that sends a write again, and returns the second answer.
@@ -225,6 +227,13 @@ func TestOutcomes(t *testing.T) {
 			}
 			return errors.Join(store.ErrUnavailable, errBroken)
 		},
+		"every write is rolled back": func(op string, write func()) error {
+			if op == "load" {
+				write()
+				return nil
+			}
+			return errors.Join(casstore.ErrConflict, errBroken)
+		},
 	} {
 		try(t, pass, nil, func(op string, err error) {
 			if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, errBroken) {
@@ -289,10 +298,144 @@ func TestStaleReads(t *testing.T) {
 	})
 }
 
-// replica answers reads from an old copy, unless the newest entry is asked for.
+// A part of a batch that fails takes no answer from the others.
+func TestExtend_InPart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &inPart{memory: newMemory(), err: errBroken}
+		s := newStore(t, p)
+		var claims []store.Claim
+		for i := range 6 {
+			claims = append(claims, claim(fmt.Sprint("key ", i)))
+			acquire(t, s, claims[i])
+		}
+		for i, x := range s.Extend(t.Context(), claims) {
+			if i%2 == 0 && x.Err != nil || i%2 == 1 && (!errors.Is(x.Err, errBroken) || errors.Is(x.Err, store.ErrUnavailable)) {
+				t.Errorf("hold %d: got %v", i, x.Err)
+			}
+		}
+		p.err = casstore.ErrConflict
+		for i, x := range s.Extend(t.Context(), claims) {
+			if x.Err != nil {
+				t.Errorf("hold %d, after a deadlock: got %v, want nil", i, x.Err)
+			}
+		}
+	})
+}
+
+// inPart extends every other hold, and fails for the rest.
+type inPart struct {
+	*memory
+	err error
+}
+
+func (p *inPart) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
+	done := make([]bool, len(claims))
+	for i := 0; i < len(claims); i += 2 {
+		one, err := p.memory.Extend(ctx, claims[i:i+1], version)
+		if err != nil {
+			return nil, err
+		}
+		done[i] = one[0]
+	}
+	return done, p.err
+}
+
+// Entries that other clients have locked do not hold up the extension of others.
+func TestExtend_BesideLocked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &locking{memory: newMemory()}
+		s := newStore(t, p)
+		var claims []store.Claim
+		for i := range 60 {
+			c := claim(fmt.Sprint("key ", i))
+			c.Weight = 1
+			claims = append(claims, c)
+			acquire(t, s, c)
+		}
+		p.locked.Store(true)
+		for i, x := range s.Extend(t.Context(), claims) {
+			if locked := i < 40; locked != (x.Err != nil) || errors.Is(x.Err, store.ErrLost) {
+				t.Errorf("hold %d: got %v", i, x.Err)
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// locking has the first forty keys locked: a Save of one waits for a second and is rolled back.
+type locking struct {
+	*memory
+	locked atomic.Bool
+}
+
+func (l *locking) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	var n int
+	if _, err := fmt.Sscanf(key, "key %d", &n); err != nil || n >= 40 || !l.locked.Load() {
+		return l.memory.Save(ctx, key, old, e)
+	}
+	time.Sleep(time.Second)
+	return false, casstore.ErrConflict
+}
+
+// A read that meets a locked entry is made again.
+func TestConflict_Load(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bad{memory: newMemory()}
+		s := newStore(t, b)
+		tries := 0
+		b.set(func(op string, write func()) error {
+			if tries++; tries < 4 {
+				return casstore.ErrConflict
+			}
+			write()
+			return nil
+		})
+		c := claim("key")
+		c.Weight = 1
+		acquire(t, s, c)
+	})
+}
+
+// Nothing begins or ends by the clock of a replica.
+func TestStaleReads_Clock(t *testing.T) {
+	t.Parallel()
+	for name, skew := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour, "a little ahead": 50 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory()
+				p := &replica{memory: m, old: m.entries, skew: skew}
+				s := newStore(t, struct{ casstore.Lister }{p})
+				c := claim("key")
+				begun := time.Now()
+				acquire(t, s, c)
+				for _, what := range []string{"a grant", "an extension"} {
+					if end := m.entry("key").Due; end.Before(begun.Add(ttl)) || end.After(time.Now().Add(ttl)) {
+						t.Errorf("%s ends %v after it was asked for, want %v", what, end.Sub(begun), ttl)
+					}
+					busy(t, s, claim("key"))
+					time.Sleep(time.Second)
+					begun = time.Now()
+					if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
+						t.Fatalf("extend: got %v, want nil", x[0].Err)
+					}
+				}
+				time.Sleep(ttl - time.Millisecond)
+				busy(t, s, claim("key"))
+			})
+		})
+	}
+}
+
+// replica answers reads from an old copy, by a clock of its own, unless the newest entry is asked
+// for.
 type replica struct {
 	*memory
-	old map[string]casstore.Entry
+	old  map[string]casstore.Entry
+	skew time.Duration
 }
 
 func (r *replica) copy() {
@@ -304,7 +447,7 @@ func (r *replica) copy() {
 func (r *replica) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	e, err := r.memory.Load(ctx, key, w)
 	if !w.Current {
-		now, floor := e.Now, e.Floor
+		now, floor := e.Now.Add(r.skew), e.Floor
 		e = r.old[key]
 		e.Now, e.Floor = now, floor
 	}
@@ -453,7 +596,9 @@ func chaos(t *testing.T, seed uint64) {
 			return twice(op, write)
 		case dice < 24: // it was refused
 			return store.ErrUnavailable
-		case dice < 30 && op != "load": // a deadlock
+		case dice < 27 && op != "load": // a deadlock
+			return casstore.ErrConflict
+		case dice < 30 && op != "load": // a write that has lost, as it seems
 			return nil
 		case dice < 50:
 			time.Sleep(pause)

@@ -43,7 +43,7 @@ func (p Place) Save(ctx context.Context, key string, old, e casstore.Entry) (boo
 	r, err := p.DB.ExecContext(ctx, text, []byte(key), e.Version, e.State, e.KeepValue, e.Value, old.Version)
 	switch {
 	case rolledBack(err):
-		return false, nil
+		return false, casstore.ErrConflict
 	case err != nil:
 		return false, err // the row may have changed: the Store and its Locker find out
 	}

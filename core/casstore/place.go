@@ -2,6 +2,7 @@ package casstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockkit/lockkit/core/store"
@@ -15,14 +16,14 @@ import (
 // Keys are 1 to 512 bytes of any kind. Those of locks have no braces, so the Store's own
 // keys begin with one.
 //
-// A method that fails with an error matching store.ErrUnavailable has certainly changed
-// nothing. After any other error of a method that writes, the outcome is unknown. When in
-// doubt, return an error that matches none of the sentinels of package store.
+// A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has certainly
+// changed nothing. After any other error of a method that writes, the outcome is unknown. When
+// in doubt, return an error that matches none of these, nor another sentinel of package store.
 type Place interface {
 	// Load returns the entry of key, as one read, and the place's own time at a moment
 	// within the call. If there is no entry, Version is 0.
 	//
-	// The entry may be an old one, as a replica returns, unless w.Current is set.
+	// The entry and the time may be those of a replica, unless w.Current is set.
 	Load(ctx context.Context, key string, w Want) (Entry, error)
 
 	// Save writes e over old, which Load has returned, and reports whether it did. It
@@ -31,13 +32,18 @@ type Place interface {
 	//   - If old.Version is not 0, the entry must still have that version.
 	//   - If old.Version is 0, there must be no entry. A place that deletes entries must
 	//     still have old.Floor too.
+	//   - In a place with replicas, old.Now must be the time, or one up to a second ago: that of
+	//     a replica may be any other, and nothing may last by it.
 	//
 	// Save keeps e.Version with the entry, so that a later Load returns it: also a place
-	// that counts changes by itself. It returns false and nil if it has changed
-	// nothing, as after a deadlock or a serialization failure. The Store asks again then.
-	// It is no fault if a driver sends a Save twice.
+	// that counts changes by itself. It returns false and nil if that is not so, and the
+	// Store asks again then. It is no fault if a driver sends a Save twice.
 	Save(ctx context.Context, key string, old, e Entry) (bool, error)
 }
+
+// ErrConflict is the error of a statement that was rolled back because of another one, as after
+// a deadlock or a serialization failure. The Store asks again then.
+var ErrConflict = errors.New("another statement was faster")
 
 // Want says what a Load is for. A place may ignore it and return the newest entry with its
 // value.
@@ -113,7 +119,7 @@ type Usual interface {
 	// Extend extends each key that is held by its claim's lease, and reports for each
 	// whether it certainly did. It writes version, Written now, and Until now and c.TTL
 	// unless that is earlier; Due is not before Until. It need not do so for a key that
-	// another client has locked.
+	// another client has locked. Done counts with an error too, which is that of the others.
 	// There are at most 512 claims, of different keys.
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }

@@ -59,8 +59,8 @@ func (m *memory) Save(_ context.Context, key string, old, e casstore.Entry) (boo
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.saves++
-	now := m.entries[key]
-	if now.Version != old.Version || old.Version == 0 && m.floor != old.Floor {
+	now, passed := m.entries[key], m.now().Sub(old.Now)
+	if now.Version != old.Version || old.Version == 0 && m.floor != old.Floor || passed < 0 || passed > time.Second {
 		m.lost++
 		return false, nil
 	}

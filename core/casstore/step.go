@@ -53,8 +53,19 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 	}
 	defer s.turns.Unlock(m.key)
 	var next func() (time.Duration, bool)
+	again := func() bool { // at once for the first time, then after a pause
+		if next == nil {
+			next = pauses.Delays()
+			return true
+		}
+		d, _ := next()
+		return sleep(ctx, d)
+	}
 	for {
 		old, err := do(ctx, s, func(ctx context.Context) (Entry, error) { return s.place.Load(ctx, m.key, m.want) })
+		if errors.Is(err, ErrConflict) && again() {
+			continue
+		}
 		if err != nil {
 			return s.undecided(op, m.sent, err)
 		}
@@ -85,20 +96,23 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 			}
 		}
 		won, err := do(ctx, s, func(ctx context.Context) (bool, error) { return s.place.Save(ctx, m.key, old, e) })
-		if won {
-			return nil
-		}
-		if err != nil {
+		conflict := errors.Is(err, ErrConflict)
+		switch {
+		case conflict:
+		case err != nil:
 			return s.unwritten(op, err)
+		case won:
+			return nil
+		default:
+			m.sent, m.wrote = true, e.Version
 		}
-		m.sent, m.wrote, m.want.Current = true, e.Version, true
-		if next == nil {
-			next = pauses.Delays()
-			continue
-		}
-		d, _ := next()
-		if !sleep(ctx, d) {
-			return s.undecided(op, m.sent, context.Cause(ctx))
+		m.want.Current = true
+		if !again() {
+			cause := context.Cause(ctx)
+			if conflict {
+				cause = fmt.Errorf("%w: %w", cause, err)
+			}
+			return s.undecided(op, m.sent, cause)
 		}
 	}
 }
@@ -144,7 +158,8 @@ func (e *endedError) Error() string { return e.cause.Error() }
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// do calls the place where the caller can leave it.
+// do calls the place where the caller can leave it. What it returns with an error is that of the
+// place too.
 func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -155,12 +170,12 @@ func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T,
 	v, left, err := calls.Detached(ctx, func() (T, error) {
 		defer stop()
 		v, err := call(going)
-		if err == nil {
+		if err == nil || errors.Is(err, ErrConflict) {
 			s.gate.Answered()
-			return v, nil
+		} else {
+			_ = s.gate.Doubt(context.Background(), begun)
 		}
-		_ = s.gate.Doubt(context.Background(), begun)
-		return none, err
+		return v, err
 	})
 	if left {
 		return none, &endedError{err, true}
@@ -191,7 +206,7 @@ func (s *Store) unknown(op string, err error) error {
 // unwritten is the error of an operation whose write has failed with err.
 func (s *Store) unwritten(op string, err error) error {
 	ended, ok := errors.AsType[*endedError](err)
-	if ok && !ended.sent || !ok && errors.Is(err, store.ErrUnavailable) {
+	if ok && !ended.sent || !ok && (errors.Is(err, store.ErrUnavailable) || errors.Is(err, ErrConflict)) {
 		return s.unchanged(op, err)
 	}
 	return s.unknown(op, err)

@@ -124,6 +124,31 @@ func TestSteps_Waiting(t *testing.T) {
 	})
 }
 
+// A claim that has no place in the line asks again by a Load too, and is granted by a Save.
+func TestSteps_Polling(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, other := newStore(t, m), newStore(t, m)
+		held, c := claim("busy"), claim("busy")
+		acquire(t, other, held)
+		usual, saves := m.usual, m.saves
+		for range 20 {
+			busy(t, s, c)
+		}
+		if m.usual != usual+1 || m.saves != saves {
+			t.Errorf("20 questions: got %d statements and %d saves, want 1 and none", m.usual-usual, m.saves-saves)
+		}
+		release(t, other, held, nil)
+		usual = m.usual
+		acquire(t, s, c)
+		release(t, s, c, nil)
+		if m.usual != usual+1 || m.saves != saves+1 {
+			t.Errorf("a cycle: got %d statements and %d saves, want 1 and 1", m.usual-usual, m.saves-saves)
+		}
+	})
+}
+
 // An answer that is kept is neither read nor written with what does not concern it.
 func TestSteps_KeptValue(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ type Store struct {
 	checker store.Checker
 
 	turns   keyed.Mutexes[string] // by key: the calls of this process do not lose against each other
-	waiting placed
+	refused refused
 	gate    outage.Gate
 	sweeper sweeper
 }
@@ -124,15 +124,17 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	return woken, nil
 }
 
-// placed are the leases of this process that wait at the place: an Acquire of them begins with
-// a Load, as an attempt to write at a busy key is the dearest way to hear that it is busy.
-type placed struct {
+// refused are the leases of this process that were refused as busy: their next Acquire begins
+// with a Load, as an attempt to write at a busy key is the dearest way to hear that it is busy.
+// Whether they have a place in the line makes no difference. One that does not come again is
+// forgotten.
+type refused struct {
 	mu     sync.Mutex
 	until  map[string]time.Time // by lease, on the clock of this process
 	tidyAt int                  // how many there are when those that have expired are removed
 }
 
-func (p *placed) add(lease string) {
+func (p *refused) add(lease string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -151,7 +153,7 @@ func (p *placed) add(lease string) {
 }
 
 // remove forgets lease, and reports whether it was there.
-func (p *placed) remove(lease string) bool {
+func (p *refused) remove(lease string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, there := p.until[lease]

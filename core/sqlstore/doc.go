@@ -9,7 +9,8 @@
 // compare-and-set, which package casstore repeats until no other process was faster. No row
 // is locked between two round trips, so a process that dies leaves nothing locked. The
 // database needs no function. Nothing depends on the isolation level, the time zone, the SQL
-// mode or the parameters of the driver, except that each statement must commit by itself.
+// mode or the parameters of the driver, except that each statement must commit by itself. On
+// PostgreSQL that is asked for in two round trips with a driver other than pgx.
 //
 // The time is the database's. If its clock is set back, deadlines move back too.
 //
@@ -23,11 +24,13 @@
 //
 // Every statement must reach the one server that writes. A standby, a replica that takes over
 // without the last commits, and a cluster in which several servers write can let two holders
-// in. Commits have to be durable: innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL, fsync
-// on PostgreSQL, synchronous=FULL on SQLite. Check finds most of this.
+// in. A read that a standby or a read-only server has answered is an error, and nothing is
+// written by the time of another server. Commits have to be durable:
+// innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL, fsync on PostgreSQL, synchronous=FULL
+// on SQLite. Check finds most of this.
 //
 // On MySQL set innodb_lock_wait_timeout=1 in the DSN. Elsewhere a statement that meets a
-// locked row says by itself that it waits for a second. On SQLite set journal_mode=WAL,
+// locked row says by itself that it waits for a second at most. On SQLite set journal_mode=WAL,
 // synchronous=FULL and busy_timeout=1000 for each connection, and keep write transactions
 // shorter than a third of a TTL: each one stops every extension in the file.
 //

@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Schema returns the statements that make the tables, for those who run migrations by a tool.
+// Schema returns the statements that make the tables, for those who run migrations by a tool. They
+// change nothing where the tables are, of whatever version.
 func Schema(d Dialect) string {
 	return strings.Join(append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text), ";\n") + ";\n"
 }
@@ -30,14 +31,18 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 		return err
 	}
 	v, err := installed(ctx, p)
-	switch {
-	case err == nil && v == dialect.SchemaVersion:
-		return nil
-	case err == nil && v > 0:
-		return fmt.Errorf("sqlstore: migrate: the tables are of version %d, not %d: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
+	if err != nil || v == 0 {
+		// Also if the version could not be read: what another process has made stays.
+		if err := install(ctx, db, d); err != nil {
+			return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
+		}
+		v, err = installed(ctx, p)
 	}
-	if err := install(ctx, db, d); err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
+	case v != dialect.SchemaVersion:
+		return fmt.Errorf("sqlstore: migrate: the tables are of version %d, not %d: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
 	}
 	return nil
 }

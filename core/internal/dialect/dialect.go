@@ -26,7 +26,8 @@ type Dialect interface {
 	Schema() []string
 	// Lock keeps others from making the tables until the transaction ends. It may be empty.
 	Lock() Statement
-	// Version reads the version of the tables, after Schema. SetVersion writes it.
+	// Version reads the version of the tables, after Schema. SetVersion writes it if they
+	// are new.
 	Version() Statement
 	SetVersion(v int) Statement
 	// Probes returns the faults that a database with the tables can have.
@@ -48,8 +49,9 @@ type Dialect interface {
 	// List and Dead read rows without their values.
 	List(after string, most int) Statement
 	Dead(most int) Statement
-	// Save changes one row, or none. If old was no row and there is one now, it may fail as
-	// for any other key that is there already.
+	// Save changes one row, or none: none too if the server's time is not within a second
+	// after that of old, as if a replica has answered whose clock differs. If old was no row
+	// and there is one now, it may fail as for any other key that is there already.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
 	Delete(key string, version int64) Statement
@@ -66,6 +68,8 @@ type Dialect interface {
 	SaveLocked(key string, old, e casstore.Entry) Statement
 	// Proof is how a transaction of the caller shows that it is open.
 	Proof() Proof
+	// Idle is how a session shows that none is. It is empty where each statement looks for itself.
+	Idle() Proof
 	// Note keeps token as seen for resource if none higher is, in the transaction of the
 	// caller. Seen reads the highest one then, and keeps others from noting meanwhile.
 	Note(resource string, token uint64) Statement
@@ -78,11 +82,11 @@ type Probe struct {
 	Advice string // what is wrong, and what to do about it
 }
 
-// Proof is how a session shows that the caller has a transaction open in it. It changes nothing,
-// wherever it is sent.
+// Proof is how a session shows whether a transaction is open in it. It changes nothing, whatever
+// the answer is.
 type Proof struct {
-	Succeed []string // statements that succeed in a transaction, and outside do not all
-	Fail    string   // or one that fails in a transaction, and outside does not
+	Succeed []string // statements that have to succeed
+	Fail    string   // one that has to fail, or ""
 	True    string   // a query whose answer has to be true, or ""
 }
 
@@ -99,6 +103,7 @@ type Statement struct {
 // Row is a row as it is read.
 type Row struct {
 	Alone  bool // false: the session would not commit by itself
+	Writes bool // false: the server does not write, as a replica does not
 	Schema int  // the version of the tables
 
 	name, lease, owner, state, value                       []byte
@@ -108,7 +113,7 @@ type Row struct {
 // Fields returns where to scan what Load, List and Dead read.
 func (r *Row) Fields() []any {
 	return []any{
-		&r.Alone, &r.Schema, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
+		&r.Alone, &r.Writes, &r.Schema, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
 		&r.since, &r.until, &r.written, &r.due, &r.state, &r.value,
 	}
 }
@@ -142,6 +147,9 @@ func micros(t time.Time) int64 {
 	}
 	return t.UnixMicro()
 }
+
+// settled is how long after a Load a Save changes something, in microseconds.
+const settled = 1_000_000
 
 // bucket is the unit of the column due, in microseconds: a row is swept some minutes after
 // nothing of it is alive, so that few writes change the index.

@@ -20,7 +20,8 @@ const (
 	// mysqlWait bounds the wait for the lock of a row, which is 50 s by default. MySQL takes
 	// it for a comment.
 	mysqlWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ "
-	// mysqlNoWait fails at once where a row is locked.
+	// mysqlNoWait fails at once where a row is locked. So a statement that reads the table of the
+	// version as well, and locks its row by that, holds up nobody who wants to raise the floor.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
 	// mysqlAlone is true if the statement commits by itself. MariaDB alone can say that no
 	// transaction is open.
@@ -70,7 +71,7 @@ func (MySQL) Version() Statement { return Statement{Text: "SELECT version FROM l
 
 // SetVersion implements Dialect.
 func (MySQL) SetVersion(v int) Statement {
-	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v)}
+	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v) + " WHERE version=0"}
 }
 
 // Probes implements Dialect.
@@ -98,7 +99,7 @@ func (MySQL) Probes() []Probe {
 // Take implements Dialect.
 func (d MySQL) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
-	t.add(mysqlWait, "INSERT INTO lockkit_locks (name,version,token,lease,owner,since,until,written,due) SELECT ")
+	t.add(mysqlNoWait, "INSERT INTO lockkit_locks (name,version,token,lease,owner,since,until,written,due) SELECT ")
 	t.name(c.Key).add(",").num(version).add(",LAST_INSERT_ID(GREATEST(", mysqlNow, ",f.token+64,").num(least).add(")),")
 	t.name(c.Lease).add(",").name(c.Owner).add(",", mysqlNow, ",", mysqlNow, "+").num(ttl).add(",", mysqlNow, ",").mysqlDue(ttl)
 	t.add(" FROM lockkit_version f WHERE ", ofThisVersion, " AND ", mysqlAlone, " ON DUPLICATE KEY UPDATE ")
@@ -134,11 +135,14 @@ func (d MySQL) Give(c store.Claim, version int64) Statement {
 	return t.add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
 }
 
-// Extend implements Dialect.
+// Extend implements Dialect. A row that another transaction has locked does not hold up the
+// others: the limit has the inner query run by itself, first, and lock what is free.
 func (d MySQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
-	t := d.text().add(mysqlNoWait, "UPDATE lockkit_locks SET version=").num(version).add(",due=GREATEST(due,").mysqlDue(ttl.Microseconds())
-	t.add("),written=", mysqlNow, ",until=GREATEST(until,", mysqlNow, "+").num(ttl.Microseconds()).add(") WHERE ")
-	return t.these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
+	t, us := d.text(), ttl.Microseconds()
+	t.add(mysqlNoWait, "UPDATE (SELECT name FROM lockkit_locks WHERE ").these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone)
+	t.add(" LIMIT ", strconv.Itoa(len(claims)), " FOR UPDATE SKIP LOCKED) l STRAIGHT_JOIN lockkit_locks k ON k.name=l.name SET k.version=").num(version)
+	t.add(",k.due=GREATEST(k.due,").mysqlDue(us).add("),k.written=", mysqlNow, ",k.until=GREATEST(k.until,", mysqlNow, "+")
+	return t.num(us).add(")").end()
 }
 
 // Extended implements Dialect.
@@ -148,7 +152,7 @@ func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d MySQL) rows(value bool) *text {
-	return d.text().add("SELECT ", mysqlAlone, ",f.version,", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
+	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect. The newest row is read as for a write, also by what sends mere
@@ -156,7 +160,7 @@ func (d MySQL) rows(value bool) *text {
 func (d MySQL) Load(key string, w casstore.Want) Statement {
 	t := d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
 	if w.Current {
-		return Statement{Text: mysqlWait + t.end().Text + " LOCK IN SHARE MODE"}
+		return Statement{Text: mysqlNoWait + t.end().Text + " LOCK IN SHARE MODE"}
 	}
 	return t.end()
 }
@@ -181,7 +185,7 @@ func (d MySQL) Save(key string, old, e casstore.Entry) Statement {
 	} else {
 		t.update("lockkit_locks", key, &old, &e)
 	}
-	return t.add(" AND ", mysqlAlone).end()
+	return t.soon(mysqlNow, &old).add(" AND ", mysqlAlone).end()
 }
 
 // Raise implements Dialect.
@@ -219,6 +223,9 @@ func (d MySQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 // Proof implements Dialect. With autocommit off a transaction that a deadlock has rolled back
 // would look like an open one: the next statement begins another.
 func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
+
+// Idle implements Dialect.
+func (MySQL) Idle() Proof { return Proof{} }
 
 // Note implements Dialect.
 func (d MySQL) Note(resource string, token uint64) Statement {

@@ -78,7 +78,7 @@ func (PostgreSQL) Version() Statement { return Statement{Text: "SELECT version F
 
 // SetVersion implements Dialect.
 func (PostgreSQL) SetVersion(v int) Statement {
-	return Statement{Text: "UPDATE lockkit.version SET version=" + strconv.Itoa(v)}
+	return Statement{Text: "UPDATE lockkit.version SET version=" + strconv.Itoa(v) + " WHERE version=0"}
 }
 
 // Probes implements Dialect.
@@ -129,7 +129,7 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d PostgreSQL) rows(value bool) *text {
-	return d.text().add("SELECT true,f.version,", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
+	return d.text().add("SELECT true,NOT pg_catalog.pg_is_in_recovery(),f.version,", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }
 
 // Load implements Dialect.
@@ -153,9 +153,9 @@ func (d PostgreSQL) Dead(most int) Statement {
 func (d PostgreSQL) Save(key string, old, e casstore.Entry) Statement {
 	t := d.text().add("WITH c AS MATERIALIZED ", durable, " ")
 	if old.Version == 0 {
-		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
+		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).soon("c.now", &old).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return t.update("lockkit.locks", key, &old, &e).add(" AND (SELECT now FROM c)>0").end()
+	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old).end()
 }
 
 // Raise implements Dialect.
@@ -193,6 +193,15 @@ func (d PostgreSQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 
 // Proof implements Dialect.
 func (PostgreSQL) Proof() Proof { return Proof{Succeed: savepoint} }
+
+// Idle implements Dialect. What is set for a transaction is gone with the next statement,
+// unless both are in one.
+func (PostgreSQL) Idle() Proof {
+	return Proof{
+		Succeed: []string{"SELECT pg_catalog.set_config('lockkit.open','yes',true)"},
+		True:    "SELECT pg_catalog.current_setting('lockkit.open',true) IS DISTINCT FROM 'yes'",
+	}
+}
 
 // Note implements Dialect.
 func (d PostgreSQL) Note(resource string, token uint64) Statement {

@@ -57,7 +57,7 @@ func (SQLite) Version() Statement { return Statement{Text: "SELECT version FROM 
 
 // SetVersion implements Dialect.
 func (SQLite) SetVersion(v int) Statement {
-	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v)}
+	return Statement{Text: "UPDATE lockkit_version SET version=" + strconv.Itoa(v) + " WHERE version=0"}
 }
 
 // Probes implements Dialect.
@@ -104,7 +104,7 @@ func (d SQLite) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d SQLite) rows(value bool) *text {
-	return d.text().add("SELECT true,f.version,", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
+	return d.text().add("SELECT true,true,f.version,", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect.
@@ -127,9 +127,9 @@ func (d SQLite) Dead(most int) Statement {
 // Save implements Dialect.
 func (d SQLite) Save(key string, old, e casstore.Entry) Statement {
 	if old.Version == 0 {
-		return d.text().insert("lockkit_locks", "lockkit_version", key, &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
+		return d.text().insert("lockkit_locks", "lockkit_version", key, &old, &e).soon(sqliteNow, &old).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return d.text().update("lockkit_locks", key, &old, &e).end()
+	return d.text().update("lockkit_locks", key, &old, &e).soon(sqliteNow, &old).end()
 }
 
 // Raise implements Dialect.
@@ -161,9 +161,15 @@ func (d SQLite) SaveLocked(key string, old, e casstore.Entry) Statement {
 	return d.text().update("lockkit_locks", key, &old, &e).end()
 }
 
-// Proof implements Dialect. A savepoint would begin a transaction. A script ends at its first
-// error, so it rolls back only what it has begun.
-func (SQLite) Proof() Proof { return Proof{Fail: "BEGIN;ROLLBACK"} }
+// sqliteBegin fails in a transaction. A script ends at its first error, so it rolls back only
+// what it has begun.
+const sqliteBegin = "BEGIN;ROLLBACK"
+
+// Proof implements Dialect. A savepoint would begin a transaction.
+func (SQLite) Proof() Proof { return Proof{Fail: sqliteBegin} }
+
+// Idle implements Dialect.
+func (SQLite) Idle() Proof { return Proof{Succeed: []string{sqliteBegin}} }
 
 // Note implements Dialect.
 func (d SQLite) Note(resource string, token uint64) Statement {

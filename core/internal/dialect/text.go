@@ -114,6 +114,13 @@ func (t *text) update(locks, key string, old, e *casstore.Entry) *text {
 	return t.add(" WHERE name=").name(key).add(" AND version=").num(old.Version)
 }
 
+// soon adds the condition that the time is that of old, or up to a second later. So a Save counts
+// no time by the clock of another server.
+func (t *text) soon(now string, old *casstore.Entry) *text {
+	at := old.Now.UnixMicro()
+	return t.add(" AND ", now, " BETWEEN ").num(at).add(" AND ").num(at + settled)
+}
+
 // written adds the statement that finds those rows of claims that have the version.
 func (t *text) written(locks string, claims []store.Claim, version int64) *text {
 	t.add("SELECT name FROM ", locks, " WHERE version=").num(version).add(" AND name IN (")
@@ -150,7 +157,7 @@ func valueColumn(wanted bool) string {
 }
 
 // thisVersion stands for what is read before the time, where the version was read before.
-var thisVersion = "SELECT 1=1," + strconv.Itoa(SchemaVersion) + ","
+var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ","
 
 // ofThisVersion is true if the tables are those of this package.
 var ofThisVersion = "f.version=" + strconv.Itoa(SchemaVersion)

@@ -192,8 +192,8 @@ func build(root, dir, overlay, pkg string) (bin string, o outcome) {
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
-	cmd.Dir = root
+	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd.Dir = filepath.Join(root, pkg) // which may be a module of its own
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", outcome{string(output), fmt.Errorf("it does not compile: %w", err)}
 	}

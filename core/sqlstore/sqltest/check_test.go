@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -48,11 +49,14 @@ func TestMariaDB_Check(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t, "innodb_flush_log_at_trx_commit = 2").NewDatabase(t)
 	d := database{sqlstore.MySQL, "mysql", server.DSN()}
-	_, db := d.place(t)
+	place, db := d.place(t)
 	db.SetMaxOpenConns(3)
 	p := newStore(t, db, d)
 	server.Exec("ALTER TABLE lockkit_seen ENGINE=MyISAM; SET GLOBAL read_only=1")
 	unfit(t, p, "innodb_flush_log_at_trx_commit=1", "ENGINE=InnoDB", "connect to the primary", "a pool of 3 connections")
+	if _, err := place.Load(t.Context(), "key", casstore.Want{}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "to the primary") {
+		t.Errorf("a read of a replica: got %v, want %v that names the primary", err, store.ErrUnavailable)
+	}
 	server.Exec("SET GLOBAL read_only=0")
 	off := d
 	off.dsn += "autocommit=0"

@@ -14,15 +14,41 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// throughProxy returns a Place on a database, a Store on it behind a proxy, and the proxy.
-func throughProxy(t *testing.T) (direct database, s *sqlstore.Store, proxy *testserver.Proxy) {
-	t.Helper()
-	server := mariaDB.Get(t).NewDatabase(t)
-	proxy = testserver.NewMySQLProxy(t, server.Addr)
-	direct = database{sqlstore.MySQL, "mysql", server.DSN()}
-	behind := direct
-	behind.dsn = server.DSNAt(proxy.Addr)
-	return direct, behind.store(t), proxy
+// faulty is a database behind a proxy.
+type faulty struct {
+	direct, behind      database
+	proxy               *testserver.Proxy
+	inserting, updating testserver.Match
+}
+
+// What a network loses, delays or doubles changes no outcome but to an unknown one.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(t *testing.T) *faulty{
+		"mariadb": func(t *testing.T) *faulty {
+			server := mariaDB.Get(t).NewDatabase(t)
+			proxy := testserver.NewMySQLProxy(t, server.Addr)
+			return &faulty{
+				database{sqlstore.MySQL, "mysql", server.DSN()}, database{sqlstore.MySQL, "mysql", server.DSNAt(proxy.Addr)}, proxy,
+				testserver.Statement("INSERT INTO lockkit_locks"), testserver.Statement("UPDATE lockkit_locks"),
+			}
+		},
+		"postgres": func(t *testing.T) *faulty {
+			server := postgres.Get(t).NewDatabase(t)
+			proxy := testserver.NewPostgresProxy(t, server.Addr)
+			// By the simple protocol a request has the text of its statement, prepared or not.
+			behind := server.URLAt(proxy.Addr, "default_query_exec_mode=simple_protocol")
+			return &faulty{
+				database{sqlstore.PostgreSQL, "pgx", server.URL()}, database{sqlstore.PostgreSQL, "pgx", behind}, proxy,
+				testserver.Statement("INSERT INTO lockkit.locks"), testserver.Statement("UPDATE lockkit.locks"),
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			faults(t, begin)
+		})
+	}
 }
 
 // shared is a claim on a key that others may hold too: it takes the way of Load and Save.
@@ -71,33 +97,30 @@ func isUnknown(err error) bool {
 	return true
 }
 
-func TestMariaDB_Faults(t *testing.T) {
-	t.Parallel()
-	const inserting, updating = "INSERT INTO lockkit_locks", "UPDATE lockkit_locks"
-
+func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 	for name, make := range map[string]func(key string) store.Claim{
 		"usual":  func(key string) store.Claim { return claim(key, long) },
 		"shared": shared,
 	} {
 		t.Run("a reply is lost, "+name, func(t *testing.T) {
 			t.Parallel()
-			direct, s, proxy := throughProxy(t)
-			sound := direct.store(t)
+			f := begin(t)
+			s, sound := f.behind.store(t), f.direct.store(t)
 			c := make("key")
-			f := proxy.Inject(testserver.Statement(inserting), testserver.CloseReply)
+			fault := f.proxy.Inject(f.inserting, testserver.CloseReply)
 			if _, err := s.Acquire(t.Context(), c); !isUnknown(err) {
 				t.Errorf("acquire: got %v, want an unknown outcome", err)
 			}
-			f.AwaitAnswer(t)
+			fault.AwaitAnswer(t)
 			if n := holders(t, sound, "key"); n != 1 {
 				t.Errorf("got %d holds, want 1", n)
 			}
 			acquire(t, s, c) // the same claim again changes nothing
-			f = proxy.Inject(testserver.Statement(updating), testserver.CloseReply)
+			fault = f.proxy.Inject(f.updating, testserver.CloseReply)
 			if err := s.Release(t.Context(), c); !isUnknown(err) {
 				t.Errorf("release: got %v, want an unknown outcome", err)
 			}
-			f.AwaitAnswer(t)
+			fault.AwaitAnswer(t)
 			if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, store.ErrLost) {
 				t.Errorf("a second release: got %v, want nil or %v", err, store.ErrLost)
 			}
@@ -107,44 +130,47 @@ func TestMariaDB_Faults(t *testing.T) {
 		})
 		t.Run("a request is lost, "+name, func(t *testing.T) {
 			t.Parallel()
-			direct, s, proxy := throughProxy(t)
-			proxy.Inject(testserver.Statement(inserting), testserver.CloseRequest)
+			f := begin(t)
+			s := f.behind.store(t)
+			f.proxy.Inject(f.inserting, testserver.CloseRequest)
 			if _, err := s.Acquire(t.Context(), make("key")); !isUnknown(err) {
 				t.Errorf("got %v, want an unknown outcome", err)
 			}
-			if n := holders(t, direct.store(t), "key"); n != 0 {
+			if n := holders(t, f.direct.store(t), "key"); n != 0 {
 				t.Errorf("got %d holds, want none", n)
 			}
 		})
 		t.Run("a request is doubled, "+name, func(t *testing.T) {
 			t.Parallel()
-			_, s, proxy := throughProxy(t)
+			f := begin(t)
+			s := f.behind.store(t)
 			c := make("key")
-			f := proxy.Inject(testserver.Statement(inserting), testserver.DoubleRequest)
+			fault := f.proxy.Inject(f.inserting, testserver.DoubleRequest)
 			acquire(t, s, c)
-			f.AwaitAnswer(t)
-			f = proxy.Inject(testserver.Statement(updating), testserver.DoubleRequest)
+			fault.AwaitAnswer(t)
+			fault = f.proxy.Inject(f.updating, testserver.DoubleRequest)
 			release(t, s, c)
-			f.AwaitAnswer(t)
+			fault.AwaitAnswer(t)
 			acquire(t, s, claim("key", long))
 		})
 	}
 	t.Run("a caller leaves", func(t *testing.T) {
 		t.Parallel()
 		for _, cause := range []error{errors.New("own"), store.ErrUnavailable, store.ErrLost, store.ErrBusy} {
-			direct, s, proxy := throughProxy(t)
-			f := proxy.Inject(testserver.Statement(inserting), testserver.HoldRequest)
+			f := begin(t)
+			s := f.behind.store(t)
+			fault := f.proxy.Inject(f.inserting, testserver.HoldRequest)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			go func() {
-				<-f.Fired()
+				<-fault.Fired()
 				cancel(cause)
 			}()
 			if _, err := s.Acquire(ctx, claim("key", long)); !isUnknown(err) || !strings.Contains(err.Error(), cause.Error()) {
 				t.Errorf("a cause %v: got %v, want an unknown outcome that names it", cause, err)
 			}
-			f.Deliver()
-			f.AwaitAnswer(t)
-			if n := holders(t, direct.store(t), "key"); n != 1 {
+			fault.Deliver()
+			fault.AwaitAnswer(t)
+			if n := holders(t, f.direct.store(t), "key"); n != 1 {
 				t.Errorf("got %d holds, want the statement to take effect later", n)
 			}
 			if _, err := s.Acquire(ctx, claim("other", long)); !errors.Is(err, store.ErrUnavailable) {
@@ -154,10 +180,11 @@ func TestMariaDB_Faults(t *testing.T) {
 	})
 	t.Run("a server that does not answer", func(t *testing.T) {
 		t.Parallel()
-		_, s, proxy := throughProxy(t)
+		f := begin(t)
+		s := f.behind.store(t)
 		acquire(t, s, claim("warm", long))
-		proxy.Partition()
-		defer proxy.Heal()
+		f.proxy.Partition()
+		defer f.proxy.Heal()
 		begun := time.Now()
 		_, err := s.Acquire(t.Context(), claim("key", long))
 		if err == nil || errors.Is(err, store.ErrBusy) {
@@ -169,12 +196,14 @@ func TestMariaDB_Faults(t *testing.T) {
 	})
 	t.Run("a server that is gone", func(t *testing.T) {
 		t.Parallel()
-		_, s, proxy := throughProxy(t)
-		proxy.Down()
+		f := begin(t)
+		f.direct.place(t)
+		s := newStore(t, f.behind.open(t), f.behind)
+		f.proxy.Down()
 		if _, err := s.Acquire(t.Context(), claim("key", long)); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("got %v, want %v", err, store.ErrUnavailable)
 		}
-		proxy.Up()
+		f.proxy.Up()
 		eventually(t, func() error {
 			_, err := s.Acquire(t.Context(), claim("key", long))
 			return err
@@ -259,7 +288,11 @@ func TestErrors(t *testing.T) {
 
 func setVersion(t *testing.T, db *sql.DB, d database, v int) {
 	t.Helper()
-	if _, err := db.ExecContext(t.Context(), d.dialect.SetVersion(v).Text); err != nil {
+	table := "lockkit_version"
+	if d.driver == "pgx" {
+		table = "lockkit.version"
+	}
+	if _, err := db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET version=%d", table, v)); err != nil {
 		t.Fatal(err)
 	}
 }

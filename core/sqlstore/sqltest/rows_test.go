@@ -111,6 +111,24 @@ func TestRows(t *testing.T) {
 				t.Error("a row from the future: got a release, want none")
 			}
 		})
+		t.Run("a time of another clock", func(t *testing.T) {
+			for _, key := range []string{"new", "there"} {
+				if key == "there" {
+					take(t, p, claim(key, long))
+				}
+				old := load(t, p, key, false)
+				for _, skew := range []time.Duration{-time.Hour, -2 * time.Second, time.Minute, time.Hour} {
+					skewed := old
+					skewed.Now = old.Now.Add(skew)
+					if ok, err := p.Save(t.Context(), key, skewed, casstore.Entry{Version: version(), Due: old.Now}); ok || err != nil {
+						t.Errorf("a %s row, %v beside: got %v, %v, want false", key, skew, ok, err)
+					}
+				}
+				if now := load(t, p, key, false); now.Version != old.Version {
+					t.Errorf("a %s row has changed", key)
+				}
+			}
+		})
 		t.Run("a row that was swept and made anew", func(t *testing.T) {
 			old := load(t, p, "swept", false)
 			c := claim("swept", long)
@@ -177,6 +195,27 @@ func TestMigrate(t *testing.T) {
 		}
 		if r := load(t, p, "kept", false); r.Alone.Lease == "" {
 			t.Error("a second Migrate has removed a lock")
+		}
+	})
+}
+
+// Neither Migrate nor the text for tools makes newer tables older, also if they were made after
+// Migrate has looked.
+func TestMigrate_Newer(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		_, db := d.place(t)
+		setVersion(t, db, d, 1_000)
+		for statement := range strings.SplitSeq(sqlstore.Schema(d.dialect), ";\n") {
+			if statement == "" {
+				continue
+			}
+			if _, err := db.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := sqlstore.Migrate(t.Context(), db, d.dialect); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "of version 1000") {
+			t.Errorf("got %v, want %v that names the version", err, store.ErrUnsupported)
 		}
 	})
 }

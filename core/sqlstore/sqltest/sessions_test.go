@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // Nothing depends on how a session of MariaDB is set.
@@ -115,43 +116,64 @@ func TestMariaDB_AutocommitOff(t *testing.T) {
 }
 
 // A connection that the caller's code has left in a transaction.
-func TestMariaDB_OpenTransaction(t *testing.T) {
+func TestOpenTransaction(t *testing.T) {
 	t.Parallel()
-	d := onMariaDB(t)
-	sound, _ := d.place(t)
-	db := d.open(t)
-	db.SetMaxOpenConns(1)
-	if _, err := db.ExecContext(t.Context(), "BEGIN"); err != nil {
-		t.Fatal(err)
+	left := func(t *testing.T, d database) {
+		sound, _ := d.place(t)
+		db := d.open(t)
+		db.SetMaxOpenConns(1)
+		if _, err := db.ExecContext(t.Context(), "BEGIN"); err != nil {
+			t.Fatal(err)
+		}
+		p := &rows.Place{DB: db, Dialect: d.dialect.Dialect}
+		held := claim("held", long)
+		take(t, sound, held)
+		unchanged(t, p, sound, held, "open transaction")
 	}
-	p := &rows.Place{DB: db, Dialect: d.dialect.Dialect}
-	held := claim("held", long)
-	take(t, sound, held)
-	unchanged(t, p, sound, held, "open transaction")
+	everywhere(t, left)
+	t.Run("another driver", func(t *testing.T) {
+		t.Parallel()
+		left(t, database{sqlstore.PostgreSQL, "another", postgres.Get(t).NewDatabase(t).URL()})
+	})
+}
+
+// Where the driver is not known a session is asked whether it is in a transaction.
+func TestAnotherDriver(t *testing.T) {
+	t.Parallel()
+	s := database{sqlstore.PostgreSQL, "another", postgres.Get(t).NewDatabase(t).URL()}.store(t)
+	for range 3 {
+		for _, c := range []store.Claim{claim("key", long), shared("key")} {
+			acquire(t, s, c)
+			release(t, s, c)
+		}
+	}
 }
 
 // unchanged fails the test unless p changes nothing, and Load says why.
 func unchanged(t *testing.T, p, sound *rows.Place, held store.Claim, why string) {
 	t.Helper()
-	for _, key := range []string{"free", "held"} {
-		if _, ok := take(t, p, claim(key, long)); ok {
-			t.Errorf("a %s key: got a grant, want none", key)
+	none := func(what string, ok bool, err error) {
+		t.Helper()
+		if ok || err != nil && (!errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), why)) {
+			t.Errorf("%s: got %v, %v, want no change", what, ok, err)
 		}
 	}
-	if give(t, p, held) {
-		t.Error("got a release, want none")
-	}
-	if done, err := p.Extend(t.Context(), []store.Claim{held}, version()); err != nil || done[0] {
-		t.Errorf("got an extension %v, %v, want none", done[0], err)
-	}
 	for _, key := range []string{"free", "held"} {
+		_, ok, err := p.Take(t.Context(), claim(key, long), version())
+		none("take", ok, err)
 		old := load(t, sound, key, false)
-		if save(t, p, key, old, old) {
-			t.Errorf("a %s key: got a save, want none", key)
-		}
+		ok, err = p.Save(t.Context(), key, old, casstore.Entry{Version: version(), Due: old.Now})
+		none("save", ok, err)
 		if _, err := p.Load(t.Context(), key, casstore.Want{}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), why) {
 			t.Errorf("load: got %v, want %v with %q", err, store.ErrUnavailable, why)
 		}
+	}
+	ok, err := p.Give(t.Context(), held, version())
+	none("give", ok, err)
+	done, err := p.Extend(t.Context(), []store.Claim{held}, version())
+	none("extend", err == nil && done[0], err)
+	if r := load(t, sound, "held", false); r.Alone.Lease != held.Lease {
+		t.Error("the hold is gone")
 	}
 	if r := load(t, sound, "free", false); r.Version != 0 {
 		t.Error("a row is left behind")
@@ -194,11 +216,14 @@ func TestLockedRow(t *testing.T) {
 					t.Errorf("hold %d: got %v, want it extended", i, e.Err)
 				}
 			}
-			if _, ok, err := p.Take(t.Context(), claim(c.Key, long), version()); ok || err != nil && !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("take: got %v, %v, want no change", ok, err)
+			if _, ok, err := p.Take(t.Context(), claim(c.Key, long), version()); ok || !errors.Is(err, casstore.ErrConflict) {
+				t.Errorf("take: got %v, %v, want %v", ok, err, casstore.ErrConflict)
 			}
-			if ok, err := p.Give(t.Context(), c, version()); ok || err != nil && !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("give: got %v, %v, want no change", ok, err)
+			if ok, err := p.Give(t.Context(), c, version()); ok || !errors.Is(err, casstore.ErrConflict) {
+				t.Errorf("give: got %v, %v, want %v", ok, err, casstore.ErrConflict)
+			}
+			if _, err := s.Acquire(t.Context(), claim(c.Key, long)); !errors.Is(err, store.ErrBusy) {
+				t.Errorf("acquire: got %v, want %v", err, store.ErrBusy)
 			}
 			if err := tx.Rollback(); err != nil {
 				t.Fatal(err)
@@ -207,6 +232,32 @@ func TestLockedRow(t *testing.T) {
 				t.Error("the hold is gone")
 			}
 		})
+	}
+}
+
+// Nor does a locked row make anyone wait who has locked the row of the version meanwhile.
+func TestMariaDB_LockedRowIsNotAwaited(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartMariaDB(t).NewDatabase(t)
+	p, db := database{sqlstore.MySQL, "mysql", server.DSN()}.place(t)
+	take(t, p, claim("key", long))
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "UPDATE lockkit_locks SET due=due+1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.Take(t.Context(), claim("key", long), version()); !errors.Is(err, casstore.ErrConflict) {
+		t.Errorf("take: got %v, want %v", err, casstore.ErrConflict)
+	}
+	if _, err := p.Load(t.Context(), "key", casstore.Want{Current: true}); !errors.Is(err, casstore.ErrConflict) {
+		t.Errorf("load: got %v, want %v", err, casstore.ErrConflict)
+	}
+	waits := server.Exec("SELECT variable_value FROM information_schema.global_status WHERE variable_name='INNODB_ROW_LOCK_WAITS'")
+	if waits[0] != "0" {
+		t.Errorf("got %q waits, want none", waits)
 	}
 }
 

@@ -1,11 +1,13 @@
 package sqltest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -52,5 +54,47 @@ func TestRoundTrips(t *testing.T) {
 				t.Errorf("got %d requests for two cycles, want 4: %v", sent, proxy.Requests())
 			}
 		})
+	}
+}
+
+// A row that another transaction has locked costs one more round trip for all the others.
+func TestMariaDB_RoundTripsBesideALockedRow(t *testing.T) {
+	t.Parallel()
+	server := mariaDB.Get(t).NewDatabase(t)
+	proxy := testserver.NewMySQLProxy(t, server.Addr)
+	direct := database{sqlstore.MySQL, "mysql", server.DSN()}
+	place, db := direct.place(t)
+	var claims []store.Claim
+	for i := range 64 {
+		claims = append(claims, claim(fmt.Sprint("key ", i), long))
+		take(t, place, claims[i])
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "UPDATE lockkit_locks SET due=due+1 WHERE name='key 20'"); err != nil {
+		t.Fatal(err)
+	}
+	direct.dsn = server.DSNAt(proxy.Addr)
+	p := &rows.Place{DB: direct.open(t), Dialect: direct.dialect.Dialect}
+	done, err := p.Extend(t.Context(), claims, version())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, ok := range done {
+		if ok != (i != 20) {
+			t.Errorf("hold %d extended: got %v, want %v", i, ok, i != 20)
+		}
+	}
+	sent := 0
+	for _, r := range proxy.Requests() {
+		if text := strings.Join(append([]string{r.Name}, r.Args...), " "); strings.Contains(text, "lockkit_locks") {
+			sent++
+		}
+	}
+	if sent != 2 {
+		t.Errorf("got %d statements, want 2", sent)
 	}
 }

@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -159,8 +161,8 @@ func TestSQLite_CommitFails(t *testing.T) {
 	if err := reader.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_master").Scan(&n); err != nil {
 		t.Fatal(err)
 	}
-	if token, ok := take(t, p, claim("k", long)); ok {
-		t.Fatalf("a Take that was rolled back was granted with token %d", token)
+	if token, ok, err := p.Take(t.Context(), claim("k", long), version()); ok || !errors.Is(err, casstore.ErrConflict) {
+		t.Fatalf("got token %d, granted %v, %v, want %v", token, ok, err, casstore.ErrConflict)
 	}
 	if err := reader.Rollback(); err != nil {
 		t.Fatal(err)

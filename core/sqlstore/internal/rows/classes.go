@@ -1,30 +1,30 @@
 package rows
 
 import (
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"net"
 	"reflect"
 	"strings"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// class is what follows from an error of a database.
+// class is what follows from an error of a database for the statement that it answers.
 type class int
 
 const (
-	unknown   class = iota // the statement may have taken effect
+	unknown   class = iota // it may have taken effect
 	unchanged              // it has not
 	conflict               // it has not, because of another one; it may be sent again
+	present                // it has not, because the row that was to be new is there
 )
 
-// errConflict is an error of class conflict.
-var errConflict = errors.New("another statement was faster")
+// errPresent is an error of class present.
+var errPresent = errors.New("the row is there already")
 
 // classify returns err so that it matches store.ErrUnavailable if nothing was changed, and
-// errConflict too if another statement is the reason.
+// casstore.ErrConflict or errPresent too if that is the reason.
 func classify(err error) error {
 	if err == nil {
 		return nil
@@ -33,17 +33,17 @@ func classify(err error) error {
 	case unchanged:
 		return fmt.Errorf("%w: %w%s", store.ErrUnavailable, err, advice(err))
 	case conflict:
-		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, errConflict, err)
+		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, casstore.ErrConflict, err)
+	case present:
+		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, errPresent, err)
 	}
 	return err
 }
 
 // classOf knows errors by the fields and methods that those of the drivers have, whatever
-// dialect was chosen.
+// dialect was chosen. What it does not know is of class unknown: a proxy has errors of its own,
+// in the numbers of none or of the wrong one.
 func classOf(err error) class {
-	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" || errors.Is(err, driver.ErrBadConn) {
-		return unchanged // a driver returns ErrBadConn only before anything was sent
-	}
 	if state := stateOf(err); state != "" {
 		return classOfState(state)
 	}
@@ -68,46 +68,71 @@ func stateOf(err error) string {
 	return ""
 }
 
+// classOfState is for PostgreSQL. An error there ends the transaction, which is that of the
+// statement, unless the session ends too: its COMMIT may be under way then.
+//
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
 func classOfState(state string) class {
 	switch state {
-	case "40001", "40P01":
+	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock wait
 		return conflict
-	case "40003":
+	case "40003": // statement completion unknown
 		return unknown
-	case "57014", "57P03", "57P05":
+	case "57014", "57P03", "57P05": // cancelled; not ready for sessions; ended as it was idle
 		return unchanged
 	}
-	for _, kind := range []string{"XX", "08", "57", "58", "F0"} {
-		if strings.HasPrefix(state, kind) {
-			return unknown
-		}
+	switch state[:2] {
+	case "0A", // not supported
+		"21", "22", "23", "26", "42", "44", // a statement, its data, or a constraint
+		"25", "2B", "2D", "40", "55", // the state of a transaction or of an object
+		"28", "3D", "3F", // names and rights
+		"53", "54", // no memory, disk or connection left; a limit
+		"P0": // PL/pgSQL, as in a trigger
+		return unchanged
 	}
-	return unchanged
+	return unknown // also 08 connections, 57 operators, 58 system, XX internal
 }
 
-// classOfNumber is for the field Number, which an error of go-sql-driver/mysql has. A server
-// that has sent one has rolled back the statement, except for those that end a session.
+// classOfNumber is for the field Number, which an error of go-sql-driver/mysql has. An error
+// that the server finds in a statement rolls it back, or the transaction too. Numbers of 2000
+// to 2999 are a client's, a proxy's for one. 1105 is any error, and one during a COMMIT
+// or of a session that ends leaves open what was committed.
+//
+// https://dev.mysql.com/doc/refman/8.4/en/innodb-error-handling.html
+// https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
+// https://mariadb.com/kb/en/mariadb-error-code-reference/
 func classOfNumber(n uint64) class {
 	switch n {
-	case 1062, 1205, 1213: // a row that was to be new is there, a lock wait, a deadlock
+	case 1020, 1205, 1213: // the row has changed since the snapshot, a lock wait, a deadlock
 		return conflict
-	case 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1180, 1317, 1927, 2006, 2013, 3169:
-		return unknown
+	case 1062: // a duplicate key
+		return present
+	case 1044, 1045, 1142, 1143, 1227, 1370, 1820, // rights and passwords
+		1046, 1049, 1054, 1109, 1128, 1136, 1146, 1193, 1305, 1630, // names
+		1064, 1149, 1235, // a statement that is none, or not supported
+		1048, 1231, 1264, 1292, 1364, 1366, 1406, 1690, // values
+		1040, 1203, 1226, 1461, // a limit of connections, of a user, of prepared statements
+		1114, 1118, 1153, // no room in the table, the row or the packet
+		1290, 1792, 1836: // read-only
+		return unchanged
 	}
-	return unchanged
+	return unknown
 }
 
 // classOfCode is for SQLite's code, the method Code of modernc.org/sqlite and the field of
-// mattn/go-sqlite3. Its low byte is the kind: 5 and 6 that another connection has locked the
-// file or a table, 10 that the disk has failed, 11 and 26 that the file is damaged.
+// mattn/go-sqlite3. Its low byte is the kind. A statement that fails is rolled back, unless the
+// disk has failed or the file is damaged.
+//
+// https://sqlite.org/rescode.html
 func classOfCode(code uint64) class {
 	switch code & 0xff {
-	case 0, 10, 11, 26:
-		return unknown
-	case 5, 6:
+	case 5, 6: // BUSY, LOCKED: another connection has locked the file or a table
 		return conflict
+	case 1, 3, 8, 9, 13, 14, 15, // ERROR, PERM, READONLY, INTERRUPT, FULL, CANTOPEN, PROTOCOL
+		17, 18, 19, 20, 21, 23, 25: // SCHEMA, TOOBIG, CONSTRAINT, MISMATCH, MISUSE, AUTH, RANGE
+		return unchanged
 	}
-	return unchanged
+	return unknown
 }
 
 // advice is what to do about err, or "".
@@ -139,4 +164,18 @@ func field(err error, name string) uint64 {
 		}
 	}
 	return 0
+}
+
+// isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent, as
+// database/sql/driver demands. lib/pq returns it for a reply that was cut too.
+func isCareful(driver any) bool {
+	t := reflect.TypeOf(driver)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.PkgPath() {
+	case "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v4/stdlib", "github.com/jackc/pgx/v5/stdlib":
+		return true
+	}
+	return false
 }

@@ -74,7 +74,9 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 		}
 		switch {
 		case !r.Alone:
-			return errors.New("the session has autocommit off, or an open transaction: set autocommit=1 in the DSN")
+			return errOpen
+		case !r.Writes:
+			return errReplica
 		case r.Schema < dialect.SchemaVersion:
 			return errOld
 		case r.Schema > dialect.SchemaVersion:
@@ -90,6 +92,8 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 }
 
 var (
+	errReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
+
 	errOld = errors.New("the tables are of an older version: call Migrate")
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
@@ -110,7 +114,7 @@ func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token u
 		err = p.query(ctx, st, func(scan func(to ...any) error) error { return scan(&n) })
 	}
 	if err != nil { // also after a row: it is granted only with the end of the result
-		return 0, false, again(err)
+		return 0, false, err
 	}
 	return uint64(n), n > 0, nil
 }
@@ -133,21 +137,23 @@ func (p *Place) Raise(ctx context.Context, token uint64) error {
 	return err
 }
 
-// Extend implements casstore.Usual, by a statement for each 64 holds of one TTL. If it has
-// changed fewer rows, those with its version are read.
+// Extend implements casstore.Usual, by a statement for each 64 holds of one TTL. One that fails
+// leaves the others as they are.
 func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
 	done, order := make(map[string]bool, len(claims)), slices.Clone(claims)
 	// Rows are locked in one order, so that two of these do not wait for each other.
 	slices.SortFunc(order, func(a, b store.Claim) int {
 		return cmp.Or(cmp.Compare(a.TTL, b.TTL), strings.Compare(a.Key, b.Key))
 	})
+	var failed error
 	for len(order) > 0 {
 		n := 1
 		for n < min(len(order), maxTogether) && order[n].TTL == order[0].TTL {
 			n++
 		}
-		if err := p.extend(ctx, order[:n], version, done); err != nil {
-			return nil, err
+		err := p.extend(ctx, order[:n], version, done)
+		if err != nil && (failed == nil || errors.Is(failed, store.ErrUnavailable)) {
+			failed = err // one of unknown outcome, if there is one
 		}
 		order = order[n:]
 	}
@@ -155,50 +161,43 @@ func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64)
 	for i, c := range claims {
 		answers[i] = done[c.Key]
 	}
-	return answers, nil
+	return answers, failed
 }
 
-// extend extends some holds together. If one of their rows is locked, it does so for each half.
+// extend extends some holds together. If it has changed fewer rows, those with its version are
+// read.
 func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64, done map[string]bool) error {
-	n, err := p.exec(ctx, p.Dialect.Extend(claims, claims[0].TTL, version), sql.Result.RowsAffected)
-	half := len(claims) / 2
+	n, err := p.change(ctx, p.Dialect.Extend(claims, claims[0].TTL, version))
 	switch {
-	case errors.Is(err, errConflict) && half > 0:
-		if err := p.extend(ctx, claims[:half], version, done); err != nil {
-			return err
-		}
-		return p.extend(ctx, claims[half:], version, done)
-	case err != nil || n == 0:
-		return again(err)
+	case errors.Is(err, casstore.ErrConflict), err == nil && n == 0:
+		return nil
+	case err != nil:
+		return err
 	case n == int64(len(claims)):
 		for _, c := range claims {
 			done[c.Key] = true
 		}
 		return nil
 	}
-	return p.query(ctx, p.Dialect.Extended(claims, version), func(scan func(to ...any) error) error {
+	err = p.query(ctx, p.Dialect.Extended(claims, version), func(scan func(to ...any) error) error {
 		var name []byte
 		err := scan(&name)
 		done[string(name)] = true
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error()) // it has no class
+	}
+	return nil
 }
 
 // change runs a statement and returns how many rows it has changed.
 func (p *Place) change(ctx context.Context, st dialect.Statement) (int64, error) {
 	n, err := p.exec(ctx, st, sql.Result.RowsAffected)
-	if err != nil {
-		return 0, again(err)
+	if errors.Is(err, errPresent) {
+		return 0, nil
 	}
-	return n, nil
-}
-
-// again returns nil for an error after which the statement may be sent again.
-func again(err error) error {
-	if errors.Is(err, errConflict) {
-		return nil
-	}
-	return err
+	return n, err
 }
 
 func (p *Place) exec(ctx context.Context, st dialect.Statement, answer func(sql.Result) (int64, error)) (n int64, err error) {
@@ -229,7 +228,9 @@ func (p *Place) query(ctx context.Context, st dialect.Statement, next func(scan 
 				return err
 			}
 		}
-		err = errors.Join(rows.Err(), rows.Close())
+		if err = rows.Err(); err == nil {
+			err = rows.Close()
+		}
 		if begun && errors.Is(err, driver.ErrBadConn) {
 			return errors.New(err.Error()) // it was sent, so it is not sent again
 		}
@@ -248,19 +249,39 @@ func (p *Place) One(ctx context.Context, st dialect.Statement, to ...any) error 
 }
 
 // call runs work on a connection, and classifies its error. A connection that turns out to be
-// broken before anything was sent is replaced.
+// broken is replaced. If the statement may have been sent by then, it is sent twice, which
+// changes nothing, and the outcome is unknown unless it is answered.
 func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
+	sent := false
 	for try := 1; ; try++ {
-		c, err := p.connect(ctx)
-		if err != nil {
+		begun, err := p.try(ctx, work)
+		bad := errors.Is(err, driver.ErrBadConn)
+		sent = sent || bad && begun && !isCareful(p.DB.Driver())
+		switch {
+		case err == nil:
+			return nil
+		case bad && try < maxConnections:
+		case sent:
+			return errors.New("the connection broke, perhaps behind the statement: " + err.Error())
+		case begun && !bad:
+			return classify(err)
+		default:
 			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 		}
-		err = work(c)
-		_ = c.Close()
-		if !errors.Is(err, driver.ErrBadConn) || try == maxConnections {
-			return classify(err)
-		}
 	}
+}
+
+// try runs work on a connection without a transaction, and reports whether it came to that.
+func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
+	c, err := p.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	if err := p.idle(ctx, c); err != nil {
+		return false, err
+	}
+	return true, work(c)
 }
 
 func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {

@@ -3,7 +3,9 @@ package rows
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/lockkit/lockkit/core/internal/dialect"
@@ -16,42 +18,87 @@ type Querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-var errOutside = fmt.Errorf("there is no open transaction: give it a *sql.Tx, or what wraps one, and roll it back "+
-	"after an error, as MySQL and MariaDB do by themselves after a deadlock: %w", store.ErrInvalid)
-
 // InTransaction proves that what q sends is in a transaction of the caller, and not committed
 // by itself. It fails with store.ErrInvalid if that is not so, and with the database's error if
 // it cannot say.
 func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
-	proof := d.Proof()
-	if proof.Fail != "" {
-		_, err := q.ExecContext(ctx, proof.Fail)
-		switch {
-		case err == nil:
-			return errOutside
-		case strings.Contains(err.Error(), "within a transaction"): // SQLite
-			return nil
-		}
+	ok, err := prove(ctx, q, d.Proof())
+	if err != nil || ok {
 		return err
 	}
-	for _, text := range proof.Succeed {
-		_, err := q.ExecContext(ctx, text)
-		switch {
-		case stateOf(err) == "25P01", field(err, "Number") == 1305:
-			return errOutside
-		case err != nil:
+	return fmt.Errorf("there is no open transaction, or autocommit is off: give it a *sql.Tx, or what wraps one, and roll that back "+
+		"after an error, as MySQL and MariaDB do by themselves after a deadlock: %w", store.ErrInvalid)
+}
+
+var errOpen = errors.New("the session has autocommit off, or an open transaction: set autocommit=1 in the DSN, " +
+	"and give the locks a *sql.DB of their own")
+
+// idle fails with errOpen if c has a transaction open, where the statements themselves do not
+// look for one. The driver is asked first, as the database takes two round trips.
+func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
+	proof := p.Dialect.Idle()
+	if proof.Succeed == nil {
+		return nil
+	}
+	ok, known := isIdle(c)
+	if !known {
+		var err error
+		if ok, err = prove(ctx, c, proof); err != nil {
 			return err
 		}
 	}
-	if proof.True == "" {
-		return nil
-	}
-	var alone bool
-	if err := q.QueryRowContext(ctx, proof.True).Scan(&alone); err != nil {
-		return err
-	}
-	if !alone {
-		return fmt.Errorf("autocommit is off, so that a transaction is not known from the next one: set autocommit=1 in the DSN: %w", store.ErrInvalid)
+	if !ok {
+		return errOpen
 	}
 	return nil
+}
+
+// isIdle reports what pgx knows of c: whether no transaction is open. Another driver is not
+// known.
+func isIdle(c *sql.Conn) (idle, known bool) {
+	_ = c.Raw(func(conn any) error {
+		v := reflect.ValueOf(conn)
+		for _, get := range []func() reflect.Value{
+			func() reflect.Value { return v.MethodByName("Conn") },
+			func() reflect.Value { return v.MethodByName("PgConn") },
+			func() reflect.Value { return v.MethodByName("TxStatus") },
+		} {
+			method := get()
+			if !method.IsValid() || method.Type().NumIn() != 0 || method.Type().NumOut() != 1 {
+				return nil
+			}
+			v = method.Call(nil)[0]
+		}
+		known = v.Kind() == reflect.Uint8
+		idle = known && v.Uint() == 'I'
+		return nil
+	})
+	return idle, known
+}
+
+// prove reports whether a session shows what is to be proved.
+func prove(ctx context.Context, q Querier, proof dialect.Proof) (ok bool, err error) {
+	if proof.Fail != "" {
+		if _, err := q.ExecContext(ctx, proof.Fail); !isWrongState(err) {
+			return false, err
+		}
+	}
+	for _, text := range proof.Succeed {
+		if _, err := q.ExecContext(ctx, text); isWrongState(err) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	ok = true
+	if proof.True != "" {
+		err = q.QueryRowContext(ctx, proof.True).Scan(&ok)
+	}
+	return ok, err
+}
+
+// isWrongState reports whether a statement has failed as there is a transaction, or none.
+func isWrongState(err error) bool {
+	return err != nil && (stateOf(err) == "25P01" || field(err, "Number") == 1305 ||
+		strings.Contains(err.Error(), "within a transaction")) // of SQLite
 }

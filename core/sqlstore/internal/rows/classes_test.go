@@ -1,0 +1,224 @@
+package rows
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// The errors of drivers, as far as classOf reads them.
+type (
+	numbered struct{ Number uint16 } // go-sql-driver/mysql
+	stated   string                  // pgx, lib/pq
+	coded    int                     // modernc.org/sqlite
+	withCode struct{ Code errNo }    // mattn/go-sqlite3
+	errNo    int
+)
+
+func (e *numbered) Error() string { return fmt.Sprint("Error ", e.Number) }
+
+func (e stated) Error() string { return string(e) }
+
+func (e stated) SQLState() string { return string(e) }
+
+func (e coded) Error() string { return fmt.Sprint("code ", int(e)) }
+
+func (e coded) Code() int { return int(e) }
+
+func (e withCode) Error() string { return fmt.Sprint("code ", e.Code) }
+
+// What an error says of the statement that it answers. The meanings are those of the servers'
+// documents: MySQL's and MariaDB's error references with "InnoDB Error Handling",
+// PostgreSQL's appendix "Error Codes", and SQLite's "Result and Error Codes".
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err     error
+		want    class
+		meaning string
+	}{
+		{&numbered{1020}, conflict, "record has changed since last read (innodb_snapshot_isolation rolls back)"},
+		{&numbered{1205}, conflict, "lock wait timeout exceeded; try restarting transaction"},
+		{&numbered{1213}, conflict, "deadlock found when trying to get lock; try restarting transaction"},
+		{&numbered{1062}, present, "duplicate entry for key"},
+		{&numbered{1040}, unchanged, "too many connections"},
+		{&numbered{1046}, unchanged, "no database selected"},
+		{&numbered{1064}, unchanged, "parse error"},
+		{&numbered{1114}, unchanged, "the table is full: InnoDB rolls back the statement"},
+		{&numbered{1142}, unchanged, "command denied to user"},
+		{&numbered{1146}, unchanged, "table doesn't exist"},
+		{&numbered{1153}, unchanged, "got a packet bigger than max_allowed_packet"},
+		{&numbered{1226}, unchanged, "user has exceeded a resource"},
+		{&numbered{1290}, unchanged, "the server is running with --read-only"},
+		{&numbered{1406}, unchanged, "data too long for column"},
+		{&numbered{1792}, unchanged, "cannot execute statement in a READ ONLY transaction"},
+		{&numbered{1836}, unchanged, "running in read-only mode"},
+		{&numbered{1030}, unknown, "got error from storage engine"},
+		{&numbered{1053}, unknown, "server shutdown in progress"},
+		{&numbered{1105}, unknown, "unknown error, also of proxies and of TiDB"},
+		{&numbered{1158}, unknown, "got an error reading communication packets"},
+		{&numbered{1180}, unknown, "got error during COMMIT"},
+		{&numbered{1317}, unknown, "query execution was interrupted"},
+		{&numbered{1927}, unknown, "connection was killed (MariaDB)"},
+		{&numbered{1969}, unknown, "max_statement_time exceeded (MariaDB)"},
+		{&numbered{2003}, unknown, "a client's: can't connect to the server behind a proxy"},
+		{&numbered{2006}, unknown, "a client's: server has gone away"},
+		{&numbered{2013}, unknown, "a client's: lost connection during query"},
+		{&numbered{2027}, unknown, "a client's: malformed packet"},
+		{&numbered{3024}, unknown, "maximum statement execution time exceeded"},
+		{&numbered{3100}, unknown, "group replication: error in the hook before_commit"},
+		{&numbered{3169}, unknown, "session was killed"},
+		{&numbered{4031}, unknown, "disconnected because of inactivity"},
+		{&numbered{9001}, unknown, "ProxySQL: max connect timeout reached"},
+		{&numbered{9999}, unknown, "none"},
+		{&numbered{1}, unknown, "none"},
+
+		{stated("40001"), conflict, "serialization_failure"},
+		{stated("40P01"), conflict, "deadlock_detected"},
+		{stated("23505"), unchanged, "unique_violation"},
+		{stated("25006"), unchanged, "read_only_sql_transaction"},
+		{stated("25P02"), unchanged, "in_failed_sql_transaction"},
+		{stated("40000"), unchanged, "transaction_rollback"},
+		{stated("42501"), unchanged, "insufficient_privilege"},
+		{stated("42P01"), unchanged, "undefined_table"},
+		{stated("53100"), unchanged, "disk_full"},
+		{stated("53300"), unchanged, "too_many_connections"},
+		{stated("54000"), unchanged, "program_limit_exceeded"},
+		{stated("55P03"), conflict, "lock_not_available, after lock_timeout"},
+		{stated("55000"), unchanged, "object_not_in_prerequisite_state"},
+		{stated("57014"), unchanged, "query_canceled"},
+		{stated("57P03"), unchanged, "cannot_connect_now"},
+		{stated("57P05"), unchanged, "idle_session_timeout"},
+		{stated("08006"), unknown, "connection_failure"},
+		{stated("08007"), unknown, "transaction_resolution_unknown"},
+		{stated("08P01"), unknown, "protocol_violation, of pgbouncer for any error"},
+		{stated("40003"), unknown, "statement_completion_unknown"},
+		{stated("57P01"), unknown, "admin_shutdown"},
+		{stated("57P02"), unknown, "crash_shutdown"},
+		{stated("58030"), unknown, "io_error"},
+		{stated("XX000"), unknown, "internal_error"},
+		{stated("XX001"), unknown, "data_corrupted"},
+		{stated("CR000"), unknown, "none of PostgreSQL's"},
+
+		{coded(5), conflict, "SQLITE_BUSY"},
+		{coded(6), conflict, "SQLITE_LOCKED"},
+		{coded(517), conflict, "SQLITE_BUSY_SNAPSHOT"},
+		{withCode{5}, conflict, "SQLITE_BUSY"},
+		{coded(1), unchanged, "SQLITE_ERROR"},
+		{coded(8), unchanged, "SQLITE_READONLY"},
+		{coded(9), unchanged, "SQLITE_INTERRUPT"},
+		{coded(13), unchanged, "SQLITE_FULL"},
+		{withCode{14}, unchanged, "SQLITE_CANTOPEN"},
+		{coded(2067), unchanged, "SQLITE_CONSTRAINT_UNIQUE"},
+		{coded(2), unknown, "SQLITE_INTERNAL"},
+		{coded(10), unknown, "SQLITE_IOERR"},
+		{coded(1034), unknown, "SQLITE_IOERR_FSYNC"},
+		{coded(11), unknown, "SQLITE_CORRUPT"},
+		{withCode{26}, unknown, "SQLITE_NOTADB"},
+
+		{io.ErrUnexpectedEOF, unknown, "the connection broke"},
+		{context.DeadlineExceeded, unknown, "the caller has left"},
+	} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			t.Parallel()
+			err := fmt.Errorf("wrapped: %w", c.err)
+			if got := classOf(err); got != c.want {
+				t.Errorf("%s: got class %d, want %d", c.meaning, got, c.want)
+			}
+			said := classify(err)
+			if got, want := errors.Is(said, store.ErrUnavailable), c.want != unknown; got != want {
+				t.Errorf("%s: matches %v: got %v, want %v", c.meaning, store.ErrUnavailable, got, want)
+			}
+			if got, want := errors.Is(said, casstore.ErrConflict), c.want == conflict; got != want {
+				t.Errorf("%s: matches %v: got %v, want %v", c.meaning, casstore.ErrConflict, got, want)
+			}
+		})
+	}
+}
+
+// A driver that returns driver.ErrBadConn for a lost reply leaves the outcome unknown, unless a
+// later try is answered.
+func TestBadConnection(t *testing.T) {
+	t.Parallel()
+	const key = "key"
+	writes := map[string]func(p *Place) error{
+		"take": func(p *Place) error {
+			_, _, err := p.Take(t.Context(), store.Claim{Key: key, Lease: "l", Owner: "o"}, 7)
+			return err
+		},
+		"give": func(p *Place) error {
+			_, err := p.Give(t.Context(), store.Claim{Key: key, Lease: "l", Owner: "o"}, 7)
+			return err
+		},
+		"save": func(p *Place) error {
+			_, err := p.Save(t.Context(), key, casstore.Entry{Version: 6}, casstore.Entry{Version: 7})
+			return err
+		},
+		"extend": func(p *Place) error {
+			_, err := p.Extend(t.Context(), []store.Claim{{Key: key, Lease: "l", Owner: "o"}}, 7)
+			return err
+		},
+	}
+	for name, answers := range map[string][]answer{
+		"always":                {{err: driver.ErrBadConn}},
+		"a refusal follows":     {{err: driver.ErrBadConn}, {err: &numbered{1142}}},
+		"a deadlock follows":    {{err: driver.ErrBadConn}, {err: &numbered{1213}}},
+		"no connection follows": {{err: driver.ErrBadConn}, {err: errDial}},
+	} {
+		for what, write := range writes {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				err := write(newFake(t, answers...))
+				if err == nil || errors.Is(err, store.ErrUnavailable) || errors.Is(err, casstore.ErrConflict) {
+					t.Errorf("got %v, want an unknown outcome", err)
+				}
+			})
+		}
+	}
+	for what, write := range writes {
+		if err := write(newFake(t, answer{err: driver.ErrBadConn}, answer{rows: 1})); err != nil {
+			t.Errorf("%s, and a second try is answered: got %v, want nil", what, err)
+		}
+	}
+	_, err := newFake(t, answer{err: driver.ErrBadConn}).Load(t.Context(), key, casstore.Want{})
+	if !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a read: got %v, want %v", err, store.ErrUnavailable)
+	}
+}
+
+// PostgreSQL and SQLite return the row of a grant before its COMMIT, which can fail.
+func TestTake_CommitFails(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end  error
+		want error // nil: an unknown outcome
+	}{
+		"it is not serializable": {stated("40001"), casstore.ErrConflict},
+		"another one has won":    {coded(5), casstore.ErrConflict},
+		"the disk is full":       {stated("53100"), store.ErrUnavailable},
+		"the server shuts down":  {stated("57P01"), nil},
+		"the reply is cut":       {io.ErrUnexpectedEOF, nil},
+		"the connection is bad":  {driver.ErrBadConn, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newFake(t, answer{tuple: []driver.Value{int64(77)}, end: c.end})
+			token, ok, err := p.Take(t.Context(), store.Claim{Key: "key", Lease: "l", Owner: "o"}, 7)
+			if token != 0 || ok || err == nil {
+				t.Errorf("got token %d, granted %v, %v, want an error", token, ok, err)
+			}
+			if c.want != nil && !errors.Is(err, c.want) || c.want == nil && errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if sent := len(p.DB.Driver().(*fake).sent); sent != 1 {
+				t.Errorf("it was sent %d times, want once", sent)
+			}
+		})
+	}
+}

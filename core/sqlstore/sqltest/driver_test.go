@@ -1,0 +1,42 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+func init() { sql.Register("another", another{}) }
+
+// another is a driver that is not known, as one that traces another.
+type another struct{}
+
+func (another) Open(dsn string) (driver.Conn, error) {
+	c, err := stdlib.GetDefaultDriver().Open(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &traced{c.(*stdlib.Conn)}, nil
+}
+
+type traced struct{ of *stdlib.Conn }
+
+func (c *traced) Prepare(query string) (driver.Stmt, error) { return c.of.Prepare(query) }
+
+func (c *traced) Close() error { return c.of.Close() }
+
+func (c *traced) Begin() (driver.Tx, error) {
+	return c.of.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+func (c *traced) CheckNamedValue(v *driver.NamedValue) error { return c.of.CheckNamedValue(v) }
+
+func (c *traced) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.of.ExecContext(ctx, query, args)
+}
+
+func (c *traced) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.of.QueryContext(ctx, query, args)
+}
