@@ -9,12 +9,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire takes the lock on key. While the key is busy it waits, until ctx ends or as
+// Acquire takes the lock on key. While the key is busy it waits, until ctx is done or as
 // long as Wait allows. While the store does not answer it does not wait: it fails with
-// ErrUnavailable after a few attempts. Under a context that carries a lease of the same key from the
-// same Locker it re-enters: it does not wait, and the key is free when every
-// lease of it has been released. It is never re-entered from memory: the store
-// confirms that the outer lease is still held.
+// ErrUnavailable after a few attempts. Under a context that carries a lease of the same key
+// from the same Locker it re-enters: it does not wait, and the key is free when every lease of
+// it has been released. It is never re-entered from memory: the store confirms that the outer
+// lease is still held.
 //
 // The lease is extended until Release is called, also when ctx ends, since the
 // work may still be running then. So every lease has to be released.
@@ -24,7 +24,8 @@ import (
 //
 // It fails with ErrBusy (a *BusyError, or matching ctx's cause too if ctx ended
 // the wait), ErrUnavailable if the store does not answer, the cause of a ctx that was done
-// before the store was asked, ErrLost if the outer lease was lost, ErrClosed,
+// before the store was asked, ErrLost if the outer lease was lost, or one of several keys
+// before the last of them was granted, ErrClosed,
 // ErrUnsupported, or ErrInvalid for a key or option that is not allowed, a nil ctx, or a
 // claim heavier than the one it re-enters. After any error nothing is held.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
@@ -37,8 +38,8 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 
 // TryAcquire is Acquire with one attempt: it asks the store once, again only after a failure
 // that may pass, and fails with ErrBusy if the key is held, or if others of this process are
-// waiting for it. It does not ask if the store answers another caller of this process meanwhile, whose question
-// began later, so that the answer holds for both.
+// waiting for it. It does not ask if the store answers another caller of this process meanwhile,
+// whose question began later, so that the answer holds for both.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -60,7 +61,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		lease.endContext(nil)
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
-	over := false // the lease is the caller's, or has ended
+	over := false // the lease is the caller's, or was released
 	defer func() {
 		if !over { // it found a finished record, or the store has panicked
 			lease.abandon()

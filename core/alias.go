@@ -24,7 +24,7 @@ var (
 	// ErrClosed is returned when the Locker was closed.
 	ErrClosed = store.ErrClosed
 	// ErrUnavailable is returned when the store could not be reached or did not answer in
-	// time. No lock is held, and a claim that may have been granted is released.
+	// time. After an acquire no lock is held, and a claim that may have been granted is released.
 	ErrUnavailable = store.ErrUnavailable
 	// ErrUnsupported is returned when the store cannot serve this kind of claim.
 	ErrUnsupported = store.ErrUnsupported

@@ -93,7 +93,7 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 }
 
 // entries are those of the card, as many as it has room for: one for each key that a lease
-// holds, or for the key that it waits for.
+// holds, and one for each acquire that waits, with the key that it was called with.
 func (w *cardWriter) entries() (all []store.CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/order"
@@ -13,7 +12,7 @@ const (
 	// maxResent is how many bytes of a value are sent before the record instead takes its
 	// place, if there is one.
 	maxResent = 8 << 20
-	// cleanUpWidth is how many releases are sent at a time.
+	// cleanUpWidth is how many releases of claims that were tried before are sent at a time.
 	cleanUpWidth = 32
 )
 
@@ -26,8 +25,8 @@ type cleanup struct {
 
 	mu      order.Mutex[cleanupRank]
 	pending count     // claims that are not settled
-	waiting []pending // those of them that are to be tried again
-	looping bool
+	waiting []pending // those of them that are due again
+	workers int       // that try these, cleanUpWidth at most
 }
 
 type pending struct {
@@ -60,55 +59,62 @@ func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	}()
 }
 
-// tried notes how a try of u ended. After a pause, a claim that is not settled goes to the
-// end. A round lasts as long as its slowest try, also for claims at other servers.
+// tried notes how a try of u ended. A claim that is not settled is due again after its pause.
 func (cl *cleanup) tried(u pending, settled bool) {
-	if !settled {
-		time.Sleep(u.pause)
-		if u.claim.Record != nil {
-			u.pause = min(2*u.pause, longestPause)
-			u.resent += len(u.claim.Record.Value)
-		}
-		if u.resent > maxResent {
-			u.claim.shorten()
-		}
-	}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
 	if settled {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
 		cl.pending.add(-1)
 		return
 	}
+	pause := u.pause
+	if u.claim.Record != nil {
+		u.pause = min(2*u.pause, longestPause)
+		u.resent += len(u.claim.Record.Value)
+	}
+	if u.resent > maxResent {
+		u.claim.shorten()
+	}
+	time.AfterFunc(pause, func() { cl.again(u) })
+}
+
+// again puts u, which is due, behind the claims that are due, and has one more worker try them
+// if there may be one.
+func (cl *cleanup) again(u pending) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
 	cl.waiting = append(cl.waiting, u)
-	if !cl.looping {
-		cl.looping = true
-		go cl.loop()
+	if cl.workers < cleanUpWidth {
+		cl.workers++
+		go cl.work()
 	}
 }
 
-// loop tries some claims side by side until none is left. The pause of one that has failed
-// is one of its round, and there is none while the store answers, since an outage can leave
-// thousands of claims.
-func (cl *cleanup) loop() {
-	for {
-		cl.mu.Lock()
-		n := min(len(cl.waiting), cleanUpWidth)
-		round := cl.waiting[:n:n]
-		cl.waiting = cl.waiting[n:]
-		cl.looping = n > 0
-		cl.mu.Unlock()
-		if n == 0 {
-			return
+// work tries the claims that are due, until there is none. It pauses after a try that the store
+// did not answer, since an outage can leave thousands of claims, and may still pause when the
+// last one is settled. A call that hangs keeps no other worker waiting.
+func (cl *cleanup) work() {
+	for u, ok := cl.next(); ok; u, ok = cl.next() {
+		settled, _ := cl.try(u)
+		cl.tried(u, settled)
+		if !settled {
+			time.Sleep(cleanUpPause)
 		}
-		var tries sync.WaitGroup
-		for _, u := range round {
-			tries.Go(func() {
-				settled, _ := cl.try(u)
-				cl.tried(u, settled)
-			})
-		}
-		tries.Wait()
 	}
+}
+
+// next returns the claim that has been due for longest. If there is none, it counts the worker
+// out.
+func (cl *cleanup) next() (u pending, ok bool) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if len(cl.waiting) == 0 {
+		cl.workers--
+		return u, false
+	}
+	u, cl.waiting[0] = cl.waiting[0], u
+	cl.waiting = cl.waiting[1:]
+	return u, true
 }
 
 // wait returns true when nothing is left to do, and false if ctx ends before

@@ -12,9 +12,10 @@ type (
 	unlockedKey struct{}
 )
 
-// leaseContext is the context of a lease. Its Err asks the clocks, so that a
-// holder that was paused or suspended learns of its loss from the first check
-// after it runs again, even if the timer that should tell it is late.
+// leaseContext is the context of a lease. Its Err reads the clocks, so that a holder that was
+// paused or suspended finds its loss at the first check after it runs again, even if the timer
+// is late. A context that can be canceled and is made from it has an Err of its own, which
+// nothing calls: only the timer ends that, or an earlier check of this one.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -35,10 +36,17 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
-// Context carries the lease, and ends when the lease does: with cause ErrLost
-// when this process can no longer trust it, before the key can expire;
-// ErrClosed when Locker.Close gave up waiting; the cause of the context that it
-// was acquired under; or context.Canceled when it was released.
+// Context returns the context of the lease, which carries it. It is done when the lease is lost,
+// with cause ErrLost, before the key can expire; when it is released, with context.Canceled;
+// when Locker.Close gave up waiting, with ErrClosed; and when the context of the acquire is
+// done, with its cause. The lease is still extended then.
+//
+// Its Err reads the clocks, and so does that of a context that only adds values. So code that
+// was paused or suspended finds the loss by the first Err after that. Its Done channel is closed
+// by a timer, which can be late then: by the time for which the process is not yet run, and by up
+// to a second after a suspension of the machine. So are Done and Err of a context that can be
+// canceled by itself, as context.WithCancel and context.WithTimeout make it. Before a write that
+// must not come late, call Err of this one.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
 // orBackground is ctx, for a call that must not fail because a caller has none.

@@ -37,7 +37,8 @@
 // the end of the trust, do.
 //
 // A store may grant a hold that waited for less than its TTL, as redisstore does by the
-// message of a release: about 1.4s, of which the first extension makes the TTL.
+// message of a release: for about 1.4s. If less than two thirds of the TTL are left then,
+// the hold is extended to its TTL 10ms after the grant.
 //
 // No attempt is left behind with an unknown outcome. A claim whose answer did not come
 // is asked again under the same name, which counts once. Or it is given back in the
@@ -93,7 +94,7 @@
 //   - A run whose begin got no answer looks like a run that died, from the end of its
 //     lease until the clean-up takes it back.
 //
-// In the first eight a resource that compares tokens still takes no write of a
+// In the first nine a resource that compares tokens still takes no write of a
 // holder once it has seen a later one; copies of one holder it may not tell apart.
 //
 // PROOF.md beside this file lists what can go wrong, each with its defence and

@@ -122,7 +122,8 @@ func nameIn(names []string, i int) string {
 //	                   ├──→ Lost
 //	                   └──→ PassedOn, if its hold goes to a waiter ──→ Released
 //
-// Each Acquired is followed by one Lost or one Released, and by no second of them. So
+// Each Acquired is followed by one Lost or one Released, which only CleanedUp can
+// follow. An observer that takes long for another event of the lease delays it. So
 // the number of Acquired less that of both is the number of leases that this process
 // has, and never negative. A lease over several keys can be extended before it is
 // Acquired, while it waits for the next key. Claims of unknown outcome are told by

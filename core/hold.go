@@ -37,6 +37,10 @@ type notices interface {
 //
 // The trust in it is from, valid and retired: grant begins it, confirm alone makes it
 // longer, and retire ends it for good. All others only read it.
+//
+// This file is the life of a hold that is never passed on. passing.go has what the queues of
+// this process ask of it, and what it knows of that. Here two things come of it: no lease
+// has the hold for a moment, and leases that have passed it on wait for the answer to its release.
 type hold struct {
 	keeper        *keeper
 	key           string // the claim as it was granted
@@ -47,10 +51,10 @@ type hold struct {
 	arrived       clock.Moment // when the grant had arrived
 
 	mu      order.Mutex[holdRank]
-	lease   notices       // that has the hold; nil between two leases
+	lease   notices       // that has the hold; nil from pass to giveTo, while it goes to the next one
 	from    clock.Moment  // when the last confirmed call began,
 	valid   time.Duration // and how long the hold lasts from then on
-	reach   time.Duration // how long after arrived the store may have it because of Lease.Extend; 0 without that
+	reach   time.Duration // how long after arrived the store may have it by Lease.Extend; 0 if that was not called
 	retired bool          // it is lost, or about to be released: it is not extended or trusted any more
 	passing passing       // of passing.go
 
@@ -59,8 +63,7 @@ type hold struct {
 
 // grant makes h the hold that the store has granted to c for lease, by a call that began at
 // start. It reports whether h is trusted: the answer can take longer than the trust lasts.
-// Nobody else knows h yet. The lease then has the watchdog look at it by due, and nothing is
-// sent for it until about a third of its validity is over.
+// Nobody else knows h yet. The lease then has the watchdog look at it by due.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
@@ -97,14 +100,15 @@ func (h *hold) expired(now clock.Moment) bool {
 	return now.Since(h.from) >= h.valid
 }
 
-// leaseNow returns the lease that has the hold, nil between two leases.
+// leaseNow returns the lease that has the hold, nil while it goes from one to the next.
 func (h *hold) leaseNow() notices {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease
 }
 
-// lose ends the trust in the hold, which is lost, and notifies the lease that has it.
+// lose ends the trust in the hold, which is lost, and notifies the lease that has it. One that
+// is about to have it finds the trust at its end.
 func (h *hold) lose() {
 	h.retire()
 	if lease := h.leaseNow(); lease != nil {
@@ -159,17 +163,18 @@ func (h *hold) noteExtend(end time.Time) {
 }
 
 // due has the watchdog look at the hold after the pause that is counted from now on, or when
-// the trust in it is over if that is sooner. If it is over now, due returns false and the
-// hold is lost.
+// the trust in it is over if that is sooner. If it is over now, or the hold is retired, due
+// returns false. A lease that has the hold and has not released it is then lost.
 func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left, early := h.trustLeft(now), h.slack()
+	left := h.trustLeft(now)
 	if left == 0 {
-		go h.lose() // not here: an observer is told
+		go h.lose() // not here: the observer is notified
 		return false
 	}
 	d := pause(now)
+	early := min(slack(h.valid), max(d, 0)/2)
 	if d >= left {
 		d, early = left, 0
 	}
@@ -184,25 +189,35 @@ func (h *hold) toExtend(now clock.Moment) time.Duration {
 	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }
 
+// toLengthen is the pause until a hold that may have been granted by message is extended. It
+// is short if less than two thirds of the hold's TTL are left: such a grant lasts for a second
+// or two, which a pause of the process can take. The caller holds the mutex.
+func (h *hold) toLengthen(now clock.Moment) time.Duration {
+	d := h.toExtend(now)
+	if h.valid-now.Since(h.from) < h.ttl/3*2 {
+		d = min(d, lengthenAfter)
+	}
+	return d
+}
+
 // toRetry is the pause after a failed extension: short, but longer than the slack, since
 // holds that fail together would otherwise be tried again without a pause. The caller holds
 // the mutex.
-func (h *hold) toRetry(clock.Moment) time.Duration { return 2*h.slack() + rand.N(h.slack()+1) }
+func (h *hold) toRetry(clock.Moment) time.Duration {
+	s := slack(h.valid)
+	return 2*s + rand.N(s+1)
+}
 
 // toEnd is a pause that is longer than the trust in any hold.
 func toEnd(clock.Moment) time.Duration { return 2 * maxTTL }
 
-// slack is how much before it is due the hold may be extended, in one call with others.
-// The caller holds the mutex.
-func (h *hold) slack() time.Duration { return min(h.valid/60, time.Second/2) }
-
 // releaseClaim returns the claim that releases the hold. Its TTL is how long a late acquire
-// of it has to be refused.
+// of it has to be refused, and its Last the token of the last lease that has had the hold.
 func (h *hold) releaseClaim() store.Claim {
 	c := h.claim()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.owner == h.id && h.token > 0 {
+	if h.owner == h.id && h.token > 0 { // a hold that joined has the token of another one
 		c.Last = h.token + uint64(h.passing.passes)
 	}
 	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
@@ -214,7 +229,8 @@ func (h *hold) releaseClaim() store.Claim {
 // release releases the hold by c. A hold that was trusted until then, and has expired
 // meanwhile, is released. If the store does not answer until until, it returns the reason
 // and leaves the hold to the cleanup. If an acquire of it had no answer (unsure), the
-// cleanup releases it again in any case, so that a late one is refused.
+// cleanup releases it again in any case, so that a late one is refused. Leases that have passed
+// the hold on, and wait to know whether the store had it, get the same answer.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	plain := c.Record == nil
 	end, assumed := h.beginRelease(), false
@@ -230,7 +246,8 @@ func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	return err
 }
 
-// abandon releases the hold by c in the background.
+// abandon releases the hold by c in the background. Leases that have passed it on, and wait,
+// get the answer to the first try.
 func (h *hold) abandon(c releasing, unsure bool) {
 	h.retire()
 	end := h.beginRelease()

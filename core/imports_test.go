@@ -98,6 +98,8 @@ var rooms = map[string]room{
 	"core/proof/models": {tests: true},
 	"core/proof/sim":    {tests: true},
 
+	"core/proof/neighbours": {kit: []string{"core/testserver"}, tests: true},
+
 	"httpmw":                  {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},
 	"httpmw/internal/guard":   {kit: []string{"core", "core/adapter", "core/keys", "core/once"}},
 	"httpmw/stdmw":            {kit: []string{"core", "core/once", "httpmw/internal/guard"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -59,11 +60,11 @@ type Lease struct { // TestMemory logs its size: it fills a size class of the al
 	begun       bool // start has succeeded, and it was not withdrawn: its work may have begun
 	overrun     bool
 	releasing   bool
-	announced   bool // the observer was told that it was acquired
-	contended   bool // see Event; this and reentered do not change after the acquire
+	notifying   uint8 // notifications of its events under way; until it is announced, the acquire is one
+	contended   bool  // see Event; this and reentered do not change after the acquire
 	reentered   bool
 	tokenOffset uint8  // its token is that of the grant plus this
-	untold      func() // tells of its end, if that came before announced
+	unsaidEnd   func() // notifies the observer of its end, when those are done
 	holds       []*hold
 
 	// The hold of a lease with one key, and holds of it, without allocations of their own.
@@ -80,7 +81,7 @@ const (
 )
 
 func newLease(e *engine, ctx context.Context, key, name string, t terms) *Lease {
-	lease := &Lease{engine: e, key: key, name: name, opts: t, first: hold{id: leaseid.New(e.process)}}
+	lease := &Lease{engine: e, key: key, name: name, opts: t, notifying: 1, first: hold{id: leaseid.New(e.process)}}
 	lease.released.Add(1)
 	lease.outer, _ = LeaseFromContext(ctx)
 	inner, end := context.WithCancelCause(ctx)
@@ -186,10 +187,33 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	return err
 }
 
-// tell tells the observer of e, which happened to the lease.
-func (l *Lease) tell(e Event) {
-	if l.engine.listens(e.Kind) {
+// notify notifies the observer of e, which happened to the lease while it was held. It does
+// nothing when the lease is lost or is being released: its end is its last event.
+func (l *Lease) notify(e Event) {
+	if !l.engine.listens(e.Kind) {
+		return
+	}
+	l.mu.Lock()
+	open := l.state == held && !l.releasing && l.notifying < math.MaxUint8
+	if open {
+		l.notifying++
+	}
+	l.mu.Unlock()
+	if open {
 		l.engine.observe(context.WithoutCancel(l.ctx.Context), e)
+		l.notified()
+	}
+}
+
+// notified notes that a notification is done, and notifies the observer of the end of the
+// lease if that has waited for it.
+func (l *Lease) notified() {
+	l.mu.Lock()
+	l.notifying--
+	end, last := l.unsaidEnd, l.notifying == 0
+	l.mu.Unlock()
+	if last && end != nil {
+		end()
 	}
 }
 
@@ -222,7 +246,11 @@ func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	}
 	l.holds = append(l.holds, h)
 	if l.state == held {
-		h.due(h.arrived, h.toExtend)
+		pause := h.toExtend
+		if c.Push {
+			pause = h.toLengthen
+		}
+		h.due(h.arrived, pause)
 	}
 	return nil
 }
@@ -338,25 +366,19 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 		e.Wait = wait
 		l.engine.observe(ctx, e)
 	}
-	l.mu.Lock()
-	l.announced = true
-	untold := l.untold
-	l.mu.Unlock()
-	if untold != nil {
-		untold()
-	}
+	l.notified()
 }
 
-// tellEnd lists the lease as lost if it is, and tells the observer of its end. It leaves
-// that to announce if the observer was not told yet that the lease was acquired.
+// tellEnd lists the lease as lost if it is, and notifies the observer of its end. It leaves
+// both to the last of the notifications that are under way.
 func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
-	told := l.announced
-	if !told {
-		l.untold = func() { l.tellEnd(ctx, k, held, err) }
+	last := l.notifying == 0
+	if !last {
+		l.unsaidEnd = func() { l.tellEnd(ctx, k, held, err) }
 	}
 	l.mu.Unlock()
-	if !told {
+	if !last {
 		return
 	}
 	if k == Lost {
@@ -389,7 +411,7 @@ func (l *Lease) overruns(now clock.Moment) bool {
 	if first {
 		e := l.event(Overrun)
 		e.Held = now.Since(l.since)
-		l.tell(e)
+		l.notify(e)
 	}
 	return true
 }
@@ -410,7 +432,7 @@ func (l *Lease) extended(err error) {
 	if err != nil {
 		e.Kind, e.Err = ExtendFailed, err
 	}
-	l.tell(e)
+	l.notify(e)
 }
 
 func (l *Lease) isReleased() bool {

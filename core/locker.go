@@ -26,8 +26,8 @@ type Locker struct {
 // Without WithObserver it logs the loss of a lease to slog.Default, at level error,
 // and nothing else: work went on without its lock, and that must not go unnoticed.
 //
-// It fails with ErrInvalid if store or an option is nil or a default is not
-// allowed, and as WithCard says.
+// It fails with ErrInvalid if store or an option is nil or a default is not allowed, with
+// ErrUnsupported if the store does not serve the defaults, and as WithCard says.
 func New(s Store, opts ...Option) (*Locker, error) {
 	if isNil(s) {
 		return nil, fmt.Errorf("new locker: store is nil: %w", ErrInvalid)
@@ -110,12 +110,12 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	}
 }
 
-// Close shuts down as http.Server.Shutdown does: from now on every acquire
-// fails with ErrClosed, those that wait included; then it waits until all
-// leases are given back. When ctx ends first, the contexts of the remaining
-// leases end with cause ErrClosed, the leases are given back to the store, and
-// Close returns ctx's cause. A later call does the same for the remaining ones. A run
-// of Begin that was given back in this way can still save its answer with Finish.
+// Close shuts down as http.Server.Shutdown does. From now on every acquire fails with
+// ErrClosed, those that wait included. Close waits until all leases are released, and then until
+// the releases in the background are done. When ctx is done first, Close cancels the contexts of
+// the remaining leases with cause ErrClosed, releases the leases at the store, and returns ctx's
+// cause, about 8 seconds later at most. A later call does the same for the remaining ones. A run
+// of Begin that was released in this way can still save its answer with Finish.
 // It fails with ErrInvalid, and closes nothing, if ctx is nil.
 //
 // Call it after the servers whose handlers hold leases have shut down, and
@@ -140,7 +140,7 @@ func (l *Locker) Close(ctx context.Context) error {
 }
 
 // settle waits for what goes on in the background without a lease, and then ends the
-// card.
+// card. It returns false if ctx is done before that.
 func (l *Locker) settle(ctx context.Context) bool {
 	settled := l.watchdog.stop(ctx) && l.cleanup.wait(ctx)
 	return l.writer.stop(ctx) && settled

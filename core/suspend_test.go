@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,6 +79,23 @@ func TestSuspension(t *testing.T) {
 			t.Errorf("the context's error is %v", err)
 		}
 		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+	sim(t, "derived contexts", func(t *testing.T) {
+		l, _, suspend := laptop(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		child, cancel := context.WithTimeout(lease.Context(), time.Hour)
+		defer cancel()
+		type key struct{}
+		value := context.WithValue(lease.Context(), key{}, 1)
+		suspend(10 * time.Minute)
+		if err := child.Err(); err != nil { // a limit, see Lease.Context
+			t.Errorf("got %v of a context that can be canceled by itself, want nil", err)
+		}
+		if err := value.Err(); err != context.Canceled {
+			t.Errorf("got %v of a context with a value, want %v", err, context.Canceled)
+		}
+		wantErr(t, context.Cause(child), core.ErrLost)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
 	sim(t, "a lease ends within a second of resuming also while its extension hangs", func(t *testing.T) {
@@ -171,14 +189,24 @@ func TestSuspension(t *testing.T) {
 			}
 		}
 	})
-	t.Run("on this machine and in real time a short lease is held", func(t *testing.T) {
+	t.Run("on this machine and in real time a lease is held", func(t *testing.T) {
 		t.Parallel()
-		l, err := core.New(memStore()) // with the clocks that there are
+		extended := make(chan struct{})
+		var once sync.Once
+		l, err := core.New(memStore(), core.WithObserver(observerFunc(func(_ context.Context, e core.Event) {
+			if e.Kind == core.Extended {
+				once.Do(func() { close(extended) })
+			}
+		}))) // with the clocks that there are
 		if err != nil {
 			t.Fatal(err)
 		}
-		lease := acquire(t, t.Context(), l, "order:1", core.TTL(2*time.Second))
-		time.Sleep(1500 * time.Millisecond)
+		lease := acquire(t, t.Context(), l, "order:1", core.TTL(6*time.Second))
+		select {
+		case <-extended:
+		case <-lease.Context().Done():
+			t.Fatal("got a lost lease, want one that is extended")
+		}
 		wantHeldLease(t, lease)
 		release(t, lease)
 	})

@@ -28,6 +28,10 @@ func budget(ttl time.Duration) time.Duration {
 	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
 }
 
+// lengthenAfter is the age at which a short grant by message is extended to its TTL. Work
+// that takes less costs no extension.
+const lengthenAfter = 10 * time.Millisecond
+
 // Waiting for a busy key.
 const (
 	// A waiter that watches asks every pollEvery too, since a wake-up can be lost. Where many
@@ -39,6 +43,10 @@ const (
 	// earlyLimit bounds the opening of a watch before its caller has asked: the key may be
 	// free.
 	earlyLimit = 50 * time.Millisecond
+	// endMargin is the least time to wait for the end of a holder's time: a question that is
+	// early is asked again. All that wait for it spread over endSpread.
+	endMargin = 10 * time.Millisecond
+	endSpread = 5 * time.Millisecond
 	// freshTime is the age of a hold up to which its key is taken to change hands all the
 	// time: some turns of passTime.
 	freshTime = 50 * time.Millisecond
@@ -67,7 +75,8 @@ const (
 	releaseLimit = 3 * time.Second
 	// withdrawLimit bounds the wait for the withdrawal of a claim whose time to wait is over.
 	withdrawLimit = 500 * time.Millisecond
-	// closeLimit bounds what Close still does after its ctx is done.
+	// closeLimit bounds the wait of Close after its ctx is done and the leases are released: for
+	// acquires that were under way, and for what goes on in the background.
 	closeLimit = 2 * time.Second
 )
 
@@ -85,6 +94,15 @@ const (
 	// counts as a run that died for as long as its record is kept.
 	cleanUpRun = 10 * time.Minute
 )
+
+// slack is how much before it is due a hold of this validity may be extended, in one call with
+// others: little of it, but enough for leases that were granted within a second to share calls.
+func slack(valid time.Duration) time.Duration { return min(valid/60, time.Second/2) }
+
+// raisePause is the pause after which the calls that extend holds, of which ttl is the shortest
+// TTL, become twice as many: short enough for all holds to be asked for within a third of it,
+// though the calls hang.
+func raisePause(ttl time.Duration) time.Duration { return min(ttl/120, time.Second/4) }
 
 // lookEvery is how often the clock is looked at for a suspension, while anything is held.
 const lookEvery = time.Second

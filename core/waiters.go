@@ -13,6 +13,36 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
+// The states of a waiter, and the methods that lead from one to the next. The head before it
+// has left where that is leave:
+//
+//	enter ──→ behind ←───────── stepBack ───────── beside ←── enter
+//	           │ │ └─────────── advance ────────────↑
+//	           │ │
+//	           │ └─── leave ──→ parked ── passOn ──→ given
+//	           │                ↑ │
+//	           │         enter ─┘ │
+//	           │ leave            │ unpark, passOn, holdEnded
+//	           ↓                  │
+//	enter ──→ asks ←──────────────┘
+//	           │ ↑
+//	           │ └── asleep(nil) ── asleep
+//	           └──── asleep(busy) ────↑
+//
+//	behind   waits in its queue, without a question to the store
+//	beside   asks the store once, beside the head: there is probably room
+//	asks     is the head, and asks the store
+//	asleep   is the head, was answered busy, and waits for a wake-up or a pause
+//	parked   is the head, and waits for a hold of this process instead of asking
+//	given    is the head, and a hold of this process was passed on to it
+//
+// From each state a waiter leaves, by leave: its acquire has a hold or was refused, or its caller
+// gives up. Enter refuses a caller whose queue is full, and one that does not wait while the head
+// does. Those behind are refused by refuse: the ones that do not wait when the head is parked, was
+// answered busy or had no answer, and all of them when the server is known to be down. A step from
+// behind or from parked, and a refusal, close waiter.ready. If a waiter leaves without the hold
+// that it was given, that goes to the next one.
+
 // queues are used again, each when it has become empty.
 var queues = sync.Pool{New: func() any { return new(queue) }}
 

@@ -64,7 +64,7 @@ func wakeUpWait(busy *BusyError, woken bool) time.Duration {
 	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMax)
 	d += rand.N(d / 10)
 	if holder := busy.RetryAfter; holder > 0 && (woken || rand.N(max(busy.Waiting, 1)) < pollShare) {
-		d = min(d, max(holder, 10*time.Millisecond)+rand.N(5*time.Millisecond))
+		d = min(d, max(holder, endMargin)+rand.N(endSpread))
 	}
 	return d
 }

@@ -112,7 +112,7 @@ func (w *watchdog) fire() {
 }
 
 // extendAll begins to extend holds in batches, with firstCalls calls side by side. As long
-// as batches are left, the number of calls doubles after each pace: a store that answers
+// as batches are left, the number of calls doubles after each pause: a store that answers
 // soon is asked by few goroutines, and calls that hang do not delay the other batches for
 // long.
 func (w *watchdog) extendAll(holds []*hold) {
@@ -121,7 +121,7 @@ func (w *watchdog) extendAll(holds []*hold) {
 	}
 	// The shortest TTL in a batch bounds its call.
 	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
-	pace := min(holds[0].ttl/120, time.Second/4)
+	pause := raisePause(holds[0].ttl)
 	left := make(chan []*hold, len(holds)/batch+1)
 	for b := range slices.Chunk(holds, batch) {
 		left <- b
@@ -143,7 +143,7 @@ func (w *watchdog) extendAll(holds []*hold) {
 			go work()
 		}
 		if to-from < n {
-			time.AfterFunc(pace, func() { raise(to, 2*to) })
+			time.AfterFunc(pause, func() { raise(to, 2*to) })
 		}
 	}
 	raise(0, firstCalls)
@@ -177,23 +177,24 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 }
 
 // answered handles the answer to an extension of h that began at start, and schedules the
-// next one.
+// next one. It notifies no lease if the trust in h is over, or its lease has released it.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
-	now := w.keeper.now()
-	switch {
-	case errors.Is(x.Err, ErrLost):
+	if errors.Is(x.Err, ErrLost) {
 		h.lose()
 		return
-	case x.Err != nil:
-		h.due(now, h.toRetry)
-	case !h.due(now, func(now clock.Moment) time.Duration {
-		// After Lease.Extend with a longer TTL h is due by that TTL, unless that is in
-		// the past.
-		if d := h.toExtend(now); d > 0 {
-			return d
+	}
+	pause := h.toRetry
+	if x.Err == nil {
+		pause = func(now clock.Moment) time.Duration {
+			// After Lease.Extend with a longer TTL h is due by that TTL, unless that is in
+			// the past.
+			if d := h.toExtend(now); d > 0 {
+				return d
+			}
+			return x.Valid/3 - now.Since(start)
 		}
-		return x.Valid/3 - now.Since(start)
-	}):
+	}
+	if !h.due(w.keeper.now(), pause) {
 		return
 	}
 	if lease := h.leaseNow(); lease != nil {

@@ -51,6 +51,7 @@ func documentedRights(t *testing.T) (basic []string, further map[string][]string
 		"operator":       find("ACL SETUSER operator on >secret " + words),
 		"plain":          find("With plain keys: `" + words),
 		"plain operator": find("With plain keys: [^.]* `" + words + "` for operators"),
+		"redisson":       find("With `WithRedisson`: `" + words),
 		"cluster":        find("`" + words + "` in addition in a Cluster"),
 		"replicas":       find("`" + words + "` with `WithReplicas`"),
 	}
@@ -105,6 +106,24 @@ func TestDocumentedRights(t *testing.T) {
 		}
 		c.Keep = time.Second
 		release(t, s, c)
+	})
+	t.Run("Redisson", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t, append(fit, "--acl-pubsub-default", "allchannels")...)
+		server.Do(user([]string{"~test:*", "~check:*", "+info"}, further["redisson"])...)
+		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }), redisstore.WithRedisson())
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("check: %v", err)
+		}
+		c := claimed()
+		acquire(t, s, c)
+		state, err := s.Look(t.Context(), c.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Revoke(t.Context(), c.Key, state.Holds[0].ID, time.Second); err != nil {
+			t.Error(err)
+		}
 	})
 	t.Run("a cluster", func(t *testing.T) {
 		t.Parallel()

@@ -21,10 +21,8 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
 	}
-	if s.plain {
-		if err := plainly("acquire", &c); err != nil {
-			return store.Grant{}, err
-		}
+	if err := s.fits("acquire", &c); err != nil {
+		return store.Grant{}, err
 	}
 	if s.acks {
 		if _, doomed := s.doomed.Load(c.Lease); doomed {
@@ -52,7 +50,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 
 // direct reports whether c can be granted without a script, where the key is free.
 func (s *Store) direct(c *store.Claim) bool {
-	return s.plain || whole(c) && c.Via == "" && c.Record == nil && !c.Wait
+	return s.plain || !s.redisson && whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
 // acquireBySet takes a free key by a bare SET NX, which costs the server a third of a
@@ -139,7 +137,10 @@ func whole(c *store.Claim) bool { return c.Weight >= store.All && c.MinToken <= 
 // asking is a call of the acquire script, see acquire.lua for arguments. The values that most claims have are no arguments:
 // an argument takes the server as long as ten lines of Lua.
 func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
-	if s.plain {
+	switch {
+	case s.redisson:
+		return s.askingRedisson(c)
+	case s.plain:
 		return s.newCommand(plainAcquireScript, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
 	}
 	cmd := s.newCommand(acquireScript, c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,8 +16,8 @@ import (
 const sweepEvery = 100
 
 // Put implements store.Cards. All cards are in one hash, "lk2:{}cards", so that they can
-// be found without walking over all keys. With plain keys, whose servers are others'
-// too, it fails with store.ErrUnsupported.
+// be found without walking over all keys. With the keys of other programs,
+// whose servers are theirs too, it fails with store.ErrUnsupported.
 func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	if err := s.keepsCards(op); err != nil {
@@ -58,8 +57,8 @@ func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 }
 
 func (s *Store) keepsCards(op string) error {
-	if s.plain {
-		return fmt.Errorf("redisstore: %s: with plain keys: %w", op, store.ErrUnsupported)
+	if s.foreign() {
+		return s.unsupported(op, "cards")
 	}
 	return nil
 }

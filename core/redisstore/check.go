@@ -144,7 +144,7 @@ func (s *Store) try(ctx context.Context) error {
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
 		Weight: store.All, Limit: store.All, TTL: pipeline.Limit,
 	}
-	if !s.plain {
+	if !s.foreign() {
 		// One by a SET, then one by a script.
 		alone := claim
 		alone.Key = "check:" + rand.Text()
@@ -165,8 +165,20 @@ func (s *Store) try(ctx context.Context) error {
 	}
 	waits := claim
 	waits.Owner, waits.Lease, waits.Wait = rand.Text(), rand.Text(), true
+	if s.redisson {
+		claim.MinToken = anyToken
+	}
 	if err := s.tryHold(ctx, claim); err != nil {
 		return s.advise(err)
+	}
+	if s.redisson {
+		// The counter would stay for ever.
+		_, err := away(ctx, func(ctx context.Context) (bool, error) {
+			return s.client.PExpire(ctx, s.counterOf(claim.Key), time.Second).Result()
+		})
+		if err != nil {
+			return s.advise(err)
+		}
 	}
 	if s.plain {
 		return s.advise(s.Release(ctx, claim))
@@ -212,21 +224,33 @@ func (s *Store) advise(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrLost):
 		return nil
+	case s.redisson:
+		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*, redisson_lock_token:* and redisson_lock_queue:*, and the channels redisson_lock__channel:*)",
+			err, redissonRights+s.clusterRights(), s.prefix)
 	case s.plain:
 		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*)", err, plainRights, s.prefix)
 	}
-	needs := rights
-	if s.cluster != nil {
-		needs += clusterRights
-	}
 	return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s* and the channels %swake:*)",
-		err, needs, s.prefix, s.prefix)
+		err, rights+s.clusterRights(), s.prefix, s.prefix)
+}
+
+// clusterRights are needed in addition in a Cluster, for the client to find its way.
+func (s *Store) clusterRights() string {
+	switch {
+	case s.cluster == nil:
+		return ""
+	case s.redisson:
+		return clusterRights + " +spublish +ssubscribe +sunsubscribe"
+	}
+	return clusterRights
 }
 
 // The rights of a user, in the language of ACL SETUSER.
 const (
 	rights = "+eval +evalsha +get +set +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +pubsub|numsub +ping"
-	clusterRights = " +cluster|slots +command +asking" // in addition, for the client to find its way
-	plainRights   = "+eval +evalsha +get +set +del +pexpire +pttl"
+	clusterRights  = " +cluster|slots +command +asking"
+	plainRights    = "+eval +evalsha +get +set +del +pexpire +pttl"
+	redissonRights = "+eval +evalsha +hget +hgetall +hlen +hset +hdel +lindex +get +set +del +time +pexpire +pttl" +
+		" +publish +subscribe +unsubscribe +ping"
 )

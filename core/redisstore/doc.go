@@ -55,7 +55,8 @@
 // the process listens, the script has admitted the waiter for a moment by then,
 // and says so. A Store subscribes when it waits, and ends that a minute after the last wait.
 //
-// With WithPlainKeys a lock is one string, prefix and key, that holds the owner.
+// With WithPlainKeys a lock is one string, prefix and key, that holds the owner. With
+// WithRedisson it is a hash, which lua/redisson.lua describes.
 //
 // All processes that have a card (store.Cards) are in one hash, "lk2:{}cards".
 //
@@ -89,8 +90,10 @@
 // returned; it may keep what Clone gives.
 //
 // With ContextTimeoutEnabled a call under a context that cannot end is made on
-// its caller's goroutine. It can then take longer than two seconds if hooks, a
-// Limiter, a dialer, OnConnect or a credentials provider of the client do.
+// its caller's goroutine if no other call is under way. It can then take longer than two
+// seconds if hooks, a Limiter, a dialer, OnConnect or a credentials provider of the client
+// do not heed the end of their context. At most one call at a time is held like this. When it
+// took four seconds, no call is made on its caller's goroutine for a minute.
 //
 // Scripts are called by their digest, and with their text when a server does not
 // know them, which can be at any moment. The first argument begins with the

@@ -33,8 +33,11 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
 	script := extendScript
-	if s.plain {
+	switch {
+	case s.plain:
 		script = plainExtendScript
+	case s.redisson:
+		script = redissonExtendScript
 	}
 	for n, r := range s.pipeline.DoAll(ctx, script, "extend", items) {
 		answers[valid[n]].Err = s.extended(ctx, r)

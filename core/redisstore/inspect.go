@@ -17,11 +17,11 @@ import (
 // not know the script. The value of a kept answer stays at the server. A key with a
 // value that no Store wrote is an error.
 //
-// Of plain keys only the hold is known, and neither its age nor its process. An ID is a digest: of another
+// Of plain keys, and of Redisson's own holds, only the hold is known, and neither its age nor its process. An ID is a digest: of another
 // client's owner that can be guessed, the guess can be checked.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "look"
-	if err := claims.CheckKey("redisstore: look", key, s.plain); err != nil {
+	if err := claims.CheckKey("redisstore: look", key, s.foreign()); err != nil {
 		return store.State{}, err
 	}
 	v, err := s.view(ctx, op, key)
@@ -29,10 +29,10 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // Revoke implements store.Inspector in two steps: it looks for the hold, and gives it up
-// by its lease, whose ID is never used again. Plain keys are kept as well.
+// by its lease, whose ID is never used again. The keys of other programs are kept as well.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
-	if err := claims.CheckKey(name, key, s.plain); err != nil {
+	if err := claims.CheckKey(name, key, s.foreign()); err != nil {
 		return err
 	}
 	if err := inspection.CheckRevoke(name, hold, keep); err != nil {
@@ -47,6 +47,9 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	lease := v.leases[hold]
 	if lease == "" {
 		return inspection.Lost(name)
+	}
+	if s.redisson {
+		return s.withRight(ctx, s.settle(ctx, op, s.releasingRedisson("revoke", key, lease, keep)))
 	}
 	if s.plain {
 		cmd := s.newCommand(plainReleaseScript, key, "release").Text(lease)
@@ -64,7 +67,10 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 
 // showing is the call that tells of a key.
 func (s *Store) showing(key string) *pipeline.Call {
-	if s.plain {
+	switch {
+	case s.redisson:
+		return s.newCommand(redissonShowScript, key, "show").Num(mostFields)
+	case s.plain:
 		return s.newCommand(plainShowScript, key, "show").Num(maxOwner)
 	}
 	return s.newCommand(showScript, key, "show")
@@ -105,6 +111,8 @@ func (s *Store) readView(key string, a answer) (view, bool) {
 		return view{}, false
 	case s.plain:
 		return parsePlain(key, texts)
+	case s.redisson:
+		return parseRedisson(key, texts)
 	}
 	return parseView(key, texts)
 }
@@ -114,11 +122,11 @@ func (s *Store) keyOf(name string) (key string, ok bool) {
 	if key, ok = strings.CutPrefix(name, s.prefix); !ok {
 		return "", false
 	}
-	if !s.plain {
+	if !s.foreign() {
 		if !strings.HasPrefix(key, "{") || !strings.HasSuffix(key, "}") {
 			return "", false
 		}
 		key = key[1 : len(key)-1]
 	}
-	return key, claims.CheckKey("", key, s.plain) == nil
+	return key, claims.CheckKey("", key, s.foreign()) == nil
 }

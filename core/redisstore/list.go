@@ -129,7 +129,7 @@ func (s *Store) scan(ctx context.Context, client scanner, cursor uint64, count i
 		next  uint64
 	}
 	match := globs.Replace(s.prefix) + "*"
-	if !s.plain {
+	if !s.foreign() {
 		match = globs.Replace(s.prefix) + "{*}"
 	}
 	got, err := away(ctx, func(ctx context.Context) (step, error) {
@@ -149,14 +149,17 @@ var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`,
 
 // views adds the live entries of keys, which are asked for in pipelines.
 func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([]store.State, error) {
-	of := showScript
-	if s.plain {
+	of, most := showScript, maxOwner
+	switch {
+	case s.plain:
 		of = plainShowScript
+	case s.redisson:
+		of, most = redissonShowScript, mostFields
 	}
 	for some := range slices.Chunk(keys, viewsAtOnce) {
 		items := make([]pipeline.Item, len(some))
 		for i, key := range some {
-			items[i] = pipeline.Item{Key: s.key(key), Text: strconv.Itoa(maxOwner)}
+			items[i] = pipeline.Item{Key: s.key(key), Text: strconv.Itoa(most)}
 		}
 		bound, cancel := pipeline.Bounded(ctx)
 		replies := s.pipeline.DoAll(bound, of, "show", items)

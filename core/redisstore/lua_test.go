@@ -88,8 +88,13 @@ func (r *luaRecorder) note(prefix string, args []string) {
 		}
 		return
 	}
-	verb, _, _ := strings.Cut(args[4], " ")
-	name := prefix + verb
+	most, err := strconv.Atoi(args[2])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	keys, args := args[3:3+most], args[3+most:]
+	verb, _, _ := strings.Cut(args[0], " ")
+	name := prefix + strings.Replace(verb, "revoke", "release", 1)
 	if r.texts[name] == "" {
 		name = "card"
 	}
@@ -98,15 +103,19 @@ func (r *luaRecorder) note(prefix string, args []string) {
 		r.t.Fatal(err)
 	}
 	var argv, literals []any
-	for _, a := range args[4:] {
+	for _, a := range args {
 		argv, literals = append(argv, a), append(literals, luaLiteral(a))
 	}
-	noted, err := r.asks.Eval(ctx, strings.Replace(string(recorder), "\nSCRIPT\n", "\n"+r.texts[name]+"\n", 1), args[3:4], argv...).Text()
+	noted, err := r.asks.Eval(ctx, strings.Replace(string(recorder), "\nSCRIPT\n", "\n"+r.texts[name]+"\n", 1), keys, argv...).Text()
 	if err != nil {
 		r.t.Fatalf("%s: %v", name, err)
 	}
 	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(literals)), ","), "[]")
-	fmt.Fprintf(&r.cases, "case(%s, {%s}, {%s}, %s)\n", luaLiteral(name), luaLiteral(args[3]), list, noted)
+	var names []string
+	for _, k := range keys {
+		names = append(names, luaLiteral(k))
+	}
+	fmt.Fprintf(&r.cases, "case(%s, {%s}, {%s}, %s)\n", luaLiteral(name), strings.Join(names, ", "), list, noted)
 	r.count[name]++
 }
 
@@ -219,6 +228,7 @@ func TestScriptsInLua54(t *testing.T) {
 		}
 		time.Sleep(after)
 	}
+	recordRedisson(t, r)
 	t.Logf("cases: %v", r.count)
 	for script := range r.texts {
 		if r.count[script] < 10 {
@@ -231,5 +241,46 @@ func TestScriptsInLua54(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", lua, err, out)
 		}
+	}
+}
+
+// recordRedisson notes what the scripts of Redisson's locks do, beside holds of Redisson too.
+func recordRedisson(t *testing.T, r *luaRecorder) {
+	t.Helper()
+	s := newStore(t, testclient.Redis(t, r.proxy.Addr), redisstore.WithRedisson())
+	for n := range 10 {
+		c, theirs := claimed(), claimed()
+		c.Key, theirs.Key = "redisson:"+strconv.Itoa(n), "theirs:"+strconv.Itoa(n)
+		inner, fenced, other, keeps := nested(c), nested(c), claimOf(c.Key), c
+		fenced.MinToken, fenced.TTL, keeps.Keep = 1, 2*time.Minute, time.Millisecond
+		field := "285475da-9152-4c83-822a-67ee2f116a79:" + strconv.Itoa(n)
+		if err := r.asks.HSet(t.Context(), theirs.Key, field, "2").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, do := range []func(){
+			func() { _, _ = s.Acquire(t.Context(), c) },
+			func() { _, _ = s.Acquire(t.Context(), inner) },
+			func() { _, _ = s.Acquire(t.Context(), fenced) },
+			func() { _, _ = s.Acquire(t.Context(), other) },
+			func() { _ = extend(s, c) },
+			func() { _ = extend(s, other) },
+			func() { _, _ = s.Look(t.Context(), c.Key) },
+			func() { _ = s.Release(t.Context(), fenced) },
+			func() { _ = s.Release(t.Context(), other) },
+			func() { _ = s.Release(t.Context(), keeps) },
+			func() { _, _ = s.Acquire(t.Context(), c) },
+			func() { _ = s.Revoke(t.Context(), c.Key, store.HoldID(inner.Lease), time.Second*time.Duration(n%2)) },
+		} {
+			r.step("redisson_", c.Key, do)
+		}
+		for _, do := range []func(){
+			func() { _, _ = s.Acquire(t.Context(), theirs) },
+			func() { _ = s.Release(t.Context(), theirs) },
+			func() { _, _ = s.Look(t.Context(), theirs.Key) },
+			func() { _ = s.Revoke(t.Context(), theirs.Key, store.HoldID(field), time.Second*time.Duration(n%2)) },
+		} {
+			r.step("redisson_", theirs.Key, do)
+		}
+		time.Sleep(after)
 	}
 }

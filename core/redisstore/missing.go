@@ -20,7 +20,7 @@ func (s *Store) withRight(ctx context.Context, err error) error {
 	}
 	key := s.prefix + "{rights:" + rand.Text() + "}"
 	trials := [][]any{
-		{"get", key}, {"pttl", key}, {"hgetall", key}, {"hdel", key, "f"}, {"del", key},
+		{"get", key}, {"pttl", key}, {"hget", key, "f"}, {"hlen", key}, {"hgetall", key}, {"hdel", key, "f"}, {"del", key},
 		{"pexpire", key, 1}, {"set", key, "", "no such option"}, {"hset", key, "f", "", "no value"}, {"time"},
 		{"publish", s.prefix + "wake:nobody", ""},
 	}

@@ -25,16 +25,18 @@ type config struct {
 	prefix   string
 	prefixed bool // WithPrefix was given
 	plain    bool
+	redisson bool
 	replicas int
 	ackWait  time.Duration
 	acks     bool // WithReplicas was given
 }
 
 // WithPrefix puts p in front of every key and channel name, which begin with "lk2:"
-// otherwise, the format of what is stored. Plain keys have p instead of "lk1:".
+// otherwise, the format of what is stored. Plain keys have p instead of "lk1:", and those
+// of WithRedisson instead of nothing.
 // Stores share locks if they share the server and the prefix. It
 // may have at most 256 bytes and no control characters, and without
-// WithPlainKeys no braces, because the store marks the part of a key that
+// WithPlainKeys or WithRedisson no braces, because the store marks the part of a key that
 // chooses its slot in a cluster.
 func WithPrefix(p string) Option {
 	return func(c *config) { c.prefix, c.prefixed = p, true }
@@ -53,6 +55,27 @@ func WithPrefix(p string) Option {
 func WithPlainKeys() Option {
 	return func(c *config) { c.plain = true }
 }
+
+// WithRedisson stores a lock as Redisson's RLock is stored, a hash that counts, so that
+// services in Java and in Go exclude each other. A key is used verbatim as the name of the
+// lock, behind WithPrefix; in Java, core.Key("order", "42") is
+// redisson.getLock("order:42"). Holders of both kinds re-enter, renew, wait and are woken.
+//
+// It serves exclusive claims only: those that are shared, permits, fair, or have a record
+// fail with store.ErrUnsupported. A claim with Fenced has a token of RFencedLock's counter,
+// "redisson_lock_token:{name}", which has no end. Other claims have none. A lease that was
+// released before it arrived is not refused: it can hold the key for one TTL.
+//
+// Redisson's limits apply. A name is of an RLock or of a read-write lock, never of both:
+// Redisson lets a reader in beside any RLock. A waiter of a fair lock is kept out by a hold
+// here, and can be overtaken.
+func WithRedisson() Option {
+	return func(c *config) { c.redisson = true }
+}
+
+// foreign reports whether keys are those of other programs too: they are used verbatim, and
+// carry less.
+func (c *config) foreign() bool { return c.plain || c.redisson }
 
 // WithReplicas makes Acquire wait, at most for timeout, until n replicas have
 // seen the grant. If fewer did, the grant is given back and Acquire fails with
@@ -75,7 +98,9 @@ func (c *config) check() error {
 		return fmt.Errorf("redisstore: prefix is not valid UTF-8: %w", store.ErrInvalid)
 	case strings.ContainsFunc(c.prefix, unicode.IsControl):
 		return fmt.Errorf("redisstore: prefix %q contains a control character: %w", c.prefix, store.ErrInvalid)
-	case !c.plain && strings.ContainsAny(c.prefix, "{}"):
+	case c.plain && c.redisson:
+		return fmt.Errorf("redisstore: WithPlainKeys and WithRedisson: one is allowed: %w", store.ErrInvalid)
+	case !c.foreign() && strings.ContainsAny(c.prefix, "{}"):
 		return fmt.Errorf("redisstore: prefix %q contains a brace: %w", c.prefix, store.ErrInvalid)
 	case c.acks && (c.replicas < 1 || c.ackWait < time.Millisecond):
 		return fmt.Errorf("redisstore: %d replicas within %v: %w", c.replicas, c.ackWait, store.ErrInvalid)

@@ -8,22 +8,32 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// plainly tells that a plain key can carry the claim.
-func plainly(op string, c *store.Claim) error {
-	var what string
+// fits fails for a claim that the keys of other programs cannot carry.
+func (s *Store) fits(op string, c *store.Claim) error {
 	switch {
-	case c.Via != "":
-		what = "joining another owner"
-	case c.Weight != store.All || c.Limit != store.All:
-		what = "sharing"
-	case c.Fair:
-		what = "fairness"
-	case c.MinToken > 0:
-		what = "a fencing token"
-	default:
+	case !s.foreign():
 		return nil
+	case c.Weight != store.All || c.Limit != store.All:
+		return s.unsupported(op, "sharing")
+	case c.Fair:
+		return s.unsupported(op, "fairness")
+	case s.redisson && c.MinToken > 0 && s.split(c.Key):
+		return s.unsupported(op, "a fencing token for a name with braces that are no hash tag, in a Cluster,")
+	case s.plain && c.Via != "":
+		return s.unsupported(op, "joining another owner")
+	case s.plain && c.MinToken > 0:
+		return s.unsupported(op, "a fencing token")
 	}
-	return fmt.Errorf("redisstore: %s: %s with plain keys: %w", op, what, store.ErrUnsupported)
+	return nil
+}
+
+// unsupported is the error for what the keys of other programs cannot carry.
+func (s *Store) unsupported(op, what string) error {
+	keys := "plain keys"
+	if s.redisson {
+		keys = "Redisson's locks"
+	}
+	return fmt.Errorf("redisstore: %s: %s with %s: %w", op, what, keys, store.ErrUnsupported)
 }
 
 // releasePlain leaves a key that is kept to a random owner.

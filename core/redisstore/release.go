@@ -14,8 +14,11 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err
 	}
-	if s.plain {
+	switch {
+	case s.plain:
 		return s.releasePlain(ctx, &c)
+	case s.redisson:
+		return s.settle(ctx, "release", s.releasingRedisson("release", c.Key, c.Lease, c.Keep))
 	}
 	flags := releaseFlags{undo: c.Undo && c.Record == nil}
 	cmd := s.newCommand(releaseScript, c.Key, s.releases.release(flags)).

@@ -25,6 +25,11 @@ var (
 	showScript    = newScript("clock", "state", "show")
 	cardScript    = newScript("card")
 
+	redissonShowScript    = newScript("redisson", "redisson_show")
+	redissonAcquireScript = newScript("redisson", "redisson_acquire")
+	redissonExtendScript  = newScript("redisson", "redisson_extend")
+	redissonReleaseScript = newScript("redisson", "redisson_release")
+
 	plainShowScript    = newScript("plain_show")
 	plainAcquireScript = newScript("plain_acquire")
 	plainExtendScript  = newScript("plain_extend")

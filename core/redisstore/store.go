@@ -35,6 +35,7 @@ type Store struct {
 	pipeline *pipeline.Pipeline
 	channel  string // of the wake-ups for this Store
 	hub      *hub.Hub[watched]
+	nodes    nodes // of Redisson's channels
 	// The first arguments of scripts, by their flags.
 	acquires whats
 	releases whats
@@ -75,9 +76,9 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	switch {
-	case !s.plain:
+	case !s.foreign():
 		s.prefix += format
-	case !s.prefixed:
+	case s.plain && !s.prefixed:
 		s.prefix = plainPrefix
 	}
 	if err := s.accept(); err != nil {
@@ -89,6 +90,9 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s.releases = newWhats("release", releaseLetters, s.cluster != nil, common)
 	s.pipeline = pipeline.New(client)
 	s.channel = wake + id
+	if s.redisson {
+		s.channel = beside("redisson_lock__channel", id)
+	}
 	s.hub = hub.New(s.listen)
 	return s, nil
 }
@@ -129,14 +133,14 @@ func (s *Store) accept() error {
 
 // CheckClaim implements store.Checker.
 func (s *Store) CheckClaim(c store.Claim) error {
-	if err := s.usable("acquire", &c); err != nil || !s.plain {
+	if err := s.usable("acquire", &c); err != nil {
 		return err
 	}
-	return plainly("acquire", &c)
+	return s.fits("acquire", &c)
 }
 
-// Braces implements store.Braced: plain keys may have braces.
-func (s *Store) Braces() bool { return s.plain }
+// Braces implements store.Braced: keys of other programs may have braces.
+func (s *Store) Braces() bool { return s.foreign() }
 
 // key is the key in Redis of a lock. The braces put all keys of one lock into one slot
 // of a cluster.
@@ -145,7 +149,7 @@ func (s *Store) key(key string) string { return string(s.named(nil, key)) }
 // named appends that name to b.
 func (s *Store) named(b []byte, key string) []byte {
 	b = append(b, s.prefix...)
-	if s.plain {
+	if s.foreign() {
 		return append(b, key...)
 	}
 	return append(append(append(b, '{'), key...), '}')
@@ -161,10 +165,10 @@ func (s *Store) usable(op string, c *store.Claim) error {
 		fault = "an owner is a word of 1 to 256 bytes"
 	case op == "release" && c.Last >= 1<<53:
 		fault = "a last token is below 2^53"
-	case s.plain && c.Record != nil && (op == "acquire" || op == "release"):
-		return fmt.Errorf("redisstore: %s: a record with plain keys: %w", op, store.ErrUnsupported)
+	case s.foreign() && c.Record != nil && (op == "acquire" || op == "release"):
+		return s.unsupported(op, "a record")
 	default:
-		return claims.Check("redisstore", op, c, s.plain)
+		return claims.Check("redisstore", op, c, s.foreign())
 	}
 	return fmt.Errorf("redisstore: %s: %s: %w", op, fault, store.ErrInvalid)
 }
@@ -192,11 +196,12 @@ func millis(d time.Duration) int64 {
 // extended and released.
 func (s *Store) Close() error {
 	s.pipeline.Close()
-	if !s.hub.Close(pipeline.Limit) {
+	if ended := s.closeChannels(pipeline.Limit); !s.hub.Close(pipeline.Limit) || !ended {
 		return errors.New("redisstore: close: the subscription's connection hangs and will end by its own time-out")
 	}
 	return nil
 }
 
-// Limit implements store.Prompt.
+// Limit implements store.Prompt: two seconds. A call that is sent again because the server does
+// not know its script, or its slot has moved, has that time once more.
 func (s *Store) Limit() time.Duration { return pipeline.Limit }

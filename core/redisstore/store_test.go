@@ -67,6 +67,11 @@ func everyKeyExpires(t testing.TB, server *testserver.Redis) {
 func conformance(t *testing.T, server *testserver.Redis, connect func(t testing.TB) store.Store, without ...storetest.Feature) {
 	t.Helper()
 	t.Cleanup(func() { everyKeyExpires(t, server) })
+	conformanceOf(t, connect, without...)
+}
+
+func conformanceOf(t *testing.T, connect func(t testing.TB) store.Store, without ...storetest.Feature) {
+	t.Helper()
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {
 			return func() store.Store { return connect(t) }

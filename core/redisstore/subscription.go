@@ -26,15 +26,22 @@ type subscription struct {
 	*hub.Listener[watched]
 	conn  *redis.PubSub
 	heard atomic.Pointer[time.Time] // when the server last said anything
+	own   string                    // the Store's channel
+	more  *channels                 // of Redisson's locks, or nil
 }
 
 // listen is for the hub.
 func (s *Store) listen(ctx context.Context, l *hub.Listener[watched]) error {
+	return s.listenAt(ctx, l, s.client, nil)
+}
+
+// listenAt listens to the Store's channel by client, and to more of them, which may be nil.
+func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client redis.UniversalClient, more *channels) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sub := &subscription{Listener: l, conn: s.client.Subscribe(ctx)}
+	sub := &subscription{Listener: l, conn: client.Subscribe(ctx), own: s.channel, more: more}
 	sub.heard.Store(new(time.Time))
 	dead := time.AfterFunc(deadAfter, func() { l.End(errors.New("the subscription is dead")) })
 	defer dead.Stop()
@@ -43,6 +50,9 @@ func (s *Store) listen(ctx context.Context, l *hub.Listener[watched]) error {
 		<-ctx.Done()
 		_ = sub.conn.Close()
 	})
+	if more != nil {
+		more.begin(sub.conn)
+	}
 	err := sub.conn.Subscribe(ctx, s.channel)
 	if err == nil {
 		wg.Go(func() { sub.ping(ctx) })
@@ -65,8 +75,15 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 		sub.heard.Store(&now)
 		switch m := m.(type) {
 		case *redis.Message:
-			wake(sub.Listener, m.Payload)
+			if sub.more != nil {
+				sub.Wake(m.Channel, nil)
+			} else {
+				wake(sub.Listener, m.Payload)
+			}
 		case *redis.Subscription:
+			if sub.more != nil && m.Channel != sub.own && !sub.more.confirmed(m) {
+				continue
+			}
 			if live {
 				// The client has subscribed again after a break, during which
 				// messages may have been lost.
@@ -92,6 +109,9 @@ func (sub *subscription) ping(ctx context.Context) {
 		if sub.Unused() {
 			sub.End(errors.New("the subscription is not used"))
 			return
+		}
+		if sub.more != nil {
+			sub.more.tidy(ctx)
 		}
 		if time.Since(*sub.heard.Load()) > pingAfter-lookEvery/2 {
 			// A failure shows where messages are received.

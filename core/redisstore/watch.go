@@ -25,7 +25,7 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 		return nil, err
 	}
 	if s.plain {
-		return nil, fmt.Errorf("redisstore: watch with plain keys: %w", store.ErrUnsupported)
+		return nil, s.unsupported("watch", "wake-ups")
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, context.Cause(ctx))
@@ -33,7 +33,11 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	if err := s.pipeline.Enter(ctx); err != nil {
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, brief.Error(err))
 	}
-	ch, err := s.hub.Watch(ctx, s.key(c.Key)+" "+c.Lease, pipeline.Limit, pipeline.ErrNoAnswer)
+	watch := s.watch
+	if s.redisson {
+		watch = s.watchChannel
+	}
+	ch, err := watch(ctx, &c)
 	if errors.Is(err, hub.ErrClosed) {
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", err, store.ErrClosed)
 	}
@@ -47,13 +51,18 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	return ch, nil
 }
 
+func (s *Store) watch(ctx context.Context, c *store.Claim) (<-chan struct{}, error) {
+	return s.hub.Watch(ctx, s.key(c.Key)+" "+c.Lease, pipeline.Limit, pipeline.ErrNoAnswer)
+}
+
 // watched is what the Store keeps with a watch.
 type watched struct {
 	place  place
 	pushed *pushed // nil if none has come
 }
 
-// wake passes a message on.
+// wake passes a message on, of which lua/waiters.lua has the form. The watch of the waiter only
+// wakes it. What the message grants is returned by the Acquire that follows, see push.go.
 func wake(l *hub.Listener[watched], text string) {
 	of, grant, granted := strings.Cut(text, "\n")
 	l.Wake(of, func(w *watched) {

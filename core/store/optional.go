@@ -21,7 +21,8 @@ type Watcher interface {
 	// A store may admit c, if it said Push when it last asked, in the step that
 	// makes room, so that no other claim is granted in between, and let the wake-up say
 	// so. The Acquire that follows is then answered with the rest of that grant, which is
-	// short. Until it has expired, it keeps others out, even if the claim does not ask.
+	// short: a Locker extends it within some milliseconds. Until it has expired, it keeps others
+	// out, even if the claim does not ask.
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 
@@ -48,6 +49,11 @@ type Braced interface {
 type Prompt interface {
 	// Limit is how long an Acquire or a Release takes at the most, also if its
 	// ctx does not end. It is the same at all times.
+	//
+	// A Locker relies on it where it allows a call that much: it sets no timer and does not
+	// leave the call. So a call that takes longer holds up Lease.Release, Locker.Acquire or
+	// Locker.Close for as long. A store whose client calls functions of the user, such as
+	// hooks, documents which of them can do that.
 	Limit() time.Duration
 }
 

@@ -43,7 +43,7 @@ var busyCases = []testCase{
 		e.release(e.store, c)
 		e.retryWithin(e.busy(e.store, e.fair()), min(first.TTL, store.WaiterLife))
 	}},
-	{"a busy waiter learns the number of waiters", []Feature{Watching}, func(e *env) {
+	{"a busy waiter learns the number of waiters", []Feature{Watching, Places}, func(e *env) {
 		e.acquire(e.store, e.exclusive())
 		for n := 1; n <= 8; n++ {
 			c := e.waiting()

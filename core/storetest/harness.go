@@ -56,6 +56,7 @@ const (
 	Records    Feature = "records"     // Claim.Record
 	Tombstones Feature = "tombstones"  // Acquire is refused after Release
 	Watching   Feature = "watching"    // store.Watcher
+	Places     Feature = "places"      // claims that wait are remembered: counted, shown, and woken one by one; without it, a release wakes them all
 	Inspecting Feature = "inspecting"  // store.Inspector
 	Naming     Feature = "naming"      // store.Hold.Process; without it, that is "" of every hold
 	SoleRevoke Feature = "sole revoke" // of several that revoke a hold at once, one is told that it did

@@ -111,7 +111,7 @@ var lookCases = []testCase{
 		e.giveUp(e.other, first)
 		e.waits(e.look(e.other), second)
 	}},
-	{"a waiter that is not fair is shown", []Feature{Inspecting, Watching}, func(e *env) {
+	{"a waiter that is not fair is shown", []Feature{Inspecting, Watching, Places}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -141,7 +141,7 @@ var lookCases = []testCase{
 		e.shows(s)
 		e.showsRun(s, 2, true)
 	}},
-	{"holders and waiters show the process of their claim", []Feature{Inspecting, Naming}, func(e *env) {
+	{"holders and waiters show the process of their claim", []Feature{Inspecting, Naming, Places}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)

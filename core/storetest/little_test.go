@@ -15,7 +15,7 @@ import (
 
 var allFeatures = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
-	storetest.Keeping, storetest.Records, storetest.Tombstones, storetest.Watching,
+	storetest.Keeping, storetest.Records, storetest.Tombstones, storetest.Watching, storetest.Places,
 	storetest.Inspecting, storetest.Naming, storetest.Carding,
 }
 

@@ -48,7 +48,7 @@ var releaseCases = []testCase{
 		e.notReleased(e.other, late)
 		e.isHeld()
 	}},
-	{"a waiting claim is given up", []Feature{Watching}, func(e *env) {
+	{"a waiting claim is given up", []Feature{Watching, Places}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)

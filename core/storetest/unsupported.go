@@ -19,6 +19,7 @@ func unsupportedCases(without []Feature) []testCase {
 		Fencing:    withoutFencing,
 		Reentry:    withoutReentry,
 		Watching:   withoutWatching,
+		Places:     withoutPlaces,
 		Overtaking: withoutOvertaking,
 		Inspecting: withoutInspecting,
 		Naming:     withoutNaming,
@@ -127,6 +128,18 @@ func withoutWatching(e *env) {
 	if _, err := w.Watch(e.Context(), e.waiting()); !errors.Is(err, store.ErrUnsupported) {
 		e.Errorf("watch: got %v, want %v", err, store.ErrUnsupported)
 	}
+}
+
+// A store without places has none to count, and keeps nothing of a claim that waits.
+func withoutPlaces(e *env) {
+	c, w := e.exclusive(), e.waiting()
+	e.acquire(e.store, c)
+	if busy := e.busy(e.other, w); busy.Waiting != 0 {
+		e.Errorf("got Waiting %d, want 0", busy.Waiting)
+	}
+	e.notReleased(e.other, w)
+	e.release(e.store, c)
+	e.isFree()
 }
 
 // A store without overtaking treats every claim as a fair one: each waiter has a place,

@@ -15,7 +15,7 @@ var wakeCases = []testCase{
 	{"a fair waiter that leaves when it is woken passes that on", []Feature{Watching, Fair}, func(e *env) {
 		e.leaveWhenWoken(e.fair(), e.fair())
 	}},
-	{"giving up an unknown claim wakes a waiter for a free key", []Feature{Watching}, func(e *env) {
+	{"giving up an unknown claim wakes a waiter for a free key", []Feature{Watching, Places}, func(e *env) {
 		crashed, w := e.exclusive(), e.waiting()
 		crashed.TTL = min(e.units(10), store.WaiterLife/2) // the waiter is remembered
 		e.acquire(e.store, crashed)
@@ -68,7 +68,7 @@ var wakeCases = []testCase{
 			return c
 		})
 	}},
-	{"waiter of kept key", []Feature{Watching, Keeping}, func(e *env) {
+	{"waiter of kept key", []Feature{Watching, Keeping, Places}, func(e *env) {
 		e.waitForKept(e.exclusive(), e.waiting())
 	}},
 	{"fair waiter of kept key", []Feature{Watching, Keeping, Fair}, func(e *env) {
@@ -95,7 +95,7 @@ var wakeCases = []testCase{
 		e.wakes(woken)
 		e.acquire(e.store, light)
 	}},
-	{"second waiter of kept key", []Feature{Watching, Keeping}, func(e *env) {
+	{"second waiter of kept key", []Feature{Watching, Keeping, Places}, func(e *env) {
 		c, first, second := e.exclusive(), e.waiting(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.store, first)
@@ -107,7 +107,7 @@ var wakeCases = []testCase{
 		e.wakes(secondWoken)
 		e.retryWithin(e.busy(e.other, second), e.long)
 	}},
-	{"waiter of kept key keeps its place", []Feature{Watching, Keeping, Overtaking}, func(e *env) {
+	{"waiter of kept key keeps its place", []Feature{Watching, Keeping, Places, Overtaking}, func(e *env) {
 		c, w, hasty := e.exclusive(), e.waiting(), e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)

@@ -67,7 +67,7 @@ var watchCases = []testCase{
 		}
 		e.acquire(e.other, w)
 	}},
-	{"a release does not wake the whole line", []Feature{Watching}, func(e *env) {
+	{"a release does not wake the whole line", []Feature{Watching, Places}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		var line []<-chan struct{}

@@ -64,6 +64,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 		"ZooKeeper":  several("zookeeper", testserver.StartZooKeeper(t).Addr),
 		"Redis":      onRedis(plan{Addr: server.Addr, Prefix: ""}),
 		"plain keys": onRedis(plan{Addr: server.Addr, Prefix: "plain:", Plain: true}, redisstore.WithPlainKeys()),
+		"Redisson":   onRedis(plan{Addr: server.Addr, Prefix: "redisson:", Redisson: true}, redisstore.WithRedisson()),
 		"PostgreSQL": func(t *testing.T) revoked {
 			s, err := pgstore.New(pool)
 			if err != nil {

@@ -33,6 +33,7 @@ type plan struct {
 	Unlocked     bool // every claim is granted: the oracles must notice
 	Replicas     int  // have to acknowledge a grant
 	Plain        bool // keys
+	Redisson     bool // its locks
 }
 
 // order is what a worker is told to do, a line of JSON on its standard input.
@@ -167,6 +168,9 @@ func (w *worker) open() (store core.Store, end func(), err error) {
 	opts := []redisstore.Option{redisstore.WithPrefix(w.Prefix)}
 	if w.Plain {
 		opts = append(opts, redisstore.WithPlainKeys())
+	}
+	if w.Redisson {
+		opts = append(opts, redisstore.WithRedisson())
 	}
 	if w.Replicas > 0 {
 		opts = append(opts, redisstore.WithReplicas(w.Replicas, 500*time.Millisecond))

@@ -18,7 +18,8 @@
 // Limit has passed. A worker takes what has come meanwhile and sends it as one flight.
 // After 5 ms a flight holds up nothing behind it any more. Three kinds of calls use no queue.
 // One that waits for replicas or follows ASK has a connection of its own, DoAll makes one
-// flight for each server, and a caller that cannot leave sends its call itself.
+// flight for each server, and a caller that cannot leave sends its call itself, unless such a call
+// has lately taken much longer than Limit.
 //
 // A flight is what go-redis sends at once: calls, a TIME behind them if one is Timed, and
 // a WAIT behind that. When the client has returned each call gets its outcome.

@@ -42,6 +42,14 @@ func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
 	return c
 }
 
+// EvalTwo is Eval on two keys. In a Cluster both have to be in one slot.
+func (p *Pipeline) EvalTwo(of *Script, key []byte, other string, word any) *Call {
+	c := newCall(&p.calls, key)
+	c.script, c.once.bytes = of, of.sha
+	c.words = append(c.words, "evalsha", &c.once, "2", &c.key, other, word)
+	return c
+}
+
 // SetNX returns SET key value NX PX ms. Its reply is "OK", or nil if the key exists.
 func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 	c := newCall(&p.calls, key)

@@ -25,6 +25,9 @@ const (
 	// client's own it may do so for ever, and the pool is then the bound.
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
+	// distrustFor is how long no caller sends by itself after one was held for longer than
+	// forgetAfter: a hook or a dialer of the client does not heed the end of a call.
+	distrustFor = time.Minute
 	// idleFor is how long a worker is idle before it ends.
 	idleFor = 50 * time.Millisecond
 	// maxBatch is how many calls go in one pipeline.
@@ -49,6 +52,7 @@ type sender struct {
 	working []*worker
 	idle    []*worker // have nothing to send, but may soon
 	watched bool      // check will be called
+	held    time.Time // when a caller that sent by itself was held for too long
 	closed  bool      // no worker is idle
 }
 
@@ -141,19 +145,24 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 }
 
 // send has a worker send c. A caller that cannot leave need not be able to: if nothing else
-// is under way it sends c by itself, which spares two switches of goroutines.
+// is under way it sends c by itself, which spares two switches of goroutines. A hook or a
+// dialer that does not heed the end of the call can then hold the caller beyond Limit, but only
+// this one: the others go by workers meanwhile, and for distrustFor after that.
 func (s *sender) send(ctx context.Context, c *Call) {
 	now := time.Now()
 	c.ctx, c.until = ctx, now.Add(Limit)
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
-	if s.brief && ctx.Done() == nil && len(s.working) == 0 {
+	if s.brief && ctx.Done() == nil && len(s.working) == 0 && now.Sub(s.held) > distrustFor {
 		w := &worker{since: now, batch: s.queue}
 		s.queue, s.working = nil, append(s.working, w)
 		s.mu.Unlock()
 		s.carry(w)
 		s.mu.Lock()
 		s.dismiss(w)
+		if back := time.Now(); back.Sub(now) > forgetAfter {
+			s.held = back
+		}
 	}
 	s.engage(now)
 	s.watch()

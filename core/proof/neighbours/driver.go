@@ -1,0 +1,158 @@
+package neighbours
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// answerLimit is how long an answer may take. A JVM starts slowly on a busy machine.
+const answerLimit = 2 * time.Minute
+
+// Driver is a process with a client of another language or library. Kill, Pause and
+// Resume are those of a Process.
+//
+// A command is a line "NUMBER WHO VERB ARGUMENT…". The commands of one WHO are carried
+// out one after the other, by a thread of its own. The answer is a line "NUMBER TEXT",
+// where "error CLASS MESSAGE" is an error that the client returned or threw.
+type Driver struct {
+	*testserver.Process
+
+	t     testing.TB
+	in    *os.File
+	ended chan struct{} // closed after the last answer of the process
+
+	mu    sync.Mutex
+	calls map[int]*Call // those without an answer
+	last  int
+}
+
+// Error is an error of the client.
+type Error struct{ Class, Text string }
+
+func (e *Error) Error() string { return e.Class + ": " + e.Text }
+
+// startDriver starts cmd, and returns when the client is ready.
+func startDriver(t testing.TB, cmd *exec.Cmd) *Driver {
+	t.Helper()
+	d := &Driver{t: t, ended: make(chan struct{}), calls: make(map[int]*Call)}
+	commands, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := d.newCall()
+	d.in, cmd.Stdin, cmd.Stdout = in, commands, out
+	t.Cleanup(func() { // after the process exited
+		<-d.ended
+		_, _ = in.Close(), answers.Close()
+	})
+	go d.read(answers)
+	// A process that was not started leaves its ends of the pipes open without this.
+	defer func() { _, _ = commands.Close(), out.Close() }()
+	d.Process = testserver.StartProcess(t, cmd)
+	_ = commands.Close()
+	_ = out.Close()
+	if _, err := ready.Answer(); err != nil {
+		t.Fatalf("neighbours: %s: %v", cmd.Path, err)
+	}
+	return d
+}
+
+// read gives the answers to their calls.
+func (d *Driver) read(answers *os.File) {
+	defer close(d.ended)
+	for lines := bufio.NewScanner(answers); lines.Scan(); {
+		number, text, _ := strings.Cut(lines.Text(), " ")
+		n, err := strconv.Atoi(number)
+		d.mu.Lock()
+		call := d.calls[n]
+		delete(d.calls, n)
+		d.mu.Unlock()
+		if err != nil || call == nil {
+			continue // what a library prints
+		}
+		call.text = text
+		close(call.done)
+	}
+}
+
+// newCall returns the next call; the first, number 0, is the start.
+func (d *Driver) newCall() *Call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := &Call{driver: d, number: d.last, done: make(chan struct{})}
+	d.calls[c.number] = c
+	d.last++
+	return c
+}
+
+// Call is a command under way.
+type Call struct {
+	driver *Driver
+	number int
+	done   chan struct{}
+	text   string
+}
+
+// Begin sends a command and returns at once. A duration is sent in milliseconds.
+func (d *Driver) Begin(who, verb string, args ...any) *Call {
+	d.t.Helper()
+	c := d.newCall()
+	line := fmt.Sprintf("%d %s %s", c.number, who, verb)
+	for _, a := range args {
+		if span, ok := a.(time.Duration); ok {
+			a = span.Milliseconds()
+		}
+		line += fmt.Sprintf(" %v", a)
+	}
+	if _, err := d.in.WriteString(line + "\n"); err != nil {
+		d.t.Logf("neighbours: %s: %v", verb, err) // the call reports that the process exited
+	}
+	return c
+}
+
+// Done is closed when the answer is there.
+func (c *Call) Done() <-chan struct{} { return c.done }
+
+// Answer waits for the answer. The error is an *Error, or says that the process
+// exited. Without an answer the test fails after 2 minutes.
+func (c *Call) Answer() (string, error) {
+	c.driver.t.Helper()
+	late := time.NewTimer(answerLimit)
+	defer late.Stop()
+	select {
+	case <-c.done:
+	case <-c.driver.ended:
+		select {
+		case <-c.done:
+		default:
+			return "", fmt.Errorf("neighbours: the driver exited without an answer")
+		}
+	case <-late.C:
+		c.driver.t.Errorf("neighbours: no answer within %v", answerLimit)
+		return "", fmt.Errorf("neighbours: no answer within %v", answerLimit)
+	}
+	if text, ok := strings.CutPrefix(c.text, "error "); ok {
+		class, text, _ := strings.Cut(text, " ")
+		return "", &Error{class, text}
+	}
+	return c.text, nil
+}
+
+// Ask sends a command and waits for its answer.
+func (d *Driver) Ask(who, verb string, args ...any) (string, error) {
+	d.t.Helper()
+	return d.Begin(who, verb, args...).Answer()
+}

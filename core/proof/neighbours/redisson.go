@@ -1,0 +1,158 @@
+package neighbours
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// The versions of Redisson; versions.txt has their numbers.
+const (
+	Redisson3 = "redisson-3"
+	Redisson4 = "redisson-4"
+)
+
+// The kinds of Redisson's locks.
+const (
+	RLock       = "RLock"
+	RFairLock   = "RFairLock"
+	RFencedLock = "RFencedLock"
+	RSpinLock   = "RSpinLock"
+	RReadLock   = "RReadLock"  // of a read-write lock
+	RWriteLock  = "RWriteLock" // of a read-write lock
+)
+
+// RedissonWatchdog is the time that Redisson's locks without a lease last, unless its watchdog
+// extends them (lockWatchdogTimeout). The watchdog does so every third of it.
+const RedissonWatchdog = 2 * time.Second
+
+var redissons = map[string]*kit{
+	Redisson3: javaKit(Redisson3, "RedissonDriver"),
+	Redisson4: javaKit(Redisson4, "RedissonDriver"),
+}
+
+// Redisson is a JVM with the real Redisson. It is safe for concurrent use.
+type Redisson struct{ *Driver }
+
+// StartRedisson starts a JVM with Redisson as client of the server at addrs[0], or of the
+// Cluster whose nodes are at addrs. version is Redisson3 or Redisson4.
+func StartRedisson(t testing.TB, version string, addrs ...string) *Redisson {
+	t.Helper()
+	k := redissons[version]
+	if k == nil || len(addrs) == 0 {
+		t.Fatalf("neighbours: got version %q and %d addresses, want a constant and at least one", version, len(addrs))
+	}
+	args := append([]string{strconv.FormatInt(RedissonWatchdog.Milliseconds(), 10)}, addrs...)
+	return &Redisson{startJava(t, k, "RedissonDriver", args...)}
+}
+
+// Thread is a thread of the JVM. Redisson's locks belong to a thread, so that one that locks
+// twice enters again, and two exclude each other.
+type Thread struct {
+	redisson *Redisson
+	name     string
+}
+
+// Thread returns the thread of this name, which begins with its first command. A name is one
+// word.
+func (r *Redisson) Thread(name string) *Thread { return &Thread{r, name} }
+
+// Begin sends a command and returns at once: "lock" with a kind, a name and a lease, "trylock"
+// with a kind, a name, a time to wait and a lease, or "unlock" with a kind and a name.
+func (th *Thread) Begin(verb string, args ...any) *Call {
+	th.redisson.t.Helper()
+	return th.redisson.Begin(th.name, verb, args...)
+}
+
+// Lock waits for the lock, and takes it for lease; 0 is until it is unlocked. An error of
+// Redisson is an *Error whose Class is the simple name of the Java class.
+func (th *Thread) Lock(kind, name string, lease time.Duration) error {
+	th.redisson.t.Helper()
+	_, err := th.Begin("lock", kind, name, lease).Answer()
+	return err
+}
+
+// TryLock waits for the lock no longer than wait, and reports whether it took it.
+func (th *Thread) TryLock(kind, name string, wait, lease time.Duration) (bool, error) {
+	th.redisson.t.Helper()
+	return th.ask("trylock", kind, name, wait, lease)
+}
+
+// TryLockNow takes the lock if it is free (tryLock without arguments), with the watchdog, and
+// reports whether it took it.
+func (th *Thread) TryLockNow(kind, name string) (bool, error) {
+	th.redisson.t.Helper()
+	return th.ask("trylocknow", kind, name)
+}
+
+// Unlock unlocks once. The Class is IllegalMonitorStateException if the thread does not hold it.
+func (th *Thread) Unlock(kind, name string) error {
+	th.redisson.t.Helper()
+	_, err := th.Begin("unlock", kind, name).Answer()
+	return err
+}
+
+// ForceUnlock deletes the lock of any holder, and reports whether it was there.
+func (th *Thread) ForceUnlock(kind, name string) (bool, error) {
+	th.redisson.t.Helper()
+	return th.ask("forceunlock", kind, name)
+}
+
+// Held reports whether the thread holds the lock, as the server knows.
+func (th *Thread) Held(kind, name string) (bool, error) {
+	th.redisson.t.Helper()
+	return th.ask("held", kind, name)
+}
+
+// Locked reports whether anybody holds the lock.
+func (th *Thread) Locked(kind, name string) (bool, error) {
+	th.redisson.t.Helper()
+	return th.ask("locked", kind, name)
+}
+
+// Holds returns how many times the thread has to unlock.
+func (th *Thread) Holds(kind, name string) (int, error) {
+	th.redisson.t.Helper()
+	n, err := th.number("holds", kind, name)
+	return int(n), err
+}
+
+// LockToken takes an RFencedLock like Lock, and returns its token.
+func (th *Thread) LockToken(name string, lease time.Duration) (int64, error) {
+	th.redisson.t.Helper()
+	return th.number("locktoken", RFencedLock, name, lease)
+}
+
+// Token returns the last token of an RFencedLock.
+func (th *Thread) Token(name string) (int64, error) {
+	th.redisson.t.Helper()
+	return th.number("token", RFencedLock, name)
+}
+
+// Owner returns the field of the lock's hash that counts the thread's holds.
+func (th *Thread) Owner() (string, error) {
+	th.redisson.t.Helper()
+	return th.Begin("owner").Answer()
+}
+
+// ask sends a command that is answered with yes or no.
+func (th *Thread) ask(verb string, args ...any) (bool, error) {
+	th.redisson.t.Helper()
+	text, err := th.Begin(verb, args...).Answer()
+	return text == "yes", err
+}
+
+// number sends a command that is answered with a number.
+func (th *Thread) number(verb string, args ...any) (int64, error) {
+	th.redisson.t.Helper()
+	text, err := th.Begin(verb, args...).Answer()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("neighbours: %s: %w", verb, err)
+	}
+	return n, nil
+}

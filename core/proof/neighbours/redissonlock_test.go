@@ -1,0 +1,361 @@
+package neighbours_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/neighbours"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// shared is a Redis with a client of each kind.
+type shared struct {
+	t     *testing.T
+	asks  redis.UniversalClient
+	locks *core.Locker
+	java  *neighbours.Redisson
+}
+
+func newShared(t *testing.T, client redis.UniversalClient, version string, addrs ...string) *shared {
+	t.Helper()
+	s, err := redisstore.New(client, redisstore.WithRedisson())
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a failed test leaves leases
+		defer cancel()
+		_ = locks.Close(ctx)
+		_ = s.Close()
+	})
+	return &shared{t, client, locks, neighbours.StartRedisson(t, version, addrs...)}
+}
+
+// soon is a deadline for what a message brings, on a busy machine.
+const soon = 20 * time.Second
+
+// goHolds takes the lock here.
+func (s *shared) goHolds(name string, opts ...core.AcquireOption) *core.Lease {
+	s.t.Helper()
+	lease, err := s.locks.Acquire(s.t.Context(), name, append([]core.AcquireOption{core.Wait(soon)}, opts...)...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return lease
+}
+
+// goIsKeptOut fails the test unless the lock is busy here.
+func (s *shared) goIsKeptOut(name string) {
+	s.t.Helper()
+	if lease, err := s.locks.TryAcquire(s.t.Context(), name); !errors.Is(err, core.ErrBusy) {
+		s.t.Errorf("%s: got %v, %v, want busy", name, lease, err)
+	}
+}
+
+func (s *shared) release(lease *core.Lease) {
+	s.t.Helper()
+	if err := lease.Release(context.Background()); err != nil {
+		s.t.Error(err)
+	}
+}
+
+func (s *shared) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// javaIs fails the test unless a try of Redisson's has this outcome.
+func (s *shared) javaIs(want bool, got bool, err error) {
+	s.t.Helper()
+	if got != want || err != nil {
+		s.t.Errorf("tryLock: got %v, %v, want %v", got, err, want)
+	}
+}
+
+// TestSharedLocks has Redisson and this kit exclude, wake and outlive each other.
+func TestSharedLocks(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			sharedLocks(t, newShared(t, testclient.Redis(t, server.Addr), version, server.Addr))
+		})
+	}
+}
+
+func TestSharedLocksOnCluster(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.StartCluster(t, false, testserver.NoFailover...)
+	sharedLocks(t, newShared(t, testclient.Cluster(t, cluster), neighbours.Redisson3, cluster.Addrs()...))
+}
+
+func sharedLocks(t *testing.T, s *shared) {
+	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
+	for _, kind := range []string{neighbours.RLock, neighbours.RFairLock, neighbours.RFencedLock, neighbours.RSpinLock} {
+		name := core.Key("order", kind, "42")
+		s.must(jane.Lock(kind, name, 0))
+		s.goIsKeptOut(name)
+		s.must(jane.Lock(kind, name, 0)) // enters again
+		s.must(jane.Unlock(kind, name))
+		s.goIsKeptOut(name)
+		s.must(jane.Unlock(kind, name))
+
+		lease := s.goHolds(name, core.TTL(time.Second))
+		got, err := jane.TryLockNow(kind, name)
+		s.javaIs(false, got, err)
+		// Longer than the TTL, which the watchdog extends.
+		got, err = jane.TryLock(kind, name, 1500*time.Millisecond, 0)
+		s.javaIs(false, got, err)
+		inner := func() *core.Lease { // enters again
+			in, err := s.locks.Acquire(lease.Context(), name)
+			s.must(err)
+			return in
+		}()
+		if n := s.asks.HLen(t.Context(), name).Val(); n != 2 {
+			t.Errorf("%s: the hash counts %d holds, want 2", kind, n)
+		}
+		s.release(inner)
+		got, err = jane.TryLockNow(kind, name)
+		s.javaIs(false, got, err)
+		if err, other := jane.Unlock(kind, name), (*neighbours.Error)(nil); !errors.As(err, &other) || other.Class != "IllegalMonitorStateException" {
+			t.Errorf("%s: unlock of a hold of the other: got %v", kind, err)
+		}
+		if lease.Context().Err() != nil {
+			t.Errorf("%s: the lease is lost: %v", kind, context.Cause(lease.Context()))
+		}
+
+		// A waiter there is woken by a release here: the hold would last for minutes.
+		s.release(lease)
+		lease = s.goHolds(name, core.TTL(5*time.Minute))
+		waiting := joe.Begin("lock", kind, name, time.Duration(0))
+		s.awaitListener(name, kind)
+		s.release(lease)
+		if _, err := waiting.Answer(); err != nil {
+			t.Fatal(err)
+		}
+		// A waiter here is woken by an unlock there.
+		s.must(joe.Unlock(kind, name))
+		s.must(joe.Lock(kind, name, 5*time.Minute))
+		entered := make(chan *core.Lease)
+		go func() { entered <- s.goHolds(name) }()
+		if kind == neighbours.RFairLock {
+			// It polls: Redisson sends the message of a fair lock to its own waiters only.
+			s.must(joe.Unlock(kind, name))
+		} else {
+			s.awaitListener(name, neighbours.RLock)
+			s.must(joe.Unlock(kind, name))
+		}
+		s.release(<-entered)
+	}
+
+	t.Run("forceUnlock here is a loss there, and the reverse", func(t *testing.T) {
+		s := &shared{t, s.asks, s.locks, s.java}
+		lease := s.goHolds("forced", core.TTL(time.Second))
+		got, err := jane.ForceUnlock(neighbours.RLock, "forced")
+		s.javaIs(true, got, err)
+		s.must(jane.Lock(neighbours.RLock, "forced", 0))
+		<-lease.Context().Done()
+		if err := lease.Release(context.Background()); !errors.Is(err, core.ErrLost) {
+			t.Errorf("release: got %v, want lost", err)
+		}
+		if held, err := jane.Held(neighbours.RLock, "forced"); !held || err != nil {
+			t.Errorf("the release of a lost lease has released the other's: %v, %v", held, err)
+		}
+		s.must(jane.Unlock(neighbours.RLock, "forced"))
+	})
+	t.Run("a hold that expires", func(t *testing.T) {
+		s := &shared{t, s.asks, s.locks, s.java}
+		s.must(jane.Lock(neighbours.RLock, "short", 300*time.Millisecond))
+		s.release(s.goHolds("short"))
+		lease := s.goHolds("short", core.TTL(300*time.Millisecond), core.NoRenew())
+		s.must(jane.Lock(neighbours.RLock, "short", 0))
+		if lease.Context().Err() == nil {
+			t.Error("the lease is trusted beside the other's")
+		}
+		s.must(jane.Unlock(neighbours.RLock, "short"))
+	})
+	t.Run("tokens only grow", func(t *testing.T) {
+		s := &shared{t, s.asks, s.locks, s.java}
+		last := int64(0)
+		for i := range 20 {
+			var token int64
+			if i%2 == 0 {
+				var err error
+				token, err = jane.LockToken("fenced", 0)
+				s.must(err)
+				s.must(jane.Unlock(neighbours.RFencedLock, "fenced"))
+			} else {
+				lease := s.goHolds("fenced", core.Fenced())
+				token = int64(lease.Token())
+				s.release(lease)
+			}
+			if token <= last {
+				t.Errorf("token %d comes after %d", token, last)
+			}
+			last = token
+		}
+	})
+	t.Run("limit: a reader is let in beside an RLock", func(t *testing.T) {
+		s := &shared{t, s.asks, s.locks, s.java}
+		lease := s.goHolds("mixed")
+		s.must(jane.Lock(neighbours.RReadLock, "mixed", 0)) // by Redisson, as beside its own RLock
+		s.must(jane.Unlock(neighbours.RReadLock, "mixed"))
+		_ = lease.Release(context.Background())
+		s.must(jane.Lock(neighbours.RWriteLock, "written", 0))
+		s.goIsKeptOut("written")
+		s.must(jane.Unlock(neighbours.RWriteLock, "written"))
+		s.must(jane.Lock(neighbours.RReadLock, "written", 0))
+		s.goIsKeptOut("written")
+		s.must(jane.Unlock(neighbours.RReadLock, "written"))
+	})
+	t.Run("no update is lost", func(t *testing.T) {
+		s := &shared{t, s.asks, s.locks, s.java}
+		turns := tally.Trials(5000)
+		var wg sync.WaitGroup
+		count := func() {
+			n, err := s.asks.Get(t.Context(), "counter").Int()
+			if err != nil && err != redis.Nil {
+				t.Error(err)
+			}
+			if err := s.asks.Set(t.Context(), "counter", strconv.Itoa(n+1), 0).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+		wg.Go(func() {
+			for range turns {
+				if err := s.locks.Do(t.Context(), "turns", func(context.Context) error { count(); return nil }); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		wg.Go(func() {
+			for range turns {
+				if err := jane.Lock(neighbours.RLock, "turns", 0); err != nil {
+					t.Error(err)
+					return
+				}
+				count()
+				if err := jane.Unlock(neighbours.RLock, "turns"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		wg.Wait()
+		if n, err := s.asks.Get(t.Context(), "counter").Int(); n != 2*turns || err != nil {
+			t.Errorf("counted %d of %d, %v", n, 2*turns, err)
+		}
+	})
+}
+
+// awaitListener waits until somebody listens to the channel of a lock.
+func (s *shared) awaitListener(name, kind string) {
+	s.t.Helper()
+	channel := "redisson_lock__channel:{" + name + "}"
+	if kind == neighbours.RSpinLock {
+		return // it polls
+	}
+	for {
+		n, err := listeners(s.t.Context(), s.asks, channel)
+		s.must(err)
+		if n > 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// listeners counts those that listen to a channel, of a fair lock's waiters too, on all nodes.
+func listeners(ctx context.Context, client redis.UniversalClient, channel string) (n int64, err error) {
+	count := func(ctx context.Context, node *redis.Client) error {
+		for _, pattern := range []string{channel, channel + ":*"} {
+			for _, list := range []*redis.StringSliceCmd{node.PubSubChannels(ctx, pattern), node.PubSubShardChannels(ctx, pattern)} {
+				if list.Err() != nil {
+					return list.Err()
+				}
+				n += int64(len(list.Val()))
+			}
+		}
+		return nil
+	}
+	switch c := client.(type) {
+	case *redis.Client:
+		return n, count(ctx, c)
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return count(ctx, node)
+		})
+		return n, err
+	}
+	return 0, fmt.Errorf("got %T", client)
+}
+
+var mu sync.Mutex // of listeners, whose nodes are asked side by side
+
+// TestSharedOutages has one side die, freeze or lose its server while it holds the lock.
+func TestSharedOutages(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			s := newShared(t, testclient.Redis(t, server.Addr), version, server.Addr)
+			jane := s.java.Thread("jane")
+
+			// Frozen for longer than its lease.
+			s.must(jane.Lock(neighbours.RLock, "frozen", 0))
+			s.java.Pause()
+			lease := s.goHolds("frozen", core.TTL(time.Minute))
+			s.java.Resume()
+			if held, err := jane.Held(neighbours.RLock, "frozen"); held || err != nil {
+				t.Errorf("held: got %v, %v, want false", held, err)
+			}
+			if err, other := jane.Unlock(neighbours.RLock, "frozen"), (*neighbours.Error)(nil); !errors.As(err, &other) || other.Class != "IllegalMonitorStateException" {
+				t.Errorf("unlock after the loss: got %v", err)
+			}
+			got, err := jane.TryLockNow(neighbours.RLock, "frozen")
+			s.javaIs(false, got, err)
+			s.release(lease)
+
+			// The server forgets everything.
+			lease = s.goHolds("forgotten", core.TTL(time.Second))
+			s.must(jane.Lock(neighbours.RLock, "theirs", 0))
+			server.Kill()
+			server.Restart()
+			<-lease.Context().Done()
+			s.release(s.goHolds("theirs"))
+			s.release(s.goHolds("forgotten"))
+
+			// Killed.
+			for { // until it has connected again
+				if err := jane.Lock(neighbours.RLock, "killed", 0); err == nil {
+					break
+				}
+			}
+			s.goIsKeptOut("killed")
+			s.java.Kill()
+			s.release(s.goHolds("killed"))
+		})
+	}
+}

@@ -1,0 +1,40 @@
+-- Acquire, see redisson.lua.
+--
+-- KEYS[1]  the key; for a claim that needs a token KEYS[2], the counter of RFencedLock
+-- ARGV     1 'acquire', 2 lease, 3 owner, 4 TTL in ms, 5 the owner to join or ''; for a
+--          claim that needs a token 6 the least one, 7 how many tokens a grant has
+-- answer   {0, token, owner}  granted
+--          {1, ms}            busy until the key expires, 0 if it does not
+
+local mine, joined, others
+local fields = redis.call('HGETALL', KEYS[1])
+for i = 1, #fields, 2 do
+  local hold = read(fields[i + 1])
+  if hold and hold.ends <= now then
+    redis.call('HDEL', KEYS[1], fields[i])
+  elseif not hold or hold.owner == '' then
+    others = true
+  elseif fields[i] == ARGV[2] then
+    mine = hold
+  elseif hold.owner == ARGV[3] or hold.owner == ARGV[5] then
+    joined = hold
+  else
+    others = true
+  end
+end
+local of = mine or joined
+if others and not of then
+  return {BUSY, math.max(redis.call('PTTL', KEYS[1]), 0)}
+end
+local owner, token = of and of.owner or ARGV[3], of and of.token or 0
+if ARGV[6] and token < tonumber(ARGV[6]) then
+  token = math.max(tonumber(redis.call('GET', KEYS[2]) or 0) + 1, tonumber(ARGV[6]))
+  if token > 9007199254740992 - ARGV[7] then
+    return redis.error_reply('ERR the counter of tokens is at its end, 2^53')
+  end
+  redis.call('SET', KEYS[2], string.format('%.0f', token + ARGV[7] - 1))
+end
+local ms = tonumber(ARGV[4])
+write(ARGV[2], math.max(now + ms, mine and mine.ends or 0), owner, token)
+last(ms)
+return {OK, token, owner}

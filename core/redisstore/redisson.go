@@ -1,0 +1,139 @@
+package redisstore
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// beside is the name of what Redisson has beside the key of a lock, in its slot of a
+// Cluster, see RedissonObject.prefixName.
+func beside(prefix, name string) string {
+	if strings.Contains(name, "{") {
+		return prefix + ":" + name
+	}
+	return prefix + ":{" + name + "}"
+}
+
+// split reports whether a Cluster has what is beside a lock in another slot, as where its name
+// has braces that are no hash tag. Redisson has no sharded messages and no tokens there either.
+func (s *Store) split(key string) bool {
+	name := s.key(key)
+	return s.cluster != nil && tagOf(beside("", name)) != tagOf(name)
+}
+
+// tagOf is the part of a name that chooses its slot in a Cluster.
+func tagOf(name string) string {
+	if _, rest, ok := strings.Cut(name, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return name
+}
+
+// channelOf is where Redisson sends "0" when a lock gets free.
+func (s *Store) channelOf(key string) string { return beside("redisson_lock__channel", s.key(key)) }
+
+// counterOf is where RFencedLock counts its tokens.
+func (s *Store) counterOf(key string) string { return beside("redisson_lock_token", s.key(key)) }
+
+// askingRedisson is a call of redisson_acquire.lua.
+func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
+	var cmd *pipeline.Call
+	if c.MinToken > 0 {
+		var room [64]byte
+		cmd = s.pipeline.EvalTwo(redissonAcquireScript, s.named(room[:0], c.Key), s.counterOf(c.Key), "acquire")
+	} else {
+		cmd = s.newCommand(redissonAcquireScript, c.Key, "acquire")
+	}
+	cmd.Optional().Text(c.Lease).Text(c.Owner).Num(millis(c.TTL)).Text(c.Via)
+	if c.MinToken > 0 {
+		cmd.Num(int64(c.MinToken)).Num(store.TokenStep)
+	}
+	return cmd
+}
+
+// releasingRedisson is a call of redisson_release.lua.
+func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *pipeline.Call {
+	var room [64]byte
+	name := s.named(room[:0], key)
+	var cmd *pipeline.Call
+	if s.split(key) {
+		cmd = s.pipeline.Eval(redissonReleaseScript, name, what)
+	} else {
+		cmd = s.pipeline.EvalTwo(redissonReleaseScript, name, beside("redisson_lock_queue", string(name)), what)
+	}
+	cmd.Text(lease).Text(s.channelOf(key)).Num(millis(keep))
+	if s.cluster != nil {
+		cmd.Word("1")
+	}
+	return cmd
+}
+
+// mostFields is how many fields a hash has at most that is shown as a lock.
+const mostFields = 1000
+
+// A field of Redisson's own: a thread of a client, or a writer of a read-write lock, and its
+// entries.
+var (
+	redissonField = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:\d+(:write)?$`)
+	redissonCount = regexp.MustCompile(`^[1-9]\d*$`)
+)
+
+// parseRedisson reads the answer of redisson_show.lua. It is false of a hash that is no lock.
+func parseRedisson(key string, answer []string) (view, bool) {
+	v := view{state: store.State{Key: key}, leases: make(map[string]string)}
+	if len(answer) == 0 {
+		return v, true
+	}
+	if len(answer)%2 != 0 {
+		return view{}, false
+	}
+	now, ok := number(answer[0])
+	left, err := strconv.ParseInt(answer[1], 10, 64)
+	if !ok || err != nil || left > farthest {
+		return view{}, false
+	}
+	weight := store.All
+	for i := 2; i < len(answer); i += 2 {
+		field, value := answer[i], answer[i+1]
+		h := store.Hold{ID: store.HoldID(field), Weight: store.All, Left: remaining(uint64(max(left, 0)), 0)}
+		switch ours := strings.Split(value, " "); {
+		case field == "mode" && (value == "read" || value == "write"):
+			if value == "read" {
+				weight = 1
+			}
+			continue
+		case redissonField.MatchString(field) && redissonCount.MatchString(value):
+		case len(ours) == 3:
+			ends, ok := number(ours[0])
+			if _, err := strconv.ParseUint(ours[2], 10, 64); !ok || err != nil {
+				return view{}, false
+			}
+			h.Process = store.ProcessOf(field)
+			if h.Left = remaining(ends, now); h.Left <= 0 {
+				continue
+			}
+			if ours[1] == "" {
+				h.ID, h.Process = "", ""
+			}
+		default:
+			return view{}, false
+		}
+		if h.ID != "" {
+			v.leases[h.ID] = field
+		}
+		v.state.Holds = append(v.state.Holds, h)
+	}
+	for i := range v.state.Holds {
+		if v.state.Holds[i].Process == "" && weight == 1 {
+			v.state.Holds[i].Weight = 1
+		}
+	}
+	return v, true
+}

@@ -1,0 +1,293 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// notRedisson is what the locks of Redisson cannot carry.
+var notRedisson = []storetest.Feature{
+	storetest.Shared, storetest.Permits, storetest.Fair, storetest.Tombstones, storetest.Records, storetest.Carding, storetest.Places,
+}
+
+func TestStoreWithRedisson(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	conformance(t, server, func(t testing.TB) store.Store {
+		return unfenced{newStore(t, testclient.Redis(t, server.Addr), redisstore.WithRedisson())}
+	}, append(slices.Clone(notRedisson), storetest.Fencing)...)
+}
+
+// unfenced is without tokens, as most claims are: no counter is made for them.
+type unfenced struct{ *redisstore.Store }
+
+func (u unfenced) CheckClaim(c store.Claim) error {
+	if c.MinToken > 0 {
+		return store.ErrUnsupported
+	}
+	return u.Store.CheckClaim(c)
+}
+
+func (u unfenced) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if c.MinToken > 0 {
+		return store.Grant{}, store.ErrUnsupported
+	}
+	return u.Store.Acquire(ctx, c)
+}
+
+// fenced asks for a token with each claim, as core.Fenced does.
+type fenced struct{ *redisstore.Store }
+
+func (f fenced) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if c.Weight == store.All && c.Limit == store.All {
+		c.MinToken = max(c.MinToken, 1)
+	}
+	return f.Store.Acquire(ctx, c)
+}
+
+func TestStoreWithRedissonFenced(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	conformanceOf(t, func(t testing.TB) store.Store {
+		return fenced{newStore(t, testclient.Redis(t, server.Addr), redisstore.WithRedisson())}
+	}, notRedisson...)
+}
+
+// In a Cluster the wake-ups are messages and sharded messages of the lock's own slot.
+func TestRedissonOnCluster(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a Cluster takes seconds to start")
+	}
+	cluster := testserver.StartCluster(t, false, testserver.NoFailover...)
+	client := testclient.Cluster(t, cluster)
+	conformanceOf(t, func(t testing.TB) store.Store {
+		return onSlots{fenced{newStore(t, client, redisstore.WithRedisson())}}
+	}, notRedisson...)
+	s := newStore(t, client, redisstore.WithRedisson())
+	for key, want := range map[string]error{"{tenant}:1": nil, "order:1": nil, "a}b{c": store.ErrUnsupported, "a}b": store.ErrUnsupported, "{}a": store.ErrUnsupported} {
+		c := claimOf(key)
+		c.MinToken = 1
+		_, err := s.Acquire(t.Context(), c)
+		wantIs(t, "acquire "+key, err, want)
+		woken, err := s.Watch(t.Context(), claimOf(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.MinToken = 0
+		acquire(t, s, c)
+		release(t, s, c)
+		<-woken
+	}
+}
+
+// onSlots asks for no token where a Cluster has the counter in another slot.
+type onSlots struct{ fenced }
+
+func (o onSlots) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if strings.ContainsAny(c.Key, "{}") {
+		return o.Store.Acquire(ctx, c)
+	}
+	return o.fenced.Acquire(ctx, c)
+}
+
+func TestRedissonKeys(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t, fit...)
+	asks := testclient.Redis(t, server.Addr)
+	s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithRedisson())
+	const thread = "285475da-9152-4c83-822a-67ee2f116a79:52"
+	// theirs takes the key as Redisson does.
+	theirs := func(t *testing.T, key string, ttl time.Duration) {
+		t.Helper()
+		if err := errors.Join(asks.HSet(t.Context(), key, thread, 1).Err(), asks.PExpire(t.Context(), key, ttl).Err()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("names are used verbatim", func(t *testing.T) {
+		for _, key := range []string{core.Key("order", "42"), core.Key("order", "a:b{c}"), "{tenant}:order"} {
+			l, err := core.New(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := l.TryAcquire(t.Context(), key, core.Fenced())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := asks.HLen(t.Context(), key).Val(); n != 1 {
+				t.Errorf("%d fields are at %s", n, key)
+			}
+			counter := "redisson_lock_token:{" + key + "}"
+			if strings.Contains(key, "{") {
+				counter = "redisson_lock_token:" + key
+			}
+			last := strconv.FormatUint(lease.Token()+store.TokenStep-1, 10)
+			if got := asks.Get(t.Context(), counter).Val(); got != last {
+				t.Errorf("%s is %q, want %s", counter, got, last)
+			}
+			if err := errors.Join(lease.Release(t.Context()), l.Close(t.Context())); err != nil {
+				t.Error(err)
+			}
+			if n := asks.Exists(t.Context(), key).Val(); n != 0 {
+				t.Errorf("%s is left", key)
+			}
+		}
+	})
+	t.Run("a lock of theirs is respected, shown and revoked", func(t *testing.T) {
+		c := claimed()
+		theirs(t, c.Key, time.Minute)
+		_, err := s.Acquire(t.Context(), c)
+		var busy *store.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter <= 0 || busy.RetryAfter > time.Minute {
+			t.Fatalf("acquire: got %v", err)
+		}
+		wantIs(t, "extend", extend(s, c), store.ErrLost)
+		wantIs(t, "release", s.Release(t.Context(), c), store.ErrLost)
+		state, err := s.Look(t.Context(), c.Key)
+		if err != nil || len(state.Holds) != 1 || state.Holds[0].ID != store.HoldID(thread) || state.Holds[0].Process != "" {
+			t.Fatalf("look: got %+v, %v", state, err)
+		}
+		if err := s.Revoke(t.Context(), c.Key, state.Holds[0].ID, time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		wantIs(t, "acquire of a key that is kept", second(s.Acquire(t.Context(), c)), store.ErrBusy)
+		if left := asks.PTTL(t.Context(), c.Key).Val(); left < 50*time.Second {
+			t.Errorf("the key is kept for %v, want the rest of its hold", left)
+		}
+	})
+	t.Run("a lock that they have forced open is lost", func(t *testing.T) {
+		c := claimed()
+		acquire(t, s, c)
+		if err := asks.Del(t.Context(), c.Key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		theirs(t, c.Key, time.Minute)
+		wantIs(t, "extend", extend(s, c), store.ErrLost)
+		wantIs(t, "release", s.Release(t.Context(), c), store.ErrLost)
+		if v := asks.HGet(t.Context(), c.Key, thread).Val(); v != "1" {
+			t.Errorf("their hold is %q", v)
+		}
+	})
+	t.Run("a reader that they let in does not keep a hold from re-entry", func(t *testing.T) {
+		c := claimed()
+		acquire(t, s, c)
+		theirs(t, c.Key, time.Minute)
+		inner := nested(c)
+		acquire(t, s, inner)
+		wantIs(t, "acquire of another", second(s.Acquire(t.Context(), claimOf(c.Key))), store.ErrBusy)
+		release(t, s, c)
+		release(t, s, inner)
+		if v := asks.HGet(t.Context(), c.Key, thread).Val(); v != "1" {
+			t.Errorf("their hold is %q", v)
+		}
+	})
+	t.Run("hashes that are no locks", func(t *testing.T) {
+		c := claimed()
+		if err := asks.HSet(t.Context(), c.Key, "name", "ann").Err(); err != nil {
+			t.Fatal(err)
+		}
+		wantIs(t, "acquire", second(s.Acquire(t.Context(), c)), store.ErrBusy)
+		wantIs(t, "look", second(s.Look(t.Context(), c.Key)), store.ErrUnavailable)
+		if states, _, err := s.List(t.Context(), "", 1000); err != nil || slices.ContainsFunc(states, func(v store.State) bool { return v.Key == c.Key }) {
+			t.Errorf("list: got %v, %v", states, err)
+		}
+	})
+	t.Run("a counter at its end", func(t *testing.T) {
+		c := claimed()
+		c.MinToken = 1
+		if err := asks.Set(t.Context(), "redisson_lock_token:{"+c.Key+"}", 1<<53-10, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if g, err := s.Acquire(t.Context(), c); err == nil {
+			t.Errorf("got token %d", g.Token)
+		}
+		if n := asks.Exists(t.Context(), c.Key).Val(); n != 0 {
+			t.Error("the key is taken")
+		}
+	})
+	t.Run("check leaves nothing", func(t *testing.T) {
+		if err := s.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, name := range asks.Keys(t.Context(), "*check:*").Val() {
+			if left := asks.PTTL(t.Context(), name).Val(); left < 0 {
+				t.Errorf("%s has no end", name)
+			}
+		}
+	})
+	t.Run("both options", func(t *testing.T) {
+		_, err := redisstore.New(asks, redisstore.WithRedisson(), redisstore.WithPlainKeys())
+		wantIs(t, "new", err, store.ErrInvalid)
+	})
+}
+
+// second returns the error of two results.
+func second[T any](_ T, err error) error { return err }
+
+// A watch listens to the channel of its lock, and to no other. Channels that nobody watches
+// are left.
+func TestRedissonChannels(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	asks := testclient.Redis(t, server.Addr)
+	s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithRedisson())
+	c, other := claimed(), claimed()
+	watch := func(c store.Claim) (<-chan struct{}, context.CancelFunc) {
+		t.Helper()
+		ctx, leave := context.WithCancel(t.Context())
+		ch, err := s.Watch(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ch, leave
+	}
+	name := func(c store.Claim) string { return "redisson_lock__channel:{" + c.Key + "}" }
+	listeners := func(c store.Claim) int64 { return asks.PubSubNumSub(t.Context(), name(c)).Val()[name(c)] }
+	first, leave := watch(c)
+	second, leaveSecond := watch(c)
+	others, leaveOthers := watch(other)
+	if listeners(c) != 1 || listeners(other) != 1 {
+		t.Errorf("%d and %d listen, want one connection", listeners(c), listeners(other))
+	}
+	if err := asks.Publish(t.Context(), name(c), "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-first
+	<-second
+	select {
+	case <-others:
+		t.Error("a message on another channel woke a watch")
+	default:
+	}
+	leave()
+	leaveSecond()
+	for listeners(c) != 0 {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if listeners(other) != 1 {
+		t.Error("a channel was left while it was watched")
+	}
+	third, leave := watch(c) // subscribes again
+	defer leave()
+	if err := asks.Publish(t.Context(), name(c), "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-third
+	leaveOthers()
+	server.Kill()
+	if _, ok := <-third; ok {
+		t.Error("the watch outlives its connection")
+	}
+}
