@@ -298,8 +298,9 @@ func TestCommit_TakenOver(t *testing.T) {
 	everywhere(t, func(t *testing.T, d database) {
 		for name, over := range map[string]bool{"while it runs": false, "and over": true} {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				key := strings.ReplaceAll(name, " ", "_")
-				stale := newShop(t, d, d, once.Acquire(core.TTL(time.Second), core.NoRenew()))
+				stale := newShop(t, d, d, once.Acquire(core.TTL(6*time.Second), core.NoRenew()))
 				next := newShop(t, d, d, once.Acquire(core.Wait(time.Minute)))
 				begun, ended := make(chan struct{}), make(chan struct{})
 				finished := make(chan error, 1)
@@ -432,7 +433,7 @@ func elsewhere(t *testing.T, d database) *shop {
 // A transaction may be open for longer than a TTL, before Commit and after.
 func TestCommit_OpenForLong(t *testing.T) {
 	t.Parallel()
-	const ttl = 4 * time.Second
+	const ttl = 6 * time.Second
 	everywhere(t, func(t *testing.T, d database) {
 		s := newShop(t, d, d, once.Acquire(core.TTL(ttl)))
 		wait := func(ctx context.Context) error {
@@ -741,7 +742,7 @@ func TestCommit_MariaDBTooLong(t *testing.T) {
 // The callers' pool may be full of transactions for longer than a TTL.
 func TestCommit_FullPool(t *testing.T) {
 	t.Parallel()
-	const ttl, callers = 4 * time.Second, 5
+	const ttl, callers = 6 * time.Second, 5
 	d := onMariaDB(t)
 	s := newShop(t, d, d, once.Acquire(core.TTL(ttl)))
 	s.db.SetMaxOpenConns(callers)
