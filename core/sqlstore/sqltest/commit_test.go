@@ -772,3 +772,46 @@ func TestCommit_FullPool(t *testing.T) {
 		s.do(t, fmt.Sprint("key", i), 1, true)
 	}
 }
+
+// A run with Commit takes six statements in its transaction, five on PostgreSQL, and three
+// outside.
+func TestCommit_RoundTrips(t *testing.T) {
+	t.Parallel()
+	sent := func(proxy *testserver.Proxy) (n int) {
+		for _, r := range proxy.Requests() {
+			if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") { // pgx, after a second
+				n++
+			}
+		}
+		return n
+	}
+	for _, part := range []string{"inside", "outside"} {
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
+				orders, locks, want, more := behind, direct, 9, 0 // with BEGIN, INSERT and COMMIT
+				if part == "outside" {
+					orders, locks, want, more = direct, behind, 3, 1 // by a sweep
+				} else if direct.driver == "pgx" {
+					want = 8
+				}
+				_, db := locks.place(t)
+				db.SetMaxOpenConns(1) // the one that has prepared the statements
+				in := newStore(t, db, locks)
+				s := &shop{db: orders.orders(t), in: in}
+				s.locks, s.runs = newRuns(t, in)
+				s.db.SetMaxOpenConns(1)
+				for i := range 2 {
+					proxy.Forget()
+					key := fmt.Sprint("key", i)
+					if _, err := s.runs.Do(t.Context(), order(key), s.work(t, key, (*sql.Tx).Commit)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if n := sent(proxy); n < want || n > want+more {
+					t.Errorf("got %d requests for a run, want %d: %v", n, want, proxy.Requests())
+				}
+			})
+		})
+	}
+}
