@@ -45,8 +45,9 @@ func WithPrefix(p string) Option {
 // WithPlainKeys stores a lock the way that many programs do: as one string, the
 // prefix and the key, that holds the owner and expires. It is set only if it is
 // absent, and extended or deleted only by its owner. So a Store can share locks
-// with other clients of that scheme, and can replace them one by one. A free key
-// takes one SET, one that is taken mostly a script, and at first both.
+// with other clients of that scheme, and can replace them one by one; README.md has
+// a table of such clients. A free key takes one SET, one that is taken mostly a
+// script, and at first both.
 //
 // Such a string can carry no more: claims that are shared, permits, fair, that
 // join another owner, or need a token or a record fail with
