@@ -68,8 +68,10 @@ func WithPlainKeys() Option {
 // released before it arrived is not refused: it can hold the key for one TTL.
 //
 // Redisson's limits apply. A name is of an RLock or of a read-write lock, never of both:
-// Redisson lets a reader in beside any RLock. A waiter of a fair lock is kept out by a hold
-// here, and can be overtaken.
+// Redisson lets readers and writers in beside any RLock. A waiter of a fair lock is kept out
+// by a hold here, and can be overtaken. Tokens repeat where the counter is lost, by a failover
+// or by RFencedLock's delete. After the server's clock was set back, the hold of a process that
+// died lasts longer by as much.
 func WithRedisson() Option {
 	return func(c *config) { c.redisson = true }
 }
