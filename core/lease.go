@@ -316,10 +316,14 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 }
 
 // lose ends the lease as lost, whatever the store may answer later. Its holds are not
-// extended any more.
+// extended any more. A lease whose run may be committed is not lost, Finish finds out.
 func (l *Lease) lose() {
 	l.mu.Lock()
 	before, holds := l.state, l.holds
+	if before == held && l.isCommitted() {
+		l.mu.Unlock()
+		return
+	}
 	if before == held {
 		l.state = lost
 		for _, h := range holds {

@@ -41,8 +41,8 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	held, wasLost := l.conclude(ctx, op, r)
 	switch {
 	case !wasLost:
-		l.tellEnd(ctx, Released, held, l.err)
-	case r != nil && errors.Is(l.err, ErrLost): // the observer heard of the lost lease, not of its answer
+		l.tellEnd(ctx, Released, held, l.unsaved(l.err))
+	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // the observer heard of the lost lease, not of its answer
 		e := l.event(CleanedUp)
 		e.Err = l.err
 		l.engine.observe(ctx, e)
@@ -83,6 +83,8 @@ func (l *Lease) endError(op string, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, store.ErrSaved):
+		return fmt.Errorf("%s %s: %w", op, l.name, store.ErrSaved)
 	case errors.Is(err, ErrLost):
 		return fmt.Errorf("%s %s: %w", op, l.name, ErrLost)
 	}

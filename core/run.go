@@ -17,6 +17,7 @@ type run struct {
 	withdrawn bool          // that was Withdraw
 	instead   *store.Record // of FinishLong, for its release
 	err       error         // its answer
+	committed bool          // Commit may have saved; under the mutex of the lease
 }
 
 // Begin is Acquire for a run whose answer the store keeps under the key. If a
@@ -97,6 +98,55 @@ func checkRecord(r *store.Record) error {
 	return nil
 }
 
+// Commit has save save r in a transaction of the caller, in place of Finish. Save gets the store
+// of the run and a claim with r, and returns nil if r is saved and the claim given up as soon as
+// the transaction is committed. Until then it can be rolled back.
+//
+// From then on the database knows best whether the lease is held. So its context does not end
+// with ErrLost any more, and no loss is reported, until Finish. The lease is extended as
+// before, for a transaction that is rolled back. Finish has to follow, with a record
+// for a run that has not committed: it fails with store.ErrSaved if r is saved, and else it
+// saves its own record, or not, as without Commit.
+//
+// It fails with the error of save, after which the lease is as before; with ErrLost if the lease
+// was released; and with ErrInvalid for a lease that is not of Begin, and if Retain is not
+// 1ms at least.
+func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx context.Context, s Store, c store.Claim) error) error {
+	switch {
+	case l.opts.record == nil:
+		return fmt.Errorf("commit %s: not a lease of Begin: %w", l.name, ErrInvalid)
+	case l.isReleased():
+		return fmt.Errorf("commit %s: %w", l.name, ErrLost)
+	}
+	if err := checkRecord(&r); err != nil {
+		return fmt.Errorf("commit %s: %w: %w", l.name, err, ErrInvalid)
+	}
+	c := l.first.releaseClaim()
+	c.Record = &r
+	if err := save(ctx, l.engine.store, c); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run.committed = true
+	return nil
+}
+
+// isCommitted reports whether the run of the lease may have saved its record in a transaction.
+// The caller holds the mutex.
+func (l *Lease) isCommitted() bool { return l.run != nil && l.run.committed }
+
+// unsaved is err, the answer to the end of the lease, as the observer hears of it: nil if it
+// says that Commit has saved.
+func (l *Lease) unsaved(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isCommitted() && errors.Is(err, store.ErrSaved) {
+		return nil
+	}
+	return err
+}
+
 // Finish ends a run: in one step the store saves r with its Value, Attempt, Done
 // and Retain, and frees the key. It saves r if the lease is still held, and else
 // if no other run of the key has begun since and no other has saved: also after
@@ -174,7 +224,7 @@ func (l *Lease) settleLate(ctx context.Context, op string, r *store.Record, with
 	_, _, err := l.engine.release(&c, l.engine.now().Time().Add(releaseLimit))
 	err = l.endError(op, err)
 	e := l.event(CleanedUp)
-	e.Err = err
+	e.Err = l.unsaved(err)
 	l.engine.observe(orBackground(ctx), e)
 	return err
 }

@@ -56,6 +56,9 @@ const operation = "grpc"
 // DEADLINE_EXCEEDED of the handler say that it is not known how far it came; after
 // other errors that are not kept, and after once.NotFinal, it runs again.
 //
+// After Commit the database decides: the committed reply is sent, whatever the handler
+// returns, or UNAVAILABLE if it returns a reply that was not committed.
+//
 // A key counts for all methods, and all services that keep their answers in the
 // same store: a handler that passes the key on to another of them is told that
 // it is in progress. Let each call have a key of its own.
@@ -110,6 +113,11 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	}
 	out, err := m.once.Do(ctx, id, e.run)
 	switch {
+	case e.committed && err == nil:
+		a, err := decodeAnswer(out.Value)
+		return a.reply, err
+	case e.committed && e.failure == nil:
+		return nil, m.refuse(e.outer, uncommitted(c, m.callName, err))
 	case e.ran:
 		return e.reply, e.failure // whatever err is: saved or not, the answer stands
 	case err != nil:
@@ -159,8 +167,11 @@ type execution struct {
 	outer   context.Context
 	decided atomic.Bool // by what came first, the handler or the end of a call that it is detached from
 	ran     bool
+	set     *recorder // nil: what the handler sets is not noted
 	reply   any
 	failure error
+	// committed is set if the handler has called Commit.
+	committed bool
 }
 
 // run runs the handler, and returns what is to be kept.
@@ -170,13 +181,13 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{}, once.Withdraw(fmt.Errorf("grpcmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx)))
 	}
 	e.ran = true
-	var set *recorder
+	inside := context.WithValue(ctx, executionKey{}, e)
 	if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil && (e.keepIf != nil || len(e.metadata) > 0) {
-		set = &recorder{ServerTransportStream: stream}
-		e.reply, e.failure = e.c.run(grpc.NewContextWithServerTransportStream(ctx, set), e.next)
-	} else {
-		e.reply, e.failure = e.c.run(ctx, e.next)
+		e.set = &recorder{ServerTransportStream: stream}
+		inside = grpc.NewContextWithServerTransportStream(inside, e.set)
 	}
+	e.reply, e.failure = e.c.run(inside, e.next)
+	e.committed = adapter.Committed(ctx)
 	final := adapter.IsFinal(ctx)
 	if !final {
 		once.NotFinal(e.outer) // an Idempotent outside has the same answer
@@ -184,12 +195,15 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if e.withdrawn(ctx) {
 		return once.Answer{}, once.Withdraw(e.failure)
 	}
+	if e.committed && e.failure == nil {
+		return once.Answer{}, nil
+	}
 	s, lasting := e.lasting(ctx, e.failure)
-	if !lasting {
+	if !lasting || e.committed {
 		return once.Answer{}, unclear(s, e.failure)
 	}
 	k := Kept{Method: e.c.name, Reply: e.reply, Status: s, ByDefault: e.failure == nil || isDeterministic(s)}
-	k.Header, k.Trailer = set.noted()
+	k.Header, k.Trailer = e.set.noted()
 	value, err := e.encode(&k)
 	k.Unreplayable = err != nil
 	keep := k.ByDefault
@@ -208,8 +222,8 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 	switch {
 	case len(block) > maxKeptMetadata:
 		return nil, errMuchMetadata
-	case e.failure == nil:
-		return encodeReply(headOf(block), e.reply, e.limit)
+	case k.Status.Code() == codes.OK:
+		return encodeReply(headOf(block), k.Reply, e.limit)
 	}
 	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // of a copy
 }

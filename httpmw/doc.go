@@ -151,6 +151,7 @@
 //	413  body-too-large             the body is longer than BodyLimit
 //	503  idempotency-timeout        the request's time was up while it waited
 //	503  idempotency-unavailable    the store is down, or the Locker closed
+//	503  idempotency-uncommitted    the answer was not committed by Commit, as far as is known
 //	500  idempotency-failed         a KeyFunc failed, or what is kept cannot be read
 //
 // A flush is held back for at most a second. An answer that ends by then and is no

@@ -38,6 +38,9 @@ import (
 // What the handler writes by WriteResult is stored with the run, and is the result of
 // later tasks too.
 //
+// After Commit the database decides: the task is done if the transaction was committed, whatever
+// the handler returns, and tried again if it was rolled back.
+//
 // A task that a Lock inside refused, since its key is busy, bad or not to be found
 // or the store is down, is no attempt. Mount it inside of a Lock where duplicates
 // are rare: outside, a task that finds the lock busy costs two more calls.
@@ -81,13 +84,14 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	d := deliveryOf(ctx)
 	d.enter(&m.conflict, true, call.Key)
 	defer d.end()
-	ran, answer := false, error(nil)
+	ran, committed, answer := false, false, error(nil)
 	outer := ctx
 	out, err := m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
 		d.begin()
 		inside, r := noting(ctx)
 		answer = next.ProcessTask(inside, t)
+		committed = adapter.Committed(ctx)
 		if !adapter.IsFinal(ctx) {
 			once.NotFinal(outer) // an Idempotent outside has the same answer
 		}
@@ -98,6 +102,8 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	})
 	d.leave(err == nil)
 	switch {
+	case ran && committed && (err == nil || answer == nil):
+		return err // as the database has it
 	case ran:
 		// The handler's answer stands, saved or not.
 		return answer

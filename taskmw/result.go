@@ -42,6 +42,22 @@ func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 	return err
 }
 
+// Commit saves the success of the task of ctx, with the result that WriteResult has written, in
+// the caller's own transaction tx, as once.Commit does: its effect and its success are
+// committed together, or neither is. The handler writes the result first, calls Commit as
+// the last statement of the transaction, and commits that. A result that is written after Commit
+// is not stored.
+//
+// It fails as once.Commit does, with core.ErrInvalid if there is no Idempotent around the
+// handler.
+func Commit(ctx context.Context, tx once.Saver) error {
+	var a once.Answer
+	if r, ok := ctx.Value(resultKey{}).(*result); ok {
+		a = r.answer()
+	}
+	return once.Commit(ctx, tx, a)
+}
+
 type resultKey struct{}
 
 // result is that of a run, as far as it was noted.

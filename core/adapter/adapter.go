@@ -86,6 +86,11 @@ func AttemptAsked(ctx context.Context) bool { return runs.AttemptAsked(ctx) }
 // answer passes the mark on, by once.NotFinal with the outer context.
 func IsFinal(ctx context.Context) bool { return runs.IsFinal(ctx) }
 
+// Committed reports whether the work of the run of ctx has called once.Commit. If so, the
+// database decides what its answer is, and Do returns that: what the work returns is not to be
+// sent.
+func Committed(ctx context.Context) bool { return runs.Committed(ctx) }
+
 // Withdrawn reports whether once.Withdraw has marked err, the error of a handler: it has
 // done nothing. The adapter returns err from its run, whatever else it would keep. What
 // was marked is for the caller.

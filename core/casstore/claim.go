@@ -178,6 +178,10 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 	}
 	var until time.Time // of the hold or the place that an earlier turn has found
 	m.apply = func(state *keystate.State, e Entry) (r result) {
+		if state.HasSavedOther(e.Now, c) { // as a Commit has; an old entry can say so too, as it stays so
+			err = store.ErrSaved
+			return result{}
+		}
 		gone := until.After(e.Now)
 		if end := endOf(state, c.Lease, e.Now); !end.IsZero() {
 			until = end

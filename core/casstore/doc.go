@@ -8,6 +8,8 @@
 // at the place's own time, and saves what has become of it if nobody else was faster. Nothing
 // is locked in between. Every kind of claim is served, with fencing tokens and records.
 //
+// [Commit] saves the answer of a run in a transaction of the caller, which is a Place too.
+//
 // A place may add to its two methods: [Usual] takes the usual lock in one step, [Watcher]
 // wakes waiters, [Lister] shows what is held, and [Sweeper] deletes what has expired.
 package casstore

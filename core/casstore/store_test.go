@@ -42,9 +42,10 @@ func TestStore(t *testing.T) {
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() store.Store {
 					p := c.place()
-					return func() store.Store { return newStore(t, p) }
+					return func() store.Store { return placed{newStore(t, p), p} }
 				},
-				Unit: 100 * time.Millisecond, Wrap: synctest.Test, Without: c.without,
+				Begin: func(_ testing.TB, s store.Store) storetest.Transaction { return begin(s) },
+				Unit:  100 * time.Millisecond, Wrap: synctest.Test, Without: c.without,
 			})
 		})
 	}

@@ -47,5 +47,9 @@
 // effects. Only a resource that compares fencing tokens, or keys of its own, absorbs
 // those.
 //
+// Where the effect is rows of the database that keeps the runs, the work can save its answer
+// in its own transaction, see [Commit]: then the effect is there if the answer is, and a
+// process that dies leaves both or neither.
+//
 // A store that loses writes in a failover can lose answers too.
 package once

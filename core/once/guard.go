@@ -23,11 +23,10 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 		if err != nil {
 			return resp, err
 		}
-		var unwritten error
+		var unwritten, worked error
 		out, err := o.Do(ctx, c, func(ctx context.Context) (Answer, error) {
-			var err error
-			if resp, err = fn(ctx, req); err != nil {
-				return Answer{}, err
+			if resp, worked = fn(ctx, req); worked != nil {
+				return Answer{}, worked
 			}
 			var a Answer
 			if !stillFinal(ctx) {
@@ -41,7 +40,7 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 		switch {
 		case err == nil && unwritten != nil:
 			err = fmt.Errorf("once %s: %w: %w", o.labelOf(&c), ErrUnreplayable, unwritten)
-		case err == nil && out.Replayed:
+		case err == nil && (out.Replayed || worked != nil): // or what Commit has saved
 			if err = json.Unmarshal(out.Value, &resp); err != nil {
 				var none Resp
 				return none, fmt.Errorf("once %s: kept answer: %w", o.labelOf(&c), err)

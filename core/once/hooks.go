@@ -14,6 +14,7 @@ func init() {
 		WithLabel:    (*Once).withLabel,
 		AttemptAsked: attemptAsked,
 		IsFinal:      stillFinal,
+		Committed:    committed,
 		Withdrawn:    unmarked,
 	}
 }

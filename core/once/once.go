@@ -74,6 +74,10 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // is done then, and later callers get ErrUnreplayable. An error of fn that could not be noted
 // matches these too.
 //
+// If fn has called Commit, Do returns the answer that was committed, and else an error, whatever
+// fn returns. The error matches core.ErrUnavailable, and says that it is not known, if the
+// store did not answer.
+//
 // If ctx ends before fn has begun, fn is not run, which is no attempt, and the error
 // matches why ctx ended. Without having run fn it fails with ErrInProgress, ErrMismatch,
 // ErrIndeterminate or ErrUnreplayable; with core.ErrInvalid if c is not allowed,

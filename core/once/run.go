@@ -13,15 +13,17 @@ type attemptKey struct{}
 
 // attempt is a run as the code under its context can see it.
 type attempt struct {
-	number int
-	asked  atomic.Bool // for its number
-	answer atomic.Uint32
+	number  int
+	asked   atomic.Bool // for its number
+	answer  atomic.Uint32
+	commits commits
 }
 
-// The answer of an attempt. It can be marked until fn has returned.
+// The answer of an attempt. It can be marked or committed until fn has returned.
 const (
 	isFinal uint32 = iota
 	isNotFinal
+	isCommitted // or was tried to be
 	isReturned
 )
 
@@ -45,7 +47,7 @@ func AttemptFromContext(ctx context.Context) (int, bool) {
 // NotFinal returns whether it had an effect. It returns false if ctx is not that of a
 // run, so a handler may call it whether or not it is mounted behind an adapter's
 // Idempotent. It also returns false once fn has returned, which is the handler, behind
-// an adapter. Of runs inside of one another it marks the innermost one.
+// an adapter, and after Commit. Of runs inside of one another it marks the innermost one.
 //
 // Further calls change nothing. NotFinal is safe for concurrent use.
 func NotFinal(ctx context.Context) bool {
@@ -94,11 +96,19 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 			_ = settle(o.broken(), nil)
 		}
 	}()
-	running := &attempt{number: number}
+	running := &attempt{number: number, commits: commits{once: o, lease: lease, call: c}}
 	a, err := fn(context.WithValue(lease.Context(), attemptKey{}, running))
 	returned = true
-	final := running.answer.Swap(isReturned) == isFinal
+	marked := running.answer.Swap(isReturned)
 	t.worked = err
+
+	if marked == isCommitted {
+		s := failed
+		if errors.Is(err, ErrIndeterminate) {
+			s = o.broken()
+		}
+		return running.committed(err, settle(s, nil), t)
+	}
 
 	if err, ok := unmarked(err); ok {
 		_ = lease.Withdraw(ctx) // goes on in the background where the store does not answer
@@ -114,7 +124,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 		return out, unsettled(err, settle(s, nil))
 	}
 	out.Value = a.Value
-	if !final {
+	if marked == isNotFinal {
 		t.worked = errNotFinal
 		return out, settle(failed, nil)
 	}

@@ -12,10 +12,11 @@ import (
 // Why a run failed, as the observer is told it. What fn itself says stays between it
 // and its caller: it can be a customer's data.
 var (
-	errFailed    = errors.New("the work returned an error")
-	errNotFinal  = errors.New("the work marked its answer as not final")
-	errPanicked  = errors.New("the work did not return")
-	errWithdrawn = errors.New("the run was taken back, its work had not begun")
+	errFailed     = errors.New("the work returned an error")
+	errNotFinal   = errors.New("the work marked its answer as not final")
+	errPanicked   = errors.New("the work did not return")
+	errRolledBack = errors.New("the transaction of its answer was not committed")
+	errWithdrawn  = errors.New("the run was taken back, its work had not begun")
 )
 
 // telling is what the observer is told of a call, once, at its end.
@@ -63,7 +64,7 @@ func (t *telling) tell() {
 // failure is why the run failed.
 func (t *telling) failure() error {
 	why := t.worked
-	if why != nil && !errors.Is(why, errPanicked) && !errors.Is(why, errNotFinal) {
+	if why != nil && !errors.Is(why, errPanicked) && !errors.Is(why, errNotFinal) && !errors.Is(why, errRolledBack) {
 		why = errFailed
 	}
 	switch {

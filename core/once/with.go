@@ -58,6 +58,12 @@ func stillFinal(ctx context.Context) bool {
 	return !ok || a.answer.Load() != isNotFinal
 }
 
+// committed is adapter.Committed.
+func committed(ctx context.Context) bool {
+	a, ok := ctx.Value(attemptKey{}).(*attempt)
+	return ok && a.answer.Load() == isCommitted
+}
+
 // terms is adapter.Terms.
 func (o *Once) terms() (*core.Locker, []core.AcquireOption) {
 	return o.locker, o.acquire[:len(o.acquire):len(o.acquire)]

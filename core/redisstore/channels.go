@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,18 +19,24 @@ import (
 // after the last one. In a Cluster Redisson sends sharded messages where the servers have
 // them, so each master has a connection, which listens to both kinds.
 type channels struct {
-	hub *hub.Hub[watched]
+	hub    *hub.Hub[watched]
+	client atomic.Pointer[redis.Client] // of a master: a Cluster client makes a new one where it came back
+	plain  atomic.Bool                  // the server has no sharded messages, or the user no right to them
 
-	mu   sync.Mutex
+	send sync.Mutex // orders what is sent
+	mu   sync.Mutex // guards what follows
 	conn *redis.PubSub
+	gone chan struct{} // closed when conn is of no use any more
 	on   map[string]*channel
+	left map[string]int // replies to expect of channels that were left
 }
 
 type channel struct {
-	live    chan struct{} // closed when all subscriptions are confirmed
+	live    chan struct{} // closed when all subscriptions are confirmed, or err is set
 	missing int           // of them
 	sharded bool
 	used    time.Time // when it was last subscribed to
+	err     error     // of the server
 }
 
 // nodes are the channels by the address of their server, "" outside of a Cluster.
@@ -40,13 +48,15 @@ type nodes struct {
 
 // channelsFor returns the channels of the server that has key.
 func (s *Store) channelsFor(ctx context.Context, key string) (*channels, error) {
-	client, address := s.client, ""
+	var master *redis.Client
+	address := ""
 	if s.cluster != nil {
-		master, err := away(ctx, func(ctx context.Context) (*redis.Client, error) { return s.cluster.MasterForKey(ctx, s.key(key)) })
+		var err error
+		master, err = away(ctx, func(ctx context.Context) (*redis.Client, error) { return s.cluster.MasterForKey(ctx, s.key(key)) })
 		if err != nil {
 			return nil, err
 		}
-		client, address = master, master.Options().Addr
+		address = master.Options().Addr
 	}
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()
@@ -56,12 +66,19 @@ func (s *Store) channelsFor(ctx context.Context, key string) (*channels, error) 
 		return nil, hub.ErrClosed
 	case c == nil:
 		c = new(channels)
-		c.hub = hub.New(func(ctx context.Context, l *hub.Listener[watched]) error { return s.listenAt(ctx, l, client, c) })
+		c.hub = hub.New(func(ctx context.Context, l *hub.Listener[watched]) error {
+			defer c.end()
+			if master := c.client.Load(); master != nil {
+				return s.listenAt(ctx, l, master, c)
+			}
+			return s.listenAt(ctx, l, s.client, c)
+		})
 		if s.nodes.all == nil {
 			s.nodes.all = make(map[string]*channels)
 		}
 		s.nodes.all[address] = c
 	}
+	c.client.Store(master)
 	return c, nil
 }
 
@@ -71,90 +88,132 @@ func (s *Store) closeChannels(limit time.Duration) bool {
 	s.nodes.gone = true
 	all := s.nodes.all
 	s.nodes.mu.Unlock()
-	ended := true
+	var wg sync.WaitGroup
+	var late atomic.Bool
 	for _, c := range all {
-		ended = c.hub.Close(limit) && ended
+		wg.Go(func() {
+			if !c.hub.Close(limit) {
+				late.Store(true)
+			}
+		})
 	}
-	return ended
+	wg.Wait()
+	return !late.Load()
 }
 
 // watchChannel is Watch for a lock of Redisson's. All watches of a key are woken together.
 func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct{}, error) {
-	all, err := s.channelsFor(ctx, c.Key)
+	bounded, cancel := pipeline.Bounded(ctx)
+	defer cancel()
+	all, err := s.channelsFor(bounded, c.Key)
 	if err != nil {
 		return nil, err
 	}
 	watching, stop := context.WithCancel(ctx)
+	end, _ := bounded.Deadline()
 	name := s.channelOf(c.Key)
-	ch, err := all.hub.Watch(watching, name, pipeline.Limit, pipeline.ErrNoAnswer)
+	ch, err := all.hub.Watch(watching, name, time.Until(end), pipeline.ErrNoAnswer)
 	if err == nil {
-		bounded, cancel := pipeline.Bounded(ctx)
 		err = all.subscribe(bounded, name, s.cluster != nil && !s.split(c.Key))
-		cancel()
 	}
 	if err != nil {
-		stop()
+		stop() // takes the watch back
 		return nil, err
 	}
 	context.AfterFunc(ctx, stop)
 	return ch, nil
 }
 
-// begin is called for each new connection.
+// begin is called for each new connection, before it is live.
 func (c *channels) begin(conn *redis.PubSub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn, c.on = conn, make(map[string]*channel)
+	c.plain.Store(false)
+	c.conn, c.gone, c.on, c.left = conn, make(chan struct{}), make(map[string]*channel), make(map[string]int)
 }
+
+// end is called when a connection is of no use any more.
+func (c *channels) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone != nil {
+		close(c.gone)
+		c.gone = nil
+	}
+}
+
+var errBroke = errors.New("the subscription broke")
 
 // subscribe returns when messages on the channel are received, sharded ones too if it is
 // sharded.
 func (c *channels) subscribe(ctx context.Context, name string, sharded bool) error {
 	c.mu.Lock()
-	on, conn := c.on[name], c.conn
+	conn, gone := c.conn, c.gone
+	if gone == nil {
+		c.mu.Unlock()
+		return errBroke
+	}
+	on := c.on[name]
 	fresh := on == nil
 	if fresh {
-		on = &channel{live: make(chan struct{}), missing: 1, sharded: sharded}
-		if sharded {
+		on = &channel{live: make(chan struct{}), missing: 1, sharded: sharded && !c.plain.Load()}
+		if on.sharded {
 			on.missing++
 		}
 		c.on[name] = on
 	}
 	on.used = time.Now()
 	c.mu.Unlock()
-	if fresh {
-		_, err := away(ctx, func(ctx context.Context) (struct{}, error) {
-			err := conn.Subscribe(ctx, name)
-			if err == nil && sharded {
-				err = conn.SSubscribe(ctx, name)
-			}
-			return struct{}{}, err
-		})
-		if err != nil {
-			c.hub.End(err) // nobody knows what was sent
-			return err
-		}
+	if fresh && !c.hub.Go(func() { c.join(conn, name, on.sharded) }) {
+		return hub.ErrClosed
 	}
 	select {
 	case <-on.live:
-		return nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return on.err
+	case <-gone:
+		return errBroke
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// confirmed notes what the server says of a channel. It reports whether the connection can
-// not be relied on: the client has subscribed again after a break, or the channel was taken
-// from it since its slot has moved.
-func (c *channels) confirmed(m *redis.Subscription) (broken bool) {
+// join sends for a new channel. No caller can take that back.
+func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
+	c.send.Lock()
+	defer c.send.Unlock()
+	ctx, cancel := pipeline.Bounded(context.Background())
+	defer cancel()
+	err := conn.Subscribe(ctx, name)
+	if err == nil && sharded {
+		err = conn.SSubscribe(ctx, name)
+	}
+	if err != nil {
+		c.hub.End(err) // nobody knows what was sent
+	}
+}
+
+// confirmed notes what the server says of a channel on conn. It reports whether the
+// connection cannot be relied on: the client has subscribed again after a break, or the
+// channel was taken from it since its slot has moved.
+func (c *channels) confirmed(conn *redis.PubSub, m *redis.Subscription) (broken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.conn != conn {
+		return false
+	}
 	on := c.on[m.Channel]
 	switch {
-	case m.Kind == "unsubscribe" || m.Kind == "sunsubscribe":
-		return on != nil
-	case on == nil || on.missing == 0:
-		return on != nil
+	case (m.Kind == "unsubscribe" || m.Kind == "sunsubscribe") && c.left[m.Channel] > 0:
+		if c.left[m.Channel]--; c.left[m.Channel] == 0 {
+			delete(c.left, m.Channel)
+		}
+		return false
+	case on == nil:
+		return false
+	case m.Kind == "unsubscribe" || m.Kind == "sunsubscribe" || on.missing == 0:
+		return true
 	}
 	if on.missing--; on.missing == 0 {
 		close(on.live)
@@ -162,15 +221,40 @@ func (c *channels) confirmed(m *redis.Subscription) (broken bool) {
 	return false
 }
 
+// refused notes an error reply: the slot of a channel is elsewhere, or the server has no sharded
+// messages for this user. It is that of a channel that is not confirmed, and it is not said of
+// which.
+func (c *channels) refused(conn *redis.PubSub, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != conn {
+		return
+	}
+	if !isReply(err, "MOVED") && !isReply(err, "CLUSTERDOWN") {
+		c.plain.Store(true)
+	}
+	for name, on := range c.on {
+		if on.missing > 0 {
+			on.err, on.missing = err, 0
+			close(on.live)
+			delete(c.on, name)
+		}
+	}
+}
+
 // tidy leaves the channels that nobody has watched for some seconds.
 func (c *channels) tidy(ctx context.Context) {
+	c.send.Lock()
+	defer c.send.Unlock()
 	c.mu.Lock()
 	var left, sharded []string
 	for name, on := range c.on {
 		if on.missing == 0 && time.Since(on.used) > pingAfter && !c.hub.Each(name, func(*watched) {}) {
 			left = append(left, name)
+			c.left[name]++
 			if on.sharded {
 				sharded = append(sharded, name)
+				c.left[name]++
 			}
 			delete(c.on, name)
 		}
@@ -180,8 +264,7 @@ func (c *channels) tidy(ctx context.Context) {
 	if len(left) == 0 {
 		return
 	}
-	// A failure shows where messages are received. A channel that is subscribed to again
-	// meanwhile breaks the connection, see confirmed.
+	// A failure shows where messages are received.
 	_ = conn.Unsubscribe(ctx, left...)
 	for _, name := range sharded { // each of its own slot
 		_ = conn.SUnsubscribe(ctx, name)

@@ -165,17 +165,15 @@ func (s *Store) try(ctx context.Context) error {
 	if s.redisson {
 		claim.MinToken = anyToken
 	}
+	if s.redisson {
+		defer func() { // or the counter would stay for ever
+			_, _ = away(ctx, func(ctx context.Context) (bool, error) {
+				return s.client.PExpire(ctx, s.counterOf(claim.Key), time.Second).Result()
+			})
+		}()
+	}
 	if err := s.tryHold(ctx, claim); err != nil {
 		return s.advise(err)
-	}
-	if s.redisson {
-		// The counter would stay for ever.
-		_, err := away(ctx, func(ctx context.Context) (bool, error) {
-			return s.client.PExpire(ctx, s.counterOf(claim.Key), time.Second).Result()
-		})
-		if err != nil {
-			return s.advise(err)
-		}
 	}
 	if s.plain {
 		return s.advise(s.Release(ctx, claim))

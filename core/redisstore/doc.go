@@ -61,7 +61,8 @@
 // and says so. A Store subscribes when it waits, and ends that a minute after the last wait.
 //
 // With WithPlainKeys a lock is one string, prefix and key, that holds the owner. With
-// WithRedisson it is a hash, which lua/redisson.lua describes.
+// WithRedisson it is a hash, which lua/redisson.lua describes. The wake-ups of its locks are
+// messages on a channel of each lock.
 //
 // All processes that have a card (store.Cards) are in one hash, "lk2:{}cards".
 //

@@ -29,7 +29,7 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // Revoke implements store.Inspector in two steps: it looks for the hold, and gives it up
-// by its lease, whose ID is never used again. The keys of other programs are kept as well.
+// by its lease, whose ID is never used again; but a hold of Redisson's has that of its thread. The keys of other programs are kept as well.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
 	if err := claims.CheckKey(name, key, s.foreign()); err != nil {
@@ -69,7 +69,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 func (s *Store) showing(key string) *pipeline.Call {
 	switch {
 	case s.redisson:
-		return s.newCommand(redissonShowScript, key, "show").Num(mostFields)
+		return s.newCommand(redissonShowScript, key, "show")
 	case s.plain:
 		return s.newCommand(plainShowScript, key, "show").Num(maxOwner)
 	}

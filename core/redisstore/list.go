@@ -149,17 +149,17 @@ var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`,
 
 // views adds the live entries of keys, which are asked for in pipelines.
 func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([]store.State, error) {
-	of, most := showScript, maxOwner
+	of := showScript
 	switch {
 	case s.plain:
 		of = plainShowScript
 	case s.redisson:
-		of, most = redissonShowScript, mostFields
+		of = redissonShowScript
 	}
 	for some := range slices.Chunk(keys, viewsAtOnce) {
 		items := make([]pipeline.Item, len(some))
 		for i, key := range some {
-			items[i] = pipeline.Item{Key: s.key(key), Text: strconv.Itoa(most)}
+			items[i] = pipeline.Item{Key: s.key(key), Text: strconv.Itoa(maxOwner)}
 		}
 		bound, cancel := pipeline.Bounded(ctx)
 		replies := s.pipeline.DoAll(bound, of, "show", items)

@@ -45,8 +45,9 @@ func WithPrefix(p string) Option {
 // WithPlainKeys stores a lock the way that many programs do: as one string, the
 // prefix and the key, that holds the owner and expires. It is set only if it is
 // absent, and extended or deleted only by its owner. So a Store can share locks
-// with other clients of that scheme, and can replace them one by one. A free key
-// takes one SET, one that is taken mostly a script, and at first both.
+// with other clients of that scheme, and can replace them one by one; README.md has
+// a table of such clients. A free key takes one SET, one that is taken mostly a
+// script, and at first both.
 //
 // Such a string can carry no more: claims that are shared, permits, fair, that
 // join another owner, or need a token or a record fail with
@@ -67,8 +68,10 @@ func WithPlainKeys() Option {
 // released before it arrived is not refused: it can hold the key for one TTL.
 //
 // Redisson's limits apply. A name is of an RLock or of a read-write lock, never of both:
-// Redisson lets a reader in beside any RLock. A waiter of a fair lock is kept out by a hold
-// here, and can be overtaken.
+// Redisson lets readers and writers in beside any RLock. A waiter of a fair lock is kept out
+// by a hold here, and can be overtaken. Tokens repeat where the counter is lost, by a failover
+// or by RFencedLock's delete. After the server's clock was set back, the hold of a process that
+// died lasts longer by as much.
 func WithRedisson() Option {
 	return func(c *config) { c.redisson = true }
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,9 +76,6 @@ func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *
 	return cmd
 }
 
-// mostFields is how many fields a hash has at most that is shown as a lock.
-const mostFields = 1000
-
 // A field of Redisson's own: a thread of a client, or a writer of a read-write lock, and its
 // entries.
 var (
@@ -99,17 +97,18 @@ func parseRedisson(key string, answer []string) (view, bool) {
 	if !ok || err != nil || left > farthest {
 		return view{}, false
 	}
-	weight := store.All
+	theirs := store.All
+	if i := slices.Index(answer, "mode"); i > 0 && i%2 == 0 && answer[i+1] == "read" {
+		theirs = 1
+	}
 	for i := 2; i < len(answer); i += 2 {
 		field, value := answer[i], answer[i+1]
 		h := store.Hold{ID: store.HoldID(field), Weight: store.All, Left: remaining(uint64(max(left, 0)), 0)}
 		switch ours := strings.Split(value, " "); {
 		case field == "mode" && (value == "read" || value == "write"):
-			if value == "read" {
-				weight = 1
-			}
 			continue
 		case redissonField.MatchString(field) && redissonCount.MatchString(value):
+			h.Weight = theirs
 		case len(ours) == 3:
 			ends, ok := number(ours[0])
 			if _, err := strconv.ParseUint(ours[2], 10, 64); !ok || err != nil {
@@ -129,11 +128,6 @@ func parseRedisson(key string, answer []string) (view, bool) {
 			v.leases[h.ID] = field
 		}
 		v.state.Holds = append(v.state.Holds, h)
-	}
-	for i := range v.state.Holds {
-		if v.state.Holds[i].Process == "" && weight == 1 {
-			v.state.Holds[i].Weight = 1
-		}
 	}
 	return v, true
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
@@ -290,4 +292,121 @@ func TestRedissonChannels(t *testing.T) {
 	if _, ok := <-third; ok {
 		t.Error("the watch outlives its connection")
 	}
+}
+
+// A server out of memory refuses new locks, and no hold is lost by that.
+func TestRedissonOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithRedisson())
+	c, keeps := claimed(), claimed()
+	acquire(t, s, c)
+	acquire(t, s, keeps)
+	server.Do("CONFIG", "SET", "maxmemory", "1")
+	wantIs(t, "acquire", second(s.Acquire(t.Context(), claimed())), store.ErrUnavailable)
+	for range 2 {
+		if err := extend(s, c); err != nil {
+			t.Errorf("extend: %v", err)
+		}
+	}
+	keeps.Keep = time.Minute
+	release(t, s, keeps)
+	wantIs(t, "acquire of a key that is kept", second(s.Acquire(t.Context(), claimOf(keeps.Key))), store.ErrBusy)
+	release(t, s, c)
+}
+
+// Without one of its rights a Store leaves no key without an end, and loses no hold by its release.
+func TestRedissonRights(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	asks := testclient.Redis(t, server.Addr)
+	_, further := documentedRights(t)
+	for n, left := range further["redisson"] {
+		if !strings.HasPrefix(left, "+") && !strings.HasPrefix(left, "&") || left == "+eval" || left == "+evalsha" {
+			continue
+		}
+		t.Run(left, func(t *testing.T) {
+			user := "user" + strconv.Itoa(n)
+			args := []any{"ACL", "SETUSER", user, "on", ">secret", "~test:*", "resetchannels"}
+			for i, r := range further["redisson"] {
+				if i != n && r != "resetchannels" {
+					args = append(args, r)
+				}
+			}
+			server.Do(args...)
+			s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = user, "secret" }), redisstore.WithRedisson())
+			c := claimed()
+			c.MinToken = 1
+			_, err := s.Acquire(t.Context(), c)
+			if err != nil {
+				wantIs(t, "acquire", err, store.ErrUnavailable)
+			}
+			if left := asks.PTTL(t.Context(), c.Key).Val(); left == -1 || err != nil && left > 0 {
+				t.Errorf("acquire: got %v, and the key lasts for %v", err, left)
+			}
+			if err != nil {
+				return
+			}
+			if err := s.Release(t.Context(), c); err != nil {
+				wantIs(t, "release", err, store.ErrUnavailable)
+			} else if asks.Exists(t.Context(), c.Key).Val() != 0 {
+				t.Error("release: the key is left")
+			}
+		})
+	}
+}
+
+// A key that gets free sooner than it seemed wakes its waiters, who know a later time.
+func TestRedissonSooner(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	asks := testclient.Redis(t, server.Addr)
+	s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithRedisson())
+	for name, sooner := range map[string]func(c store.Claim){
+		"kept for less": func(c store.Claim) {
+			c.Keep = time.Second
+			release(t, s, c)
+		},
+		"a short hold stays": func(c store.Claim) {
+			inner := nested(c)
+			inner.TTL = time.Second
+			acquire(t, s, inner)
+			release(t, s, c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claimed()
+			acquire(t, s, c)
+			woken, err := s.Watch(t.Context(), claimOf(c.Key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sooner(c)
+			<-woken
+			if left := asks.PTTL(t.Context(), c.Key).Val(); left > time.Second {
+				t.Errorf("the key lasts for %v", left)
+			}
+		})
+	}
+	t.Run("what is kept refuses its own owner", func(t *testing.T) {
+		c := claimed()
+		inner, keeps := nested(c), c
+		acquire(t, s, c)
+		acquire(t, s, inner)
+		keeps.Keep = time.Minute
+		release(t, s, keeps)
+		wantIs(t, "acquire", second(s.Acquire(t.Context(), nested(c))), store.ErrBusy)
+		acquire(t, s, inner) // once more
+	})
+	t.Run("a writer that is revoked", func(t *testing.T) {
+		c := claimed()
+		const field = "285475da-9152-4c83-822a-67ee2f116a79:52:write"
+		if err := errors.Join(asks.HSet(t.Context(), c.Key, "mode", "write", field, 1).Err(), asks.PExpire(t.Context(), c.Key, time.Hour).Err()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Revoke(t.Context(), c.Key, store.HoldID(field), 0); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, s, c)
+	})
 }

@@ -67,7 +67,11 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	live := false
 	for {
 		m, err := sub.conn.Receive(ctx)
-		if err != nil {
+		reply, refused := errors.AsType[redis.Error](err)
+		switch refused = refused && live && sub.more != nil; {
+		case refused:
+			sub.more.refused(sub.conn, reply)
+		case err != nil:
 			return err
 		}
 		dead.Reset(deadAfter)
@@ -81,7 +85,7 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 				wake(sub.Listener, m.Payload)
 			}
 		case *redis.Subscription:
-			if sub.more != nil && m.Channel != sub.own && !sub.more.confirmed(m) {
+			if sub.more != nil && m.Channel != sub.own && !sub.more.confirmed(sub.conn, m) {
 				continue
 			}
 			if live {

@@ -13,7 +13,8 @@ import (
 )
 
 // Watch implements store.Watcher. All watches of a Store share one subscription
-// to a channel of its own, which is opened when it is first needed. It breaks if
+// to a channel of its own, which is opened when it is first needed. With WithRedisson each lock
+// has a channel, and the watches of a server share one connection. It breaks if
 // the connection ends, or if the server has not answered a ping for some
 // seconds; then the channels of all watches are closed.
 //

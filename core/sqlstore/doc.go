@@ -42,12 +42,15 @@
 //
 // # Answers
 //
-// An answer of package once is in the row of its key. On MariaDB and MySQL a statement has at
+// An answer of package once is in the row of its key. once.Commit with In(tx) saves one in a
+// transaction of the caller, so that it is committed together with its effect. On MariaDB and MySQL a statement has at
 // most max_allowed_packet bytes, 16 MiB on MariaDB by default, and an answer of up to 64 KiB
 // takes twice its length.
 //
 // # Rights
 //
 // Migrate needs the right to create tables. A Store needs SELECT, INSERT, UPDATE and DELETE on
-// those whose names begin with lockkit_, and on PostgreSQL USAGE of the schema lockkit too.
+// those whose names begin with lockkit_, and on PostgreSQL USAGE of the schema lockkit too. The
+// user of a transaction with once.Commit needs SELECT on the version table, and SELECT and
+// UPDATE on that of the locks.
 package sqlstore

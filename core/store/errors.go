@@ -25,6 +25,18 @@ var (
 	ErrInvalid = errors.New("invalid")
 )
 
+// ErrSaved is the ErrLost of a run that has saved another record than the one of the call, and
+// after which no other run has begun. A store that saves records in transactions of the caller
+// returns it, so that the caller learns whether such a transaction was committed.
+var ErrSaved error = savedError{}
+
+type savedError struct{}
+
+func (savedError) Error() string { return ErrLost.Error() + ": this run has saved its record before" }
+
+// Is makes errors.Is(err, ErrLost) true.
+func (savedError) Is(target error) bool { return target == ErrLost }
+
 // BusyError is the ErrBusy that says how long to wait.
 type BusyError struct {
 	Key  string // the busy key; not part of the text

@@ -29,6 +29,10 @@ type Harness struct {
 	// memory this is synctest.Test, and the suite takes no time.
 	Wrap func(t *testing.T, fn func(t *testing.T))
 
+	// Begin begins a transaction of a caller in the database of s, which connect has returned.
+	// It is nil if records of the store are not saved in such ones.
+	Begin func(t testing.TB, s store.Store) Transaction
+
 	// Without lists the features that the store lacks. The cases of such a feature are
 	// replaced by one that checks how the store refuses it.
 	Without []Feature
@@ -129,6 +133,9 @@ func groups(h Harness) []testGroup {
 		{"concurrency", concurrencyCases},
 		{"contexts", contextCases},
 		{"unsupported", unsupportedCases(h.Without)},
+	}
+	if h.Begin != nil {
+		all = append(all, testGroup{"commit", commitCases})
 	}
 	var some []testGroup
 	for _, g := range all {

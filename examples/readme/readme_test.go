@@ -60,6 +60,7 @@ var imports = map[string]string{
 	"chargepb":   "github.com/lockkit/lockkit/examples/grpc/chargepb",
 	"asynq":      "github.com/hibiken/asynq",
 	"taskmw":     "github.com/lockkit/lockkit/taskmw",
+	"webhook":    "github.com/lockkit/lockkit/examples/recipes/webhook",
 }
 
 // given is what statements may use without saying where it comes from. Parameters

@@ -56,6 +56,16 @@ type Dialect interface {
 	Raise(token uint64) Statement
 	Delete(key string, version int64) Statement
 
+	// ID reads the ID of the tables: a random one, of which a copy of the database has the same.
+	ID() Statement
+	// Inside reads, in the transaction of the caller, whether its isolation level is fit for a
+	// Commit, the ID and the version of its tables, and how many bytes a statement may have.
+	Inside() Statement
+	// LoadLocked is Load in the transaction of the caller. It reads the newest row, without its
+	// value, and keeps others from changing it. If key has no row it reads none. SaveLocked
+	// changes that row.
+	LoadLocked(key string) Statement
+	SaveLocked(key string, old, e casstore.Entry) Statement
 	// Proof is how a transaction of the caller shows that it is open.
 	Proof() Proof
 	// Idle is how a session shows that none is. It is empty where each statement looks for itself.

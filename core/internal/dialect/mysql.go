@@ -58,8 +58,8 @@ func (MySQL) Schema() []string {
   KEY lockkit_due (due)
 )` + options,
 		`CREATE TABLE IF NOT EXISTS lockkit_seen (resource VARBINARY(512) NOT NULL PRIMARY KEY, token BIGINT NOT NULL)` + options,
-		`CREATE TABLE IF NOT EXISTS lockkit_version (one INT NOT NULL PRIMARY KEY, version INT NOT NULL, token BIGINT NOT NULL)` + options,
-		`INSERT IGNORE INTO lockkit_version (one, version, token) VALUES (1, 0, 0)`,
+		`CREATE TABLE IF NOT EXISTS lockkit_version (one INT NOT NULL PRIMARY KEY, version INT NOT NULL, token BIGINT NOT NULL, id VARBINARY(36) NOT NULL)` + options,
+		`INSERT IGNORE INTO lockkit_version (one, version, token, id) VALUES (1, 0, 0, UUID())`,
 	}
 }
 
@@ -152,7 +152,7 @@ func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d MySQL) rows(value bool) *text {
-	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", mysqlNow, rowColumns, valueColumn(value), " FROM lockkit_version f ")
+	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect. The newest row is read as for a write, also by what sends mere
@@ -198,6 +198,26 @@ func (d MySQL) Raise(token uint64) Statement {
 func (d MySQL) Delete(key string, version int64) Statement {
 	t := d.text().add(mysqlWait, "DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version)
 	return t.add(" AND ", mysqlAlone).end()
+}
+
+// ID implements Dialect.
+func (MySQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit_version"} }
+
+// Inside implements Dialect.
+func (MySQL) Inside() Statement {
+	return Statement{Text: "SELECT 1=1,id,version,@@max_allowed_packet FROM lockkit_version"}
+}
+
+// LoadLocked implements Dialect. A locking read returns the newest row at every isolation
+// level. The table of the version is not read, as all its readers would lock each other out.
+func (d MySQL) LoadLocked(key string) Statement {
+	t := d.text().add(thisVersion, mysqlNow, ",0", rowColumns, ",NULL FROM lockkit_locks k WHERE k.name=").name(key)
+	return t.add(" FOR UPDATE").end()
+}
+
+// SaveLocked implements Dialect.
+func (d MySQL) SaveLocked(key string, old, e casstore.Entry) Statement {
+	return d.text().update("lockkit_locks", key, &old, &e).end()
 }
 
 // Proof implements Dialect. With autocommit off a transaction that a deadlock has rolled back

@@ -18,14 +18,14 @@ type PostgreSQL struct {
 // as the transaction: the wait for the lock of a row, and whether the commit waits for the
 // disk, as it has to if it grants or saves something.
 const (
-	durable = "(SELECT pg_catalog.set_config('lock_timeout','1000',true),pg_catalog.set_config('synchronous_commit'," +
-		"CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END," +
-		"true)," + postgresNow + " AS now)"
-	fast = "(SELECT pg_catalog.set_config('lock_timeout','1000',true),pg_catalog.set_config('synchronous_commit','off',true)," +
+	durable = "(SELECT pg_catalog.set_config('lock_timeout','1000',true)," + onDisk + "," + postgresNow + " AS now)"
+	fast    = "(SELECT pg_catalog.set_config('lock_timeout','1000',true),pg_catalog.set_config('synchronous_commit','off',true)," +
 		postgresNow + " AS now)"
 )
 
 const (
+	onDisk = "pg_catalog.set_config('synchronous_commit'," +
+		"CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END,true)"
 	postgresNow  = "(extract(epoch FROM pg_catalog.clock_timestamp())*1000000)::bigint"
 	postgresHeld = "k.state IS NULL AND k.written<=c.now AND k.until>c.now"
 )
@@ -63,8 +63,8 @@ func (PostgreSQL) Schema() []string {
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.2)`,
 		`CREATE INDEX IF NOT EXISTS locks_due ON lockkit.locks (due)`,
 		`CREATE TABLE IF NOT EXISTS lockkit.seen (resource text COLLATE "C" PRIMARY KEY, token bigint NOT NULL) WITH (fillfactor = 80)`,
-		`CREATE TABLE IF NOT EXISTS lockkit.version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL, token bigint NOT NULL)`,
-		`INSERT INTO lockkit.version (version, token) VALUES (0, 0) ON CONFLICT DO NOTHING`,
+		`CREATE TABLE IF NOT EXISTS lockkit.version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL, token bigint NOT NULL, id text NOT NULL)`,
+		`INSERT INTO lockkit.version (version, token, id) VALUES (0, 0, pg_catalog.gen_random_uuid()) ON CONFLICT DO NOTHING`,
 	}
 }
 
@@ -129,7 +129,7 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d PostgreSQL) rows(value bool) *text {
-	return d.text().add("SELECT true,NOT pg_catalog.pg_is_in_recovery(),f.version,", postgresNow, rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
+	return d.text().add("SELECT true,NOT pg_catalog.pg_is_in_recovery(),f.version,", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }
 
 // Load implements Dialect.
@@ -168,6 +168,27 @@ func (d PostgreSQL) Raise(token uint64) Statement {
 func (d PostgreSQL) Delete(key string, version int64) Statement {
 	t := d.text().add("DELETE FROM lockkit.locks k USING ", fast, " c WHERE k.name=").name(key)
 	return t.add(" AND k.version=").num(version).add(" AND c.now>0").end()
+}
+
+// ID implements Dialect.
+func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
+
+// Inside implements Dialect. Above READ COMMITTED the row may be read as it was before the last
+// extension, and cannot be written then.
+func (PostgreSQL) Inside() Statement {
+	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted'),id,version,0 FROM lockkit.version"}
+}
+
+// LoadLocked implements Dialect.
+func (d PostgreSQL) LoadLocked(key string) Statement {
+	t := d.text().add(thisVersion, postgresNow, ",0::bigint", rowColumns, ",NULL::bytea FROM lockkit.locks k WHERE k.name=").name(key)
+	return t.add(" FOR UPDATE").end()
+}
+
+// SaveLocked implements Dialect. The commit of the caller waits for the disk then.
+func (d PostgreSQL) SaveLocked(key string, old, e casstore.Entry) Statement {
+	t := d.text().add("WITH c AS MATERIALIZED (SELECT ", onDisk, " AS commit) ")
+	return t.update("lockkit.locks", key, &old, &e).add(" AND (SELECT c.commit FROM c)<>''").end()
 }
 
 // Proof implements Dialect.

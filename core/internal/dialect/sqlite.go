@@ -44,8 +44,8 @@ func (SQLite) Schema() []string {
 ) WITHOUT ROWID`,
 		`CREATE INDEX IF NOT EXISTS lockkit_due ON lockkit_locks (due)`,
 		`CREATE TABLE IF NOT EXISTS lockkit_seen (resource BLOB NOT NULL PRIMARY KEY, token INTEGER NOT NULL) WITHOUT ROWID`,
-		`CREATE TABLE IF NOT EXISTS lockkit_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, token INTEGER NOT NULL)`,
-		`INSERT OR IGNORE INTO lockkit_version (one, version, token) VALUES (1, 0, 0)`,
+		`CREATE TABLE IF NOT EXISTS lockkit_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, token INTEGER NOT NULL, id TEXT NOT NULL)`,
+		`INSERT OR IGNORE INTO lockkit_version (one, version, token, id) VALUES (1, 0, 0, hex(randomblob(16)))`,
 	}
 }
 
@@ -104,7 +104,7 @@ func (d SQLite) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d SQLite) rows(value bool) *text {
-	return d.text().add("SELECT true,true,f.version,", sqliteNow, rowColumns, valueColumn(value), " FROM lockkit_version f ")
+	return d.text().add("SELECT true,true,f.version,", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect.
@@ -140,6 +140,25 @@ func (d SQLite) Raise(token uint64) Statement {
 // Delete implements Dialect.
 func (d SQLite) Delete(key string, version int64) Statement {
 	return d.text().add("DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version).end()
+}
+
+// ID implements Dialect.
+func (SQLite) ID() Statement { return Statement{Text: "SELECT id FROM lockkit_version"} }
+
+// Inside implements Dialect.
+func (SQLite) Inside() Statement {
+	return Statement{Text: "SELECT true,id,version,0 FROM lockkit_version"}
+}
+
+// LoadLocked implements Dialect. If another connection has written since the transaction began
+// to read, and before it wrote, SaveLocked fails.
+func (d SQLite) LoadLocked(key string) Statement {
+	return d.text().add(thisVersion, sqliteNow, ",0", rowColumns, ",NULL FROM lockkit_locks k WHERE k.name=").name(key).end()
+}
+
+// SaveLocked implements Dialect.
+func (d SQLite) SaveLocked(key string, old, e casstore.Entry) Statement {
+	return d.text().update("lockkit_locks", key, &old, &e).end()
 }
 
 // sqliteBegin fails in a transaction. A script ends at its first error, so it rolls back only

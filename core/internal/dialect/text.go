@@ -145,8 +145,8 @@ func (t *text) these(claims []store.Claim, table string) *text {
 	return t.add(")")
 }
 
-// rowColumns are what is read of the row k and of f, after the time.
-const rowColumns = ",f.token,k.name,COALESCE(k.version,0),COALESCE(k.token,0),k.lease,k.owner," +
+// rowColumns are what is read of the row k, after the time and the floor.
+const rowColumns = ",k.name,COALESCE(k.version,0),COALESCE(k.token,0),k.lease,k.owner," +
 	"COALESCE(k.since,0),COALESCE(k.until,0),COALESCE(k.written,0),COALESCE(k.due,0),k.state"
 
 func valueColumn(wanted bool) string {
@@ -155,6 +155,9 @@ func valueColumn(wanted bool) string {
 	}
 	return ",NULL"
 }
+
+// thisVersion stands for what is read before the time, where the version was read before.
+var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ","
 
 // ofThisVersion is true if the tables are those of this package.
 var ofThisVersion = "f.version=" + strconv.Itoa(SchemaVersion)

@@ -31,5 +31,6 @@ type Runs[O, L, Option any] struct {
 	WithLabel    func(o O, label string) O
 	AttemptAsked func(ctx context.Context) bool
 	IsFinal      func(ctx context.Context) bool
+	Committed    func(ctx context.Context) bool
 	Withdrawn    func(err error) (error, bool)
 }

@@ -98,6 +98,25 @@ func (s *State) release(now time.Time, c store.Claim) error {
 	return store.ErrLost
 }
 
+// Commit ends the hold of c and saves its record, if c's lease has begun the last run and
+// nothing was saved since. It fails with store.ErrSaved if the lease itself has saved, whatever
+// that was, and with store.ErrLost if another one has begun or saved. It returns the leases to
+// wake.
+func (s *State) Commit(now time.Time, c store.Claim) (wake []string, err error) {
+	s.expire(now)
+	switch {
+	case s.Record != nil && s.Record.Saver == c.Lease:
+		return nil, store.ErrSaved
+	case !s.begun(c.Lease):
+		return nil, store.ErrLost
+	}
+	if i := s.find(c.Lease); i >= 0 {
+		s.end(i, now, 0)
+	}
+	s.saveFor(now, c)
+	return s.wake(), nil
+}
+
 // Revoke ends the hold that has this ID as store.Inspector.Revoke does. It returns the
 // leases to wake, and whether there was such a hold.
 func (s *State) Revoke(now time.Time, id string, keep time.Duration) (wake []string, found bool) {

@@ -61,6 +61,13 @@ func (s *State) saved(c store.Claim) bool {
 		r.Done == c.Record.Done && r.Attempt == c.Record.Attempt && bytes.Equal(r.Value, c.Record.Value)
 }
 
+// HasSavedOther reports whether c's lease has saved a record that is kept, and no run has begun
+// since, but not the one that c would save.
+func (s *State) HasSavedOther(now time.Time, c store.Claim) bool {
+	r := s.Record
+	return c.Record != nil && r != nil && r.Saver == c.Lease && r.Until.After(now) && !s.saved(c)
+}
+
 // recorded returns a copy of the record for a claim that asked with one.
 func (s *State) recorded(now time.Time, c store.Claim) *store.Record {
 	r := s.Record

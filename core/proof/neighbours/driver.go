@@ -40,8 +40,9 @@ type Error struct{ Class, Text string }
 
 func (e *Error) Error() string { return e.Class + ": " + e.Text }
 
-// startDriver starts cmd, and returns when the client is ready.
-func startDriver(t testing.TB, cmd *exec.Cmd) *Driver {
+// Start starts a driver of the caller's own, and returns when its client is ready, which it
+// says by the line "0 ready".
+func Start(t testing.TB, cmd *exec.Cmd) *Driver {
 	t.Helper()
 	d := &Driver{t: t, ended: make(chan struct{}), calls: make(map[int]*Call)}
 	commands, in, err := os.Pipe()

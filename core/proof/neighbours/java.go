@@ -49,5 +49,5 @@ func startJava(t testing.TB, k *kit, main string, args ...string) *Driver {
 	dir := k.require(t)
 	path := filepath.Join(dir, "classes") + string(os.PathListSeparator) + filepath.Join(dir, "jars", "*")
 	args = append([]string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m", "-cp", path, main}, args...)
-	return startDriver(t, exec.Command("java", args...))
+	return Start(t, exec.Command("java", args...))
 }

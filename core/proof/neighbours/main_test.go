@@ -1,13 +1,33 @@
 package neighbours_test
 
 import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
 	"testing"
 
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
+// scratch is a directory for what all tests use.
+var scratch string
+
 func TestMain(m *testing.M) {
-	if tally.Wanted() {
-		m.Run()
+	if !tally.Wanted() {
+		return
 	}
+	// Most tests wait for a lock to expire, and so many fit on two processors.
+	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
+		_ = flag.Set("test.parallel", "8")
+	}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // lockers log each loss
+	var err error
+	if scratch, err = os.MkdirTemp("", "neighbours"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(scratch)
+	os.Exit(code)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-//go:embed versions.txt java
+//go:embed versions.txt java python node
 var embedded embed.FS
 
 // resolveLimit is how long a registry may take to deliver.
@@ -39,6 +39,9 @@ type kit struct {
 	dir  string
 	err  error
 }
+
+// resolving keeps two from filling one local repository at a time.
+var resolving sync.Mutex
 
 // missing is why a driver cannot be had on this machine.
 type missing struct{ error }
@@ -101,7 +104,10 @@ func (k *kit) prepare() (string, error) {
 			return "", err
 		}
 	}
-	if err := k.resolve(draft, packages); err != nil {
+	resolving.Lock()
+	err = k.resolve(draft, packages)
+	resolving.Unlock()
+	if err != nil {
 		return "", missing{fmt.Errorf("the packages of %s cannot be had: %w", k.name, err)}
 	}
 	if k.build != nil {

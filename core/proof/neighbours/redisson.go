@@ -25,7 +25,7 @@ const (
 
 // RedissonWatchdog is the time that Redisson's locks without a lease last, unless its watchdog
 // extends them (lockWatchdogTimeout). The watchdog does so every third of it.
-const RedissonWatchdog = 2 * time.Second
+const RedissonWatchdog = 5 * time.Second
 
 var redissons = map[string]*kit{
 	Redisson3: javaKit(Redisson3, "RedissonDriver"),

@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/proof/neighbours"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver"
-	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // TestRedisson shows that the driver of Redisson does what it is asked to.
@@ -22,9 +23,8 @@ func TestRedisson(t *testing.T) {
 }
 
 func testRedisson(t *testing.T, version string) {
-	server := testserver.StartRedis(t)
-	asks := testclient.Redis(t, server.Addr)
-	r := neighbours.StartRedisson(t, version, server.Addr)
+	s := newSite(t, 1)
+	r := neighbours.StartRedisson(t, version, s.addrs[0])
 	jane, joe := r.Thread("jane"), r.Thread("joe")
 	no := func(ok bool, err error) {
 		t.Helper()
@@ -46,12 +46,12 @@ func testRedisson(t *testing.T, version string) {
 	}
 	const kind, minute = neighbours.RLock, time.Minute
 
-	check(jane.Lock(kind, "twice", 0))
-	yes(jane.TryLockNow(kind, "twice"))
+	check(jane.Lock(kind, "twice", minute))
+	yes(jane.TryLock(kind, "twice", 0, minute))
 	no(joe.TryLock(kind, "twice", 0, minute))
 	owner, err := jane.Owner()
 	check(err)
-	if n := asks.HGet(t.Context(), "twice", owner).Val(); n != "2" {
+	if n := s.clients[0].HGet(t.Context(), "twice", owner).Val(); n != "2" {
 		t.Errorf("got count %q, want 2", n)
 	}
 	waits := joe.Begin("lock", kind, "twice", minute)
@@ -67,7 +67,7 @@ func testRedisson(t *testing.T, version string) {
 	first, err := jane.LockToken("fenced", minute)
 	check(err)
 	check(jane.Unlock(neighbours.RFencedLock, "fenced"))
-	second, err := joe.LockToken("fenced", 0)
+	second, err := joe.LockToken("fenced", minute)
 	check(err)
 	if second <= first {
 		t.Errorf("got token %d after %d", second, first)
@@ -79,9 +79,53 @@ func testRedisson(t *testing.T, version string) {
 	check(jane.Lock(neighbours.RFairLock, "fair", minute))
 	no(joe.TryLockNow(neighbours.RFairLock, "fair"))
 
+	besidePlainKeys(t, s, version, jane)
+
 	dead := joe.Begin("lock", neighbours.RFairLock, "fair", minute)
 	r.Kill()
 	if _, err := dead.Answer(); err == nil {
 		t.Error("got an answer of a dead driver")
 	}
+}
+
+// TestRedissonCluster shows that the driver of Redisson finds the nodes of a Cluster.
+func TestRedissonCluster(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.StartCluster(t, false)
+	jane := neighbours.StartRedisson(t, neighbours.Redisson4, cluster.Addrs()...).Thread("jane")
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if err := errors.Join(jane.Lock(neighbours.RLock, name, time.Minute), jane.Unlock(neighbours.RLock, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// besidePlainKeys shows that a lock of Redisson is not a plain key: neither side takes the
+// other's for a free one.
+func besidePlainKeys(t *testing.T, s *site, version string, jane *neighbours.Thread) {
+	t.Helper()
+	locks := s.locks(t, "")
+	if err := jane.Lock(neighbours.RLock, "theirs", long); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locks.TryAcquire(t.Context(), "theirs"); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("got %v beside a hash, want unavailable", err)
+	}
+	if err := jane.Unlock(neighbours.RLock, "theirs"); err != nil {
+		t.Errorf("unlock: %v", err)
+	}
+	lease, err := locks.TryAcquire(t.Context(), "ours")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var thrown *neighbours.Error
+	if _, err := jane.TryLock(neighbours.RLock, "ours", 0, long); !errors.As(err, &thrown) {
+		t.Errorf("got %v beside a string, want an exception", err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	n := neighbour{row: "Redisson %s, `RLock`", pkg: version + " org.redisson:redisson:"}
+	wantRow(t, n.title(t), "none", "either side gets an error, since its lock is a hash")
+	tally.Note(t, tally.Facts{Part: "neighbours", Runs: 1, Violations: map[string]int{"overlaps": 0}})
 }

@@ -4,7 +4,8 @@
 -- that a claim that is sent twice counts once:
 --   <lease> -> "<end> <owner> <token>"  the end in ms on the clock of this server, and the
 --              first token of the grant, 0 without one: "1764088692123 O1 0". Without an
---              owner it is a hold that was released and stays for a while: "1764088692123  0"
+--              owner it is a hold that was released and stays for a while: kept:<lease> ->
+--              "1764088692123  0"
 -- The key lasts as long as the last of these holds. All of them are of one owner, or stay.
 
 local OK, BUSY, LOST = 0, 1, 2
@@ -23,9 +24,16 @@ local function write(lease, ends, owner, token)
   redis.call('HSET', KEYS[1], lease, string.format('%.0f %s %.0f', ends, owner, token))
 end
 
--- Has the key last for ms at least.
+-- Has the key last for ms at least. It returns an error of the server, or nil.
 local function last(ms)
-  if redis.call('PTTL', KEYS[1]) < ms then
-    redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ms))
+  local left = redis.pcall('PTTL', KEYS[1])
+  if type(left) == 'number' and left < ms then
+    left = redis.pcall('PEXPIRE', KEYS[1], string.format('%.0f', ms))
   end
+  return type(left) == 'table' and left or nil
+end
+
+-- Whether the key has as few fields as a lock has.
+local function few()
+  return redis.call('HLEN', KEYS[1]) <= 1000
 end

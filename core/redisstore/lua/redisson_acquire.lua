@@ -6,24 +6,28 @@
 -- answer   {0, token, owner}  granted
 --          {1, ms}            busy until the key expires, 0 if it does not
 
-local mine, joined, others
-local fields = redis.call('HGETALL', KEYS[1])
+local mine, joined, others, kept
+local fields = few() and redis.call('HGETALL', KEYS[1]) or {'', ''} -- a hash of somebody else's
 for i = 1, #fields, 2 do
   local hold = read(fields[i + 1])
   if hold and hold.ends <= now then
     redis.call('HDEL', KEYS[1], fields[i])
-  elseif not hold or hold.owner == '' then
+  elseif not hold then
     others = true
+  elseif hold.owner == '' then
+    kept = true
   elseif fields[i] == ARGV[2] then
     mine = hold
   elseif hold.owner == ARGV[3] or hold.owner == ARGV[5] then
-    joined = hold
+    if not joined or hold.token > joined.token then
+      joined = hold
+    end
   else
     others = true
   end
 end
-local of = mine or joined
-if others and not of then
+local of = mine or not kept and joined
+if not of and (others or kept) then
   return {BUSY, math.max(redis.call('PTTL', KEYS[1]), 0)}
 end
 local owner, token = of and of.owner or ARGV[3], of and of.token or 0
@@ -36,5 +40,11 @@ if ARGV[6] and token < tonumber(ARGV[6]) then
 end
 local ms = tonumber(ARGV[4])
 write(ARGV[2], math.max(now + ms, mine and mine.ends or 0), owner, token)
-last(ms)
+local refused = last(ms)
+if refused then
+  if not mine then
+    redis.call('HDEL', KEYS[1], ARGV[2])
+  end
+  return refused
+end
 return {OK, token, owner}

@@ -3,12 +3,14 @@
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms
 -- answer   0  it is held, {2}  it is not
+--
+-- A server out of memory accepts the PEXPIRE, and after it the HSET.
 
 local hold = read(redis.call('HGET', KEYS[1], ARGV[2]))
 if not hold or hold.owner == '' or hold.ends <= now then
   return {LOST}
 end
 local ms = tonumber(ARGV[3])
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ms)))
 write(ARGV[2], math.max(now + ms, hold.ends), hold.owner, hold.token)
-last(ms)
 return 0

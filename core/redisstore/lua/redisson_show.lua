@@ -1,26 +1,32 @@
 -- Show returns what is in a key, for an operator. It changes nothing. See redisson.lua.
 --
 -- KEYS[1]  the key
--- ARGV     1 'show', 2 how many fields a lock has at most
+-- ARGV     1 'show'
 -- answer   {0, <time in ms>, <ms that the key has left>, fields and values}; {0} if there is
 --          no such key; {2} if it is no lock
 
-local size = redis.pcall('HLEN', KEYS[1])
-if type(size) == 'table' and size.err then
-  if string.find(size.err, 'WRONGTYPE', 1, true) then
+local known = redis.pcall('HLEN', KEYS[1])
+if type(known) == 'table' and known.err then
+  if string.find(known.err, 'WRONGTYPE', 1, true) then
     return {LOST}
   end
   -- Servers before 7.2 do not say which command was refused.
-  return redis.error_reply('NOPERM HLEN: ' .. size.err)
+  return redis.error_reply('NOPERM HLEN: ' .. known.err)
 end
-if size == 0 then
+if known == 0 then
   return {OK}
 end
-if size > tonumber(ARGV[2]) then
+if not few() then
   return {LOST}
 end
 local answer = {OK, now, redis.call('PTTL', KEYS[1])}
-for _, text in ipairs(redis.call('HGETALL', KEYS[1])) do
-  answer[#answer + 1] = text
+local fields = redis.call('HGETALL', KEYS[1])
+for i = 1, #fields, 2 do
+  local name, value = fields[i], fields[i + 1]
+  if not read(value) and name ~= 'mode' and not string.find(value, '^%d+$') then
+    return {LOST}
+  end
+  answer[#answer + 1] = name
+  answer[#answer + 1] = value
 end
 return answer

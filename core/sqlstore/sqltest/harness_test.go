@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"flag"
 	mathrand "math/rand/v2"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ import (
 
 // Most tests wait for time to pass or for a server, so many of them fit a few processors.
 func TestMain(m *testing.M) {
+	if plan := os.Getenv(childEnv); plan != "" {
+		os.Exit(childMain(plan))
+	}
 	flag.Parse()
 	parallel := false
 	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })

@@ -9,6 +9,9 @@ const flushHold = time.Second
 func (w *Recorder) Flush() {
 	w.lock()
 	defer w.mu.Unlock()
+	if w.sealed {
+		return
+	}
 	w.begin()
 	if w.passing {
 		w.Writer.Flush()
@@ -25,7 +28,7 @@ func (w *Recorder) Flush() {
 func (w *Recorder) Late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.passing || w.ended {
+	if w.passing || w.ended || w.sealed {
 		return
 	}
 	defer func() { w.panicked = recover() }()

@@ -77,7 +77,16 @@ func (m *Idempotent) Serve(x Exchange) {
 		defer end()
 	}
 	out, err := m.once.Do(ctx, call, e.run)
-	if e.writer != nil {
+	switch {
+	case e.writer == nil:
+	case err != nil && e.writer.isSealed():
+		p := commitProblem(err)
+		if m.report != nil {
+			m.report(x, p.Err)
+		}
+		m.refuse(x, m.callName, p)
+		return
+	default:
 		e.writer.pass() // whatever err is: saved or not, the answer stands
 		return
 	}
@@ -150,6 +159,8 @@ type execution struct {
 	x       Exchange
 	writer  *Recorder   // nil until the handler runs
 	decided atomic.Bool // by what came first, the handler or the end of a client that it is detached from
+	// uncommitted is the error of the last Commit. It is of the handler's goroutine.
+	uncommitted error
 }
 
 // run runs what comes after the middleware, and returns its answer.
@@ -172,12 +183,16 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		}
 	}()
 	x.SetWriter(w)
+	ctx = context.WithValue(ctx, executionKey{}, e)
 	x.Under(ctx)
 	before := len(x.Errors())
 	x.Next()
 	w.end()
 	w.yield()
 	returned = true
+	if w.isSealed() {
+		return once.Answer{}, e.uncommitted
+	}
 	if !adapter.IsFinal(ctx) {
 		once.NotFinal(r.Context()) // an Idempotent outside has the same answer
 	}

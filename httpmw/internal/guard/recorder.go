@@ -47,6 +47,7 @@ type Recorder struct {
 	kept     bool        // and its answer is saved, or going to be
 	panicked any         // what the writer outside panicked with under the timer
 	hijacked bool
+	sealed   bool // what was written by then is committed, the rest is ignored
 }
 
 func newRecorder(w Writer, most int64, shows bool) *Recorder {
@@ -101,6 +102,9 @@ func (w *Recorder) Written() bool { return w.Size() >= 0 }
 func (w *Recorder) WriteHeader(status int) {
 	w.lock()
 	defer w.mu.Unlock()
+	if w.sealed {
+		return
+	}
 	if !w.log.begun {
 		w.look()
 		if status > 0 {
@@ -117,6 +121,9 @@ func (w *Recorder) WriteHeader(status int) {
 func (w *Recorder) WriteHeaderNow() {
 	w.lock()
 	defer w.mu.Unlock()
+	if w.sealed {
+		return
+	}
 	w.begin()
 	if w.passing {
 		w.Writer.WriteHeaderNow()
@@ -128,6 +135,9 @@ func (w *Recorder) WriteHeaderNow() {
 func (w *Recorder) Write(data []byte) (int, error) {
 	w.lock()
 	defer w.mu.Unlock()
+	if w.sealed {
+		return len(data), nil
+	}
 	if pass, err := w.room(callWrite, len(data)); err != nil {
 		return 0, err
 	} else if pass {
@@ -142,6 +152,9 @@ func (w *Recorder) Write(data []byte) (int, error) {
 func (w *Recorder) WriteString(data string) (int, error) {
 	w.lock()
 	defer w.mu.Unlock()
+	if w.sealed {
+		return len(data), nil
+	}
 	if pass, err := w.room(callWriteString, len(data)); err != nil {
 		return 0, err
 	} else if pass {
@@ -157,7 +170,7 @@ func (w *Recorder) WriteString(data string) (int, error) {
 func (w *Recorder) Inform(status int) {
 	w.lock()
 	defer w.mu.Unlock()
-	if w.log.begun {
+	if w.log.begun || w.sealed {
 		return
 	}
 	w.look()
@@ -170,7 +183,7 @@ var errHijackLate = errors.New("the answer was begun, its connection cannot be h
 func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.lock()
 	defer w.mu.Unlock()
-	if !w.passing && w.size > 0 {
+	if !w.passing && w.size > 0 || w.sealed {
 		return nil, nil, w.execution.pkg.wrap(errHijackLate)
 	}
 	w.send()
@@ -281,6 +294,9 @@ func (w *Recorder) pass() {
 	w.lock()
 	defer w.mu.Unlock()
 	w.send()
+	if w.sealed {
+		return
+	}
 	w.look() // for trailers, and for a writer outside that sends nothing before the end
 }
 
@@ -289,7 +305,7 @@ func (w *Recorder) pass() {
 func (w *Recorder) yield() {
 	w.lock()
 	defer w.mu.Unlock()
-	if w.passing || !w.Writer.Written() && w.Writer.Status() == w.outside {
+	if w.passing || w.sealed || !w.Writer.Written() && w.Writer.Status() == w.outside {
 		return
 	}
 	if w.log.begun {
@@ -303,7 +319,7 @@ func (w *Recorder) yield() {
 func (w *Recorder) discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.passing || !w.log.begun {
+	if w.passing || !w.log.begun && !w.sealed {
 		w.send()
 		w.look()
 	}
@@ -313,7 +329,7 @@ func (w *Recorder) discard() {
 // handler has left to others.
 func (w *Recorder) Missed() {
 	w.mu.Lock()
-	late := w.kept && !w.log.begun
+	late := w.kept && !w.log.begun && !w.sealed
 	w.mu.Unlock()
 	if late {
 		w.execution.late()

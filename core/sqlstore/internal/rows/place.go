@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core/casstore"
@@ -33,6 +34,7 @@ const (
 type Place struct {
 	DB      *sql.DB
 	Dialect dialect.Dialect
+	id      atomic.Pointer[string] // of the tables, once it was read
 }
 
 var (

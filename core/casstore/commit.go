@@ -1,0 +1,58 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core/store"
+)
+
+var errNoRecord = fmt.Errorf("a record is needed: %w", store.ErrInvalid)
+
+// Commit ends the hold of c in s and saves its record, in tx, a transaction of the caller in the
+// database of the Place of s: both take effect if the transaction is committed, and nothing does if
+// it is rolled back. It is a Release with a record that is not asked again.
+//
+// The Load of tx returns the newest entry, and keeps other transactions from changing it until
+// the end of tx. Each method is called once at most, on ctx.
+//
+// Commit fails with store.ErrLost, and has written nothing, if another run has begun or has saved
+// since c's lease began its run, and with store.ErrSaved if that lease has saved. After any
+// other error but store.ErrInvalid the transaction is to be rolled back.
+func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
+	const op = "commit"
+	if err := s.check("release", &c); err != nil {
+		return err
+	}
+	if c.Record == nil {
+		return s.failed(op, errNoRecord)
+	}
+	old, err := tx.Load(ctx, c.Key, Want{Current: true})
+	if err != nil {
+		return s.failed(op, err)
+	}
+	now := time.UnixMicro(old.Now.UnixMicro())
+	old.Now = now
+	state, err := s.read(old, Want{})
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnsupported, err)
+	}
+	sum, value := *c.Record, c.Record.Value
+	sum.Value = digest(value)
+	c.Record = &sum
+	wake, err := state.Commit(now, c)
+	if err != nil {
+		return s.failed(op, err)
+	}
+	e := encode(state, now, s.usual != nil)
+	e.Version, e.Wake, e.Value = version(), wake, value
+	won, err := tx.Save(ctx, c.Key, old, e)
+	if err == nil && !won {
+		err = errNotKept
+	}
+	return s.failed(op, err)
+}
+
+var errNotKept = errors.New("the entry was changed although the transaction had read it to write it")

@@ -1,0 +1,470 @@
+package neighbours_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/neighbours"
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// short is the TTL of locks that are to expire, long that of those that are not.
+const (
+	short = 3 * time.Second
+	long  = 10 * time.Minute
+)
+
+// neighbour is a client whose lock is a plain key, and one row of the table.
+type neighbour struct {
+	row    string // how the table begins; %s is the version
+	pkg    string // what stands before the version in versions.txt or golang/go.mod
+	client string // how the driver calls it
+	prefix string // what stands before its locks' names
+	shown  string // the prefix in the table
+	renews bool   // it extends its locks by itself, so that they are lost only if they are deleted
+	mute   bool   // it has no extend, but a context or signal
+}
+
+// drivers start the drivers, and say which clients each has.
+var drivers = []struct {
+	name    string
+	servers int
+	start   func(t testing.TB, addrs ...string) *neighbours.Driver
+	clients []neighbour
+}{
+	{"python", 1, func(t testing.TB, addrs ...string) *neighbours.Driver { return neighbours.StartPython(t, addrs[0]) }, []neighbour{
+		{row: "redis-py %s, `Lock`", pkg: "redis==", client: "redis-py"},
+	}},
+	{"node", 1, neighbours.StartNode, []neighbour{
+		{row: "node-redlock %s", pkg: "redlock@", client: "redlock"},
+		{row: "node-redlock %s", pkg: "redlock5@npm:redlock@", client: "redlock-5"},
+		{row: "the same with `using`", client: "redlock-5-using", renews: true, mute: true},
+	}},
+	{"node on three servers", 3, neighbours.StartNode, []neighbour{
+		{row: "node-redlock %s on three servers", pkg: "redlock@", client: "redlock"},
+	}},
+	{"spring", 1, func(t testing.TB, addrs ...string) *neighbours.Driver { return neighbours.StartSpring(t, addrs[0]) }, []neighbour{
+		{row: "Spring Integration %s, `RedisLockRegistry`", pkg: "org.springframework.integration:spring-integration-redis:", client: "spring", prefix: "test:", shown: "its registry key and `:`"},
+		{row: "the same with a renewal scheduler", client: "spring-renews", renews: true, prefix: "test:", shown: "its registry key and `:`"},
+		{row: "ShedLock %s", pkg: "net.javacrumbs.shedlock:shedlock-provider-redis-spring:", client: "shedlock", prefix: "job-lock:test:", shown: "`job-lock:`, its environment and `:`"},
+		{row: "the same with `safeUpdate(true)`", client: "shedlock-safe", prefix: "job-lock:test:", shown: "`job-lock:`, its environment and `:`"},
+	}},
+	{"go", 1, startGo, []neighbour{
+		{row: "redsync %s", pkg: "github.com/go-redsync/redsync/v4 v", client: "redsync"},
+		{row: "redislock %s", pkg: "github.com/bsm/redislock v", client: "redislock"},
+		{row: "rueidislock %s, `KeyMajority: 1`", pkg: "github.com/redis/rueidis v", client: "rueidislock-1", prefix: "rueidislock:0:", shown: "`rueidislock:0:`", renews: true, mute: true},
+	}},
+	{"go on three servers", 3, startGo, []neighbour{
+		{row: "redsync %s on three servers", pkg: "github.com/go-redsync/redsync/v4 v", client: "redsync"},
+	}},
+}
+
+// title is the first cell of the row.
+func (n neighbour) title(t *testing.T) string {
+	t.Helper()
+	if n.pkg == "" {
+		return n.row
+	}
+	for _, file := range []string{"versions.txt", "golang/go.mod"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, version, ok := strings.Cut(string(text), n.pkg); ok {
+			return fmt.Sprintf(n.row, strings.Fields(version)[0])
+		}
+	}
+	t.Fatalf("no version of %s", n.pkg)
+	return ""
+}
+
+// startGo starts the driver of clients in Go, which is a module of its own.
+func startGo(t testing.TB, addrs ...string) *neighbours.Driver {
+	t.Helper()
+	program, err := golang()
+	if err != nil {
+		testserver.Missing(t, fmt.Sprintf("the clients in Go cannot be had: %v", err))
+	}
+	return neighbours.Start(t, exec.Command(program, addrs...))
+}
+
+// golang builds the driver of clients in Go, once.
+var golang = sync.OnceValues(func() (program string, err error) {
+	program = filepath.Join(scratch, "golang")
+	cmd := exec.Command("go", "build", "-o", program, ".")
+	cmd.Dir = "golang"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return program, nil
+})
+
+// TestPlainKeys shares locks with each client, and compares what it sees with the table in
+// core/redisstore/README.md.
+func TestPlainKeys(t *testing.T) {
+	t.Parallel()
+	for _, d := range drivers {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, d.servers)
+			driver := d.start(t, s.addrs...)
+			rows := make([][]string, len(d.clients))
+			t.Run("clients", func(t *testing.T) {
+				for i, n := range d.clients {
+					t.Run(n.client, func(t *testing.T) {
+						t.Parallel()
+						p := &pair{t: t, site: s, driver: driver, neighbour: n, locks: s.locks(t, n.prefix)}
+						rows[i] = p.meet()
+					})
+				}
+			})
+			if t.Failed() {
+				return
+			}
+			for _, n := range d.clients {
+				p := &pair{t: t, site: s, driver: driver, neighbour: n}
+				p.take("killed", n.client+"-killed", short)
+			}
+			driver.Kill()
+			for i, n := range d.clients {
+				p := &pair{t: t, site: s, neighbour: n, locks: s.locks(t, n.prefix)}
+				p.release(p.acquire(n.client + "-killed"))
+				wantRow(t, append(rows[i], "free after its TTL")...)
+				tally.Note(t, tally.Facts{Part: "neighbours", Runs: 1, Grants: 2 * turns, Faults: map[string]int{"kill": 1, "loss": 2}, Violations: map[string]int{"overlaps": 0}})
+			}
+		})
+	}
+}
+
+// pair is the kit and a neighbour at the same servers.
+type pair struct {
+	t      *testing.T
+	site   *site
+	driver *neighbours.Driver
+	neighbour
+	locks *core.Locker
+}
+
+// meet returns the row of the table, without the last column.
+func (p *pair) meet() []string {
+	left := p.leave()
+	p.exclude()
+	p.contend()
+	p.inherit(left)
+	shown := p.shown
+	if shown == "" {
+		shown = "none"
+	}
+	return []string{p.title(p.t), shown, "yes", p.keeps(), p.extendLost(), p.unlockLost(), p.again()}
+}
+
+// leave takes a lock for the kit that nobody extends, as that of a process that was killed.
+func (p *pair) leave() *core.Lease {
+	p.t.Helper()
+	return p.acquire(p.client+"-left", core.TTL(short), core.NoRenew())
+}
+
+// inherit shows that they get a lock that the kit has left, and that the kit reports its loss.
+func (p *pair) inherit(left *core.Lease) {
+	p.t.Helper()
+	testserver.Eventually(p.t, limit, "they get what the kit has left", func() bool { return p.try("jane", left.Key(), long) })
+	p.lost(left)
+	p.unlock("jane", left.Key())
+}
+
+// exclude shows that either side is refused while the other one holds the lock, and not afterwards.
+func (p *pair) exclude() {
+	p.t.Helper()
+	name := p.client + "-exclude"
+	p.take("jane", name, long)
+	if _, err := p.locks.TryAcquire(p.t.Context(), name); !errors.Is(err, core.ErrBusy) {
+		p.t.Errorf("got %v beside a lock of theirs, want busy", err)
+	}
+	p.unlock("jane", name)
+	lease := p.acquire(name, core.TTL(5*short))
+	if !p.site.extends(p.t, p.prefix+name) {
+		p.t.Error("the kit did not extend its lock")
+	}
+	if p.try("jane", name, long) {
+		p.t.Error("they took the lock beside the kit's")
+	}
+	p.release(lease)
+	p.take("jane", name, long)
+	p.unlock("jane", name)
+}
+
+// turns is how often each side has the lock in contend.
+const turns = 20
+
+// contend has both sides want a lock all the time. Nobody may be inside with another one.
+func (p *pair) contend() {
+	p.t.Helper()
+	name := p.client + "-contend"
+	var inside, overlaps atomic.Int32
+	work := func() {
+		if inside.Add(1) != 1 {
+			overlaps.Add(1)
+		}
+		time.Sleep(time.Millisecond) // the other one would come in
+		inside.Add(-1)
+	}
+	ours := make(chan error, 1)
+	go func() {
+		ours <- func() error {
+			for range turns {
+				ctx, cancel := context.WithTimeout(p.t.Context(), limit)
+				lease, err := p.locks.Acquire(ctx, name, core.TTL(long))
+				if err == nil {
+					work()
+					err = lease.Release(ctx)
+				}
+				cancel()
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}()
+	}()
+	for range turns {
+		testserver.Eventually(p.t, limit, "they have a turn", func() bool { return p.try("jane", name, long) })
+		work()
+		p.unlock("jane", name)
+	}
+	if err := <-ours; err != nil {
+		p.t.Error(err)
+	}
+	if n := overlaps.Load(); n != 0 {
+		p.t.Errorf("%d of %d turns beside another one", n, 2*turns)
+	}
+}
+
+// keeps says whether they extend a lock by themselves.
+func (p *pair) keeps() string {
+	p.t.Helper()
+	name := p.client + "-keeps"
+	p.take("jane", name, p.ttl())
+	if !p.site.extends(p.t, p.prefix+name) {
+		return "no"
+	}
+	p.unlock("jane", name)
+	return "yes"
+}
+
+// ttl is that of locks that are to expire, or to be extended before they do.
+func (p *pair) ttl() time.Duration {
+	if p.renews {
+		return 5 * short // so that a busy machine extends them in time
+	}
+	return short
+}
+
+// lose has them lose a lock of that name to the kit. One that is extended by itself is deleted.
+func (p *pair) lose(name string) *core.Lease {
+	p.t.Helper()
+	p.take("jane", name, short)
+	if p.renews {
+		p.site.remove(p.t, p.prefix+name)
+	} else {
+		p.site.awaitFree(p.t, p.prefix+name)
+	}
+	return p.acquire(name)
+}
+
+// extendLost says what their extend does with the lock of another holder.
+func (p *pair) extendLost() string {
+	p.t.Helper()
+	name := p.client + "-extend-lost"
+	lease := p.lose(name)
+	if p.mute {
+		testserver.Eventually(p.t, limit, "they notice the loss", func() bool {
+			gone, err := p.ask("jane", "gone", name)
+			return err == nil && gone == "yes"
+		})
+		p.release(lease)
+		return "its context or signal"
+	}
+	before := p.site.values(p.t, p.prefix+name)
+	answer, err := p.ask("jane", "extend", name, long)
+	said := p.said(answer, err)
+	if slices.Equal(before, p.site.values(p.t, p.prefix+name)) {
+		p.release(lease)
+		return said
+	}
+	p.lost(lease)
+	p.unlock("jane", name)
+	return said + ", **takes it over**"
+}
+
+// unlockLost says what their unlock does to the lock of another holder.
+func (p *pair) unlockLost() string {
+	p.t.Helper()
+	name := p.client + "-unlock-lost"
+	lease := p.lose(name)
+	answer, err := p.ask("jane", "unlock", name)
+	if p.site.free(p.t, p.prefix+name) {
+		p.lost(lease)
+		return p.said(answer, err) + ", **deletes it**"
+	}
+	p.release(lease)
+	return p.said(answer, err) + ", leaves it"
+}
+
+// again says what comes of a second lock by the same thread.
+func (p *pair) again() string {
+	p.t.Helper()
+	name := p.client + "-again"
+	p.take("jane", name, long)
+	if !p.try("jane", name, long) {
+		p.unlock("jane", name)
+		p.release(p.acquire(name))
+		return "refused"
+	}
+	p.unlock("jane", name)
+	if _, err := p.locks.TryAcquire(p.t.Context(), name); !errors.Is(err, core.ErrBusy) {
+		p.t.Errorf("got %v after one of two unlocks, want busy", err)
+	}
+	p.unlock("jane", name)
+	p.release(p.acquire(name))
+	return "enters"
+}
+
+// said is how the table names an answer of theirs.
+func (p *pair) said(answer string, err error) string {
+	p.t.Helper()
+	var thrown *neighbours.Error
+	switch {
+	case err == nil && answer == "no":
+		return "empty"
+	case err == nil:
+		return "no error"
+	case !errors.As(err, &thrown):
+		p.t.Error(err)
+	case thrown.Class != "error":
+		return "`" + thrown.Class + "`"
+	}
+	return "an error"
+}
+
+// ask sends a command to the driver. Each client has threads of its own.
+func (p *pair) ask(who, verb string, args ...any) (string, error) {
+	p.t.Helper()
+	return p.driver.Ask(who+"-"+p.client, verb, append([]any{p.client}, args...)...)
+}
+
+// try has them take a lock, and reports whether they did.
+func (p *pair) try(who, name string, ttl time.Duration) bool {
+	p.t.Helper()
+	answer, err := p.ask(who, "trylock", name, ttl)
+	if err != nil {
+		p.t.Fatalf("trylock: %v", err)
+	}
+	return answer == "yes"
+}
+
+// take has them take a free lock.
+func (p *pair) take(who, name string, ttl time.Duration) {
+	p.t.Helper()
+	if !p.try(who, name, ttl) {
+		p.t.Fatalf("%s did not get the free lock %s", who, name)
+	}
+}
+
+// unlock has them unlock what they hold.
+func (p *pair) unlock(who, name string) {
+	p.t.Helper()
+	if _, err := p.ask(who, "unlock", name); err != nil {
+		p.t.Errorf("unlock: %v", err)
+	}
+}
+
+// acquire takes a lock for the kit; without an option it has the long TTL.
+func (p *pair) acquire(name string, opts ...core.AcquireOption) *core.Lease {
+	p.t.Helper()
+	opts = append([]core.AcquireOption{core.TTL(long), core.Wait(limit)}, opts...)
+	lease, err := p.locks.Acquire(p.t.Context(), name, opts...)
+	if err != nil {
+		p.t.Fatalf("acquire %s: %v", name, err)
+	}
+	return lease
+}
+
+// release releases a lease that is still held.
+func (p *pair) release(lease *core.Lease) {
+	p.t.Helper()
+	if err := lease.Release(p.t.Context()); err != nil {
+		p.t.Errorf("release: %v", err)
+	}
+}
+
+// lost shows that the kit reports a loss, and leaves the lock that is not its own any more.
+func (p *pair) lost(lease *core.Lease) {
+	p.t.Helper()
+	if err := lease.Extend(p.t.Context(), long); !errors.Is(err, core.ErrLost) {
+		p.t.Errorf("extend: got %v, want lost", err)
+	}
+	if err := context.Cause(lease.Context()); !errors.Is(err, core.ErrLost) {
+		p.t.Errorf("the context's cause: got %v, want lost", err)
+	}
+	before := p.site.values(p.t, p.prefix+lease.Key())
+	if err := lease.Release(p.t.Context()); !errors.Is(err, core.ErrLost) {
+		p.t.Errorf("release: got %v, want lost", err)
+	}
+	if after := p.site.values(p.t, p.prefix+lease.Key()); !slices.Equal(before, after) {
+		p.t.Errorf("the release changed %q to %q", before, after)
+	}
+}
+
+// TestMajorityOfKeys shows why rueidislock's usual locks cannot be shared: they are three
+// keys, of which it needs two. It goes on with the other two when it has lost the one that the
+// kit takes.
+func TestMajorityOfKeys(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1)
+	n := neighbour{row: "rueidislock %s", pkg: "github.com/redis/rueidis v", client: "rueidislock", prefix: "rueidislock:0:", renews: true}
+	p := &pair{t: t, site: s, driver: startGo(t, s.addrs...), neighbour: n, locks: s.locks(t, n.prefix)}
+	const name = "majority"
+	p.take("jane", name, p.ttl())
+	s.remove(t, n.prefix+name)
+	lease := p.acquire(name)
+	if !s.extends(t, "rueidislock:1:"+name) || !s.extends(t, "rueidislock:2:"+name) {
+		t.Error("they gave up their other keys, want two holders")
+	}
+	if gone, err := p.ask("jane", "gone", name); err != nil || gone != "no" {
+		t.Errorf("got %q, %v, want that they have not noticed", gone, err)
+	}
+	p.unlock("jane", name)
+	p.release(lease)
+	wantRow(t, n.title(t), "`rueidislock:0:`", "**not always**: it goes on with two of its three keys, beside a holder of the third")
+	tally.Note(t, tally.Facts{Part: "neighbours", Runs: 1, Expected: map[string]int{"overlaps": 1}})
+}
+
+// wantRow compares a row with the table in core/redisstore/README.md.
+func wantRow(t *testing.T, cells ...string) {
+	t.Helper()
+	page, err := os.ReadFile("../../redisstore/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(cells) < columns {
+		cells = append(cells, "")
+	}
+	if row := "| " + strings.Join(cells, " | ") + " |\n"; !strings.Contains(string(page), row) {
+		t.Errorf("core/redisstore/README.md lacks what was seen:\n%s", row)
+	}
+}
+
+// columns is how many the table has.
+const columns = 8

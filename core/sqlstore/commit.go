@@ -1,0 +1,49 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Tx is a transaction of the caller in which answers are saved: a once.Saver.
+type Tx struct{ q Querier }
+
+// In returns the transaction of the caller that q is, for once.Commit: a *sql.Tx, or what wraps
+// one, as gorm's tx.Statement.ConnPool.
+//
+// The runs have to be kept by a Store in the database of the transaction. It is proven to be
+// open before anything is written. On PostgreSQL it must be at the level READ COMMITTED, which is
+// the default. On SQLite it should begin IMMEDIATE.
+func In(q Querier) Tx { return Tx{q} }
+
+// saver is a *Store, or what embeds one.
+type saver interface {
+	commit(ctx context.Context, q Querier, c store.Claim) error
+}
+
+// SaveRun implements once.Saver.
+func (t Tx) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
+	const op = "sqlstore: commit"
+	tx, isTx := t.q.(*sql.Tx)
+	if _, isPool := t.q.(*sql.DB); t.q == nil || isPool || isTx && tx == nil {
+		return fmt.Errorf("%s: a transaction is needed: %w", op, store.ErrInvalid)
+	}
+	in, ok := s.(saver)
+	if !ok {
+		return fmt.Errorf("%s: the run is kept by a %T, and not in a database of sqlstore: %w", op, s, store.ErrUnsupported)
+	}
+	return in.commit(ctx, t.q, c)
+}
+
+// commit saves the record of c in the transaction that is open in q.
+func (s *Store) commit(ctx context.Context, q Querier, c store.Claim) error {
+	in, err := s.place.Inside(ctx, q)
+	if err != nil {
+		return fmt.Errorf("sqlstore: commit: %w", err)
+	}
+	return casstore.Commit(ctx, s.Store, in, c)
+}

@@ -1,0 +1,44 @@
+package rows
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// outside is a session of MariaDB without a transaction, as a deadlock leaves one.
+type outside struct{ t *testing.T }
+
+// sqlError is an error as the driver of MySQL has one.
+type sqlError struct{ Number uint16 }
+
+func (sqlError) Error() string { return "SAVEPOINT lockkit does not exist" }
+
+func (o outside) ExecContext(_ context.Context, query string, _ ...any) (sql.Result, error) {
+	switch query {
+	case "SAVEPOINT lockkit":
+		return nil, nil
+	case "RELEASE SAVEPOINT lockkit":
+		return nil, sqlError{1305}
+	}
+	o.t.Fatalf("%q was sent outside a transaction", query)
+	return nil, nil
+}
+
+func (o outside) QueryRowContext(_ context.Context, query string, _ ...any) *sql.Row {
+	o.t.Fatalf("%q was sent outside a transaction", query)
+	return nil
+}
+
+// A transaction that is over without its caller's knowledge is not written to.
+func TestInside_NoTransaction(t *testing.T) {
+	t.Parallel()
+	p := &Place{Dialect: dialect.MySQL{}}
+	if in, err := p.Inside(t.Context(), outside{t}); !errors.Is(err, store.ErrInvalid) || in != nil {
+		t.Errorf("got %v and %v, want %v", in, err, store.ErrInvalid)
+	}
+}

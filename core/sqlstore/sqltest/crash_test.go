@@ -1,0 +1,193 @@
+package sqltest
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// childEnv makes the test binary a process that runs one call; it holds a plan, a line for each
+// field.
+const childEnv = "LOCKKIT_COMMIT_CHILD"
+
+// plan is what a child does.
+type plan struct {
+	Driver, DSN, Key string
+	At               string // where it says so, and waits to be killed
+}
+
+// The moments at which a child says where it is. At the last but one it does not wait.
+const (
+	beforeCommit = "before Commit"
+	between      = "between Commit and COMMIT"
+	atCommit     = "at COMMIT"
+	afterCommit  = "after COMMIT"
+)
+
+// childMain is the main of a child.
+func childMain(text string) int {
+	fields := strings.Split(text, "\n")
+	p := plan{fields[0], fields[1], fields[2], fields[3]}
+	dialects := map[string]sqlstore.Dialect{"mysql": sqlstore.MySQL, "pgx": sqlstore.PostgreSQL, "sqlite": sqlstore.SQLite}
+	db, err := sql.Open(p.Driver, p.DSN)
+	if err != nil {
+		panic(err)
+	}
+	inDatabase, err := sqlstore.New(db, dialects[p.Driver])
+	if err != nil {
+		panic(err)
+	}
+	locks, err := core.New(inDatabase)
+	if err != nil {
+		panic(err)
+	}
+	runs, err := once.New(locks, once.Acquire(core.TTL(childTTL)))
+	if err != nil {
+		panic(err)
+	}
+	orders := db
+	if p.Driver == "sqlite" {
+		if orders, err = sql.Open(p.Driver, p.DSN+"&_txlock=immediate"); err != nil {
+			panic(err)
+		}
+	}
+	pass := func(moment string) {
+		if moment == p.At {
+			fmt.Println(moment)
+			if moment != atCommit {
+				select {}
+			}
+		}
+	}
+	work := func(ctx context.Context) (once.Answer, error) {
+		n, _ := once.AttemptFromContext(ctx)
+		a := once.Answer{Value: fmt.Appendf(nil, "%s by attempt %d", p.Key, n)}
+		tx, err := orders.BeginTx(ctx, nil)
+		if err != nil {
+			return a, err
+		}
+		if err := insert(ctx, tx, p.Key); err != nil {
+			return a, err
+		}
+		pass(beforeCommit)
+		if err := once.Commit(ctx, sqlstore.In(tx), a); err != nil {
+			return a, err
+		}
+		pass(between)
+		pass(atCommit)
+		err = tx.Commit()
+		pass(afterCommit)
+		return a, err
+	}
+	for { // until the server answers in time
+		if _, err := runs.Do(context.Background(), order(p.Key), work); err == nil {
+			select {}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+const childTTL = 3 * time.Second
+
+// Processes that are killed around their COMMIT: there is one order, and one answer.
+func TestCommit_Killed(t *testing.T) {
+	t.Parallel()
+	kills := 10
+	if os.Getenv("LONG") == "1" {
+		kills = 200
+	}
+	everywhere(t, func(t *testing.T, d database) {
+		s := newShop(t, d, d, once.Acquire(core.Wait(time.Minute)))
+		for _, at := range []string{beforeCommit, between, atCommit, afterCommit} {
+			t.Run(at, func(t *testing.T) {
+				committed := 0
+				side := make(chan bool, 6)
+				ended := make(chan bool)
+				for i := range kills {
+					go func() {
+						side <- true
+						defer func() { <-side }()
+						replayed := false
+						defer func() { ended <- replayed }()
+						key := fmt.Sprint(strings.ReplaceAll(at, " ", "_"), i)
+						kill(t, plan{d.driver, d.dsn, key, at})
+						replayed = s.settle(t, key)
+					}()
+				}
+				for range kills {
+					if <-ended {
+						committed++
+					}
+				}
+				t.Logf("%d of %d were committed", committed, kills)
+				if at != atCommit && committed != map[string]int{beforeCommit: 0, between: 0, afterCommit: kills}[at] {
+					t.Errorf("got %d that were committed of %d", committed, kills)
+				}
+			})
+		}
+	})
+}
+
+// kill starts a child, and kills it where the plan says.
+func kill(t *testing.T, p plan) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{p.Driver, p.DSN, p.Key, p.At}, "\n"), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
+	cmd.Stderr = os.Stderr
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer out.Close()
+	cmd.Stdout = stdout
+	child := testserver.StartProcess(t, cmd)
+	_ = stdout.Close()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != p.At {
+		t.Errorf("the child said %q, %v", line, err)
+	}
+	if p.At == atCommit && rand.N(2) == 0 {
+		time.Sleep(rand.N(time.Millisecond))
+	}
+	child.Kill()
+}
+
+// settle asks until there is an answer, checks that there is one order for it, and reports
+// whether it is that of the child.
+func (s *shop) settle(t *testing.T, key string) bool {
+	var out once.Outcome
+	var err error
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(10 * time.Millisecond) {
+		out, err = s.runs.Do(context.Background(), order(key), s.work(t, key, (*sql.Tx).Commit))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrBusy) {
+			t.Logf("%s: %v", key, err) // of SQLite, which lets one write, and may say no
+		}
+	}
+	if err != nil || string(out.Value) != fmt.Sprintf("%s by attempt %d", key, out.Attempt) {
+		t.Errorf("%s: got %q, attempt %d, replayed %v and %v", key, out.Value, out.Attempt, out.Replayed, err)
+	}
+	again, err := s.runs.Do(context.Background(), order(key), s.work(t, key, (*sql.Tx).Commit))
+	if err != nil || string(again.Value) != string(out.Value) || !again.Replayed {
+		t.Errorf("%s: got %q and %v, want the answer again", key, again.Value, err)
+	}
+	if n := s.count(t, key); n != 1 {
+		t.Errorf("%s: got %d orders, want 1", key, n)
+	}
+	return out.Replayed
+}

@@ -1,0 +1,173 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Transaction is one of the caller, in the database of a store: a once.Saver and its end.
+type Transaction interface {
+	SaveRun(ctx context.Context, s store.Store, c store.Claim) error
+	Commit() error
+	Rollback() error
+}
+
+// commitCases are about records that are saved in a transaction of the caller.
+var commitCases = []testCase{
+	{"a commit saves the record and gives up the hold", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		e.committed(e.done(c, "answer"))
+		e.answered(e.other, e.run("again"), "answer")
+		e.isFree()
+	}},
+	{"nothing is saved before the commit", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		tx := e.saved(e.done(c, "answer"))
+		g, err := e.other.Acquire(e.Context(), e.run("again"))
+		if err == nil {
+			e.Errorf("got the grant %+v, want none", g)
+		}
+		e.end(tx.Commit)
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a rollback leaves the run as it was", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		e.end(e.saved(e.done(c, "answer")).Rollback)
+		e.extend(e.store, c)
+		e.end(e.saved(e.done(c, "answer")).Rollback)
+		e.release(e.store, e.failed(c, "failed", 1))
+		e.begins(e.other, e.run("again"), "failed", 2)
+	}},
+	{"a run saves once", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		tx := e.saved(e.done(c, "answer"))
+		e.notSaved(tx, e.done(c, "another"), store.ErrSaved)
+		e.notSaved(tx, e.done(c, "answer"), store.ErrSaved)
+		e.end(tx.Commit)
+		for _, answer := range []string{"answer", "another"} {
+			tx := e.begin()
+			e.notSaved(tx, e.done(c, answer), store.ErrSaved)
+			e.end(tx.Rollback)
+		}
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a release with another record says what was committed", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		e.committed(e.done(c, "answer"))
+		for range 2 {
+			err := e.other.Release(e.Context(), e.failed(c, "failed", 1))
+			if !errors.Is(err, store.ErrSaved) || !errors.Is(err, store.ErrLost) {
+				e.Errorf("release: got %v, want %v", err, store.ErrSaved)
+			}
+		}
+		e.release(e.other, e.done(c, "answer"))
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a commit needs no version from before", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		for range 3 {
+			e.extend(e.store, c)
+		}
+		e.committed(e.done(c, "answer"))
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a run whose hold has expired commits if no other has begun", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		c.TTL = e.units(1)
+		e.begins(e.store, c, "begun", 1)
+		e.outlive(c.TTL)
+		e.committed(e.done(c, "answer"))
+		e.answered(e.other, e.run("again"), "answer")
+	}},
+	{"a run that was taken over does not commit", []Feature{Records}, func(e *env) {
+		c, next := e.run("begun"), e.run("again")
+		c.TTL = e.units(1)
+		e.begins(e.store, c, "begun", 1)
+		e.outlive(c.TTL)
+		e.begins(e.other, next, "begun", 2)
+		e.loses(e.done(c, "stale"))
+		e.extend(e.other, next)
+		e.release(e.other, e.done(next, "answer"))
+		e.loses(e.done(c, "stale"))
+		e.answered(e.other, e.run("once more"), "answer")
+	}},
+	{"a run that was taken back, failed, or never begun does not commit", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.loses(e.done(c, "answer"))
+		e.begins(e.store, c, "begun", 1)
+		e.release(e.store, undone(c))
+		e.loses(e.done(c, "answer"))
+		c = e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		e.release(e.store, e.failed(c, "failed", 1))
+		e.loses(e.done(c, "answer"))
+		e.begins(e.other, e.run("again"), "failed", 2)
+	}},
+	{"a commit of no record is invalid", []Feature{Records}, func(e *env) {
+		c := e.run("begun")
+		e.begins(e.store, c, "begun", 1)
+		plain := c
+		plain.Record = nil
+		tx := e.begin()
+		e.notSaved(tx, plain, store.ErrInvalid)
+		e.end(tx.Rollback)
+		e.committed(e.done(c, "answer"))
+	}},
+}
+
+// begin begins a transaction in the database of the store.
+func (e *env) begin() Transaction {
+	e.Helper()
+	tx := e.h.Begin(e, e.store)
+	e.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+func (e *env) end(end func() error) {
+	e.Helper()
+	if err := end(); err != nil {
+		e.Fatalf("the end of a transaction: got %v, want nil", err)
+	}
+}
+
+// saved saves the record of c in a transaction that is open.
+func (e *env) saved(c store.Claim) Transaction {
+	e.Helper()
+	tx := e.begin()
+	if err := tx.SaveRun(e.Context(), e.store, c); err != nil {
+		e.Fatalf("save: got %v, want nil", err)
+	}
+	return tx
+}
+
+func (e *env) committed(c store.Claim) {
+	e.Helper()
+	e.end(e.saved(c).Commit)
+}
+
+// notSaved fails the case unless the record of c is refused with want.
+func (e *env) notSaved(tx Transaction, c store.Claim, want error) {
+	e.Helper()
+	if err := tx.SaveRun(e.Context(), e.store, c); !errors.Is(err, want) {
+		e.Errorf("save: got %v, want %v", err, want)
+	}
+}
+
+// loses fails the case unless the record of c is refused since its run is not the last one.
+func (e *env) loses(c store.Claim) {
+	e.Helper()
+	tx := e.begin()
+	err := tx.SaveRun(e.Context(), e.store, c)
+	if !errors.Is(err, store.ErrLost) {
+		e.Errorf("save: got %v, want %v", err, store.ErrLost)
+	}
+	e.end(tx.Commit) // which commits nothing of it
+}

@@ -1,0 +1,51 @@
+package grpcmw
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// executionKey is where a handler's context has the execution of the innermost Idempotent.
+type executionKey struct{}
+
+// Commit saves reply as the answer of the call of ctx, in the caller's own transaction tx, as
+// once.Commit does: its effect and its answer are committed together, or neither is. The
+// handler makes its reply, sets the metadata that KeepMetadata names, calls Commit as the last
+// statement of the transaction, commits that, and returns the reply. What is sent is what
+// was committed, whatever the handler returns.
+//
+// It fails as once.Commit does. Before anything is sent it fails with core.ErrInvalid also if
+// there is no Idempotent around the handler, and if the reply is one that would not be kept:
+// larger than AnswerLimit, of a type that the program has not registered, or not to be kept
+// by KeepIf.
+func Commit(ctx context.Context, tx once.Saver, reply proto.Message) error {
+	e, ok := ctx.Value(executionKey{}).(*execution)
+	if !ok {
+		return fmt.Errorf("grpcmw: commit: there is no Idempotent around the handler: %w", core.ErrInvalid)
+	}
+	k := Kept{Method: e.c.name, Reply: reply, Status: status.New(codes.OK, ""), ByDefault: true}
+	k.Header, k.Trailer = e.set.noted()
+	value, err := e.encode(&k)
+	if err == nil && e.keepIf != nil && !e.keepIf(k) {
+		err = errNotKept
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, core.ErrInvalid)
+	}
+	return once.Commit(ctx, tx, once.Answer{Value: value})
+}
+
+// uncommitted is the answer to a call whose reply was not committed, as far as is known.
+func uncommitted(c *call, lock string, err error) Refusal {
+	return Refusal{
+		Code: codes.Unavailable, Reason: ReasonUnavailable, Method: c.name, Lock: lock, RetryAfter: pause(0), Err: err,
+		Message: "the reply was not committed, as far as is known; repeat the call with its idempotency key",
+	}
+}

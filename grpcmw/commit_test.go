@@ -1,0 +1,141 @@
+package grpcmw_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+// saving keeps the answers of transactions of a caller, in memory.
+type saving struct {
+	*memstore.Store
+	saved sync.Map // the leases that have committed
+}
+
+func (s *saving) Release(ctx context.Context, c store.Claim) error {
+	err := s.Store.Release(ctx, c)
+	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
+		return store.ErrSaved
+	}
+	return err
+}
+
+// begin begins a transaction, which is a once.Saver.
+func (s *saving) begin() *transaction { return &transaction{in: s} }
+
+type transaction struct {
+	in *saving
+	c  store.Claim
+}
+
+func (x *transaction) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
+	if s != store.Store(x.in) {
+		return store.ErrUnsupported
+	}
+	x.c = c
+	return nil
+}
+
+func (x *transaction) commit() error {
+	x.in.saved.Store(x.c.Lease, true)
+	return x.in.Store.Release(context.Background(), x.c)
+}
+
+func TestCommit(t *testing.T) {
+	t.Parallel()
+	in := &saving{Store: memstore.New()}
+	s := newShop(t)
+	s.store = nil
+	s.lockIn(in)
+	var end func(x *transaction) error
+	runs := 0
+	s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		runs++
+		x, r := in.begin(), &Receipt{Text: "receipt of " + o.GetId()}
+		if err := grpcmw.Commit(ctx, x, r); err != nil {
+			return nil, err
+		}
+		err := end(x)
+		r.Text = "another text than was committed"
+		return r, err
+	}
+	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+	own := status.Error(codes.DataLoss, "no reply to the commit")
+	committed := (*transaction).commit
+	for _, c := range []struct {
+		name, id string
+		end      func(x *transaction) error
+		code     codes.Code
+		runs     int
+	}{
+		{"committed", "1", committed, codes.OK, 1},
+		{"again", "1", committed, codes.OK, 0},
+		{"committed without a reply", "2", func(x *transaction) error {
+			if err := x.commit(); err != nil {
+				return err
+			}
+			return own
+		}, codes.OK, 1},
+		{"again without a reply", "2", committed, codes.OK, 0},
+		{"rolled back", "3", func(*transaction) error { return own }, codes.DataLoss, 1},
+		{"rolled back unseen", "3", func(*transaction) error { return nil }, codes.Unavailable, 1},
+		{"at last", "3", committed, codes.OK, 1},
+		{"once more", "3", committed, codes.OK, 0},
+	} {
+		runs, end = 0, c.end
+		r := s.call(c.id, key, "key-"+c.id)
+		if status.Code(r.err) != c.code || runs != c.runs || r.replayed() != (c.code == codes.OK && c.runs == 0) {
+			t.Errorf("%s: got %v after %d runs, replayed %v, want %v after %d", c.name, r.err, runs, r.replayed(), c.code, c.runs)
+		}
+		if c.code == codes.OK {
+			r.is(t, "receipt of "+c.id)
+		}
+	}
+}
+
+func TestCommit_Refused(t *testing.T) {
+	t.Parallel()
+	in := &saving{Store: memstore.New()}
+	s := newShop(t)
+	s.store = nil
+	s.lockIn(in)
+	for name, c := range map[string]struct {
+		want  error
+		reply proto.Message
+		opts  []grpcmw.Option
+		tx    once.Saver
+	}{
+		"too large":     {core.ErrInvalid, &Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.begin()},
+		"not kept":      {core.ErrInvalid, &Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.begin()},
+		"no reply":      {core.ErrInvalid, nil, nil, in.begin()},
+		"nil":           {core.ErrInvalid, &Receipt{}, nil, nil},
+		"another store": {core.ErrUnsupported, &Receipt{}, nil, (&saving{}).begin()},
+	} {
+		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+			err := grpcmw.Commit(ctx, c.tx, c.reply)
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+			return nil, status.Error(codes.Aborted, "rolled back")
+		}
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), c.opts...)))
+		if r := s.call("5", key, strings.ReplaceAll(name, " ", "-")); status.Code(r.err) != codes.Aborted {
+			t.Errorf("%s: got %v, want the handler's status", name, r.err)
+		}
+	}
+	if err := grpcmw.Commit(t.Context(), in.begin(), &Receipt{}); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("outside: got %v, want %v", err, core.ErrInvalid)
+	}
+}

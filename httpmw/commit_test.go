@@ -1,0 +1,187 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/httpmw"
+	"github.com/lockkit/lockkit/httpmw/stdmw"
+)
+
+// saving keeps the answers of transactions of a caller, in memory.
+type saving struct {
+	*memstore.Store
+	saved sync.Map // the leases that have committed
+}
+
+func (s *saving) Release(ctx context.Context, c store.Claim) error {
+	err := s.Store.Release(ctx, c)
+	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
+		return store.ErrSaved
+	}
+	return err
+}
+
+// begin begins a transaction, which is a once.Saver.
+func (s *saving) begin() *transaction { return &transaction{in: s} }
+
+type transaction struct {
+	in *saving
+	c  store.Claim
+}
+
+func (x *transaction) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
+	if s != store.Store(x.in) {
+		return store.ErrUnsupported
+	}
+	x.c = c
+	return nil
+}
+
+func (x *transaction) commit() error {
+	x.in.saved.Store(x.c.Lease, true)
+	return x.in.Store.Release(context.Background(), x.c)
+}
+
+// commit is Commit of the framework.
+func (mw framework) commit(c *gin.Context, tx once.Saver) error {
+	if mw.pkg == "stdmw" {
+		return stdmw.Commit(c.Writer, c.Request, tx)
+	}
+	return httpmw.Commit(c, tx)
+}
+
+// savingRuns keeps answers in a store with transactions.
+func savingRuns(t *testing.T) (*saving, *once.Once) {
+	t.Helper()
+	in := &saving{Store: memstore.New()}
+	l, err := core.New(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
+	o, err := once.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in, o
+}
+
+func TestCommit(t *testing.T) { onEach(t, testCommit) }
+
+func testCommit(t *testing.T, mw framework) {
+	t.Parallel()
+	s := mw.newSite(t)
+	in, o := savingRuns(t)
+	var end func(c *gin.Context, x *transaction)
+	runs := 0
+	s.POST("/:id", mw.Idempotent(o, mw.AnyCaller()), func(c *gin.Context) {
+		runs++
+		x := in.begin()
+		c.Header("Location", "/receipts/"+c.Param("id"))
+		c.String(http.StatusCreated, "receipt of ")
+		c.String(http.StatusCreated, c.Param("id"))
+		if err := mw.commit(c, x); err != nil {
+			t.Error(err)
+		}
+		end(c, x)
+	})
+	commit := func(_ *gin.Context, x *transaction) {
+		if err := x.commit(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, r := range []struct {
+		name, id string
+		end      func(c *gin.Context, x *transaction)
+		status   int
+		runs     int
+	}{
+		{"committed", "1", commit, http.StatusCreated, 1},
+		{"again", "1", commit, http.StatusCreated, 0},
+		{"committed without a reply", "2", func(c *gin.Context, x *transaction) {
+			commit(c, x)
+			c.Header("Location", "/nowhere")
+			c.String(http.StatusInternalServerError, "no reply to the commit")
+			c.Writer.Flush()
+		}, http.StatusCreated, 1},
+		{"again without a reply", "2", commit, http.StatusCreated, 0},
+		{"rolled back", "3", func(*gin.Context, *transaction) {}, http.StatusServiceUnavailable, 1},
+		{"at last", "3", commit, http.StatusCreated, 1},
+		{"once more", "3", commit, http.StatusCreated, 0},
+	} {
+		runs, end = 0, r.end
+		got := s.pay("key-"+r.id, "/"+r.id, "{}")
+		if got.status != r.status || runs != r.runs || got.isReplay() != (r.runs == 0) {
+			t.Errorf("%s: got %d %q after %d runs, replay %v, want %d after %d", r.name, got.status, got.body, runs, got.isReplay(), r.status, r.runs)
+		}
+		if r.status != http.StatusCreated {
+			if p := got.problem(t, r.status); !strings.HasSuffix(p["type"].(string), "#idempotency-uncommitted") || got.header.Get("Retry-After") == "" {
+				t.Errorf("%s: got %v", r.name, p)
+			}
+		} else if got.body != "receipt of "+r.id || got.header.Get("Location") != "/receipts/"+r.id {
+			t.Errorf("%s: got %q at %q, want the answer that was committed", r.name, got.body, got.header.Get("Location"))
+		}
+	}
+}
+
+func TestCommit_Refused(t *testing.T) { onEach(t, testCommitRefused) }
+
+func testCommitRefused(t *testing.T, mw framework) {
+	t.Parallel()
+	in, o := savingRuns(t)
+	for name, r := range map[string]struct {
+		want   error
+		answer func(c *gin.Context)
+		tx     once.Saver
+	}{
+		"nothing written": {core.ErrInvalid, func(*gin.Context) {}, in.begin()},
+		"not kept":        {core.ErrInvalid, func(c *gin.Context) { c.String(http.StatusConflict, "untrue") }, in.begin()},
+		"a stream":        {core.ErrInvalid, func(c *gin.Context) { c.Data(http.StatusOK, "text/event-stream", nil) }, in.begin()},
+		"nil":             {core.ErrInvalid, ok, nil},
+		"another store":   {core.ErrUnsupported, ok, (&saving{}).begin()},
+		"another writer": {core.ErrInvalid, func(c *gin.Context) {
+			ok(c)
+			c.Writer = struct{ gin.ResponseWriter }{c.Writer}
+		}, in.begin()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := mw.newSite(t)
+			s.POST("/:id", mw.Idempotent(o, mw.AnyCaller()), func(c *gin.Context) {
+				r.answer(c)
+				if err := mw.commit(c, r.tx); !errors.Is(err, r.want) {
+					t.Errorf("got %v, want %v", err, r.want)
+				}
+			})
+			got := s.pay(strings.ReplaceAll(name, " ", "-"), "/5", "{}")
+			if name == "a stream" {
+				return // was sent
+			}
+			if p := got.problem(t, http.StatusInternalServerError); !strings.HasSuffix(p["type"].(string), "#idempotency-failed") {
+				t.Errorf("got %v", p)
+			}
+		})
+	}
+	t.Run("no Idempotent", func(t *testing.T) {
+		s := mw.newSite(t)
+		s.POST("/:id", func(c *gin.Context) {
+			if err := mw.commit(c, in.begin()); !errors.Is(err, core.ErrInvalid) {
+				t.Errorf("got %v, want %v", err, core.ErrInvalid)
+			}
+			ok(c)
+		})
+		if got := s.pay("none", "/5", "{}"); got.status != http.StatusOK {
+			t.Errorf("got %d %q, want the answer", got.status, got.body)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+// executionKey is where a handler's context has the execution of the innermost Idempotent.
+type executionKey struct{}
+
+// Why a response is not committed.
+var (
+	errNoRun        = errors.New("commit: there is no Idempotent around the handler")
+	errOtherWriter  = errors.New("commit: the writer is not the one that the handler was given by Idempotent, nor leads to it by Unwrap")
+	errNoAnswer     = errors.New("commit: the handler has not answered yet")
+	errNotCommitted = errors.New("commit: the answer is not one that is kept")
+)
+
+// Commit saves what was written so far as the answer, in a transaction of the caller. Leads
+// reports whether what the handler writes to reaches the Recorder. What is written from now on
+// is ignored, also after an error: the handler has written an answer that is not true then.
+func (p Package) Commit(ctx context.Context, tx once.Saver, leads func(*Recorder) bool) error {
+	e, ok := ctx.Value(executionKey{}).(*execution)
+	if !ok {
+		return fmt.Errorf("%w: %w", p.wrap(errNoRun), core.ErrInvalid)
+	}
+	value, err := e.value()
+	if !leads(e.writer) {
+		err = errOtherWriter
+	}
+	e.writer.seal()
+	if err != nil {
+		e.uncommitted = fmt.Errorf("%w: %w", p.wrap(err), core.ErrInvalid)
+	} else {
+		e.uncommitted = once.Commit(ctx, tx, once.Answer{Value: value})
+	}
+	return e.uncommitted
+}
+
+// value is what was written so far, as it is kept.
+func (e *execution) value() ([]byte, error) {
+	w := e.writer
+	w.mu.Lock()
+	silent, passing := !w.log.begun && !w.chosen, w.passing
+	w.mu.Unlock()
+	switch {
+	case silent:
+		return nil, errNoAnswer
+	case passing || !e.keeps():
+		return nil, errNotCommitted
+	}
+	a, whole := w.answer(e.headers)
+	value := a.encode()
+	if !whole || len(value)-len(a.body) > maxKeptHeaders {
+		return nil, errNotCommitted
+	}
+	return value, nil
+}
+
+// seal has the Recorder ignore what is written from now on: its answer is committed.
+func (w *Recorder) seal() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sealed = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+func (w *Recorder) isSealed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sealed
+}
+
+// commitProblem is the answer where that of the handler was not committed, as far as is known.
+func commitProblem(err error) Problem {
+	if errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrUnsupported) {
+		return Problem{
+			Type: "idempotency-failed", Title: "Internal error", Status: http.StatusInternalServerError,
+			Detail: "The answer could not be committed.", Err: err,
+		}
+	}
+	return Problem{
+		Type: "idempotency-uncommitted", Title: "Answer not committed", Status: http.StatusServiceUnavailable,
+		Detail:     "The answer was not committed, as far as is known. Ask again with the same key.",
+		RetryAfter: defaultPause, Err: err,
+	}
+}
