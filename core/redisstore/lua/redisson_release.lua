@@ -10,7 +10,7 @@
 -- answer   0  it was held, {2}  it was not
 --
 -- A server out of memory accepts the HDEL, and after it the HSET. Without the right for what
--- comes then, the hold has ended all the same.
+-- comes then, the hold is released all the same.
 
 local value = redis.call('HGET', KEYS[1], ARGV[2])
 local hold, keep = read(value), tonumber(ARGV[4])
