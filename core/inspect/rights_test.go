@@ -60,14 +60,14 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		take(t, s, c)
 		hold := store.HoldID(c.Lease)
 		for _, x := range []struct{ without, view string }{
-			{"scan", "list"}, {"get", "lock"}, {"hgetall", ""}, {"get", "revoke"}, {"set", "revoke"}, {"set", "release"},
+			{"scan", "list"}, {"mget", "lock"}, {"hgetall", ""}, {"mget", "revoke"}, {"set", "revoke"}, {"set", "release"},
 		} {
 			refused(t, user("no-"+x.without, x.without), x.view, hold, x.without)
 		}
 		post(inspect.Handler(newInspector(t, user("no-scan", "scan")), all("ann")), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
 		var nodes []core.Store
 		for range 3 {
-			nodes = append(nodes, user("no-get", "get"))
+			nodes = append(nodes, user("no-mget", "mget"))
 		}
 		quorum, err := redlock.New(nodes, redlock.WithNodeTimeout(5*time.Second))
 		if err != nil {
@@ -75,7 +75,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		}
 		t.Cleanup(func() { quorum.Close() })
 		for _, view := range []string{"lock", "revoke", "release"} {
-			refused(t, quorum, view, hold, "get")
+			refused(t, quorum, view, hold, "mget")
 		}
 		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 			t.Errorf("the hold has ended: %v", x[0].Err)
