@@ -116,7 +116,7 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	case e.committed && err == nil:
 		a, err := decodeAnswer(out.Value)
 		return a.reply, err
-	case e.committed && e.failure == nil:
+	case e.committed && (e.failure == nil || errors.Is(err, core.ErrUnavailable)):
 		return nil, m.refuse(e.outer, uncommitted(c, m.callName, err))
 	case e.ran:
 		return e.reply, e.failure // whatever err is: saved or not, the answer stands

@@ -55,10 +55,22 @@ func (x *transaction) commit() error {
 
 // commit is Commit of the framework.
 func (mw framework) commit(c *gin.Context, tx once.Saver) error {
-	if mw.pkg == "stdmw" {
-		return stdmw.Commit(c.Writer, c.Request, tx)
+	if mw.pkg != "stdmw" {
+		return httpmw.Commit(c, tx)
 	}
-	return httpmw.Commit(c, tx)
+	if inner, ok := c.Get(innerKey); ok && !replaced(c.Writer) {
+		return stdmw.Commit(inner.(http.ResponseWriter), c.Request, tx)
+	}
+	return stdmw.Commit(c.Writer, c.Request, tx)
+}
+
+// replaced reports whether a handler has replaced the writer, as tests here do.
+func replaced(w gin.ResponseWriter) bool {
+	switch w.(type) {
+	case leading, struct{ gin.ResponseWriter }:
+		return true
+	}
+	return false
 }
 
 // savingRuns keeps answers in a store with transactions.
@@ -154,6 +166,10 @@ func testCommitRefused(t *testing.T, mw framework) {
 			ok(c)
 			c.Writer = struct{ gin.ResponseWriter }{c.Writer}
 		}, in.begin()},
+		"a writer that may hold back": {core.ErrInvalid, func(c *gin.Context) {
+			ok(c)
+			c.Writer = leading{c.Writer}
+		}, in.begin()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := mw.newSite(t)
@@ -185,3 +201,8 @@ func testCommitRefused(t *testing.T, mw framework) {
 		}
 	})
 }
+
+// leading is a writer as those that compress are: it leads to the one that it was made of.
+type leading struct{ gin.ResponseWriter }
+
+func (l leading) Unwrap() http.ResponseWriter { return l.ResponseWriter }

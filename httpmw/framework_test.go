@@ -207,6 +207,9 @@ func allToNetHTTP(list []httpmw.KeyFunc) []stdmw.KeyFunc {
 	return own
 }
 
+// innerKey is where a gin context has the writer that stdmw gave to what comes next.
+const innerKey = "inner"
+
 // inGin mounts a middleware of net/http in gin. What comes next writes to gin's own
 // writer, in front of the one that the middleware gives it.
 func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
@@ -224,6 +227,7 @@ func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 			g, told := ginWriter(inner), len(c.Errors)
 			if inner != out {
 				c.Writer = g
+				c.Set(innerKey, inner)
 			}
 			c.Next()
 			for _, err := range c.Errors[told:] {

@@ -102,7 +102,7 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	})
 	d.leave(err == nil)
 	switch {
-	case ran && committed && (err == nil || answer == nil):
+	case ran && committed && (err == nil || answer == nil || errors.Is(err, core.ErrUnavailable)):
 		return err // as the database has it
 	case ran:
 		// The handler's answer stands, saved or not.

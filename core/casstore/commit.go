@@ -29,6 +29,8 @@ func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	if c.Record == nil {
 		return s.failed(op, errNoRecord)
 	}
+	ctx, cancel := bounded(ctx) // an earlier transaction may have the entry locked
+	defer cancel()
 	old, err := tx.Load(ctx, c.Key, Want{Current: true})
 	if err != nil {
 		return s.failed(op, err)

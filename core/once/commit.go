@@ -46,9 +46,12 @@ type Saver interface {
 // was lost. If it was rolled back, the run has failed, and Do returns an error where fn
 // returned none. While fn runs after Commit, its context does not end with core.ErrLost.
 //
+// Commit is for the outermost level of the transaction. To roll back to a savepoint, as a nested
+// transaction of gorm does, takes back the effect or the answer alone.
+//
 // After an error the transaction is to be rolled back, and may be repeated with another Commit.
-// If fn returns no error then, Do fails. After core.ErrUnsupported it does not: it saves what
-// fn returns, as without Commit.
+// If fn returns no error then, Do fails. After core.ErrUnsupported of the first Commit it does
+// not: it saves what fn returns, as without Commit.
 //
 // Commit fails with core.ErrInvalid, before anything is written, if ctx is not that of a run
 // whose fn is running, if NotFinal has marked its answer, if tx is nil or no transaction is
@@ -131,18 +134,19 @@ func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 	case errors.Is(saving, store.ErrSaved) && m.saver != nil:
 		t.worked, t.saved, out.Value = nil, nil, m.answer.Value
 		return out, nil
+	case m.saver != nil && saving != nil && !errors.Is(saving, core.ErrLost):
+		out.Value, t.worked = m.answer.Value, nil
+		err := fmt.Errorf("once %s: whether the answer was committed is not known: %w", m.once.labelOf(m.call), saving)
+		if worked != nil {
+			err = fmt.Errorf("%w (%v)", err, worked) // which says less
+		}
+		return out, err
 	case worked != nil:
 		return out, unsettled(worked, saving)
 	}
 	t.worked = errRolledBack
-	label := m.once.labelOf(m.call)
-	switch {
-	case saving == nil:
-		return out, fmt.Errorf("once %s: %w", label, errRolledBack)
-	case errors.Is(saving, core.ErrLost):
+	if saving != nil {
 		return out, saving
 	}
-	out.Value = m.answer.Value
-	t.worked = nil
-	return out, fmt.Errorf("once %s: whether the answer was committed is not known: %w", label, saving)
+	return out, fmt.Errorf("once %s: %w", m.once.labelOf(m.call), errRolledBack)
 }

@@ -265,12 +265,17 @@ func TestCommit(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
 	sim(t, "not known", func(t *testing.T) {
-		for committed, end := range map[bool]func(*transaction) error{true: commit, false: rollback} {
+		noReply := errors.New("no reply to COMMIT")
+		for _, c := range []struct {
+			committed bool
+			end       func(*transaction) error
+			worked    error // beside that of the end
+		}{{true, commit, nil}, {false, rollback, nil}, {true, commit, noReply}, {false, rollback, noReply}} {
 			p, s := newTable(t)
 			o := newOnce(t, s)
 			_, err := o.Do(t.Context(), charge("1"), p.committing("receipt", func(x *transaction) error {
 				p.set(true)
-				return end(x)
+				return errors.Join(c.end(x), c.worked)
 			}))
 			wantErr(t, err, core.ErrUnavailable)
 			if err == nil || !strings.Contains(err.Error(), "not known") {
@@ -279,7 +284,7 @@ func TestCommit(t *testing.T) {
 			p.set(false)
 			time.Sleep(time.Minute)
 			out, err := o.Do(t.Context(), charge("1"), new(runs).work("again"))
-			if want := map[bool]string{true: "receipt", false: "again"}[committed]; err != nil || string(out.Value) != want {
+			if want := map[bool]string{true: "receipt", false: "again"}[c.committed]; err != nil || string(out.Value) != want {
 				t.Errorf("got %+v and %v, want %q", out, err, want)
 			}
 			replayed(t, o, charge("1"), string(out.Value), out.Attempt)

@@ -354,3 +354,27 @@ func TestCrowd_ReleaseBesideManyWaiters(t *testing.T) {
 		t.Errorf("got %d reads, want some 100", calls)
 	}
 }
+
+// A release that the server refuses leaves the hold, and a key that lasts as long.
+func TestCrowd_RefusedRelease(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	asks := testclient.Redis(t, server.Addr)
+	s := newStore(t, testclient.Redis(t, server.Addr))
+	for _, left := range []string{"hset", "hdel"} {
+		server.Do("ACL", "SETUSER", left, "on", ">secret", "~*", "&*", "+@all", "-"+left)
+		lacks := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = left, "secret" }))
+		c := claimed()
+		plant(s, c.Key)
+		late := claimOf(c.Key)
+		late.TTL, c.TTL = time.Millisecond, time.Hour
+		_ = s.Release(t.Context(), late) // a tombstone that has expired
+		acquire(t, s, c)
+		time.Sleep(1200 * time.Millisecond) // long enough for all to be read
+		wantIs(t, "release without "+left, lacks.Release(t.Context(), c), store.ErrUnavailable)
+		if left := asks.PTTL(t.Context(), stored(c)).Val(); left < 30*time.Minute {
+			t.Errorf("the key lasts for %v, and the hold in it for an hour", left)
+		}
+		wantIs(t, "acquire", second(s.Acquire(t.Context(), claimOf(c.Key))), store.ErrBusy)
+	}
+}

@@ -24,6 +24,9 @@ func Confirmed(v any) error {
 	return confirmed("extend", a)
 }
 
+// LuaText returns a file of the scripts, as it is built in.
+func LuaText(name string) string { return string(luaFile(name)) }
+
 // Unfit reads what INFO answers.
 func (s *Store) Unfit(text string) []string { return s.unfit(fields(text)) }
 

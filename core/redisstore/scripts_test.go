@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/lockkit/lockkit/core/redisstore"
 )
 
 // luaScript is a script of scripts.go, and luaPart one of its files.
@@ -34,11 +36,7 @@ func scriptFiles(t *testing.T) map[string][]string {
 
 func luaText(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("lua", name+".lua"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return redisstore.LuaText(name)
 }
 
 // Each file is in a script, and the last one of a script says how it is called.

@@ -7,10 +7,11 @@
 //
 // A key is a row. The usual lock is one statement each way. Everything else is a read and a
 // compare-and-set, which package casstore repeats until no other process was faster. No row
-// is locked between two round trips, so a process that dies leaves nothing locked. The
-// database needs no function. Nothing depends on the isolation level, the time zone, the SQL
-// mode or the parameters of the driver, except that each statement must commit by itself. On
-// PostgreSQL that is asked for in two round trips with a driver other than pgx.
+// is locked between two round trips, but by a Commit of package once until its COMMIT, so a
+// process that dies leaves nothing else locked. The database needs no function. Nothing depends
+// on the isolation level, the time zone, the SQL mode or the parameters of the driver, except
+// that each statement must commit by itself, and that READ-UNCOMMITTED is refused on MariaDB and
+// MySQL. On PostgreSQL that is asked for in two round trips with a driver other than pgx.
 //
 // The time is the database's. If its clock is set back, deadlines move back too.
 //

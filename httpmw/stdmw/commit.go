@@ -27,22 +27,11 @@ import (
 //
 // It fails as once.Commit does. Before anything is sent it fails with core.ErrInvalid also if
 // there is no Idempotent around the handler, if nothing was written, if the answer is one
-// that is not kept, and if w does not lead by Unwrap to the writer of Idempotent.
+// that is not kept, and if w is not the writer of Idempotent: a middleware that replaces the
+// writer, as by compressing, belongs outside of Idempotent then.
 func Commit(w http.ResponseWriter, r *http.Request, tx once.Saver) error {
-	return pkg.Commit(r.Context(), tx, func(rec *guard.Recorder) bool { return leads(w, rec) })
-}
-
-// leads reports whether what is written to w reaches rec.
-func leads(w http.ResponseWriter, rec *guard.Recorder) bool {
-	for w != nil {
-		if in, ok := w.(*inside); ok {
-			return in.rec == rec
-		}
-		outer, wraps := w.(unwrapper)
-		if !wraps {
-			return false
-		}
-		w = outer.Unwrap()
-	}
-	return false
+	return pkg.Commit(r.Context(), tx, func(rec *guard.Recorder) bool {
+		in, ok := w.(*inside) // another writer may still have what was written to it
+		return ok && in.rec == rec
+	})
 }

@@ -23,10 +23,12 @@ const (
 	// mysqlNoWait fails at once where a row is locked. So a statement that reads the table of the
 	// version as well, and locks its row by that, holds up nobody who wants to raise the floor.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
-	// mysqlAlone is true if the statement commits by itself. MariaDB alone can say that no
+	// mysqlAlone is true if the statement commits by itself, and reads what was committed: an
+	// answer that a Commit has saved can still be rolled back. MariaDB alone can say that no
 	// transaction is open.
-	mysqlAlone = "@@autocommit=1/*M! AND @@in_transaction=0*/"
-	mysqlHeld  = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
+	mysqlAlone = "@@autocommit=1/*M! AND @@in_transaction=0 AND @@tx_isolation<>'READ-UNCOMMITTED'*/" +
+		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/"
+	mysqlHeld = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
 	// mysqlFree is true as long as neither written nor until has been assigned.
 	mysqlFree = "lockkit_locks.state IS NULL AND lockkit_locks.written<=" + mysqlNow + " AND lockkit_locks.until<=" + mysqlNow
 )

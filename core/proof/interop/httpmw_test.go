@@ -204,6 +204,9 @@ func TestRefusalsUnderAnOuterWriterAreThoseOfABareHandler(t *testing.T) {
 					if after := want.header.Get("Retry-After"); after != "" {
 						c.Header("Retry-After", after)
 					}
+					for _, name := range []string{"Content-Language", "Link"} {
+						c.Header(name, want.header.Get(name))
+					}
 					c.Render(want.status, problem(want.body))
 				})
 				bare := s.post("/bare", "")

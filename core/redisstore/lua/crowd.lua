@@ -80,7 +80,7 @@ local function glance(lease, room)
   local s = {exists = true, part = part, n = n, leases = {}, old = {t = got[4] or nil, w = got[5] or nil},
     owners = {[''] = tonumber(kept) > 0 and {sum = tonumber(kept)}}, sum = tonumber(sum),
     token = tonumber(got[4] or 0), waits = got[5] or ''}
-  if part.first <= now and (part.first + LATE <= now or #s.waits > 1 or s.sum > room) then
+  if part.first + LATE <= now or part.free <= now and (#s.waits > 1 or s.sum > room) then
     return nil, n
   end
   for i, name in ipairs(mine) do
@@ -142,10 +142,11 @@ local function settle(s, less, ms)
     end
   end
 
-  -- A server out of memory refuses the HSET, and then nothing has changed. It refuses no
-  -- PEXPIRE, and nothing after a write: what gives something back (`less`) begins with that.
+  -- A server out of memory refuses the HSET, and then nothing has changed. It refuses nothing
+  -- after a write, so what gives something back (`less`) begins with one that changes nothing:
+  -- there is no such field. The key's end may come nearer only once all rights are shown.
   if less then
-    redis.call('PEXPIRE', KEYS[1], ends - now)
+    redis.call('HDEL', KEYS[1], '')
   end
   redis.call('HSET', KEYS[1], 'n', s.n)
   redis.call('PEXPIRE', KEYS[1], ends - now)

@@ -7,16 +7,12 @@
 
 local lease, ttl = ARGV[2], tonumber(ARGV[3])
 local s = load(value, lease, math.huge)
-if not s.own then
-  if s.changed then
-    -- pcall: this is but tidying up.
-    pcall(save, s, true)
-  end
-  return {LOST}
-end
-if now + ttl > s.own.deadline then
+if s.own and now + ttl > s.own.deadline then
   s.own.deadline = now + ttl
   s.leases['h:' .. lease] = text(ttl, s.own.owner, s.own.weight)
   save(s, true)
+elseif s.changed then
+  -- pcall: this is but tidying up.
+  pcall(save, s, true)
 end
-return OK
+return s.own and OK or {LOST}

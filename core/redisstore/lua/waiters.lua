@@ -108,7 +108,7 @@ local function wake(s)
     return has('c') or not heard or heard > 0 and listening(id) ~= 0
   end
   s.granted, s.ungranted = {}, s.latest
-  local left, pos, reached, hinted = '', 2, false, kept == 0
+  local left, pos, reached, hinted = {'\n'}, 2, false, kept == 0
   local ahead, cap, looked = 0, ALL, 0
   while pos <= #s.waits and not reached and (s.sum < ALL or not hinted) do
     local stop = string.find(s.waits, '\n', pos, true)
@@ -141,11 +141,11 @@ local function wake(s)
       end
     end
     if stay then
-      left = left .. line
+      left[#left + 1] = line
     end
     pos = stop + 1
   end
-  s.waits = '\n' .. left .. string.sub(s.waits, pos)
+  s.waits = table.concat(left) .. string.sub(s.waits, pos)
 end
 
 -- announce publishes the grants of wake, once they are written. One that no process hears

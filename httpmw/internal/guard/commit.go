@@ -16,7 +16,7 @@ type executionKey struct{}
 // Why a response is not committed.
 var (
 	errNoRun        = errors.New("commit: there is no Idempotent around the handler")
-	errOtherWriter  = errors.New("commit: the writer is not the one that the handler was given by Idempotent, nor leads to it by Unwrap")
+	errOtherWriter  = errors.New("commit: the writer is not that of Idempotent: mount what replaces the writer outside of it")
 	errNoAnswer     = errors.New("commit: the handler has not answered yet")
 	errNotCommitted = errors.New("commit: the answer is not one that is kept")
 )

@@ -138,7 +138,7 @@ func classOfCode(code uint64) class {
 // advice is what to do about err, or "".
 func advice(err error) string {
 	switch n, state := field(err, "Number"), stateOf(err); {
-	case n == 1146, state == "42P01", state == "3F000", strings.Contains(err.Error(), "no such table"):
+	case isMissing(err):
 		return ": call Migrate"
 	case n == 1046:
 		return ": put the name of the database into the DSN"
@@ -146,6 +146,12 @@ func advice(err error) string {
 		return ": the dialect may be that of another database"
 	}
 	return ""
+}
+
+// isMissing reports whether err says that there is no table.
+func isMissing(err error) bool {
+	state := stateOf(err)
+	return field(err, "Number") == 1146 || state == "42P01" || state == "3F000" || strings.Contains(err.Error(), "no such table")
 }
 
 // field returns the number in a field of err, or of an error that it wraps, 0 if there is none.

@@ -32,6 +32,9 @@ func (p *Place) Inside(ctx context.Context, q Querier) (*Inside, error) {
 	var version int
 	in := &Inside{place: p, q: q}
 	if err := q.QueryRowContext(ctx, p.Dialect.Inside().Text).Scan(&fit, &id, &version, &in.most); err != nil {
+		if isMissing(err) {
+			return nil, fmt.Errorf("the tables of the locks are not in the database of the transaction: %w: %w", store.ErrUnsupported, err)
+		}
 		return nil, fmt.Errorf("%w%s", err, advice(err))
 	}
 	switch {

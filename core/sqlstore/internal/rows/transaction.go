@@ -30,7 +30,7 @@ func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
 		"after an error, as MySQL and MariaDB do by themselves after a deadlock: %w", store.ErrInvalid)
 }
 
-var errOpen = errors.New("the session has autocommit off, or an open transaction: set autocommit=1 in the DSN, " +
+var errOpen = errors.New("the session has autocommit off, an open transaction, or the isolation level READ-UNCOMMITTED: set autocommit=1 in the DSN, " +
 	"and give the locks a *sql.DB of their own")
 
 // idle fails with errOpen if c has a transaction open, where the statements themselves do not
