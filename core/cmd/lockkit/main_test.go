@@ -84,7 +84,7 @@ func do(t testing.TB, store string, args ...string) call {
 func served(t testing.TB, store string, args ...string) call {
 	t.Helper()
 	c := do(t, store, args...)
-	for tries := 1; tries < 5 && c.code == 69; tries++ {
+	for tries := 1; tries < 20 && c.code == 69; tries++ {
 		if looks := args[0] == "ls" || args[0] == "show"; !looks && !strings.Contains(c.errs, "no connection") && !strings.Contains(c.errs, "not sent") {
 			break
 		}

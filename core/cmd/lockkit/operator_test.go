@@ -334,7 +334,10 @@ func TestOperatorsWithoutRights(t *testing.T) {
 		_, rest, _ := strings.Cut(server.URL(), "@")
 		url := "postgres://op:sesame@" + rest
 		for _, args := range [][]string{{"ls", "-all"}, {"show", "order:1"}, {"ls"}, {"revoke", "order:1", lease.ID()}} {
-			c := served(t, url, args...)
+			c := do(t, url, args...)
+			for tries := 1; tries < 20 && strings.Contains(c.errs, "no answer"); tries++ {
+				c = do(t, url, args...) // a busy machine
+			}
 			c.want(t, 69, "GRANT SELECT")
 			if strings.Contains(c.out+c.errs, "sesame") {
 				t.Errorf("the password is shown: %q", c.errs)
