@@ -70,8 +70,8 @@ func TestCheckToken_NoTransaction(t *testing.T) {
 		if err := tx.Rollback(); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.CheckToken(t.Context(), tx, "order:42", 301); !errors.Is(err, sql.ErrTxDone) {
-			t.Errorf("a transaction that is over: got %v, want %v", err, sql.ErrTxDone)
+		if err := s.CheckToken(t.Context(), tx, "order:42", 301); !errors.Is(err, sql.ErrTxDone) || !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("a transaction that is over: got %v, want %v that is %v", err, store.ErrInvalid, sql.ErrTxDone)
 		}
 	})
 }

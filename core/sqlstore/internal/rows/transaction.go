@@ -23,6 +23,9 @@ type Querier interface {
 // it cannot say.
 func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
 	ok, err := prove(ctx, q, d.Proof())
+	if errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("the transaction is over: %w: %w", store.ErrInvalid, err)
+	}
 	if err != nil || ok {
 		return err
 	}
