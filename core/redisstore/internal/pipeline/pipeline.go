@@ -157,15 +157,28 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 			for n, i := range group {
 				calls[n] = p.Eval(script, []byte(items[i].Key), word).Text(items[i].Text).Num(items[i].Num)
 			}
+			known, tickets := false, make(chan struct{}, sideBySide)
 			for n, r := range to.doAll(ctx, calls) {
 				at := &results[group[n]]
 				*at = r
-				if c := p.next(to, calls[n], r.Err); c != nil {
-					all.Go(func() {
-						got, err := p.do(ctx, c)
-						*at = Result{got.Reply, err}
-					})
+				c := p.next(to, calls[n], r.Err, known)
+				if c == nil {
+					continue
 				}
+				send := func() {
+					got, err := p.do(ctx, c)
+					*at = Result{got.Reply, err}
+				}
+				if !known && replied(r.Err, "NOSCRIPT") {
+					send() // with the text, which the server has then
+					known = true
+					continue
+				}
+				tickets <- struct{}{}
+				all.Go(func() {
+					defer func() { <-tickets }()
+					send()
+				})
 			}
 		})
 	}
@@ -173,12 +186,16 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 	return results
 }
 
-// next returns the call to send after c, which ended with err at a server, nil if none.
-func (p *Pipeline) next(at *server, c *Call, err error) *Call {
+// sideBySide is how many calls of a DoAll to a server are sent again at a time.
+const sideBySide = 4
+
+// next returns the call to send after c, which ended with err at a server, nil if none. The
+// script is known there if it was sent since.
+func (p *Pipeline) next(at *server, c *Call, err error, known bool) *Call {
 	switch {
-	case replied(err, "NOSCRIPT"):
+	case replied(err, "NOSCRIPT") && !known:
 		return c.withText()
-	case p.cluster != nil && elsewhere(err), at.other(err) != nil:
+	case replied(err, "NOSCRIPT"), p.cluster != nil && elsewhere(err), at.other(err) != nil:
 		return c.again()
 	}
 	return nil
