@@ -93,6 +93,9 @@
 //     run again, and what it did is done again.
 //   - A run whose begin got no answer looks like a run that died, from the end of its
 //     lease until the clean-up takes it back.
+//   - A late unlock of another client that does not compare owners (ShedLock without
+//     `safeUpdate`) frees a plain key that the kit holds, and its late extension takes the
+//     key over.
 //
 // In the first nine a resource that compares tokens still takes no write of a
 // holder once it has seen a later one; copies of one holder it may not tell apart.
