@@ -58,12 +58,12 @@ type SlogOption func(*slogObserver)
 // has a key, and "hold" finds the lines of one hold.
 func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 
-// SlogObserver is an Observer that writes to log, or to slog.Default if log is
-// nil: a lost lease as an error; a failed extension or release, an overrun, an
-// unfinished clean-up, a misuse, a node that is out, work without its lock and a hold
-// that an operator took away as warnings; a node that is back as information; everything
-// else at debug level. A line has the lock's name as "lock" and the hold's ID as "hold", see Event.Hold.
-// It panics if an option is nil.
+// SlogObserver is an Observer that writes to log, or to slog.Default if log is nil: a lost
+// lease as an error; a failed extension or release, an overrun, an unfinished cleanup, a
+// misuse, a node that is out, work without its lock and a hold that an operator took away as
+// warnings; a node that is back as information; everything else at debug level. A line has the
+// lock's name as "lock" and the hold's ID as "hold", see Event.Hold. It panics if an option is
+// nil.
 func SlogObserver(log *slog.Logger, opts ...SlogOption) Observer {
 	s := slogObserver{log: log}
 	for _, o := range opts {

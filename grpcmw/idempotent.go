@@ -25,12 +25,12 @@ const replayedMetadata = "idempotent-replayed"
 // that a key that is used again elsewhere is noticed.
 const operation = "grpc"
 
-// Idempotent gives unary calls with the same idempotency key one answer: that of
-// the first, which is kept by o and given again, instead of running the handler
-// again. The key is in the metadata "idempotency-key", or
-// "grpcgateway-idempotency-key" as grpc-gateway names it, as 1 to 255 visible
-// ASCII characters, with or without the quotes of an HTTP header. A quoted one may contain blanks. A call without
-// one is refused, and so is one that has two different keys by the two names.
+// Idempotent gives unary calls with the same idempotency key one answer: that of the first,
+// which is kept by o and given again, instead of running the handler again. The key is in the
+// metadata "idempotency-key", or "grpcgateway-idempotency-key" as grpc-gateway names it, as 1
+// to 255 visible ASCII characters, with or without the quotes of an HTTP header. A quoted one
+// may contain blanks. A call without one is refused, and so is one that has two different keys
+// by the two names.
 //
 // scope identifies the caller: a key counts within its scope only, so that no caller can
 // get another caller's answer by guessing or repeating a key. Take it from what

@@ -147,7 +147,7 @@ func TestCommit(t *testing.T) {
 	}
 	sim(t, "committed", func(t *testing.T) {
 		p, s := newTable(t)
-		o, events := told(t, s)
+		o, events := hearing(t, s)
 		out, err := o.Do(t.Context(), charge("1"), p.committing("receipt", commit))
 		if err != nil || string(out.Value) != "receipt" || out.Replayed || out.Attempt != 1 {
 			t.Errorf("got %+v and %v, want the answer", out, err)
@@ -201,7 +201,7 @@ func TestCommit(t *testing.T) {
 	})
 	sim(t, "rolled back", func(t *testing.T) {
 		p, s := newTable(t)
-		o, events := told(t, s)
+		o, events := hearing(t, s)
 		out, err := o.Do(t.Context(), charge("1"), p.committing("untrue", rollback))
 		if err == nil || out.Value != nil || !strings.Contains(err.Error(), "was not committed") {
 			t.Errorf("got %+v and %v, want an error", out, err)

@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// told makes a Once, and a function that returns what its observer was told of calls
+// hearing makes a Once, and a function that returns the events that its observer has seen of calls
 // since it was last asked.
-func told(t *testing.T, store core.Store, opts ...once.Option) (*once.Once, func() []core.Event) {
+func hearing(t *testing.T, store core.Store, opts ...once.Option) (*once.Once, func() []core.Event) {
 	t.Helper()
 	events := make(chan core.Event, 1000)
 	locks, err := core.New(store, core.WithObserver(collect(events)))
@@ -66,7 +66,7 @@ func TestEvents(t *testing.T) {
 		return e
 	}
 	sim(t, "a call is told once: that it ran, was replayed or refused, and why", func(t *testing.T) {
-		o, events := told(t, memstore.New())
+		o, events := hearing(t, memstore.New())
 		o.Do(t.Context(), charge("1"), fails)
 		if e := one(t, events(), core.Ran, 1, anything); e.Err == nil {
 			t.Error("a run that failed has no Err")
@@ -94,7 +94,7 @@ func TestEvents(t *testing.T) {
 		}
 	})
 	sim(t, "a run that panics, and one that is not run again", func(t *testing.T) {
-		o, events := told(t, memstore.New(), once.AtMostOnce())
+		o, events := hearing(t, memstore.New(), once.AtMostOnce())
 		func() {
 			defer func() { _ = recover() }()
 			o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) { panic("card 4711") })
@@ -106,7 +106,7 @@ func TestEvents(t *testing.T) {
 		one(t, events(), core.Refused, 1, once.ErrIndeterminate)
 	})
 	sim(t, "a caller that finds a run in progress is contended, refused or replayed, and no event has the key", func(t *testing.T) {
-		o, events := told(t, memstore.New())
+		o, events := hearing(t, memstore.New())
 		go o.Do(t.Context(), charge("1"), works)
 		synctest.Wait()
 		o.Do(t.Context(), charge("1"), works)
@@ -124,7 +124,7 @@ func TestEvents(t *testing.T) {
 	})
 	sim(t, "a store that is down, and an answer that is not saved", func(t *testing.T) {
 		store := newFlaky()
-		o, events := told(t, store)
+		o, events := hearing(t, store)
 		o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
 			store.set(true)
 			return once.Answer{}, nil

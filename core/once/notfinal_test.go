@@ -145,7 +145,7 @@ func TestNotFinal(t *testing.T) {
 		}
 	})
 	sim(t, "the observer hears of a failed run", func(t *testing.T) {
-		o, events := told(t, memstore.New())
+		o, events := hearing(t, memstore.New())
 		unstored(t, o, charge("1"), 1)
 		if e := events(); len(e) != 1 || e[0].Kind != core.Ran || e[0].Attempt != 1 || e[0].Err == nil {
 			t.Errorf("got %+v, want one run that failed", e)

@@ -17,8 +17,9 @@ import (
 // not know the script. The value of a kept answer stays at the server. A key with a
 // value that no Store wrote is an error.
 //
-// Of plain keys, and of Redisson's own holds, only the hold is known, and neither its age nor its process. An ID is a digest: of another
-// client's owner that can be guessed, the guess can be checked.
+// Of plain keys, and of Redisson's own holds, only the hold is known, and neither its age nor
+// its process. An ID is a digest: of another client's owner that can be guessed, the guess can
+// be checked.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "look"
 	if err := claims.CheckKey("redisstore: look", key, s.foreign()); err != nil {
@@ -28,8 +29,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return v.state, err
 }
 
-// Revoke implements store.Inspector in two steps: it looks for the hold, and gives it up
-// by its lease, whose ID is never used again; but a hold of Redisson's has that of its thread. The keys of other programs are kept as well.
+// Revoke implements store.Inspector in two steps: it looks for the hold, and releases it by its
+// lease, whose ID is never used again; but a hold of Redisson's has that of its thread. The
+// keys of other programs are kept as well.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
 	if err := claims.CheckKey(name, key, s.foreign()); err != nil {

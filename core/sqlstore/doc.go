@@ -44,9 +44,9 @@
 // # Answers
 //
 // An answer of package once is in the row of its key. once.Commit with In(tx) saves one in a
-// transaction of the caller, so that it is committed together with its effect. On MariaDB and MySQL a statement has at
-// most max_allowed_packet bytes, 16 MiB on MariaDB by default, and an answer of up to 64 KiB
-// takes twice its length.
+// transaction of the caller, so that it is committed together with its effect. On MariaDB and
+// MySQL a statement has at most max_allowed_packet bytes, 16 MiB on MariaDB by default, and an
+// answer of up to 64 KiB takes twice its length.
 //
 // # Rights
 //

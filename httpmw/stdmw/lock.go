@@ -83,13 +83,13 @@ func wrap(middleware func(guard.Exchange)) func(http.Handler) http.Handler {
 	}
 }
 
-// Error tells the Idempotents around a handler what its answer does not say; ctx is
-// that of its request. Elsewhere it does nothing. One that matches
-// once.ErrIndeterminate says that the handler cannot tell whether it had its effect:
-// under once.AtMostOnce, the request is not run again, if its answer is not one that
-// is kept. One that once.Withdraw has marked, beside an answer of 400 or more, says that
-// the handler has done nothing: the key is free, also for another request. An answer of 400 or more without a body, beside any error, is not kept, nor
-// is one that was not written beside that of a context that has ended. It is safe for
+// Error notifies the Idempotents around a handler of what its answer does not say; ctx is that
+// of its request. Elsewhere it does nothing. One that matches once.ErrIndeterminate says that
+// the handler does not know whether it had its effect: under once.AtMostOnce, the request is
+// not run again, if its answer is not one that is kept. One that once.Withdraw has marked,
+// beside an answer of 400 or more, says that the handler has done nothing: the key is free,
+// also for another request. An answer of 400 or more without a body, beside any error, is not
+// kept, nor is one that was not written beside that of a context that is done. It is safe for
 // concurrent use.
 func Error(ctx context.Context, err error) {
 	if n, ok := ctx.Value(notesKey{}).(*notes); ok && err != nil {

@@ -151,10 +151,10 @@ func KeepHeaders(names ...string) Option { return Option(pkg.KeepHeaders(names))
 // has to bear it: Redis answers no other call meanwhile. It panics if n is not positive.
 func AnswerLimit(n int64) Option { return Option(pkg.AnswerLimit(n)) }
 
-// Methods sets the methods that Idempotent covers, in upper case, POST and PATCH
-// by default. Others pass by, whether they have a key or not: PUT and DELETE do
-// the same when they are repeated, GET, HEAD and OPTIONS nothing. Requests of
-// those that are covered need a key, see Optional. It panics if there are none, or one is empty, safe or in lower case.
+// Methods sets the methods that Idempotent covers, in upper case, POST and PATCH by default.
+// Others pass by, whether they have a key or not: PUT and DELETE do the same when they are
+// repeated, GET, HEAD and OPTIONS nothing. Requests of those that are covered need a key, see
+// Optional. It panics if there are none, or one is empty, safe or in lower case.
 func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 
 // Key sets where Idempotent finds the key of a request, in place of the header
