@@ -91,6 +91,11 @@ func (MySQL) Probes() []Probe {
 			"several servers of a Galera cluster may write, each by a clock of its own: send all statements to one",
 		},
 		{
+			"/*!80000 EXISTS (SELECT * FROM performance_schema.global_variables WHERE " +
+				"variable_name='group_replication_single_primary_mode' AND variable_value='OFF') OR */ 1=0",
+			"several servers of a group may write, each by a clock of its own: set group_replication_single_primary_mode=ON",
+		},
+		{
 			"/*!80000 @@innodb_lock_wait_timeout>2 OR */ 1=0",
 			"a locked row holds up a session for longer than a call takes: set innodb_lock_wait_timeout=1 in the DSN",
 		},
@@ -226,8 +231,11 @@ func (d MySQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 // would look like an open one: the next statement begins another.
 func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
 
-// Idle implements Dialect.
-func (MySQL) Idle() Proof { return Proof{} }
+// Idle implements Dialect. MySQL cannot say within a statement whether a transaction was open
+// before it, but refuses to change what the next one may do.
+func (MySQL) Idle() Proof {
+	return Proof{Unless: "SELECT /*M! 1=1 OR */ 1=0", Succeed: []string{"SET TRANSACTION READ WRITE"}}
+}
 
 // Note implements Dialect.
 func (d MySQL) Note(resource string, token uint64) Statement {

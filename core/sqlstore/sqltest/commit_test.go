@@ -695,6 +695,7 @@ func TestCommit_NotKnown(t *testing.T) {
 // In a transaction with one snapshot MariaDB refuses a row that was changed since.
 func TestCommit_MariaDBSnapshot(t *testing.T) {
 	t.Parallel()
+	notOnMySQL(t, "innodb_snapshot_isolation")
 	d := onMariaDB(t, "innodb_snapshot_isolation=1")
 	s := newShop(t, d, d, once.Acquire(core.TTL(time.Minute)))
 	s.failed(t, "one", "Record has changed", func(ctx context.Context) (once.Answer, error) {
@@ -717,7 +718,7 @@ func TestCommit_MariaDBAutocommitOff(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
 	off := d
-	off.dsn += "autocommit=0"
+	off.dsn += "&autocommit=0"
 	s := newShop(t, off, d)
 	if err := s.failed(t, "off", "autocommit", s.work(t, "off", (*sql.Tx).Commit)); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("got %v, want %v", err, core.ErrInvalid)
