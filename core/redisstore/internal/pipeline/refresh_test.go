@@ -17,7 +17,7 @@ import (
 func behindProxy(t *testing.T) (*testserver.Proxy, map[string]redis.UniversalClient) {
 	t.Helper()
 	server := testserver.StartRedis(t, "--cluster-enabled", "yes")
-	server.Do("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	server.AddSlots(0, 16383)
 	testserver.Eventually(t, time.Minute, "all slots are served", func() bool {
 		return strings.Contains(server.Do("CLUSTER", "INFO").(string), "cluster_state:ok")
 	})
