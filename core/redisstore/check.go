@@ -29,6 +29,8 @@ import (
 //     seconds from that of this machine: after a failover leases would end that
 //     much too early or too late;
 //   - fewer replicas are connected than WithReplicas asks for;
+//   - it is a node of a Cluster and the client is not for one, it is full, it lacks replicas
+//     that it asks for, or it has renamed a command;
 //   - the user lacks rights that are needed.
 //
 // It needs the right to use INFO, which the Store otherwise does not. The error
@@ -69,8 +71,11 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 // judge returns the faults of one server.
 func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	text, err := client.Info(ctx).Result()
-	if isReply(err, "NOPERM") {
+	switch {
+	case isReply(err, "NOPERM"):
 		return []string{"the user may not use INFO, so nothing is known of the server: allow +info"}, nil
+	case err != nil && strings.Contains(err.Error(), "unknown command"):
+		return []string{"the server has no INFO under this name, so nothing is known of it: undo rename-command"}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -219,6 +224,8 @@ func (s *Store) advise(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrLost):
 		return nil
+	case pipeline.ClassOf(err).Hint != "":
+		return fmt.Errorf("redisstore: check: %w (%s)", err, pipeline.ClassOf(err).Hint)
 	case s.redisson:
 		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*, redisson_lock_token:* and redisson_lock_queue:*, and the channels redisson_lock__channel:*)",
 			err, redissonRights+s.clusterRights(), s.prefix)
