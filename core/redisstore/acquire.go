@@ -50,7 +50,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 
 // direct reports whether c can be granted without a script, where the key is free.
 func (s *Store) direct(c *store.Claim) bool {
-	return s.plain || !s.redisson && whole(c) && c.Via == "" && c.Record == nil && !c.Wait
+	return s.plain || !s.redisson && !s.proxied && whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
 // acquireBySet takes a free key by a bare SET NX, which costs the server a third of a

@@ -28,6 +28,7 @@ import (
 //   - its clock, or that of a replica in a cluster, differs by more than two
 //     seconds from that of this machine: after a failover leases would end that
 //     much too early or too late;
+//   - connections to it lead to several servers, as behind a proxy, without WithProxy;
 //   - fewer replicas are connected than WithReplicas asks for;
 //   - it is a node of a Cluster and the client is not for one, it is full, it lacks replicas
 //     that it asks for, or it has renamed a command;
@@ -82,6 +83,9 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 	}
 	info := fields(text)
 	faults := append(s.unfit(info), skew(ctx, client)...)
+	if single, ok := client.(*redis.Client); ok && s.cluster == nil && !s.foreign() && !s.proxied {
+		faults = append(faults, several(ctx, single, info["run_id"])...)
+	}
 	if info["aof_enabled"] == "0" {
 		// Without the right to ask this stays open.
 		if save, err := client.ConfigGet(ctx, "save").Result(); err == nil && save["save"] == "" {
@@ -89,6 +93,24 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 		}
 	}
 	return faults, nil
+}
+
+// probes is how many connections are made to see whether they lead to one server.
+const probes = 4
+
+// several reports that new connections lead to other servers than the one with this run ID.
+func several(ctx context.Context, client *redis.Client, id string) []string {
+	options := *client.Options()
+	options.PoolSize, options.MinIdleConns = 1, 0
+	for range probes {
+		other := redis.NewClient(&options)
+		text, err := other.Info(ctx, "server").Result()
+		_ = other.Close()
+		if now := fields(text)["run_id"]; err == nil && now != id {
+			return []string{"connections lead to several servers: give New WithProxy if a proxy spreads keys over them, else connect to one server"}
+		}
+	}
+	return nil
 }
 
 // fields are those of an answer of INFO.

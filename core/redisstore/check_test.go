@@ -2,7 +2,9 @@ package redisstore_test
 
 import (
 	"context"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,6 +131,21 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+	t.Run("connections to several servers", func(t *testing.T) {
+		t.Parallel()
+		servers := []*testserver.Redis{testserver.StartRedis(t, fit...), testserver.StartRedis(t, fit...)}
+		var dials atomic.Int64
+		client := testclient.Redis(t, servers[0].Addr, func(o *redis.Options) {
+			o.PoolSize = 1
+			o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, servers[dials.Add(1)%2].Addr)
+			}
+		})
+		says(t, newStore(t, client), "lead to several servers", "WithProxy")
+		if err := newStore(t, client, redisstore.WithProxy()).Check(t.Context()); err != nil {
+			t.Errorf("with WithProxy: got %v, want nil", err)
+		}
+	})
 	t.Run("a server that is away or silent", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)

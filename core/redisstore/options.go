@@ -26,6 +26,7 @@ type config struct {
 	prefixed bool // WithPrefix was given
 	plain    bool
 	redisson bool
+	proxied  bool
 	replicas int
 	ackWait  time.Duration
 	acks     bool // WithReplicas was given
@@ -79,6 +80,14 @@ func WithRedisson() Option {
 // foreign reports whether keys are those of other programs too: they are used verbatim, and
 // carry less.
 func (c *config) foreign() bool { return c.plain || c.redisson }
+
+// WithProxy is for a client of a proxy that spreads keys over several servers. Each lock is granted
+// by a script, whose time is that of the server of its key. Without it a free lock takes a SET and
+// a TIME, which may meet two servers there, and tokens could go back. It costs that server as much
+// as three such SETs. Check finds out where it is needed.
+func WithProxy() Option {
+	return func(c *config) { c.proxied = true }
+}
 
 // WithReplicas makes Acquire wait, at most for timeout, until n replicas have
 // seen the grant. If fewer did, the grant is given back and Acquire fails with
