@@ -27,6 +27,7 @@ type config struct {
 	plain    bool
 	redisson bool
 	proxied  bool
+	silent   bool // WithoutScriptedWakeUps was given
 	replicas int
 	ackWait  time.Duration
 	acks     bool // WithReplicas was given
@@ -87,6 +88,14 @@ func (c *config) foreign() bool { return c.plain || c.redisson }
 // as three such SETs. Check finds out where it is needed.
 func WithProxy() Option {
 	return func(c *config) { c.proxied = true }
+}
+
+// WithoutScriptedWakeUps is for servers that run no script with PUBLISH in it. The Store publishes
+// after the script, in one more round trip if someone waits. No lock is granted by message. If the
+// process dies between the two, the waiter asks again after a pause. Plain keys and WithRedisson
+// are as they are without it.
+func WithoutScriptedWakeUps() Option {
+	return func(c *config) { c.silent = true }
 }
 
 // WithReplicas makes Acquire wait, at most for timeout, until n replicas have
