@@ -61,7 +61,7 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("saving fails", func(t *testing.T) {
 		t.Parallel()
-		server := testserver.StartRedis(t, "--save", "3600 1", "--dbfilename", "dump")
+		server := testserver.StartRedis(t, "--save", "3600", "1", "--dbfilename", "dump")
 		breakSaving(t, server)
 		says(t, newStore(t, testclient.Redis(t, server.Addr)), "fails to save", "MISCONF")
 	})
