@@ -66,6 +66,11 @@ func command(args []string, out io.Writer) error {
 			continue
 		}
 		ran = append(ran, res)
+		if *write {
+			if err := writePage("core/SERVERS.md", res, time.Now().UTC()); err != nil {
+				return err
+			}
+		}
 		switch {
 		case res.failed == 0:
 		case s.recorded(res.version):
@@ -80,9 +85,6 @@ func command(args []string, out io.Writer) error {
 	fmt.Fprintln(out)
 	for _, res := range ran {
 		fmt.Fprintln(out, res)
-	}
-	if *write {
-		faults = append(faults, writePage("core/SERVERS.md", ran, time.Now().UTC()))
 	}
 	return errors.Join(faults...)
 }

@@ -15,9 +15,9 @@ const (
 	pageEnd   = "<!-- /servers -->"
 )
 
-// writePage replaces the rows of what has run in the table of the page. A server that has never
-// run has a row that says so.
-func writePage(path string, ran []result, now time.Time) error {
+// writePage replaces the row of a server in the table of the page. A server that has never run has
+// a row that says so.
+func writePage(path string, res result, now time.Time) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -28,13 +28,11 @@ func writePage(path string, ran []result, now time.Time) error {
 		return fmt.Errorf("%s has no line %s, or none %s after it", path, pageBegin, pageEnd)
 	}
 	rows := rowsOf(string(old))
-	for _, res := range ran {
-		verdict := fmt.Sprintf("%d pass", res.passed)
-		if res.failed > 0 {
-			verdict = fmt.Sprintf("**%d fail**, ", res.failed) + verdict
-		}
-		rows[res.server.name] = fmt.Sprintf("%s | %s | %s", res.version, verdict, now.Format(time.DateOnly))
+	verdict := fmt.Sprintf("%d pass", res.passed)
+	if res.failed > 0 {
+		verdict = fmt.Sprintf("**%d fail**, ", res.failed) + verdict
 	}
+	rows[res.server.name] = fmt.Sprintf("%s | %s | %s", res.version, verdict, now.Format(time.DateOnly))
 	var b strings.Builder
 	b.WriteString(pageBegin + "\n| server | from | version | tests | on |\n|---|---|---|---|---|\n")
 	for _, s := range servers {

