@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -52,33 +53,45 @@ func command(args []string, out io.Writer) error {
 	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL is run by a user of its own
 		return err
 	}
-	r := &runner{cache: filepath.Join(cache, "lockkit", "servers"), dir: dir, short: *short, fresh: *fresh, out: out, binaries: make(map[string]string)}
+	r := &runner{cache: filepath.Join(cache, "lockkit", "servers"), dir: dir, short: *short, fresh: *fresh, out: &lines{to: out}, binaries: make(map[string]string)}
 	picked := pick(*only, *short)
+	out = r.out
 	if len(picked) == 0 {
 		return fmt.Errorf("there is no server %q", *only)
 	}
 	var ran []result
 	var faults []error
-	for _, s := range picked {
-		res, err := r.run(s)
-		if err != nil {
-			fmt.Fprintf(out, "%s: cannot be had: %v\n", s.name, err)
-			continue
-		}
-		ran = append(ran, res)
-		if *write {
-			if err := writePage("core/SERVERS.md", res, time.Now().UTC()); err != nil {
-				return err
-			}
-		}
-		switch {
-		case res.failed == 0:
-		case s.recorded(res.version):
-			faults = append(faults, fmt.Errorf("%s: %d tests failed on %s", s.name, res.failed, res.version))
-		default:
-			fmt.Fprintf(out, "%s: %d tests failed on %s, which the table does not have\n", s.name, res.failed, res.version)
-		}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, 1)
+	if *short { // one package each, whose tests mostly wait
+		turns = make(chan struct{}, 2)
 	}
+	for _, s := range picked {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			res, err := r.run(s)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				fmt.Fprintf(out, "%s: cannot be had: %v\n", s.name, err)
+				return
+			}
+			ran = append(ran, res)
+			if *write {
+				faults = append(faults, writePage("core/SERVERS.md", res, time.Now().UTC()))
+			}
+			switch {
+			case res.failed == 0:
+			case s.recorded(res.version):
+				faults = append(faults, fmt.Errorf("%s: %d tests failed on %s", s.name, res.failed, res.version))
+			default:
+				fmt.Fprintf(out, "%s: %d tests failed on %s, which the table does not have\n", s.name, res.failed, res.version)
+			}
+		})
+	}
+	wg.Wait()
 	if len(ran) == 0 {
 		faults = append(faults, errors.New("no server could be had"))
 	}
@@ -102,4 +115,17 @@ func pick(names string, short bool) (picked []server) {
 		}
 	}
 	return picked
+}
+
+// lines lets several write to one.
+type lines struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(text)
 }

@@ -64,7 +64,9 @@ type runner struct {
 	cache, dir   string
 	short, fresh bool
 	out          io.Writer
-	binaries     map[string]string // of tests, by package
+
+	building sync.Mutex
+	binaries map[string]string // of tests, by package
 }
 
 // result is what became of the tests on a server.
@@ -116,7 +118,7 @@ func (r *runner) run(s server) (result, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			res.passed, res.failed, res.skipped = res.passed+passed, res.failed+failed, res.skipped+skipped
-			fmt.Fprintf(r.out, "    %s: %d passed, %d failed, %d skipped (%v)\n", u.pkg, passed, failed, skipped, time.Since(begun).Round(time.Second))
+			fmt.Fprintf(r.out, "    %s: %s: %d passed, %d failed, %d skipped (%v)\n", s.name, u.pkg, passed, failed, skipped, time.Since(begun).Round(time.Second))
 			if failed > 0 {
 				fmt.Fprintln(r.out, log)
 			}
@@ -129,6 +131,8 @@ func (r *runner) run(s server) (result, error) {
 
 // binary returns the compiled tests of a package.
 func (r *runner) binary(pkg string) (string, error) {
+	r.building.Lock()
+	defer r.building.Unlock()
 	if file := r.binaries[pkg]; file != "" {
 		return file, nil
 	}

@@ -31,13 +31,13 @@ var (
 	valkey = &kind{title: "Valkey", programs: []program{{name: "redis-server", path: "usr/bin/valkey-server"}}, suites: onRedis}
 
 	onRedis = []suite{
-		{pkg: "core/redisstore", short: "."}, {pkg: "core/redisstore/internal/pipeline", short: none}, {pkg: "core/once", short: none},
+		{pkg: "core/redisstore", short: "^Test(Store|Check|CheckCluster|Refusals|ErrorReplies|DocumentedRights|Layout|Undo|Push|ShortcutsAgree|TokensWhileTheClockStandsStill)$"}, {pkg: "core/redisstore/internal/pipeline", short: none}, {pkg: "core/once", short: none},
 		{pkg: "core/redlock", short: none}, {pkg: "core/inspect", short: none}, {pkg: "httpmw", short: none}, {pkg: "taskmw", short: none},
 	}
 
 	postgres = &kind{title: "PostgreSQL", public: true, programs: []program{{name: "postgres", path: "bin/postgres"}, {name: "initdb", path: "bin/initdb"}},
 		suites: []suite{
-			{pkg: "core/pgstore", short: "."},
+			{pkg: "core/pgstore", short: "^Test(Store|Check|Migrate|Rights|Commit)"},
 			{pkg: "core/sqlstore/sqltest", skip: "MariaDB|SQLite|./^(mariadb|sqlite)$", short: none},
 		}}
 
@@ -51,9 +51,9 @@ var (
 	}}
 	mysql = &kind{title: "MySQL", suites: onMySQL, programs: []program{{name: "mysqld", path: "usr/sbin/mysqld", args: mysqlArgs}}}
 
-	onMySQL = []suite{{pkg: "core/sqlstore/sqltest", skip: "PostgreSQL|SQLite|./^(postgres|sqlite)$", short: "."}}
+	onMySQL = []suite{{pkg: "core/sqlstore/sqltest", skip: "PostgreSQL|SQLite|./^(postgres|sqlite)$", short: "^Test(Contract|Check|MariaDB_Check|MariaDB_Sessions|OpenTransaction|Usual|Commit|Commit_MariaDBSnapshot|LockedRow)$"}}
 
-	zookeeper = &kind{title: "ZooKeeper", jars: true, suites: []suite{{pkg: "core/zkstore", short: "."}}}
+	zookeeper = &kind{title: "ZooKeeper", jars: true, suites: []suite{{pkg: "core/zkstore", short: "^Test(Store|Locker|Tokens|RootAndRights)$"}}}
 )
 
 // mysqlArgs has a server find its own files.
