@@ -1,6 +1,6 @@
 module github.com/lockkit/lockkit
 
-go 1.26.0
+go 1.25.0
 
 // The least versions that the tests pass with; .ci/newest.mod has newer ones.
 require (
@@ -11,12 +11,12 @@ require (
 	github.com/go-zookeeper/zk v1.0.4 // for container nodes
 	github.com/hibiken/asynq v0.25.1
 	github.com/jackc/pgx/v5 v5.6.0
-	github.com/redis/go-redis/v9 v9.23.0 // for the pool of the pipelines
+	github.com/redis/go-redis/v9 v9.19.0 // for NoRetry
 	go.opentelemetry.io/otel v1.28.0
 	go.opentelemetry.io/otel/metric v1.28.0
 	go.opentelemetry.io/otel/trace v1.28.0
 	go.uber.org/goleak v1.3.0
-	golang.org/x/sys v0.48.0
+	golang.org/x/sys v0.41.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237
 	google.golang.org/grpc v1.64.1
 	google.golang.org/protobuf v1.35.2

@@ -171,8 +171,7 @@ func TestErrorReplies_Connections(t *testing.T) {
 							fresh[q.Link] = true
 						}
 					}
-					stats := r.client.PoolStats()
-					return int(stats.TotalConns+stats.PipelineStats.TotalConns) <= len(fresh)
+					return testclient.Connections(r.client) <= len(fresh)
 				})
 				return
 			}

@@ -1,6 +1,6 @@
 module github.com/lockkit/lockkit/core/named/plugs
 
-go 1.26.0
+go 1.25.0
 
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1

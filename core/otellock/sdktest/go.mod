@@ -1,6 +1,6 @@
 module github.com/lockkit/lockkit/core/otellock/sdktest
 
-go 1.26.0
+go 1.25.0
 
 require (
 	github.com/lockkit/lockkit v0.0.0

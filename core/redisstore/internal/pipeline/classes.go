@@ -66,7 +66,8 @@ var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_\w+\
 
 // ClassOf returns the class of an error reply, and the zero value for another error.
 func ClassOf(err error) Class {
-	reply, ok := errors.AsType[redis.Error](err)
+	var reply redis.Error
+	ok := errors.As(err, &reply)
 	if !ok {
 		return Class{}
 	}
