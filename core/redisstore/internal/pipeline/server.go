@@ -64,7 +64,9 @@ func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	err := results[0].Err // the others have the same, unless something was answered
 	for _, r := range results {
 		if answers(r.Err) {
-			err = nil
+			if err = r.Err; ClassOf(err).displaced {
+				break
+			}
 		}
 	}
 	if judged := v.judge(ctx, begun, err); judged != err {
