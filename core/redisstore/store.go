@@ -50,6 +50,7 @@ var (
 	_ store.Prompt  = (*Store)(nil)
 	_ store.Braced  = (*Store)(nil)
 	_ store.Node    = (*Store)(nil)
+	_ store.Checker = (*Store)(nil)
 
 	_ store.Inspector = (*Store)(nil)
 	_ store.Cards     = (*Store)(nil)
@@ -143,8 +144,8 @@ func (s *Store) CheckClaim(c store.Claim) error {
 // Braces implements store.Braced: keys of other programs may have braces.
 func (s *Store) Braces() bool { return s.foreign() }
 
-// key is the key in Redis of a lock. The braces put all keys of one lock into one slot
-// of a cluster.
+// key returns the key in Redis of a lock. What stands in the braces decides its slot in a
+// Cluster, so programs can put keys of their own beside it.
 func (s *Store) key(key string) string { return string(s.named(nil, key)) }
 
 // named appends that name to b.
