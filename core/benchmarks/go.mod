@@ -1,6 +1,6 @@
 module github.com/lockkit/lockkit/core/benchmarks
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/bsm/redislock v0.10.0
@@ -9,7 +9,7 @@ require (
 	github.com/lockkit/lockkit v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
-	golang.org/x/sys v0.49.0
+	golang.org/x/sys v0.48.0
 )
 
 require (

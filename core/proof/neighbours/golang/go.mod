@@ -1,6 +1,6 @@
 module github.com/lockkit/lockkit/core/proof/neighbours/golang
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/bsm/redislock v0.10.0
