@@ -1,7 +1,7 @@
 // Command apitext writes the exported names of packages, with their types and without comments
 // and bodies, as one text for each package. A change of the API is then a change of a file.
 //
-//	go run ./core/internal/apitext DIR PACKAGE…
+//	go run ./core/proof/apitext DIR PACKAGE…
 //
 // It writes DIR/<package, with dashes for slashes>.txt for each directory PACKAGE, and removes
 // other texts from DIR.
