@@ -107,7 +107,9 @@ func (r *runner) run(s server) (result, error) {
 		}
 		binary, err := r.binary(u.pkg)
 		if err != nil {
-			return res, err
+			res.failed++
+			fmt.Fprintf(r.out, "%s: %s: %v\n", s.name, u.pkg, err)
+			continue
 		}
 		wg.Go(func() {
 			turns <- struct{}{}
