@@ -14,7 +14,7 @@ const (
 	lost
 	heavy
 	finished
-	tell
+	behind
 )
 
 // The scripts, each with the files of which it consists, in order. A script ends where it

@@ -49,14 +49,14 @@ func (s *Store) call(ctx context.Context, op string, c *pipeline.Call) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
-	return s.told(ctx, op, v)
+	return s.delivered(ctx, op, v)
 }
 
-// told reads an answer, and publishes the messages that silent.lua has put beside it. If they are
+// delivered reads an answer, and publishes the messages that silent.lua has put beside it. If they are
 // lost, the waiters ask again after a pause.
-func (s *Store) told(ctx context.Context, op string, v any) (answer, error) {
+func (s *Store) delivered(ctx context.Context, op string, v any) (answer, error) {
 	list, ok := v.([]any)
-	if !ok || len(list) < 4 || list[0] != tell {
+	if !ok || len(list) < 4 || list[0] != behind {
 		return parse(op, v)
 	}
 	_, _ = away(ctx, func(ctx context.Context) ([]redis.Cmder, error) {

@@ -17,12 +17,12 @@ local function listening()
   return false
 end
 
--- finish returns the answer of the script, or if there are messages {TELL, answer, messages...}.
+-- finish returns the answer of the script, or if there are messages {BEHIND, answer, messages...}.
 local function finish(answer)
   if #messages == 0 then
     return answer
   end
-  local list = {TELL, answer}
+  local list = {BEHIND, answer}
   for _, text in ipairs(messages) do
     list[#list + 1] = text
   end

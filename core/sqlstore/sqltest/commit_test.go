@@ -693,7 +693,7 @@ func TestCommit_NotKnown(t *testing.T) {
 }
 
 // In a transaction with one snapshot MariaDB before 11.6 refuses a row that was changed since.
-// Later servers, where that is the default, are told to take it.
+// Later servers, where that is the default, take it on request.
 func TestCommit_MariaDBSnapshot(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "innodb_snapshot_isolation")
