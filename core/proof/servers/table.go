@@ -37,7 +37,7 @@ var (
 
 	postgres = &kind{title: "PostgreSQL", public: true, programs: []program{{name: "postgres", path: "bin/postgres"}, {name: "initdb", path: "bin/initdb"}},
 		suites: []suite{
-			{pkg: "core/pgstore", short: "^Test(Store|Check|Migrate|Rights|Commit)"},
+			{pkg: "core/pgstore", short: "^Test(Store|Check|Migrate|Rights)$"},
 			{pkg: "core/sqlstore/sqltest", skip: "MariaDB|SQLite|./^(mariadb|sqlite)$", short: none},
 		}}
 
