@@ -14,7 +14,7 @@ import (
 type slowAt struct {
 	recorder
 	kind  core.Kind
-	begun chan struct{} // closed when it has that
+	begun chan struct{} // closed when the first such event has come
 }
 
 func (o *slowAt) Observe(ctx context.Context, e core.Event) {

@@ -66,7 +66,7 @@ func TestAcquire_OrderWithoutWatch(t *testing.T) {
 			})
 		}
 	}
-	sim(t, "several processes, of which every other has no watch", func(t *testing.T) {
+	sim(t, "every other process without watches", func(t *testing.T) {
 		for range 20 {
 			server := memStore()
 			holder := acquire(t, t.Context(), newLocker(t, server), "order:1")
