@@ -25,7 +25,7 @@ func (o *slowAt) Observe(ctx context.Context, e core.Event) {
 	o.recorder.Observe(ctx, e)
 }
 
-// hazard 68
+// TestLease_EndIsItsLastEvent is about hazard 68.
 func TestLease_EndIsItsLastEvent(t *testing.T) {
 	t.Parallel()
 	sim(t, "extension that fails after the release", func(t *testing.T) {

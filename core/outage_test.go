@@ -25,7 +25,7 @@ func refuseAtOnce(context.Context, int, func() error) error {
 	return fmt.Errorf("%w: %w", core.ErrUnavailable, knownDown{})
 }
 
-// hazard 23
+// TestKnownOutage is about hazard 23.
 func TestKnownOutage(t *testing.T) {
 	t.Parallel()
 	// A store whose server is known to be down is asked once, and its error is passed

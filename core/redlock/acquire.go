@@ -109,7 +109,7 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 	}
 }
 
-// sleep is false if ctx ends first.
+// sleep waits for d, and returns false if ctx is done before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -20,11 +20,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 56
-//
-// TestLostReplies: the server creates the node and the reply is lost. A claim that asks
-// again has that one place and no other, and nothing is left of a claim that does not
-// ask again.
+// TestLostReplies: TestLostReplies: the server creates the node and the reply is lost.
+// A claim that asks again has that one place and no other, and nothing is left of a
+// claim that does not ask again. hazard 56
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(100)
@@ -210,10 +208,8 @@ func TestCancelled(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(places(t, admin, "cancelled")) == 0 })
 }
 
-// hazard 57
-//
-// TestTokens: the key's node goes, by the server or an operator, and numbers its
-// children from 0 again. Tokens grow all the same.
+// TestTokens: TestTokens: the key's node goes, by the server or an operator, and
+// numbers its children from 0 again. Tokens grow all the same. hazard 57
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

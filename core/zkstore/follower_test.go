@@ -12,13 +12,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// hazard 55
-//
-// TestCutOffFollower cuts a follower off from the leader right after it has confirmed a
-// grant, while it goes on answering its clients. The time for which its clients trust
-// the grant ends before another holder is admitted, wherever in the ticks of the leader
-// and between two pings of the client the grant came. Ticks are long, because the
-// follower reports to the leader every half of one.
+// TestCutOffFollower: TestCutOffFollower cuts a follower off from the leader right
+// after it has confirmed a grant, while it goes on answering its clients. The time for
+// which its clients trust the grant ends before another holder is admitted, wherever in
+// the ticks of the leader and between two pings of the client the grant came. Ticks are
+// long, because the follower reports to the leader every half of one. hazard 55
 func TestCutOffFollower(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()

@@ -8,11 +8,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// hazard 66
-//
-// TestRevoke_ExtendedMeanwhile extends a hold between the operator's read
-// and the revoke. The key stays taken for the time that the holder trusts now, and not
-// for the time that was read.
+// TestRevoke_ExtendedMeanwhile: TestRevoke_ExtendedMeanwhile extends a hold between the
+// operator's read and the revoke. The key stays taken for the time that the holder
+// trusts now, and not for the time that was read. hazard 66
 func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -42,12 +40,10 @@ func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 	}
 }
 
-// hazard 66
-//
-// TestGrant_CountsFromLastWrite: a waiter can be granted the key by a read
-// of its queue, at a server that is behind the leader and does not know of a revoke
-// yet. So its grant counts from the last write that was confirmed to it: its server
-// knows of every revoke before that.
+// TestGrant_CountsFromLastWrite: TestGrant_CountsFromLastWrite: a waiter can be granted
+// the key by a read of its queue, at a server that is behind the leader and does not
+// know of a revoke yet. So its grant counts from the last write that was confirmed to
+// it: its server knows of every revoke before that. hazard 66
 func TestGrant_CountsFromLastWrite(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

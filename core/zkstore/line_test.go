@@ -107,7 +107,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// An operator's view reads data that others may have written.
+// FuzzNotes: an operator's view reads data that others may have written.
 func FuzzNotes(f *testing.F) {
 	f.Add([]byte("30000"), int64(0))
 	f.Add([]byte("10000 w30000"), int64(5000))

@@ -17,7 +17,7 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// hazard 23
+// TestOutage is about hazard 23.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

@@ -86,7 +86,7 @@ func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
 	return conn
 }
 
-// hazard 17
+// TestReplies is about hazard 17.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	var code atomic.Int32

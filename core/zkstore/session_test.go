@@ -202,10 +202,8 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// hazard 55
-//
-// TestCutOff: a holder that is cut off stops by itself before the server expires its
-// session, and another holder is admitted only after that.
+// TestCutOff: TestCutOff: a holder that is cut off stops by itself before the server
+// expires its session, and another holder is admitted only after that. hazard 55
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(50)
@@ -283,10 +281,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// hazard 55
-//
-// TestFrozenServer stops the server itself, for longer than the session. All leases are
-// lost meanwhile.
+// TestFrozenServer: TestFrozenServer stops the server itself, for longer than the
+// session. All leases are lost meanwhile. hazard 55
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)
