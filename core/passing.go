@@ -333,7 +333,7 @@ func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
 	next, ending := h.passing.next, h.passing.releasing
-	final := lost && !ending // no release that may have ended it is in flight
+	final := lost && !ending // no release in flight can be the reason
 	if final {
 		h.passing.next = nil
 	}

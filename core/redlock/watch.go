@@ -127,7 +127,7 @@ func (w *watch) decide() {
 	}
 }
 
-// broke records that the watch at one node has ended, and ends the whole when too few
+// broke records that the watch at one node is closed, and closes the whole when too few
 // are left.
 func (w *watch) broke() {
 	w.mu.Lock()
