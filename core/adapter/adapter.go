@@ -25,10 +25,10 @@ var (
 	runs   = hooks.Once.(hooks.Runs[*once.Once, *core.Locker, core.AcquireOption])
 )
 
-// Check reports whether an acquire with opts, on top of the defaults of l, is allowed, and
-// how long it may wait: 0 for one attempt, negative if only its ctx ends it. It sends
-// nothing. It fails with core.ErrInvalid, and with core.ErrUnsupported for what the store
-// does not serve if the store is a store.Checker.
+// Check reports whether an acquire with opts, on top of the defaults of l, is allowed,
+// and returns how long it may wait: 0 for one attempt, negative if only its ctx limits
+// it. It sends nothing. It fails with core.ErrInvalid, and with core.ErrUnsupported for
+// options that the store does not serve, if the store is a store.Checker.
 func Check(l *core.Locker, opts ...core.AcquireOption) (wait time.Duration, err error) {
 	return engine.Check(l, opts...)
 }
