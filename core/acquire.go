@@ -46,11 +46,11 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	return l.acquire(ctx, r)
 }
 
-// TryAcquire is Acquire with one attempt. It asks the store once, and again only after
-// a failure that may pass. It fails with ErrBusy if the key is held, or if other
-// callers of this process are waiting for it. If the store meanwhile answers another
-// caller of this process whose question began later, TryAcquire does not ask: that
-// answer holds for both.
+// TryAcquire acquires like Acquire, with one attempt. It asks the store once, and again
+// only after a failure that may pass. It fails with ErrBusy if the key is held, or if
+// other callers of this process are waiting for it. If the store meanwhile answers
+// another caller of this process whose question began later, TryAcquire does not ask:
+// that answer holds for both.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {

@@ -20,11 +20,12 @@ type run struct {
 	committed bool          // Commit may have saved; under the mutex of the lease
 }
 
-// Begin is Acquire for a run whose answer the store keeps under the key. If the store
-// has a finished record, Begin returns that record with a nil lease, after one call to
-// the store: nothing was claimed. Otherwise the lease is held. The record then has the
-// Attempt of this run, 1 for the first, and the stored Value: begin's own, or that of
-// an earlier run that did not finish. Of begin, only Value and Retain count.
+// Begin acquires the lease of a run, like Acquire. The store keeps the run's answer
+// under the key. If the store has a finished record, Begin returns that record with a
+// nil lease, after one call to the store: nothing was claimed. Otherwise the lease is
+// held. The record then has the Attempt of this run, 1 for the first, and the stored
+// Value: begin's own, or that of an earlier run that did not finish. Of begin, only
+// Value and Retain count.
 //
 // The observer is notified of the lease, but not of a finished record: the caller
 // reports its meaning by Report.
@@ -171,20 +172,20 @@ func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 	return l.settle(ctx, "finish", r, instead, false)
 }
 
-// FinishLong is Finish for a record whose value may be longer than the store takes. A
-// server can refuse a long value by closing the connection, which looks like an outage.
-// So a value of more than 512 KiB is sent once if the store does not answer, and three
-// times if it refuses the call. A shorter value is sent until 8 MiB were sent in vain.
-// Then instead is saved in place of r, and the error matches ErrUnavailable: the server
-// may have stored r before, and r then stays.
+// FinishLong finishes a run like Finish, with a record whose value may be longer than
+// the store takes. A server can refuse a long value by closing the connection, which
+// looks like an outage. So a value of more than 512 KiB is sent once if the store does
+// not answer, and three times if it refuses the call. A shorter value is sent until 8
+// MiB were sent in vain. Then instead is saved in place of r, and the error matches
+// ErrUnavailable: the server may have stored r before, and r then stays.
 func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }
 
-// Withdraw is Release for a run whose work has not begun. In the same step the store
-// takes the run back, so that it does not count as an attempt and the record is as
-// Begin found it. It is bounded like Release. A second call returns the result of the
-// first.
+// Withdraw releases the lease of a run whose work has not begun. In the same step the
+// store takes the run back, so that it does not count as an attempt and the record is
+// as Begin found it. It is bounded like Release. A second call returns the result of
+// the first.
 //
 // It fails like Release, and with ErrLost after Finish. If the lease was no longer held
 // the run is taken back all the same, unless another run has begun since. After

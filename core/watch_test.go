@@ -201,7 +201,7 @@ func TestBrokenWatch(t *testing.T) {
 		}
 		all.Wait()
 		if n := asked.Load(); n < 2 || n > waiting/2+10 {
-			t.Errorf("%d of %d ask when the holder's time is over, want a few", n, waiting)
+			t.Errorf("%d of %d ask when the holder has died, want a few", n, waiting)
 		}
 	})
 	sim(t, "many waiters", func(t *testing.T) {

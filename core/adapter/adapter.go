@@ -33,7 +33,7 @@ func Check(l *core.Locker, opts ...core.AcquireOption) (wait time.Duration, err 
 	return engine.Check(l, opts...)
 }
 
-// CheckRun is Check for Locker.Begin, which package once uses.
+// CheckRun checks options like Check, for Locker.Begin, which package once uses.
 func CheckRun(l *core.Locker, opts ...core.AcquireOption) (wait time.Duration, err error) {
 	return engine.CheckRun(l, opts...)
 }

@@ -70,7 +70,7 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	return e, err
 }
 
-// Run is New and Elector.Run for work that is not nil.
+// Run makes an Elector with New and calls its Run. The work must not be nil.
 func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.Context) error, opts ...Option) error {
 	if lead == nil {
 		return fmt.Errorf("lead: the work is nil: %w", core.ErrInvalid)

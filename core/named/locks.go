@@ -53,8 +53,8 @@ func (l *Locks) Lock(ctx context.Context, name string) error {
 	return l.take(ctx, name, l.locker.Acquire)
 }
 
-// TryLock is Lock with one attempt. It returns false, and no error, if the name is
-// taken.
+// TryLock makes one attempt to take the name, like Lock. It returns false, and no
+// error, if the name is taken.
 func (l *Locks) TryLock(ctx context.Context, name string) (bool, error) {
 	if !l.taken.TryLock(name) {
 		return false, nil

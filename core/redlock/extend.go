@@ -13,8 +13,8 @@ import (
 
 // Extend implements store.Store. A claim is extended when a majority of all nodes has
 // extended it. It is lost when so many nodes have no such hold that no majority can have it.
-// Extend waits until that is decided, ctx is done, Limit is over, or no extension could be
-// valid any more.
+// Extend waits until that is decided, ctx is done, Limit has passed, or no extension
+// could be valid any more.
 //
 // If a majority has confirmed a claim, a node that lacks the claim gets it back in the
 // background. So a node that was restarted or cut off for a while does not leave the lock on

@@ -25,7 +25,8 @@ type Browser struct {
 	session string // the path of the session
 }
 
-// RequireBrowser is RequireRedis for Chromium and chromedriver.
+// RequireBrowser skips or fails the test like RequireRedis, for Chromium and
+// chromedriver.
 func RequireBrowser(t testing.TB) {
 	t.Helper()
 	const hint = "Chromium is not installed (apt-get install chromium chromium-driver)"

@@ -66,7 +66,7 @@ func (c *Clock) set(at int64, v uint64) {
 	}
 }
 
-// StartRedis is like the function StartRedis, for a server with this clock. It fails
+// StartRedis starts a server with this clock, like the function StartRedis. It fails
 // the test if the server goes by another clock.
 func (c *Clock) StartRedis(args ...string) *Redis {
 	c.t.Helper()
@@ -82,7 +82,7 @@ func (c *Clock) StartRedis(args ...string) *Redis {
 	return s
 }
 
-// StartMariaDB is like the function StartMariaDB, for a server with this clock. It
+// StartMariaDB starts a server with this clock, like the function StartMariaDB. It
 // fails the test if the server goes by another clock.
 func (c *Clock) StartMariaDB(settings ...string) *MariaDB {
 	c.t.Helper()
@@ -95,7 +95,7 @@ func (c *Clock) StartMariaDB(settings ...string) *MariaDB {
 	return s
 }
 
-// StartCluster is like the function StartCluster, for servers with this clock.
+// StartCluster starts servers with this clock, like the function StartCluster.
 func (c *Clock) StartCluster(replicas bool, args ...string) *Cluster {
 	c.t.Helper()
 	return startCluster(c.t, c.env, replicas, args...)

@@ -91,7 +91,7 @@ func TestStartTicking(t *testing.T) {
 		return err == nil
 	})
 	proxy.Down()
-	eventually(t, "the session has ended", func() bool {
+	eventually(t, "the session has expired", func() bool {
 		there, _, err := watcher.Exists("/short")
 		return err == nil && !there
 	})

@@ -53,7 +53,7 @@ var (
 	DoubleRequest = Action{kind: doubleRequest} // the server gets it twice, the client the first reply
 	CutReply      = Action{kind: cutReply}      // the server does it, and the client gets half of the reply before a close
 
-	// These are for Redis.
+	// GarbageReply and UnrelatedReply are for Redis.
 	GarbageReply   = Action{replaceReply, "?what\r\n"}          // the server does it, and the client gets what is not RESP
 	UnrelatedReply = Action{replaceReply, "*1\r\n*1\r\n:1\r\n"} // the server does it, and the client gets a reply of another shape
 )

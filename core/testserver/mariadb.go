@@ -99,7 +99,7 @@ func (s *MariaDB) NewDatabase(t testing.TB) *MariaDB {
 // Parameters are added unchanged: "autocommit=0".
 func (s *MariaDB) DSN(parameters ...string) string { return s.DSNAt(s.Addr, parameters...) }
 
-// DSNAt is DSN through a proxy of the server at addr.
+// DSNAt returns the name of DSN through a proxy of the server at addr.
 func (s *MariaDB) DSNAt(addr string, parameters ...string) string {
 	return fmt.Sprintf("root@tcp(%s)/%s?%s", addr, s.database, strings.Join(parameters, "&"))
 }

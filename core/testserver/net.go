@@ -152,8 +152,8 @@ func (h *Host) Join() {
 	}
 }
 
-// StartSentinel is like the function StartSentinel with three hosts, each with a
-// server and a sentinel: node i and sentinel i are on host i.
+// StartSentinel starts the servers like the function StartSentinel, on three hosts:
+// node i and sentinel i are on host i.
 func (n *Net) StartSentinel(args ...string) (*Sentinel, []*Host) {
 	n.t.Helper()
 	s := &Sentinel{t: n.t}

@@ -86,7 +86,7 @@ func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 // "pool_max_conns=4".
 func (s *Postgres) URL(parameters ...string) string { return s.URLAt(s.Addr, parameters...) }
 
-// URLAt is URL through a proxy of the server at addr.
+// URLAt returns the address of URL through a proxy of the server at addr.
 func (s *Postgres) URLAt(addr string, parameters ...string) string {
 	return postgresURL(addr, s.database, parameters)
 }

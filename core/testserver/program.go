@@ -21,7 +21,7 @@ func RequireRedis(t testing.TB) {
 	require(t, "redis-server is not installed (apt-get install redis-server, or brew install redis)", "redis-server")
 }
 
-// RequireZooKeeper is RequireRedis for ZooKeeper.
+// RequireZooKeeper skips or fails the test like RequireRedis, for ZooKeeper.
 func RequireZooKeeper(t testing.TB) {
 	t.Helper()
 	const hint = "ZooKeeper is not installed (apt-get install zookeeper default-jre-headless)"
@@ -31,32 +31,33 @@ func RequireZooKeeper(t testing.TB) {
 	}
 }
 
-// RequirePostgres is RequireRedis for PostgreSQL.
+// RequirePostgres skips or fails the test like RequireRedis, for PostgreSQL.
 func RequirePostgres(t testing.TB) {
 	t.Helper()
 	require(t, "PostgreSQL is not installed (apt-get install postgresql, or brew install postgresql)", "initdb")
 }
 
-// RequirePgbouncer is RequireRedis for PostgreSQL and pgbouncer.
+// RequirePgbouncer skips or fails the test like RequireRedis, for PostgreSQL and pgbouncer.
 func RequirePgbouncer(t testing.TB) {
 	t.Helper()
 	RequirePostgres(t)
 	require(t, "pgbouncer is not installed (apt-get install pgbouncer, or brew install pgbouncer)", "pgbouncer")
 }
 
-// RequireLua is RequireRedis for the interpreters of Lua 5.1 and 5.4.
+// RequireLua skips or fails the test like RequireRedis, for the interpreters of Lua 5.1 and 5.4.
 func RequireLua(t testing.TB) {
 	t.Helper()
 	require(t, "Lua is not installed (apt-get install lua5.1 lua5.4, or brew install lua@5.1 lua@5.4)", "lua5.1", "lua5.4")
 }
 
-// RequireSpin is RequireRedis for the model checker Spin and the C compiler that it needs.
+// RequireSpin skips or fails the test like RequireRedis, for the model checker Spin and
+// the C compiler that it needs.
 func RequireSpin(t testing.TB) {
 	t.Helper()
 	require(t, "Spin is not installed (apt-get install spin gcc libc6-dev, or brew install spin)", "spin", "gcc")
 }
 
-// RequireMariaDB is RequireRedis for MariaDB.
+// RequireMariaDB skips or fails the test like RequireRedis, for MariaDB.
 func RequireMariaDB(t testing.TB) {
 	t.Helper()
 	const hint = "MariaDB is not installed (apt-get install mariadb-server, or brew install mariadb)"

@@ -73,8 +73,8 @@ func (s *Redis) answers(pid int) bool {
 // Port returns the port of Addr.
 func (s *Redis) Port() int { return portOf(s.Addr) }
 
-// Restart is Process.Restart. Additional arguments follow those with which the server
-// was started.
+// Restart restarts the server like Process.Restart. Additional arguments follow those
+// with which the server was started.
 func (s *Redis) Restart(args ...string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Redis) Restart(args ...string) {
 	s.Process.Restart()
 }
 
-// RestartEmpty is Restart without the server's files.
+// RestartEmpty restarts the server without its files.
 func (s *Redis) RestartEmpty(args ...string) {
 	s.t.Helper()
 	s.Kill()

@@ -184,8 +184,8 @@ func (s *Sentinel) Failover() *Redis {
 	return s.AwaitFailover(old)
 }
 
-// HandOver is a Failover that loses no write: the old master refuses writes from before
-// its replicas have everything until it is a replica itself.
+// HandOver makes a Failover that loses no write: the old master refuses writes from
+// before its replicas have everything until it is a replica itself.
 func (s *Sentinel) HandOver() *Redis {
 	s.t.Helper()
 	old := s.Master()

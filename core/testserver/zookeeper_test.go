@@ -116,7 +116,7 @@ func TestZooKeeper(t *testing.T) {
 		})
 		start := time.Now()
 		proxy.Down()
-		eventually(t, "the session has ended", func() bool { return !exists(t, watcher, "/short") })
+		eventually(t, "the session has expired", func() bool { return !exists(t, watcher, "/short") })
 		if took := time.Since(start); took > patience/2 {
 			t.Errorf("that took %v", took)
 		}
@@ -195,5 +195,5 @@ func TestZooKeeperDiesWithTheTestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = child.Wait()
-	eventually(t, "the server has ended", func() bool { return !listens(addr) })
+	eventually(t, "the server has exited", func() bool { return !listens(addr) })
 }
