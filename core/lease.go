@@ -137,7 +137,7 @@ func (l *Lease) Deadline() time.Time {
 // not confirm; the lease is then as good as before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
-		return fmt.Errorf("extend %s: TTL is %v, %v to %v is allowed: %w", l.name, ttl, minTTL, maxTTL, ErrInvalid)
+		return fmt.Errorf("extend %s: TTL is %v, %v to 24 days is allowed: %w", l.name, ttl, minTTL, ErrInvalid)
 	}
 	if ctx == nil {
 		return fmt.Errorf("extend %s: ctx is nil: %w", l.name, ErrInvalid)

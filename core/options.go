@@ -217,7 +217,7 @@ func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d
 		if d < 0 || d > maxTTL {
-			r.refuse("KeepFor is %v, 0 to %v is allowed", d, maxTTL)
+			r.refuse("KeepFor is %v, 0 to 24 days is allowed", d)
 		}
 	}
 }
@@ -360,7 +360,7 @@ func (r *request) check(braces bool) error {
 		}
 	}
 	if r.ttl < minTTL || r.ttl > maxTTL {
-		return fmt.Errorf("TTL is %v, %v to %v is allowed", r.ttl, minTTL, maxTTL)
+		return fmt.Errorf("TTL is %v, %v to 24 days is allowed", r.ttl, minTTL)
 	}
 	r.ttl -= r.ttl % time.Millisecond
 	if r.fenced && r.mode != ModeExclusive {

@@ -33,7 +33,7 @@ func Retain(d time.Duration) Option {
 	return func(c *config) {
 		c.retain = d
 		if d < minRetain || d > maxRetain {
-			c.refuse("Retain is %v, %v to %v is allowed", d, minRetain, maxRetain)
+			c.refuse("Retain is %v, %v to 10 years is allowed", d, minRetain)
 		}
 	}
 }

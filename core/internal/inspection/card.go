@@ -19,7 +19,7 @@ func EncodeCard(op string, c store.Card, ttl time.Duration) ([]byte, error) {
 		return nil, fmt.Errorf("%s: the ID of a process is 1 to 64 letters, digits, '-' and '_': %w", op, store.ErrInvalid)
 	}
 	if ttl < time.Millisecond || ttl > store.MaxKeep {
-		return nil, fmt.Errorf("%s: a card for %v, 1ms to %v is allowed: %w", op, ttl, store.MaxKeep, store.ErrInvalid)
+		return nil, fmt.Errorf("%s: a card for %v, 1ms to 24 days is allowed: %w", op, ttl, store.ErrInvalid)
 	}
 	text, err := json.Marshal(c)
 	if err != nil {

@@ -14,7 +14,7 @@ func CheckRevoke(op, hold string, keep time.Duration) error {
 		return fmt.Errorf("%s: the ID of a hold is needed: %w", op, store.ErrInvalid)
 	}
 	if keep < 0 || keep > store.MaxKeep {
-		return fmt.Errorf("%s: to keep the key for %v, 0 to %v is allowed: %w", op, keep, store.MaxKeep, store.ErrInvalid)
+		return fmt.Errorf("%s: to keep the key for %v, 0 to 24 days is allowed: %w", op, keep, store.ErrInvalid)
 	}
 	return nil
 }
