@@ -1,5 +1,5 @@
-// Package once makes work run once, although clients retry it or queues deliver it
-// again, and replays its answer to the duplicates.
+// Package once gives one answer to all duplicates of a request for work, from clients
+// that retry or queues that deliver again.
 //
 //	runs, err := once.New(locks) // a *core.Locker; its store keeps the answers
 //	out, err := runs.Do(ctx, once.Call{Name: "charge", Scope: tenant, Key: id, Fingerprint: sum[:]},

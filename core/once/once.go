@@ -36,7 +36,7 @@ type Answer struct {
 type Outcome struct {
 	Value    []byte // the answer
 	Replayed bool   // the answer is that of an earlier run: fn was not called
-	Attempt  int    // the run of the answer, counted from 1; 0 if unknown
+	Attempt  int    // the run that the outcome is about, counted from 1; 0 if unknown
 }
 
 // New makes a Once whose answers are kept in the store of l. It sends nothing.

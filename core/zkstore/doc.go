@@ -53,7 +53,7 @@
 //     no more than any token. A redlock.Store WithFencing that has this store among its
 //     nodes requires more with most grants, and so leaves a node for each key. With
 //     ever new keys, delete old nodes when their tokens are not compared any more.
-//   - k.…, if the process that released died before the kept time had passed, until the
+//   - k.…, if the process that released exited before the kept time had passed, until the
 //     next claim that it keeps out.
 //   - A key's node whose maker died before it created its claim, until the key is next
 //     used: the servers remove only nodes that have had a child.
