@@ -80,7 +80,8 @@ func (t *telling) failure() error {
 // discreet returns err, of a call that did not run, without the key of a
 // *core.BusyError.
 func discreet(err error) error {
-	busy, ok := errors.AsType[*core.BusyError](err)
+	var busy *core.BusyError
+	ok := errors.As(err, &busy)
 	if !ok {
 		return err
 	}
