@@ -315,10 +315,10 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 	return unavailable("acquire", a.request.name, err)
 }
 
-// ctxError is acquireError when the caller's context is done. If the store or the queue
-// of this process answered busy, the key is busy. If the store was asked and has not
-// answered, it is unavailable. Otherwise nothing is known of the key, and the error is
-// the context's.
+// ctxError returns the error of acquireError when the caller's context is done. If the
+// store or the queue of this process answered busy, the key is busy. If the store was
+// asked and has not answered, it is unavailable. Otherwise nothing is known of the key,
+// and the error is the context's.
 func (a *attempt) ctxError(c *store.Claim, err error) error {
 	cause := context.Cause(a.ctx)
 	done := cause

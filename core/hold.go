@@ -86,7 +86,7 @@ func (h *hold) remaining(now clock.Moment) time.Duration {
 	return h.trustLeft(now)
 }
 
-// trustLeft is remaining for callers that hold the mutex.
+// trustLeft returns the result of remaining, for callers that hold the mutex.
 func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	if h.retired {
 		return 0

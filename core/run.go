@@ -65,7 +65,7 @@ func (l *Locker) checkRun(opts ...AcquireOption) (wait time.Duration, err error)
 	return r.wait, l.serves(r)
 }
 
-// runRequest is request for a run.
+// runRequest makes a request like request, for a run.
 func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption) (*request, error) {
 	r, err := l.request(key, opts)
 	if err != nil {

@@ -151,10 +151,10 @@ func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx 
 	return err
 }
 
-// says is errors.Is for the error of a call to a store under ctx. A store may return
-// the cause of a done ctx, which is no answer. That cause can be any error, even one of
-// this package: errgroup cancels the context of its other functions with the error of
-// the first.
+// says reports whether err, the error of a call to a store under ctx, matches sentinel
+// as an answer of the store. A store may return the cause of a done ctx, which is no
+// answer. That cause can be any error, even one of this package: errgroup cancels the
+// context of its other functions with the error of the first.
 func says(ctx context.Context, err, sentinel error) bool {
 	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
 }

@@ -64,8 +64,8 @@ const mostInFront = 32
 
 // Passing on.
 const (
-	// passTime is how long after its grant a hold may be passed on, and the maximum age
-	// of its last confirmation then. Other processes wait for that long.
+	// passTime limits the time after its grant in which a hold may be passed on, and
+	// the age of its last confirmation then. Other processes wait for that long.
 	passTime = 10 * time.Millisecond
 	// askTime bounds how long a release waits for the next waiter of its process to ask
 	// the store.

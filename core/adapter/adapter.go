@@ -86,12 +86,12 @@ func AttemptAsked(ctx context.Context) bool { return runs.AttemptAsked(ctx) }
 // answer passes the mark on, by once.NotFinal with the outer context.
 func IsFinal(ctx context.Context) bool { return runs.IsFinal(ctx) }
 
-// Committed reports whether the work of the run of ctx has called once.Commit. If so, the
-// database decides what its answer is, and Do returns that: what the work returns is not to be
-// sent.
+// Committed reports whether the work of the run of ctx has called once.Commit. If so,
+// the database decides about its answer, and Do returns that answer: the result of the
+// work must not be sent.
 func Committed(ctx context.Context) bool { return runs.Committed(ctx) }
 
-// Withdrawn reports whether once.Withdraw has marked err, the error of a handler: it has
-// done nothing. The adapter returns err from its run, whatever else it would keep. What
-// was marked is for the caller.
+// Withdrawn reports whether once.Withdraw has marked err, the error of a handler that
+// has done nothing, and returns the marked error for the caller. The adapter returns
+// err from its run, even if it would store another result.
 func Withdrawn(err error) (marked error, ok bool) { return runs.Withdrawn(err) }

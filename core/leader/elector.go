@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// soonest is how long a process that has resigned waits before it first checks whether
-// another process leads.
+// soonest limits how early a process that has resigned first checks whether another
+// process leads.
 const soonest = 50 * time.Millisecond
 
 // errResigned is the cause of the context of a term that Resign ended.

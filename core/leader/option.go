@@ -17,7 +17,7 @@ type config struct {
 	onTerm  func(token uint64, leading bool)
 }
 
-// defaultPause is for work that has failed, and may fail again at once.
+// defaultPause applies to work that has failed, and may fail again at once.
 var defaultPause = retry.Policy{Initial: time.Second, Max: time.Minute, Multiplier: 2, Jitter: 0.5}
 
 // Acquire sets the options with which the lock is acquired. core.TTL is about how long

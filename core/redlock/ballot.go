@@ -199,8 +199,8 @@ func (b *ballot) retry(ctx context.Context, v verdict, start time.Time, nodeTime
 	return v
 }
 
-// retryIfFirst is retry for a split vote: the claim that has the first node asks again,
-// and the other claims release meanwhile.
+// retryIfFirst retries like retry, in a split vote: the claim that has the first node
+// asks again, and the other claims release meanwhile.
 func (b *ballot) retryIfFirst(ctx context.Context, v verdict, start time.Time, nodeTime time.Duration) verdict {
 	if v == refused {
 		b.awaitFirst(ctx)

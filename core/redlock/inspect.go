@@ -33,8 +33,8 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return state, err
 }
 
-// lookAt is Look with the state at each node. The state of a node that did not answer
-// is empty.
+// lookAt looks like Look, and returns the state at each node too. The state of a node
+// that did not answer is empty.
 func (s *Store) lookAt(ctx context.Context, op, key string) (state store.State, states []store.State, err error) {
 	states = make([]store.State, len(s.nodes))
 	errs := s.poll(ctx, func(ctx context.Context, i int, in store.Inspector) (err error) {

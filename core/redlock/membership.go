@@ -174,7 +174,7 @@ func (m *membership) quarantine(i int) error {
 	return m.barred(i)
 }
 
-// barred is quarantine for callers that hold the mutex.
+// barred returns the result of quarantine, for callers that hold the mutex.
 func (m *membership) barred(i int) error {
 	s := &m.servers[i]
 	if s.at.IsZero() || s.admitted == s.info.ID {

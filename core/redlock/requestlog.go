@@ -70,8 +70,8 @@ func (l *requestLog) acquireSent(c *store.Claim, i int) (request, bool) {
 	return l.addAcquire(c, i)
 }
 
-// healSent is acquireSent for an acquire that is part of an extension. It also returns
-// false if c was released after the extension began.
+// healSent records an acquire like acquireSent, as a part of an extension. It also
+// returns false if c was released after the extension began.
 func (l *requestLog) healSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +229,7 @@ func (l *requestLog) releaseSent(c *store.Claim, i int) (unsure bool, ttl time.D
 	return l.addRelease(c, i)
 }
 
-// fullReleaseSent is releaseSent for a release at all nodes, which ends with a
+// fullReleaseSent records a release like releaseSent, at all nodes, which ends with a
 // releaseOutcome that is full. If the release is delayed, unsure returns the answer
 // later.
 func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
@@ -240,8 +240,9 @@ func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl ti
 	return unsure, ttl
 }
 
-// releaseSentUnless is releaseSent if c has an entry and no acquire of c was sent after
-// the one with the serial last. Otherwise it returns false and records nothing.
+// releaseSentUnless records a release like releaseSent if c has an entry and no acquire
+// of c was sent after the one with the serial last. Otherwise it returns false and
+// records nothing.
 func (l *requestLog) releaseSentUnless(c *store.Claim, i int, last uint64) (ttl time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

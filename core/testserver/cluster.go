@@ -39,7 +39,8 @@ func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	return startCluster(t, nil, replicas, args...)
 }
 
-// startCluster is StartCluster with more for the environment of the nodes.
+// startCluster starts a cluster like StartCluster, with more for the environment of the
+// nodes.
 func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	RequireRedis(t)

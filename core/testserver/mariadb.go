@@ -53,7 +53,7 @@ func StartMariaDB(t testing.TB, settings ...string) *MariaDB {
 	return startMariaDB(t, nil, settings)
 }
 
-// startMariaDB is StartMariaDB with more for the environment of the server.
+// startMariaDB starts a server like StartMariaDB, with more for its environment.
 func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 	t.Helper()
 	RequireMariaDB(t)

@@ -198,7 +198,7 @@ func readPacket(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// readReply is readPacket for a server, whose packets are not empty.
+// readReply reads like readPacket, for a server, whose packets are not empty.
 func readReply(r *bufio.Reader) ([]byte, error) {
 	raw, err := readPacket(r)
 	if err == nil && len(raw) == 4 {

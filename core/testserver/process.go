@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// startLimit is how long a server may take until it serves. On a busy machine three
-// servers of ZooKeeper that start together need most of it.
+// startLimit limits the time until a server serves. On a busy machine three servers of
+// ZooKeeper that start together need most of it.
 const startLimit = 2 * time.Minute
 
 // Process is a process that a test started. It is killed with the test, and on Linux

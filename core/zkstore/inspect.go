@@ -454,8 +454,7 @@ func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	return children, nil
 }
 
-// inspect is detached for a call that is refused while the servers are known to be
-// down.
+// inspect runs f like detached, and fails while the servers are known to be down.
 func inspect[R any](ctx context.Context, s *Store, op string, f func(a *stage) (R, error)) (r R, err error) {
 	if err := s.sess.gate.Enter(ctx); err != nil {
 		return r, unsent(op, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// probeTime is how long the servers have to answer. It is longer than the second for
+// probeTime limits the time for the servers to answer. It is longer than the second for
 // which the client pauses when it has tried all of them.
 const probeTime = 2 * time.Second
 

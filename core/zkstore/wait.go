@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// askAgain is when a waiter asks again. Its watch reports everything else.
+	// askAgain limits the time after which a waiter asks again. Its watch reports
+	// everything else.
 	askAgain = time.Second
 	// looks bounds how many of the holders are asked for their remaining time.
 	looks = 8

@@ -134,7 +134,7 @@ func (s *Store) unwatch(id string, spots []spot) {
 	}
 }
 
-// unwatchAll is unwatch for all spots of a waiter.
+// unwatchAll calls unwatch for all spots of a waiter.
 func (s *Store) unwatchAll(id string) {
 	spots := s.spots[id]
 	delete(s.spots, id)

@@ -35,9 +35,9 @@ func (s *State) heaviest(owner string) (weight int64) {
 	return weight
 }
 
-// room is the admission rule. It reports whether w fits, beside holds without an owner
-// too if kept is true. If w does not fit, free is the earliest expiry of a hold that
-// keeps it out.
+// room applies the admission rule. It reports whether w fits, beside holds without an
+// owner too if kept is true. If w does not fit, free is the earliest expiry of a hold
+// that keeps it out.
 func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 	owner, heaviest := s.join(w)
 	sum, limit := w.Weight, w.Limit

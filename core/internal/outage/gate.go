@@ -18,7 +18,7 @@ const (
 	// pace is the minimum time between the end of a probe and the beginning of the next
 	// one.
 	pace = 20 * time.Millisecond
-	// probePause is how long a probe that was answered delays the next one while the gate is
+	// probePause delays the next probe after one that was answered, while the gate is
 	// open, because callers may leave all the time.
 	probePause = time.Second
 	// probeGrace limits how long a caller whose deadline has passed waits for the error of
