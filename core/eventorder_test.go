@@ -58,7 +58,7 @@ func TestLease_EndIsItsLastEvent(t *testing.T) {
 		}
 	})
 	for kind, f := range map[core.Kind]fault{core.Extended: nil, core.ExtendFailed: loseRequest, core.Overrun: nil} {
-		sim(t, "release while the observer is notified of "+kind.String(), func(t *testing.T) {
+		sim(t, "release during "+kind.String(), func(t *testing.T) {
 			seen := &slowAt{kind: kind, begun: make(chan struct{})}
 			l, store := setup(t, core.WithObserver(seen))
 			store.set(f, opExtend)

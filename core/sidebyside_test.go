@@ -181,7 +181,8 @@ func TestSideBySide_WriterBetween(t *testing.T) {
 		}
 		wantFree(t, s.inner, "order:1")
 	})
-	sim(t, "readers that come while others ask wait behind it", func(t *testing.T) {
+	// Readers that come while others ask wait behind it.
+	sim(t, "readers wait behind the writer", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)
 		var wg sync.WaitGroup
@@ -280,7 +281,8 @@ func TestSideBySide_Busy(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "heavy head that was refused is not overtaken", func(t *testing.T) {
+	// It is not overtaken.
+	sim(t, "refused heavy head", func(t *testing.T) {
 		l, s := setup(t)
 		other := acquire(t, t.Context(), newLocker(t, s.inner), "order:1", core.Permits(4, 10))
 		type first struct{}
@@ -388,7 +390,8 @@ type hungCall struct{}
 
 func TestSideBySide_Faults(t *testing.T) {
 	t.Parallel()
-	sim(t, "late grant of a canceled caller is released", func(t *testing.T) {
+	// It is released.
+	sim(t, "late grant after the cancel", func(t *testing.T) {
 		l, s := setup(t)
 		s.set(func(ctx context.Context, n int, do func() error) error {
 			if n > 1 && n < 8 {
