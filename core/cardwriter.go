@@ -134,8 +134,8 @@ func (w *cardWriter) trace(ctx context.Context) (id string) {
 	return id
 }
 
-// printable reports whether s is UTF-8 of at most `most` bytes, without control
-// characters.
+// printable reports whether s is UTF-8 without control characters, and no longer than
+// most bytes.
 func printable(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

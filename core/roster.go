@@ -177,8 +177,8 @@ type standing struct {
 }
 
 // longest returns the leases that have been held or waited for since at least from,
-// oldest first and at most most of them. It holds a mutex only for a short part of the
-// work at a time.
+// oldest first and no more of them than most. It holds a mutex only for a short part of
+// the work at a time.
 func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
 	var all []standing
 	r.each(func(_ tallyOf, t *tally) (visited int) {

@@ -149,10 +149,10 @@ type Plain struct {
 	most  time.Duration
 }
 
-// NewPlain makes Locks whose Lock waits for at most most, since nothing else ends the
-// wait. Their keys are core.Key("plain", key): a stranger that chooses keys, as with
-// idempotency keys, cannot take names of Locks. NewPlain panics as New does, and if
-// most is not positive.
+// NewPlain makes Locks whose Lock waits no longer than most, because nothing else ends
+// the wait. Their keys are core.Key("plain", key): a stranger that chooses keys, as
+// with idempotency keys, cannot take names of Locks. NewPlain panics as New does, and
+// if most is not positive.
 func NewPlain(l *core.Locker, most time.Duration, opts ...core.AcquireOption) *Plain {
 	if most <= 0 {
 		panic("named: a Plain waits for a positive time")

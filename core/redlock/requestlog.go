@@ -156,7 +156,7 @@ func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 }
 
 // moreAcquires returns a channel that is closed when the next acquire of c has
-// returned, or nil if acquires are in flight to at most most nodes.
+// returned. It returns nil if acquires are in flight to no more nodes than most.
 func (l *requestLog) moreAcquires(c *store.Claim, most int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -384,8 +384,8 @@ func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r requ
 	return nil
 }
 
-// awaitAcquires waits until acquires of c are in flight to at most most nodes, or ctx
-// is done.
+// awaitAcquires waits until acquires of c are in flight to no more nodes than most, or
+// ctx is done.
 func (s *Store) awaitAcquires(ctx context.Context, c *store.Claim, most int) {
 	for {
 		returned := s.requests.moreAcquires(c, most)
