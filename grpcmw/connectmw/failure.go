@@ -52,8 +52,8 @@ func metaOf(err error) http.Header {
 	return read.Meta()
 }
 
-// said is an error of a rule: its message is for clients, and what it wraps is for other
-// interceptors.
+// said is an error of a rule: its message is for clients, in UTF-8 as grpc-go sends it, and
+// what it wraps is for other interceptors.
 type said struct {
 	message string
 	reason  error
@@ -75,7 +75,7 @@ func withCode(err error) error {
 	if own, ok := errors.AsType[*connect.Error](err); ok && s.Code() == codes.Internal {
 		return own // of a KeyFunc
 	}
-	e := connect.NewError(connect.Code(s.Code()), &said{s.Message(), err})
+	e := connect.NewError(connect.Code(s.Code()), &said{string([]rune(s.Message())), err})
 	for _, packed := range s.Proto().GetDetails() {
 		if d, err := connect.NewErrorDetail(packed); err == nil {
 			e.AddDetail(d)
@@ -93,8 +93,6 @@ func (s *sending) fail(err error) error {
 	}
 	header, trailer := s.set()
 	if told := trailer.Get(bridge.PushbackTrailer); len(told) > 0 && s.protocol == connect.ProtocolConnect {
-		trailer = trailer.Copy()
-		trailer.Delete(bridge.PushbackTrailer)
 		if ms, err := strconv.Atoi(told[0]); err == nil && ms >= 0 {
 			own.Meta().Set("Retry-After", strconv.Itoa((ms+999)/1000))
 		}

@@ -139,8 +139,12 @@ func KeepMetadata(t *testing.T, serve Serve) {
 				s.open(on(orders.Orders_Pay_FullMethodName, rules(s)...))
 				for i := range 2 {
 					r := s.call(id, key, "k")
-					unkept := 1 - i
-					if r.replayed() != (i == 1) || len(r.header.Get("x-unkept")) != unkept || len(r.trailer.Get("x-unkept")) != unkept {
+					if r.err != nil { // with which connect sends one set of headers
+						r.header = metadata.Join(r.header, r.trailer)
+						r.trailer = r.header
+					}
+					kept := i == 1
+					if r.replayed() != kept || len(r.header.Get("x-unkept")) == 0 != kept || len(r.trailer.Get("x-unkept")) == 0 != kept {
 						t.Errorf("call %d: got %v with header %v and trailer %v", i+1, r.err, r.header, r.trailer)
 					}
 					for want, got := range map[string][]string{
