@@ -56,7 +56,7 @@ type guarded struct {
 
 func (g *guarded) Receive(m any) error {
 	err := g.stream.RecvMsg(m)
-	if _, ok := errors.AsType[*connect.Error](err); ok {
+	if _, ok := errors.AsType[*connect.Error](err); ok || err == nil {
 		return err
 	}
 	return withCode(err)
