@@ -101,13 +101,19 @@ func open(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answ
 }
 
 // serve serves the methods Pay, Refund and Show, as far as there are so many handlers.
-func serve(t *testing.T, handlers ...http.Handler) string {
+func serve(t *testing.T, handlers ...http.Handler) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()
 	for i, h := range handlers {
 		mux.Handle([]string{orders.Orders_Pay_FullMethodName, orders.Orders_Refund_FullMethodName, orders.Orders_Show_FullMethodName}[i], h)
 	}
-	server := httptest.NewUnstartedServer(mux)
+	return start(t, mux)
+}
+
+// start serves h over HTTP/1 and HTTP/2 until the test is done.
+func start(t *testing.T, h http.Handler) (url string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -124,9 +130,9 @@ func newHTTP(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-func dial(t *testing.T, url string) orders.OrdersClient {
+func dial(t *testing.T, url string, opts ...grpc.DialOption) orders.OrdersClient {
 	t.Helper()
-	conn, err := grpc.NewClient(strings.TrimPrefix(url, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(strings.TrimPrefix(url, "http://"), append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}

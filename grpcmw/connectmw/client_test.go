@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/grpc"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/grpcmw"
@@ -162,5 +163,22 @@ func TestOwner(t *testing.T) {
 	}
 	if len(owners.values) != len(clients) || slices.ContainsFunc(owners.values, func(v []string) bool { return len(v) > 0 }) {
 		t.Errorf("the handlers saw the owners %v", owners.values)
+	}
+}
+
+// The client of grpcmw tries again here too.
+func TestClient_GRPC(t *testing.T) {
+	t.Parallel()
+	var keys heard
+	url := servePay(t, nil, func(_ context.Context, r *request) (*response, error) {
+		if keys.note(r.Header().Values("Idempotency-Key")) == 1 {
+			return nil, connect.NewError(connect.CodeUnavailable, errors.New("down"))
+		}
+		return connect.NewResponse(&orders.Receipt{Text: "paid"}), nil
+	})
+	client := dial(t, url, grpc.WithUnaryInterceptor(grpcmw.UnaryClientInterceptor(quick)))
+	r, err := client.Pay(t.Context(), &orders.Order{})
+	if err != nil || r.GetText() != "paid" || len(keys.values) != 2 || !slices.Equal(keys.values[0], keys.values[1]) {
+		t.Errorf("got %v, %v with the keys %v, want paid with one", r, err, keys.values)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -29,14 +27,7 @@ const (
 // serveStream serves one handler of streams behind rules.
 func serveStream(t *testing.T, method string, rules grpcmw.Rules, make func(...connect.HandlerOption) *connect.Handler) (url string) {
 	t.Helper()
-	mux := http.NewServeMux()
-	mux.Handle(method, make(connect.WithInterceptors(connectmw.Interceptor(rules))))
-	server := httptest.NewUnstartedServer(mux)
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	t.Cleanup(server.Close)
-	return server.URL + method
+	return start(t, make(connect.WithInterceptors(connectmw.Interceptor(rules)))) + method
 }
 
 // reasonOf is the reason in the details of an error.

@@ -50,6 +50,15 @@
 // net/http has no list of routes, and so there is no Check: a Path that a route does
 // not have tells the Locker's observer core.Misused with its first request.
 //
+// # connect
+//
+// Handlers of connectrpc.com/connect have package grpcmw/connectmw. Behind this package they
+// break in these ways: clients are told "unknown" for a busy lock and "internal" for a missing
+// key, since a problem of HTTP is none of their errors. A replay over gRPC is one without
+// its trailers, which is an error. So is one over gRPC-Web that was compressed, unless
+// KeepHeaders names Grpc-Encoding. A call that comes again in another protocol, codec or
+// compression counts as another request.
+//
 // # Handlers and their writers
 //
 // Under a Lock the handler has the writer that the middleware was given, with all
