@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// key is where calls have their idempotency key, and pushback where they are told when to
-// try again.
+// key is where calls have their idempotency key, and pushback is the trailer that says when
+// to try again.
 const (
 	key      = "idempotency-key"
 	pushback = "grpc-retry-pushback-ms"

@@ -33,13 +33,13 @@
 // # Errors
 //
 // A refusal is a *connect.Error with the code and the details that grpcmw's documentation
-// lists; errors.Is finds its reason, such as core.ErrBusy, in an interceptor outside. A client
-// is told when to try again by a RetryInfo among the details and by Grpc-Retry-Pushback-Ms in
-// the error's Meta. Over the Connect protocol there is the header Retry-After as well.
+// lists; errors.Is finds its reason, such as core.ErrBusy, in an interceptor outside. When to
+// try again stands in a RetryInfo among the details and as Grpc-Retry-Pushback-Ms in the
+// error's Meta, over the Connect protocol in the header Retry-After as well.
 //
 // Handlers and KeyFuncs return errors of connect. The status of grpc-go is taken too, and
-// sent with its code and details. A KeepIf and a Render see the statuses of grpc-go, whose codes are those
-// of connect.
+// sent with its code and details. A KeepIf and a Render see statuses of grpc-go, whose codes
+// are those of connect.
 //
 // # What is not promised
 //

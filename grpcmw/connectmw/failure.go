@@ -92,8 +92,8 @@ func (s *sending) fail(err error) error {
 		return sent // of the handler, or of a KeyFunc
 	}
 	header, trailer := s.set()
-	if told := trailer.Get(bridge.PushbackTrailer); len(told) > 0 && s.protocol == connect.ProtocolConnect {
-		if ms, err := strconv.Atoi(told[0]); err == nil && ms >= 0 {
+	if pushback := trailer.Get(bridge.PushbackTrailer); len(pushback) > 0 && s.protocol == connect.ProtocolConnect {
+		if ms, err := strconv.Atoi(pushback[0]); err == nil && ms >= 0 {
 			own.Meta().Set("Retry-After", strconv.Itoa((ms+999)/1000))
 		}
 	}

@@ -372,7 +372,7 @@ func TestTwoInterceptors(t *testing.T) {
 	}
 }
 
-// Rules that are wrong are told before anything is served.
+// Rules that are wrong are found before anything is served.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	shop := connectmw.Services(orders.Orders_ServiceDesc.ServiceName)

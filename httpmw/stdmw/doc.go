@@ -52,12 +52,14 @@
 //
 // # connect
 //
-// Handlers of connectrpc.com/connect have package grpcmw/connectmw. Behind this package they
-// break in these ways: clients are told "unknown" for a busy lock and "internal" for a missing
-// key, since a problem of HTTP is none of their errors. A replay over gRPC is one without
-// its trailers, which is an error. So is one over gRPC-Web that was compressed, unless
-// KeepHeaders names Grpc-Encoding. A call that comes again in another protocol, codec or
-// compression counts as another request.
+// Handlers of connectrpc.com/connect need package grpcmw/connectmw instead. Behind stdmw
+// these things break:
+//
+//   - A busy lock is an error of the code "unknown" and a missing key one of "internal", since
+//     connect's clients do not read problems of HTTP.
+//   - A replay over gRPC is an error, since trailers are not kept.
+//   - A compressed replay over gRPC-Web is an error, unless KeepHeaders names Grpc-Encoding.
+//   - A repetition in another protocol, codec or compression counts as another request.
 //
 // # Handlers and their writers
 //

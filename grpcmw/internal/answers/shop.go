@@ -44,8 +44,8 @@ func Run(t *testing.T, serve Serve) {
 	}
 }
 
-// key is where calls have their idempotency key, and pushback where they are told when to
-// try again.
+// key is where calls have their idempotency key, and pushback is the trailer that says when
+// to try again.
 const (
 	key      = "idempotency-key"
 	pushback = "grpc-retry-pushback-ms"
