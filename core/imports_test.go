@@ -113,8 +113,8 @@ var rooms = map[string]room{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
 	"grpcmw/internal/orders": {kit: []string{"grpcmw/lockkitpb"}, tests: true, outside: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
-	"grpcmw/lockkitpb": {outside: []string{"google.golang.org/protobuf"}},
-	"taskmw":           {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
+	"grpcmw/lockkitpb":       {outside: []string{"google.golang.org/protobuf"}},
+	"taskmw":                 {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
 // talk is what a library must not use: its user decides what is printed and

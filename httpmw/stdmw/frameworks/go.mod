@@ -3,13 +3,20 @@ module github.com/lockkit/lockkit/httpmw/stdmw/frameworks
 go 1.26.0
 
 require (
-	github.com/go-chi/chi/v5 v5.2.2
-	github.com/labstack/echo/v4 v4.13.4
+	github.com/danielgtaylor/huma/v2 v2.37.2
+	github.com/go-chi/chi/v5 v5.2.5
+	github.com/go-kratos/kratos/v2 v2.8.3
+	github.com/gorilla/mux v1.8.1
+	github.com/labstack/echo/v4 v4.15.0
+	github.com/labstack/echo/v5 v5.4.4
 	github.com/lockkit/lockkit v0.0.0
 )
 
 require (
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
+	github.com/go-kratos/aegis v0.2.0 // indirect
+	github.com/go-playground/form/v4 v4.2.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/labstack/gommon v0.4.2 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
@@ -19,6 +26,10 @@ require (
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237 // indirect
+	google.golang.org/grpc v1.64.1 // indirect
+	google.golang.org/protobuf v1.36.11 // indirect
+	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 
 replace github.com/lockkit/lockkit => ../../..
