@@ -47,6 +47,9 @@
 //		}
 //	}
 //
+// What echo v5, Kratos, Huma, go-zero and Hertz need stands in README.md of the directory
+// frameworks, where the tests mount stdmw in them, and what a handler of Fiber does by itself.
+//
 // net/http has no list of routes, and so there is no Check: a Path that a route does
 // not have tells the Locker's observer core.Misused with its first request.
 //
