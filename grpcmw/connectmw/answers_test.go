@@ -176,7 +176,7 @@ func call(ctx context.Context, method *connect.Client[orders.Order, orders.Recei
 	}
 	response, err := method.CallUnary(ctx, request)
 	var header, trailer metadata.MD
-	if own, ok := errors.AsType[*connect.Error](err); ok {
+	if own := (*connect.Error)(nil); errors.As(err, &own) {
 		trailer, err = metadataOf(own.Meta()), statusOf(own).Err()
 	} else if err == nil {
 		header, trailer = metadataOf(response.Header()), metadataOf(response.Trailer())

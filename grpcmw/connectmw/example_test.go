@@ -2,7 +2,6 @@ package connectmw_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -45,8 +44,8 @@ func ExampleInterceptor() {
 			r := connect.NewRequest(&orders.Order{Id: id})
 			r.Header().Set("Idempotency-Key", "7f3c")
 			response, err := client.CallUnary(context.Background(), r)
-			if refused, ok := errors.AsType[*connect.Error](err); ok {
-				fmt.Println(refused)
+			if err != nil {
+				fmt.Println(err)
 				continue
 			}
 			fmt.Println(response.Msg.GetText())

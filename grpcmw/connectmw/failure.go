@@ -25,12 +25,19 @@ func (e *coded) Unwrap() error { return e.error }
 
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
+// ofConnect returns the error of connect in err, nil if there is none.
+func ofConnect(err error) *connect.Error {
+	var own *connect.Error
+	errors.As(err, &own)
+	return own
+}
+
 // withStatus returns err as the rules see it. They know the errors of a context
 // themselves, and those of grpc-go.
 func withStatus(err error) error {
-	own, ok := errors.AsType[*connect.Error](err)
+	own := ofConnect(err)
 	switch {
-	case ok && own != nil:
+	case own != nil:
 		p := &spb.Status{Code: int32(own.Code()), Message: own.Message()}
 		for _, d := range own.Details() {
 			p.Details = append(p.Details, &anypb.Any{TypeUrl: "type.googleapis.com/" + d.Type(), Value: d.Bytes()})
@@ -44,8 +51,8 @@ func withStatus(err error) error {
 
 // metaOf returns the metadata of an error.
 func metaOf(err error) http.Header {
-	own, ok := errors.AsType[*connect.Error](err)
-	if !ok || own == nil {
+	own := ofConnect(err)
+	if own == nil {
 		return nil
 	}
 	read := *own // Meta writes if there is none, and handlers can share an error
@@ -72,7 +79,7 @@ func withCode(err error) error {
 	if !ok {
 		return err
 	}
-	if own, ok := errors.AsType[*connect.Error](err); ok && s.Code() == codes.Internal {
+	if own := ofConnect(err); own != nil && s.Code() == codes.Internal {
 		return own // of a KeyFunc
 	}
 	e := connect.NewError(connect.Code(s.Code()), &said{string([]rune(s.Message())), err})

@@ -1,6 +1,6 @@
 module github.com/lockkit/lockkit/grpcmw/connectmw
 
-go 1.26.0
+go 1.25.0
 
 require (
 	connectrpc.com/connect v1.19.0
@@ -14,7 +14,7 @@ require (
 require (
 	github.com/cenkalti/backoff/v4 v4.2.0 // indirect
 	golang.org/x/net v0.26.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/sys v0.30.0 // indirect
 	golang.org/x/text v0.16.0 // indirect
 )
 

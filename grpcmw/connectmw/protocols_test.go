@@ -88,8 +88,8 @@ func answer(r *response, err error) string {
 	if err == nil {
 		return fmt.Sprintf("%s, location %s, replayed %s, %s", r.Msg.GetText(), r.Header().Get("Location"), r.Header().Get("Idempotent-Replayed"), r.Trailer().Get("Idempotent-Replayed"))
 	}
-	own, ok := errors.AsType[*connect.Error](err)
-	if !ok {
+	var own *connect.Error
+	if !errors.As(err, &own) {
 		return err.Error()
 	}
 	text := fmt.Sprintf("%v, location %s, replayed %s", own, own.Meta().Get("Location"), own.Meta().Get("Idempotent-Replayed"))

@@ -2,7 +2,6 @@ package connectmw
 
 import (
 	"context"
-	"errors"
 
 	"connectrpc.com/connect"
 	"google.golang.org/grpc"
@@ -56,7 +55,7 @@ type guarded struct {
 
 func (g *guarded) Receive(m any) error {
 	err := g.stream.RecvMsg(m)
-	if _, ok := errors.AsType[*connect.Error](err); ok || err == nil {
+	if err == nil || ofConnect(err) != nil {
 		return err
 	}
 	return withCode(err)

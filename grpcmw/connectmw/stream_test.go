@@ -32,8 +32,8 @@ func serveStream(t *testing.T, method string, rules grpcmw.Rules, make func(...c
 
 // reasonOf is the reason in the details of an error.
 func reasonOf(err error) string {
-	own, ok := errors.AsType[*connect.Error](err)
-	if !ok {
+	var own *connect.Error
+	if !errors.As(err, &own) {
 		return ""
 	}
 	for _, d := range own.Details() {

@@ -57,9 +57,9 @@ func charge(runs *once.Once, account func(fiber.Ctx) string, provider func(ctx c
 
 // refused answers a request that did not run. Other errors are the handler's own.
 func refused(c fiber.Ctx, err error) error {
-	busy, isBusy := errors.AsType[*core.BusyError](err)
+	var busy *core.BusyError
 	switch {
-	case isBusy: // once.ErrInProgress too
+	case errors.As(err, &busy): // once.ErrInProgress too
 		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, int(math.Ceil(min(busy.RetryAfter, time.Second).Seconds())))))
 		return c.SendStatus(fiber.StatusConflict)
 	case errors.Is(err, once.ErrMismatch):
