@@ -8,7 +8,8 @@
 //	if err := grpcmw.Audit(connectmw.Services(ordersconnect.OrdersName), rules); err != nil {
 //		return err // a typo, or a method that was forgotten, is unguarded
 //	}
-//	mux.Handle(ordersconnect.NewOrdersHandler(orders, connect.WithInterceptors(authenticate, connectmw.Interceptor(rules))))
+//	interceptors := connect.WithInterceptors(authenticate, connectmw.Interceptor(rules))
+//	mux.Handle(ordersconnect.NewOrdersHandler(orders, interceptors))
 //
 // The rules, their options and what they promise are those of grpcmw, whose documentation
 // says what a call is answered. This package says what differs.

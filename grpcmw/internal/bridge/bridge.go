@@ -10,7 +10,8 @@ import (
 // OwnerMetadata is where the owner of the caller's lease travels.
 const OwnerMetadata = "lockkit-owner"
 
-// PushbackTrailer says when to try again. grpc-go obeys it, and not the RetryInfo: https://github.com/grpc/proposal/blob/master/A6-client-retries.md
+// PushbackTrailer says when to try again. grpc-go obeys it, and not the RetryInfo:
+// https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 const PushbackTrailer = "grpc-retry-pushback-ms"
 
 // Stream is the stream of a call whose handler does not set its metadata by the stream,
