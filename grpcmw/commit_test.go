@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -12,58 +11,22 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest/saving"
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// saving keeps the answers of transactions of a caller, in memory.
-type saving struct {
-	*memstore.Store
-	saved sync.Map // the leases that have committed
-}
-
-func (s *saving) Release(ctx context.Context, c store.Claim) error {
-	err := s.Store.Release(ctx, c)
-	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
-		return store.ErrSaved
-	}
-	return err
-}
-
-// begin begins a transaction, which is a once.Saver.
-func (s *saving) begin() *transaction { return &transaction{in: s} }
-
-type transaction struct {
-	in *saving
-	c  store.Claim
-}
-
-func (x *transaction) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
-	if s != store.Store(x.in) {
-		return store.ErrUnsupported
-	}
-	x.c = c
-	return nil
-}
-
-func (x *transaction) commit() error {
-	x.in.saved.Store(x.c.Lease, true)
-	return x.in.Store.Release(context.Background(), x.c)
-}
-
 func TestCommit(t *testing.T) {
 	t.Parallel()
-	in := &saving{Store: memstore.New()}
+	in := saving.New()
 	s := newShop(t)
 	s.store = nil
 	s.lockIn(in)
-	var end func(x *transaction) error
+	var end func(x *saving.Tx) error
 	runs := 0
 	s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
 		runs++
-		x, r := in.begin(), &Receipt{Text: "receipt of " + o.GetId()}
+		x, r := in.Begin(), &Receipt{Text: "receipt of " + o.GetId()}
 		if err := grpcmw.Commit(ctx, x, r); err != nil {
 			return nil, err
 		}
@@ -73,24 +36,24 @@ func TestCommit(t *testing.T) {
 	}
 	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 	own := status.Error(codes.DataLoss, "no reply to the commit")
-	committed := (*transaction).commit
+	committed := (*saving.Tx).Commit
 	for _, c := range []struct {
 		name, id string
-		end      func(x *transaction) error
+		end      func(x *saving.Tx) error
 		code     codes.Code
 		runs     int
 	}{
 		{"committed", "1", committed, codes.OK, 1},
 		{"again", "1", committed, codes.OK, 0},
-		{"committed without a reply", "2", func(x *transaction) error {
-			if err := x.commit(); err != nil {
+		{"committed without a reply", "2", func(x *saving.Tx) error {
+			if err := x.Commit(); err != nil {
 				return err
 			}
 			return own
 		}, codes.OK, 1},
 		{"again without a reply", "2", committed, codes.OK, 0},
-		{"rolled back", "3", func(*transaction) error { return own }, codes.DataLoss, 1},
-		{"rolled back unseen", "3", func(*transaction) error { return nil }, codes.Unavailable, 1},
+		{"rolled back", "3", func(*saving.Tx) error { return own }, codes.DataLoss, 1},
+		{"rolled back unseen", "3", func(*saving.Tx) error { return nil }, codes.Unavailable, 1},
 		{"at last", "3", committed, codes.OK, 1},
 		{"once more", "3", committed, codes.OK, 0},
 	} {
@@ -107,7 +70,7 @@ func TestCommit(t *testing.T) {
 
 func TestCommit_Refused(t *testing.T) {
 	t.Parallel()
-	in := &saving{Store: memstore.New()}
+	in := saving.New()
 	s := newShop(t)
 	s.store = nil
 	s.lockIn(in)
@@ -117,11 +80,11 @@ func TestCommit_Refused(t *testing.T) {
 		opts  []grpcmw.Option
 		tx    once.Saver
 	}{
-		"too large":     {core.ErrInvalid, &Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.begin()},
-		"not kept":      {core.ErrInvalid, &Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.begin()},
-		"no reply":      {core.ErrInvalid, nil, nil, in.begin()},
+		"too large":     {core.ErrInvalid, &Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.Begin()},
+		"not kept":      {core.ErrInvalid, &Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.Begin()},
+		"no reply":      {core.ErrInvalid, nil, nil, in.Begin()},
 		"nil":           {core.ErrInvalid, &Receipt{}, nil, nil},
-		"another store": {core.ErrUnsupported, &Receipt{}, nil, (&saving{}).begin()},
+		"another store": {core.ErrUnsupported, &Receipt{}, nil, saving.New().Begin()},
 	} {
 		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
 			err := grpcmw.Commit(ctx, c.tx, c.reply)
@@ -135,7 +98,7 @@ func TestCommit_Refused(t *testing.T) {
 			t.Errorf("%s: got %v, want the handler's status", name, r.err)
 		}
 	}
-	if err := grpcmw.Commit(t.Context(), in.begin(), &Receipt{}); !errors.Is(err, core.ErrInvalid) {
+	if err := grpcmw.Commit(t.Context(), in.Begin(), &Receipt{}); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("outside: got %v, want %v", err, core.ErrInvalid)
 	}
 }
