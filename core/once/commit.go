@@ -58,8 +58,11 @@ type Saver interface {
 // open in it, if this run has saved in it already, and if a.Value is longer than 32 MiB or than
 // the database takes. It fails with core.ErrUnsupported, before anything is written, if the
 // store of the run does not keep answers in the database of tx. It fails with core.ErrLost if
-// another run has begun, and if this one has committed its answer in another transaction. Any
-// other error is the database's.
+// another run has begun, if this one has committed its answer in another transaction, and if
+// Locker.Close has given up the lease at its deadline. Any other error is the database's.
+//
+// The time of Retain begins with Commit, so it has to be longer than the rest of the transaction:
+// an answer that expires before COMMIT is not there for the next call.
 //
 // Of runs inside of one another Commit is for the innermost one.
 func Commit(ctx context.Context, tx Saver, a Answer) error {

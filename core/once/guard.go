@@ -1,6 +1,7 @@
 package once
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,8 +12,9 @@ import (
 // those of Do.
 //
 // The caller whose call runs fn gets what fn returned, as it is, together with an error
-// if that could not be saved. If it cannot be written as JSON, the run is kept as
-// unreplayable. After NotFinal it is neither written nor kept. If what is kept cannot be
+// if that could not be saved. If fn has saved another answer by Commit, the caller gets that one,
+// read as JSON, as later callers do. If what fn returned cannot be written as JSON, the run is
+// kept as unreplayable. After NotFinal it is neither written nor kept. If what is kept cannot be
 // read as a Resp, since that type has changed, the answer is an error, and fn is not run
 // again.
 func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
@@ -23,28 +25,30 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 		if err != nil {
 			return resp, err
 		}
+		var own Answer
 		var unwritten, worked error
 		out, err := o.Do(ctx, c, func(ctx context.Context) (Answer, error) {
 			if resp, worked = fn(ctx, req); worked != nil {
 				return Answer{}, worked
 			}
-			var a Answer
 			if !stillFinal(ctx) {
-				return a, nil
+				return own, nil
 			}
-			if a.Value, unwritten = json.Marshal(resp); unwritten != nil {
-				a.Unreplayable = true
+			if own.Value, unwritten = json.Marshal(resp); unwritten != nil {
+				own.Unreplayable = true
 			}
-			return a, nil
+			return own, nil
 		})
 		switch {
-		case err == nil && unwritten != nil:
+		case err != nil:
+		case unwritten != nil && out.Value == nil:
 			err = fmt.Errorf("once %s: %w: %w", o.labelOf(&c), ErrUnreplayable, unwritten)
-		case err == nil && (out.Replayed || worked != nil): // or what Commit has saved
-			if err = json.Unmarshal(out.Value, &resp); err != nil {
-				var none Resp
+		case out.Replayed || worked != nil || !bytes.Equal(out.Value, own.Value): // what Commit has saved
+			var kept, none Resp
+			if err := json.Unmarshal(out.Value, &kept); err != nil {
 				return none, fmt.Errorf("once %s: kept answer: %w", o.labelOf(&c), err)
 			}
+			return kept, nil
 		}
 		return resp, err
 	}
