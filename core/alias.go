@@ -2,8 +2,9 @@ package core
 
 import "github.com/lockkit/lockkit/core/store"
 
-// Store is where the locks are: a store of core/redisstore, core/pgstore, core/zkstore,
-// core/redlock or core/memstore, or one of your own. Package core/store has its contract.
+// Store is where the locks are: a store of core/redisstore, core/pgstore, core/sqlstore,
+// core/zkstore, core/redlock or core/memstore, or one of your own. Package core/store has its
+// contract.
 type Store = store.Store
 
 // Card describes a process to operators, see WithCard.

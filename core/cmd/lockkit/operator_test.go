@@ -181,7 +181,9 @@ func TestOperators(t *testing.T) {
 				lease := acquire(t, locks, "show:1")
 				got := make(chan error, 1)
 				other := service(t, s)
-				go func() { got <- other.Do(context.Background(), "show:1", func(context.Context) error { return nil }) }()
+				go func() {
+					got <- other.Do(context.Background(), "show:1", func(context.Context) error { return nil }, core.Fair())
+				}()
 				var c call
 				for deadline := time.Now().Add(patience); ; {
 					c = served(t, url, "show", "-json", "show:1")

@@ -37,8 +37,10 @@ variable where the URL has a password: arguments show in the list of processes.
   zk://user:password@host:2181,host2:2181/root   ZooKeeper; /lk1 without a root
 
 Parameters of a Redis URL are those of go-redis (ParseURL, ParseClusterURL,
-ParseFailoverURL), those of MySQL's that of go-sql-driver/mysql (tls=true). With master_name, redis:// is Sentinel's too, and with addr
-alone a Cluster's. In user and password, write special characters as %40 for @.
+ParseFailoverURL). With master_name, redis:// is Sentinel's too, and with addr
+alone a Cluster's. Those of a MySQL URL are of go-sql-driver/mysql (tls=true).
+In user and password, write special characters as %40 for @. A path of SQLite is
+taken as it is.
 `
 
 // storeFlags say where the locks live.
