@@ -17,17 +17,17 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// Order is a row.
+// Order holds a paid order.
 type Order struct {
 	ID      string `gorm:"primaryKey;size:64" json:"id"`
 	Receipt string `gorm:"size:100" json:"receipt"`
 }
 
-// Charge has the provider take the money, and returns a receipt. For a key that it has seen it
-// returns the receipt of the first time.
+// Charge takes the money at the provider, and returns a receipt. For a key that the provider has
+// seen it returns the first receipt.
 type Charge func(ctx context.Context, key, order string) (receipt string, err error)
 
-// Shop is a service.
+// Shop serves orders.
 type Shop struct {
 	DB     *gorm.DB // its pool is not that of the locks
 	Charge Charge

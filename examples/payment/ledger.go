@@ -48,7 +48,7 @@ func openLedger(ctx context.Context, c config, closers *closers) (ledger, error)
 	return inRedis{client}, nil
 }
 
-// answer is what the client of a paid order gets.
+// answer sends the receipt of a paid order.
 func answer(c *gin.Context, o order) {
 	c.JSON(http.StatusOK, gin.H{"id": o.ID, "receipt": o.Receipt})
 }

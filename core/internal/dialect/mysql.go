@@ -202,8 +202,8 @@ func (d MySQL) Delete(key string, version int64) Statement {
 	return t.add(" AND ", mysqlAlone).end()
 }
 
-// mysqlID is another one on a replica, which has the same rows. Two servers of which one follows
-// the other cannot have the same server_id.
+// mysqlID differs on a replica, which has the same rows: two servers of one replication
+// cannot have the same server_id.
 const mysqlID = "CONCAT(id,' ',@@global.server_id)"
 
 // ID implements Dialect.
