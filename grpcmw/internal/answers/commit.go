@@ -1,4 +1,4 @@
-package grpcmw_test
+package answers
 
 import (
 	"context"
@@ -14,19 +14,20 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/storetest/saving"
 	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-func TestCommit(t *testing.T) {
-	t.Parallel()
+// Commit is the case of a reply that is committed with its effect.
+func Commit(t *testing.T, serve Serve) {
 	in := saving.New()
-	s := newShop(t)
+	s := newShop(t, serve)
 	s.store = nil
 	s.lockIn(in)
 	var end func(x *saving.Tx) error
 	runs := 0
-	s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+	s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 		runs++
-		x, r := in.Begin(), &Receipt{Text: "receipt of " + o.GetId()}
+		x, r := in.Begin(), &orders.Receipt{Text: "receipt of " + o.GetId()}
 		if err := grpcmw.Commit(ctx, x, r); err != nil {
 			return nil, err
 		}
@@ -34,7 +35,7 @@ func TestCommit(t *testing.T) {
 		r.Text = "another text than was committed"
 		return r, err
 	}
-	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+	s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 	own := status.Error(codes.DataLoss, "no reply to the commit")
 	committed := (*saving.Tx).Commit
 	for _, c := range []struct {
@@ -68,10 +69,10 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-func TestCommit_Refused(t *testing.T) {
-	t.Parallel()
+// CommitRefused are the cases of replies that cannot be committed.
+func CommitRefused(t *testing.T, serve Serve) {
 	in := saving.New()
-	s := newShop(t)
+	s := newShop(t, serve)
 	s.store = nil
 	s.lockIn(in)
 	for name, c := range map[string]struct {
@@ -80,25 +81,25 @@ func TestCommit_Refused(t *testing.T) {
 		opts  []grpcmw.Option
 		tx    once.Saver
 	}{
-		"too large":     {core.ErrInvalid, &Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.Begin()},
-		"not kept":      {core.ErrInvalid, &Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.Begin()},
+		"too large":     {core.ErrInvalid, &orders.Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.Begin()},
+		"not kept":      {core.ErrInvalid, &orders.Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.Begin()},
 		"no reply":      {core.ErrInvalid, nil, nil, in.Begin()},
-		"nil":           {core.ErrInvalid, &Receipt{}, nil, nil},
-		"another store": {core.ErrUnsupported, &Receipt{}, nil, saving.New().Begin()},
+		"nil":           {core.ErrInvalid, &orders.Receipt{}, nil, nil},
+		"another store": {core.ErrUnsupported, &orders.Receipt{}, nil, saving.New().Begin()},
 	} {
-		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			err := grpcmw.Commit(ctx, c.tx, c.reply)
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
 			return nil, status.Error(codes.Aborted, "rolled back")
 		}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), c.opts...)))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), c.opts...)))
 		if r := s.call("5", key, strings.ReplaceAll(name, " ", "-")); status.Code(r.err) != codes.Aborted {
 			t.Errorf("%s: got %v, want the handler's status", name, r.err)
 		}
 	}
-	if err := grpcmw.Commit(t.Context(), in.Begin(), &Receipt{}); !errors.Is(err, core.ErrInvalid) {
+	if err := grpcmw.Commit(t.Context(), in.Begin(), &orders.Receipt{}); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("outside: got %v, want %v", err, core.ErrInvalid)
 	}
 }
