@@ -181,4 +181,3 @@ func TestBusy_LockerClosed(t *testing.T) {
 		}
 	})
 }
-

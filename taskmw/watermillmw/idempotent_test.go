@@ -260,7 +260,6 @@ func TestIdempotent_Overlap(t *testing.T) {
 	})
 }
 
-
 // attempt is the attempt of the run of msg.
 func attempt(msg *message.Message) int {
 	n, _ := once.AttemptFromContext(msg.Context())
