@@ -112,7 +112,6 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	// hazard 59
 	t.Run("died midway with AtMostOnce", func(t *testing.T) {
 		t.Parallel()
 		for name, end := range map[string]func(cancel func()) error{

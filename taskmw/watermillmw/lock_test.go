@@ -61,7 +61,7 @@ func TestLock(t *testing.T) {
 	})
 
 	// A Retry calls the middleware again with the same message.
-	t.Run("gives back the context", func(t *testing.T) {
+	t.Run("restores the context", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		ctx := context.WithValue(t.Context(), ctxKey{}, "kept")

@@ -249,7 +249,7 @@ func TestRouter_TwoHandlersOfATopic(t *testing.T) {
 	}
 }
 
-// Messages of one key run one at a time in several routers, and all of them run. hazard 43
+// Messages of one key run one at a time in several routers, and all of them run. hazard 61
 func TestRouter_OneAtATime(t *testing.T) {
 	t.Parallel()
 	const messages = 40
