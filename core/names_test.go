@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// maxNames is how many names core may export: a user of locks has to find his in them.
+// maxNames bounds the names that core may export: a user of locks has to find his in
+// them.
 const maxNames = 110
 
 // TestExportedNames counts functions, types, methods, constants, variables, fields and
@@ -122,7 +123,8 @@ func TestErrorsOfBothPackages(t *testing.T) {
 		}
 	}
 	err := fmt.Errorf("acquire: %w", &store.BusyError{Name: "order"})
-	if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Name != "order" || !errors.Is(err, core.ErrBusy) {
+	var busy *core.BusyError
+	if !errors.As(err, &busy) || busy.Name != "order" || !errors.Is(err, core.ErrBusy) {
 		t.Errorf("%v of a store is no *core.BusyError", err)
 	}
 }

@@ -49,7 +49,7 @@ func (s *Store) writable(ctx context.Context, conn *pgconn.PgConn) error {
 // transaction, so a missing answer is no sign of an outage, but a reason to probe.
 func (s *Store) judge(begun outage.Mark, err error) {
 	c, answered := classOf(err)
-	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	connecting := errors.As(err, new(*pgconn.ConnectError))
 	switch {
 	case err == nil, answered && c.unchanged && !c.away:
 		s.gate.Answered()

@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A waiter is told the number of waiters, and asks less often if there are many.
+// TestNumberOfWaiters: a waiter gets the number of waiters, and asks less often if
+// there are many.
 func TestNumberOfWaiters(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)
@@ -24,14 +25,15 @@ func TestNumberOfWaiters(t *testing.T) {
 		waiter.Wait = true
 		_, err := s.Acquire(t.Context(), waiter)
 		// A node can be some requests behind the others, and the answer does not wait for it.
-		if busy, ok := errors.AsType[*store.BusyError](err); !ok || busy.Waiting < n/2 || busy.Waiting > n+1 {
+		var busy *store.BusyError
+		if !errors.As(err, &busy) || busy.Waiting < n/2 || busy.Waiting > n+1 {
 			t.Fatalf("after %d others: got %#v", n, err)
 		}
 	}
 }
 
-// A node may grant the key to a waiter in the step that makes room, for a moment only. A
-// majority of such grants gives no lease of the claim's TTL.
+// TestShortGrantsOfNodes: a node may grant the key to a waiter in the step that makes
+// room, for a moment only. A majority of such grants gives no lease of the claim's TTL.
 func TestShortGrantsOfNodes(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)

@@ -96,7 +96,8 @@ func (d *delivery) postpone(name string, err error) ([]*message.Message, error) 
 			return nil, nil
 		}
 	}
-	if busy, ok := errors.AsType[*core.BusyError](err); ok && !unavailable {
+	var busy *core.BusyError
+	if errors.As(err, &busy) && !unavailable {
 		// Without the key: a middleware that takes errors apart may store what is in them.
 		return nil, &failure{"watermillmw " + name + ": busy", []error{busy.WithoutKey()}}
 	}

@@ -89,8 +89,8 @@ func TestBusy(t *testing.T) {
 					msg.Ack()
 				}
 				_, err := mw(mustNotRun(t))(msg)
-				busy, ok := errors.AsType[*core.BusyError](err)
-				if !ok || busy.Key != "" || isNacked(msg) {
+				var busy *core.BusyError
+				if !errors.As(err, &busy) || busy.Key != "" || isNacked(msg) {
 					t.Errorf("%s: got %v, nacked %v", name, err, isNacked(msg))
 				}
 				if all := fmt.Sprintf("%v %+v %#v", err, err, busy); strings.Contains(all, "order:1") || strings.Contains(all, "uuid-1") {

@@ -23,7 +23,8 @@ func notRun(err error) error { return &failure{err.Error(), []error{err}} }
 // keyFailure is the failure of a message whose key could not be found.
 func (g *config) keyFailure(err error) error {
 	text := "watermillmw " + g.name + ": the key could not be found"
-	if own, ok := errors.AsType[*keys.Error](err); ok && errors.Is(err, core.ErrInvalid) {
+	var own *keys.Error
+	if errors.As(err, &own) && errors.Is(err, core.ErrInvalid) {
 		text = "watermillmw " + g.name + ": " + own.Detail()
 	}
 	return &failure{text, []error{err}}

@@ -145,10 +145,7 @@ func outcome(ctx context.Context, msg *message.Message, refused bool, err error)
 }
 
 // isNotRun reports whether err is a failure of a middleware of this package.
-func isNotRun(err error) bool {
-	_, ok := errors.AsType[*failure](err)
-	return ok
-}
+func isNotRun(err error) bool { return errors.As(err, new(*failure)) }
 
 // isNacked reports whether the broker will deliver msg again.
 func isNacked(msg *message.Message) bool {

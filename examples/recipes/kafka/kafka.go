@@ -16,9 +16,21 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
+// Client is what a consumer needs of a *kgo.Client.
+type Client interface {
+	PollFetches(ctx context.Context) kgo.Fetches
+	CommitRecords(ctx context.Context, records ...*kgo.Record) error
+}
+
+// Reader is what a consumer needs of a *kafka.Reader.
+type Reader interface {
+	FetchMessage(ctx context.Context) (kafka.Message, error)
+	CommitMessages(ctx context.Context, messages ...kafka.Message) error
+}
+
 // FranzGo handles the records of client until ctx is done or handle fails. The client is in a
 // group, and has kgo.DisableAutoCommit.
-func FranzGo(ctx context.Context, client *kgo.Client, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
+func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		fetches := client.PollFetches(ctx)
 		if err := errors.Join(ctx.Err(), fetches.Err0()); err != nil {
@@ -37,7 +49,7 @@ func FranzGo(ctx context.Context, client *kgo.Client, runs *once.Once, handle fu
 
 // Segmentio handles the messages of reader until ctx is done or handle fails. The reader has a
 // GroupID.
-func Segmentio(ctx context.Context, reader *kafka.Reader, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
+func Segmentio(ctx context.Context, reader Reader, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		m, err := reader.FetchMessage(ctx)
 		if err != nil {

@@ -4,131 +4,78 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 )
 
-const soon = 60 * time.Second
+var (
+	_ Client = (*kgo.Client)(nil)
+	_ Reader = (*kafka.Reader)(nil)
+)
 
-// consumers run one consumer of the group until ctx is done or handle fails.
-var consumers = map[string]func(ctx context.Context, addrs []string, runs *once.Once, handle func(context.Context, []byte) error) error{
-	"franz-go": func(ctx context.Context, addrs []string, runs *once.Once, handle func(context.Context, []byte) error) error {
-		client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ConsumerGroup("service"), kgo.ConsumeTopics("payments"), kgo.DisableAutoCommit(),
-			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		return FranzGo(ctx, client, runs, handle)
-	},
-	"segmentio": func(ctx context.Context, addrs []string, runs *once.Once, handle func(context.Context, []byte) error) error {
-		reader := kafka.NewReader(kafka.ReaderConfig{Brokers: addrs, GroupID: "service", Topic: "payments", StartOffset: kafka.FirstOffset, MaxWait: 100 * time.Millisecond})
-		defer reader.Close()
-		return Segmentio(ctx, reader, runs, handle)
-	},
+var errLost = errors.New("the commit was lost")
+
+// partition is one of a topic, with the offset of its group. The commit of one offset is lost.
+type partition struct {
+	committed, lost int
+	values          []string
 }
 
-// A consumer dies after it has handled a record and before it has committed that. The next one
-// gets the record again, and does not handle it again.
-func TestConsumers(t *testing.T) {
-	t.Parallel()
-	for name, consume := range consumers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const payments = 10
-			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "payments"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer cluster.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), soon)
-			defer cancel()
-			produce(ctx, t, cluster.ListenAddrs(), payments)
-			locks, err := core.New(memstore.New())
-			if err != nil {
-				t.Fatal(err)
-			}
-			runs, err := once.New(locks)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var mu sync.Mutex
-			charged := map[string]int{}
-			charge := func(_ context.Context, value []byte) error {
-				mu.Lock()
-				defer mu.Unlock()
-				charged[string(value)]++
-				return nil
-			}
-			// The first one handles the third payment, and dies before the commit gets through.
-			dies, died := context.WithCancel(ctx)
-			var dead atomic.Bool
-			cluster.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
-				cluster.KeepControl()
-				return nil, errors.New("no connection"), dead.Load()
-			})
-			err = consume(dies, cluster.ListenAddrs(), runs, func(ctx context.Context, value []byte) error {
-				if string(value) == "payment 2" {
-					dead.Store(true)
-					died()
-				}
-				return charge(ctx, value)
-			})
-			dead.Store(false)
-			if err == nil {
-				t.Fatal("got no error, want the end of the consumer")
-			}
-			if len(charged) != 3 {
-				t.Fatalf("got %v, want 3 payments", charged)
-			}
-			ends, end := context.WithCancel(ctx)
-			err = consume(ends, cluster.ListenAddrs(), runs, func(ctx context.Context, value []byte) error {
-				if string(value) == fmt.Sprint("payment ", payments-1) {
-					defer end()
-				}
-				return charge(ctx, value)
-			})
-			if err == nil {
-				t.Fatal("got no error, want the end of the consumer")
-			}
-			for i := range payments {
-				if n := charged[fmt.Sprint("payment ", i)]; n != 1 {
-					t.Errorf("payment %d: got %d charges, want 1", i, n)
-				}
-			}
-		})
+func (p *partition) commit(offset int64) error {
+	if int(offset) == p.lost {
+		p.lost = -1
+		return errLost
 	}
+	p.committed = int(offset) + 1
+	return nil
 }
 
-// produce sends payments to the topic.
-func produce(ctx context.Context, t *testing.T, addrs []string, n int) {
+// consumer of a partition, from its committed offset on.
+type consumer struct {
+	*partition
+	next int
+}
+
+func (p *partition) join() *consumer { return &consumer{p, p.committed} }
+
+func (c *consumer) PollFetches(ctx context.Context) kgo.Fetches {
+	if c.next == len(c.values) {
+		return kgo.NewErrFetch(errEnd)
+	}
+	records := []*kgo.Record{}
+	for ; c.next < len(c.values); c.next++ {
+		records = append(records, &kgo.Record{Topic: "payments", Offset: int64(c.next), Value: []byte(c.values[c.next])})
+	}
+	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "payments", Partitions: []kgo.FetchPartition{{Records: records}}}}}}
+}
+
+func (c *consumer) CommitRecords(_ context.Context, records ...*kgo.Record) error {
+	return c.commit(records[0].Offset)
+}
+
+func (c *consumer) FetchMessage(context.Context) (kafka.Message, error) {
+	if c.next == len(c.values) {
+		return kafka.Message{}, errEnd
+	}
+	c.next++
+	return kafka.Message{Topic: "payments", Offset: int64(c.next - 1), Value: []byte(c.values[c.next-1])}, nil
+}
+
+func (c *consumer) CommitMessages(_ context.Context, messages ...kafka.Message) error {
+	return c.commit(messages[0].Offset)
+}
+
+var errEnd = errors.New("end of the test's records")
+
+func newRuns(t *testing.T) *once.Once {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic("payments"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	for i := range n {
-		if err := client.ProduceSync(ctx, kgo.StringRecord(fmt.Sprint("payment ", i))).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// A record that another consumer handles waits for that.
-func TestHandle_RunsElsewhere(t *testing.T) {
-	t.Parallel()
 	locks, err := core.New(memstore.New())
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +84,59 @@ func TestHandle_RunsElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside, done := make(chan struct{}), make(chan error, 2)
+	return runs
+}
+
+// A consumer dies after it has handled a record and before its commit gets through. The next one
+// gets the record again, and does not handle it again.
+func TestConsumers(t *testing.T) {
+	t.Parallel()
+	for name, consume := range map[string]func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error{
+		"franz-go": func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error {
+			return FranzGo(t.Context(), c, runs, handle)
+		},
+		"segmentio": func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error {
+			return Segmentio(t.Context(), c, runs, handle)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const payments = 5
+			runs, p, charged := newRuns(t), &partition{lost: 2}, map[string]int{}
+			for i := range payments {
+				p.values = append(p.values, fmt.Sprint("payment ", i))
+			}
+			charge := func(_ context.Context, value []byte) error {
+				charged[string(value)]++
+				return nil
+			}
+			for _, want := range []error{errLost, errEnd} {
+				if err := consume(p.join(), runs, charge); !errors.Is(err, want) {
+					t.Fatalf("got %v, want %v", err, want)
+				}
+			}
+			for _, value := range p.values {
+				if n := charged[value]; n != 1 {
+					t.Errorf("%s: got %d charges, want 1", value, n)
+				}
+			}
+		})
+	}
+}
+
+// A record that fails is not committed, and what comes after it waits.
+func TestConsumers_HandlerFails(t *testing.T) {
+	t.Parallel()
+	p, own := &partition{lost: -1, values: []string{"a", "b"}}, errors.New("no connection")
+	fails := func(context.Context, []byte) error { return own }
+	if err := errors.Join(FranzGo(t.Context(), p.join(), newRuns(t), fails), Segmentio(t.Context(), p.join(), newRuns(t), fails)); !errors.Is(err, own) || p.committed != 0 {
+		t.Errorf("got %v and %d committed, want %v and none", err, p.committed, own)
+	}
+}
+
+// A record that another consumer handles waits for that.
+func TestHandle_RunsElsewhere(t *testing.T) {
+	t.Parallel()
+	runs, inside, done := newRuns(t), make(chan struct{}), make(chan error, 2)
 	go func() {
 		done <- Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error {
 			close(inside)
