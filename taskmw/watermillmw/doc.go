@@ -60,6 +60,9 @@
 // store answers. What the handler takes comes on top. Where handlers take nearly that time, set a
 // shorter wait by Acquire(core.Wait(d)) and once.Acquire(core.Wait(d)), or a longer AckWait.
 //
+// With JetStream, set nats.ManualAck() among the SubscribeOptions of watermill-nats. Without it
+// the client acks what watermill's subscriber gives up, after AckWaitTimeout and when it closes.
+//
 // A message that waits takes its subscriber's place. A subscriber that delivers one message
 // after the other, as those of Kafka and Redis streams do for each partition or consumer, delivers
 // nothing else meanwhile. They deliver a nacked message again before all others, so there a

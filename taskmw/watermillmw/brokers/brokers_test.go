@@ -74,7 +74,8 @@ func jetStream(t *testing.T) broker {
 	config := nats.JetStreamConfig{
 		AutoProvision: true, TrackMsgId: false, DurablePrefix: "service",
 		DurableCalculator: func(prefix, topic string) string { return prefix + "-" + topic },
-		SubscribeOptions:  []natsclient.SubOpt{natsclient.DeliverAll(), natsclient.AckExplicit(), natsclient.AckWait(redelivery)},
+		// Without ManualAck nats.go acks what watermill gives up: at its own time-out and when it closes.
+		SubscribeOptions: []natsclient.SubOpt{natsclient.ManualAck(), natsclient.DeliverAll(), natsclient.AckExplicit(), natsclient.AckWait(redelivery)},
 	}
 	return broker{
 		publisher: func(t *testing.T) message.Publisher {
