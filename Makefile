@@ -21,12 +21,16 @@ PART ?=
 BENCH ?=
 SHORT ?=
 FULL ?=
+# `make matrix SERVER=valkey,redis-6` runs those whose names begin so.
+SERVER ?=
+WRITE ?=
+FRESH ?=
 
 # The kit, and each module inside of it: what benchmarks and tests need beside stays out of the kit's go.mod.
 MODULES := . $(if $(PKG),,$(patsubst ./%/go.mod,%,$(filter-out ./go.mod,$(shell find . -name '.?*' -prune -o -name testdata -prune -o -name go.mod -print))))
 
 .DEFAULT_GOAL := help
-.PHONY: help test newest proof bench lint
+.PHONY: help test newest proof bench lint matrix
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -63,6 +67,10 @@ newest: ## Build with the newest recorded versions of the dependencies, and run 
 proof: ## Run what make test leaves out (PART=mutants: some of it, PART=all: every test, and the report, LONG=1: the same at full counts, in hours)
 	@.ci/servers
 	@go run ./core/proof $(if $(PART),-run $(PART))
+
+matrix: ## Run the stores' tests on other servers and versions (SERVER=valkey-9: one, SHORT=1: the oldest and newest, WRITE=1: into core/SERVERS.md, FRESH=1: unpack them again)
+	@.ci/servers
+	@go run ./core/proof/servers $(if $(SERVER),-server $(SERVER)) $(if $(SHORT),-short) $(if $(WRITE),-write) $(if $(FRESH),-fresh)
 
 bench: ## Measure the kit beside its peers (SHORT=1: a quick look, BENCH=own,hand: some scenarios)
 	@.ci/servers

@@ -102,6 +102,7 @@ var rooms = map[string]room{
 	"core/proof/models":  {tests: true},
 	"core/proof/sim":     {tests: true},
 
+	"core/proof/servers":    {kit: []string{"core/testserver"}, program: true},
 	"core/proof/neighbours": {kit: []string{"core/testserver"}, tests: true},
 
 	"httpmw":                  {kit: []string{"core", "core/once", "retry", "httpmw/internal/guard"}, outside: []string{"github.com/gin-gonic/gin"}},

@@ -50,7 +50,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 
 // direct reports whether c can be granted without a script, where the key is free.
 func (s *Store) direct(c *store.Claim) bool {
-	return s.plain || !s.redisson && whole(c) && c.Via == "" && c.Record == nil && !c.Wait
+	return s.plain || !s.redisson && !s.proxied && whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
 // acquireBySet takes a free key by a bare SET NX, which costs the server a third of a
@@ -144,7 +144,7 @@ func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	case s.plain:
 		return s.newCommand(plainAcquireScript, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
 	}
-	cmd := s.newCommand(acquireScript, c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
+	cmd := s.newCommand(s.acquireScript(), c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
 		Text(c.Lease).Text(c.Owner).Num(millis(c.TTL))
 	if !whole(c) || c.Via != "" || c.Record != nil {
 		cmd.Num(c.Weight).Num(c.Limit).Text(c.Via).Num(int64(c.MinToken))

@@ -28,7 +28,10 @@ import (
 //   - its clock, or that of a replica in a cluster, differs by more than two
 //     seconds from that of this machine: after a failover leases would end that
 //     much too early or too late;
+//   - connections to it lead to several servers, as behind a proxy, without WithProxy;
 //   - fewer replicas are connected than WithReplicas asks for;
+//   - it is a node of a Cluster and the client is not for one, it is full, it lacks replicas
+//     that it asks for, or it has renamed a command;
 //   - the user lacks rights that are needed.
 //
 // It needs the right to use INFO, which the Store otherwise does not. The error
@@ -69,14 +72,20 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 // judge returns the faults of one server.
 func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	text, err := client.Info(ctx).Result()
-	if isReply(err, "NOPERM") {
+	switch {
+	case isReply(err, "NOPERM"):
 		return []string{"the user may not use INFO, so nothing is known of the server: allow +info"}, nil
+	case err != nil && strings.Contains(err.Error(), "unknown command"):
+		return []string{"the server has no INFO under this name, so nothing is known of it: undo rename-command"}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	info := fields(text)
 	faults := append(s.unfit(info), skew(ctx, client)...)
+	if single, ok := client.(*redis.Client); ok && s.cluster == nil && !s.foreign() && !s.proxied {
+		faults = append(faults, several(ctx, single, info["run_id"])...)
+	}
 	if info["aof_enabled"] == "0" {
 		// Without the right to ask this stays open.
 		if save, err := client.ConfigGet(ctx, "save").Result(); err == nil && save["save"] == "" {
@@ -84,6 +93,24 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 		}
 	}
 	return faults, nil
+}
+
+// probes is how many connections are made to see whether they lead to one server.
+const probes = 4
+
+// several reports that new connections lead to other servers than the one with this run ID.
+func several(ctx context.Context, client *redis.Client, id string) []string {
+	options := *client.Options()
+	options.PoolSize, options.MinIdleConns = 1, 0
+	for range probes {
+		other := redis.NewClient(&options)
+		text, err := other.Info(ctx, "server").Result()
+		_ = other.Close()
+		if now := fields(text)["run_id"]; err == nil && now != id {
+			return []string{"connections lead to several servers: give New WithProxy if a proxy spreads keys over them, else connect to one server"}
+		}
+	}
+	return nil
 }
 
 // fields are those of an answer of INFO.
@@ -219,6 +246,8 @@ func (s *Store) advise(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrLost):
 		return nil
+	case pipeline.ClassOf(err).Hint != "":
+		return fmt.Errorf("redisstore: check: %w (%s)", err, pipeline.ClassOf(err).Hint)
 	case s.redisson:
 		return fmt.Errorf("redisstore: check: %w (it needs the rights %s on the keys %s*, redisson_lock_token:* and redisson_lock_queue:*, and the channels redisson_lock__channel:*)",
 			err, redissonRights+s.clusterRights(), s.prefix)

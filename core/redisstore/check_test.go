@@ -2,7 +2,9 @@ package redisstore_test
 
 import (
 	"context"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,7 +61,7 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("saving fails", func(t *testing.T) {
 		t.Parallel()
-		server := testserver.StartRedis(t, "--save", "3600 1", "--dbfilename", "dump")
+		server := testserver.StartRedis(t, "--save", "3600", "1", "--dbfilename", "dump")
 		breakSaving(t, server)
 		says(t, newStore(t, testclient.Redis(t, server.Addr)), "fails to save", "MISCONF")
 	})
@@ -99,6 +101,51 @@ func TestCheck(t *testing.T) {
 		client := testclient.Redis(t, server.Addr)
 		client.AddHook(oldServer{})
 		says(t, newStore(t, client), "6.0.20", "older than 6.2")
+	})
+	for name, c := range map[string]struct {
+		config []string
+		words  []string
+	}{
+		"a node of a cluster": {[]string{"--cluster-enabled", "yes"}, []string{"MOVED", "use a *redis.ClusterClient"}},
+		"no replicas":         {[]string{"--min-replicas-to-write", "1"}, []string{"NOREPLICAS", "min-replicas-to-write"}},
+		"a renamed evalsha":   {[]string{"--rename-command", "EVALSHA", "evalsha2"}, []string{"unknown command", "undo rename-command"}},
+		"a renamed info":      {[]string{"--rename-command", "INFO", "info2"}, []string{"no INFO", "undo rename-command"}},
+		"a full server":       {[]string{"--maxmemory", "1"}, []string{"OOM", "raise maxmemory"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t, append(fit, c.config...)...)
+			if name == "a node of a cluster" {
+				server.AddSlots(0, 0) // and another node has all others
+				other := testserver.StartRedis(t, c.config...)
+				other.AddSlots(1, 16383)
+				server.Do("CLUSTER", "MEET", "127.0.0.1", other.Port())
+				testserver.Eventually(t, testserver.Settled, "the cluster is up", func() bool {
+					return strings.Contains(server.Do("CLUSTER", "INFO").(string), "cluster_state:ok")
+				})
+			}
+			s := newStore(t, testclient.Redis(t, server.Addr))
+			says(t, s, c.words...)
+			if err := s.Check(t.Context()); strings.Contains(err.Error(), "it needs the rights") {
+				t.Errorf("got %q, want no list of rights", err)
+			}
+		})
+	}
+	t.Run("connections to several servers", func(t *testing.T) {
+		t.Parallel()
+		servers := []*testserver.Redis{testserver.StartRedis(t, fit...), testserver.StartRedis(t, fit...)}
+		var dials atomic.Int64
+		client := testclient.Redis(t, servers[0].Addr, func(o *redis.Options) {
+			o.PoolSize = 1
+			o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, servers[dials.Add(1)%2].Addr)
+			}
+		})
+		says(t, newStore(t, client), "lead to several servers", "WithProxy")
+		// A message may go to the one that nobody listens to.
+		if err := newStore(t, client, redisstore.WithProxy()).Check(t.Context()); err != nil && strings.Contains(err.Error(), "lead to") {
+			t.Errorf("with WithProxy: got %v, want nothing of that", err)
+		}
 	})
 	t.Run("a server that is away or silent", func(t *testing.T) {
 		t.Parallel()

@@ -49,6 +49,10 @@ var errorReplies = []struct {
 	{"ERR Error running script (call to f_ab): @user_script:40: -READONLY You can't write", true, true},
 	{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:40.", true, false},
 
+	{"ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array", true, false},
+	{"ERR command eval not support for normal user", true, false},
+	{"ERR This instance has Lua scripting support disabled", true, false},
+
 	{"ERR Error running script (call to f_ab): @user_script:40: attempt to index a nil value", false, false},
 	{"ERR user_script:40: attempt to index a nil value script: ab, on @user_script:40.", false, false},
 	{"ERR internal error", false, false},

@@ -88,7 +88,7 @@
 //
 // Any client of go-redis but a Ring or an AutoPipeliner, with any configuration. What a
 // *redis.Client reaches has to be one server at a time: a proxy before several may ask
-// another one for the time than the one that has the key. Commands
+// another one for the time than the one that has the key, which WithProxy avoids. Commands
 // of the Store are sent once, whatever the client retries: otherwise a lost reply would
 // make the Store's own lock come back as busy. A call returns when its context ends,
 // whatever the client's time-outs; the connection of a call that was left returns to the pool when

@@ -30,7 +30,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 	t.Run("a slot without a node fails its own claims only", func(t *testing.T) {
 		t.Parallel()
 		node := testserver.StartRedis(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
-		node.Do("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
+		node.AddSlots(0, 8191)
 		testserver.Eventually(t, soon, "the cluster is up", func() bool {
 			return testclient.Redis(t, node.Addr).Set(t.Context(), "{06S}", "", 0).Err() == nil // slot 0
 		})

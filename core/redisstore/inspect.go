@@ -62,7 +62,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	}
 	// The token of the hold can be a time that is still on its way to the holder.
 	last := v.us + uint64(pipeline.Limit.Microseconds()) + store.TokenStep
-	cmd := s.newCommand(releaseScript, key, s.releases.release(releaseFlags{left: true})).
+	cmd := s.newCommand(s.releaseScript(), key, s.releases.release(releaseFlags{left: true})).
 		Text(lease).Num(0).Num(int64(last)).Num(millis(keep))
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }

@@ -95,9 +95,12 @@ func (r *luaRecorder) note(prefix string, args []string) {
 	}
 	keys, args := args[3:3+most], args[3+most:]
 	verb, _, _ := strings.Cut(args[0], " ")
-	name := prefix + strings.Replace(verb, "revoke", "release", 1)
-	if r.texts[name] == "" {
-		name = "card"
+	verb = strings.Replace(verb, "revoke", "release", 1)
+	name := prefix + verb
+	if r.texts[name] == "" { // the same with the option, or that of cards
+		if name = verb; r.texts[name] == "" {
+			name = "card"
+		}
 	}
 	recorder, err := os.ReadFile("testdata/record.lua")
 	if err != nil {
@@ -164,6 +167,26 @@ func TestScriptsInLua54(t *testing.T) {
 		c = claimed()
 		for _, st := range scene(calls, c.Key, fields) {
 			r.step("", stored(c), func() { _ = st.do() })
+		}
+	}
+	silent := newStore(t, testclient.Redis(t, r.proxy.Addr), redisstore.WithoutScriptedWakeUps())
+	c = claimed()
+	for _, st := range scene(silent, c.Key, false) {
+		_ = st.do()
+	}
+	for range 8 {
+		c = claimed()
+		w := claimOf(c.Key)
+		w.Wait, w.Fair = true, true
+		for _, do := range []func(){
+			func() { _, _ = silent.Acquire(t.Context(), c) },
+			func() { _, _ = silent.Acquire(t.Context(), w) },
+			func() { _, _ = silent.Acquire(t.Context(), shared(claimOf(c.Key))) },
+			func() { _ = silent.Release(t.Context(), c) },
+			func() { _, _ = silent.Acquire(t.Context(), w) },
+			func() { _ = silent.Release(t.Context(), w) },
+		} {
+			r.step("silent_", stored(c), do)
 		}
 	}
 	for range 3 { // what a random sequence seldom has

@@ -26,6 +26,8 @@ type config struct {
 	prefixed bool // WithPrefix was given
 	plain    bool
 	redisson bool
+	proxied  bool
+	silent   bool // WithoutScriptedWakeUps was given
 	replicas int
 	ackWait  time.Duration
 	acks     bool // WithReplicas was given
@@ -79,6 +81,22 @@ func WithRedisson() Option {
 // foreign reports whether keys are those of other programs too: they are used verbatim, and
 // carry less.
 func (c *config) foreign() bool { return c.plain || c.redisson }
+
+// WithProxy is for a client of a proxy that spreads keys over several servers. Each lock is granted
+// by a script, whose time is that of the server of its key. Without it a free lock takes a SET and
+// a TIME, which may meet two servers there, and tokens could go back. It costs that server as much
+// as three such SETs. Check finds out where it is needed.
+func WithProxy() Option {
+	return func(c *config) { c.proxied = true }
+}
+
+// WithoutScriptedWakeUps is for servers that run no script with PUBLISH in it. The Store publishes
+// after the script, in one more round trip if someone waits. No lock is granted by message. If the
+// process dies between the two, the waiter asks again after a pause. Plain keys and WithRedisson
+// are as they are without it.
+func WithoutScriptedWakeUps() Option {
+	return func(c *config) { c.silent = true }
+}
 
 // WithReplicas makes Acquire wait, at most for timeout, until n replicas have
 // seen the grant. If fewer did, the grant is given back and Acquire fails with

@@ -41,7 +41,7 @@ type pushed struct {
 	valid time.Duration
 }
 
-// readPush reads the text of a grant behind its key and lease, of which lua/waiters.lua has
+// readPush reads the text of a grant behind its key and lease, of which lua/messages.lua has
 // the form. It is nil if the text is not valid.
 func readPush(text string) *pushed {
 	f := strings.Split(text, " ")
@@ -61,7 +61,7 @@ func readPush(text string) *pushed {
 // a process listens, and WAIT is no part of a message.
 func (s *Store) pushable(c *store.Claim) bool {
 	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= store.WaiterLife &&
-		!s.foreign() && !s.acks && s.cluster == nil
+		!s.foreign() && !s.acks && !s.silent && s.cluster == nil
 }
 
 // pushedTo takes the grant that has come for a claim, and reports whether the claim is

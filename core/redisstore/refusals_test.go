@@ -76,7 +76,7 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("MISCONF: the server cannot save", func(t *testing.T) {
 		t.Parallel()
-		server := testserver.StartRedis(t, "--save", "3600 1", "--dbfilename", "dump")
+		server := testserver.StartRedis(t, "--save", "3600", "1", "--dbfilename", "dump")
 		s := newStore(t, testclient.Redis(t, server.Addr))
 		acquire(t, s, claimed())
 		breakSaving(t, server)
@@ -84,7 +84,7 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("BUSY: a script that runs on", func(t *testing.T) {
 		t.Parallel()
-		server := testserver.StartRedis(t, "--busy-reply-threshold", "50")
+		server := testserver.StartRedis(t, "--lua-time-limit", "50")
 		s := newStore(t, testclient.Redis(t, server.Addr))
 		busy := testclient.Redis(t, server.Addr)
 		done := make(chan struct{})

@@ -48,7 +48,7 @@ func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call)
 	if err != nil {
 		return r, answer{}, s.failure(ctx, op, err)
 	}
-	a, err := parse(op, r.Reply)
+	a, err := s.delivered(ctx, op, r.Reply)
 	return r, a, err
 }
 

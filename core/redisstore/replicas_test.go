@@ -44,7 +44,7 @@ func TestReplicas(t *testing.T) {
 			t.Parallel()
 			master := testserver.StartRedis(t)
 			replica := replicaOf(t, master)
-			r := newRig(t, master, edit, redisstore.WithReplicas(1, 4*time.Second))
+			r := newRig(t, master, edit, redisstore.WithReplicas(1, 2*time.Second))
 			hasty := newStore(t, testclient.Redis(t, r.proxy.Addr, edit), redisstore.WithReplicas(1, 100*time.Millisecond))
 			other := newStore(t, testclient.Redis(t, master.Addr))
 			t.Run("a grant has been seen by a replica when it is given", func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestReplicas(t *testing.T) {
 				// on its way through another one.
 				start := func() (*testserver.Proxy, *redisstore.Store) {
 					proxy := testserver.NewRedisProxy(t, master.Addr)
-					return proxy, newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 4*time.Second))
+					return proxy, newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 2*time.Second))
 				}
 				for _, command := range []string{"set", "time", "wait"} {
 					for _, lost := range []testserver.Action{testserver.CloseReply, testserver.CloseRequest} {

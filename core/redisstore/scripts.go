@@ -14,16 +14,21 @@ const (
 	lost
 	heavy
 	finished
+	behind
 )
 
 // The scripts, each with the files of which it consists, in order. A script ends where it
 // returns: the shortcuts come before the files that define functions.
 var (
-	acquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "waiters", "acquire")
+	acquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "messages", "waiters", "acquire")
 	extendScript  = newScript("clock", "extend_shortcuts", "crowd", "state", "extend")
-	releaseScript = newScript("clock", "release_shortcuts", "crowd", "state", "waiters", "release")
+	releaseScript = newScript("clock", "release_shortcuts", "release_relay", "crowd", "state", "messages", "waiters", "release")
 	showScript    = newScript("clock", "crowd", "state", "show")
 	cardScript    = newScript("card")
+
+	// Those of WithoutScriptedWakeUps.
+	silentAcquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "silent", "waiters", "acquire")
+	silentReleaseScript = newScript("clock", "release_shortcuts", "crowd", "state", "silent", "waiters", "release")
 
 	redissonShowScript    = newScript("redisson", "redisson_show")
 	redissonAcquireScript = newScript("redisson", "redisson_acquire")

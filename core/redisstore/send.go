@@ -22,6 +22,21 @@ func (s *Store) newCommand(of *pipeline.Script, key string, what any) *pipeline.
 	return s.pipeline.Eval(of, s.named(room[:0], key), what)
 }
 
+// acquireScript and releaseScript are the scripts of the usual locks.
+func (s *Store) acquireScript() *pipeline.Script {
+	if s.silent {
+		return silentAcquireScript
+	}
+	return acquireScript
+}
+
+func (s *Store) releaseScript() *pipeline.Script {
+	if s.silent {
+		return silentReleaseScript
+	}
+	return releaseScript
+}
+
 // newSet is SET key value NX PX ms for a lock's key, which is an acquire.
 func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
 	var room [64]byte
@@ -34,7 +49,25 @@ func (s *Store) call(ctx context.Context, op string, c *pipeline.Call) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
-	return parse(op, v)
+	return s.delivered(ctx, op, v)
+}
+
+// delivered reads an answer, and publishes the messages that silent.lua has put beside it. If they are
+// lost, the waiters ask again after a pause.
+func (s *Store) delivered(ctx context.Context, op string, v any) (answer, error) {
+	list, ok := v.([]any)
+	if !ok || len(list) < 4 || list[0] != behind {
+		return parse(op, v)
+	}
+	_, _ = away(ctx, func(ctx context.Context) ([]redis.Cmder, error) {
+		return s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := 2; i+1 < len(list); i += 2 {
+				p.Do(ctx, "publish", list[i], list[i+1])
+			}
+			return nil
+		})
+	})
+	return parse(op, list[1])
 }
 
 // exchange sends c and returns the reply.

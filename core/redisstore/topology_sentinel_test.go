@@ -3,7 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,7 +66,7 @@ func TestOnSentinel(t *testing.T) {
 			awaitOffsets(t, old, sentinel.Replicas()...)
 			old.Kill()
 		}, func() { sentinel.AwaitFailover(old) })
-		old.Restart("--replicaof", fmt.Sprintf("127.0.0.1 %d", sentinel.Master().Port()))
+		old.Restart("--replicaof", "127.0.0.1", strconv.Itoa(sentinel.Master().Port()))
 		sentinel.AwaitOK()
 	})
 	t.Run("a master freezes: leases that its replicas have go on, and waiters get theirs", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestOnSentinel(t *testing.T) {
 			t.Error("vacuous: nobody was told that it is down")
 		}
 		sentinel.AwaitFailover(old)
-		old.Restart("--replicaof", fmt.Sprintf("127.0.0.1 %d", sentinel.Master().Port()))
+		old.Restart("--replicaof", "127.0.0.1", strconv.Itoa(sentinel.Master().Port()))
 		sentinel.AwaitOK()
 	})
 	everyKeyExpires(t, sentinel.Master())

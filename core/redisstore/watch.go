@@ -62,7 +62,7 @@ type watched struct {
 	pushed *pushed // nil if none has come
 }
 
-// wake passes a message on, of which lua/waiters.lua has the form. The watch of the waiter only
+// wake passes a message on, of which lua/messages.lua has the form. The watch of the waiter only
 // wakes it. What the message grants is returned by the Acquire that follows, see push.go.
 func wake(l *hub.Listener[watched], text string) {
 	of, grant, granted := strings.Cut(text, "\n")

@@ -1,7 +1,6 @@
 // Package sqlstore keeps locks in a SQL database behind database/sql: MariaDB 10.6 and
 // later, MySQL 8.0 and later, PostgreSQL 14 and later, and SQLite 3.35 and later. It imports
-// no driver. Its tests run on MariaDB 10.11, PostgreSQL 15 and SQLite; MySQL is by
-// documentation only.
+// no driver. Its tests pass on the servers of core/SERVERS.md.
 //
 // # Rows
 //
@@ -11,7 +10,9 @@
 // process that dies leaves nothing else locked. The database needs no function. Nothing depends
 // on the isolation level, the time zone, the SQL mode or the parameters of the driver, except
 // that each statement must commit by itself, and that READ-UNCOMMITTED is refused on MariaDB and
-// MySQL. On PostgreSQL that is asked for in two round trips with a driver other than pgx.
+// MySQL. Whether a transaction is open, which would roll locks back, is asked for in two round
+// trips on PostgreSQL with a driver other than pgx, and in one on MySQL with a driver other than
+// go-sql-driver/mysql.
 //
 // The time is the database's. If its clock is set back, deadlines move back too.
 //
@@ -47,8 +48,8 @@
 //
 // An answer of package once is in the row of its key. once.Commit with In(tx) saves one in a
 // transaction of the caller, so that it is committed together with its effect. On MariaDB and
-// MySQL a statement has at most max_allowed_packet bytes, 16 MiB on MariaDB by default, and an
-// answer of up to 64 KiB takes twice its length.
+// MySQL a statement has at most max_allowed_packet bytes, by default 16 MiB on MariaDB and 64 MiB
+// on MySQL, and an answer of up to 64 KiB takes twice its length.
 //
 // # Rights
 //

@@ -16,17 +16,18 @@ import (
 )
 
 // Clock is the wall clock of the servers that are started with it. Their monotonic
-// clock, and all clocks of the test, stay as they are. It is safe for concurrent
-// use.
+// clock runs as fast, but is never set. All clocks of the test stay as they are. It is safe
+// for concurrent use.
 type Clock struct {
 	t    testing.TB
 	file *os.File
 	env  []string
 
-	mu    sync.Mutex
-	since time.Time
-	off   time.Duration
-	rate  float64
+	mu      sync.Mutex
+	since   time.Time
+	off     time.Duration
+	rate    float64
+	servers []*Redis
 }
 
 // NewClock returns a clock that is right, or rate times as fast from now on. It skips
@@ -78,6 +79,9 @@ func (c *Clock) StartRedis(args ...string) *Redis {
 		}
 		return fmt.Sprint(at[0])
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.servers = append(c.servers, s)
 	return s
 }
 
@@ -109,13 +113,37 @@ func (c *Clock) StartCluster(replicas bool, args ...string) *Cluster {
 	return startCluster(c.t, c.env, replicas, args...)
 }
 
-// Step sets the clock forward, or back if d is negative, in one step.
+// Step sets the clock forward, or back if d is negative, in one step. It returns when the
+// servers of StartRedis that answer go by it: Valkey 9.1 reads its clock once in a millisecond.
 func (c *Clock) Step(d time.Duration) {
 	c.t.Helper()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.off += d
 	c.set(8, uint64(c.off))
+	servers := c.servers
+	c.mu.Unlock()
+	for _, s := range servers {
+		for since := time.Now(); time.Since(since) < Settled; time.Sleep(time.Millisecond) {
+			off, err := c.offBy(s)
+			if err != nil || off.Abs() < max(d.Abs()/2, 2*time.Second) {
+				break
+			}
+		}
+	}
+}
+
+// offBy is how far the time of a server is from this clock, by whole seconds.
+func (c *Clock) offBy(s *Redis) (time.Duration, error) {
+	v, err := askRedis(s.Addr, 500*time.Millisecond, "TIME")
+	if err != nil {
+		return 0, err
+	}
+	at, _ := v.([]any)
+	if len(at) != 2 {
+		return 0, fmt.Errorf("the server says %v", v)
+	}
+	seconds, err := strconv.ParseInt(fmt.Sprint(at[0]), 10, 64)
+	return time.Since(time.Unix(seconds, 0)) + c.Ahead(), err
 }
 
 // Ahead returns how far the clock is ahead of the right time.

@@ -58,7 +58,7 @@ func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cl
 	for i, s := range c.Nodes {
 		s.Do("CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		if i < 3 {
-			s.Do("CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+			s.AddSlots(i*slots/3, (i+1)*slots/3-1)
 		}
 		if i > 0 {
 			c.Nodes[0].Do("CLUSTER", "MEET", "127.0.0.1", s.Port())
@@ -77,6 +77,16 @@ func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cl
 		awaitLink(t, c.Nodes[i])
 	}
 	return c
+}
+
+// AddSlots gives the server, a node of a cluster, the slots from the first to the last.
+func (s *Redis) AddSlots(first, last int) {
+	s.t.Helper()
+	add := []any{"CLUSTER", "ADDSLOTS"} // ADDSLOTSRANGE came with 7.0
+	for slot := first; slot <= last; slot++ {
+		add = append(add, slot)
+	}
+	s.Do(add...)
 }
 
 // Addrs returns the addresses of all nodes.

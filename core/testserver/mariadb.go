@@ -12,8 +12,8 @@ import (
 )
 
 // MariaDB is a MariaDB server of a test's own, on a free port of 127.0.0.1, where the
-// user root needs no password. It stops with the test. Its methods fail the test if the
-// server does not carry them out, and are safe for concurrent use.
+// user root needs no password, or MySQL if ServersDir has that. It stops with the test. Its
+// methods fail the test if the server does not carry them out, and are safe for concurrent use.
 type MariaDB struct {
 	*Process
 	Addr string // host:port, the same after a Restart
@@ -26,12 +26,32 @@ type MariaDB struct {
 
 // mariaData is the data of a new MariaDB server.
 var mariaData = template{as: asSelf, initialize: func(dir string) error {
+	if mysqld := fromServersDir("mysqld"); mysqld != "" {
+		return initMySQL(mysqld, dir)
+	}
 	args := append([]string{
 		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--auth-root-authentication-method=normal",
 		"--skip-test-db", "--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-use-native-aio=0",
 	}, rootArgs()...)
 	return runAs(asSelf, nil, program("mariadb-install-db"), args...)
 }}
+
+// initMySQL makes dir/data for MySQL.
+func initMySQL(mysqld, dir string) error {
+	users := filepath.Join(dir, "users.sql")
+	const root = "CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n"
+	if err := os.WriteFile(users, []byte(root), 0o600); err != nil {
+		return err
+	}
+	args := append([]string{
+		"--no-defaults", "--initialize-insecure", "--datadir=" + filepath.Join(dir, "data"), "--init-file=" + users,
+		"--innodb-redo-log-capacity=16M", "--innodb-use-native-aio=0",
+	}, rootArgs()...)
+	return runAs(asSelf, nil, mysqld, args...)
+}
+
+// IsMySQL reports whether the servers of StartMariaDB are MySQL.
+func IsMySQL() bool { return fromServersDir("mysqld") != "" }
 
 // asSelf makes a command run as the test's own user.
 func asSelf(*exec.Cmd) error { return nil }
@@ -44,7 +64,7 @@ func rootArgs() []string {
 	return []string{"--user=root"}
 }
 
-// StartMariaDB starts a server with the given settings, as in the group [mariadbd] of my.cnf:
+// StartMariaDB starts a server with the given settings, as in its group of my.cnf:
 // "max_connections = 20". Its commits are durable, as on a server in production. It
 // returns when the server answers. It skips the test if MariaDB is not installed, and
 // fails it instead if the environment says LOCKKIT_REQUIRE_SERVERS=1.
@@ -62,7 +82,11 @@ func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 		t.Fatalf("testserver: mariadb: %v", err)
 	}
 	data := filepath.Join(s.Dir, "data")
-	s.Process = newProcess(t, "mariadbd", s.Dir)
+	name, group, logSize := "mariadbd", "[mariadbd]", "innodb_log_file_size = 8M"
+	if IsMySQL() {
+		name, group, logSize = "mysqld", "[mysqld]", "innodb_redo_log_capacity = 16M\nmysqlx = 0\nsecure_file_priv = NULL"
+	}
+	s.Process = newProcess(t, name, s.Dir)
 	// Another server may have the same port.
 	s.ready = func(int) bool {
 		dir, err := askMySQL(s.Addr, s.database, 2*time.Second, "SELECT @@datadir")
@@ -70,12 +94,12 @@ func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 	}
 	s.command = func() (*exec.Cmd, error) {
 		config := append([]string{
-			"[mariadbd]", "bind_address = 127.0.0.1", fmt.Sprint("port = ", portOf(s.Addr)), "socket = " + filepath.Join(s.Dir, "socket"),
+			group, "bind_address = 127.0.0.1", fmt.Sprint("port = ", portOf(s.Addr)), "socket = " + filepath.Join(s.Dir, "socket"),
 			"pid_file = " + filepath.Join(s.Dir, "pid"), "datadir = " + data, "tmpdir = " + s.Dir,
-			"skip_name_resolve = 1", "innodb_buffer_pool_size = 16M", "innodb_log_file_size = 8M", "innodb_use_native_aio = 0",
+			"skip_name_resolve = 1", "innodb_buffer_pool_size = 16M", logSize, "innodb_use_native_aio = 0",
 		}, settings...)
 		file := filepath.Join(s.Dir, "my.cnf")
-		cmd := exec.Command(program("mariadbd"), append([]string{"--defaults-file=" + file}, rootArgs()...)...)
+		cmd := exec.Command(program(name), append([]string{"--defaults-file=" + file}, rootArgs()...)...)
 		cmd.Env = append(os.Environ(), s.env...)
 		return cmd, os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600)
 	}
@@ -95,12 +119,16 @@ func (s *MariaDB) NewDatabase(t testing.TB) *MariaDB {
 	return d
 }
 
-// DSN returns the data source name by which go-sql-driver/mysql connects to the server.
+// DSN returns the data source name by which go-sql-driver/mysql connects to the server. On
+// MySQL sessions wait for a second for the lock of a row, as package sqlstore asks for.
 // Parameters are added unchanged: "autocommit=0".
 func (s *MariaDB) DSN(parameters ...string) string { return s.DSNAt(s.Addr, parameters...) }
 
 // DSNAt returns the name of DSN through a proxy of the server at addr.
 func (s *MariaDB) DSNAt(addr string, parameters ...string) string {
+	if IsMySQL() {
+		parameters = append([]string{"innodb_lock_wait_timeout=1"}, parameters...)
+	}
 	return fmt.Sprintf("root@tcp(%s)/%s?%s", addr, s.database, strings.Join(parameters, "&"))
 }
 

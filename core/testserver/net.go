@@ -163,7 +163,7 @@ func (n *Net) StartSentinel(args ...string) (*Sentinel, []*Host) {
 		hosts = append(hosts, host)
 		a := append([]string{"--protected-mode", "no"}, args...)
 		if i > 0 {
-			a = append(a, "--replicaof", fmt.Sprintf("%s %d", hosts[0].IP, s.Nodes[0].Port()))
+			a = append(a, "--replicaof", fmt.Sprint(hosts[0].IP), strconv.Itoa(s.Nodes[0].Port()))
 		}
 		s.Nodes = append(s.Nodes, startRedis(n.t, &Redis{args: a, host: host}))
 	}

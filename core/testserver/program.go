@@ -26,7 +26,7 @@ func RequireZooKeeper(t testing.TB) {
 	t.Helper()
 	const hint = "ZooKeeper is not installed (apt-get install zookeeper default-jre-headless)"
 	require(t, hint, "java")
-	if _, err := os.Stat(zooKeeperScript); err != nil {
+	if _, err := os.Stat(zooKeeperScript); err != nil && fromServersDir(zooKeeperClassPath) == "" {
 		Missing(t, hint)
 	}
 }
@@ -57,9 +57,12 @@ func RequireSpin(t testing.TB) {
 	require(t, "Spin is not installed (apt-get install spin gcc libc6-dev, or brew install spin)", "spin", "gcc")
 }
 
-// RequireMariaDB skips or fails the test like RequireRedis, for MariaDB.
+// RequireMariaDB skips or fails the test like RequireRedis, for MariaDB, or the MySQL in its place.
 func RequireMariaDB(t testing.TB) {
 	t.Helper()
+	if fromServersDir("mysqld") != "" {
+		return
+	}
 	const hint = "MariaDB is not installed (apt-get install mariadb-server, or brew install mariadb)"
 	require(t, hint, "mariadbd", "mariadb-install-db")
 }
@@ -90,9 +93,32 @@ func Missing(t testing.TB, what string) {
 	t.Skip(what)
 }
 
+// ServersDir is the environment variable that names a directory whose programs are taken before
+// those of the machine, as for tests on another version: redis-server, postgres and initdb, mariadbd
+// and mariadb-install-db, or mysqld instead of these, and in the file zookeeper.classpath what Java
+// needs for ZooKeeper. The directory may have some of them.
+const ServersDir = "LOCKKIT_SERVERS"
+
+// fromServersDir returns the path of a file in the directory that ServersDir names, "" if there
+// is none.
+func fromServersDir(name string) string {
+	dir := os.Getenv(ServersDir)
+	if dir == "" {
+		return ""
+	}
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
 // program returns the path of a program, or "". Debian puts PostgreSQL's programs in a
 // place of their own; the newest version wins.
 func program(name string) string {
+	if path := fromServersDir(name); path != "" {
+		return path
+	}
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}

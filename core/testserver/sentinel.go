@@ -37,7 +37,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	for i := range 3 {
 		a := args
 		if i > 0 {
-			a = append([]string{"--replicaof", fmt.Sprintf("127.0.0.1 %d", s.Nodes[0].Port())}, args...)
+			a = append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(s.Nodes[0].Port())}, args...)
 		}
 		s.Nodes = append(s.Nodes, startRedis(t, &Redis{args: a}))
 	}

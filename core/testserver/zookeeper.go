@@ -18,6 +18,9 @@ const (
 	zooKeeperJars   = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
 )
 
+// zooKeeperClassPath is a file of the directory that ServersDir names.
+const zooKeeperClassPath = "zookeeper.classpath"
+
 // ZooKeeperTick is the tick of ZooKeeper's servers. Sessions last at least 2 ticks and
 // at most 400.
 const ZooKeeperTick = 200 * time.Millisecond
@@ -72,13 +75,20 @@ maxSessionTimeout=%d
 initLimit=50
 syncLimit=25
 %s`, s.tick.Milliseconds(), s.Dir, portOf(s.Addr), 400*ZooKeeperTick.Milliseconds(), s.extra)
-	file := filepath.Join(s.Dir, "zoo.cfg")
+	file, jars := filepath.Join(s.Dir, "zoo.cfg"), zooKeeperJars
+	if other := fromServersDir(zooKeeperClassPath); other != "" {
+		text, err := os.ReadFile(other)
+		if err != nil {
+			return nil, err
+		}
+		jars = strings.TrimSpace(string(text))
+	}
 	cmd := exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
 		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that elects alone soon asks once a minute only
 		fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", ContainerCheck.Milliseconds()),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", zooKeeperJars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+		"-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	cmd.Dir = s.Dir
 	return cmd, os.WriteFile(file, []byte(config), 0o600)
 }

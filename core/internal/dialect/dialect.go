@@ -88,6 +88,7 @@ type Proof struct {
 	Succeed []string // statements that have to succeed
 	Fail    string   // one that has to fail, or ""
 	True    string   // a query whose answer has to be true, or ""
+	Unless  string   // a query whose answer is true if no proof is needed of this server, or ""
 }
 
 // savepoint proves a transaction where a savepoint does not begin one. MariaDB and MySQL fail

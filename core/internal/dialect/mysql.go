@@ -23,6 +23,10 @@ const (
 	// mysqlNoWait fails at once where a row is locked. So a statement that reads the table of the
 	// version as well, and locks its row by that, holds up nobody who wants to raise the floor.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
+	// mysqlNewest has a locking read return the newest row in a transaction whose snapshot is older,
+	// as it does on MySQL. From 11.6 on MariaDB would end that transaction with error 1020, since the
+	// watchdog has written to the row meanwhile.
+	mysqlNewest = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=0 FOR */ "
 	// mysqlAlone is true if the statement commits by itself, and reads what was committed: an
 	// answer that a Commit has saved can still be rolled back. MariaDB alone can say that no
 	// transaction is open.
@@ -89,6 +93,11 @@ func (MySQL) Probes() []Probe {
 		{
 			"/*M! EXISTS (SELECT * FROM information_schema.global_variables WHERE variable_name='WSREP_ON' AND variable_value='ON') OR */ 1=0",
 			"several servers of a Galera cluster may write, each by a clock of its own: send all statements to one",
+		},
+		{
+			"/*!80000 EXISTS (SELECT * FROM performance_schema.global_variables WHERE " +
+				"variable_name='group_replication_single_primary_mode' AND variable_value='OFF') OR */ 1=0",
+			"several servers of a group may write, each by a clock of its own: set group_replication_single_primary_mode=ON",
 		},
 		{
 			"/*!80000 @@innodb_lock_wait_timeout>2 OR */ 1=0",
@@ -217,29 +226,32 @@ func (MySQL) Inside() Statement {
 // LoadLocked implements Dialect. A locking read returns the newest row at every isolation
 // level. The table of the version is not read, as all its readers would lock each other out.
 func (d MySQL) LoadLocked(key string) Statement {
-	t := d.text().add(thisVersion, mysqlNow, ",0", rowColumns, ",NULL FROM lockkit_locks k WHERE k.name=").name(key)
+	t := d.text().add(mysqlNewest, thisVersion, mysqlNow, ",0", rowColumns, ",NULL FROM lockkit_locks k WHERE k.name=").name(key)
 	return t.add(" FOR UPDATE").end()
 }
 
 // SaveLocked implements Dialect.
 func (d MySQL) SaveLocked(key string, old, e casstore.Entry) Statement {
-	return d.text().update("lockkit_locks", key, &old, &e).end()
+	return d.text().add(mysqlNewest).update("lockkit_locks", key, &old, &e).end()
 }
 
 // Proof implements Dialect. With autocommit off a transaction that a deadlock has rolled back
 // would look like an open one: the next statement begins another.
 func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
 
-// Idle implements Dialect.
-func (MySQL) Idle() Proof { return Proof{} }
+// Idle implements Dialect. MySQL cannot say within a statement whether a transaction was open
+// before it, but refuses to change what the next one may do.
+func (MySQL) Idle() Proof {
+	return Proof{Unless: "SELECT /*M! 1=1 OR */ 1=0", Succeed: []string{"SET TRANSACTION READ WRITE"}}
+}
 
 // Note implements Dialect.
 func (d MySQL) Note(resource string, token uint64) Statement {
-	t := d.text().add("INSERT INTO lockkit_seen (resource,token) VALUES (").name(resource).add(",").num(int64(token))
+	t := d.text().add(mysqlNewest, "INSERT INTO lockkit_seen (resource,token) VALUES (").name(resource).add(",").num(int64(token))
 	return t.add(") ON DUPLICATE KEY UPDATE token=GREATEST(token,").num(int64(token)).add(")").end()
 }
 
 // Seen implements Dialect.
 func (d MySQL) Seen(resource string) Statement {
-	return d.text().add("SELECT token FROM lockkit_seen WHERE resource=").name(resource).add(" FOR UPDATE").end()
+	return d.text().add(mysqlNewest, "SELECT token FROM lockkit_seen WHERE resource=").name(resource).add(" FOR UPDATE").end()
 }

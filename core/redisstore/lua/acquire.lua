@@ -145,9 +145,9 @@ wake(s)
 save(s)
 announce(s)
 if run then
-  return {OK, token, who, s.record.attempt, s.record.deadline - now, found}
+  return finish({OK, token, who, s.record.attempt, s.record.deadline - now, found})
 end
 if who ~= owner then
-  return {OK, token, who}
+  return finish({OK, token, who})
 end
-return token
+return finish(token)

@@ -52,7 +52,7 @@ local FOREVER = 86400000
 -- for WINDOW and the time since its waiter asked, which is ASKED at most. See push.go.
 local WAITER_LIFE, WINDOW, ASKED = 10000, 1500, 7000
 -- The words with which an answer begins.
-local OK, BUSY, LOST, HEAVY, DONE = 0, 1, 2, 3, 4
+local OK, BUSY, LOST, HEAVY, DONE, BEHIND = 0, 1, 2, 3, 4, 5
 local time = redis.call('TIME')
 local stamp = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))
 -- The same as a number, in us and in ms.

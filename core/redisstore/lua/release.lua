@@ -89,4 +89,4 @@ end
 wake(s)
 save(s, true)
 announce(s)
-return answer
+return finish(answer)

@@ -13,7 +13,6 @@ local MOST = 100
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
 local FAIR = {['1'] = true, ['3'] = true, ['5'] = true}
 
-local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
 local function has(flag)
   return string.find(flags, flag, 1, true) ~= nil
 end
@@ -21,25 +20,6 @@ end
 -- begun tells whether lease has begun the run of a record, and the run has not ended.
 local function begun(record, lease)
   return record and record.by == lease and (record.state == '0' or record.state == '3')
-end
-
--- A message to a process is one of these two texts:
---
---   <key> <lease>                                   the waiter may be admitted: it asks
---   <key> <lease>\n<deadline> <token> <ms>          it was admitted
---
--- The key is KEYS[1], which can have spaces but no line end; a lease has neither. The deadline is
--- that of the waiter's place, as it stood in the wait list: it names the place for which the
--- grant counts. The token is the first one of the grant, 0 for a weight that has none. The grant
--- lasts for so many ms from the message on. All numbers are decimal digits, times are in ms.
--- release_shortcuts.lua writes the second one too; wake of watch.go and readPush of push.go read
--- them.
-
--- publish sends a message to the process with an id. It returns how many connections have
--- got it, in a cluster those of one node, or nil where it may not publish: waiters poll then.
-local function publish(id, message)
-  local got = redis.pcall('PUBLISH', channel .. id, message)
-  return type(got) == 'number' and got or nil
 end
 
 -- alive tells whether a place in line has not ended. One that is too far ahead
@@ -76,12 +56,6 @@ local function wake(s)
   kept = kept and kept.sum or 0
   if #s.waits <= 1 or s.sum - kept >= ALL then
     return
-  end
-  -- listening counts the subscribers of a process's own channel: PUBLISH also counts
-  -- those of a pattern of channels. It is false where that must not be asked.
-  local function listening(id)
-    local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
-    return not got.err and tonumber(got[2])
   end
   -- grant admits a waiter without having been asked, if its process listens. The hold is
   -- short: the waiter may have gone.

@@ -59,8 +59,13 @@ func TestMariaDB_Check(t *testing.T) {
 	}
 	server.Exec("SET GLOBAL read_only=0")
 	off := d
-	off.dsn += "autocommit=0"
+	off.dsn += "&autocommit=0"
 	unfit(t, newStore(t, off.open(t), off), "autocommit=1")
+	if testserver.IsMySQL() {
+		patient := d
+		patient.dsn += "&innodb_lock_wait_timeout=50"
+		unfit(t, newStore(t, patient.open(t), patient), "innodb_lock_wait_timeout=1")
+	}
 	d.dialect = sqlstore.PostgreSQL
 	unfit(t, newStore(t, db, d), "as those of PostgreSQL")
 }

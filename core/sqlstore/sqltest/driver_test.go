@@ -5,23 +5,36 @@ import (
 	"database/sql"
 	"database/sql/driver"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-func init() { sql.Register("another", another{}) }
+func init() {
+	sql.Register("another", another{stdlib.GetDefaultDriver()})
+	sql.Register("another of mysql", another{mysql.MySQLDriver{}})
+}
 
 // another is a driver that is not known, as one that traces another.
-type another struct{}
+type another struct{ of driver.Driver }
 
-func (another) Open(dsn string) (driver.Conn, error) {
-	c, err := stdlib.GetDefaultDriver().Open(dsn)
+func (d another) Open(dsn string) (driver.Conn, error) {
+	c, err := d.of.Open(dsn)
 	if err != nil {
 		return nil, err
 	}
-	return &traced{c.(*stdlib.Conn)}, nil
+	return &traced{c.(connection)}, nil
 }
 
-type traced struct{ of *stdlib.Conn }
+// connection is one of a driver that is known.
+type connection interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.NamedValueChecker
+}
+
+type traced struct{ of connection }
 
 func (c *traced) Prepare(query string) (driver.Stmt, error) { return c.of.Prepare(query) }
 

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"flag"
 	mathrand "math/rand/v2"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 
 var (
 	mariaDB = testserver.NewShared(func(t testing.TB) *testserver.MariaDB {
-		return testserver.StartMariaDB(t, "max_connections = 300")
+		return testserver.StartMariaDB(t, "max_connections = 300", "max_allowed_packet = 16M")
 	})
 	postgres = testserver.NewShared(func(t testing.TB) *testserver.Postgres {
 		return testserver.StartPostgres(t, "max_connections = 300")
@@ -76,6 +77,24 @@ func everywhere(t *testing.T, fn func(t *testing.T, d database)) {
 func onMariaDB(t *testing.T, parameters ...string) database {
 	t.Helper()
 	return database{sqlstore.MySQL, "mysql", mariaDB.Get(t).NewDatabase(t).DSN(parameters...)}
+}
+
+// notOnMySQL skips the test if the server is MySQL, for want of what MariaDB has.
+func notOnMySQL(t *testing.T, want string) {
+	t.Helper()
+	if testserver.IsMySQL() {
+		t.Skip("MySQL has no " + want)
+	}
+}
+
+// isolation is a parameter of the DSN for the isolation level, by MariaDB's old name for it, or
+// MySQL's only one.
+func isolation(level string) string {
+	name := "tx_isolation"
+	if testserver.IsMySQL() {
+		name = "transaction_isolation"
+	}
+	return name + "=" + url.QueryEscape("'"+level+"'")
 }
 
 // open returns a pool on the database, as a process has one.

@@ -126,7 +126,7 @@ func TestMariaDB_CheckTokenWithoutAutocommit(t *testing.T) {
 	d := onMariaDB(t)
 	_, db := d.place(t)
 	off := d
-	off.dsn += "autocommit=0"
+	off.dsn += "&autocommit=0"
 	tx, err := off.open(t).BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

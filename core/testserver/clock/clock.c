@@ -1,6 +1,6 @@
 /* Gives a program another wall clock: it is preloaded, and reads from the file
    that TESTSERVER_CLOCK names how far that clock is off, and how fast it runs. The
-   monotonic clock stays as it is. */
+   monotonic clock runs as fast, and is never set: a server may go on from one by the other. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -16,19 +16,34 @@ static const volatile struct {
 	double rate;
 } *dial;
 
+static int64_t began; /* the monotonic clock then, in ns */
+
+static int64_t ns_of(const struct timespec *at) { return at->tv_sec * 1000000000LL + at->tv_nsec; }
+
 __attribute__((constructor)) static void setup(void) {
+	struct timespec now;
 	int fd = open(getenv("TESTSERVER_CLOCK"), O_RDONLY);
 	void *page = mmap(0, sizeof *dial, PROT_READ, MAP_SHARED, fd, 0);
 	if (fd < 0 || page == MAP_FAILED)
 		abort();
+	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+	began = ns_of(&now);
 	dial = page;
 }
 
 int clock_gettime(clockid_t id, struct timespec *at) {
 	int failed = syscall(SYS_clock_gettime, id, at);
-	if (!failed && dial && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) {
-		int64_t ns = at->tv_sec * 1000000000LL + at->tv_nsec;
-		ns += dial->off + (int64_t)((ns - dial->since) * (dial->rate - 1));
+	if (!failed && dial) {
+		int64_t ns = ns_of(at);
+		switch (id) {
+		case CLOCK_REALTIME:
+		case CLOCK_REALTIME_COARSE:
+			ns += dial->off + (int64_t)((ns - dial->since) * (dial->rate - 1));
+			break;
+		case CLOCK_MONOTONIC:
+		case CLOCK_MONOTONIC_COARSE:
+			ns += (int64_t)((ns - began) * (dial->rate - 1));
+		}
 		at->tv_sec = ns / 1000000000;
 		at->tv_nsec = ns % 1000000000;
 	}

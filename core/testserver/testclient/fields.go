@@ -13,8 +13,7 @@ import (
 )
 
 // Fields returns the stored fields of a lock of package redisstore, by their names,
-// even where it is a short string. It returns no fields if there is no lock. It needs
-// Redis 7.
+// even where it is a short string. It returns no fields if there is no lock.
 func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]string, error) {
 	if fields, err := client.HGetAll(ctx, key).Result(); err == nil {
 		return leases(fields), nil // of a hash, or none
@@ -27,11 +26,33 @@ func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]s
 		return nil, err
 	}
 	ends, err := client.PExpireTime(ctx, key).Result()
+	if err != nil && strings.Contains(err.Error(), "unknown command") {
+		var ms int64
+		ms, err = client.Eval(ctx, endOfKey, []string{key}).Int64()
+		ends = time.Duration(ms) * time.Millisecond
+	}
 	if err != nil || ends < 0 { // it has just gone
 		return nil, err
 	}
 	return spread(value, ends)
 }
+
+// endOfKey is a script that returns what PEXPIRETIME does, for servers before 7.0, whose time goes
+// on within a script: when a key ends, in ms since 1970. It asks until both times are of one
+// millisecond.
+const endOfKey = `
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+while true do
+  local first, left = now(), redis.call('PTTL', KEYS[1])
+  if left < 0 then
+    return left
+  elseif now() == first then
+    return first + left
+  end
+end`
 
 // leases returns the fields of a hash without those that follow from others. There is no key
 // if there are none.

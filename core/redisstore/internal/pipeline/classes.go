@@ -17,6 +17,8 @@ type Class struct {
 	Unchanged bool
 	// Advice precedes the server's message.
 	Advice string
+	// Hint is what to do about it on a server that is not fit for locks, or "".
+	Hint string
 	// displaced: the connection leads to a server that cannot be asked now, and perhaps
 	// another one has its name or its role. The idle connections of a client of one server
 	// are closed, so that later calls dial. All other errors leave them open.
@@ -28,6 +30,9 @@ var (
 	displaced = Class{Unchanged: true, displaced: true}
 )
 
+// scriptless is of servers that run no script, or not this one, and look before they begin.
+var scriptless = Class{Unchanged: true, Hint: "the server does not run the scripts: core/SERVERS.md says which do, and what to set"}
+
 // classes has the class of an error reply by its code.
 var classes = map[string]Class{
 	"ASK":         refusal,   // the slot is about to move
@@ -36,13 +41,13 @@ var classes = map[string]Class{
 	"CROSSSLOT":   refusal,   // keys of several slots
 	"LOADING":     displaced, // the server has started, and may come back as a replica
 	"MASTERDOWN":  displaced, // a replica without its master
-	"MISCONF":     refusal,   // the server cannot save
-	"MOVED":       displaced, // another server has the slot
+	"MISCONF":     {Unchanged: true, Hint: "the server fails to save: see its log"},
+	"MOVED":       {Unchanged: true, displaced: true, Hint: "the server is a node of a Cluster: use a *redis.ClusterClient"},
 	"NOAUTH":      displaced, // the connection has lost its user, or never had one
 	"NOPERM":      refusal,   // the user lacks a right
-	"NOREPLICAS":  displaced, // a master that is cut off from its replicas
-	"NOSCRIPT":    refusal,   // the server does not know the script
-	"OOM":         refusal,   // the memory is used up
+	"NOREPLICAS":  {Unchanged: true, displaced: true, Hint: "too few replicas are in step: connect as many as min-replicas-to-write asks for"},
+	"NOSCRIPT":    refusal, // the server does not know the script
+	"OOM":         {Unchanged: true, Hint: "the memory is used up: raise maxmemory, or delete other keys"},
 	"READONLY":    {Unchanged: true, displaced: true, Advice: "the server is a replica (a failover client with ReplicaOnly talks to one)"},
 	"TRYAGAIN":    refusal, // the slot moves, and its keys are on two servers
 	"UNKILLABLE":  refusal, // the script that runs for too long has written
@@ -53,10 +58,14 @@ var classes = map[string]Class{
 // texts has the class of an error reply with the code ERR, or with none, by how it begins.
 var texts = map[string]Class{
 	"max number of clients reached":       refusal, // the server closes the connection
-	"unknown command":                     refusal,
-	"The user executing the script can't": refusal,   // NOPERM inside a script
-	"ACL failure in script":               refusal,   // the same since 7.2
-	"Protocol error: unauthenticated":     displaced, // NOAUTH to a command as long as ours
+	"unknown command":                     {Unchanged: true, Hint: "the server lacks the command, or has renamed it: undo rename-command"},
+	"bad lua script":                      scriptless,
+	"command eval not support":            scriptless, // and evalsha
+	"command evalsha not support":         scriptless,
+	"This instance has Lua scripting":     scriptless, // support disabled
+	"The user executing the script can't": refusal,    // NOPERM inside a script
+	"ACL failure in script":               refusal,    // the same since 7.2
+	"Protocol error: unauthenticated":     displaced,  // NOAUTH to a command as long as ours
 }
 
 // inScript is the text that servers before 7.0 put before an error inside a script. They

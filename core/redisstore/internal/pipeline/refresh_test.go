@@ -17,13 +17,16 @@ import (
 func behindProxy(t *testing.T) (*testserver.Proxy, map[string]redis.UniversalClient) {
 	t.Helper()
 	server := testserver.StartRedis(t, "--cluster-enabled", "yes")
-	server.Do("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	server.AddSlots(0, 16383)
 	testserver.Eventually(t, time.Minute, "all slots are served", func() bool {
 		return strings.Contains(server.Do("CLUSTER", "INFO").(string), "cluster_state:ok")
 	})
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	_, port, _ := strings.Cut(proxy.Addr, ":")
-	server.Do("CONFIG", "SET", "cluster-announce-port", port)
+	server.Restart("--cluster-announce-port", port) // 6.2 does not go by a CONFIG SET of it
+	testserver.Eventually(t, time.Minute, "all slots are served again", func() bool {
+		return strings.Contains(server.Do("CLUSTER", "INFO").(string), "cluster_state:ok")
+	})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{proxy.Addr}, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = cluster.Close() })
 	return proxy, map[string]redis.UniversalClient{

@@ -35,6 +35,7 @@ type Place struct {
 	DB      *sql.DB
 	Dialect dialect.Dialect
 	id      atomic.Pointer[string] // of the tables, once it was read
+	looks   atomic.Bool            // the statements find out by themselves whether a transaction is open
 }
 
 var (

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/lockkit/lockkit/core/internal/dialect"
@@ -40,10 +41,17 @@ var errOpen = errors.New("the session has autocommit off, an open transaction, o
 // look for one. The driver is asked first, as the database takes two round trips.
 func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	proof := p.Dialect.Idle()
-	if proof.Succeed == nil {
+	if proof.Succeed == nil || p.looks.Load() {
 		return nil
 	}
 	ok, known := isIdle(c)
+	if !known && proof.Unless != "" {
+		if err := c.QueryRowContext(ctx, proof.Unless).Scan(&ok); err != nil {
+			return err
+		}
+		known = ok
+		p.looks.Store(ok)
+	}
 	if !known {
 		var err error
 		if ok, err = prove(ctx, c, proof); err != nil {
@@ -56,11 +64,17 @@ func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	return nil
 }
 
-// isIdle reports what pgx knows of c: whether no transaction is open. Another driver is not
-// known.
+// isIdle reports what pgx, or go-sql-driver/mysql, knows of c: whether no transaction is open.
+// Another driver is not known. Nor is a transaction of the latter, which an error may have rolled back.
 func isIdle(c *sql.Conn) (idle, known bool) {
 	_ = c.Raw(func(conn any) error {
 		v := reflect.ValueOf(conn)
+		if t := v.Type(); t.String() == "*mysql.mysqlConn" {
+			status := v.Elem().FieldByName("status") // of the last reply
+			idle = status.CanUint() && status.Uint()&inTransaction == 0
+			known = idle
+			return nil
+		}
 		for _, get := range []func() reflect.Value{
 			func() reflect.Value { return v.MethodByName("Conn") },
 			func() reflect.Value { return v.MethodByName("PgConn") },
@@ -78,6 +92,9 @@ func isIdle(c *sql.Conn) (idle, known bool) {
 	})
 	return idle, known
 }
+
+// inTransaction is a bit of the status in MySQL's protocol.
+const inTransaction = 1
 
 // prove reports whether a session shows what is to be proved.
 func prove(ctx context.Context, q Querier, proof dialect.Proof) (ok bool, err error) {
@@ -102,6 +119,6 @@ func prove(ctx context.Context, q Querier, proof dialect.Proof) (ok bool, err er
 
 // isWrongState reports whether a statement has failed as there is a transaction, or none.
 func isWrongState(err error) bool {
-	return err != nil && (stateOf(err) == "25P01" || field(err, "Number") == 1305 ||
+	return err != nil && (stateOf(err) == "25P01" || slices.Contains([]uint64{1305, 1568}, field(err, "Number")) ||
 		strings.Contains(err.Error(), "within a transaction")) // of SQLite
 }

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// server is a version of a server that is promised. Its name is its kind and its series.
+type server struct {
+	name string
+	kind *kind
+	from source
+	end  bool   // a short run has it
+	skip string // -test.skip of what this build of it lacks
+}
+
+// series is what its versions begin with.
+func (s server) series() string {
+	_, series, _ := strings.Cut(s.name, "-")
+	return series
+}
+
+// recorded reports whether a version is of the series.
+func (s server) recorded(version string) bool { return strings.HasPrefix(version+".", s.series()+".") }
+
+// kind is what servers have in common.
+type kind struct {
+	title    string
+	programs []program
+	public   bool // another user runs it
+	jars     bool // it is of Java
+	suites   []suite
+}
+
+// program is one of a server: its name in the directory for tests, where it stands in the root of
+// the server, and arguments behind those that it is given. ROOT and BIN there are these directories.
+type program struct {
+	name, path, args string
+	script           bool // the machine's shell runs it
+}
+
+// suite is a package of tests, of which -test.skip leaves some out.
+type suite struct {
+	pkg, skip string
+	short     string // -test.run of a short run; none: it has none of them
+}
+
+// none is the pattern of no test.
+const none = "^$"
+
+// runner unpacks servers and runs tests on them.
+type runner struct {
+	cache, dir   string
+	short, fresh bool
+	out          io.Writer
+
+	building sync.Mutex
+	binaries map[string]string // of tests, by package
+}
+
+// result is what became of the tests on a server.
+type result struct {
+	server                  server
+	version                 string
+	passed, failed, skipped int
+	took                    time.Duration
+}
+
+func (r result) String() string {
+	verdict := "passes"
+	if r.failed > 0 {
+		verdict = "FAILS"
+	}
+	return fmt.Sprintf("%s %s: %s: %d passed, %d failed, %d skipped (%v)", r.server.kind.title, r.version, verdict,
+		r.passed, r.failed, r.skipped, r.took.Round(time.Second))
+}
+
+// run runs the tests on a server. An error is that it cannot be had.
+func (r *runner) run(s server) (result, error) {
+	res := result{server: s}
+	bin, err := r.prepare(s)
+	if err != nil {
+		return res, err
+	}
+	if res.version, err = s.kind.version(bin); err != nil {
+		return res, err
+	}
+	fmt.Fprintf(r.out, "%s: %s %s\n", s.name, s.kind.title, res.version)
+	begun := time.Now()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, 2) // tests with servers mostly wait
+	for _, u := range s.kind.suites {
+		if r.short && u.short == none {
+			continue
+		}
+		binary, err := r.binary(u.pkg)
+		if err != nil {
+			res.failed++
+			fmt.Fprintf(r.out, "%s: %s: %v\n", s.name, u.pkg, err)
+			continue
+		}
+		wg.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			begun := time.Now()
+			u.skip = strings.Trim(u.skip+"|"+s.skip, "|")
+			passed, failed, skipped, log := r.test(u, binary, bin)
+			mu.Lock()
+			defer mu.Unlock()
+			res.passed, res.failed, res.skipped = res.passed+passed, res.failed+failed, res.skipped+skipped
+			fmt.Fprintf(r.out, "    %s: %s: %d passed, %d failed, %d skipped (%v)\n", s.name, u.pkg, passed, failed, skipped, time.Since(begun).Round(time.Second))
+			if failed > 0 {
+				fmt.Fprintln(r.out, log)
+			}
+		})
+	}
+	wg.Wait()
+	res.took = time.Since(begun)
+	return res, nil
+}
+
+// binary returns the compiled tests of a package.
+func (r *runner) binary(pkg string) (string, error) {
+	r.building.Lock()
+	defer r.building.Unlock()
+	if file := r.binaries[pkg]; file != "" {
+		return file, nil
+	}
+	file := filepath.Join(r.dir, strings.ReplaceAll(pkg, "/", "-")+".test")
+	if err := call(pkg, "go", "test", "-c", "-o", file, "."); err != nil {
+		return "", err
+	}
+	r.binaries[pkg] = file
+	return file, nil
+}
+
+var verdict = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): .*`)
+
+// test runs the tests of a package. The log has what failed.
+func (r *runner) test(u suite, binary, bin string) (passed, failed, skipped int, log string) {
+	args := []string{"-test.v", "-test.timeout=20m"}
+	if u.skip != "" {
+		args = append(args, "-test.skip="+u.skip)
+	}
+	if r.short {
+		args = append(args, "-test.short", "-test.run="+u.short)
+	}
+	cmd := exec.Command(binary, args...)
+	cmd.Dir = u.pkg
+	cmd.Env = append(os.Environ(), "LOCKKIT_REQUIRE_SERVERS=1", testserver.ServersDir+"="+bin)
+	out, err := cmd.CombinedOutput()
+	counts := make(map[string]int)
+	for _, m := range verdict.FindAllSubmatch(out, -1) {
+		counts[string(m[1])]++
+	}
+	if passed, failed, skipped = counts["PASS"], counts["FAIL"], counts["SKIP"]; err == nil {
+		return passed, failed, skipped, ""
+	}
+	name := filepath.Join(os.TempDir(), "lockkit-"+filepath.Base(bin)+"-"+strings.ReplaceAll(u.pkg, "/", "-")+".log")
+	err = errors.Join(err, os.WriteFile(name, out, 0o644))
+	var b strings.Builder
+	fmt.Fprintf(&b, "    %v: all of it is in %s\n", err, name)
+	for _, m := range verdict.FindAll(out, -1) {
+		if bytes.Contains(m, []byte("FAIL")) {
+			fmt.Fprintf(&b, "    %s\n", m)
+		}
+	}
+	return passed, max(failed, 1), skipped, b.String()
+}
+
+// prepare returns a directory with the programs of a server for testserver.ServersDir. It is ""
+// for those of the machine.
+func (r *runner) prepare(s server) (string, error) {
+	if _, ok := s.from.(installed); ok {
+		return "", nil
+	}
+	root := filepath.Join(r.cache, s.name)
+	if r.fresh {
+		if err := os.RemoveAll(root); err != nil {
+			return "", err
+		}
+	}
+	if _, err := os.Stat(root); err != nil {
+		if err := r.unpack(s, root); err != nil {
+			return "", err
+		}
+	}
+	bin := filepath.Join(r.dir, s.name)
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return "", err
+	}
+	if s.kind.public { // a user's cache is nobody else's
+		shown := filepath.Join(bin, "root")
+		if err := call(".", "cp", "-a", root, shown); err != nil {
+			return "", err
+		}
+		if err := call(".", "chmod", "-R", "a+rX", shown); err != nil {
+			return "", err
+		}
+		root = shown
+	}
+	if s.kind.jars {
+		return bin, classPath(root, filepath.Join(bin, "zookeeper.classpath"))
+	}
+	for _, p := range s.kind.programs {
+		if err := p.wrap(root, bin); err != nil {
+			return "", err
+		}
+	}
+	return bin, nil
+}
+
+// unpack fills root.
+func (r *runner) unpack(s server, root string) error {
+	if err := os.MkdirAll(r.cache, 0o755); err != nil {
+		return err
+	}
+	draft, err := os.MkdirTemp(r.cache, "draft-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(draft)
+	begun := time.Now()
+	if err := s.from.unpack(draft); err != nil {
+		return err
+	}
+	fmt.Fprintf(r.out, "%s: unpacked from %s (%v)\n", s.name, s.from, time.Since(begun).Round(time.Second))
+	return os.Rename(draft, root)
+}
+
+// loader is what runs a program with the libraries of its own root.
+const loader = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
+
+// wrap writes a program into bin that becomes the one in root: servers are known by their process
+// ids.
+func (p program) wrap(root, bin string) error {
+	path, file := filepath.Join(root, p.path), filepath.Join(bin, p.name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return os.Symlink(path, file)
+	}
+	start := fmt.Sprintf("%q", path)
+	if _, err := os.Stat(filepath.Join(root, loader)); err == nil && !p.script {
+		start = fmt.Sprintf("%q --argv0 %q --library-path %q %q", filepath.Join(root, loader), filepath.Base(p.name), filepath.Join(root, filepath.Dir(loader)), path)
+	}
+	args := strings.NewReplacer("ROOT", root, "BIN", bin).Replace(p.args)
+	return os.WriteFile(file, []byte("#!/bin/sh\nexec "+start+` "$@" `+args+"\n"), 0o755)
+}
+
+// javaDir is where Debian puts what it has of Java.
+const javaDir = "usr/share/java"
+
+// zooKeeperJars are what its server needs beside zookeeper.jar, which names the jars of the
+// machine and so comes last.
+var zooKeeperJars = []string{
+	"zookeeper-jute", "commons-cli", "commons-io", "findbugs-annotations", "jackson-annotations", "jackson-core", "jackson-databind",
+	"metrics-core", "netty-*", "slf4j-api", "slf4j-simple", "snappy-java", "zookeeper",
+}
+
+// classPath writes the class path of the ZooKeeper in root into file.
+func classPath(root, file string) error {
+	var all []string
+	for _, name := range zooKeeperJars {
+		jars, err := filepath.Glob(filepath.Join(root, javaDir, name+".jar"))
+		if err != nil {
+			return err
+		}
+		all = append(all, jars...)
+	}
+	return os.WriteFile(file, []byte(strings.Join(all, ":")+"\n"), 0o644)
+}
+
+var versionText = regexp.MustCompile(`(?:v=|Ver |PostgreSQL\) |zookeeper-)(\d+(?:\.\d+)+)`)
+
+// version returns the version of the server in bin, or of the machine's.
+func (k *kind) version(bin string) (string, error) {
+	command, name := `PATH="$1:$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"; "$2" --version`, ""
+	if !k.jars {
+		name = k.programs[0].name
+	} else {
+		command = `ls -d $(sed 's/.*://; s/[.]jar$/-[0-9]*/' "$1/zookeeper.classpath" || echo /usr/share/java/zookeeper-[0-9]*) | sed 's,.*/,,'`
+	}
+	text, err := exec.Command("sh", "-c", command, "sh", bin, name).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", command, err)
+	}
+	m := versionText.FindSubmatch(text)
+	if m == nil {
+		return "", fmt.Errorf("no version in %.200q", text)
+	}
+	return string(m[1]), nil
+}
