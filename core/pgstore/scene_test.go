@@ -37,6 +37,25 @@ func newRig(t testing.TB, server *testserver.Postgres) *rig {
 	}
 }
 
+// What stands in the statements that take, release and extend the usual lock, and in those that
+// make and change the row of any other.
+const (
+	taking    = "RETURNING k.token"
+	giving    = "lease=NULL,owner=NULL"
+	extending = "until=GREATEST(k.until"
+	making    = "INSERT INTO lockkit.locks (name"
+	changing  = "UPDATE lockkit.locks SET"
+	sweeping  = "k.due<="
+)
+
+// micros is the server's time as it stands in a row.
+const micros = "(extract(epoch FROM clock_timestamp())*1000000)::bigint"
+
+// sweepAll deletes all rows of which nothing is alive, and keeps the highest token of them, as a
+// sweep does that has time.
+const sweepAll = "WITH gone AS (DELETE FROM lockkit.locks WHERE state IS NULL AND until <= " + micros + " RETURNING token) " +
+	"UPDATE lockkit.version SET token = greatest(token, (SELECT max(token) FROM gone))"
+
 // claimed returns an exclusive claim of a key that nobody else uses.
 func claimed() store.Claim { return exclusive("key:" + rand.Text()) }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -67,5 +68,5 @@ func install(ctx context.Context, db *sql.DB, d Dialect) error {
 
 // installed returns the version of the tables in the database.
 func installed(ctx context.Context, p *rows.Place) (v int, err error) {
-	return v, p.One(ctx, p.Dialect.Version(), &v)
+	return v, table.One(ctx, p, p.Dialect.Version(), &v)
 }

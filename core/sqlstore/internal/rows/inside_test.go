@@ -37,7 +37,7 @@ func (o outside) QueryRowContext(_ context.Context, query string, _ ...any) *sql
 // A transaction that is over without its caller's knowledge is not written to.
 func TestInside_NoTransaction(t *testing.T) {
 	t.Parallel()
-	p := &Place{Dialect: dialect.MySQL{}}
+	p := New(nil, dialect.MySQL{})
 	if in, err := p.Inside(t.Context(), outside{t}); !errors.Is(err, store.ErrInvalid) || in != nil {
 		t.Errorf("got %v and %v, want %v", in, err, store.ErrInvalid)
 	}
