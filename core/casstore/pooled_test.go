@@ -111,7 +111,7 @@ func TestPooled_LeftWhileAsking(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if len(p.free) != 1 {
-			t.Error("the connection was not given back")
+			t.Error("the connection is not free")
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,6 +164,65 @@ func TestMigrate_Version6(t *testing.T) {
 				t.Errorf("left of version %s is %v", of, left)
 			}
 		})
+	}
+}
+
+// The way back that README.md has keeps answers and tokens.
+func TestMigrate_WayBack(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, steps, _ := strings.Cut(string(readme), "```sql\n")
+	steps, _, found := strings.Cut(steps, "```")
+	if !found {
+		t.Fatal("README.md has no steps in SQL")
+	}
+	server := database(t)
+	pool := testclient.Postgres(t, server.URL())
+	s := newStore(t, pool)
+	begun, last := run(t, s)
+	release(t, s, last)
+	unfinished, _ := run(t, s)
+	free := claimed()
+	free.MinToken = uint64(time.Now().Add(time.Hour).UnixMicro())
+	g := acquire(t, s, free)
+	release(t, s, free)
+	if err := s.Put(t.Context(), store.Card{Process: "PROCESS1"}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	seen := func(token uint64) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "account", token) })
+	}
+	if err := seen(42); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, "ALTER SCHEMA lockkit RENAME TO lockkit7")
+	old := newFormer(t, server.URL())
+	exec(t, old.pool, steps)
+
+	ask := func(c store.Claim) *store.Record {
+		t.Helper()
+		c = nested(c)
+		g, err := old.acquire(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Record
+	}
+	if r := ask(begun); !r.Done || r.Attempt != 1 || string(r.Value) != "answer" {
+		t.Errorf("got %+v, want the answer", r)
+	}
+	if r := ask(unfinished); r.Done || r.Attempt != 2 || string(r.Value) != "begun" {
+		t.Errorf("got %+v, want attempt 2", r)
+	}
+	if next, err := old.acquire(t.Context(), exclusive(free.Key)); err != nil || next.Token < g.Token+store.TokenStep {
+		t.Errorf("got token %d and %v after %d", next.Token, err, g.Token)
+	}
+	wantIs(t, "an older token", seen(41), store.ErrLost)
+	if n := server.Exec("SELECT count(*) FROM lockkit.keys WHERE key LIKE '{card}%'")[0]; n != "0" {
+		t.Errorf("%s cards are keys now", n)
 	}
 }
 
