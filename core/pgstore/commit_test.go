@@ -92,6 +92,22 @@ func TestIn(t *testing.T) {
 	}
 }
 
+// A pool that the caller's transaction has for itself is an error, and holds up nobody.
+func TestIn_FullPool(t *testing.T) {
+	t.Parallel()
+	pool := testclient.Postgres(t, database(t).URL("pool_max_conns=1"))
+	s := newStore(t, pool)
+	_, last := run(t, s)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if err := pgstore.In(tx).SaveRun(t.Context(), s, last); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "no connection") {
+		t.Errorf("got %v, want %v", err, store.ErrUnavailable)
+	}
+}
+
 // What a transaction has saved is there when it commits, in two round trips more than those of
 // a bare one for each of its steps, and a second run waits for its end.
 func TestIn_RoundTrips(t *testing.T) {

@@ -2,7 +2,7 @@ package pgstore
 
 import (
 	"context"
-	_ "embed" // of move.sql
+	"embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,10 +21,10 @@ import (
 // fit an operator better.
 const systemOnly = "pg_catalog, pg_temp"
 
-// move is a part of Migrate: what brings the tables of an older version to this one.
+// move.sql brings the tables of an older version to this one.
 //
 //go:embed move.sql
-var move string
+var files embed.FS
 
 // Migrate makes the schema lockkit in the database of pool, or brings it to the version of
 // this package. It does nothing if that has been done. It may run in several processes at
@@ -121,8 +121,12 @@ func install(ctx context.Context, pg *pgconn.PgConn) error {
 	d := dialect.PostgreSQL{}
 	texts := append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text)
 	if v > 0 {
+		move, err := files.ReadFile("move.sql")
+		if err != nil {
+			return err
+		}
 		// The schema is made between the halves.
-		before, after, _ := strings.Cut(move, "-- The tables of version 7 are here.\n")
+		before, after, _ := strings.Cut(string(move), "-- The tables of version 7 are here.\n")
 		texts = slices.Concat([]string{before}, d.Schema(), []string{after})
 	}
 	for _, text := range slices.Concat([]string{"SET LOCAL search_path = " + systemOnly}, texts) {

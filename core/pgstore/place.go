@@ -151,6 +151,9 @@ const (
 func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
+		defer cancel()
 		var err error
 		if conn, err = p.connection(ctx); err != nil {
 			return answer{}, fmt.Errorf("%w: no connection: %w", store.ErrUnavailable, err)

@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"testing"
 
@@ -21,7 +22,7 @@ func (sqlError) Error() string { return "SAVEPOINT lockkit does not exist" }
 func (o outside) ExecContext(_ context.Context, query string, _ ...any) (sql.Result, error) {
 	switch query {
 	case "SAVEPOINT lockkit":
-		return nil, nil
+		return driver.RowsAffected(0), nil
 	case "RELEASE SAVEPOINT lockkit":
 		return nil, sqlError{1305}
 	}
