@@ -53,9 +53,10 @@ test: ## Install missing servers where possible, then run every package's tests 
 
 # go.mod names the least versions of the dependencies, so the other targets are about those. To record newer ones:
 # go get -modfile=.ci/newest.mod <module>@<version> && go mod tidy -modfile=.ci/newest.mod
-newest: ## Build with the newest recorded versions of the dependencies, and run the adapters' tests with them
+newest: ## Build with the newest recorded versions of the dependencies, and run the tests that depend on them
 	go vet -modfile=.ci/newest.mod -tags newest ./...
 	go test -modfile=.ci/newest.mod -tags newest -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) ./httpmw/... ./grpcmw/... ./taskmw
+	go test -modfile=.ci/newest.mod -tags newest -timeout $(TIMEOUT) -run 'RefusedClients' ./core/redisstore
 
 proof: ## Run what make test leaves out (PART=mutants: some of it, PART=all: every test, and the report, LONG=1: the same at full counts, in hours)
 	@.ci/servers
@@ -67,9 +68,10 @@ bench: ## Measure the kit beside its peers (SHORT=1: a quick look, BENCH=own,han
 	../../bin/benchmarks $(if $(SHORT),-short) $(if $(FULL),-full) $(if $(BENCH),-run '$(BENCH)') \
 		$(if $(SHORT)$(BENCH),,-json result.json -chart chart.svg -readme README.md)
 
-lint: ## Check the top level, the minima of dependencies, formatting, go vet, staticcheck and go.mod
+lint: ## Check the top level, the minima of dependencies, the exported names, formatting, go vet, staticcheck and go.mod
 	@.ci/layout
 	@.ci/moves
+	@.ci/apitext
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "make lint: run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	@for module in $(MODULES); do \

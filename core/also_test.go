@@ -47,7 +47,8 @@ func TestAlso(t *testing.T) {
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
 			_, err := l.Acquire(t.Context(), "c", core.Also("a", "b"), core.Wait(wait))
-			busy, ok := errors.AsType[*core.BusyError](err)
+			var busy *core.BusyError
+			ok := errors.As(err, &busy)
 			if !ok || busy.Key != "b" || busy.Name != "lock" || busy.RetryAfter == 0 {
 				t.Errorf("got %#v, want that b is busy", err)
 			}

@@ -133,7 +133,8 @@ func (a *attempt) refused(t *waiter, err error) *BusyError {
 	if !errors.Is(err, ErrBusy) || a.ctx.Err() != nil {
 		return nil
 	}
-	busy, ok := errors.AsType[*BusyError](err)
+	var busy *BusyError
+	ok := errors.As(err, &busy)
 	if !ok {
 		busy = &BusyError{}
 	}
@@ -293,7 +294,8 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 		return a.ctxError(c, err)
 	case errors.Is(err, ErrBusy):
 		e := &BusyError{Key: c.Key, Name: a.request.name}
-		if busy, ok := errors.AsType[*BusyError](err); ok {
+		var busy *BusyError
+		if errors.As(err, &busy) {
 			e.RetryAfter, e.Waiting = busy.RetryAfter, busy.Waiting
 		}
 		return e

@@ -91,7 +91,8 @@ func ExampleBusyError() {
 	defer lease.Release(ctx)
 
 	_, err := locks.Acquire(ctx, "order:42", core.Wait(0))
-	if busy, ok := errors.AsType[*core.BusyError](err); ok {
+	var busy *core.BusyError
+	if errors.As(err, &busy) {
 		fmt.Println(busy.Name, "is busy, try again within", busy.RetryAfter.Round(10*time.Second))
 	}
 	// Output: order is busy, try again within 30s

@@ -96,11 +96,12 @@ var rooms = map[string]room{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "golang.org/x/sys",
 	}},
 
-	"core/proof":        {kit: []string{"core/proof/tally"}, program: true, tests: true},
-	"core/proof/tally":  {tests: true},
-	"core/proof/matrix": {tests: true},
-	"core/proof/models": {tests: true},
-	"core/proof/sim":    {tests: true},
+	"core/proof":         {kit: []string{"core/proof/tally"}, program: true, tests: true},
+	"core/proof/apitext": {program: true},
+	"core/proof/tally":   {tests: true},
+	"core/proof/matrix":  {tests: true},
+	"core/proof/models":  {tests: true},
+	"core/proof/sim":     {tests: true},
 
 	"core/proof/neighbours": {kit: []string{"core/testserver"}, tests: true},
 

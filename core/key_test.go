@@ -109,7 +109,8 @@ func TestBusyError(t *testing.T) {
 			lease := acquire(t, t.Context(), l, key)
 			_, err := l.TryAcquire(t.Context(), key)
 			wantName(t, err, name)
-			if busy, _ := errors.AsType[*core.BusyError](err); busy.Key != key {
+			var busy *core.BusyError
+			if errors.As(err, &busy); busy.Key != key {
 				t.Errorf("got key %q", busy.Key)
 			}
 			release(t, lease)

@@ -122,7 +122,8 @@ func TestErrorsOfBothPackages(t *testing.T) {
 		}
 	}
 	err := fmt.Errorf("acquire: %w", &store.BusyError{Name: "order"})
-	if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Name != "order" || !errors.Is(err, core.ErrBusy) {
+	var busy *core.BusyError
+	if !errors.As(err, &busy) || busy.Name != "order" || !errors.Is(err, core.ErrBusy) {
 		t.Errorf("%v of a store is no *core.BusyError", err)
 	}
 }

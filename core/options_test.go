@@ -200,7 +200,8 @@ func TestDefaults(t *testing.T) {
 // wantName fails the test unless err is busy under this name.
 func wantName(t *testing.T, err error, name string) {
 	t.Helper()
-	busy, ok := errors.AsType[*core.BusyError](err)
+	var busy *core.BusyError
+	ok := errors.As(err, &busy)
 	if !ok || busy.Name != name {
 		t.Fatalf("got error %#v, want a *BusyError of %s", err, name)
 	}

@@ -232,13 +232,13 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 				dead := a.dead
 				total++
 				mu.Unlock()
-				start := time.Now()
+				start, trusted := time.Now(), lease.Deadline()
 				err = lease.Release(t.Context())
 				if took := time.Since(start); took > 6100*time.Millisecond {
 					t.Errorf("seed %d: release took %v", seed, took)
 				}
 				switch {
-				case dead && err == nil:
+				case dead && err == nil && (!pauses || time.Now().Before(trusted)): // a pause lets a hold expire on the way
 					t.Errorf("seed %d: hold deleted, release says nil", seed)
 				case !dead && !deletes && !faulty && !pauses && !joins && err != nil && !(ends && errors.Is(err, core.ErrLost)):
 					t.Errorf("seed %d: release: %v", seed, err)

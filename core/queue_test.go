@@ -174,7 +174,8 @@ func TestTryAcquireInLine(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Shared()), opts(core.Wait(0))} {
 			start := time.Now()
 			_, err := l.TryAcquire(t.Context(), "order:1", o...)
-			busy, ok := errors.AsType[*core.BusyError](err)
+			var busy *core.BusyError
+			ok := errors.As(err, &busy)
 			if !ok || time.Since(start) != 0 {
 				t.Fatalf("got %v after %v, want a *BusyError at once", err, time.Since(start))
 			}

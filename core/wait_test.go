@@ -34,7 +34,8 @@ func TestWait(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			start := time.Now()
 			_, err := try(l, t.Context())
-			busy, ok := errors.AsType[*core.BusyError](err)
+			var busy *core.BusyError
+			ok := errors.As(err, &busy)
 			if !ok || time.Since(start) != 0 {
 				t.Fatalf("got %v after %v, want a *BusyError at once", err, time.Since(start))
 			}
@@ -54,7 +55,7 @@ func TestWait(t *testing.T) {
 		for range 3 {
 			go func() {
 				lease, err := l.Acquire(t.Context(), "order:1", core.Wait(12300*time.Millisecond), core.Fair())
-				if _, ok := errors.AsType[*core.BusyError](err); !ok || lease != nil {
+				if !errors.As(err, new(*core.BusyError)) || lease != nil {
 					t.Errorf("got %v, want a *BusyError", err)
 				}
 				if took := time.Since(start); took != 12300*time.Millisecond {
@@ -72,7 +73,8 @@ func TestWait(t *testing.T) {
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.NoRenew())
 		time.Sleep(time.Second)
 		_, err := l.Acquire(t.Context(), "order:1", core.Wait(1700*time.Millisecond))
-		busy, _ := errors.AsType[*core.BusyError](err)
+		var busy *core.BusyError
+		errors.As(err, &busy)
 		if busy == nil || busy.RetryAfter != 27300*time.Millisecond {
 			t.Errorf("got %#v, want 27.3s", err)
 		}
@@ -255,7 +257,8 @@ func TestPolling(t *testing.T) {
 		pace.Attempts = 4
 		start := time.Now()
 		_, err := l.Acquire(t.Context(), "order:1", core.Retry(pace))
-		if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.RetryAfter == 0 {
+		var busy *core.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter == 0 {
 			t.Errorf("got %v, want a *BusyError with a hint", err)
 		}
 		if n, took := store.count(opAcquire), time.Since(start); n != 4 || took != 300*time.Millisecond {

@@ -211,7 +211,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d questions in a minute, want one in five seconds", n)
 		}
 		_, err = l.TryAcquire(t.Context(), "order:1")
-		if busy, ok := errors.AsType[*core.BusyError](err); !ok || busy.Waiting != waiting {
+		var busy *core.BusyError
+		if !errors.As(err, &busy) || busy.Waiting != waiting {
 			t.Errorf("%v does not say how many wait", err)
 		}
 	})

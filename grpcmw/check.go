@@ -126,7 +126,8 @@ func checkMethod(services map[string]grpc.ServiceInfo, name string, rules []Rule
 
 // bare is a problem without the prefix that is there already.
 func bare(problem error) error {
-	if own, ok := errors.AsType[setupError](problem); ok {
+	var own setupError
+	if errors.As(problem, &own) {
 		return errors.New(string(own))
 	}
 	return problem

@@ -241,7 +241,7 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 		}
 		return true
 	}
-	_, ours := errors.AsType[*refused](e.failure)
+	ours := errors.As(e.failure, new(*refused))
 	return ours && !adapter.AttemptAsked(ctx)
 }
 
@@ -344,7 +344,8 @@ const errStream = setupError("Idempotent cannot be applied to a stream")
 // replayed.
 func (m *idempotent) onceRefusal(ctx context.Context, c *call, err error) Refusal {
 	r := Refusal{Code: codes.FailedPrecondition, Method: c.name, Lock: m.callName, RetryAfter: Never, Err: err}
-	busy, isBusy := errors.AsType[*core.BusyError](err)
+	var busy *core.BusyError
+	isBusy := errors.As(err, &busy)
 	switch {
 	case isBusy:
 		r.Code, r.Reason, r.RetryAfter = codes.Aborted, ReasonInProgress, pause(busy.RetryAfter)

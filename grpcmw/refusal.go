@@ -78,7 +78,8 @@ func (r Refusal) Status() *status.Status {
 	}
 	if r.Reason == ReasonKeyInvalid {
 		fault := &errdetails.BadRequest_FieldViolation{Description: r.Message}
-		if own, ok := errors.AsType[*keys.Error](r.Err); ok {
+		var own *keys.Error
+		if errors.As(r.Err, &own) {
 			fault.Field, fault.Description = own.Source.Name, own.Detail()
 		}
 		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{fault}})
@@ -140,7 +141,8 @@ func pause(hint time.Duration) time.Duration {
 // keyRefusal is the answer where a KeyFunc failed.
 func keyRefusal(c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
-	own, isOwn := errors.AsType[*keys.Error](err)
+	var own *keys.Error
+	isOwn := errors.As(err, &own)
 	switch {
 	case isOwn:
 		r.Code, r.Reason, r.RetryAfter = codes.InvalidArgument, ReasonKeyInvalid, Never
@@ -157,7 +159,8 @@ func keyRefusal(c *call, lock string, err error) Refusal {
 // acquireRefusal is the answer where the lock was not acquired.
 func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
-	busy, isBusy := errors.AsType[*core.BusyError](err)
+	var busy *core.BusyError
+	isBusy := errors.As(err, &busy)
 	switch {
 	case isBusy:
 		r.Code, r.Reason, r.RetryAfter = codes.Aborted, ReasonBusy, pause(busy.RetryAfter)
@@ -186,7 +189,8 @@ func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal 
 func failedRefusal(c *call, lock string, err error) Refusal {
 	r := Refusal{Code: codes.Internal, Reason: ReasonFailed, Method: c.name, Lock: lock, Err: err}
 	r.Message = "the key of the call could not be determined"
-	if own, ok := errors.AsType[setupError](err); ok {
+	var own setupError
+	if errors.As(err, &own) {
 		r.Message = own.Error()
 	}
 	return r

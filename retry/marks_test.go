@@ -40,7 +40,8 @@ func TestStop(t *testing.T) {
 	t.Run("outside of a Do errors.Is and errors.As look through the mark, and nil stays nil", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{retry.Stop(&timeoutError{}), retry.After(ms, &timeoutError{})} {
-			if te, ok := errors.AsType[*timeoutError](err); !ok || !errors.Is(err, te) || err.Error() != te.Error() {
+			var te *timeoutError
+			if !errors.As(err, &te) || !errors.Is(err, te) || err.Error() != te.Error() {
 				t.Errorf("%v hides what it marks", err)
 			}
 		}

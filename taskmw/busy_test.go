@@ -43,7 +43,8 @@ func TestBusy(t *testing.T) {
 				if taskmw.Configure(asynq.Config{}).IsFailure(err) != c.failure {
 					t.Errorf("%s: failure %v", name, !c.failure)
 				}
-				busy, ok := errors.AsType[*core.BusyError](err)
+				var busy *core.BusyError
+				ok := errors.As(err, &busy)
 				if !ok || busy.Name != "order" || busy.Key != "" || busy.RetryAfter <= 0 || busy.RetryAfter > 30*time.Second {
 					t.Errorf("%s: got %+v", name, busy)
 				}

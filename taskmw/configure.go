@@ -65,7 +65,8 @@ func Configure(cfg asynq.Config) asynq.Config {
 		delay = asynq.DefaultRetryDelayFunc
 	}
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
-		if c, ok := errors.AsType[*contention](err); ok {
+		var c *contention
+		if errors.As(err, &c) {
 			if c.crowded {
 				return c.pause
 			}

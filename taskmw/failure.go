@@ -28,7 +28,7 @@ func notRun(err error) error { return &failure{err.Error(), []error{err}} }
 
 // hasRun tells whether err is an error of the handler's.
 func hasRun(err error) bool {
-	_, failed := errors.AsType[*failure](err)
+	failed := errors.As(err, new(*failure))
 	return !failed && !isContention(err)
 }
 
@@ -43,7 +43,7 @@ type contention struct {
 
 // isContention tells whether a task has only to be delivered again, or removed.
 func isContention(err error) bool {
-	_, ok := errors.AsType[*contention](err)
+	ok := errors.As(err, new(*contention))
 	return ok
 }
 
@@ -53,7 +53,8 @@ func (g *config) keyFailure(err error) error {
 	if !errors.Is(err, core.ErrInvalid) {
 		return &failure{text, []error{err}}
 	}
-	if own, ok := errors.AsType[*keys.Error](err); ok {
+	var own *keys.Error
+	if errors.As(err, &own) {
 		text = "taskmw " + g.name + ": " + own.Detail()
 	}
 	return &failure{text, []error{err, asynq.SkipRetry}}

@@ -115,7 +115,8 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	case errors.Is(err, once.ErrUnreplayable):
 		return nil
 	case errors.Is(err, once.ErrInProgress):
-		if busy, ok := errors.AsType[*core.BusyError](err); ok {
+		var busy *core.BusyError
+		if errors.As(err, &busy) {
 			return m.end(ctx, d, busy)
 		}
 	case errors.Is(err, once.ErrMismatch), errors.Is(err, once.ErrIndeterminate):

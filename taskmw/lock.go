@@ -71,7 +71,8 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 				return next.ProcessTask(open, t)
 			}
 		}
-		if busy, ok := errors.AsType[*core.BusyError](err); ok {
+		var busy *core.BusyError
+		if errors.As(err, &busy) {
 			return m.end(ctx, d, busy)
 		}
 		return notRun(err)

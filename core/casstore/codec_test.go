@@ -210,7 +210,8 @@ func apply(s *keystate.State, now time.Time, c store.Claim, which int) string {
 			text += fmt.Sprintf("%+v", *g.Record)
 			g.Record = nil
 		}
-		if busy, ok := errors.AsType[*store.BusyError](err); ok {
+		var busy *store.BusyError
+		if errors.As(err, &busy) {
 			text = fmt.Sprintf("%+v", *busy)
 		} else if g.Record == nil {
 			text = fmt.Sprintf("%s %d %v %v", g.Owner, g.Token, wake, err)

@@ -546,11 +546,8 @@ func TestOutage(t *testing.T) {
 		})
 		down := func() bool {
 			_, err := s.Acquire(t.Context(), claim("key"))
-			d, ok := errors.AsType[interface {
-				error
-				Down() bool
-			}](err)
-			return ok && d.Down() && errors.Is(err, store.ErrUnavailable) && errors.Is(err, errBroken)
+			var d interface{ Down() bool }
+			return errors.As(err, &d) && d.Down() && errors.Is(err, store.ErrUnavailable) && errors.Is(err, errBroken)
 		}
 		time.Sleep(2 * time.Second)
 		for i := 0; !down(); i++ {

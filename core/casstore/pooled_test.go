@@ -160,10 +160,8 @@ func TestProber(t *testing.T) {
 		time.Sleep(time.Second)
 		loads := p.loads
 		_, err := s.Acquire(t.Context(), claim("key"))
-		if d, ok := errors.AsType[interface {
-			error
-			Down() bool
-		}](err); !ok || !d.Down() || p.probes == 0 || p.loads != loads {
+		var known interface{ Down() bool }
+		if !errors.As(err, &known) || !known.Down() || p.probes == 0 || p.loads != loads {
 			t.Errorf("got %v after %d probes and %d loads, want that the place is known to be down by a probe", err, p.probes, p.loads-loads)
 		}
 		p.set(nil)

@@ -227,7 +227,8 @@ func (s *Store) unknown(op string, err error) error {
 
 // unwritten is the error of an operation whose write has failed with err.
 func (s *Store) unwritten(op string, err error) error {
-	ended, ok := errors.AsType[*endedError](err)
+	var ended *endedError
+	ok := errors.As(err, &ended)
 	if ok && !ended.sent || !ok && (errors.Is(err, store.ErrUnavailable) || errors.Is(err, ErrConflict)) {
 		return s.unchanged(op, err)
 	}

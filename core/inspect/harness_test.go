@@ -65,7 +65,7 @@ func onEveryStore(t *testing.T, fn func(t *testing.T, store core.Store)) {
 
 func newZooKeeper(t *testing.T, opts ...zkstore.Option) *zkstore.Store {
 	t.Helper()
-	conn := testclient.ZooKeeper(t, 10*time.Second, testserver.SharedZooKeeper(t))
+	conn := testclient.ZooKeeper(t, 40*time.Second, testserver.SharedZooKeeper(t))
 	store, err := zkstore.New(conn, append([]zkstore.Option{zkstore.WithRoot("/" + rand.Text())}, opts...)...)
 	if err != nil {
 		t.Fatal(err)

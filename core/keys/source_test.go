@@ -19,7 +19,8 @@ func check(t *testing.T, got string, err error, want, fault string) {
 		}
 		return
 	}
-	own, ok := errors.AsType[*keys.Error](err)
+	var own *keys.Error
+	ok := errors.As(err, &own)
 	if got != "" || !ok || !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), fault) {
 		t.Errorf("got %q, %v; want ErrInvalid that says %q", got, err, fault)
 	} else if err.Error() != "test: "+own.Detail() {

@@ -62,7 +62,8 @@ func TestDuplicates(t *testing.T) {
 				ran++
 			case err == nil:
 			case errors.Is(err, once.ErrInProgress):
-				busy, ok := errors.AsType[*core.BusyError](err)
+				var busy *core.BusyError
+				ok := errors.As(err, &busy)
 				if !ok || busy.RetryAfter <= 0 || busy.Name != "charge" {
 					t.Errorf("%v does not say when to come again", err)
 				}
@@ -173,7 +174,7 @@ func TestDuplicates(t *testing.T) {
 		_, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
 			start := time.Now()
 			err := refused(t, newOnce(t, store, wait(time.Minute)), charge("1"), once.ErrInProgress, core.ErrBusy)
-			if _, ok := errors.AsType[*core.BusyError](err); !ok {
+			if !errors.As(err, new(*core.BusyError)) {
 				t.Errorf("%v does not say when to come again", err)
 			}
 			if d := time.Since(start); d != time.Minute {

@@ -111,7 +111,8 @@ func TestEvents(t *testing.T) {
 		synctest.Wait()
 		o.Do(t.Context(), charge("1"), works)
 		e := one(t, events(), core.Refused, 0, once.ErrInProgress)
-		busy, ok := errors.AsType[*core.BusyError](e.Err)
+		var busy *core.BusyError
+		ok := errors.As(e.Err, &busy)
 		if !e.Contended || !ok || busy.Key != "" || strings.Contains(fmt.Sprintf("%+v %#v", e, e), core.Key("once", charge("1").Name, "")) {
 			t.Errorf("told %#v", e)
 		}

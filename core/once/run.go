@@ -75,7 +75,8 @@ func (w *withdrawn) Unwrap() error { return w.err }
 
 // unmarked returns what Withdraw has marked in err, and whether it has.
 func unmarked(err error) (error, bool) {
-	w, marked := errors.AsType[*withdrawn](err)
+	var w *withdrawn
+	marked := errors.As(err, &w)
 	if !marked || errors.Is(err, ErrIndeterminate) {
 		return nil, false
 	}

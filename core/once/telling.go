@@ -78,7 +78,8 @@ func (t *telling) failure() error {
 
 // discreet is err, of a call that did not run, without the key of a *core.BusyError.
 func discreet(err error) error {
-	busy, ok := errors.AsType[*core.BusyError](err)
+	var busy *core.BusyError
+	ok := errors.As(err, &busy)
 	if !ok {
 		return err
 	}

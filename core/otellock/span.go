@@ -24,7 +24,8 @@ func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, e
 		return
 	}
 	attrs := s.ofAcquire(e.Mode, end, e.Contended)
-	if b, ok := errors.AsType[*core.BusyError](e.Err); ok && b.Waiting > 0 {
+	var b *core.BusyError
+	if errors.As(e.Err, &b) && b.Waiting > 0 {
 		attrs = append(attrs, keyWaiting.Int(b.Waiting))
 	}
 	t.span(ctx, "acquire "+s.label, e.Wait, end.why != noError, attrs)

@@ -89,7 +89,8 @@ var classes = map[string]class{
 
 // classOf returns the class of an error, and false if no server has sent it.
 func classOf(err error) (class, bool) {
-	reply, ok := errors.AsType[*pgconn.PgError](err)
+	var reply *pgconn.PgError
+	ok := errors.As(err, &reply)
 	if !ok || len(reply.Code) != 5 {
 		return uncertain, ok
 	}
@@ -107,7 +108,8 @@ func classOf(err error) (class, bool) {
 // The code is that of a missing right, and the text can be in any language, so these are
 // the functions of the server that say it.
 func ofRows(err error) bool {
-	reply, ok := errors.AsType[*pgconn.PgError](err)
+	var reply *pgconn.PgError
+	ok := errors.As(err, &reply)
 	return ok && reply.Code == codeRights && (reply.Routine == "ExecWithCheckOptions" || reply.Routine == "check_enable_rls")
 }
 
@@ -131,6 +133,7 @@ func verdict(err error) error {
 }
 
 func hasCode(err error, code string) bool {
-	reply, ok := errors.AsType[*pgconn.PgError](err)
+	var reply *pgconn.PgError
+	ok := errors.As(err, &reply)
 	return ok && reply.Code == code
 }

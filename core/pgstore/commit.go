@@ -96,6 +96,6 @@ func (caller) IsWrongState(err error) bool { return hasCode(err, codeNoTransacti
 
 // IsMissing implements table.Tx.
 func (caller) IsMissing(err error) bool {
-	reply, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (reply.Code == "42P01" || reply.Code == "3F000")
+	var reply *pgconn.PgError
+	return errors.As(err, &reply) && (reply.Code == "42P01" || reply.Code == "3F000")
 }

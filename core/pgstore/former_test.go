@@ -118,6 +118,6 @@ func (f former) calls(ctx context.Context) map[string]error {
 // isRefusedForGood reports whether a process of version 6 has the word of the server that the schema
 // is not its own any more.
 func isRefusedForGood(err error) bool {
-	reply, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (reply.Code == "42883" || reply.Code == "42P01")
+	var reply *pgconn.PgError
+	return errors.As(err, &reply) && (reply.Code == "42883" || reply.Code == "42P01")
 }

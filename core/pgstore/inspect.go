@@ -77,7 +77,8 @@ func (s *Store) visible(ctx context.Context, op string) error {
 // the one without which no call gets that far. The server's message names what it is
 // about, in any language.
 func needs(grant string, err error) error {
-	reply, ok := errors.AsType[*pgconn.PgError](err)
+	var reply *pgconn.PgError
+	ok := errors.As(err, &reply)
 	if !ok || reply.Code != codeRights || ofRows(err) {
 		return err
 	}

@@ -104,7 +104,8 @@ func supported(pg *pgconn.PgConn) error {
 // refusesSchema reports whether the server does not take a statement of the schema: it does
 // not know its syntax (class 42) or does not support it (0A).
 func refusesSchema(err error) bool {
-	reply, ok := errors.AsType[*pgconn.PgError](err)
+	var reply *pgconn.PgError
+	ok := errors.As(err, &reply)
 	return ok && (strings.HasPrefix(reply.Code, "42") || strings.HasPrefix(reply.Code, "0A"))
 }
 

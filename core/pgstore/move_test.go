@@ -335,7 +335,8 @@ func underLoad(t *testing.T) {
 				if isRefusedForGood(err) {
 					return
 				}
-				if reply, ok := errors.AsType[*pgconn.PgError](err); err != nil && !errors.Is(err, refusal(1)) && (!ok || reply.Code != "55P03") {
+				var reply *pgconn.PgError
+				if err != nil && !errors.Is(err, refusal(1)) && (!errors.As(err, &reply) || reply.Code != "55P03") {
 					t.Errorf("version 6: %v", err)
 					return
 				}

@@ -105,7 +105,8 @@ func TestRows(t *testing.T) {
 			w := exclusive(c.Key)
 			w.Wait, w.Fair = true, i%2 == 0
 			_, err := s.Acquire(t.Context(), w)
-			if busy, ok := errors.AsType[*store.BusyError](err); !ok || busy.Waiting != i+1 {
+			var busy *store.BusyError
+			if !errors.As(err, &busy) || busy.Waiting != i+1 {
 				t.Fatalf("got %#v, want busy with %d waiting", err, i+1)
 			}
 		}

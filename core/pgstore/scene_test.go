@@ -119,7 +119,8 @@ func unknown(t testing.TB, what string, err error) {
 func unlocked(call func() error) error {
 	for stop := time.Now().Add(patience); ; {
 		err := call()
-		reply, ok := errors.AsType[*pgconn.PgError](err)
+		var reply *pgconn.PgError
+		ok := errors.As(err, &reply)
 		if !ok || reply.Code != "55P03" || time.Now().After(stop) {
 			return err
 		}

@@ -58,7 +58,8 @@ func granted(t *testing.T, s store.Store, c store.Claim) store.Grant {
 func busyFor(t *testing.T, s store.Store, c store.Claim, least, most time.Duration) {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), exclusive(c.Key))
-	busy, ok := errors.AsType[*store.BusyError](err)
+	var busy *store.BusyError
+	ok := errors.As(err, &busy)
 	if !ok || busy.RetryAfter < least || busy.RetryAfter > most {
 		t.Fatalf("acquire: got %#v, want busy for %v to %v", err, least, most)
 	}

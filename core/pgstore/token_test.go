@@ -137,7 +137,8 @@ func TestCheckToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = <-answer
-			failure, serialization := errors.AsType[*pgconn.PgError](err)
+			var failure *pgconn.PgError
+			serialization := errors.As(err, &failure)
 			if !errors.Is(err, store.ErrLost) && (!serialization || failure.Code != "40001") {
 				t.Errorf("%s: got %v, want ErrLost or a serialization failure", level, err)
 			}

@@ -93,7 +93,8 @@ func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant
 // where only the TIME was refused. It is asked first for this key the next time.
 func (s *Store) acquireUntimed(ctx context.Context, c *store.Claim, r pipeline.Replicated, err error) (store.Grant, bool, error) {
 	s.taken.note(c.Key, true)
-	if noTime, done := errors.AsType[*pipeline.NoTimeError](err); done && noTime.Refused() {
+	var noTime *pipeline.NoTimeError
+	if errors.As(err, &noTime) && noTime.Refused() {
 		if few := s.acknowledged(ctx, c, 0, r); few != nil {
 			return store.Grant{}, false, few
 		}

@@ -144,45 +144,61 @@ func TestErrorReplies_Connections(t *testing.T) {
 	server := testserver.StartRedis(t)
 	for _, c := range errorReplies {
 		t.Run(c.reply[:min(len(c.reply), 100)], func(t *testing.T) {
-			r := newRig(t, server, func(o *redis.Options) {
-				o.ContextTimeoutEnabled, o.ReadTimeout = false, time.Minute // a late call closes none
-			})
-			acquire(t, r.store, claimed())
-			testclient.Idle(t, r.client, 3)
-			last := 0
-			for _, q := range r.proxy.Requests() {
-				last = max(last, q.Link)
-			}
-			r.proxy.OnRequest(func(q testserver.Request) testserver.Action {
-				if q.Link <= last && (q.Name == "set" || q.Script == "acquire") {
-					return testserver.ErrorReply(c.reply)
-				}
-				return testserver.Pass
-			})
-			_, err := r.store.Acquire(t.Context(), claimed())
-			if err == nil && !c.displaced {
-				t.Fatal("got a grant, want an error")
-			}
-			if c.displaced {
-				testserver.Eventually(t, 20*time.Second, "no old connection is left", func() bool {
-					fresh := make(map[int]bool)
-					for _, q := range r.proxy.Requests() {
-						if q.Link > last {
-							fresh[q.Link] = true
-						}
-					}
-					stats := r.client.PoolStats()
-					return int(stats.TotalConns+stats.PipelineStats.TotalConns) <= len(fresh)
+			t.Run("acquire", func(t *testing.T) {
+				connectionsAfter(t, server, c.reply, c.displaced, func(s *redisstore.Store, _ store.Claim) error {
+					_, err := s.Acquire(t.Context(), claimed())
+					return err
 				})
-				return
-			}
-			testclient.Idle(t, r.client, 3)
+			})
+			t.Run("extend", func(t *testing.T) { // one of many that travel together
+				connectionsAfter(t, server, c.reply, c.displaced, func(s *redisstore.Store, held store.Claim) error {
+					return extend(s, held)
+				})
+			})
+		})
+	}
+}
+
+// connectionsAfter makes a call beside a lock that is held, which gets a reply on each old
+// connection, and looks at the connections of the client.
+func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, displaced bool, call func(*redisstore.Store, store.Claim) error) {
+	t.Helper()
+	r := newRig(t, server, func(o *redis.Options) {
+		o.ContextTimeoutEnabled, o.ReadTimeout = false, time.Minute // a late call closes none
+	})
+	c := claimed()
+	acquire(t, r.store, c)
+	testclient.Idle(t, r.client, 3)
+	last := 0
+	for _, q := range r.proxy.Requests() {
+		last = max(last, q.Link)
+	}
+	r.proxy.OnRequest(func(q testserver.Request) testserver.Action {
+		if q.Link <= last && (q.Name == "set" || q.Script == "acquire" || q.Script == "extend") {
+			return testserver.ErrorReply(reply)
+		}
+		return testserver.Pass
+	})
+	if err := call(r.store, c); err == nil && !displaced {
+		t.Fatal("got no error")
+	}
+	if displaced {
+		testserver.Eventually(t, 20*time.Second, "no old connection is left", func() bool {
+			fresh := make(map[int]bool)
 			for _, q := range r.proxy.Requests() {
 				if q.Link > last {
-					t.Fatalf("got connection %d, want none of more than %d", q.Link, last)
+					fresh[q.Link] = true
 				}
 			}
+			return testclient.Connections(r.client) <= len(fresh)
 		})
+		return
+	}
+	testclient.Idle(t, r.client, 3)
+	for _, q := range r.proxy.Requests() {
+		if q.Link > last {
+			t.Fatalf("got connection %d, want none of more than %d", q.Link, last)
+		}
 	}
 }
 

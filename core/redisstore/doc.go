@@ -11,6 +11,14 @@
 //	}
 //	locks, err := core.New(store)
 //
+// # Reading the code
+//
+// The scripts come first: clock.lua, state.lua, acquire.lua and release.lua in lua. Then how
+// they are called: scripts.go, acquire.go, send.go, and internal/pipeline from its doc.go over
+// pipeline.go and sender.go to once.go. Each of these can wait until it is needed: crowds
+// (crowd.lua), waiters (waiters.lua, push.go, watch.go), plain keys (plain.go), Redisson
+// (redisson.go), lists and cards.
+//
 // # What is stored
 //
 // All that is known of a lock is in one key. So it is in one slot of a cluster, and

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,5 +166,49 @@ func TestExtendBesideOthers(t *testing.T) {
 	}
 	if left := asks.PTTL(t.Context(), stored(run)).Val(); left < time.Hour-soon || left > time.Hour {
 		t.Errorf("the key lasts for %v", left)
+	}
+}
+
+// trips is a hook that counts how often the client sends something.
+type trips struct{ n atomic.Int32 }
+
+func (*trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.n.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// TestExtend_UnknownScript counts the round trips of a large batch at a server that has
+// does not know the script: all by name, the first with the text, the others by name.
+func TestExtend_UnknownScript(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	client := testclient.Redis(t, server.Addr)
+	s, hook, batch := newStore(t, client), new(trips), make([]store.Claim, 200)
+	for i := range batch {
+		batch[i] = claimed()
+		acquire(t, s, batch[i])
+	}
+	client.AddHook(hook)
+	for _, want := range []int32{3, 1} {
+		hook.n.Store(0)
+		for i, x := range s.Extend(t.Context(), batch) {
+			if x.Err != nil {
+				t.Fatalf("answer %d: %v", i, x.Err)
+			}
+		}
+		if got := hook.n.Load(); got != want {
+			t.Errorf("got %d round trips, want %d", got, want)
+		}
 	}
 }

@@ -56,8 +56,8 @@ func TestNotSent(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
 			client := testclient.Redis(t, server.Addr, edit, func(o *redis.Options) {
-				o.PoolSize, o.PoolTimeout, o.PipelinePoolSize = 1, 100*time.Millisecond, -1
-			})
+				o.PoolSize, o.PoolTimeout = 1, 100*time.Millisecond
+			}, testclient.OnePool)
 			conn := client.Conn()
 			defer conn.Close()
 			if err := conn.Ping(t.Context()).Err(); err != nil {

@@ -138,6 +138,32 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("the hash is %v", got)
 		}
 	})
+	t.Run("WRONGTYPE, for a user with the documented rights", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		user := []any{"ACL", "SETUSER", "locks", "on", ">secret", "~lk2:*", "resetchannels", "&lk2:wake:*"}
+		for right := range strings.FieldsSeq(usualRights) {
+			user = append(user, "+"+right)
+		}
+		server.Do(user...)
+		asks := testclient.Redis(t, server.Addr)
+		text, hash, list := claimed(), claimed(), claimed()
+		asks.Set(t.Context(), stored(text), "mine", 0)
+		asks.HSet(t.Context(), stored(hash), "mine", "yes")
+		asks.RPush(t.Context(), stored(list), "mine")
+		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
+		for _, c := range []store.Claim{text, hash, list} {
+			_, err := s.Acquire(t.Context(), c)
+			for op, err := range map[string]error{"acquire": err, "extend": extend(s, c), "release": s.Release(t.Context(), c)} {
+				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "WithPrefix") {
+					t.Errorf("%s: got %v, want advice", op, err)
+				}
+			}
+		}
+		if got := asks.HGetAll(t.Context(), stored(hash)).Val(); len(got) != 1 || got["mine"] != "yes" {
+			t.Errorf("the hash is %v", got)
+		}
+	})
 	t.Run("a server that dies in the middle of a call leaves the outcome open", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // redialer is a hook that sends a failed call again, or only lets it fail, when no
@@ -60,7 +61,10 @@ func (d *redialer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func TestWhatWasSentIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	setup := func(t *testing.T, again bool) (*rig, *redialer) {
-		r, d := newRig(t, testserver.StartRedis(t), func(o *redis.Options) { o.DialerRetries, o.PoolSize, o.PipelinePoolSize = 1, 1, -1 }), &redialer{again: again}
+		r, d := newRig(t, testserver.StartRedis(t), func(o *redis.Options) {
+			o.DialerRetries, o.PoolSize = 1, 1
+			testclient.OnePool(o)
+		}), &redialer{again: again}
 		return r, d
 	}
 	t.Run("a hook sends it again, and cannot", func(t *testing.T) {

@@ -16,12 +16,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
+// usualRights are the documented rights, without those for cards and lists.
+const usualRights = "eval evalsha mget set hmget hset hdel hgetall del time pexpire pttl publish subscribe unsubscribe ping info"
+
 // The rights that the package documents are enough, and each is needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, fit...)
 	all := map[bool][]string{
-		false: strings.Fields("eval evalsha mget set hmget hset hdel hgetall del time pexpire pttl publish subscribe unsubscribe ping info"),
+		false: strings.Fields(usualRights),
 		true:  strings.Fields("eval evalsha get set del pexpire pttl info"),
 	}
 	user := func(t *testing.T, name string, plain bool, without string) *redisstore.Store {

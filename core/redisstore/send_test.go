@@ -96,8 +96,8 @@ func TestAbandonedCallSendsNothing(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := testclient.Redis(t, server.Addr, func(o *redis.Options) {
-		o.PoolSize, o.PoolTimeout, o.ContextTimeoutEnabled, o.PipelinePoolSize = 1, time.Minute, false, -1
-	})
+		o.PoolSize, o.PoolTimeout, o.ContextTimeoutEnabled = 1, time.Minute, false
+	}, testclient.OnePool)
 	s := newStore(t, client)
 	acquire(t, s, claimed())
 	conn := client.Conn()

@@ -50,6 +50,7 @@ var (
 	_ store.Prompt  = (*Store)(nil)
 	_ store.Braced  = (*Store)(nil)
 	_ store.Node    = (*Store)(nil)
+	_ store.Checker = (*Store)(nil)
 
 	_ store.Inspector = (*Store)(nil)
 	_ store.Cards     = (*Store)(nil)
@@ -118,9 +119,10 @@ func (s *Store) accept() error {
 		s.cluster, read = c, c.Options().ReadTimeout
 	case *redis.Ring:
 		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", store.ErrInvalid)
-	case *redis.AutoPipeliner:
-		return fmt.Errorf("redisstore: an AutoPipeliner may wait for itself, use its client, since calls travel together anyway: %w", store.ErrInvalid)
 	default:
+		if fmt.Sprintf("%T", c) == "*redis.AutoPipeliner" { // which older versions of go-redis have not got
+			return fmt.Errorf("redisstore: an AutoPipeliner may wait for itself, use its client, since calls travel together anyway: %w", store.ErrInvalid)
+		}
 		if s.acks {
 			return fmt.Errorf("redisstore: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, store.ErrInvalid)
 		}
@@ -142,8 +144,8 @@ func (s *Store) CheckClaim(c store.Claim) error {
 // Braces implements store.Braced: keys of other programs may have braces.
 func (s *Store) Braces() bool { return s.foreign() }
 
-// key is the key in Redis of a lock. The braces put all keys of one lock into one slot
-// of a cluster.
+// key returns the key in Redis of a lock. What stands in the braces decides its slot in a
+// Cluster, so programs can put keys of their own beside it.
 func (s *Store) key(key string) string { return string(s.named(nil, key)) }
 
 // named appends that name to b.

@@ -67,7 +67,8 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	live := false
 	for {
 		m, err := sub.conn.Receive(ctx)
-		reply, refused := errors.AsType[redis.Error](err)
+		var reply redis.Error
+		refused := errors.As(err, &reply)
 		switch refused = refused && live && sub.more != nil; {
 		case refused:
 			sub.more.refused(sub.conn, reply)

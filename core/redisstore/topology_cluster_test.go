@@ -251,16 +251,6 @@ func TestRefusedClients(t *testing.T) {
 		t.Parallel()
 		refused(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": addrs[0]}}))
 	})
-	t.Run("an AutoPipeliner is refused", func(t *testing.T) {
-		t.Parallel()
-		client := redis.NewClient(&redis.Options{Addr: addrs[0]})
-		defer client.Close()
-		auto, err := client.AutoPipeline()
-		if err != nil {
-			t.Fatal(err)
-		}
-		refused(t, auto)
-	})
 	// hazard 37
 	for name, edit := range map[string]func(*redis.ClusterOptions){
 		"ReadOnly":       func(o *redis.ClusterOptions) { o.ReadOnly = true },

@@ -24,7 +24,8 @@ func TestNumberOfWaiters(t *testing.T) {
 		waiter.Wait = true
 		_, err := s.Acquire(t.Context(), waiter)
 		// A node can be some requests behind the others, and the answer does not wait for it.
-		if busy, ok := errors.AsType[*store.BusyError](err); !ok || busy.Waiting < n/2 || busy.Waiting > n+1 {
+		var busy *store.BusyError
+		if !errors.As(err, &busy) || busy.Waiting < n/2 || busy.Waiting > n+1 {
 			t.Fatalf("after %d others: got %#v", n, err)
 		}
 	}

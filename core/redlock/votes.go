@@ -130,7 +130,8 @@ func (vs votes) failure(key string, result verdict, quorum int, reason error) er
 		if first[v.kind] == nil {
 			first[v.kind] = v.err
 		}
-		if e, ok := errors.AsType[*store.BusyError](v.err); ok {
+		var e *store.BusyError
+		if errors.As(v.err, &e) {
 			pauses = append(pauses, e.RetryAfter)
 			waiting = max(waiting, e.Waiting)
 		}

@@ -64,7 +64,7 @@ func startRedis(t testing.TB, s *Redis) *Redis {
 // else, before it has loaded its data. A refusal is an answer too.
 func (s *Redis) answers(pid int) bool {
 	info, err := askRedis(s.Addr, time.Second, "INFO")
-	if _, ok := errors.AsType[redisError](err); ok {
+	if errors.As(err, new(redisError)) {
 		return true
 	}
 	return err == nil && infoField(info, "process_id") == strconv.Itoa(pid) && infoField(info, "loading") != "1"

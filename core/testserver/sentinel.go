@@ -170,6 +170,14 @@ func (s *Sentinel) AwaitFailover(old *Redis) *Redis {
 	return s.Master()
 }
 
+// DownAfter sets after what time the sentinels take a silent server for dead.
+func (s *Sentinel) DownAfter(d time.Duration) {
+	s.t.Helper()
+	for _, sentinel := range s.Sentinels {
+		sentinel.Do("SENTINEL", "SET", SentinelName, "down-after-milliseconds", d.Milliseconds())
+	}
+}
+
 // Failover has the sentinels promote a replica (SENTINEL FAILOVER), and returns
 // the new master. The old one takes writes until the sentinels get round to it,
 // some seconds after the new one was announced, and those are lost.

@@ -32,7 +32,8 @@ func TestObserve(t *testing.T) {
 			"redis at":      {"-redis", "127.0.0.1:1"},
 		} {
 			out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
-			exit, ok := errors.AsType[*exec.ExitError](err)
+			var exit *exec.ExitError
+			ok := errors.As(err, &exit)
 			if !ok || exit.ExitCode() != 2 || !strings.Contains(string(out), want) {
 				t.Errorf("%v: %v, without %q:\n%s", args, err, want, out)
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // TestVersions_OneForEachDependency finds the oldest version of Go and of each server that
-// go.mod files, pages and sources name, and fails if two places name different ones.
+// go.mod, pages and sources name, and fails if two places name different ones.
 func TestVersions_OneForEachDependency(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`(?m)^(go) ([0-9.]+?)(?:\.0)?$` +
@@ -22,6 +22,9 @@ func TestVersions_OneForEachDependency(t *testing.T) {
 	err := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || path == "CHANGELOG.md" || !slices.Contains([]string{".go", ".md", ".mod"}, filepath.Ext(path)) {
 			return err
+		}
+		if filepath.Ext(path) == ".mod" && path != "go.mod" { // what tests and figures need beside
+			return nil
 		}
 		text, err := fs.ReadFile(os.DirFS(root), path)
 		for _, m := range named.FindAllStringSubmatch(string(text), -1) {

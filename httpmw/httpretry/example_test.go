@@ -43,7 +43,8 @@ func ExampleNew() {
 	ctx = httpretry.WithKey(ctx, "order-42") // stored with the order before
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/pay", strings.NewReader("5 euros"))
 	resp, err := client.Do(req)
-	unknown, isUnknown := errors.AsType[*httpretry.UnknownError](err)
+	var unknown *httpretry.UnknownError
+	isUnknown := errors.As(err, &unknown)
 	switch {
 	case isUnknown:
 		fmt.Println("repeat it later under", unknown.Key)

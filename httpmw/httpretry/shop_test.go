@@ -127,7 +127,9 @@ func (o outcome) paid(order string) bool {
 }
 
 func (o outcome) unknown() (*httpretry.UnknownError, bool) {
-	return errors.AsType[*httpretry.UnknownError](o.err)
+	var unknown *httpretry.UnknownError
+	ok := errors.As(o.err, &unknown)
+	return unknown, ok
 }
 
 func (o outcome) String() string {

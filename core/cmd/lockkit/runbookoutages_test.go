@@ -28,8 +28,11 @@ func failoverScene(s *scene) {
 	f := file(s.t)
 	runWorker(s.t, s.store, f, "order:42")
 	old.Do("WAIT", 2, patience.Milliseconds())
+	// On a slow machine a failover would be over before the command has asked.
+	sentinel.DownAfter(time.Hour)
 	old.Kill()
 	s.sh("lockkit run probe:1 -- echo ran").want(s.t, 69, "unavailable")
+	sentinel.DownAfter(testserver.SentinelDownAfter)
 	master := sentinel.AwaitFailover(old)
 	s.here = []string{
 		"26379", strconv.Itoa(sentinel.Sentinels[0].Port()), "27412", strconv.Itoa(master.Port()),

@@ -17,9 +17,6 @@ func (e *downError) Down() bool { return true }
 // to ask again at once. An error says so by a method Down() bool. The one that
 // errors.As finds decides, over those that it wraps too.
 func Known(err error) bool {
-	e, ok := errors.AsType[interface {
-		error
-		Down() bool
-	}](err)
-	return ok && e.Down()
+	var e interface{ Down() bool }
+	return errors.As(err, &e) && e.Down()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/lockkit/lockkit/core/proof/tally"
@@ -14,6 +15,10 @@ import (
 var scratch string
 
 func TestMain(m *testing.M) {
+	if addrs := os.Getenv(replicaOf); addrs != "" {
+		serveReplica(strings.Split(addrs, ","))
+		return
+	}
 	if !tally.Wanted() {
 		return
 	}

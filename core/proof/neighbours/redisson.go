@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // The versions of Redisson; versions.txt has their numbers.
@@ -45,6 +47,13 @@ func StartRedisson(t testing.TB, version string, addrs ...string) *Redisson {
 	}
 	args := append([]string{strconv.FormatInt(RedissonWatchdog.Milliseconds(), 10)}, addrs...)
 	return &Redisson{startJava(t, k, "RedissonDriver", args...)}
+}
+
+// StartRedissonOnSentinel starts a JVM with Redisson as client of the master that the sentinels
+// name.
+func StartRedissonOnSentinel(t testing.TB, version string, s *testserver.Sentinel) *Redisson {
+	t.Helper()
+	return StartRedisson(t, version, append([]string{"sentinel", testserver.SentinelName}, s.SentinelAddrs()...)...)
 }
 
 // Thread is a thread of the JVM. Redisson's locks belong to a thread, so that one that locks

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -29,6 +30,11 @@ type shared struct {
 
 func newShared(t *testing.T, client redis.UniversalClient, version string, addrs ...string) *shared {
 	t.Helper()
+	return share(t, client, neighbours.StartRedisson(t, version, addrs...))
+}
+
+func share(t *testing.T, client redis.UniversalClient, java *neighbours.Redisson) *shared {
+	t.Helper()
 	s, err := redisstore.New(client, redisstore.WithRedisson())
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +49,7 @@ func newShared(t *testing.T, client redis.UniversalClient, version string, addrs
 		_ = locks.Close(ctx)
 		_ = s.Close()
 	})
-	return &shared{t, client, locks, neighbours.StartRedisson(t, version, addrs...)}
+	return &shared{t, client, locks, java}
 }
 
 // soon is a deadline for what a message brings, on a busy machine.
@@ -105,6 +111,75 @@ func TestSharedLocksOnCluster(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, false, testserver.NoFailover...)
 	sharedLocks(t, newShared(t, testclient.Cluster(t, cluster), neighbours.Redisson3, cluster.Addrs()...))
+}
+
+// TestSharedLocksOnSentinel has both sides hold a lock through a failover that loses no write.
+func TestSharedLocksOnSentinel(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			sentinel := testserver.StartSentinel(t)
+			s := share(t, testclient.Sentinel(t, sentinel), neighbours.StartRedissonOnSentinel(t, version, sentinel))
+			jane := s.java.Thread("jane")
+			s.must(jane.Lock(neighbours.RLock, "theirs", 5*time.Minute))
+			lease := s.goHolds("ours", core.TTL(time.Minute))
+			sentinel.HandOver()
+			testserver.Eventually(t, limit, "the kit finds Redisson's lock at the new master", func() bool {
+				_, err := s.locks.TryAcquire(t.Context(), "theirs")
+				if err == nil {
+					t.Fatal("got the lock beside Redisson's")
+				}
+				return errors.Is(err, core.ErrBusy)
+			})
+			testserver.Eventually(t, limit, "Redisson finds the kit's lock at the new master", func() bool {
+				got, err := jane.TryLockNow(neighbours.RLock, "ours")
+				if got {
+					t.Fatal("Redisson got the lock beside the kit's")
+				}
+				return err == nil
+			})
+			s.must(jane.Unlock(neighbours.RLock, "theirs"))
+			s.release(s.goHolds("theirs"))
+			s.must(lease.Context().Err())
+			s.release(lease)
+			s.must(jane.Lock(neighbours.RLock, "ours", 0))
+		})
+	}
+}
+
+// TestSharedLocks_WakeUps measures how long a waiter of either side takes to enter after the
+// other one has unlocked. It has no limit.
+func TestSharedLocks_WakeUps(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	s := newShared(t, testclient.Redis(t, server.Addr), neighbours.Redisson4, server.Addr)
+	jane := s.java.Thread("jane")
+	const name, rounds = "wake", 50
+	var here, there []time.Duration
+	for range rounds {
+		lease := s.goHolds(name, core.TTL(5*time.Minute))
+		waits := jane.Begin("lock", neighbours.RLock, name, 5*time.Minute)
+		s.awaitListener(name, neighbours.RLock)
+		begin := time.Now()
+		s.release(lease)
+		_, err := waits.Answer()
+		there = append(there, time.Since(begin))
+		s.must(err)
+		entered := make(chan *core.Lease)
+		go func() { entered <- s.goHolds(name, core.TTL(5*time.Minute)) }()
+		s.awaitListener(name, neighbours.RLock)
+		begin = time.Now()
+		s.must(jane.Unlock(neighbours.RLock, name))
+		lease = <-entered
+		here = append(here, time.Since(begin))
+		s.release(lease)
+	}
+	for _, d := range [][]time.Duration{here, there} {
+		slices.Sort(d)
+	}
+	t.Logf("from the unlock to the entry, median and 90 %%: the kit waits %v, %v; Redisson waits %v, %v",
+		here[rounds/2], here[rounds*9/10], there[rounds/2], there[rounds*9/10])
 }
 
 func sharedLocks(t *testing.T, s *shared) {

@@ -65,8 +65,8 @@ local function glance(lease, room)
   local n = got[6]
   if not n then
     if redis.call('PTTL', KEYS[1]) ~= -2 then
-      -- No Store wrote it: this raises the server's own error (WRONGTYPE).
-      redis.call('GET', KEYS[1])
+      -- No Store wrote it: this raises the server's own error (WRONGTYPE), and sets nothing.
+      redis.call('SET', KEYS[1], '', 'XX', 'GET')
     end
     return nil
   end

@@ -38,7 +38,8 @@ func TestMariaDB_ClockSetBack(t *testing.T) {
 		t.Errorf("a free key: got token %d after %d, %v", g.Token, last["free"], err)
 	}
 	_, err = r.Acquire(t.Context(), claim("held", long))
-	if busy, ok := errors.AsType[*store.BusyError](err); !ok || busy.RetryAfter > ttl {
+	var busy *store.BusyError
+	if !errors.As(err, &busy) || busy.RetryAfter > ttl {
 		t.Errorf("a held key: got %v, want busy for at most %v", err, ttl)
 	}
 	for {

@@ -108,7 +108,8 @@ func TestMariaDB_CheckTokenAfterDeadlock(t *testing.T) {
 	both.Wait()
 	deadlocks := 0
 	for i, tx := range txs {
-		if e, ok := errors.AsType[*mysql.MySQLError](errs[i]); ok && e.Number == 1213 {
+		var e *mysql.MySQLError
+		if errors.As(errs[i], &e) && e.Number == 1213 {
 			deadlocks++
 			unfenced(t, s, db, d, tx, "after a deadlock")
 		} else if errs[i] != nil {

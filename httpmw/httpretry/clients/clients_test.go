@@ -168,7 +168,8 @@ func TestResty(t *testing.T) {
 		s.Inject(testserver.Match{Times: 2}, testserver.CloseReply)
 		client := resty.New().SetTransport(s.covered(s.transport)).SetLogger(silent{})
 		_, err := client.R().SetContext(t.Context()).SetBody("5 euros").Post(s.url)
-		unknown, is := errors.AsType[*httpretry.UnknownError](err)
+		var unknown *httpretry.UnknownError
+		is := errors.As(err, &unknown)
 		if !is {
 			t.Fatalf("got %v", err)
 		}

@@ -32,7 +32,8 @@ func (m *Idempotent) keyOf(x Exchange) (key string, err error) {
 	} else {
 		key, err = m.keyBy(x)
 	}
-	if own, ok := errors.AsType[*keys.Error](err); ok && m.optional && own.IsMissing() {
+	var own *keys.Error
+	if errors.As(err, &own) && m.optional && own.IsMissing() {
 		return "", nil
 	}
 	return key, err

@@ -112,7 +112,8 @@ func (g *Config) fail(x Exchange, name string, p Problem) {
 
 // keyProblem is the answer where a KeyFunc failed.
 func keyProblem(err error) Problem {
-	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
 		return Problem{
 			Type: "body-too-large", Title: "Body too large", Status: http.StatusRequestEntityTooLarge,
 			Detail: fmt.Sprintf("Body is longer than %d bytes.", tooLarge.Limit), Err: err,
@@ -123,7 +124,8 @@ func keyProblem(err error) Problem {
 			Type: "key-invalid", Title: "Key missing or not allowed", Status: http.StatusBadRequest,
 			Detail: "The request has no key to lock.", Err: err,
 		}
-		if own, ok := errors.AsType[*keys.Error](err); ok {
+		var own *keys.Error
+		if errors.As(err, &own) {
 			p.Detail = sentence(own)
 		}
 		return p
@@ -133,7 +135,8 @@ func keyProblem(err error) Problem {
 
 // acquireProblem is the answer where the lock was not acquired.
 func acquireProblem(ctx context.Context, err error) Problem {
-	busy, isBusy := errors.AsType[*core.BusyError](err)
+	var busy *core.BusyError
+	isBusy := errors.As(err, &busy)
 	switch {
 	case isBusy:
 		pause := defaultPause

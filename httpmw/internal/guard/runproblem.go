@@ -17,7 +17,8 @@ func callProblem(err error) Problem {
 	case http.StatusBadRequest:
 		p.Type, p.Title = "idempotency-key-invalid", "Idempotency key missing or not allowed"
 		p.Detail = "The request has no key."
-		if own, ok := errors.AsType[*keys.Error](err); ok {
+		var own *keys.Error
+		if errors.As(err, &own) {
 			p.Detail = sentence(own)
 		}
 	case http.StatusRequestEntityTooLarge:

@@ -16,12 +16,21 @@ final class RedissonDriver extends Driver {
         client = Redisson.create(config);
     }
 
-    /** Takes lockWatchdogTimeout in milliseconds, and a server's address, or those of a Cluster's nodes. */
+    /**
+     * Takes lockWatchdogTimeout in milliseconds, and a server's address, those of a Cluster's nodes, or
+     * "sentinel", the master's name and the sentinels' addresses.
+     */
     public static void main(String[] args) throws Exception {
         Config config = new Config();
         config.setLockWatchdogTimeout(Long.parseLong(args[0]));
         config.setThreads(4).setNettyThreads(4);
-        if (args.length == 2) {
+        if (args[1].equals("sentinel")) {
+            var sentinel = config.useSentinelServers().setMasterName(args[2]).setScanInterval(500)
+                    .setMasterConnectionMinimumIdleSize(1).setSlaveConnectionMinimumIdleSize(1);
+            for (int i = 3; i < args.length; i++) {
+                sentinel.addSentinelAddress("redis://" + args[i]);
+            }
+        } else if (args.length == 2) {
             config.useSingleServer().setAddress("redis://" + args[1])
                     .setConnectionMinimumIdleSize(1).setConnectionPoolSize(16)
                     .setSubscriptionConnectionMinimumIdleSize(1).setSubscriptionConnectionPoolSize(4);

@@ -47,7 +47,7 @@ var classes = map[string]Class{
 	"TRYAGAIN":    refusal, // the slot moves, and its keys are on two servers
 	"UNKILLABLE":  refusal, // the script that runs for too long has written
 	"WRONGPASS":   refusal, // of a connection that is being made: the client closes it
-	"WRONGTYPE":   refusal, // the key is something else
+	"WRONGTYPE":   {Unchanged: true, Advice: "another program has a value of its own under this key (use another WithPrefix)"},
 }
 
 // texts has the class of an error reply with the code ERR, or with none, by how it begins.
@@ -66,7 +66,8 @@ var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_\w+\
 
 // ClassOf returns the class of an error reply, and the zero value for another error.
 func ClassOf(err error) Class {
-	reply, ok := errors.AsType[redis.Error](err)
+	var reply redis.Error
+	ok := errors.As(err, &reply)
 	if !ok {
 		return Class{}
 	}

@@ -42,7 +42,7 @@ func TestTimed(t *testing.T) {
 	t.Run("together with others", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, -1 }))
+		p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) { o.PoolSize = 1 }, testclient.OnePool))
 		mustTake(t, p, newKey())
 		proxy.Forget()
 		before := us()
@@ -91,7 +91,7 @@ func TestTimed(t *testing.T) {
 			if got != nil || err == nil || !pipeline.Sent(err) || !strings.Contains(err.Error(), "time is not known") {
 				t.Errorf("%s: got %v and %v", name, got, err)
 			}
-			if _, reply := errors.AsType[redis.Error](err); reply {
+			if errors.As(err, new(redis.Error)) {
 				t.Errorf("%s: %v reads as a reply to the call", name, err)
 			}
 			if client.Exists(t.Context(), key).Val() == 0 {
@@ -119,7 +119,8 @@ func TestTimed(t *testing.T) {
 		}
 		proxy.Inject(testserver.Match{Command: "time"}, testserver.ErrorReply("NOPERM not you"))
 		got, err = wait(p, newKey())
-		if noTime, done := errors.AsType[*pipeline.NoTimeError](err); !done || !noTime.Refused() || !pipeline.Sent(err) || got.Err != nil {
+		var noTime *pipeline.NoTimeError
+		if !errors.As(err, &noTime) || !noTime.Refused() || !pipeline.Sent(err) || got.Err != nil {
 			t.Errorf("refused: got %+v and %v", got, err)
 		}
 		for _, command := range []string{"set", "time", "wait"} {

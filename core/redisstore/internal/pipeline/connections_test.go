@@ -22,8 +22,8 @@ func TestWorkersFitThePool(t *testing.T) {
 			t.Run(fmt.Sprintf("%d connections, time-outs of the client's: %v", few, brief), func(t *testing.T) {
 				t.Parallel()
 				p := newPipeline(t, testclient.Redis(t, server.Addr, func(o *redis.Options) {
-					o.MaxActiveConns, o.PipelinePoolSize, o.ContextTimeoutEnabled = few, -1, brief
-				}))
+					o.MaxActiveConns, o.ContextTimeoutEnabled = few, brief
+				}, testclient.OnePool))
 				p.Stall(time.Hour)
 				p.Enough(4)
 				var wg sync.WaitGroup

@@ -96,7 +96,7 @@ func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []
 // failed returns the error that ended the flight, nil if the client came to its end. A hook
 // may have left a flight that failed under way: then what is not guarded must not be read.
 func (f *flight) failed() error {
-	if _, reply := errors.AsType[redis.Error](f.err); reply {
+	if errors.As(f.err, new(redis.Error)) {
 		return nil
 	}
 	return f.err
@@ -166,6 +166,6 @@ func (e *NoTimeError) Unwrap() error {
 
 // Refused reports whether the server has answered the TIME with an error.
 func (e *NoTimeError) Refused() bool {
-	_, reply := errors.AsType[redis.Error](e.cause)
+	reply := errors.As(e.cause, new(redis.Error))
 	return reply
 }

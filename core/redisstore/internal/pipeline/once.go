@@ -47,7 +47,7 @@ func (e *unsentError) Unwrap() error { return e.error }
 // Sent reports whether a call that ended with err may have reached the server. If it is
 // false, the call has not, and never will.
 func Sent(err error) bool {
-	_, unsent := errors.AsType[*unsentError](err)
+	unsent := errors.As(err, new(*unsentError))
 	return !unsent
 }
 

@@ -157,28 +157,8 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 			for n, i := range group {
 				calls[n] = p.Eval(script, []byte(items[i].Key), word).Text(items[i].Text).Num(items[i].Num)
 			}
-			known, tickets := false, make(chan struct{}, sideBySide)
-			for n, r := range to.doAll(ctx, calls) {
-				at := &results[group[n]]
-				*at = r
-				c := p.next(to, calls[n], r.Err, known)
-				if c == nil {
-					continue
-				}
-				send := func() {
-					got, err := p.do(ctx, c)
-					*at = Result{got.Reply, err}
-				}
-				if !known && replied(r.Err, "NOSCRIPT") {
-					send() // with the text, which the server has then
-					known = true
-					continue
-				}
-				tickets <- struct{}{}
-				all.Go(func() {
-					defer func() { <-tickets }()
-					send()
-				})
+			for n, r := range p.doGroup(ctx, to, calls) {
+				results[group[n]] = r
 			}
 		})
 	}
@@ -186,20 +166,52 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 	return results
 }
 
-// sideBySide is how many calls of a DoAll to a server are sent again at a time.
-const sideBySide = 4
-
-// next returns the call to send after c, which ended with err at a server, nil if none. The
-// script is known there if it was sent since.
-func (p *Pipeline) next(at *server, c *Call, err error, known bool) *Call {
-	switch {
-	case replied(err, "NOSCRIPT") && !known:
-		return c.withText()
-	case replied(err, "NOSCRIPT"), p.cluster != nil && elsewhere(err), at.other(err) != nil:
-		return c.again()
+// doGroup sends calls of one script together to the server where their keys were last. If it
+// does not know the script, the first call goes again with the text, and then the others go
+// together. Others that have to be sent again go a few at a time, each to where its key is.
+func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Result {
+	results := to.doAll(ctx, calls)
+	var unknown []int
+	for i, r := range results {
+		if replied(r.Err, "NOSCRIPT") {
+			unknown = append(unknown, i)
+		}
 	}
-	return nil
+	if len(unknown) > 0 {
+		first := unknown[0]
+		got, err := p.do(ctx, calls[first].withText())
+		results[first] = Result{got.Reply, err}
+	}
+	if len(unknown) > 1 {
+		others := unknown[1:]
+		again := make([]*Call, len(others))
+		for n, i := range others {
+			again[n] = calls[i].again()
+		}
+		for n, r := range to.doAll(ctx, again) {
+			results[others[n]] = r
+		}
+	}
+	var all sync.WaitGroup
+	tickets := make(chan struct{}, sideBySide)
+	for i, r := range results {
+		if !replied(r.Err, "NOSCRIPT") && !(p.cluster != nil && elsewhere(r.Err)) && to.other(r.Err) == nil {
+			continue
+		}
+		tickets <- struct{}{}
+		all.Go(func() {
+			defer func() { <-tickets }()
+			got, err := p.do(ctx, calls[i].again())
+			results[i] = Result{got.Reply, err}
+		})
+	}
+	all.Wait()
+	return results
 }
+
+// sideBySide is how many calls of a DoAll to a server are sent again at a time. Each has a
+// goroutine, and slots that move may have hundreds go again.
+const sideBySide = 4
 
 // Enter returns nil unless the server is known to be down, then why. In a Cluster it
 // is always nil. It may wait for a moment for a probe that is under way.

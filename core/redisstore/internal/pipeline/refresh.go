@@ -21,7 +21,8 @@ const (
 
 // late reports whether a call under ctx failed by its time, and not because its caller left.
 func late(ctx context.Context, err error) bool {
-	timeout, ok := errors.AsType[net.Error](err)
+	var timeout net.Error
+	ok := errors.As(err, &timeout)
 	return ctx.Err() == context.DeadlineExceeded || errors.Is(err, ErrNoAnswer) || ok && timeout.Timeout()
 }
 

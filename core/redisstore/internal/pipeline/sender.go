@@ -112,7 +112,7 @@ func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
 // await waits for the outcome of c until ctx ends. The error says whether c was sent.
 func (c *Call) await(ctx context.Context) (Replicated, error) {
 	got, err, back := c.outcome(ctx)
-	if _, done := errors.AsType[*NoTimeError](err); err == nil || done {
+	if err == nil || errors.As(err, new(*NoTimeError)) {
 		if back && c.clean {
 			c.home.Put(c)
 		}

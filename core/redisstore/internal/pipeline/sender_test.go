@@ -39,7 +39,7 @@ func TestCallsGoTogether(t *testing.T) {
 		server.Do("set", all[3], "another's")
 		server.Do("rpush", all[5], "of the wrong type")
 		for i, err := range crowd(t, p, g, all) {
-			_, reply := errors.AsType[redis.Error](err)
+			reply := errors.As(err, new(redis.Error))
 			switch {
 			case i == 3 && !errors.Is(err, errTaken), i == 5 && !reply, i != 3 && i != 5 && err != nil:
 				t.Errorf("call %d: got %v", i, err)

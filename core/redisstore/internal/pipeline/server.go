@@ -64,7 +64,9 @@ func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	err := results[0].Err // the others have the same, unless something was answered
 	for _, r := range results {
 		if answers(r.Err) {
-			err = nil
+			if err = r.Err; ClassOf(err).displaced {
+				break
+			}
 		}
 	}
 	if judged := v.judge(ctx, begun, err); judged != err {
@@ -185,15 +187,17 @@ func (v *server) close() {
 
 // answers reports whether a server has answered, whatever it was.
 func answers(err error) bool {
-	_, reply := errors.AsType[redis.Error](err)
-	noTime, done := errors.AsType[*NoTimeError](err)
+	reply := errors.As(err, new(redis.Error))
+	var noTime *NoTimeError
+	done := errors.As(err, &noTime)
 	return err == nil || reply || done && noTime.Refused()
 }
 
 // dialed returns the error of a connection that could not be made, nil if err is
 // another one.
 func dialed(err error) *net.OpError {
-	op, ok := errors.AsType[*net.OpError](err)
+	var op *net.OpError
+	ok := errors.As(err, &op)
 	if !ok || op.Op != "dial" {
 		return nil
 	}

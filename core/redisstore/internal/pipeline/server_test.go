@@ -56,7 +56,7 @@ func TestReplies(t *testing.T) {
 	list := newKey()
 	server.Do("rpush", list, "of the wrong type")
 	_, err := take(t.Context(), p, list)
-	if _, reply := errors.AsType[redis.Error](err); !reply || !pipeline.Sent(err) {
+	if !errors.As(err, new(redis.Error)) || !pipeline.Sent(err) {
 		t.Errorf("an error reply: got %v (sent: %v)", err, pipeline.Sent(err))
 	}
 	ctx, cancel := pipeline.Bounded(t.Context())

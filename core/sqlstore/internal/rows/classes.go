@@ -59,10 +59,8 @@ func classOf(err error) class {
 
 // stateOf returns the SQLSTATE of an error of pgx or lib/pq, or "".
 func stateOf(err error) string {
-	if e, ok := errors.AsType[interface {
-		error
-		SQLState() string
-	}](err); ok && len(e.SQLState()) == 5 {
+	var e interface{ SQLState() string }
+	if errors.As(err, &e) && len(e.SQLState()) == 5 {
 		return e.SQLState()
 	}
 	return ""
