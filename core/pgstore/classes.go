@@ -16,6 +16,8 @@ const (
 	codeRights = "42501"
 	// codeNoTransaction is that of a SAVEPOINT outside a transaction.
 	codeNoTransaction = "25P01"
+	// codeNoStatement is that of a prepared statement that is not there.
+	codeNoStatement = "26000"
 	// codeSerialization is that of a transaction with one snapshot that met another one.
 	codeSerialization = "40001"
 )
@@ -72,6 +74,7 @@ var classes = map[string]class{
 	"25P03": ended,   // idle in a transaction for too long
 	"25P04": ended,   // in a transaction for too long
 	"3F000": missing,
+	"26000": rival,     // no such prepared statement
 	"40001": rival,     // serialization failure
 	"40003": uncertain, // the server does not know whether it was completed
 	"40P01": rival,     // deadlock

@@ -174,7 +174,7 @@ var faultCases = []struct {
 		}
 	}},
 	{"a call that waits for a connection when its time is over has sent nothing", 1, func(t *testing.T, r *rig) {
-		pool := testclient.Postgres(t, r.server.URLAt(r.proxy.Addr, "pool_max_conns=1"))
+		pool := testclient.Postgres(t, r.server.URLAt(r.proxy.Addr, "pool_max_conns=1", "default_query_exec_mode=exec"))
 		s := newStore(t, pool)
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {

@@ -181,8 +181,8 @@ func TestErrorReplies(t *testing.T) {
 			release(t, s, c)
 			held(t, s, c, false)
 		}
-		if met != 2 {
-			t.Errorf("%d codes were met, want 2", met)
+		if met != 3 {
+			t.Errorf("%d codes were met, want 3", met)
 		}
 	})
 

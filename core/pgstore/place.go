@@ -28,11 +28,13 @@ var (
 //
 // Its statements are sent as text without arguments, in the simple protocol: the server gets the
 // whole statement or nothing of it. In the extended protocol a client that vanishes before
-// its last message leaves a transaction open, with the row of a lock locked.
+// its last message leaves a transaction open, with the row of a lock locked. Those of the usual
+// lock are prepared where that is safe, since the server takes most of its time to plan them.
 type place struct {
 	table.Place
-	pool *pgxpool.Pool
-	hub  *hub.Hub[struct{}]
+	prepared table.Place // the same, with arguments
+	pool     *pgxpool.Pool
+	hub      *hub.Hub[struct{}]
 	// A transaction of this database has met another one, as it saw one snapshot: each
 	// statement sets its isolation level.
 	isolated atomic.Bool
@@ -57,6 +59,7 @@ const maxTogether = 512
 func newPlace(pool *pgxpool.Pool, listeners *hub.Hub[struct{}]) *place {
 	p := &place{pool: pool, hub: listeners}
 	p.Place.DB, p.Place.Dialect, p.Place.Together = p, dialect.PostgreSQL{Literal: true}, maxTogether
+	p.prepared.DB, p.prepared.Dialect = p, dialect.PostgreSQL{}
 	return p
 }
 
@@ -160,7 +163,11 @@ func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) 
 		}
 		defer conn.Release()
 	}
-	a, err := p.exec(ctx, conn.Conn().PgConn(), st.Text)
+	exec := p.exec
+	if st.Args != nil {
+		exec = p.execPrepared
+	}
+	a, err := exec(ctx, conn.Conn().PgConn(), st)
 	if err != nil && ctx.Err() != nil {
 		p.silent.Store(true)
 	}
@@ -170,15 +177,15 @@ func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) 
 	return a, err
 }
 
-func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, text string) (answer, error) {
+func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
 	if !p.isolated.Load() {
-		a, err := results(ctx, conn, text, 1)
+		a, err := results(ctx, conn, st.Text, 1)
 		if !hasCode(err, codeSerialization) {
 			return a, err
 		}
 		p.isolated.Store(true)
 	}
-	return results(ctx, conn, begin+text+commit, 3)
+	return results(ctx, conn, begin+st.Text+commit, 3)
 }
 
 // answer is what statements have returned and changed.

@@ -32,7 +32,8 @@ func newRig(t testing.TB, server *testserver.Postgres) *rig {
 	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	return &rig{
 		server, proxy,
-		newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=6"))),
+		// A statement that is prepared has no text in its request.
+		newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=6", "default_query_exec_mode=exec"))),
 		newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=4"))),
 	}
 }
