@@ -138,6 +138,7 @@ func sizingScene(s *scene) {
 	s.known("make bench", "Makefile", "\nbench:")
 	s.known("go test ./core -run TestMemory -v", "core/memory_test.go", "func TestMemory(")
 	s.known("go doc …/core/pgstore", "core/pgstore/doc.go", "onnection")
+	s.known("go test ./core/pgstore -run TestRoundTrips -v", "core/pgstore/locker_test.go", "func TestRoundTrips(")
 	s.noted("echo srvr | nc 127.0.0.1 2181") // zooKeeperScene asks that
 	s.known("go test ./core/zkstore -run TestRequests -v", "core/zkstore/requests_test.go", "func TestRequests(")
 	s.sh("lockkit run probe:1 -- true") // from now on the server knows the scripts
