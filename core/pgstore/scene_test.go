@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -115,14 +113,12 @@ func unknown(t testing.TB, what string, err error) {
 	}
 }
 
-// unlocked makes a call again while the server says that it has waited for a row
-// for too long, which it says of every wait that a machine stood still in.
+// unlocked makes a call again while it has changed nothing, since the server was waited for, or a
+// row, for too long: so says every wait that a machine stood still in.
 func unlocked(call func() error) error {
 	for stop := time.Now().Add(patience); ; {
 		err := call()
-		var reply *pgconn.PgError
-		ok := errors.As(err, &reply)
-		if !ok || reply.Code != "55P03" || time.Now().After(stop) {
+		if !errors.Is(err, store.ErrUnavailable) || time.Now().After(stop) {
 			return err
 		}
 	}
